@@ -1,5 +1,5 @@
-//! The definition of the command line. Parsing has no side effects; the module `commands` resolves
-//! the arguments and acts.
+//! The definition of the command line. Parsing has no side effects. The module `commands` runs the
+//! parsed commands.
 
 mod access;
 mod data;
@@ -67,12 +67,12 @@ Example: zillion data synth --rows 100000 --out clicks
          zillion init clicks/train.parquet --out job.toml
          zillion train job.toml")]
     Train(TrainArgs),
-    /// Score labelled rows by a checkpoint and report the metrics
+    /// Score labelled rows with a checkpoint and report the metrics
     #[command(after_help = "\
 Example: zillion eval runs/clicks --data clicks/valid.parquet")]
     Eval(EvalArgs),
-    /// Score rows from a file or stdin by a checkpoint or a published version, one line for each
-    /// row
+    /// Score rows from a file or stdin with a checkpoint or a published version, and print one line
+    /// for each row
     #[command(override_usage = PREDICT_USAGE, after_help = "\
 Example: zillion predict runs/clicks rows.csv > scores.csv
          cat rows.csv | zillion predict runs/clicks -
@@ -81,8 +81,8 @@ Example: zillion predict runs/clicks rows.csv > scores.csv
     /// Inspect the tables of a checkpoint, shrink them, or plan their settings
     #[command(subcommand, arg_required_else_help = true)]
     Table(Table),
-    /// Publish a checkpoint as a version: a base, or a delta with the changes since the previous
-    /// version
+    /// Publish a checkpoint as a version: a base with all rows, or a delta with the changes since
+    /// the previous version
     #[command(after_help = "\
 Example: zillion publish runs/clicks --registry runs/registry --model clicks")]
     Publish(PublishArgs),
@@ -91,13 +91,14 @@ Example: zillion publish runs/clicks --registry runs/registry --model clicks")]
 Example: zillion serve --registry runs/registry --model clicks --http 127.0.0.1:8080
          curl localhost:8080/v1/models/clicks:predict -d '{\"instances\": [{\"user\": 7, \"item\": 42}]}'")]
     Serve(ServeArgs),
-    /// Send rows of a file to a server at a constant rate, measure, and check the answers
+    /// Send rows of a file to a server at a constant rate, measure the response times, and check
+    /// the answers
     #[command(after_help = "\
 Example: zillion loadgen --registry runs/registry --model clicks --data test.csv --rate 200 --seconds 10 --check
 Exit codes: 0 every request was answered (with --check: correctly), 1 otherwise.")]
     Loadgen(LoadgenArgs),
-    /// Manage versions of models: list, show, compare, promote, roll back, verify, clean up; list a
-    /// model's nodes
+    /// Manage versions of models: list, show, compare, promote, roll back, verify, pin, export,
+    /// clean up, or list the nodes of a model
     #[command(subcommand, arg_required_else_help = true)]
     Model(ModelCommand),
     /// Make keys that sign versions, and choose the keys that are trusted
@@ -116,14 +117,15 @@ Example: zillion explain --registry runs/registry --model clicks --table item --
     /// Inspect, convert, split or generate data
     #[command(subcommand, arg_required_else_help = true)]
     Data(Data),
-    /// Measure this machine and this build
+    /// Measure the speed of this machine with this build
     #[command(arg_required_else_help = true)]
     Bench(BenchArgs),
-    /// Report the properties of this machine that matter to Zillion, and how to improve them
+    /// Report the properties of this machine that are important for Zillion, and how to improve
+    /// them
     #[command(after_help = "\
 Example: zillion doctor --dir /var/lib/zillion")]
     Doctor(DoctorArgs),
-    /// Print a shell's completions
+    /// Print the completions for a shell
     #[command(after_help = "\
 Example: zillion completions bash > ~/.local/share/bash-completion/completions/zillion")]
     Completions(CompletionsArgs),

@@ -1,14 +1,15 @@
-//! The progress of a command on stderr: a bar on a terminal, otherwise a line every few seconds.
+//! The progress of a command on stderr. It is a bar on a terminal, and otherwise a line every few
+//! seconds.
 
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
 use zillion_console::progress::start_bar;
 
-/// The shortest interval between two plain lines.
+/// The minimum time between two lines when stderr is not a terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The progress of one piece of work.
+/// The progress of one task, shown on stderr.
 pub(crate) struct Bar {
     bar: Option<ProgressBar>,
     what: String,
@@ -18,8 +19,8 @@ pub(crate) struct Bar {
 }
 
 impl Bar {
-    /// Starts a bar for `total` units of work (0 if the number is unknown). `unit` is the plural
-    /// name of the units.
+    /// Starts to show the progress of `total` units of work (0 if the number is unknown). `unit` is
+    /// the name of the units in the plural.
     pub(crate) fn new(what: &str, total: u64, unit: &'static str) -> Self {
         let template = match total {
             0 => "{prefix} {spinner} {human_pos} {msg}",
@@ -33,7 +34,7 @@ impl Bar {
         Self { bar, what: what.to_owned(), unit, total, last_line: Instant::now() }
     }
 
-    /// Shows that `done` units of work are finished.
+    /// Shows that `done` units of work are complete.
     pub(crate) fn update(&mut self, done: u64) {
         if let Some(bar) = &self.bar {
             bar.set_position(done);

@@ -1,8 +1,8 @@
-//! The ids of the data from which features make the keys of tables.
+//! The ids in the data, from which features make the keys of tables.
 
 use zillion_feature::{FeatureKey, FeatureKind, RawType};
 
-/// The kind of the ids of a feature.
+/// The kind of ids that a feature has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IdKind {
     Signed,
@@ -51,7 +51,7 @@ impl IdKind {
         }
     }
 
-    /// Returns the id that a key was made from, or `None` if the key is a hash.
+    /// Returns the id from which a key was made, or `None` if the key is a hash.
     pub(crate) fn recover(self, key: FeatureKey) -> Option<String> {
         match self {
             Self::Signed => Some(key.unmix().cast_signed().to_string()),

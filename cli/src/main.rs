@@ -1,8 +1,9 @@
-//! The `zillion` binary: reads the arguments and the environment, starts the telemetry, and runs
-//! one command. The mechanisms are in the other crates.
+//! The `zillion` program. It reads the arguments and the environment, starts the telemetry, and
+//! runs one command. The other crates do the actual work.
 //!
-//! Results go to stdout, and all messages for people to stderr. Exit codes: 0 done, 1 failed, 2
-//! usage (the command line or the job file), 3 refused by a guard.
+//! Results are written to stdout, and all messages for people to stderr. The exit codes are 0 for
+//! success, 1 for a failure, 2 for wrong usage (the command line or the job file), and 3 if a guard
+//! refused the request.
 
 mod args;
 mod bar;
@@ -76,7 +77,7 @@ fn main() -> ExitCode {
     code
 }
 
-/// Returns whether the only purpose of a command is its output. Such a command ends quietly when
+/// Returns whether a command has no effect except for its output. Such a command ends quietly when
 /// the pipe is closed, as in `zillion … | head`.
 fn only_prints(command: &Command) -> bool {
     matches!(
@@ -93,7 +94,7 @@ fn only_prints(command: &Command) -> bool {
     )
 }
 
-/// Returns the exit code of a command whose success has only one exit code.
+/// Returns the exit code of a command that has only one exit code for success.
 fn done(outcome: anyhow::Result<()>) -> anyhow::Result<ExitCode> {
     outcome.map(|()| ExitCode::SUCCESS)
 }

@@ -1,4 +1,5 @@
-//! The Prometheus series of this process: those of the trainer, and those that every process has.
+//! The Prometheus series of this process: the series of the trainer, and the series that every
+//! process has.
 //!
 //! The crate `zillion-serving` defines the series of the server; this module adds the series of the
 //! process to them.

@@ -1,4 +1,4 @@
-//! Data files that no job describes: their format and columns, guessed from their first rows.
+//! Data files without a job. Their format and columns are guessed from their first rows.
 
 use std::path::{Path, PathBuf};
 
@@ -9,15 +9,15 @@ use zillion_datatools::{
 use zillion_device::Workers;
 use zillion_reader::{DataConfig, estimated_rows_of};
 
-/// The format, the profile and the guessed columns of a file, from its first rows.
+/// The format, the profile and the guessed columns of a file, made from its first rows.
 pub(crate) struct Preview {
     pub(crate) sniffed: Sniffed,
     pub(crate) profile: Profile,
     pub(crate) guess: Guess,
 }
 
-/// Returns the options that profile the first `rows` rows of files and count every marker that may
-/// stand for a missing value.
+/// Returns the options for profiling the first `rows` rows of files. The profile counts every
+/// marker that may stand for a missing value.
 pub(crate) fn first_rows(rows: u64) -> ProfileSpec {
     ProfileSpec { rows: Some(rows), markers: null_markers(), ..ProfileSpec::default() }
 }
@@ -35,12 +35,12 @@ pub(crate) fn preview(
     Ok(Preview { sniffed, profile, guess })
 }
 
-/// Returns the guessed settings that read a file.
+/// Guesses the settings for reading a file.
 pub(crate) fn guess_config(path: &Path, workers: &Workers) -> Result<DataConfig> {
     Ok(preview(path, 50_000, None, workers)?.guess.config)
 }
 
-/// Estimates the number of rows of some files, or returns `None` if no estimate is possible.
+/// Estimates the number of rows of some files. Returns `None` if no estimate is possible.
 pub(crate) fn estimate_rows(config: &DataConfig, files: &[PathBuf]) -> Option<u64> {
     estimated_rows_of(config, files).ok().flatten()
 }

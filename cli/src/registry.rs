@@ -1,5 +1,5 @@
-//! The parts of a registry that several commands open: a model, its newest version, the folder of
-//! its cache.
+//! The parts of a registry that several commands use: a model, a version, and the folder of the
+//! cache.
 
 use std::path::PathBuf;
 
@@ -16,7 +16,7 @@ pub(crate) fn open_model(args: &ModelRef) -> Result<Model> {
     Ok(open_registry(&args.registry)?.model(&args.model)?)
 }
 
-/// Returns the given version, or the version that a pointer names if none is given.
+/// Returns the given version, or else the version that the pointer names.
 pub(crate) fn pointed_version(
     model: &Model,
     version: Option<VersionId>,
@@ -28,7 +28,7 @@ pub(crate) fn pointed_version(
     })
 }
 
-/// Returns the given version, or the newest version of the model if none is given.
+/// Returns the given version, or else the newest version of the model.
 pub(crate) fn newest_version(model: &Model, version: Option<VersionId>) -> Result<VersionId> {
     match version {
         Some(version) => Ok(version),
@@ -38,14 +38,14 @@ pub(crate) fn newest_version(model: &Model, version: Option<VersionId>) -> Resul
     }
 }
 
-/// Returns the version that a command was given. The command line requires one, so the error is not
-/// expected.
+/// Returns the version that a command was given. The error never occurs in practice, because the
+/// command line requires a version.
 pub(crate) fn given_version(version: Option<VersionId>) -> Result<VersionId> {
     version.ok_or_else(|| Stop::Usage("no version is given: name its number".to_owned()).into())
 }
 
-/// Returns the cache folder that a command uses: the named folder, or the registry's default place
-/// for it.
+/// Returns the cache folder of a command: the given folder, or else the default folder of the
+/// registry.
 pub(crate) fn cache_folder(named: Option<&PathBuf>, registry: &str) -> Result<PathBuf> {
     match named {
         Some(folder) => Ok(folder.clone()),
@@ -53,7 +53,7 @@ pub(crate) fn cache_folder(named: Option<&PathBuf>, registry: &str) -> Result<Pa
     }
 }
 
-/// Adds the option that sets `cache` to an error about that setting.
+/// Adds the option `--cache` to an error that names the setting `cache`.
 fn name_cache_option(error: zillion_registry::Error) -> anyhow::Error {
     match &error {
         zillion_registry::Error::Store(zillion_store::Error::StoreSetting { setting, .. })
@@ -65,8 +65,8 @@ fn name_cache_option(error: zillion_registry::Error) -> anyhow::Error {
     }
 }
 
-/// Prints on stderr how often requests to the store were retried, because retries explain why a
-/// command that succeeded took long.
+/// Prints on stderr how often requests to the store were retried. Retries explain why a command
+/// that succeeded took long.
 pub(crate) fn print_store_retries(sums: &StoreSums) {
     if sums.retries > 0 {
         eprintln!(
@@ -76,7 +76,8 @@ pub(crate) fn print_store_retries(sums: &StoreSums) {
     }
 }
 
-/// Returns the name of the user who runs the command, or `unknown` if the machine does not know it.
+/// Returns the name of the user who runs the command, or `unknown` if the system does not know the
+/// name.
 pub(crate) fn current_user() -> String {
     let of = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     of("USER")
@@ -85,8 +86,8 @@ pub(crate) fn current_user() -> String {
         .unwrap_or_else(|| "unknown".to_owned())
 }
 
-/// Returns the user's number and the name of the machine, because the user of a container may have
-/// no name.
+/// Returns the user's number and the name of the machine, for users without a name, as in
+/// containers. Returns `None` if the system does not tell them.
 fn user_number() -> Option<String> {
     use std::os::unix::fs::MetadataExt as _;
     let user = std::fs::metadata("/proc/self").ok()?.uid();

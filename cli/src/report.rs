@@ -1,4 +1,4 @@
-//! The lines on stderr that several commands print about rows and metrics.
+//! The output about rows and metrics that several commands print on stderr.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,7 @@ use zillion_trainer::{EvalReport, RejectFile};
 
 use crate::text::figure;
 
-/// Writes the rows that were left out as bad to the file that `data.rejects` names, if it names
-/// one.
+/// Writes the bad rows that were left out to the file in `data.rejects`, if there is one.
 pub(crate) fn write_rejects(data: &DataConfig, dataset: &Dataset) -> Result<()> {
     let Some(path) = &data.rejects else { return Ok(()) };
     let mut rejects = RejectFile::new(path);
@@ -19,7 +18,7 @@ pub(crate) fn write_rejects(data: &DataConfig, dataset: &Dataset) -> Result<()> 
     Ok(rejects.save(&durable_files()?)?)
 }
 
-/// Prints the number of rows that were left out as bad. `which` names the rows, as in "of the test
+/// Prints the number of bad rows that were left out. `which` describes the rows, as in "of the test
 /// rows".
 pub(crate) fn print_rejected_rows(which: &str, rows: u64) {
     if rows > 0 {
@@ -27,8 +26,8 @@ pub(crate) fn print_rejected_rows(which: &str, rows: u64) {
     }
 }
 
-/// Prints the number of rows that each side table lacks. `which` names the rows, as in "of the test
-/// rows".
+/// Prints the number of rows whose key is missing in each side table. `which` describes the rows,
+/// as in "of the test rows".
 pub(crate) fn print_missing_side_rows(which: &str, counts: &BTreeMap<String, u64>) {
     for (side, rows) in counts {
         eprintln!(
@@ -37,8 +36,8 @@ pub(crate) fn print_missing_side_rows(which: &str, counts: &BTreeMap<String, u64
     }
 }
 
-/// Prints the ranking figures, followed by those of a ranking by popularity if there are
-/// candidates.
+/// Prints the ranking figures. If there are candidates, the figures of a ranking by popularity
+/// follow.
 pub(crate) fn print_ranking(report: &EvalReport) {
     let line = |figures: &[RankingFigure]| {
         let shown = figures.iter().map(|f| format!("{} {}", f.name, figure(f.value, 5)));
@@ -58,7 +57,7 @@ pub(crate) fn print_ranking(report: &EvalReport) {
     }
 }
 
-/// Prints a line for each task if the model has several tasks.
+/// Prints a line of metrics for each task, if the model has several tasks.
 pub(crate) fn print_tasks(report: &EvalReport) {
     let width = report.tasks.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
     for (name, task) in &report.tasks {

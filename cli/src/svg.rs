@@ -1,15 +1,14 @@
 //! Small plots as SVG: rows of panels with labelled axes.
 //!
-//! A page declares colours for a light and a dark style. Text is written as text, so that it can be
-//! searched and copied. The drawing depends only on the numbers: the same figures give the same
-//! file.
+//! A page has colours for a light and a dark style. Text stays text, so that it can be searched and
+//! copied. The drawing depends only on the numbers, so the same numbers give the same file.
 //!
-//! The crate `plotters` was rejected: its SVG backend writes one fixed colour into each shape, so a
-//! page could not follow the reader's light or dark style.
+//! The crate `plotters` was rejected. Its SVG backend writes one fixed colour into each shape, so a
+//! page could not adapt to the light or dark style of the browser.
 
 use std::fmt::Write as _;
 
-/// The width of a panel. [`HEIGHT`] is its height, and the next four constants are the margins for
+/// The width of a panel. The next constants are its height, [`HEIGHT`], and the four margins for
 /// its axes.
 const WIDTH: f64 = 300.0;
 const HEIGHT: f64 = 220.0;
@@ -21,7 +20,7 @@ const BOTTOM: f64 = 54.0;
 const HEAD: f64 = 30.0;
 /// The height of the title above the first row of panels.
 const TITLE: f64 = 34.0;
-/// The number of colours; more lines than this repeat a colour.
+/// The number of colours. If there are more lines, the colours are repeated.
 const COLOURS: usize = 3;
 
 const STYLE: &str = "\
@@ -36,15 +35,15 @@ text{font:11px system-ui,sans-serif;fill:#333}.t{font-size:15px;font-weight:600}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scale {
     Linear,
-    /// A logarithmic scale, which can show only numbers above 0; all other numbers are left out.
+    /// A logarithmic scale. It shows only numbers above 0, and all other numbers are left out.
     Log,
 }
 
-/// The format of an axis' numbers.
+/// The format of the numbers on an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
     Number,
-    /// Numbers that are shares and are written as percentages.
+    /// Shares, which are written as percentages.
     Percent,
     Bytes,
 }
@@ -66,9 +65,10 @@ impl Axis {
 /// The shapes that a panel shows.
 #[derive(Clone, Debug)]
 pub(crate) enum Shapes {
-    /// Lines through points, each with its name.
+    /// Lines through points. Each line has a name.
     Lines(Vec<(String, Vec<(f64, f64)>)>),
-    /// Bars side by side, each with its label. The horizontal axis shows only some of the labels.
+    /// Bars beside each other. Each bar has a label, but the horizontal axis shows only some
+    /// labels.
     Bars(Vec<(String, f64)>),
 }
 
@@ -81,7 +81,7 @@ pub(crate) struct Panel {
     pub(crate) shapes: Shapes,
 }
 
-/// Draws rows of panels, each row under a heading.
+/// Draws a page: rows of panels, each row below its heading.
 pub(crate) fn page(title: &str, rows: &[(String, Vec<Panel>)]) -> String {
     let columns = rows.iter().map(|(_, panels)| panels.len()).max().unwrap_or(0).max(1);
     let width = columns as f64 * WIDTH;
@@ -111,7 +111,7 @@ fn push(svg: &mut String, text: &str) {
     svg.push_str(text);
 }
 
-/// A mapping from numbers to positions on one axis.
+/// A mapping from numbers to positions along one axis.
 struct Line {
     scale: Scale,
     unit: Unit,
@@ -129,7 +129,7 @@ impl Line {
         self.from + share * (self.to - self.from)
     }
 
-    /// Chooses about five round numbers along the axis.
+    /// Returns about five round numbers along the axis.
     fn ticks(&self) -> Vec<f64> {
         match self.scale {
             Scale::Linear => {
@@ -155,7 +155,7 @@ impl Line {
     }
 }
 
-/// Returns the smallest of 1, 2, 5, 10, … that is not below `step`.
+/// Returns the smallest number of the series 1, 2, 5, 10, … that is at least `step`.
 fn round_step(step: f64) -> f64 {
     if !(step > 0.0 && step.is_finite()) {
         return 1.0;
@@ -204,7 +204,7 @@ impl Panel {
         svg
     }
 
-    /// Returns all points that the scales of the axes can show.
+    /// Returns the points of all shapes that the scales of the axes can show.
     fn points(&self) -> Vec<(f64, f64)> {
         match &self.shapes {
             Shapes::Lines(lines) => {
@@ -267,8 +267,8 @@ impl Panel {
     }
 }
 
-/// Fits an axis to some numbers: returns the mapping from the range that contains all of them, or
-/// `None` if there are no numbers.
+/// Returns the mapping of an axis whose range contains all of these numbers. Returns `None` if
+/// there are no numbers.
 fn fit_axis(values: impl Iterator<Item = f64>, axis: &Axis, from: f64, to: f64) -> Option<Line> {
     let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
     for value in values {

@@ -1,12 +1,12 @@
 //! The log and the traces of this process.
 //!
-//! The log goes to stderr as lines for people or as one JSON object a line; `--log-filter` or
-//! `ZILLION_LOG` (for example `debug`) sets its level. Traces are sent to an OpenTelemetry
-//! collector if one is named ([`otlp`]), and otherwise nowhere. The log and the traces do not mix:
-//! spans have a target of their own, below every level that the log usually has.
+//! The log is written to stderr, as lines for people or as one JSON object per line. `--log-filter`
+//! or `ZILLION_LOG` (for example `debug`) sets its level. Traces are sent to an OpenTelemetry
+//! collector if one is given ([`otlp`]), otherwise nowhere. The log and the traces do not mix:
+//! spans have their own target, and their level is below the usual level of the log.
 //!
-//! A process has one log, so the filter of the log belongs to this module: [`set_usual_filter`]
-//! replaces it while the process runs.
+//! A process has one log, so this module holds the filter of the log. [`set_usual_filter`] replaces
+//! it while the process runs.
 
 mod json;
 mod modules;
@@ -26,7 +26,8 @@ use zillion_console::exit::Stop;
 
 use crate::args::{LogFormat, TelemetryArgs};
 
-/// The target of spans that are traces; `zillion-serving` and `zillion-trainer` use the same name.
+/// The target of the spans that belong to traces. `zillion-serving` and `zillion-trainer` use the
+/// same name.
 const TRACES: &str = "zillion_trace";
 
 /// The environment variable that holds the filter of the log.
@@ -34,10 +35,11 @@ const VARIABLE: &str = "ZILLION_LOG";
 
 static FILTER: OnceLock<reload::Handle<EnvFilter, Registry>> = OnceLock::new();
 
-/// The default level of the log. It is unset if the command line or the environment gives a level.
+/// The default filter of the log. It is not set if the command line or the environment gives a
+/// filter.
 static USUAL: OnceLock<String> = OnceLock::new();
 
-/// The exporter of traces, which must be shut down so that the last spans are sent.
+/// The exporter of traces. It must be shut down, so that the last spans are sent.
 pub(crate) struct Telemetry {
     traces: Option<SdkTracerProvider>,
 }
@@ -45,7 +47,7 @@ pub(crate) struct Telemetry {
 /// Starts the log and the traces. `usual` is the default level of the log.
 ///
 /// # Errors
-/// Returns an error if the directives are not valid, or if the collector cannot be used.
+/// Returns an error if the log filter is not valid, or if the collector cannot be used.
 pub(crate) fn start(args: &TelemetryArgs, usual: &str) -> Result<Telemetry> {
     let (filter, handle) = reload::Layer::new(EnvFilter::new("off"));
     // A second start keeps the first log; a program has one `main`.
@@ -84,7 +86,8 @@ pub(crate) fn start(args: &TelemetryArgs, usual: &str) -> Result<Telemetry> {
 }
 
 /// Sets the log filter to the directives of a command's own settings, or to the default level if
-/// there are none. Directives of the command line or the environment take precedence over both.
+/// there are none. If the command line or the environment has directives, the filter does not
+/// change.
 ///
 /// # Errors
 /// Returns an error that names the first directive that is not valid. The log then stays unchanged.
@@ -96,7 +99,7 @@ pub(crate) fn set_usual_filter(directives: Option<&str>) -> Result<()> {
     }
 }
 
-/// Sets the log filter to these directives: a level, or levels by module.
+/// Sets the log filter. `directives` is a level, or levels by module.
 ///
 /// # Errors
 /// Returns an error that names the first directive that is not valid. The log then stays unchanged.
@@ -106,7 +109,7 @@ fn set_log_filter(directives: &str) -> Result<()> {
     handle.reload(filter).map_err(|error| anyhow!("the log's filter cannot be changed: {error}"))
 }
 
-/// Parses directives; an error names the first directive that is not valid.
+/// Parses directives. The error names the first directive that is not valid.
 fn parse(directives: &str) -> Result<EnvFilter> {
     // The parser takes a single word for a module, so a misspelt level would silently log nothing.
     let is_level = |word: &str| word.parse::<LevelFilter>().is_ok();
@@ -136,7 +139,7 @@ fn parse(directives: &str) -> Result<EnvFilter> {
 }
 
 impl Telemetry {
-    /// Sends the remaining spans and ends the export of traces.
+    /// Sends the remaining spans, and stops the export of traces.
     pub(crate) fn finish(self) {
         let Some(traces) = self.traces else { return };
         if let Err(error) = traces.shutdown() {

@@ -1,9 +1,9 @@
-//! The formatting of figures, counts and tables as text.
+//! The formatting of numbers, counts and tables as text.
 
 /// The width of the longest bar of a histogram, in characters.
 const BAR: f64 = 40.0;
 
-/// Formats a number of rows or values with its digits in groups of three.
+/// Formats a number with commas between groups of three digits.
 pub(crate) fn grouped(n: u64) -> String {
     let digits = n.to_string();
     let mut text = String::new();
@@ -16,7 +16,7 @@ pub(crate) fn grouped(n: u64) -> String {
     text
 }
 
-/// Formats bytes in the unit that suits them.
+/// Formats a number of bytes with a suitable unit.
 pub(crate) fn bytes(n: u64) -> String {
     let n = n as f64;
     let units = ["B", "KiB", "MiB", "GiB", "TiB"];
@@ -35,8 +35,8 @@ pub(crate) fn percent(share: f64) -> String {
     }
 }
 
-/// Formats lines of cells as aligned columns under their heads, if there are heads. The first
-/// `left` columns are flush left.
+/// Formats lines of cells as aligned columns, with heads above them if there are any. The first
+/// `left` columns are aligned to the left.
 pub(crate) fn table(
     heads: &[&str],
     lines: impl IntoIterator<Item = Vec<String>>,
@@ -72,7 +72,8 @@ pub(crate) fn table(
     text
 }
 
-/// Formats the bins of a histogram, each with its range and its rows, as bars of characters.
+/// Formats the bins of a histogram as bars of characters. Each bin has its range and its number of
+/// rows.
 pub(crate) fn bar_chart(indent: &str, bins: impl Iterator<Item = (String, u64)>) -> String {
     let bins: Vec<(String, u64)> = bins.collect();
     let most = bins.iter().map(|(_, rows)| *rows).max().unwrap_or(1).max(1) as f64;
@@ -84,7 +85,7 @@ pub(crate) fn bar_chart(indent: &str, bins: impl Iterator<Item = (String, u64)>)
     table(&[], bins.into_iter().map(line), 0)
 }
 
-/// Formats a figure that may be absent.
+/// Formats a number with this many digits, or a mark if it is absent.
 pub(crate) fn figure(value: Option<f64>, digits: usize) -> String {
     value.map_or_else(|| "-".to_owned(), |v| format!("{v:.digits$}"))
 }

@@ -1,4 +1,5 @@
-//! The observation of a run: progress, values of nodes after steps, and training step by step.
+//! The output of a run while it trains: progress, values of nodes after steps, and pauses after
+//! steps.
 
 mod fetch;
 mod stepper;
@@ -17,23 +18,23 @@ pub(crate) use stepper::Stepper;
 
 use crate::metrics::TrainerMetrics;
 
-/// An observer of a run that shows progress and whatever else the command line asks for.
+/// An observer of a run that shows progress and the other output that the command line asks for.
 pub(crate) struct Watch {
     pub(crate) progress: Progress,
-    /// The series of the metrics endpoint, if there is one.
+    /// The series of the metrics endpoint, or `None` if the run has no such endpoint.
     pub(crate) metrics: Option<TrainerMetrics>,
     pub(crate) nodes: Vec<String>,
     pub(crate) rows: Choice,
-    /// The number of steps from one print of values to the next.
+    /// The interval at which values are printed, in steps.
     pub(crate) every: u64,
     pub(crate) stepper: Option<Stepper>,
-    /// The flag that ends the run with a checkpoint when it is set.
+    /// The flag that stops the run. When it is set, the run writes a checkpoint and ends.
     pub(crate) stop: Arc<AtomicBool>,
 }
 
 impl Watch {
-    /// Prints the values of a step. If standard output is closed or full, the run ends with a
-    /// checkpoint.
+    /// Prints the values of a step. If standard output is closed or full, the run writes a
+    /// checkpoint and ends.
     fn print(&mut self, step: &InspectedStep<'_>) {
         let mut lines = Lines::new(Some(step.step));
         for fetched in step.fetched {

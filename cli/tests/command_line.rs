@@ -1,5 +1,5 @@
-//! The command line itself: help, usage, exit codes. (That this file exists is also what makes
-//! `cargo test` build the binary that the end-to-end tests run.)
+//! Tests of the command line: help, usage and exit codes. (Because of this file, `cargo test` also
+//! builds the program that the end-to-end tests run.)
 
 use std::process::{Command, Output};
 

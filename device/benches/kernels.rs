@@ -1,5 +1,5 @@
-//! Loops at each level of the instruction set, the cost of a phase of the pool, and random rows of
-//! a slab.
+//! Benchmarks of loops at each level of the instruction set, of a phase of the pool, and of random
+//! rows of a slab.
 
 use std::hint::black_box;
 use std::num::NonZeroUsize;
@@ -69,7 +69,8 @@ fn phases(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Measures random rows in one long run each, printed as rows a second; this is no criterion loop.
+/// Measures the rates of random rows and prints them as rows per second. It makes one long run for
+/// each rate and does not use criterion.
 fn rows(_: &mut Criterion) {
     let mut probe = RowProbe::new(10_000_000).expect("640 MB");
     let duration = Duration::from_secs(1);

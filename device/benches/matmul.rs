@@ -1,7 +1,7 @@
-//! Matrix products of a DeepFM step on a tile of 256 rows (429 inputs, hidden layers of 400), on
-//! one thread: our kernels and the `gemm` crate. The throughput counts multiplications and
-//! additions a second. For ratios on a machine with other work, see the example `products`, which
-//! measures both in turn.
+//! Benchmarks of the matrix products of a DeepFM step on one thread, for our kernels and for the
+//! `gemm` crate. A tile has 256 rows, 429 inputs and hidden layers of 400. The throughput is the
+//! number of multiplications and additions per second. On a machine with other work, use the
+//! example `products` for ratios: it measures both in turn.
 
 use std::hint::black_box;
 

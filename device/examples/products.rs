@@ -1,5 +1,5 @@
-//! Our kernels beside the `gemm` crate, in turn, on one thread: GFLOP/s and their ratio for the
-//! products of dense layers on a tile of rows.
+//! A program that compares our kernels with the `gemm` crate, in turn and on one thread. It prints
+//! GFLOP/s and their ratio for the products of dense layers on a tile of rows.
 //!
 //! ```text
 //! cargo run --release -p zillion-device --example products -- 256   # rows of a tile
@@ -13,7 +13,7 @@ use std::time::Instant;
 use zillion_device::matmul::{self, Epilogue, Panel, Right, Scratch, View, gemm};
 use zillion_device::simd::Level;
 
-/// The number of rounds whose median is taken.
+/// The number of rounds. The median of the rounds is printed.
 const ROUNDS: usize = 15;
 
 fn main() {
@@ -125,7 +125,7 @@ fn layer(level: Level, rows: usize, k: usize, n: usize) {
     );
 }
 
-/// Times two functions in turn and prints their rates.
+/// Measures two functions in turn, and prints their rates.
 fn report<T: ?Sized>(
     name: &str,
     flops: f64,

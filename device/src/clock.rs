@@ -1,5 +1,5 @@
-//! Clocks as arguments: code that measures or waits takes a [`Clock`], so that a test can advance
-//! the time itself.
+//! Clocks as arguments. Code that measures or waits takes a [`Clock`], so a test can advance the
+//! time itself.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -7,7 +7,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 /// A source of time.
 ///
-/// The implementer must never let `now` go backwards; `wall` may jump, as the machine's clock does.
+/// An implementation must never let `now` go backwards. `wall` may jump, as the machine's clock
+/// does.
 pub trait Clock: Send + Sync {
     /// Returns the time since a fixed moment, for the measurement of durations.
     fn now(&self) -> Duration;
@@ -45,7 +46,7 @@ impl Clock for SystemClock {
 }
 
 /// Returns the processor time that the calling thread has used so far, or `None` if the system does
-/// not report it. Unlike wall time, this time does not advance while other threads have the
+/// not report it. Unlike wall time, this time does not advance while the thread waits for a
 /// processor.
 pub fn thread_time() -> Option<Duration> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -77,7 +78,7 @@ impl ManualClock {
         time.1 += by;
     }
 
-    /// Sets the time of day, forward or back; `now` does not change.
+    /// Sets the time of day, forwards or backwards. `now` does not change.
     pub fn set_wall(&self, wall: SystemTime) {
         self.time.lock().unwrap_or_else(PoisonError::into_inner).1 = wall;
     }

@@ -62,7 +62,7 @@ pub struct Transfers {
 }
 
 /// Returns whether the file system keeps this file in memory. Newer kernels accept `O_DIRECT` on
-/// such file systems. A layer above such a file system (overlayfs) hides it from this check.
+/// such a file system. If another file system (overlayfs) is above it, this check cannot see it.
 fn is_memory(file: &File) -> bool {
     const RAMFS_MAGIC: u64 = 0x8584_58f6;
     let mut system = MaybeUninit::<libc::statfs>::uninit();
@@ -77,8 +77,8 @@ fn is_memory(file: &File) -> bool {
     [libc::TMPFS_MAGIC as u64, RAMFS_MAGIC].contains(&kind)
 }
 
-/// A file that is read and written in whole pages, and removed when it is dropped. It bypasses the
-/// page cache unless the file system keeps its files in memory.
+/// A file that is read and written in whole pages, and removed when the value is dropped. It
+/// bypasses the page cache unless the file system keeps its files in memory.
 #[derive(Debug)]
 pub struct DirectFile {
     file: File,
@@ -89,8 +89,8 @@ pub struct DirectFile {
 }
 
 impl DirectFile {
-    /// Creates an empty file, which must not exist yet. `files` runs its failpoints before every
-    /// operation, as for durable files.
+    /// Creates an empty file. `files` runs its failpoints before every operation on it, as for
+    /// durable files.
     ///
     /// # Errors
     /// Returns an error if the file exists or cannot be created.
@@ -127,15 +127,15 @@ impl DirectFile {
         self.is_direct
     }
 
-    /// Returns the reads and writes so far.
+    /// Returns the counts of reads and writes so far.
     pub fn transfers(&self) -> Transfers {
         let [reads, read_bytes, writes, written_bytes] =
             [0, 1, 2, 3].map(|i| self.counts[i].load(Ordering::Relaxed));
         Transfers { reads, read_bytes, writes, written_bytes }
     }
 
-    /// Writes all pages at `offset`, a multiple of [`PAGE`]. After an error, the contents of the
-    /// file at `offset` are unknown.
+    /// Writes all pages at `offset`, which must be a multiple of [`PAGE`]. After an error, the
+    /// contents of the file at `offset` are unknown.
     ///
     /// # Errors
     /// Returns an error if the disk cannot store the pages.
@@ -149,7 +149,7 @@ impl DirectFile {
         Ok(())
     }
 
-    /// Reads pages from `offset`, a multiple of [`PAGE`].
+    /// Reads pages from `offset`, which must be a multiple of [`PAGE`].
     ///
     /// # Errors
     /// Returns an error if the disk fails, or if the file ends before the last page.

@@ -1,19 +1,19 @@
-//! The operations that write files which must survive a crash: temporary file, fsync, rename, fsync
-//! of the folder.
+//! Operations for files that must survive a crash: write a temporary file, sync it, rename it, and
+//! sync its folder.
 //!
 //! # Crash consistency
 //!
-//! At every moment of a crash, [`Files::write_file`] leaves either the old file or the whole new
-//! one under the name, and perhaps a leftover `.name.tmp`. A set of files that must appear together
-//! goes through [`Files::stage`]: all files are written into a hidden folder beside the target and
-//! synced, and then the folder is renamed. [`Files::remove_dir`] renames first, so that a folder
-//! never exists in part. [`Files::sweep`] removes leftovers.
+//! If the process crashes during [`Files::write_file`], the name has either the old file or the
+//! whole new file. A leftover `.name.tmp` may also exist. A set of files that must appear together
+//! is written with [`Files::stage`]: all files are written into a hidden folder beside the target
+//! and synced, and then the folder is renamed. [`Files::remove_dir`] renames the folder before it
+//! removes it, so a part of a folder is never visible. [`Files::sweep`] removes leftovers.
 //!
 //! # Failpoints
 //!
-//! Every create, write, fsync, rename and removal first runs an optional hook (see [`Failpoints`]),
-//! so that a test can kill the process or fail the disk at each operation. The clean-up after an
-//! error runs no hook.
+//! An optional hook runs before every create, write, fsync, rename and removal (see
+//! [`Failpoints`]). With it, a test can kill the process or simulate a failing disk at each
+//! operation. The clean-up after an error runs no hook.
 
 mod failpoint;
 mod stage;
@@ -30,14 +30,16 @@ use crate::error::DeviceError;
 pub use failpoint::{Action, Failpoint, Failpoints, Fault, Op};
 pub use stage::Stage;
 
-/// The largest number of bytes of one write to the kernel, and the unit of the write failpoints.
+/// The largest number of bytes in one write to the kernel. A write failpoint runs before each such
+/// write.
 const BUFFER_BYTES: usize = 256 << 10;
 /// The suffix of files that are being written.
 const TEMPORARY: &str = ".tmp";
 /// The suffix of folders that are being removed.
 const REMOVED: &str = ".removed";
 
-/// The durable file operations. A clone is cheap; one value is made at the start and passed on.
+/// The durable file operations. A clone is cheap. A program makes one value at its start and passes
+/// it on.
 #[derive(Clone, Debug, Default)]
 pub struct Files {
     failpoints: Option<Arc<dyn Failpoints>>,
@@ -51,7 +53,7 @@ impl Files {
         Self::default()
     }
 
-    /// Creates operations that run `failpoints` before every operation.
+    /// Creates operations that run the hook `failpoints` before every operation.
     pub fn with_failpoints(failpoints: Arc<dyn Failpoints>) -> Self {
         Self { failpoints: Some(failpoints), is_scratch: false }
     }
@@ -63,13 +65,12 @@ impl Files {
         Self { failpoints: self.failpoints.clone(), is_scratch: true }
     }
 
-    /// Writes a whole file, or leaves `path` unchanged. The output of `fill` goes to a temporary
-    /// name beside `path`, is synced, and replaces `path` by a rename; then the folder is synced.
-    /// Returns the size in bytes.
+    /// Writes a whole file. The output of `fill` goes to a temporary file beside `path`, which is
+    /// synced and then renamed to `path`. Then the folder is synced. Returns the size in bytes.
     ///
     /// # Errors
     ///
-    /// Returns an error if the file cannot be written or `fill` fails; `path` is unchanged then.
+    /// Returns an error if the file cannot be written or `fill` fails. Then `path` is unchanged.
     pub fn write_file(
         &self,
         path: impl AsRef<Path>,
@@ -98,14 +99,14 @@ impl Files {
         self.write_file(path, |file| file.write_all(bytes)).map(drop)
     }
 
-    /// Writes and syncs a file in place, for a folder that is itself staged and whose rename makes
-    /// the file visible. Replaces a leftover with this name. The folder is not synced. Returns the
-    /// size in bytes.
+    /// Writes and syncs a file under its final name, for a folder that becomes visible later by a
+    /// rename. Replaces a leftover with this name. The folder is not synced. Returns the size in
+    /// bytes.
     ///
     /// # Errors
     ///
-    /// Returns an error if the file cannot be written or `fill` fails; a part of the file may
-    /// remain then.
+    /// Returns an error if the file cannot be written or `fill` fails. Then a part of the file may
+    /// remain.
     pub fn create_file(
         &self,
         path: impl AsRef<Path>,
@@ -134,14 +135,14 @@ impl Files {
         Ok(target.bytes)
     }
 
-    /// Writes a file whose name follows from its contents: `fill` returns the name in `folder` to
-    /// which the synced file is renamed. An existing file with this name is replaced, which changes
+    /// Writes a file whose name depends on its contents. The synced file is renamed to the name in
+    /// `folder` that `fill` returns. An existing file with this name is replaced, which changes
     /// nothing if names are hashes. The folder is not synced. Returns the name and the size in
     /// bytes.
     ///
     /// # Errors
     ///
-    /// Returns an error if the file cannot be written or `fill` fails; no file appears then.
+    /// Returns an error if the file cannot be written or `fill` fails. Then no file appears.
     pub fn write_named_by_content(
         &self,
         folder: impl AsRef<Path>,
@@ -177,7 +178,8 @@ impl Files {
             .map_err(|e| DeviceError::file("create the folder", path, e))
     }
 
-    /// Begins a folder that [`Stage::commit`] makes visible as `target`, with all its files.
+    /// Begins a folder under a hidden name. [`Stage::commit`] makes it visible as `target`, with
+    /// all its files.
     ///
     /// # Errors
     ///
@@ -186,8 +188,8 @@ impl Files {
         Stage::begin(self.clone(), target.as_ref())
     }
 
-    /// Renames a folder and syncs the parent folders of both names. The target must not exist, or
-    /// be empty.
+    /// Renames a folder, and syncs the parent folders of both names. The target must not exist, or
+    /// must be empty.
     ///
     /// # Errors
     ///
@@ -219,7 +221,7 @@ impl Files {
     }
 
     /// Removes a folder with its contents. The folder is first renamed durably, so that neither a
-    /// reader nor a crash sees a part of it.
+    /// reader nor a restart after a crash sees only a part of it.
     ///
     /// # Errors
     ///
@@ -268,8 +270,8 @@ impl Files {
         }
     }
 
-    /// Runs the failpoints for an operation, and does what they request. Other code that performs
-    /// durable operations, such as an object store, calls this method too.
+    /// Runs the failpoints for an operation, and takes the action that they request. Other code
+    /// with durable operations, such as an object store, calls this method too.
     ///
     /// # Errors
     ///
@@ -329,13 +331,13 @@ impl Files {
     }
 }
 
-/// A file that runs the hook before every write.
+/// A file that runs the failpoints before every write.
 struct Target<'a> {
     files: &'a Files,
     path: &'a Path,
     file: File,
     bytes: u64,
-    /// The first error of a write.
+    /// The first error of a write, if one failed.
     failure: Option<io::Error>,
 }
 
@@ -403,7 +405,7 @@ fn hidden_beside(path: &Path, suffix: &str) -> Result<PathBuf, DeviceError> {
     Ok(path.with_file_name(hidden))
 }
 
-/// Returns whether a name has the form that [`hidden_beside`] makes.
+/// Returns whether a name has the form of the names that [`hidden_beside`] makes.
 fn is_leftover(name: &OsStr) -> bool {
     let name = name.as_encoded_bytes();
     name.starts_with(b".")

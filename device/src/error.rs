@@ -1,4 +1,5 @@
-//! The errors of the machine: files, memory, threads, settings. A full disk has its own variant.
+//! The errors of this crate, about files, memory, threads and settings. A full disk has its own
+//! variant.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -43,7 +44,7 @@ pub enum DeviceError {
         /// The error of the operating system.
         source: io::Error,
     },
-    /// A slab cannot hold rows of this size.
+    /// A row is too large or too small for a slab.
     #[error("a row of {bytes} bytes does not fit a slab; use rows of 1 to {limit} bytes")]
     RowSize {
         /// The requested size of a row in bytes.
@@ -57,7 +58,7 @@ pub enum DeviceError {
         /// The number of live rows.
         rows: u64,
     },
-    /// The operating system refused a thread; a pool needs at least one.
+    /// The operating system refused to start a thread. A pool needs at least one thread.
     #[error("thread {index} could not be started; use fewer threads")]
     Thread {
         /// The number of the thread in the pool.
@@ -74,7 +75,7 @@ pub enum DeviceError {
 }
 
 impl DeviceError {
-    /// Makes the error of a file operation, with a variant of its own for a full disk.
+    /// Makes the error of a file operation. A full disk gets its own variant.
     pub fn file(action: &'static str, path: &Path, source: io::Error) -> Self {
         let path = path.to_path_buf();
         match source.kind() {
@@ -91,7 +92,7 @@ impl DeviceError {
     }
 }
 
-/// Describes an error of the operating system with a few words of advice.
+/// Returns the text of an operating system's error, with a short advice.
 fn describe(error: &io::Error) -> String {
     let hint = match error.kind() {
         io::ErrorKind::NotFound => "check that it exists",

@@ -1,6 +1,6 @@
-//! The machine: memory, SIMD, matrix products, workers, durable writes, clocks.
+//! The machine: memory, SIMD, matrix products, a pool of threads, durable writes and clocks.
 //!
-//! This crate is the lowest layer of the system and the only crate with `unsafe`; its whole
+//! This crate is the lowest layer of the system, and the only crate with `unsafe` code. Its whole
 //! interface is safe to call. It does not know models, tables or the network.
 //!
 //! ```

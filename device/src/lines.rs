@@ -1,18 +1,18 @@
-//! Runs of cache lines on huge pages: the memory of indexes that consist of many small arrays which
-//! grow slowly.
+//! Runs of cache lines on huge pages. They are the memory of indexes that consist of many small
+//! arrays, which grow slowly.
 //!
-//! In the memory of an allocator such arrays lie on small pages, and each lookup costs a walk
-//! through the page tables. Here the arrays lie side by side on pages of 2 MiB. A [`Run`] is
-//! similar to a boxed slice: it owns its lines and returns them when it is dropped.
+//! An ordinary allocator would place such arrays on small pages, and then each lookup costs a walk
+//! through the page tables. Here the arrays are placed side by side on pages of 2 MiB. A [`Run`] is
+//! similar to a boxed slice: it owns its lines, and returns them when it is dropped.
 //!
 //! # Invariants
-//! * The lines of a run lie inside one mapping of its arena, which stays mapped as long as it has
+//! * The lines of a run are inside one mapping of its arena. The mapping stays mapped while it has
 //!   runs.
-//! * The lines of two runs never overlap; a line is in a run or in the list of free lines.
+//! * The lines of two runs never overlap. Each line belongs to a run or to the list of free lines.
 //! * Neighbouring free lines are one entry of that list.
 //!
 //! # Concurrency
-//! Creating and dropping runs takes the lock of the arena; reading and writing lines takes none.
+//! Creating or dropping a run takes the lock of the arena. Reading or writing lines takes no lock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -77,7 +77,8 @@ struct Mappings {
     mappings: Vec<Option<Mapping>>,
     /// The free stretches: the length, the number of the mapping and the first line of each.
     free: BTreeSet<(u32, u32, u32)>,
-    /// A mapping of full size without runs, kept for the next request.
+    /// The number of a mapping of full size without runs, which is kept for the next request;
+    /// `None` if there is none.
     spare: Option<u32>,
     bytes: ArenaBytes,
 }
@@ -85,10 +86,10 @@ struct Mappings {
 #[derive(Debug)]
 struct Mapping {
     pages: Pages,
-    /// The lengths of free stretches by their first line.
+    /// The length of each free stretch, by the stretch's first line.
     free: BTreeMap<u32, u32>,
-    /// The first line that has never been in a run. This line and all lines after it are still
-    /// zero.
+    /// The index of the first line that has never been in a run. This line and all later lines are
+    /// still zero.
     fresh: u32,
     /// The number of lines in runs.
     live: u32,
@@ -116,7 +117,7 @@ impl LineArena {
         Ok(self.make_run(shared, lines, mapping, first))
     }
 
-    /// Makes the run of a stretch that the caller has taken.
+    /// Makes the run of a stretch that was removed from the free list.
     fn make_run(
         &self,
         mut shared: MutexGuard<'_, Mappings>,
@@ -149,9 +150,9 @@ impl LineArena {
         Run { start: NonNull::dangling(), lines: 0, mapping: 0, arena: self.clone() }
     }
 
-    /// Allocates a run of zeros with the length of `run` in an earlier mapping, or returns `None`
-    /// if no earlier mapping has room. Moving runs to earlier mappings empties the last mappings,
-    /// which then return to the operating system.
+    /// Allocates a run of zeros in an earlier mapping, with the length of `run`. Returns `None` if
+    /// no earlier mapping has room. Moving runs to earlier mappings makes the last mappings empty,
+    /// and empty mappings are returned to the operating system.
     pub fn allocate_below(&self, run: &Run) -> Option<Run> {
         let mut shared = self.lock();
         // The list may be long; where there is much room, a fitting stretch is near its beginning.
@@ -224,8 +225,8 @@ impl fmt::Debug for LineArena {
 }
 
 impl Mappings {
-    /// Takes the smallest free stretch with at least `lines` lines. Returns its mapping and its
-    /// first line.
+    /// Removes `lines` lines from the smallest free stretch that is long enough. Returns the
+    /// mapping and the first line. Maps more memory if no stretch is long enough.
     fn take(&mut self, lines: u32) -> Result<(u32, u32), DeviceError> {
         let found = self.free.range((lines, 0, 0)..).next().copied();
         let (length, number, first) = match found {
@@ -236,7 +237,7 @@ impl Mappings {
         Ok((number, first))
     }
 
-    /// Takes the first `lines` lines of a free stretch.
+    /// Removes the first `lines` lines from a free stretch.
     fn take_from(&mut self, lines: u32, length: u32, number: u32, first: u32) {
         self.remove(length, number, first);
         if length > lines {
@@ -250,7 +251,7 @@ impl Mappings {
         }
     }
 
-    /// Returns the lines of a run to the free list.
+    /// Adds the lines of a run to the free list.
     fn give(&mut self, number: u32, first: u32, lines: u32) {
         let mapping = self.mappings[number as usize].as_mut().expect("a run's lines are mapped");
         mapping.live -= lines;
@@ -276,8 +277,8 @@ impl Mappings {
         self.insert(length, number, start);
     }
 
-    /// Releases a mapping that has lost its last run. One mapping of full size stays as a spare
-    /// while other mappings are in use.
+    /// Returns a mapping without runs to the operating system. One mapping of full size is kept as
+    /// a spare while other mappings are in use.
     fn release_or_keep(&mut self, number: u32) {
         let mapping = self.mappings[number as usize].as_mut().expect("it was mapped a moment ago");
         let bytes = mapping.pages.bytes();
@@ -305,8 +306,8 @@ impl Mappings {
         }
     }
 
-    /// Returns the size of the next mapping: a quarter of the mapped bytes, and at most a huge
-    /// page.
+    /// Returns the size in bytes of the next mapping. It is a quarter of the mapped bytes, and at
+    /// most a huge page.
     fn next_bytes(&self) -> usize {
         (self.bytes.reserved / 4).next_power_of_two().clamp(FIRST_BYTES, CHUNK_BYTES)
     }

@@ -1,6 +1,6 @@
 //! The resources of this machine, and their use by this process and by other processes.
 //!
-//! A figure that the system does not report is `None`.
+//! A value that the system does not report is `None`.
 
 mod file_system;
 mod gpu;
@@ -23,7 +23,8 @@ pub use huge::{HugePages, huge_pages};
 pub use priority::lower_thread_priority;
 pub use processor::{clock_source, governor, instruction_sets, numa_nodes, processor_name};
 
-/// Returns the number of processors that this process may use, with affinity and cgroup quotas.
+/// Returns the number of processors that this process may use. Affinity and the quotas of cgroups
+/// are considered.
 pub fn cpus() -> NonZeroUsize {
     std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
 }
@@ -92,9 +93,9 @@ const KEPT: libc::c_int = 64 << 20;
 /// The size in bytes from which the allocator maps each allocation separately.
 const MAPPED_ALONE: libc::c_int = 32 << 20;
 
-/// Makes the allocator keep up to 64 MiB of freed memory instead of returning it at once. Batches
-/// are allocated and freed many times per second; page faults for them would cost a third of the
-/// reader's time.
+/// Makes the allocator keep up to 64 MiB of freed memory, so that it does not return this memory at
+/// once. Batches are allocated and freed many times per second, and page faults for them would cost
+/// a third of the reader's time.
 pub fn keep_freed_memory() {
     #[cfg(target_env = "gnu")]
     // SAFETY: mallopt takes two integers and touches only the settings of the allocator; it refuses
@@ -105,8 +106,8 @@ pub fn keep_freed_memory() {
     }
 }
 
-/// Ends this process when it writes to a closed pipe (`zillion … | head`), as the programs of the
-/// system do. This is for commands that print and end, not for a server.
+/// Makes this process end when it writes to a closed pipe (`zillion … | head`), like the programs
+/// of the system. A command that prints and ends should use this, but not a server.
 pub fn exit_on_closed_pipe() {
     // SAFETY: the default disposition of a signal is always valid. It replaces no handler of ours
     // (the standard library ignores this signal), and nothing but the disposition changes.
@@ -118,13 +119,13 @@ pub fn exit_on_closed_pipe() {
 /// The limits on open files of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileLimit {
-    /// The limit that is in force.
+    /// The limit at present, which the process may raise up to `hard`.
     pub soft: u64,
     /// The highest limit that the process may set.
     pub hard: u64,
 }
 
-/// Returns the limits on open files of this process.
+/// Returns the limits on open files of this process, or `None` if the system does not report them.
 pub fn file_limit() -> Option<FileLimit> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is a valid place for the answer, and the call does nothing else.
@@ -143,7 +144,7 @@ pub fn free_disk(path: &Path) -> Option<u64> {
     (status == 0).then(|| answer.f_bavail.saturating_mul(answer.f_frsize))
 }
 
-/// The processor times at one moment. Two of these values give a [`CpuUse`].
+/// The processor times at one moment. The difference of two such values is a [`CpuUse`].
 #[derive(Clone, Copy, Debug)]
 pub struct CpuTimes {
     taken: Instant,
@@ -159,13 +160,13 @@ pub struct CpuTimes {
 pub struct CpuUse {
     /// The number of processors that this process used.
     pub own_cpus: f64,
-    /// The number of processors that other processes used or that the host of a virtual machine
-    /// took away. It is near zero during a clean benchmark.
+    /// The number of processors that other processes used, or that the host of a virtual machine
+    /// gave to others. It is near zero during a clean benchmark.
     pub other_cpus: Option<f64>,
 }
 
 impl CpuTimes {
-    /// Reads the processor times of this moment.
+    /// Reads the present processor times.
     pub fn now() -> Self {
         Self { taken: Instant::now(), own: process_cpu_time(), all: machine_cpu_time() }
     }
@@ -204,8 +205,8 @@ fn machine_cpu_time() -> Option<Duration> {
     (ticks_a_second > 0).then(|| Duration::from_secs_f64(ticks as f64 / ticks_a_second as f64))
 }
 
-/// Parses the busy ticks of the first line of /proc/stat: all ticks but idle and iowait. Guest time
-/// is part of user time.
+/// Parses the first line of /proc/stat. Returns the sum of the busy ticks, which are all ticks
+/// except idle and iowait. Guest time is part of user time.
 fn parse_busy_ticks(text: &str) -> Option<u64> {
     let line = text.lines().next()?.strip_prefix("cpu ")?;
     let ticks: Vec<u64> = line.split_whitespace().map_while(|field| field.parse().ok()).collect();

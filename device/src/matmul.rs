@@ -1,12 +1,12 @@
-//! Matrix products of f32: row-major, strided, on one thread. The caller divides the rows into
-//! tiles and passes the tiles to the pool, so that products on several threads never wait for each
-//! other.
+//! Matrix products of f32 on one thread, with row-major and strided matrices. The caller divides
+//! the rows into tiles and passes the tiles to the pool, so that products on several threads never
+//! wait for each other.
 //!
 //! The crate has two families of products. [`linear`] and [`outer_product`] are the products of a
-//! dense layer, computed by our own kernels. A definition (see `product`) fixes the bits of an
-//! element, so that the bits do not depend on the registers of the machine, on the tile, or on the
-//! other rows. [`gemm`] and its short forms are the general product, computed by the `gemm-f32`
-//! crate without its threads; for one shape on one machine the result is always the same.
+//! dense layer, computed by our own kernels. Their definition (see `product`) fixes the bits of
+//! each element. So the bits do not depend on the registers of the machine, on the tile, or on the
+//! other rows. [`gemm`] and its short forms are the general product. The `gemm-f32` crate computes
+//! it without its own threads. For one shape on one machine, its result is always the same.
 
 mod fallback;
 mod panel;
@@ -43,7 +43,7 @@ impl<'a> View<'a> {
         Self { values, rows, columns, row_stride, column_stride: 1 }
     }
 
-    /// Creates a view of a row-major matrix without gaps.
+    /// Creates a view of a row-major matrix without gaps between rows.
     pub fn packed(values: &'a [f32], rows: usize, columns: usize) -> Self {
         Self::new(values, rows, columns, columns)
     }
@@ -60,8 +60,8 @@ impl<'a> View<'a> {
     }
 }
 
-/// Computes `c = alpha * a * b + beta * c` for an m x k matrix `a`, a k x n matrix `b` and a
-/// row-major m x n matrix `c` with `c_rs` floats from one row to the next. The strides of the
+/// Computes `c = alpha * a * b + beta * c`. Here `a` is an m x k matrix, `b` a k x n matrix, and
+/// `c` a row-major m x n matrix with `c_rs` floats from one row to the next. The strides of the
 /// inputs are in elements: `a_rs` between rows, `a_cs` between columns. If `beta` is zero, `c` is
 /// not read and may hold NaN.
 ///
@@ -129,7 +129,7 @@ pub fn gemm(
     }
 }
 
-/// Panics if an element of a matrix lies outside of a slice with `length` values.
+/// Panics if an element of a matrix is outside of a slice with `length` values.
 fn assert_fits(
     name: &str,
     length: usize,
@@ -156,7 +156,7 @@ fn assert_fits(
 ///
 /// # Panics
 ///
-/// Panics for the reasons of [`gemm`], and if the inner dimensions differ.
+/// Panics for the same reasons as [`gemm`], and if the inner dimensions differ.
 pub fn product(a: View<'_>, b: View<'_>, beta: f32, c: &mut [f32], c_rs: usize) {
     assert_eq!(a.columns, b.rows, "inner dimensions differ");
     gemm(
@@ -176,7 +176,8 @@ pub fn product(a: View<'_>, b: View<'_>, beta: f32, c: &mut [f32], c_rs: usize) 
     );
 }
 
-/// Computes `c = a * b + beta * c` with `a` m x k and `b` k x n without gaps: a forward product.
+/// Computes `c = a * b + beta * c`, a forward product. `a` is m x k and `b` is k x n, both without
+/// gaps.
 ///
 /// # Panics
 ///
@@ -185,8 +186,8 @@ pub fn nn(m: usize, n: usize, k: usize, a: &[f32], b: &[f32], beta: f32, c: &mut
     gemm(m, n, k, 1.0, a, k, 1, b, n, 1, beta, c, n);
 }
 
-/// Computes `c = a * b^T + beta * c` with `a` m x k and `b` n x k without gaps: the gradient of an
-/// input.
+/// Computes `c = a * b^T + beta * c`, the gradient of an input. `a` is m x k and `b` is n x k, both
+/// without gaps.
 ///
 /// # Panics
 ///
@@ -195,8 +196,8 @@ pub fn nt(m: usize, n: usize, k: usize, a: &[f32], b: &[f32], beta: f32, c: &mut
     gemm(m, n, k, 1.0, a, k, 1, b, 1, k, beta, c, n);
 }
 
-/// Computes `c = a^T * b + beta * c` with `a` k x m and `b` k x n without gaps: the gradient of a
-/// weight.
+/// Computes `c = a^T * b + beta * c`, the gradient of a weight. `a` is k x m and `b` is k x n, both
+/// without gaps.
 ///
 /// # Panics
 ///
@@ -212,7 +213,7 @@ mod general {
     use super::tests::values;
     use super::*;
 
-    /// Computes the product by its definition in f64, for matrices as `gemm` takes them.
+    /// Computes the product by its definition in f64, for the same arguments as `gemm`.
     fn naive(
         (m, n, k): (usize, usize, usize),
         alpha: f32,

@@ -1,5 +1,5 @@
-//! Files as memory: a read-only mapping as [`bytes::Bytes`]. Slices share the mapping without a
-//! copy, and the mapping lives as long as the last slice.
+//! Files as memory: a read-only mapping in the form of [`bytes::Bytes`]. Slices share the mapping
+//! without a copy, and the mapping stays until the last slice is dropped.
 //!
 //! A file that is truncated while it is mapped kills its readers with SIGBUS. So mapped files must
 //! never change, and may be removed only by unlink, which keeps a mapping whole. A copy

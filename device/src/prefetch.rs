@@ -1,8 +1,8 @@
-//! Hints to the processor that a cache line will be needed. With hints, random rows of a table are
-//! read at the rate of the memory instead of its latency. A hint never changes results, and a hint
-//! past the end has no effect.
+//! Hints to the processor that a cache line will soon be needed. With hints, random rows of a table
+//! are read at the full rate of the memory, and not one latency after another. A hint never changes
+//! results. A hint beyond the end of a slice has no effect.
 
-/// Prefetches the line of `values[index]` for a read.
+/// Prefetches the cache line of `values[index]` for a read.
 #[inline(always)]
 pub fn prefetch_read<T>(values: &[T], index: usize) {
     if let Some(value) = values.get(index) {
@@ -10,7 +10,7 @@ pub fn prefetch_read<T>(values: &[T], index: usize) {
     }
 }
 
-/// Prefetches the line of `values[index]` for a write.
+/// Prefetches the cache line of `values[index]` for a write.
 #[inline(always)]
 pub fn prefetch_write<T>(values: &[T], index: usize) {
     if let Some(value) = values.get(index) {
@@ -18,7 +18,7 @@ pub fn prefetch_write<T>(values: &[T], index: usize) {
     }
 }
 
-/// Prefetches the line at `address` for a read.
+/// Prefetches the cache line at `address` for a read.
 #[inline(always)]
 pub(crate) fn prefetch_line_read<T>(address: *const T) {
     #[cfg(target_arch = "x86_64")]
@@ -37,7 +37,7 @@ pub(crate) fn prefetch_line_read<T>(address: *const T) {
     let _ = address;
 }
 
-/// Prefetches the line at `address` for a write.
+/// Prefetches the cache line at `address` for a write.
 #[inline(always)]
 pub(crate) fn prefetch_line_write<T>(address: *const T) {
     #[cfg(target_arch = "x86_64")]

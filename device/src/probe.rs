@@ -1,4 +1,4 @@
-//! The limits of the machine, with which benchmarks compare their rates.
+//! The best rates of the machine, with which benchmarks compare their rates.
 
 mod disk;
 
@@ -13,13 +13,13 @@ pub use disk::{DiskSpeed, measure_disk};
 
 /// The number of elements of a probed row, which fill one cache line.
 const STRIDE: usize = 16;
-/// The number of rows between the prefetch of a row and its use.
+/// The distance in rows at which a row is prefetched before its use.
 const AHEAD: u64 = 16;
-/// The number of rows between two readings of the clock.
+/// The number of rows after which the clock is read.
 const ROWS: u64 = 4096;
 
-/// A probe of random access to a large slab of 64-byte rows, which is the access pattern of an
-/// embedding table. For several threads, make one probe per thread and run the probes at the same
+/// A probe of random access to a large slab of 64-byte rows. This is the access pattern of an
+/// embedding table. For several threads, make one probe per thread, and run the probes at the same
 /// time.
 #[derive(Debug)]
 pub struct RowProbe {
@@ -68,7 +68,7 @@ impl RowProbe {
         })
     }
 
-    /// Returns a pseudo-random row number that depends only on `number`.
+    /// Returns a pseudo-random row index that depends only on `number`.
     #[inline(always)]
     fn random_row(&self, number: u64) -> u32 {
         let mixed = (number ^ (number >> 31)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -107,8 +107,8 @@ pub fn cached_bytes_per_second(duration: Duration) -> f64 {
     rounds * (3 * size_of::<f32>() * FLOATS) as f64
 }
 
-/// Measures the number of calls of `body` per second. The arguments of the calls are 0, 1, 2 and so
-/// on. The clock is read after each `batch` calls.
+/// Measures the number of calls of `body` per second. The calls get the arguments 0, 1, 2 and so
+/// on. The clock is read after every `batch` calls.
 #[inline(always)]
 fn measure_rate(duration: Duration, batch: u64, mut body: impl FnMut(u64)) -> f64 {
     let start = Instant::now();

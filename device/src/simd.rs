@@ -1,16 +1,16 @@
-//! One source for every instruction set: a plain loop that is compiled once for each level of the
+//! One source for all instruction sets: a plain loop is compiled once for each level of the
 //! machine.
 //!
 //! [`vectorised`] runs a closure inside a function with `#[target_feature]`. LLVM inlines the
-//! closure into this function and vectorises its loops with the wide registers. The scalar version
-//! is the same source. Rust neither fuses `a * b + c` nor reorders sums, so the versions agree bit
-//! for bit: the result of a training does not depend on the instruction set.
+//! closure into this function, and vectorises its loops with the wide registers. The scalar version
+//! has the same source. Rust does not fuse `a * b + c` and does not reorder sums, so all versions
+//! give the same bits. So the result of a training does not depend on the instruction set.
 //!
 //! # How to write a kernel
 //!
-//! * Always write `#[inline(always)]` on the closure. A closure is called from one function per
-//!   level, so LLVM may decide not to inline a large one, which would then run with baseline
-//!   registers. With the attribute the closure is compiled once for each level.
+//! * Always write `#[inline(always)]` on the closure. One function per level calls the closure, so
+//!   LLVM might not inline a large closure, which would then run with baseline registers. With the
+//!   attribute, the closure is compiled once for each level.
 //! * Every function that the closure calls in its loops must also be `#[inline(always)]`, for the
 //!   same reason. The functions of [`math`] are.
 //! * If a loop reads and writes several slices, let the closure call an `#[inline(always)]`
@@ -91,14 +91,14 @@ pub fn vectorised<R>(f: impl FnOnce() -> R) -> R {
     run(level(), f)
 }
 
-/// Runs `f`, compiled for `wanted` or for the level of this machine, whichever is lower. It is for
-/// tests that compare levels and for benchmarks.
+/// Runs `f`, compiled for the lower of two levels: `wanted` and the level of this machine. It is
+/// for benchmarks and for tests that compare levels.
 #[inline(always)]
 pub fn vectorised_at<R>(wanted: Level, f: impl FnOnce() -> R) -> R {
     run(wanted.min(level()), f)
 }
 
-/// Runs `f` at level `allowed`, which must not be above [`level`]; both callers ensure this.
+/// Runs `f` at the level `allowed`, which must not be above [`level`]. Both callers ensure this.
 #[inline(always)]
 fn run<R>(allowed: Level, f: impl FnOnce() -> R) -> R {
     match allowed {

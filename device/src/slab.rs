@@ -1,25 +1,28 @@
-//! Rows of one fixed size, accessed by number: the memory of the embedding tables.
+//! Rows of one fixed size that are accessed by their number. A slab is the memory of an embedding
+//! table.
 //!
-//! A slab grows by chunks of 2 MiB. Each chunk is aligned, and the kernel is advised to make it one
-//! huge page. A random row then costs one cache miss and almost no address translation. The first
-//! chunk begins with 4 KiB and grows by a quarter, so that the thousand small tables of a model
-//! stay small. The lowest free row is allocated first, which keeps the live rows together. A chunk
-//! without live rows returns to the operating system.
+//! A slab grows by chunks of 2 MiB. Each chunk is aligned, and the slab asks the kernel to make it
+//! one huge page. So access to a random row costs one cache miss and almost no address translation.
+//! The first chunk begins with 4 KiB and grows by a quarter, so that the thousand small tables of a
+//! model stay small. The lowest free row is allocated first, which keeps the live rows together. A
+//! chunk without live rows is returned to the operating system.
 //!
 //! # Invariants
 //!
 //! * A row number is below 2^32 and stays the same until the row is freed. The address of a row
 //!   changes only while the first chunk grows or shrinks.
 //! * `alloc` returns a row of zeros.
-//! * Freeing a row that is not live panics: otherwise one row could have two owners.
-//! * At most one chunk without live rows stays mapped, so that a table at the edge of a chunk does
-//!   not map and unmap it repeatedly; an empty slab has none. [`Slab::bytes`] counts mapped bytes.
-//! * If only the first chunk has rows, it has at most 1.5 times the bytes of its rows, provided
-//!   that the last row number is at most 1.125 times their number (`growth`).
+//! * Freeing a row that is not live panics, because otherwise one row could have two owners.
+//! * At most one chunk without live rows stays mapped. So a table whose size is near the end of a
+//!   chunk does not map and unmap the chunk repeatedly. An empty slab has no such chunk.
+//!   [`Slab::bytes`] counts mapped bytes.
+//! * If only the first chunk has rows, its size is at most 1.5 times the bytes of its rows. This
+//!   holds if the last row number is at most 1.125 times the number of rows (see `growth`).
 //!
 //! # Concurrency
 //!
-//! The slab has no locks: `&self` reads, `&mut self` writes. A shard owns its slabs.
+//! The slab has no locks: methods with `&self` read, and methods with `&mut self` write. A shard
+//! owns its slabs.
 
 mod chunk;
 mod growth;
@@ -43,10 +46,10 @@ pub use reserve::reserve_bytes;
 
 /// The size of a chunk: one huge page of x86-64 and of aarch64 with 4 KiB pages.
 pub const CHUNK_BYTES: usize = 2 << 20;
-/// The initial size of the first chunk, a page, unless a row is larger.
+/// The initial size in bytes of the first chunk, which is a page, unless a row is larger.
 const FIRST_BYTES: usize = 4 << 10;
-/// The largest size of a row. A chunk holds at least two rows, which the division by multiplication
-/// needs.
+/// The largest size of a row in bytes. A chunk must hold at least two rows, because the division by
+/// multiplication needs this.
 pub const MAX_ROW_BYTES: usize = CHUNK_BYTES / 2;
 /// The number of bytes of a cache line, the unit in which processors move memory.
 const LINE_BYTES: usize = 64;
@@ -61,24 +64,24 @@ pub struct SlabBytes {
     pub reserved: usize,
     /// The number of bytes in live rows.
     pub used: usize,
-    /// The number of bytes of the lists and bit maps in addition to the rows.
+    /// The number of bytes of lists and bit maps, in addition to the rows.
     pub bookkeeping: usize,
 }
 
-/// A slab of rows with `stride` elements of `T`; the module describes it.
+/// A slab of rows with `stride` elements of `T`, as the module describes.
 #[derive(Debug)]
 pub struct Slab<T: Pod> {
-    /// The addresses of the rows in `chunks`, which always agree with `chunks`.
+    /// The addresses of the rows in `chunks`. They change whenever `chunks` changes.
     places: Places<T>,
     /// The chunks by number; `None` for a chunk that was returned to the operating system.
     chunks: Vec<Option<Chunk>>,
     /// The numbers of the chunks that are not full, including the chunks that are `None`.
     open: BTreeSet<u32>,
-    /// The chunk without live rows that stays mapped.
+    /// The number of the chunk without live rows that stays mapped; `None` if there is none.
     spare: Option<u32>,
     live: usize,
     reserved: usize,
-    /// The number of this slab among slabs that fill at the same pace.
+    /// The number of this slab among the slabs of a group whose sizes grow at the same pace.
     place: usize,
 }
 
@@ -105,8 +108,9 @@ impl<T: Pod> Slab<T> {
         })
     }
 
-    /// Returns the slab as number `place` among slabs that fill at the same pace. The number
-    /// staggers the moments at which these slabs become whole chunks, because this costs a copy.
+    /// Returns the slab with the number `place` among the slabs of a group whose sizes grow at the
+    /// same pace. The first chunk of each slab becomes a whole chunk at some size, which costs a
+    /// copy. With different numbers, the slabs do this at different sizes.
     #[must_use]
     pub fn staggered(self, place: usize) -> Self {
         Self { place, ..self }
@@ -150,8 +154,8 @@ impl<T: Pod> Slab<T> {
     ///
     /// # Panics
     ///
-    /// Panics if `row` is not in a mapped chunk. A row of a mapped chunk that is not live reads as
-    /// its old contents: the index above this slab knows the live rows.
+    /// Panics if `row` is not in a mapped chunk. If `row` is in a mapped chunk and not live, its
+    /// old contents are returned. The index above this slab knows which rows are live.
     #[inline(always)]
     pub fn row(&self, row: u32) -> &[T] {
         let Some(start) = self.places.address(row) else { panic_absent(row) };
@@ -268,8 +272,8 @@ impl<T: Pod> Slab<T> {
         self.reserved = 0;
     }
 
-    /// Returns the largest number of bytes that a slab of `rows` rows of `row_bytes` bytes has
-    /// mapped if no row was freed. The result is zero for rows that are larger than a chunk, which
+    /// Returns the largest number of bytes that a slab has mapped, if it has `rows` rows of
+    /// `row_bytes` bytes and no row was freed. Returns zero if a row is larger than a chunk, which
     /// no slab supports.
     pub fn mapped_bytes(rows: usize, row_bytes: usize) -> usize {
         growth::most_mapped_bytes(rows, row_bytes)
@@ -293,7 +297,7 @@ impl<T: Pod> Slab<T> {
         }
     }
 
-    /// Adds memory when every chunk is full. Returns the number of the chunk that has room.
+    /// Adds memory if every chunk is full. Returns the number of a chunk that has room.
     fn extend(&mut self) -> Result<u32, DeviceError> {
         let row_bytes = self.row_bytes();
         if let [Some(first)] = self.chunks.as_mut_slice()
@@ -365,7 +369,8 @@ impl<T: Pod> Slab<T> {
     }
 }
 
-/// Panics because a row number lies outside of the slab, or in a chunk that was returned.
+/// Panics because a row number is outside of the slab, or in a chunk that was returned to the
+/// operating system.
 #[cold]
 #[inline(never)]
 fn panic_absent(row: u32) -> ! {

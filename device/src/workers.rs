@@ -1,15 +1,17 @@
-//! The pool of compute threads of a process: phases that borrow, and background tasks.
+//! The pool of compute threads of a process, which runs phases (parallel loops over borrowed data)
+//! and background tasks.
 //!
-//! A training step is about fifty short phases (0.05 to 10 ms). Each phase is a loop over shards or
-//! row tiles. The thread that starts a phase also works on it, so that a pool of P threads starts P
-//! - 1 threads, and a pool of one starts none. Background tasks (decoding ahead, writing a
-//! checkpoint) fill the gaps.
+//! A training step has about fifty short phases (0.05 to 10 ms). Each phase is a loop over shards
+//! or row tiles. The thread that starts a phase also works on it. So a pool of P threads starts P −
+//! 1 threads, and a pool of one thread starts none. Background tasks (decoding ahead, writing a
+//! checkpoint) run while threads have no phase.
 //!
 //! # Invariants
 //!
-//! * Every index of a phase runs exactly once, unless a task panics. Then the indices that have not
+//! * Every index of a phase runs exactly once, unless an index panics. Then the indices that have
+//! not
 //!   begun are dropped, and the panic continues in the caller. The pool stays usable.
-//! * A phase has ended, on every thread, before the call that started it returns or unwinds.
+//! * When the call that started a phase returns or unwinds, the phase has ended on every thread.
 //! * Threads without work spin for [`SPIN`] and then sleep, so that an idle pool uses no processor
 //!   time.
 //!

@@ -1,5 +1,5 @@
-//! The system's figures for the memory of a slab, in a process of its own because the figures are
-//! of a process.
+//! Tests of the memory of a slab by the numbers of the operating system. They have their own
+//! process, because these numbers belong to a process.
 
 use zillion_device::{Slab, machine};
 

@@ -1,5 +1,6 @@
-//! Times the dense step of a model on Criteo-shaped batches: 26 fields of 16 floats with Zipf-like
-//! ids, 13 numbers, rows already pulled.
+//! A program that measures the time of a model's dense step. Its batches have the shape of
+//! Criteo's: 26 fields of 16 floats with Zipf-like ids, and 13 numbers. The rows are already
+//! pulled.
 //!
 //! ```text
 //! cargo run --release -p zillion-nn --example step -- deepfm 2
@@ -137,7 +138,8 @@ fn model_inputs() -> ModelInputs {
     }
 }
 
-/// Multiplications and additions of matrix products, forward and backward.
+/// Returns the number of multiplications and additions in the matrix products of a row, forward and
+/// backward.
 fn flops_a_row(graph: &Graph) -> usize {
     let products = graph.nodes.iter().filter_map(|node| {
         let shape = |i: usize| graph.shape(node.inputs[i]);
@@ -151,7 +153,7 @@ fn flops_a_row(graph: &Graph) -> usize {
     2 * products.sum::<usize>()
 }
 
-/// Seconds for the step's matrix products and nothing else, cut in the same tiles and lanes.
+/// Returns the seconds that the step's matrix products take alone, with the same tiles and lanes.
 fn products_alone(graph: &Graph, workers: &Workers, lanes: usize, tile_rows: usize) -> f64 {
     let mut shapes = Vec::new();
     for node in &graph.nodes {

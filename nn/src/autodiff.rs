@@ -1,9 +1,9 @@
-//! Reverse-mode differentiation as a source transformation: nodes in, nodes out.
+//! Reverse-mode differentiation, which adds the nodes of the gradients to a graph.
 //!
-//! The gradient rule of each operation is next to its kernels in [`ops`](crate::ops); this module
-//! visits the nodes and adds the gradients up. If a value is used more than once, its gradients are
-//! added in the order of its uses, the last one first. The gradients of all lookups in one table
-//! become one node.
+//! The gradient rule of each operation is next to its kernels in [`ops`](crate::ops). This module
+//! visits the nodes in reverse order and adds up the gradients. If several nodes use a value, its
+//! gradients are added in the reverse order of these uses. All lookups in one table share one
+//! gradient node.
 
 pub(crate) mod backward;
 
@@ -21,13 +21,14 @@ pub struct TrainGraph {
     pub graph: Graph,
     /// The node of the loss, of shape `[1, 1]`.
     pub loss: NodeId,
-    /// The gradient of each trainable parameter that the loss depends on, by parameter.
+    /// The gradients of the parameters. Each trainable parameter that the loss depends on has one.
     pub param_grads: Vec<(ParamId, NodeId)>,
-    /// The gradient `[U, stride]` of each table's rows that the loss depends on, by table.
+    /// The gradients of the rows of tables, of shape `[U, stride]`. Each table that the loss
+    /// depends on has one.
     pub row_grads: Vec<(usize, NodeId)>,
 }
 
-/// Appends the gradients of `loss`, a node of shape `[1, 1]`.
+/// Returns the graph with the gradients of `loss` added. `loss` is a node of shape `[1, 1]`.
 pub fn differentiate(graph: &Graph, loss: NodeId) -> Result<TrainGraph> {
     if loss.0 as usize >= graph.nodes.len() || graph.shape(loss) != Shape::constant(1, 1) {
         let node =

@@ -1,4 +1,4 @@
-//! The ranges of the numbers that a job sets, as functions for serde's `deserialize_with`.
+//! Checks of the ranges of numbers in a job, as functions for serde's `deserialize_with`.
 
 use std::fmt::Display;
 
@@ -10,7 +10,7 @@ pub(crate) trait Float<'de>: Deserialize<'de> + Copy + Display + Into<f64> {}
 
 impl<'de, T: Deserialize<'de> + Copy + Display + Into<f64>> Float<'de> for T {}
 
-/// Reads a number, and refuses it with the text of the range if it is not in the range.
+/// Reads a number. If it is out of range, refuses it with an error that describes the range.
 fn read<'de, D: Deserializer<'de>, T: Float<'de>>(
     deserializer: D,
     range: &str,

@@ -4,12 +4,12 @@
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A layer whose shapes do not fit: change its inputs or sizes.
+    /// A layer whose input shapes do not fit each other: change its inputs or sizes.
     #[error("layer `{node}`: {reason}")]
     Shape {
         /// The name of the node.
         node: String,
-        /// The reason: the values that do not fit each other.
+        /// The reason, with the values that do not fit each other.
         reason: String,
     },
     /// A name that two layers of one model share: rename one.
@@ -34,7 +34,7 @@ pub enum Error {
     Input {
         /// The input that does not fit.
         input: String,
-        /// The reason: the values that do not fit each other.
+        /// The reason, with the values that do not fit each other.
         reason: String,
     },
     /// A row that a metric cannot use: check the row in the data, or the model that scored it.
@@ -50,7 +50,7 @@ pub enum Error {
     Param {
         /// The name of the parameter.
         name: String,
-        /// The reason: the values that do not fit each other.
+        /// The reason, with the values that do not fit each other.
         reason: String,
     },
     /// A node that ONNX cannot represent, or a name that two values of the ONNX file would share:
@@ -73,7 +73,7 @@ pub enum Error {
     Setting {
         /// The name of the setting, as a job writes it.
         name: &'static str,
-        /// The reason: the found value and what is allowed.
+        /// The reason, with the given value and the allowed values.
         reason: String,
     },
 }

@@ -1,15 +1,16 @@
 //! The executor, which runs a program on the CPU.
 //!
 //! # Invariants
-//! A batch is cut into tiles, and the tiles are shared among the lanes in contiguous ranges. A lane
-//! adds up in tile order, and lanes are added in lane order, so that the result is a function of
-//! the inputs and of [`Settings`](crate::Settings), never of the threads. Buffers grow to the
-//! largest batch seen and are then reused: a run allocates nothing except what the pool needs to
-//! share a phase and the blocks of scores for softmax over a batch.
+//! A batch is cut into tiles, and each lane gets a contiguous range of tiles. Sums are computed in
+//! each lane in the order of its tiles, and then over the lanes in the order of lanes. So the
+//! result depends only on the inputs and on [`Settings`](crate::Settings), and not on the threads.
+//! Buffers grow to the largest batch so far and are reused. A run therefore allocates almost
+//! nothing: only the memory by which the pool shares a phase, and the blocks of scores for softmax
+//! over a batch.
 //!
 //! # Concurrency
 //! A lane owns its rows of every value that outlives a pass, and a thread owns its tile buffers. In
-//! a pass, threads claim lanes; they share nothing else but constants, which no thread writes
+//! a pass, threads claim lanes. The lanes share only constants, and no thread writes a constant
 //! during the pass.
 
 mod batch_pass;
@@ -45,16 +46,16 @@ pub struct Executor {
     tile_buffers: Vec<TileBuffers>,
     lists: Vec<ListColumn>,
     packing: Packing,
-    /// The place of each row of the batch: the lane in the upper 8 bits, the row in the lane in the
-    /// lower 24.
+    /// The place of each row of the batch. The upper 8 bits are the lane, and the lower 24 bits are
+    /// the index of the row in the lane.
     locate: Vec<u32>,
     outputs: Vec<Vec<f32>>,
-    /// The most values that a tile of the batch has, for each column.
+    /// The maximum number of values in a tile of the batch, for each column.
     longest: Vec<usize>,
     profile: Option<Profile>,
     log: Log,
     is_recorded: bool,
-    /// The number of events in the log from earlier runs.
+    /// The number of events in the log that belong to earlier runs.
     logged: usize,
 }
 
@@ -88,13 +89,14 @@ impl Executor {
         &self.program
     }
 
-    /// Starts or stops the timing of nodes.
+    /// Starts or stops measuring the time of each node.
     pub fn set_profile(&mut self, on: bool) {
         let nanos = vec![0; self.program.graph.nodes.len()];
         self.profile = on.then_some(Profile { nanos, runs: 0 });
     }
 
-    /// Returns the times of the runs since [`Executor::set_profile`].
+    /// Returns the times of the runs since [`Executor::set_profile`], or `None` if times are not
+    /// measured.
     pub fn profile(&self) -> Option<&Profile> {
         self.profile.as_ref()
     }
@@ -105,17 +107,17 @@ impl Executor {
         self.is_recorded = on;
     }
 
-    /// Appends the events since the last call: lane by lane, each in order of time, then the events
-    /// of no lane.
+    /// Appends the events since the last call: first those of each lane in order of time, then
+    /// those of no lane.
     pub fn take_events(&mut self, events: &mut Vec<Event>) {
         self.lanes.iter_mut().for_each(|lane| events.append(&mut lane.events));
         events.append(&mut self.log.events());
     }
 
     /// Runs a training program: computes the loss and all gradients, and updates the running
-    /// statistics in `params`. Gradients of table rows are written to `row_grads`, one slice for
-    /// each table of `unique × stride` floats with the stride of the inputs; a table that the loss
-    /// does not depend on gets zeros.
+    /// statistics in `params`. `row_grads` has one slice of `unique × stride` floats for each
+    /// table, with the stride of the inputs. The gradients of table rows are written to it. If the
+    /// loss does not depend on a table, its slice is filled with zeros.
     pub fn train(
         &mut self,
         workers: &Workers,
@@ -143,34 +145,36 @@ impl Executor {
         Ok(())
     }
 
-    /// Returns a result of the last run, row after row, by its node in the graph that the program
-    /// was planned from. Returns `None` if the node was not requested.
+    /// Returns a result of the last run, row after row. `node` is its node in the graph from which
+    /// the program was planned. Returns `None` if the result was not requested.
     pub fn output(&self, node: NodeId) -> Option<&[f32]> {
         let index = self.program.requested.iter().position(|&id| id == node)?;
         Some(&self.outputs[index])
     }
 
-    /// Returns a result of the last run by its name in the graph; `None` if it was not requested.
+    /// Returns a result of the last run by its name in the graph, or `None` if it was not
+    /// requested.
     pub fn named_output(&self, name: &str) -> Option<&[f32]> {
         let node = self.program.graph.output(name)?;
         let index = self.program.outputs.iter().position(|&id| id == node)?;
         Some(&self.outputs[index])
     }
 
-    /// Returns the loss of the last run of a training program.
+    /// Returns the loss of the last run, or `None` if the program does not train.
     pub fn loss(&self) -> Option<f32> {
         let value = constant(&self.program, &self.consts, self.program.loss?)?;
         value.first().copied()
     }
 
-    /// Returns the gradient of a parameter, in its shape; `None` if the loss does not depend on it.
+    /// Returns the gradient of a parameter, in the parameter's shape. Returns `None` if the loss
+    /// does not depend on the parameter.
     pub fn param_grad(&self, param: ParamId) -> Option<&[f32]> {
         let grads = &self.program.param_grads;
         let index = grads.binary_search_by_key(&param, |&(p, _)| p).ok()?;
         constant(&self.program, &self.consts, grads[index].1)
     }
 
-    /// Returns the gradients of all parameters that have one, in order.
+    /// Returns the gradients of the parameters that have one, in the order of parameters.
     pub fn param_grads(&self) -> impl Iterator<Item = (ParamId, &[f32])> {
         self.program.param_grads.iter().filter_map(|&(param, node)| {
             constant(&self.program, &self.consts, node).map(|grad| (param, grad))
@@ -241,7 +245,7 @@ impl Executor {
         Ok(())
     }
 
-    /// Adds the times of the events of no lane to the profile, after a run.
+    /// After a run, adds the times of the events that belong to no lane to the profile.
     fn add_up_log(&mut self) {
         let mut events = self.log.events();
         if let Some(profile) = &mut self.profile {
@@ -256,7 +260,7 @@ impl Executor {
         }
     }
 
-    /// Returns whether nodes are timed, for a profile or a recording.
+    /// Returns whether the times of nodes are measured, for a profile or a recording.
     fn is_timed(&self) -> bool {
         self.profile.is_some() || self.is_recorded
     }
@@ -307,7 +311,7 @@ impl Executor {
         self.longest = values;
     }
 
-    /// Finds the most values that a tile has, for each column.
+    /// Finds the maximum number of values in a tile, for each column.
     fn longest_tiles(&self, inputs: &Inputs<'_>, longest: &mut Vec<usize>) {
         longest.clear();
         longest.resize(inputs.columns.len(), 0);
@@ -364,7 +368,8 @@ impl Executor {
         });
     }
 
-    /// Computes constants from constants on one thread, because the work is too small to share.
+    /// Computes the constants of a phase that depend only on other constants. One thread does this,
+    /// because the work is too small to share.
     fn globals(&mut self, phase: usize, inputs: &Inputs<'_>, params: &Params, seed: StepSeed) {
         for &id in &self.program.phases[phase].globals {
             let Place::Const { slot, .. } = self.program.placement.places[id.0 as usize] else {

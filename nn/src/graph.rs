@@ -1,4 +1,5 @@
-//! The model as data: nodes of symbolic shape, ordered so that each node follows its inputs.
+//! A model as data: an ordered list of nodes with symbolic shapes, in which each node comes after
+//! its inputs.
 //!
 //! Every value is a matrix. The number of rows is symbolic (`B` rows of the batch, `U` unique rows
 //! of a table, `V` values of a column) or constant; the number of columns is always constant. A
@@ -112,14 +113,14 @@ pub struct GraphInputs {
     pub labels: Vec<String>,
 }
 
-/// A model, which [`GraphBuilder`](crate::GraphBuilder) builds and
-/// [`differentiate`](crate::differentiate) extends by gradients.
+/// The graph of a model. [`GraphBuilder`](crate::GraphBuilder) builds it, and
+/// [`differentiate`](crate::differentiate) adds the gradients.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Graph {
     /// The inputs that the graph reads from a batch.
     pub inputs: GraphInputs,
-    /// The nodes, each after its inputs.
+    /// The nodes. Each node comes after its inputs.
     pub nodes: Vec<Node>,
     /// The parameters, in order of creation.
     pub params: Vec<ParamSpec>,
@@ -127,8 +128,8 @@ pub struct Graph {
     pub outputs: Vec<(String, NodeId)>,
     /// The parameters that a training step sets to a node's value (running statistics).
     pub updates: Vec<(ParamId, NodeId)>,
-    /// The further names of nodes; for example, the last node of a composed layer has the layer's
-    /// name.
+    /// The additional names of nodes. For example, the last node of a layer with several nodes has
+    /// the layer's name.
     pub aliases: Vec<(String, NodeId)>,
 }
 
@@ -148,12 +149,12 @@ impl Graph {
         &self.params[id.0 as usize]
     }
 
-    /// Returns the result with this name.
+    /// Returns the result with this name, or `None` if there is none.
     pub fn output(&self, name: &str) -> Option<NodeId> {
         self.outputs.iter().find(|(n, _)| n == name).map(|&(_, id)| id)
     }
 
-    /// Returns a flag for each node, `true` if a root is the node or depends on it.
+    /// Returns a flag for each node. It is `true` if the node is a root or a root depends on it.
     pub(crate) fn live(&self, roots: impl IntoIterator<Item = NodeId>) -> Vec<bool> {
         let mut live = vec![false; self.nodes.len()];
         roots.into_iter().for_each(|root| live[root.0 as usize] = true);
@@ -165,15 +166,15 @@ impl Graph {
         live
     }
 
-    /// Returns the node with this name or alias.
+    /// Returns the node with this name or alias, or `None` if there is none.
     pub fn find(&self, name: &str) -> Option<NodeId> {
         let own = self.nodes.iter().position(|n| n.name == name).map(|i| NodeId(i as u32));
         own.or_else(|| self.aliases.iter().find(|(n, _)| n == name).map(|&(_, id)| id))
     }
 }
 
-/// The printed form: one line for each node, `%7 = relu(%6) : [B, 400]  # mlp.0.relu`, then the
-/// outputs and updates.
+/// Writes the printed form: one line for each node, such as `%7 = relu(%6) : [B, 400]  #
+/// mlp.0.relu`, then the outputs and updates.
 impl fmt::Display for Graph {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, node) in self.nodes.iter().enumerate() {

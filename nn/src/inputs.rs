@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::graph::GraphInputs;
 use crate::graph::shape::Dim;
 
-/// The inputs of one run, matched by index with the graph's [`GraphInputs`].
+/// The inputs of one run. They correspond to the graph's [`GraphInputs`] by index.
 #[derive(Clone, Debug, Default)]
 pub struct Inputs<'a> {
     /// The number of rows of the batch.
@@ -49,7 +49,7 @@ pub struct ColumnView<'a> {
     pub offsets: Option<&'a [i32]>,
     /// The weight of each value, if the column has weights.
     pub weights: Option<&'a [f32]>,
-    /// The position of the first value in the table's value order.
+    /// The position of the column's first value among all values of its table.
     pub base: u32,
 }
 
@@ -58,7 +58,7 @@ pub struct ColumnView<'a> {
 pub struct OccurrenceView<'a> {
     /// The `unique + 1` offsets into `positions`.
     pub offsets: &'a [u32],
-    /// The positions in the table's value order, ascending for each row.
+    /// The positions of the occurrences among all values of the table, ascending for each row.
     pub positions: &'a [u32],
 }
 
@@ -67,12 +67,12 @@ pub struct OccurrenceView<'a> {
 pub struct LabelView<'a> {
     /// The value of each row.
     pub values: &'a [f32],
-    /// The flags of the rows, `false` for a row without the label.
+    /// Whether each row has the label; `None` if all rows have it.
     pub mask: Option<&'a [bool]>,
 }
 
 impl<'a> ColumnView<'a> {
-    /// Returns the number of values of all earlier rows.
+    /// Returns the number of values in all rows before this row.
     #[inline(always)]
     pub(crate) fn values_before(&self, row: usize) -> usize {
         self.offsets.map_or(row, |offsets| offsets[row] as usize)
@@ -89,8 +89,8 @@ impl<'a> ColumnView<'a> {
 }
 
 impl<'a> Inputs<'a> {
-    /// Returns the part of a dimension that belongs to some rows of the batch: the rows themselves,
-    /// or their values in a column.
+    /// Returns the part of a dimension that belongs to some rows of the batch. For the batch, it is
+    /// these rows. For a column, it is their values.
     #[inline]
     pub(crate) fn span(&self, dim: Dim, batch: &Range<usize>) -> Range<usize> {
         match dim {
@@ -102,8 +102,8 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// Creates the inputs of a batch whose rows have been pulled. Without `train`, occurrences and
-    /// labels are left out.
+    /// Creates the inputs of a batch whose rows have been pulled. Without `train`, they have no
+    /// occurrences and no labels.
     pub fn new(batch: &'a Batch, plan: &'a LookupPlan, rows: &'a RowBuffer, train: bool) -> Self {
         let tables = rows.tables.iter().map(|t| TableView {
             values: &t.values,
@@ -137,8 +137,8 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// Checks every value that kernels use as an index, so that a batch that does not fit the graph
-    /// cannot make them fail. `labels` is true if labels are read, and `train` is true if a
+    /// Checks all values that kernels use as an index. So a batch that does not fit the graph
+    /// cannot make a kernel fail. `labels` tells whether labels are read, and `train` whether a
     /// backward pass runs.
     pub(crate) fn check(&self, graph: &GraphInputs, labels: bool, train: bool) -> Result<()> {
         if self.rows == 0 || self.rows > MAX_ROWS {
@@ -167,8 +167,8 @@ impl<'a> Inputs<'a> {
         if train { self.check_occurrences(graph) } else { Ok(()) }
     }
 
-    /// Checks that the number of values of each of these columns fits in 24 bits. A value of these
-    /// columns is a row of its own.
+    /// Checks that the number of values of each of these columns fits in 24 bits. In these columns,
+    /// each value has its own row in the computation.
     pub(crate) fn check_values(&self, graph: &GraphInputs, columns: &[usize]) -> Result<()> {
         for &column in columns {
             let values = self.columns[column].inverse.len();
@@ -183,7 +183,7 @@ impl<'a> Inputs<'a> {
         Ok(())
     }
 
-    /// Checks that each of these columns has one value for each row, because a node relies on it.
+    /// Checks that each of these columns has one value for each row, because a node needs that.
     pub(crate) fn check_single(&self, graph: &GraphInputs, columns: &[usize]) -> Result<()> {
         match columns.iter().find(|&&column| self.columns[column].offsets.is_some()) {
             Some(&column) => Err(wrong(
@@ -290,13 +290,13 @@ impl<'a> Inputs<'a> {
     }
 }
 
-/// The maximum number of rows of a batch, and of values of a list column that are rows of their
-/// own. Their indices must fit in 24 bits, because the executor's map from rows to lanes stores 24
-/// bits.
+/// The maximum number of rows in a batch. It is also the maximum number of values of a list column
+/// whose values have their own rows. The executor's map from rows to lanes has 24 bits for an
+/// index.
 const MAX_ROWS: usize = 1 << 24;
 
-/// Returns whether offsets begin with 0 and never descend. The loop vectorises, because it does not
-/// stop early.
+/// Returns whether offsets begin with 0 and never descend. The loop does not stop early, so that it
+/// vectorises.
 fn ascend_from_0<T: Copy + PartialOrd + From<u8>>(offsets: &[T]) -> bool {
     let descends = offsets.windows(2).fold(false, |bad, w| bad | (w[0] > w[1]));
     offsets.first().is_some_and(|&first| first == T::from(0)) && !descends

@@ -1,12 +1,13 @@
-//! The dense model: graph IR, autodiff, CPU executor, zoo, losses, dense optimizers, metrics.
+//! The dense model: its graph, automatic differentiation, a CPU executor, the zoo of models,
+//! losses, dense optimizers and metrics.
 //!
-//! A model is data: nodes of symbolic shape (`B` rows of the batch, `U` unique rows of a table). It
-//! is built by name, differentiated into more nodes of the same kind, and run by row tiles in a
-//! fixed number of lanes, so that the result does not depend on the threads. Its inputs are slices:
-//! rows of embeddings, their stride, indices and offsets.
+//! A model is data: nodes with symbolic shapes (`B` rows of the batch, `U` unique rows of a table).
+//! A model is built from named layers. Differentiation adds nodes of the same kind. The executor
+//! runs the nodes on tiles of rows in a fixed number of lanes, so the result does not depend on the
+//! threads. The inputs are slices: rows of embeddings, their stride, indices and offsets.
 //!
-//! This crate is not a tensor library (a graph is built once and run many times), and it knows
-//! nothing of tables, files or networks: the caller pulls the rows and pushes the gradients.
+//! This crate is not a tensor library, because a graph is built once and run many times. It does
+//! not know tables, files or networks: the caller pulls the rows and pushes the gradients.
 //!
 //! ```
 //! use std::num::NonZeroUsize;

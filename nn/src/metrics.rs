@@ -1,10 +1,10 @@
 //! The metrics of a model: exact AUC, grouped AUC, log loss and calibration.
 //!
-//! Published results are compared to the fourth decimal, so nothing here is binned, sampled or
-//! summed in f32: ranks are exact, sums are f64 in row order, and the same rows give the same bits
+//! Published results are compared to the fourth decimal. So ranks are exact, and sums are computed
+//! in f64 in the order of rows. There are no bins and no samples. The same rows give the same bits
 //! for any number of threads. Every function refuses a score that is NaN and a label that is
-//! neither 0 nor 1, and names the row. A metric that cannot be computed, for example the AUC of
-//! rows of one class, is `None`.
+//! neither 0 nor 1, and its error names the row. If a metric cannot be computed, for example the
+//! AUC of rows of one class, it is `None`.
 //!
 //! Sample weights are optional everywhere: a row of weight 2 counts as two rows, and a row of
 //! weight 0 does not count.

@@ -1,4 +1,4 @@
-//! The export of an inference graph as an ONNX model, for runtimes that know nothing of tables.
+//! The export of an inference graph as an ONNX model, for runtimes without Zillion's tables.
 //!
 //! Dense parameters become initializers under their own names. The values of a batch become inputs,
 //! in the form in which a key-value store returns rows:
@@ -12,10 +12,11 @@
 //! | `<feature>.value` | `[batch, 1]` | a number, transformed as the job says |
 //!
 //! Pooling, attention over histories and all later layers are in the graph. Outputs have the same
-//! names as in the graph: `logits`, `probabilities`, and `…/<task>` for further tasks.
+//! names as in the graph: `logits` and `probabilities`, and with a suffix `/<task>` for the second
+//! and later tasks.
 //!
-//! The module is not a general converter: operations that exist only in training are refused by
-//! name.
+//! The module is not a general converter: it refuses operations that exist only in training, and
+//! its error names them.
 
 pub(crate) mod emit;
 pub(crate) mod lists;
@@ -40,19 +41,20 @@ use proto::{
 };
 use writer::{BATCH, OnnxNode, Writer};
 
-/// The version of the operator set; `ScatterND` supports maxima since 18.
+/// The version of the operator set. From version 18 on, `ScatterND` supports maxima.
 const OPSET: i64 = 18;
-/// The version of the file format for that operator set.
+/// The version of the file format that belongs to this operator set.
 const IR_VERSION: i64 = 8;
 /// The maximum number of bytes of a protobuf message.
 const MAX_BYTES: usize = i32::MAX as usize;
 
-/// The form in which a sparse column is fed to the model.
+/// The form in which the values of a sparse column are given to the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OnnxColumn {
     /// Whether a row of the batch has a list of values.
     pub list: bool,
-    /// The segments of a row of the column's table: name, first float, number of floats.
+    /// The segments of a row in the column's table. Each has a name, the index of its first float,
+    /// and its number of floats.
     pub segments: Vec<(String, usize, usize)>,
 }
 
@@ -63,7 +65,7 @@ pub struct OnnxInput {
     pub name: String,
     /// The element type, `float32` or `int64`.
     pub dtype: &'static str,
-    /// The dimensions, symbolic ones by name.
+    /// The dimensions, as numbers or as the names of symbolic dimensions.
     pub shape: Vec<String>,
     /// Whether the input may be left out.
     pub optional: bool,
@@ -95,7 +97,7 @@ pub enum OnnxHolds {
         /// The name of the feature.
         feature: String,
     },
-    /// The number of a numeric feature in each row.
+    /// The transformed value of a numeric feature in each row.
     Value {
         /// The name of the feature.
         feature: String,
@@ -109,13 +111,15 @@ pub struct OnnxModel {
     pub bytes: Vec<u8>,
     /// The inputs to feed, in the order of the file.
     pub inputs: Vec<OnnxInput>,
-    /// The names and columns of the results; each is `[batch, columns]`.
+    /// The name and the number of columns of each result. A result has the shape `[batch,
+    /// columns]`.
     pub outputs: Vec<(String, usize)>,
 }
 
 impl Graph {
     /// Exports a graph that was built for inference, with these parameters. `columns` describes how
-    /// the sparse columns are fed; `metadata` is written to the file unchanged.
+    /// the values of the sparse columns are given to the model. `metadata` is written to the file
+    /// unchanged.
     ///
     /// # Errors
     /// Returns [`Error::Onnx`] if ONNX cannot represent an operation, or if two values share a
@@ -151,7 +155,7 @@ impl Graph {
     }
 }
 
-/// Writes one node, whose inputs have been written before.
+/// Writes one node. Its inputs must have been written before.
 fn write_node(writer: &mut Writer<'_>, id: NodeId) -> Result<()> {
     let graph = writer.graph;
     let node = graph.node(id);

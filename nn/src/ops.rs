@@ -1,16 +1,19 @@
-//! The operations. Each file holds one group of operations, and everything that the crate knows
-//! about them, as an [`OpGroup`].
+//! The operations of graphs. Each file contains one group of operations and everything that the
+//! crate knows about them, as an [`OpGroup`].
 //!
-//! To add an operation, add a variant in [`Op`], its name in [`Op::name`], its arms in the file of
-//! its group and, for a new group, a line in `with_group!`. Nothing else lists operations.
+//! To add an operation, add a variant in [`Op`], its name in [`Op::name`], and its arms in the file
+//! of its group. A new group also needs a line in `with_group!`. There are no other lists of
+//! operations.
 //!
 //! Kernels are plain loops over the rows of one tile, compiled for the widest registers of the
 //! machine; products call [`zillion_device::matmul`]. There are three kinds of work:
 //!
-//! * [`forward`] writes a tile of a result from the same tile of its inputs (or all of a constant);
-//! * [`accumulate`] adds a tile's rows to a lane's partial of a sum over the batch, and [`combine`]
-//!   makes the sum from the lanes' partials, in lane order;
-//! * gradients of table rows are summed row by row once those of the batch are complete.
+//! * [`forward`] computes a tile of the result from the same tile of its inputs (or from a whole
+//!   constant);
+//! * [`accumulate`] adds the rows of a tile to a lane's partial sum over the batch, and [`combine`]
+//!   computes the sum from the partial sums of the lanes, in the order of lanes;
+//! * the gradients of table rows are summed row by row after the gradients of the batch are
+//!   complete.
 
 mod batch_norm;
 mod columns;
@@ -54,17 +57,18 @@ use crate::graph::sizes::NodeSizes;
 use crate::onnx::writer::{OnnxNode, Writer};
 use kernel::{Tile, View, ViewMut, simd};
 
-/// The most inputs of an operation other than [`Op::Concat`] and [`Op::GatherGrad`].
+/// The maximum number of inputs of an operation, except for [`Op::Concat`] and [`Op::GatherGrad`].
 pub(crate) const MAX_INPUTS: usize = 8;
 
-/// The result of a shape rule: a shape, or the reason why there is none.
+/// The result of a shape rule: a shape, or the reason why the inputs have no valid shape.
 pub(crate) type ShapeResult = std::result::Result<Shape, String>;
 
-/// A group of operations that share a file: a function, its gradient and their relatives.
+/// A group of operations in one file, for example a function and its gradient.
 ///
-/// A group is a type without values. One `match` for each node and tile chooses its functions; the
-/// loops inside know their operation, so that they need no dispatch. Each function is called only
-/// with operations of the group; a function that does not apply to an operation keeps its default.
+/// A group is a type without values. One `match` for each node and tile chooses the functions of
+/// the group. The loops inside are made for one operation, so they do not dispatch. Each function
+/// is called only for operations of the group. If a function does not apply to an operation, the
+/// default remains.
 trait OpGroup {
     /// Writes, in brackets, the attributes that distinguish the operation from others of its kind.
     fn write_attributes(_op: &Op, _f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -74,17 +78,17 @@ trait OpGroup {
     /// Returns the shape of the result.
     fn shape(op: &Op, inputs: &[Shape], graph: &Graph) -> ShapeResult;
 
-    /// Writes the rows of a row-wise or global operation.
+    /// Computes rows of an operation that works row by row or on constants.
     fn forward(op: &Op, _tile: &Tile<'_>, _inputs: &[View<'_>], _out: ViewMut<'_>) {
         reject(op);
     }
 
-    /// Adds a tile to a lane's partial of a sum over the batch.
+    /// Adds a tile to the partial sum of a lane.
     fn accumulate(op: &Op, _tile: &Tile<'_>, _inputs: &[View<'_>], _partial: &mut Partial<'_>) {
         reject(op);
     }
 
-    /// Returns the number of floats of a lane's partial, given the number of elements of the
+    /// Returns the number of floats in a lane's partial sum. `len` is the number of elements of the
     /// result.
     fn partial_len(_op: &Op, len: usize) -> usize {
         len
@@ -96,8 +100,8 @@ trait OpGroup {
         true
     }
 
-    /// Computes the elements of a sum over the batch, from element `start` on. The lanes' partials
-    /// come with their numbers of rows, in lane order.
+    /// Computes elements of a sum over the batch, beginning with the element `start`. `partials`
+    /// has the number of rows and the partial sum of each lane, in the order of lanes.
     fn combine<'a>(
         _op: &Op,
         partials: impl Iterator<Item = (usize, &'a [f32])>,
@@ -108,13 +112,14 @@ trait OpGroup {
         add_partials(partials, start, out);
     }
 
-    /// Returns whether the operation sums over the rows of its first input. With constant inputs
-    /// such an operation works on those rows instead of the rows of its result.
+    /// Returns whether the operation sums over the rows of its first input. If the inputs of such
+    /// an operation are constants, it works on the rows of the input and not on the rows of its
+    /// result.
     fn sums_rows(_op: &Op) -> bool {
         false
     }
 
-    /// Returns whether and how the operation can be the head of a chain of fused links.
+    /// Returns the way in which the operation can be the head of a chain of fused links.
     fn chaining(_op: &Op) -> Chaining {
         Chaining::None
     }
@@ -137,31 +142,31 @@ trait OpGroup {
     }
 }
 
-/// The ability of an operation to be the head of a chain of fused links.
+/// The way in which an operation can be the head of a chain of fused links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Chaining {
-    /// The operation cannot lead a chain, because it reads the inputs of the batch or the bounds of
-    /// lists.
+    /// The operation cannot be the head of a chain, because it reads the inputs of the batch or the
+    /// bounds of lists.
     None,
-    /// A few rows of a tile can be computed at a time without repeated work.
+    /// The operation can compute a few rows of a tile at a time, without repeating work.
     Rows,
-    /// The tile is computed at once, because it is a product or needs factors of a column that are
-    /// computed once for each call.
+    /// The operation must compute the whole tile at once, because it is a product or needs factors
+    /// of a column that are computed once in each call.
     Tile,
 }
 
-/// A lane's partial of a sum over the batch.
+/// A lane's partial sum over the batch.
 pub(crate) struct Partial<'a> {
-    /// The number of rows of the lane that have been added already.
+    /// The number of rows of the lane that were added before.
     pub(crate) rows_before: usize,
-    /// The floats of the partial. They are undefined while `rows_before` is 0.
+    /// The floats of the partial sum. They are undefined while `rows_before` is 0.
     pub(crate) values: &'a mut [f32],
     /// The memory into which products pack their operands.
     pub(crate) scratch: Scratch,
 }
 
 impl<'a> Partial<'a> {
-    /// Creates a partial without rows.
+    /// Creates a partial sum without rows.
     fn new(values: &'a mut [f32]) -> Self {
         Self { rows_before: 0, values, scratch: Scratch::default() }
     }
@@ -180,8 +185,8 @@ impl<'a> Partial<'a> {
     }
 }
 
-/// Evaluates an expression with `$group` as the group of an operation; this is the only list of
-/// groups.
+/// Evaluates an expression in which `$group` is the group of an operation. This macro has the only
+/// list of groups.
 macro_rules! with_group {
     ($op:expr, $group:ident => $body:expr) => {
         with_group! {
@@ -232,32 +237,32 @@ pub(crate) fn shape(op: &Op, inputs: &[Shape], graph: &Graph) -> ShapeResult {
     with_group!(op, Group => Group::shape(op, inputs, graph))
 }
 
-/// Writes the rows of a row-wise or global operation.
+/// Computes rows of an operation that works row by row or on constants.
 pub(crate) fn forward(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], out: ViewMut<'_>) {
     with_group!(op, Group => Group::forward(op, tile, inputs, out));
 }
 
-/// Returns the number of floats of a lane's partial of a sum over the batch.
+/// Returns the number of floats in a lane's partial sum over the batch.
 pub(crate) fn partial_len(op: &Op, shape: Shape) -> usize {
     let len = shape.const_len().unwrap_or(0);
     with_group!(op, Group => Group::partial_len(op, len))
 }
 
-/// Adds a tile to its lane's partial.
+/// Adds a tile to the partial sum of its lane.
 pub(crate) fn accumulate(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], partial: &mut Partial<'_>) {
     with_group!(op, Group => Group::accumulate(op, tile, inputs, partial));
 }
 
-/// Returns whether [`combine`] treats each element independently, so that ranges can be combined
-/// separately.
+/// Returns whether [`combine`] treats each element independently. Ranges of elements can then be
+/// combined separately.
 pub(crate) fn combines_by_element(op: &Op) -> bool {
     with_group!(op, Group => Group::combines_by_element(op))
 }
 
-/// Computes the elements of a sum over the batch from the lanes' partials, which come with their
-/// numbers of rows in lane order: the elements from `start` on where [`combines_by_element`],
-/// otherwise all. `total_rows` is the number of rows of all lanes; a column may have no values in
-/// some or all lanes.
+/// Computes a sum over the batch from the lanes' partial sums. `partials` has the number of rows
+/// and the partial sum of each lane, in the order of lanes. If [`combines_by_element`], this
+/// computes only the elements from `start` on, otherwise all. `total_rows` is the number of rows of
+/// all lanes. In a column, some or all lanes may have no values.
 pub(crate) fn combine<'a>(
     op: &Op,
     partials: impl Iterator<Item = (usize, &'a [f32])>,
@@ -271,8 +276,8 @@ pub(crate) fn combine<'a>(
     with_group!(op, Group => Group::combine(op, partials, start, total_rows, out));
 }
 
-/// Returns whether the operation sums over the rows of its first input. With constant inputs such
-/// an operation works on those rows instead of the rows of its result.
+/// Returns whether the operation sums over the rows of its first input. If the inputs of such an
+/// operation are constants, it works on the rows of the input and not on the rows of its result.
 pub(crate) fn sums_rows(op: &Op) -> bool {
     with_group!(op, Group => Group::sums_rows(op))
 }
@@ -286,7 +291,8 @@ fn chaining(op: &Op) -> Chaining {
     with_group!(op, Group => Group::chaining(op))
 }
 
-/// Appends the gradients of a node's inputs: `g` is the gradient of its result, of the same shape.
+/// Appends the gradients of a node's inputs. `g` is the gradient of the node's result and has its
+/// shape.
 pub(crate) fn gradient(cx: &mut Backward, id: NodeId, g: NodeId) -> Result<()> {
     with_group!(&cx.node(id).op, Group => Group::gradient(cx, id, g))
 }
@@ -372,8 +378,8 @@ impl Op {
     }
 }
 
-/// The printed form: the name and, in brackets, the attributes that distinguish the operation from
-/// others of its kind.
+/// Writes the printed form: the name and, in brackets, the attributes that distinguish the
+/// operation from others of its kind.
 impl fmt::Display for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Self::Fused(fused) = self {
@@ -385,7 +391,7 @@ impl fmt::Display for Op {
     }
 }
 
-/// Adds up the lanes' partials, element by element, in lane order.
+/// Adds up the partial sums of the lanes, element by element, in the order of lanes.
 fn add_partials<'a>(
     partials: impl Iterator<Item = (usize, &'a [f32])>,
     start: usize,
@@ -412,8 +418,8 @@ fn format_shapes(shapes: &[Shape]) -> String {
     if shapes.is_empty() { "no inputs".into() } else { shapes.join(" and ") }
 }
 
-/// Reports a kernel that was called with operands that the shape rule or the class of the operation
-/// excludes.
+/// Reports a defect: a kernel was called with operands that the shape rule or the class of the
+/// operation excludes.
 #[cold]
 fn reject(op: &Op) {
     debug_assert!(false, "{} was executed in a way that its shape rule excludes", op.name());

@@ -1,10 +1,10 @@
-//! The learning of dense parameters: the optimizers (one file for each rule), the global gradient
-//! norm and its clipping, the schedules by steps and by validation, and the state that a checkpoint
-//! keeps.
+//! The learning of dense parameters. The module contains the optimizers (one file for each rule),
+//! the global norm of the gradients and its clipping, the schedules by steps and by validation, and
+//! the state in a checkpoint.
 //!
 //! The formulas are PyTorch's, because published results were trained with them. The regulariser is
-//! part of the gradient: `λ·w` is added before the norm is taken and clipped, as the gradient of a
-//! loss term `(λ/2)·|w|²` would be. It is not decoupled from the gradient.
+//! part of the gradient: `λ·w` is added before the norm is computed and clipped, like the gradient
+//! of a loss term `(λ/2)·|w|²`. It is not decoupled from the gradient.
 //!
 //! A training step with clipping is
 //!
@@ -14,8 +14,8 @@
 //! optimizer.step(params, grads, plateau.rate_scale(), scale)
 //! ```
 //!
-//! Results do not depend on the number of threads: work is cut into blocks of fixed size, and sums
-//! over blocks are taken in block order.
+//! Results do not depend on the number of threads: work is cut into blocks of fixed size, and the
+//! sums of the blocks are added in the order of blocks.
 
 mod adagrad;
 mod adam;

@@ -17,8 +17,8 @@ pub struct Params {
 }
 
 impl Params {
-    /// Creates the initial values. Each value is a function of (seed, name, element) alone, so that
-    /// a new layer does not change the values of the others.
+    /// Creates the initial values. Each value depends only on the seed, the parameter's name and
+    /// the element, so a new layer does not change the values of other layers.
     pub fn init(specs: &[ParamSpec], seed: u64) -> Self {
         let values = specs.iter().map(|spec| initial(spec, seed)).collect();
         Self { specs: specs.to_vec(), values }
@@ -44,17 +44,17 @@ impl Params {
         &self.values[id.0 as usize]
     }
 
-    /// Returns the floats of one parameter, to be changed.
+    /// Returns the floats of one parameter for writing.
     pub fn value_mut(&mut self, id: ParamId) -> &mut [f32] {
         &mut self.values[id.0 as usize]
     }
 
-    /// Returns the index of the parameter with this name.
+    /// Returns the index of the parameter with this name, or `None` if there is none.
     pub fn find(&self, name: &str) -> Option<ParamId> {
         self.specs.iter().position(|s| s.name == name).map(|i| ParamId(i as u32))
     }
 
-    /// Returns the floats of the parameter with this name.
+    /// Returns the floats of the parameter with this name, or `None` if there is none.
     pub fn get(&self, name: &str) -> Option<&[f32]> {
         self.find(name).map(|id| self.value(id))
     }
@@ -64,12 +64,12 @@ impl Params {
         self.specs.iter().zip(self.values.iter().map(Vec::as_slice))
     }
 
-    /// Returns the description and the floats of each parameter, in order, to be changed.
+    /// Returns the description and the floats of each parameter, in order, for writing.
     pub fn iter_mut(&mut self) -> impl ExactSizeIterator<Item = (&ParamSpec, &mut [f32])> {
         self.specs.iter().zip(self.values.iter_mut().map(Vec::as_mut_slice))
     }
 
-    /// Replaces the values by the values of another set of the same parameters.
+    /// Copies the values of `other`, which must have the same parameters.
     pub fn copy_from(&mut self, other: &Self) -> Result<()> {
         self.fits(&other.specs)?;
         self.values.clone_from(&other.values);
@@ -91,8 +91,8 @@ impl Params {
         Self::from_safetensors_by_piece(specs, bytes, &mut || {})
     }
 
-    /// Reads a safetensors file and calls `piece` after every few tens of kilobytes, so that a
-    /// caller can yield the processor there.
+    /// Reads a safetensors file, and calls `piece` after every few tens of kilobytes. There, a
+    /// caller can let other work use the processor.
     pub fn from_safetensors_by_piece(
         specs: &[ParamSpec],
         bytes: &[u8],
@@ -196,7 +196,8 @@ fn initial(spec: &ParamSpec, seed: u64) -> Vec<f32> {
     }
 }
 
-/// Draws a standard normal number (Box–Muller, in f64: initialisation takes little time).
+/// Draws a standard normal number by the method of Box and Muller. It is computed in f64, because
+/// initialisation takes little time.
 fn normal(stream: u64, element: u64) -> f64 {
     let bits = random::combine(stream, element);
     let scale = 1.0 / f64::from(1u32 << 31) / 2.0;

@@ -1,14 +1,14 @@
-//! The passes that rewrite a graph before it runs: an ordered list, of which each can be switched
-//! off.
+//! The passes that rewrite a graph before it runs. They are an ordered list, and each pass can be
+//! switched off.
 //!
-//! A pass takes a graph with its roots and returns one that computes the same. All of these passes
-//! keep every bit: they remove, share, move and join operations, and joined operations add and
-//! multiply in the order of the single ones. A version therefore need not say which passes were on
-//! when it was trained. The only exception is the sign of a zero.
+//! A pass takes a graph with its roots, and returns a graph that computes the same results. The
+//! passes remove, share, move and join operations. Joined operations add and multiply in the order
+//! of the single operations, so every bit stays the same. So a version does not need to store which
+//! passes were on in training. The only exception is the sign of a zero.
 //!
 //! To add a pass, add a file here, a line in [`PASSES`], and a test of the printed graph before and
-//! after it. The test that every model computes the same with each pass on and off includes new
-//! passes automatically.
+//! after the pass. One test checks that every model computes the same with each pass on and off.
+//! This test includes new passes automatically.
 
 mod algebra;
 mod common_subexpressions;
@@ -78,7 +78,8 @@ const PASSES: [Pass; 7] = [
     },
 ];
 
-/// The set of passes that a program's graph goes through: all passes, except those switched off.
+/// The set of passes that are applied to a program's graph: all passes except those that are
+/// switched off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Passes {
     off: u32,
@@ -99,12 +100,12 @@ impl Passes {
     /// The empty set of passes.
     pub const NONE: Self = Self { off: (1 << PASSES.len()) - 1 };
 
-    /// Returns the name and the purpose of each pass, in order.
+    /// Returns the name and the purpose of each pass, in the order in which they run.
     pub fn known() -> impl ExactSizeIterator<Item = (&'static str, &'static str)> {
         PASSES.iter().map(|pass| (pass.name, pass.what))
     }
 
-    /// Returns all passes except the named ones; `all` names every pass.
+    /// Returns the set of all passes without the named ones. The name `all` means every pass.
     ///
     /// # Errors
     /// Returns an error if a name belongs to no pass. The error suggests the nearest valid name.
@@ -116,7 +117,7 @@ impl Passes {
         Ok(passes)
     }
 
-    /// Returns these passes without the named one; `all` names every pass.
+    /// Returns this set without the named pass. The name `all` means every pass.
     ///
     /// # Errors
     /// Returns an error for the same reasons as [`Passes::without`].

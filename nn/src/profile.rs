@@ -1,13 +1,13 @@
-//! The time of a run by node and by operation, summed over threads. See
-//! [`timeline`](crate::timeline) for when each thread computed what.
+//! The time of a run by node and by operation, summed over threads. The module
+//! [`timeline`](crate::timeline) records when each thread computed which node.
 
 use std::collections::BTreeMap;
 
 use crate::graph::Graph;
 use crate::graph::shape::NodeId;
 
-/// The time of each node, summed over threads and runs. Profiling is always compiled in; a run that
-/// is not profiled pays one branch for each operation and tile.
+/// The time of each node, summed over threads and runs. The code of profiling is always compiled.
+/// If a run is not profiled, it costs one branch for each operation and tile.
 #[derive(Clone, Debug, Default)]
 pub struct Profile {
     pub(crate) nanos: Vec<u64>,
@@ -30,7 +30,7 @@ impl Profile {
         self.nanos.get(id.0 as usize).copied().unwrap_or(0)
     }
 
-    /// Returns the times by operation, slowest first.
+    /// Returns the time of each operation, the slowest operation first.
     pub fn by_op(&self, graph: &Graph) -> Vec<(&'static str, OpTime)> {
         let mut times: BTreeMap<&'static str, OpTime> = BTreeMap::new();
         for (node, &nanos) in graph.nodes.iter().zip(&self.nanos) {

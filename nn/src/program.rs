@@ -1,4 +1,4 @@
-//! The plan of a run: the nodes of a graph to compute, their order, and their buffers.
+//! A program: the nodes of a graph that a run computes, their order, and their buffers.
 
 pub(crate) mod packing;
 pub(crate) mod placement;
@@ -16,12 +16,12 @@ use crate::passes::{Ir, Passes, Stage};
 use crate::program::placement::{Placement, Width};
 use crate::program::schedule::{Class, Schedule, is_view};
 
-/// The way in which a batch is cut into lanes and tiles. The cut is part of the result, because
-/// other settings add in another order.
+/// The settings by which a batch is cut into lanes and tiles. The result depends on them, because
+/// they determine the order of additions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The number of contiguous shares of the batch whose sums are added in order. It is also the
-    /// maximum number of threads that can work on one pass.
+    /// The number of lanes, which are contiguous shares of the batch. The sums of the lanes are
+    /// added in order. This is also the maximum number of threads that can work on one pass.
     pub lanes: usize,
     /// The number of rows that go through all operations of a pass together.
     pub tile_rows: usize,
@@ -35,8 +35,8 @@ impl Default for Settings {
     }
 }
 
-/// The minimum number of rows of a lane's share in a training step. With fewer rows, the lanes'
-/// partial sums cost more time than another thread saves.
+/// The minimum number of rows in a lane in a training step. With fewer rows, the partial sums of
+/// the lanes cost more time than another thread saves.
 const LEAST_SHARE: usize = 64;
 
 /// The bytes of a program's buffers for one batch.
@@ -44,12 +44,13 @@ const LEAST_SHARE: usize = 64;
 pub struct Memory {
     /// The bytes of the planned buffers: [`Program::bytes`].
     pub planned: usize,
-    /// The bytes that would be needed if every computed value had a buffer of its own for all rows.
+    /// The number of bytes if every computed value had its own buffer for all rows.
     pub naive: usize,
 }
 
-/// The maximum number of values of a column in a tile, for each row of a full tile. A tile with
-/// more values ends early: the values of 256 rows with histories of fifty would not stay in cache.
+/// The maximum number of values of a column in a tile, divided by the rows of a full tile. A tile
+/// that would have more values gets fewer rows. For example, the values of 256 rows with histories
+/// of fifty items would not stay in the cache.
 const VALUES_A_ROW: usize = 8;
 
 /// A graph that is planned for execution: its phases and the places of its values.
@@ -59,33 +60,34 @@ pub struct Program {
     pub(crate) settings: Settings,
     pub(crate) phases: Vec<Phase>,
     pub(crate) placement: Placement,
-    /// The requested results, in their order.
+    /// The requested results, in the order of the request.
     pub(crate) outputs: Vec<NodeId>,
-    /// The requested results, as nodes of the given graph. Passes give nodes other numbers.
+    /// The requested results, as nodes of the given graph. Passes change the numbers of nodes.
     pub(crate) requested: Vec<NodeId>,
     pub(crate) loss: Option<NodeId>,
     pub(crate) param_grads: Vec<(ParamId, NodeId)>,
     pub(crate) row_grads: Vec<(usize, NodeId)>,
     pub(crate) updates: Vec<(ParamId, NodeId)>,
     pub(crate) reads_labels: bool,
-    /// The flags of the sparse columns, `true` if a node looks the column up.
+    /// Whether a node looks up each sparse column.
     pub(crate) columns_read: Vec<bool>,
-    /// The sparse columns whose values are rows of something that is computed.
+    /// The sparse columns whose values have their own rows in a computation.
     pub(crate) value_columns: Vec<usize>,
-    /// The sparse columns that must have one value a row.
+    /// The sparse columns that must have one value in each row.
     pub(crate) single_columns: Vec<usize>,
 }
 
-/// A phase of a run: constants first, then a pass over the batch, then the sums of the pass.
+/// A phase of a run. First constants are computed, then a pass goes over the batch, and then the
+/// sums of the pass are completed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Phase {
-    /// The constants that are computed from constants.
+    /// The nodes that compute constants from other constants.
     pub(crate) globals: Vec<NodeId>,
-    /// The steps of each tile.
+    /// The steps of the pass for each tile.
     pub(crate) tile: Vec<Step>,
     /// The sums over the batch that are complete after the pass.
     pub(crate) sums: Vec<NodeId>,
-    /// The values of the batch that later phases read as a whole.
+    /// The values of the batch of which later phases read all rows.
     pub(crate) collects: Vec<NodeId>,
 }
 
@@ -94,21 +96,22 @@ pub(crate) struct Phase {
 pub(crate) enum Step {
     /// The computation of a row-wise node.
     Compute(NodeId),
-    /// The computation of a row-wise node in the buffer of one of its inputs.
+    /// The computation of a row-wise node in the buffer of one of its inputs, `running`.
     ComputeInPlace { id: NodeId, running: usize },
     /// The copy of a part of a concatenation into its columns.
     CopyPart { concat: NodeId, part: NodeId, start: usize },
-    /// The addition of a tile to a lane's partial of a sum.
+    /// The addition of a tile to the partial sum of its lane.
     Accumulate(NodeId),
 }
 
 impl Program {
-    /// Plans one training step: loss, gradients, running statistics, and the graph's named outputs.
+    /// Plans one training step: the loss, the gradients, the running statistics, and the named
+    /// outputs of the graph.
     pub fn train(train: &TrainGraph, settings: Settings) -> Result<Self> {
         Self::new(Ir::train(train), settings)
     }
 
-    /// Plans the given results, and nothing that they do not need.
+    /// Plans the given results and the nodes that they need.
     pub fn infer(graph: &Graph, outputs: &[NodeId], settings: Settings) -> Result<Self> {
         Self::new(Ir::infer(graph, outputs), settings)
     }
@@ -133,13 +136,13 @@ impl Program {
         self.settings
     }
 
-    /// Returns the trainable parameters with a gradient, in order.
+    /// Returns the trainable parameters that have a gradient, in order.
     pub fn param_grads(&self) -> impl ExactSizeIterator<Item = ParamId> {
         self.param_grads.iter().map(|&(param, _)| param)
     }
 
-    /// Returns the memory that a run needs, and the memory that it would need without tiles,
-    /// without shared buffers and without work in place.
+    /// Returns the memory that a run needs. Also returns the memory that it would need without
+    /// tiles, shared buffers and work in place.
     pub fn memory(
         &self,
         rows: usize,
@@ -155,8 +158,8 @@ impl Program {
         Memory { planned, naive: 4 * self.placement.values.iter().map(floats).sum::<usize>() }
     }
 
-    /// Returns the bytes of the buffers for a batch of `rows` rows on `threads` threads, where the
-    /// lists of a column have `list_len(column)` values.
+    /// Returns the bytes of the buffers for a batch of `rows` rows on `threads` threads.
+    /// `list_len(column)` is the number of values in a list of the column.
     pub fn bytes(&self, rows: usize, threads: usize, list_len: impl Fn(usize) -> usize) -> usize {
         let Placement { const_lens, tile_buffers, wide_buffers, partial_lens, .. } =
             &self.placement;
@@ -182,9 +185,10 @@ impl Program {
             + packing::bytes(self, rows, threads)
     }
 
-    /// Returns the unit in which a batch's rows are shared among lanes: a tile, or fewer rows if a
-    /// training step would otherwise leave lanes without work. Scoring is always cut by tiles,
-    /// because many small requests at the same time run better on one thread each.
+    /// Returns the number of rows in a share. A batch is divided among lanes in shares of this
+    /// size. A share is a tile, or fewer rows if lanes would otherwise have no work in a training
+    /// step. Scoring always uses whole tiles, because many small requests at the same time run
+    /// better on one thread each.
     pub(crate) fn share_rows(&self, rows: usize) -> usize {
         let Settings { lanes, tile_rows, .. } = self.settings;
         if self.param_grads.is_empty() {
@@ -193,8 +197,8 @@ impl Program {
         rows.div_ceil(lanes).next_multiple_of(LEAST_SHARE).min(tile_rows)
     }
 
-    /// Returns the rows by which a tile's part of a node's work is counted: the rows of its result
-    /// or, for a sum over the batch, the rows of the summed value.
+    /// Returns the rows by which the work of a node on a tile is counted. They are the rows of its
+    /// result or, for a sum over the batch, the rows of the summed value.
     pub(crate) fn work_rows(&self, id: NodeId) -> Dim {
         let node = self.graph.node(id);
         let mut rows = std::iter::once(node.shape.rows)
@@ -202,9 +206,9 @@ impl Program {
         rows.find(|rows| rows.is_tiled()).unwrap_or(node.shape.rows)
     }
 
-    /// Returns the rows of the tile that begins at `first`, in a lane that ends at `end`:
-    /// `tile_rows`, or fewer if their lists are long. The rows are a function of the settings and
-    /// the batch's offsets.
+    /// Returns the rows of the tile that begins at `first`, in a lane that ends at `end`. They are
+    /// `tile_rows` rows, or fewer if their lists are long. They depend only on the settings and the
+    /// offsets of the batch.
     pub(crate) fn tile(&self, inputs: &Inputs<'_>, first: usize, end: usize) -> Range<usize> {
         let tile_rows = self.settings.tile_rows;
         let mut tile = first..end.min(first + tile_rows);

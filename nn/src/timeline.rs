@@ -1,10 +1,10 @@
-//! The timeline of a run: the work of each thread with its times. See [`Profile`](crate::Profile)
-//! for sums.
+//! The timeline of a run: the work of each thread with its times. [`Profile`](crate::Profile) has
+//! the sums of these times.
 //!
-//! The events of a lane are in a buffer of its own, which gets its room before the pass begins.
-//! Events that belong to no lane (sums of lanes, packing, gradients of rows) share one buffer,
-//! under a lock that is taken a few times in a run. When recording is off, both cost one branch for
-//! each node and tile.
+//! Each lane has its own buffer for its events, and the memory of the buffer is allocated before
+//! the pass begins. Events that belong to no lane (sums of lanes, packing, gradients of rows) share
+//! one buffer behind a lock, which is taken a few times in a run. If recording is off, it costs one
+//! branch for each node and tile.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
@@ -19,13 +19,13 @@ use crate::graph::sizes::Sizes;
 /// The work of a thread during an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Work {
-    /// The tiles of a lane, through all operations of a pass.
+    /// The work on the tiles of a lane in a pass, through all its operations.
     Pass(u32),
     /// The work of one node: on a tile, on a sum over the lanes, or on a constant.
     Node(NodeId),
-    /// The computation of the factors and rows of the values of lists.
+    /// The computation of the factors and the row indices of the values of lists.
     Lists,
-    /// The packing of weights for the products.
+    /// The packing of weights for products.
     Pack,
     /// The collection of results and of values of the batch from the lanes.
     Collect,
@@ -36,7 +36,7 @@ pub enum Work {
 pub struct Event {
     /// The work that was done.
     pub work: Work,
-    /// The lane that the work belongs to, if any.
+    /// The lane of the work; `None` if the work belongs to no lane.
     pub lane: Option<u32>,
     /// The thread that did the work.
     pub thread: ThreadId,
@@ -70,8 +70,8 @@ impl Log {
     }
 }
 
-/// Returns the name under which the times of a node are summed up: the operation, and the links
-/// that are fused with it.
+/// Returns the name by which the times of nodes are summed: the name of the operation and of the
+/// links that are fused with it.
 pub fn kind(op: &Op) -> String {
     match op {
         Op::Fused(fused) => {
@@ -82,8 +82,8 @@ pub fn kind(op: &Op) -> String {
     }
 }
 
-/// Returns the minimum number of bytes that computing a node moves between the processor and its
-/// caches: its inputs that are values of the batch, and its result.
+/// Returns the minimum number of bytes that the processor moves to and from its caches to compute a
+/// node: its inputs that are values of the batch, and its result.
 pub fn moved_bytes(graph: &Graph, id: NodeId, sizes: &Sizes) -> u64 {
     let node = graph.node(id);
     let inputs = node.inputs.iter().map(|&input| cost(graph, input, sizes).bytes);

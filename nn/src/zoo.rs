@@ -1,9 +1,9 @@
-//! The models: from a job's `[model]` section to a [`Graph`].
+//! The models that a job chooses by name. A job's `[model]` section becomes a [`Graph`].
 //!
-//! The architectures are those of FuxiCTR, with whose published results ours are compared,
-//! including which biases exist: a test compares the number of parameters with the leaderboard. A
-//! model is defined once and built twice, for training and for inference; both graphs declare the
-//! same parameters in the same order, so one set of [`Params`](crate::Params) serves both.
+//! The architectures, including their biases, are those of FuxiCTR, with whose published results
+//! ours are compared. A test compares the number of parameters with the leaderboard. A model is
+//! defined once and built twice, for training and for inference. Both graphs declare the same
+//! parameters in the same order, so one set of [`Params`](crate::Params) fits both.
 //!
 //! | kind | logit |
 //! |---|---|
@@ -31,8 +31,8 @@
 //! the two divided by the temperature, and its loss is a softmax over the items of the batch (Yi et
 //! al., RecSys 2019).
 //!
-//! In the deep part, the value of a numeric feature is concatenated with the vectors; in the linear
-//! part it has a weight; in DLRM it goes through the bottom MLP.
+//! In the deep part, the value of a numeric feature is concatenated with the vectors. In the linear
+//! part, it is multiplied by a weight. In DLRM, it is an input of the bottom MLP.
 
 mod activation;
 mod custom;
@@ -89,40 +89,41 @@ use crate::graph::Graph;
 use crate::graph::builder::{GraphBuilder, Mode};
 use crate::graph::shape::NodeId;
 
-/// The output of every model: the log odds of the first task, `[B, 1]`. The outputs of further
+/// The output of every model: the log odds of the first task, `[B, 1]`. The outputs of the other
 /// tasks are called `logits/<task>`.
 pub const LOGITS: &str = "logits";
-/// The output of a model built for inference: `sigmoid(logits)`, `[B, 1]`. The outputs of further
+/// The output of a model built for inference: `sigmoid(logits)`, `[B, 1]`. The outputs of the other
 /// tasks are called `probabilities/<task>`.
 pub const PROBABILITIES: &str = "probabilities";
 /// The output of a model built for training: the mean binary cross-entropy, summed over labels,
 /// `[1, 1]`.
 pub const LOSS: &str = "loss";
 
-/// Returns the segments of a row that a model reads. A table does not need other segments.
+/// Returns the segments of a row that a model reads. A table does not need any other segments.
 #[must_use]
 pub fn needs(spec: &ModelSpec) -> Needs {
     spec.needs()
 }
 
-/// Returns the tasks of a model over labels of these names, which [`check_labels`] has accepted.
-/// Reports of a single metric use the first task.
+/// Returns the tasks of a model whose labels have these names, which [`check_labels`] has accepted.
+/// A report with a single metric uses the first task.
 #[must_use]
 pub fn tasks(spec: &ModelSpec, labels: &[&str]) -> Vec<Task> {
     spec.model().tasks(labels)
 }
 
-/// Checks that the model can learn this many labels.
+/// Checks that the model can learn this number of labels.
 ///
 /// # Errors
-/// Returns an error if it cannot. The error names the models that learn several labels, or the
+/// Returns an error if it cannot. The error gives the models that learn several labels, or the
 /// number of labels that this model needs.
 pub fn check_labels(spec: &ModelSpec, labels: usize) -> Result<()> {
     spec.model().check_labels(spec.kind(), labels)
 }
 
-/// Returns whether the model's training graph reads one more numeric column after those of the
-/// features: the logarithm of the share of all rows that have the row's item ([`LOG_FREQUENCY`]).
+/// Returns whether the model's training graph needs one more numeric column, after those of the
+/// features ([`LOG_FREQUENCY`]). For each row, it holds the logarithm of the item's share of all
+/// rows.
 #[must_use]
 pub fn reads_log_frequency(spec: &ModelSpec) -> bool {
     matches!(spec, ModelSpec::TwoTower(spec) if spec.sampling_correction)
@@ -131,13 +132,13 @@ pub fn reads_log_frequency(spec: &ModelSpec) -> bool {
 /// Builds a model over these inputs.
 ///
 /// For training, the outputs are [`LOGITS`] (one for each of the model's [`tasks`]) and [`LOSS`].
-/// For inference they are [`LOGITS`] and [`PROBABILITIES`], both shifted by the label's
-/// `logit_shift`.
+/// For inference, they are [`LOGITS`] and [`PROBABILITIES`]; the `logit_shift` of the label is
+/// added to the logits of both.
 ///
 /// # Errors
 /// Returns an error if a setting is out of range, if an input lacks a segment that the model reads,
-/// if vectors differ in length and the model pairs them, if there are no features, or if the number
-/// of labels is wrong (for training, also if there are none).
+/// or if there are no features. Also returns an error if the model pairs vectors and their lengths
+/// differ, or if the number of labels is wrong (for training, also if there are none).
 pub fn build(spec: &ModelSpec, inputs: &ModelInputs, mode: Mode) -> Result<Graph> {
     let model = spec.model();
     if inputs.columns.is_empty() && inputs.numeric.is_empty() {

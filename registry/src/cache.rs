@@ -1,5 +1,5 @@
-//! The cache of a model's versions: a local folder with their files. A file is fetched once, hashed
-//! once, and mapped.
+//! The cache of a model's versions: a local folder with their files. Each file is fetched once,
+//! hashed once, and then mapped.
 //!
 //! ```text
 //! <cache>/<model>/files/<blake3>.<kind>     files of versions and of merges, always complete
@@ -10,7 +10,7 @@
 //! # Crash consistency
 //! A file gets its name after its hash was verified, and a merge gets its entry after its files are
 //! synced. An interrupted fetch or merge leaves only files whose names are never read. The folder
-//! can be removed while no process uses it, because all its files can be made again.
+//! can be removed while no process uses it, because all its files can be fetched or merged again.
 //!
 //! # Concurrency
 //! Several processes can share a cache. Names follow from contents, so at worst two processes do
@@ -48,18 +48,18 @@ use crate::remembered::{self, Remembered};
 use crate::stack::stack;
 use crate::version::{VersionId, VersionManifest};
 
-/// The number of bytes that are hashed or copied between two calls of [`Throttle::piece`]. They
-/// take about 0.1 ms, or three times that if their pages are touched for the first time.
+/// The number of bytes that are hashed or copied between two calls of [`Throttle::piece`]. This
+/// takes about 0.1 ms, or three times as long if the pages are touched for the first time.
 const PIECE_BYTES: usize = 64 << 10;
-/// The age after which an unfinished file is a leftover of a process that was killed.
+/// The age after which an unfinished file is considered a leftover of a killed process.
 const LONGEST_WRITE: Duration = Duration::from_secs(3600);
 
 /// The number of files that are listed between two calls of [`Throttle::piece`].
 const LISTED_AT_ONCE: usize = 64;
-/// The number of letters of a chain hash in the name of a merge.
+/// The number of characters that the name of a merge takes from a chain hash.
 const LINK_LETTERS: usize = 24;
 
-/// The cache of the versions of one model.
+/// A cache of the versions of one model.
 #[derive(Debug)]
 pub struct Cache {
     files_dir: PathBuf,
@@ -78,7 +78,7 @@ pub struct Cache {
     in_memory: bool,
     /// The open layers, by the name of the run of versions that each layer has the rows of.
     open: HashMap<String, Layer>,
-    /// The manifests that were read, which never change.
+    /// The manifests that were read before. They never change.
     manifests: BTreeMap<VersionId, Arc<VersionManifest>>,
     fetched_files: AtomicU64,
     fetched_bytes: AtomicU64,
@@ -86,30 +86,31 @@ pub struct Cache {
     merged_bytes: u64,
 }
 
-/// The counts of a cache since it was opened.
+/// The counts of the work of a cache since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheCounts {
-    /// The number of files that were fetched: copied, or linked if the store is on the same disk.
+    /// The number of files that were fetched. A fetch copies a file, or links it if the store is on
+    /// the same disk.
     pub fetched_files: u64,
     /// The number of bytes of the fetched files.
     pub fetched_bytes: u64,
-    /// The number of runs of layers that were merged to one layer.
+    /// The number of merges, each of which joins a run of layers to one layer.
     pub merges: u64,
-    /// The number of bytes that the merges wrote.
+    /// The number of bytes that merges wrote.
     pub merged_bytes: u64,
 }
 
-/// The size of the folder of a cache, including the files of other processes.
+/// The size of the folder of a cache. It includes the files that other processes wrote.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheSize {
-    /// The number of files of versions and of merges.
+    /// The number of files that belong to versions or merges.
     pub files: u64,
     /// The number of bytes of these files.
     pub bytes: u64,
 }
 
 impl Cache {
-    /// Opens the cache of `model` below `folder`, which is created if it does not exist.
+    /// Opens the cache of `model` in `folder`. Creates the folder if it does not exist.
     ///
     /// # Errors
     /// Returns an error if the folder cannot be created.
@@ -183,7 +184,7 @@ impl Cache {
         }
     }
 
-    /// Counts the files of the folder and their bytes.
+    /// Counts the files in the folder and their bytes.
     ///
     /// # Errors
     /// Returns an error if the folder cannot be listed.
@@ -202,7 +203,7 @@ impl Cache {
         Ok(size)
     }
 
-    /// Returns the folder that holds the files of versions and of merges.
+    /// Returns the folder of the files that belong to versions and merges.
     pub fn folder(&self) -> &Path {
         &self.files_dir
     }
@@ -270,8 +271,7 @@ impl Cache {
     }
 
     /// Returns the rows of the last version of `chain`, which [`Model::chain`] has returned.
-    /// Fetches the files, merges them to a few layers unless they were merged before, and maps
-    /// them.
+    /// Fetches the files, merges them to a few layers unless this was done before, and maps them.
     ///
     /// # Errors
     /// Returns [`Error::File`] for a file that is missing or damaged.
@@ -296,7 +296,7 @@ impl Cache {
         Ok(LayerSource::new(&newest.tables, layers, workers.clone())?)
     }
 
-    /// Returns the layer of one version, without the rows of its ancestors.
+    /// Returns the layer of one version. It does not contain the rows of the version's ancestors.
     ///
     /// # Errors
     /// Returns the errors of [`Cache::rows`].
@@ -335,7 +335,7 @@ impl Cache {
         found.is_ok_and(|found| found.is_file() && found.len() == bytes)
     }
 
-    /// Opens one run of a chain as one layer, which is merged unless it was merged before.
+    /// Opens one run of a chain as one layer. The run is merged unless this was done before.
     fn open_run(
         &mut self,
         model: &Model,
@@ -460,8 +460,8 @@ impl Cache {
     }
 }
 
-/// Returns the name of a run of versions, made from the chain hashes before its first version and
-/// of its last version.
+/// Returns the name of a run of versions. It is made from two chain hashes: that of the version
+/// before the run, and that of the last version of the run.
 fn run_name(chain: &[Arc<VersionManifest>], run: &Range<usize>) -> String {
     let short = |hash: &str| hash.chars().take(LINK_LETTERS).collect::<String>();
     let from = match run.start {
@@ -471,15 +471,15 @@ fn run_name(chain: &[Arc<VersionManifest>], run: &Range<usize>) -> String {
     format!("{from}-{}", short(&chain[run.end - 1].chain))
 }
 
-/// Returns the names in a folder in ascending order, without hidden names, which belong to
-/// unfinished files.
+/// Returns the names in a folder in ascending order. Hidden names are left out, because they belong
+/// to unfinished files.
 fn list_names(folder: &Path) -> Result<Vec<String>> {
     let mut names = list_all_names(folder)?;
     names.retain(|name| !name.starts_with('.'));
     Ok(names)
 }
 
-/// Returns the names in a folder in ascending order. A folder that does not exist has no names.
+/// Returns all names in a folder in ascending order. A folder that does not exist has no names.
 fn list_all_names(folder: &Path) -> Result<Vec<String>> {
     let failed = |error: std::io::Error| Error::File {
         path: folder.to_owned(),

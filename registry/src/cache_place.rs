@@ -6,16 +6,16 @@ use zillion_store::{Environment, Error as StoreError, Location};
 
 use crate::error::Result;
 
-/// The number of letters of a registry's hash in the name of its cache.
+/// The number of characters of the URL's hash in the path of the cache.
 const LETTERS: usize = 16;
 
-/// Returns the default folder for the cache of a registry: `.cache` in a local registry; for a
-/// remote registry, `zillion/<hash of the URL>` in the user's folder for caches (`XDG_CACHE_HOME`,
-/// or `.cache` in the home folder).
+/// Returns the default folder for the cache of a registry. For a local registry, it is `.cache` in
+/// the registry. For a remote registry, it is `zillion/<hash of the URL>` in the user's folder for
+/// caches (`XDG_CACHE_HOME`, or `.cache` in the home folder).
 ///
 /// # Errors
-/// Returns an error if the URL is invalid, or if the registry is remote and the environment names
-/// neither folder.
+/// Returns an error if the URL is invalid. Also returns an error if the registry is remote and the
+/// environment has neither variable.
 pub fn default_cache(url: &str, environment: &Environment) -> Result<PathBuf> {
     if let Location::Folder(folder) = Location::parse(url)? {
         return Ok(folder.join(".cache"));

@@ -1,16 +1,18 @@
-//! Garbage collection: removes files that no version in use needs, and leftovers of killed writers.
+//! Garbage collection: removes files that no version in use needs, and leftovers of killed
+//! processes.
 //!
-//! Manifests and the logs of pointers are small and are never removed: a number is never used
-//! twice, and the history stays readable. A collection removes the files (rows, parameters and
-//! graphs) that only versions out of use need.
+//! Manifests and the logs of pointers are small and are never removed. So a number is never used
+//! twice, and the history stays readable. A collection removes the rows, parameters and graphs that
+//! only versions out of use need.
 //!
-//! The versions in use are the versions that a pointer points to, the pinned versions, the versions
-//! that a running server has leased, and the newest few, each with all its ancestors.
+//! These versions are in use: the versions that a pointer points to, the pinned versions, the
+//! versions that a running server has leased, and the newest versions. All ancestors of a version
+//! in use are in use too.
 //!
 //! # Crash consistency
-//! A publisher writes files before the manifest that names them. So files are kept for
-//! [`Retention::grace`] after they were written, and a publisher writes existing files again. A
-//! collection that is killed has removed only files that no version in use needs.
+//! A publisher writes files before the manifest that names them. So a collection keeps files that
+//! are younger than [`Retention::grace`], and a publisher writes existing files again. A collection
+//! that is killed has removed only files that no version in use needs.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -27,9 +29,9 @@ const LEASE_BYTES: u64 = 1 << 20;
 /// The rules by which a garbage collection keeps versions and files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retention {
-    /// The number of newest versions to keep.
+    /// The number of the newest versions that are in use.
     pub keep: usize,
-    /// The age below which a file is kept.
+    /// The age below which a file is never removed.
     pub grace: Duration,
 }
 
@@ -46,15 +48,16 @@ pub struct Collected {
     pub kept_versions: u64,
     /// The number of files that these versions need.
     pub kept_files: u64,
-    /// The number of removed files.
+    /// The number of files that were removed, or that would be removed in a dry run.
     pub removed_files: u64,
     /// The number of bytes of the removed files.
     pub removed_bytes: u64,
-    /// The number of removed unfinished writes.
+    /// The number of removed unfinished files of killed writers.
     pub leftovers: u64,
 }
 
-/// The versions that a running server has loaded. The server renews its lease before it ends.
+/// The versions that a running server has loaded. The server renews its lease before the lease
+/// ends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Lease {
@@ -65,11 +68,11 @@ pub struct Lease {
 }
 
 impl Model {
-    /// Removes files that no version in use needs. With `dry_run`, the files are only counted.
+    /// Removes the files that no version in use needs. If `dry_run` is true, only counts them.
     ///
     /// # Errors
-    /// Returns an error if the chain of a version in use is broken (then nothing is removed), or if
-    /// the store fails.
+    /// Returns an error if the chain of a version in use is broken, or if the store fails. If a
+    /// chain is broken, nothing is removed.
     pub fn collect(&self, retention: Retention, dry_run: bool) -> Result<Collected> {
         let mut sum = Collected::default();
         let needed = self.needed_files(retention.keep, &mut sum)?;
@@ -98,7 +101,7 @@ impl Model {
         Ok(sum)
     }
 
-    /// Keeps the files of a version until it is unpinned.
+    /// Pins a version: its files are kept until it is unpinned.
     ///
     /// # Errors
     /// Returns an error if the version does not exist.
@@ -108,7 +111,7 @@ impl Model {
         Ok(self.store.put(&self.pin_object(version), pin.to_string().into())?)
     }
 
-    /// Unpins a version, if it is pinned.
+    /// Removes the pin of a version. Does nothing if the version is not pinned.
     ///
     /// # Errors
     /// Returns an error if the store fails.
@@ -129,7 +132,7 @@ impl Model {
         Ok(pins)
     }
 
-    /// Writes a lease for the versions that a server has loaded, which is valid for `time`.
+    /// Writes a lease for the versions that a server has loaded. The lease ends after `time`.
     ///
     /// # Errors
     /// Returns an error if the name of the server is not allowed, or if the store fails.
@@ -142,7 +145,7 @@ impl Model {
         Ok(self.store.put(&format!("{}/leases/{server}.json", self.name), lease.into())?)
     }
 
-    /// Removes the lease of a server.
+    /// Removes the lease of a server, if there is one.
     ///
     /// # Errors
     /// Returns an error if the name of the server is not allowed, or if the store fails.
@@ -151,7 +154,7 @@ impl Model {
         Ok(self.store.delete(&format!("{}/leases/{server}.json", self.name))?)
     }
 
-    /// Returns the versions that running servers have loaded, in ascending order.
+    /// Returns the versions in all leases that have not ended, in ascending order.
     ///
     /// # Errors
     /// Returns an error if a lease cannot be read.

@@ -7,14 +7,14 @@ use crate::version::VersionId;
 /// The result of every fallible operation of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// An error of publishing, finding or reading versions.
+/// An error of an operation on a registry or on a cache.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Rows of a version that cannot be read.
+    /// A failure to read the rows of a version.
     #[error(transparent)]
     Rows(#[from] zillion_rows::Error),
-    /// A store that cannot be opened, or whose operation fails.
+    /// A failure to open a store, or a failed operation of a store.
     #[error(transparent)]
     Store(#[from] zillion_store::Error),
     /// A name that is not allowed.
@@ -23,7 +23,7 @@ pub enum Error {
          letter or a digit"
     )]
     Name {
-        /// The kind of the named object.
+        /// The kind of the object with the name, for example `model`.
         what: &'static str,
         /// The name that was refused.
         name: String,
@@ -46,13 +46,13 @@ pub enum Error {
         /// The number of the version.
         version: VersionId,
     },
-    /// A pointer that was never set.
+    /// A pointer that does not point to a version yet.
     #[error("pointer `{pointer}` was never set; set it with `zillion model promote`")]
     NoPointer {
         /// The name of the pointer.
         pointer: String,
     },
-    /// A move of a pointer that came second: another operator moved the pointer at the same time.
+    /// A move of a pointer that was too late: another operator moved the pointer at the same time.
     #[error(
         "pointer `{pointer}` was moved to version {to} by {by} at the same time; check whether your move \
          is still right, and repeat it"
@@ -62,10 +62,10 @@ pub enum Error {
         pointer: String,
         /// The version that the pointer points to now.
         to: VersionId,
-        /// The operator whose move came first.
+        /// The operator whose move was first.
         by: String,
     },
-    /// A publication that came second: another publisher took the number at the same time.
+    /// A publication that was too late: another publisher took the number at the same time.
     #[error(
         "version {version} of model `{model}` was published by another process at the same time, so nothing \
          of this publication became visible; publish again on top of that version"
@@ -73,7 +73,7 @@ pub enum Error {
     VersionTaken {
         /// The name of the model.
         model: String,
-        /// The number that was taken.
+        /// The number of the version that the other publisher published.
         version: VersionId,
     },
     /// An object of the registry that is damaged.
@@ -91,7 +91,7 @@ pub enum Error {
     Chain {
         /// The name of the model.
         model: String,
-        /// The version whose link is broken.
+        /// The version with the broken link to its parent.
         version: VersionId,
         /// The problem with the link.
         reason: String,
@@ -107,7 +107,7 @@ pub enum Error {
         /// The problem with the file.
         reason: String,
     },
-    /// The contents of a version that do not fit together.
+    /// The contents of a version do not fit together.
     #[error("{0}")]
     Refused(String),
     /// A key that cannot be used, or a signature that is missing, unknown or wrong.

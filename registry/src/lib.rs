@@ -1,8 +1,8 @@
 //! Versions of models on an object store.
 //!
-//! A [`Registry`] keeps versions of models. A version is published whole or not at all, has a
-//! number, and is linked to its parent by a hash. Pointers are names of versions that operators
-//! move. A [`Cache`] holds the files of versions on the machine that reads them.
+//! A [`Registry`] keeps versions of models. A version is published completely or not at all, has a
+//! number, and is linked to its parent by a hash. A pointer is a name for a version that operators
+//! can move. A [`Cache`] holds the files of versions on the machine that reads them.
 //!
 //! The crate does not train, does not compute scores, and does not depend on HTTP.
 

@@ -10,8 +10,9 @@
 //! ```
 //!
 //! # Crash consistency
-//! Files go first and the manifest last, by create-if-absent. A publisher that dies leaves files
-//! that no manifest names, which garbage collection removes. Objects are never changed in place.
+//! The files of a version are written first. The manifest is written last, by create-if-absent. If
+//! a publisher is killed, garbage collection removes its files that no manifest names. Objects are
+//! never changed in place.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -30,7 +31,7 @@ use crate::version::{Link, VersionId, VersionManifest};
 
 /// The pointer that servers follow by default.
 pub const STABLE: &str = "stable";
-/// The pointer to a version that gets a part of the traffic, as a trial.
+/// The pointer to a version that gets a part of the traffic for a trial.
 pub const CANARY: &str = "canary";
 
 /// A registry of models in a store.
@@ -42,8 +43,9 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// Opens the registry at a URL: an existing folder, `file:///…`, or a bucket
-    /// (`s3://bucket/prefix`, `gs://…`, `az://…`) with the credentials of the process.
+    /// Opens the registry at a URL. The URL is an existing folder, `file:///…`, or a bucket
+    /// (`s3://bucket/prefix`, `gs://…`, `az://…`). The credentials come from the environment of the
+    /// process.
     ///
     /// # Errors
     /// Returns the errors of [`Store::open`].
@@ -51,7 +53,8 @@ impl Registry {
         Ok(Self::new(Store::open(url, files)?, clock))
     }
 
-    /// Opens the registry at a URL for a publisher, and creates it if it does not exist.
+    /// Opens the registry at a URL for a publisher. Creates the folder of the registry if it does
+    /// not exist.
     ///
     /// # Errors
     /// Returns the errors of [`Store::create_at`].
@@ -164,7 +167,7 @@ impl Model {
         self.store.url()
     }
 
-    /// Returns the same model with operations on the store that `stop` can end early.
+    /// Returns a handle of the same model. `stop` can end its operations on the store early.
     #[must_use]
     pub fn with_stop(&self, stop: StoreStop) -> Self {
         let store = self.store.with_stop(stop);
@@ -172,7 +175,7 @@ impl Model {
         Self { store, versions, ..self.clone() }
     }
 
-    /// Returns the number of the version that was published last.
+    /// Returns the number of the version that was published last, or `None` if there is no version.
     ///
     /// # Errors
     /// Returns an error if the store fails.
@@ -228,13 +231,13 @@ impl Model {
     /// Returns a version and its ancestors, the base first.
     ///
     /// # Errors
-    /// Returns [`Error::Chain`] for a version whose parent is missing, or has a hash or a schema
-    /// that differs.
+    /// Returns [`Error::Chain`] if the parent of a version is missing, has a different hash, or has
+    /// a different schema.
     pub fn chain(&self, version: VersionId) -> Result<Vec<Arc<VersionManifest>>> {
         self.chain_by(version, |version| self.version(version).map(Arc::new))
     }
 
-    /// Returns the chain of a version like [`Model::chain`], with manifests that `manifest` reads.
+    /// Returns the chain of a version like [`Model::chain`]. `manifest` reads the manifests.
     pub(crate) fn chain_by(
         &self,
         version: VersionId,
@@ -252,7 +255,8 @@ impl Model {
         Ok(chain)
     }
 
-    /// Reads the parent of `child` and checks that it belongs to the chain of `newest`.
+    /// Reads the parent of `child`, and checks that it has the hash in `link` and the schema of
+    /// `newest`.
     fn read_parent(
         &self,
         child: &VersionManifest,
@@ -391,11 +395,12 @@ impl Model {
         })
     }
 
-    /// Checks that the store has every file of a version and of its ancestors, with the right size.
+    /// Checks that the store has every file of a version and of its ancestors, and that their sizes
+    /// are correct.
     ///
     /// # Errors
-    /// Returns [`Error::Chain`] if the chain is broken, or [`Error::File`] for the first file that
-    /// is missing, because it was collected or lost.
+    /// Returns [`Error::Chain`] if the chain is broken. Returns [`Error::File`] for the first file
+    /// that is missing or has another size.
     pub fn check_files(&self, version: VersionId) -> Result<()> {
         let mut seen = std::collections::BTreeSet::new();
         let mut wanted = Vec::new();
@@ -425,7 +430,7 @@ impl Model {
         Ok(PointerLog::new(self.store.clone(), &self.name, pointer))
     }
 
-    /// Returns the object name of a file.
+    /// Returns the name of the object that contains a file.
     pub(crate) fn file_object(&self, name: &str) -> String {
         format!("{}/files/{}/{name}", self.name, name.get(..2).unwrap_or("__"))
     }
@@ -440,7 +445,7 @@ impl Model {
     }
 }
 
-/// Checks a name, which becomes a part of paths and must not lead to another folder.
+/// Checks a name. The name becomes a part of paths and must not lead to another folder.
 pub(crate) fn check_name(what: &'static str, name: &str) -> Result<()> {
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
     let begins = name.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric());

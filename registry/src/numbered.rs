@@ -1,8 +1,8 @@
-//! Numbered objects in folders that fan out: versions, and the moves of a pointer.
+//! Numbered objects in a tree of folders: versions, and the moves of a pointer.
 //!
 //! The name is `<folder>/<number / 10⁶>/<number / 10³ mod 10³>/<number>.json`, with leading zeros.
 //! A folder holds at most a thousand names, so three short listings find the last of a hundred
-//! thousand objects. Numbers are assigned without a gap, by create-if-absent.
+//! thousand objects. Numbers are assigned without gaps, by create-if-absent.
 
 use bytes::Bytes;
 use zillion_store::Store;
@@ -21,7 +21,7 @@ const STEPS: u64 = 8;
 /// The largest number of bytes of an object: a manifest lists up to some hundred thousand files.
 const MAX_BYTES: u64 = 64 << 20;
 
-/// A sequence of numbered objects below a folder.
+/// A sequence of numbered objects in nested folders below `folder`.
 #[derive(Clone, Debug)]
 pub(crate) struct Numbered {
     store: Store,
@@ -39,7 +39,7 @@ impl Numbered {
         format!("{}/{high:014}/{middle:03}/{number:020}.json", self.folder)
     }
 
-    /// Returns the largest number in use, or `None` for an empty sequence.
+    /// Returns the largest number in use, or `None` if the sequence is empty.
     pub(crate) fn last(&self) -> Result<Option<u64>> {
         let Some(high) = self.folders(&self.folder, HIGH_DIGITS)?.pop() else { return Ok(None) };
         let before = high.parse::<u64>().unwrap_or(0);
@@ -65,7 +65,7 @@ impl Numbered {
         self.last()
     }
 
-    /// Returns up to `limit` numbers below `end`, in descending order.
+    /// Returns up to `limit` numbers that are smaller than `end`, in descending order.
     pub(crate) fn page(&self, end: u64, limit: usize) -> Result<Vec<u64>> {
         let mut page = Vec::new();
         let mut end = end;
@@ -90,7 +90,8 @@ impl Numbered {
         Ok(self.store.create(&self.name(number), bytes.into())?)
     }
 
-    /// Removes the leftovers of killed writers from the folder of the next object.
+    /// Removes leftovers of killed processes from the folder of the next object. Returns their
+    /// number.
     pub(crate) fn sweep(&self, age: std::time::Duration) -> Result<u64> {
         let next = self.last()?.map_or(1, |last| last + 1);
         let name = self.name(next);

@@ -1,4 +1,4 @@
-//! Pointers: names of versions that operators move, each with the log of its moves.
+//! Pointers: names of versions that operators can move. Each pointer has a log of its moves.
 //!
 //! Each move is a small object with the next number, written with create-if-absent. If two
 //! operators move a pointer at the same time, one of them gets an error that names the other. The
@@ -25,23 +25,23 @@ pub enum MoveKind {
     Rollback,
 }
 
-/// One entry of a pointer's log.
+/// One entry in the log of a pointer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PointerMove {
-    /// The number of the move, counted from 1.
+    /// The number of the move. The first move has the number 1.
     pub number: u64,
     /// The version to which the pointer was moved.
     pub to: Link,
-    /// The version to which the pointer pointed before; absent in the first move.
+    /// The version to which the pointer pointed before, or `None` for the first move.
     pub from: Option<VersionId>,
     /// The reason for the move.
     pub kind: MoveKind,
     /// The time of the move, in milliseconds since 1970.
     pub at_ms: u64,
-    /// The name of the operator or of the run that moved the pointer.
+    /// The name of the operator or the run that moved the pointer.
     pub by: String,
-    /// A remark of the operator.
+    /// The note that the operator wrote about the move, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
     /// The end of the move's validity, in milliseconds since 1970; absent: the move is valid for

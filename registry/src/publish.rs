@@ -1,4 +1,4 @@
-//! Publishing a version, which writes the files first and the manifest last.
+//! The publication of a version, which writes the files first and the manifest last.
 
 use std::path::PathBuf;
 
@@ -12,24 +12,24 @@ use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::version::{Link, Origin, ScoreSettings, VersionFile, VersionId, VersionManifest};
 
-/// The contents of a version that is to be published.
+/// The contents of a version to publish.
 #[derive(Clone, Debug)]
 pub struct Draft {
-    /// The version that this delta changes; absent in a base.
+    /// The version that a delta changes, or `None` for a base.
     pub parent: Option<Link>,
     /// The schema of the rows.
     pub schema: Schema,
-    /// The specs of the version's tables.
+    /// The settings of the version's tables.
     pub tables: Vec<TableSpec>,
     /// The statistics of the first pass over the training data.
     pub statistics: Statistics,
-    /// The manifest of the layer with the rows.
+    /// The manifest of the layer that contains the rows.
     pub layer: LayerManifest,
     /// The folder that contains the layer's files.
     pub folder: PathBuf,
     /// The dense graph, as `Graph::to_json` of `zillion-nn` writes it.
     pub graph: Vec<u8>,
-    /// The settings by which the trainer divides batches when it scores.
+    /// The settings that divide a batch when the trainer computes scores.
     pub settings: ScoreSettings,
     /// The dense parameters, as safetensors.
     pub dense: Vec<u8>,
@@ -37,7 +37,7 @@ pub struct Draft {
     pub parity: Vec<u8>,
     /// The side tables in the schema's order, as [`write_side`](crate::write_side) writes them.
     pub sides: Vec<Vec<u8>>,
-    /// The run and the step of the training that made the version.
+    /// The run and the step of the training from which the version was made.
     pub origin: Origin,
 }
 

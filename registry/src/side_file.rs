@@ -1,7 +1,7 @@
-//! The file of a side table in a version: an Arrow file of keys and of the values that each feature
-//! reads.
+//! The file of a side table in a version. It is an Arrow file with the keys, and with the values
+//! that each feature reads.
 //!
-//! The values are those of [`SideColumn`], before the transforms: ids as keys, lists of keys, and
+//! The values are those of [`SideColumn`], before any transform: ids as keys, lists of keys, and
 //! numbers (NaN for a missing number). A column has the name of the feature that reads it.
 
 use std::ops::Range;
@@ -37,10 +37,10 @@ pub fn write_side(schema: &Schema, table: &SideTable) -> Result<Vec<u8>> {
         .map_err(|e| Error::Refused(format!("the file of a side table cannot be written: {e}")))
 }
 
-/// Reads a file that [`write_side`] wrote.
+/// Reads the side table from bytes that [`write_side`] made.
 ///
 /// # Errors
-/// Returns an error if the bytes are not such a file.
+/// Returns an error if [`write_side`] cannot have made these bytes.
 pub fn read_side(schema: &Schema, bytes: Bytes) -> Result<SideTable> {
     // The checks before the decoder leave it no reason to panic. A panic that comes all the same
     // must not end the thread that loads versions.

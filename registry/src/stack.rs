@@ -1,24 +1,25 @@
-//! The stack of layers that a server reads for a chain of versions.
+//! The layers that a server reads for a chain of versions.
 //!
-//! A chain can have hundreds of deltas, but a lookup probes at most four layers, so neighbours are
-//! merged. The choice depends only on the row counts of the chain: every server computes the same
-//! stack, a restarted server finds its earlier merges, and a new delta changes as little as
-//! possible.
+//! A chain can have hundreds of deltas, but a lookup should read at most four layers. So
+//! neighbouring layers are merged. The choice depends only on the row counts of the chain. So every
+//! server computes the same layers, a restarted server finds its earlier merges, and a new delta
+//! changes only a few of them.
 //!
-//! The rule is that of log-structured merge trees: a run that is not much smaller than the run
-//! before is joined to it, so a row is rewritten a logarithmic number of times. If more than four
-//! layers remain, the newest ones are joined. Deltas are joined to the base when they have a
-//! quarter of its rows.
+//! The rule is that of log-structured merge trees. If a run is not much smaller than the run before
+//! it, the two are joined. So a row is rewritten only a logarithmic number of times. If more than
+//! four layers remain, the newest ones are joined. The deltas are joined to the base when they have
+//! a quarter of its rows.
 
 use std::ops::Range;
 
 use zillion_rows::layer::MAX_LAYERS;
 
-/// The factor by which a run must be larger than the next run, so that the two are not joined.
+/// The number of times by which a run must be larger than the next run. Otherwise, the two are
+/// joined.
 const RATIO: u64 = 4;
 
-/// Returns the runs of versions that are merged to one layer each. `rows` has the number of rows of
-/// each layer of the chain, the base first. A run of one version needs no merge.
+/// Returns the runs of versions, each of which is merged to one layer. `rows` has the number of
+/// rows of each version's layer, the base first. A run of one version needs no merge.
 pub(crate) fn stack(rows: &[u64]) -> Vec<Range<usize>> {
     let size = |run: &Range<usize>| rows[run.clone()].iter().sum::<u64>();
     let mut runs: Vec<Range<usize>> = Vec::new();

@@ -1,4 +1,5 @@
-//! Verification: reads all files of a version and of its ancestors, and reports the first problem.
+//! Verification, which reads all files of a version and of its ancestors and reports the first
+//! problem.
 
 use zillion_device::Files;
 use zillion_rows::layer::{LayerFile, Throttle, Unthrottled, verify_layer};
@@ -8,22 +9,22 @@ use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::version::{VersionId, VersionManifest};
 
-/// The counts of the verified versions, files and rows.
+/// The numbers of versions, files and rows that were verified.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Verified {
-    /// The number of versions of the chain.
+    /// The number of versions in the chain.
     pub versions: u64,
     /// The number of files of these versions.
     pub files: u64,
     /// The number of bytes of these files.
     pub bytes: u64,
-    /// The number of keys in the layers.
+    /// The number of rows and tombstones in the layers of these versions.
     pub rows: u64,
 }
 
 impl Model {
-    /// Verifies a version and its ancestors, the base first: the chain of hashes, the bytes of
-    /// every file, the order of keys, and the directories. Calls `seen` before each version.
+    /// Verifies a version and its ancestors, the base first. Checks the chain of hashes, the bytes
+    /// of every file, the order of keys, and the directories. Calls `seen` before each version.
     ///
     /// # Errors
     /// Returns an error that names the first version, file or row with a problem.
@@ -65,7 +66,7 @@ impl Model {
     }
 
     /// Verifies a version in a bucket. Fetches its files into a temporary cache, which verifies
-    /// their hashes, and verifies the layer there.
+    /// their hashes. Then verifies the layer there.
     fn verify_remote(&self, version: &VersionManifest, pace: &mut dyn Throttle) -> Result<()> {
         // Files that cannot be removed are left to the cleaning of the temporary folder.
         let scratch = tempfile::tempdir().map_err(|e| Error::File {

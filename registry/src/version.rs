@@ -1,4 +1,4 @@
-//! The manifests and the numbers of versions, and the links between them.
+//! The manifests and the numbers of versions, and the references from one version to another.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,7 +13,7 @@ use zillion_rows::{TableLayout, TableSpec};
 
 use crate::error::{Error, Result};
 
-/// The version of the format of manifests.
+/// The number of the manifest format.
 const FORMAT: u32 = 1;
 
 /// The largest number of bytes of the graph and of the parity rows, which are parsed in memory.
@@ -28,8 +28,8 @@ const KIND_LETTERS: usize = 16;
 #[serde(transparent)]
 pub struct VersionId(pub u64);
 
-/// The manifest of a published version. Its files are in the folder `files` of the model, and their
-/// names are their hashes.
+/// The manifest of a published version. The files of the version are in the folder `files` of the
+/// model. The name of a file contains its hash.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VersionManifest {
@@ -39,20 +39,20 @@ pub struct VersionManifest {
     pub model: String,
     /// The number of the version.
     pub version: VersionId,
-    /// The version that this delta changes; absent in a base.
+    /// The version that a delta changes, or `None` for a base.
     pub parent: Option<Link>,
-    /// The BLAKE3 hash of the manifest without this field, in hexadecimal. It includes the chain
-    /// hash of the parent.
+    /// The BLAKE3 hash of the manifest without this field and without the signature, in
+    /// hexadecimal. The hashed bytes include the chain hash of the parent.
     pub chain: String,
     /// The time of publication, in milliseconds since 1970.
     pub published_ms: u64,
-    /// The name of the rules that hash the keys.
+    /// The name of the rules by which ids and texts are hashed to keys.
     pub hash: String,
     /// The BLAKE3 hash of the schema, in hexadecimal. All versions of a chain have the same schema.
     pub schema_hash: String,
     /// The sections of the job that define features, labels and columns.
     pub schema: toml::Value,
-    /// The specs of the tables.
+    /// The settings of the version's tables.
     pub tables: Vec<TableSpec>,
     /// The statistics of the first pass over the training data.
     pub statistics: Statistics,
@@ -60,16 +60,16 @@ pub struct VersionManifest {
     pub layer: LayerManifest,
     /// The file of the dense graph, built for inference.
     pub graph: VersionFile,
-    /// The settings by which the trainer divides batches when it scores. The same division gives
-    /// the same bits.
+    /// The settings by which the trainer divides batches when it scores. With the same division, a
+    /// server computes the same bits.
     pub settings: ScoreSettings,
     /// The file of the dense parameters, as safetensors.
     pub dense: VersionFile,
     /// The file of the parity rows.
     pub parity: VersionFile,
-    /// The files of the side tables that are joined to rows, in the order of the schema.
+    /// The files of the side tables, in the order of the schema.
     pub sides: Vec<VersionFile>,
-    /// The run and the step of the training that made the version.
+    /// The run and the step of the training from which the version was made.
     pub origin: Origin,
     /// The signatures of [`version_statement`](zillion_access::version_statement), which the chain
     /// hash does not include. An unsigned version has none.
@@ -77,39 +77,39 @@ pub struct VersionManifest {
     pub signatures: Vec<Signature>,
 }
 
-/// The run and the step of the training that made a version.
+/// The run and the step of the training from which a version was made.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Origin {
     /// The id of the training run. A delta must come from the same run as its parent.
     pub run: String,
-    /// The number of steps that were done.
+    /// The number of steps that training had done.
     pub step: u64,
-    /// The position in the order of rows.
+    /// The position of training in the order of the rows.
     pub cursor: Cursor,
-    /// The dirty epoch that ended with this version. The next delta has the rows that changed
-    /// later.
+    /// The dirty epoch that ended with this version. The next delta has the rows that changed after
+    /// this epoch.
     pub dirty_epoch: u32,
-    /// The time of the newest event in the training data, in milliseconds since 1970; absent if the
-    /// job does not give the unit of event times.
+    /// The time of the newest event in the training data, in milliseconds since 1970. It is `None`
+    /// if the job does not give the unit of event times.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub newest_event_ms: Option<u64>,
-    /// The metrics that training measured, by name.
+    /// The metrics that training measured. The key is the name of the metric.
     #[serde(default)]
     pub metrics: std::collections::BTreeMap<String, f64>,
 }
 
-/// The settings by which batches are divided when they are scored.
+/// The settings that divide a batch when scores are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScoreSettings {
-    /// The number of lanes that share the rows of a batch.
+    /// The number of lanes into which the rows of a batch are divided.
     pub lanes: usize,
     /// The number of rows in a tile.
     pub tile_rows: usize,
 }
 
-/// A reference to a version, by its number and its chain hash.
+/// A reference to a version. It has the number and the chain hash of the version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Link {
@@ -119,7 +119,7 @@ pub struct Link {
     pub chain: String,
 }
 
-/// A file of a version that does not belong to a layer. Its name is `<blake3>.<kind>`.
+/// A file of a version that is not part of a layer. Its name is `<blake3>.<kind>`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VersionFile {
@@ -135,7 +135,7 @@ pub struct VersionFile {
 }
 
 impl VersionFile {
-    /// Makes the description of a file with these bytes.
+    /// Describes a file of this kind with these bytes.
     pub fn of(kind: &str, bytes: &[u8]) -> Self {
         Self {
             kind: kind.to_owned(),
@@ -144,7 +144,7 @@ impl VersionFile {
         }
     }
 
-    /// Returns the name of the file in every store and cache.
+    /// Returns the name of the file, which is the same in every registry and cache.
     pub fn name(&self) -> String {
         format!("{}.{}", self.blake3, self.kind)
     }
@@ -156,12 +156,12 @@ impl VersionManifest {
         Link { version: self.version, chain: self.chain.clone() }
     }
 
-    /// Returns the layouts of the tables' rows.
+    /// Returns the layouts of the rows in the version's tables.
     pub(crate) fn layouts(&self) -> Vec<TableLayout> {
         self.tables.iter().map(TableSpec::layout).collect()
     }
 
-    /// Returns whether the version is a base.
+    /// Returns whether the version is a base and not a delta.
     pub fn is_base(&self) -> bool {
         self.parent.is_none()
     }
@@ -171,7 +171,7 @@ impl VersionManifest {
         SystemTime::UNIX_EPOCH + Duration::from_millis(self.published_ms)
     }
 
-    /// Returns the names, hashes and sizes of all files, those of the layer first.
+    /// Returns the names, the hashes and the sizes of all files. The files of the layer come first.
     pub fn files(&self) -> Vec<(String, LayerFile)> {
         let rows = self.layer.files().map(|file| (file.name(), file.clone()));
         rows.chain(self.own_files()).collect()
@@ -192,7 +192,8 @@ impl VersionManifest {
         blake3::hash(&body).to_hex().to_string()
     }
 
-    /// Sets the format and the chain hash, as the last step of making a manifest.
+    /// Sets the format, the name of the hash rules and the chain hash. This must be the last change
+    /// of a new manifest.
     #[must_use]
     pub fn seal(mut self) -> Self {
         self.format = FORMAT;
@@ -201,13 +202,14 @@ impl VersionManifest {
         self
     }
 
-    /// Returns the manifest as the bytes of its object.
+    /// Converts the manifest to the bytes of its object.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         serde_json::to_vec_pretty(self)
             .expect("a manifest is plain data with text keys, which JSON can always hold")
     }
 
-    /// Reads a manifest, and verifies that it belongs to this version of this model.
+    /// Parses a manifest. Verifies its format and hash, and that it belongs to this version of this
+    /// model.
     pub(crate) fn parse(name: &str, model: &str, version: VersionId, bytes: &[u8]) -> Result<Self> {
         let refuse = |reason: String| Err(Error::Manifest { path: name.to_owned(), reason });
         let manifest: Self = match serde_json::from_slice(bytes) {

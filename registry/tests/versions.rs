@@ -1,4 +1,4 @@
-//! Versions of a model that has rows but no meaning: published, chained, pointed to, read back,
+//! Tests of versions without a real model, which are published, chained, pointed to, read and
 //! collected.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +19,7 @@ use zillion_rows::{
     InitializerSpec, OptimizerSpec, RowSource, SegmentSpec, TableSpec, Unknown, conformance,
 };
 
-/// Rows by key; `None` for a key that left.
+/// The rows by key; `None` for a key whose row was removed.
 type Rows = BTreeMap<u64, Option<f32>>;
 
 struct Fixture {
@@ -109,7 +109,7 @@ fn write(folder: &Path, rows: &Rows) -> LayerManifest {
     writer.finish().unwrap()
 }
 
-/// Returns the rows of a chain of versions, the oldest of which comes first.
+/// Returns the rows that a chain of layers gives, the oldest layer first.
 fn sum<'a>(layers: impl IntoIterator<Item = &'a Rows>) -> Rows {
     let mut all = Rows::new();
     layers.into_iter().for_each(|layer| all.extend(layer.clone()));

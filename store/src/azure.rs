@@ -1,5 +1,5 @@
-//! Azure Blob Storage and Data Lake Storage: a storage account, with one of several ways to sign
-//! requests.
+//! Azure Blob Storage and Data Lake Storage. A store has a storage account, and one of several
+//! kinds of credentials for its requests.
 
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 
@@ -9,7 +9,7 @@ use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::options::Options;
 
-/// The variables that are passed to the client under their own names.
+/// The environment variables that are passed to the client under their own names.
 const PASSED_ON: [&str; 20] = [
     "AZURE_AUTHORITY_HOST",
     "AZURE_CLIENT_ID",
@@ -33,7 +33,7 @@ const PASSED_ON: [&str; 20] = [
     "AZURE_TENANT_ID",
 ];
 
-/// The variables with secret values.
+/// The environment variables whose values are secrets.
 const SECRET: [&str; 6] = [
     "AZURE_CLIENT_SECRET",
     "AZURE_STORAGE_ACCOUNT_KEY",
@@ -43,7 +43,8 @@ const SECRET: [&str; 6] = [
     "AZURE_STORAGE_TOKEN",
 ];
 
-/// The names of variables that Azure's own tools read, each with the name that the client expects.
+/// The names of variables that the tools of Azure read. Each stands beside the name that the client
+/// expects.
 const SYNONYMS: [(&str, &str); 2] = [
     ("AZURE_STORAGE_ACCOUNT", "AZURE_STORAGE_ACCOUNT_NAME"),
     ("AZURE_STORAGE_KEY", "AZURE_STORAGE_ACCOUNT_KEY"),

@@ -1,4 +1,4 @@
-//! The client of a bucket, chosen by the scheme of the URL.
+//! The client of a bucket. The scheme of the URL determines its protocol.
 
 use std::sync::Arc;
 
@@ -12,19 +12,19 @@ use crate::location::Cloud;
 use crate::options::Options;
 use crate::{azure, gcs, s3};
 
-/// The client of a bucket, as one handle for each of its abilities.
+/// The client of a bucket. It has one handle for each kind of request.
 pub(crate) struct Client {
     pub(crate) objects: Arc<dyn ObjectStore>,
     pub(crate) pages: Arc<dyn PaginatedListStore>,
     pub(crate) parts: Arc<dyn MultipartStore>,
-    /// The description of the connection for error texts: the endpoint, the bucket, the origin of
-    /// the credentials.
+    /// The description of the connection for error texts: the endpoint, the bucket, and the origin
+    /// of the credentials.
     pub(crate) about: String,
-    /// The values that no message may contain.
+    /// The secret values, which no message may contain.
     pub(crate) secrets: Vec<String>,
 }
 
-/// The output without the credentials.
+/// Writes the client without its credentials.
 impl std::fmt::Debug for Client {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Client").field("about", &self.about).finish_non_exhaustive()
@@ -32,7 +32,7 @@ impl std::fmt::Debug for Client {
 }
 
 impl Client {
-    /// Makes the client of a bucket from one handle with all abilities.
+    /// Makes the client of a bucket from one object that supports all kinds of requests.
     pub(crate) fn of(
         store: impl ObjectStore + PaginatedListStore + MultipartStore,
         about: String,
@@ -42,7 +42,7 @@ impl Client {
         Self { objects: store.clone(), pages: store.clone(), parts: store, about, secrets }
     }
 
-    /// Creates the client of a bucket. Sends no request.
+    /// Creates the client of a bucket. This sends no request.
     ///
     /// # Errors
     /// Returns an error if settings or credentials contradict each other.

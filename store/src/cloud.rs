@@ -1,4 +1,4 @@
-//! The settings that the clients of all clouds share: TLS, time limits, and no retries of the
+//! The settings that the clients of all clouds share: TLS, time limits, and no retries by the
 //! client itself.
 
 use std::sync::Once;
@@ -8,17 +8,17 @@ use object_store::{ClientOptions, HeaderValue, RetryConfig};
 
 use crate::options::Options;
 
-/// The time after which an unused connection is closed. Stores close unused connections after about
-/// twenty seconds, and a request on such a connection costs a retry.
+/// The time after which the client closes an unused connection. Stores close unused connections
+/// after about twenty seconds, and a request on a closed connection costs a retry.
 const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Returns the settings that switch off the client's own retries:
-/// [`Attempts`](crate::retry::Attempts) makes and counts the retries.
+/// Returns the settings that switch off the retries of the client.
+/// [`Attempts`](crate::retry::Attempts) makes the retries and counts them.
 pub(crate) fn no_retries() -> RetryConfig {
     RetryConfig { max_retries: 0, ..RetryConfig::default() }
 }
 
-/// Returns the HTTP options of every client.
+/// Returns the HTTP options that all clients have.
 pub(crate) fn client_options(options: &Options) -> ClientOptions {
     let agent = HeaderValue::from_static(concat!("zillion/", env!("CARGO_PKG_VERSION")));
     ClientOptions::new()
@@ -28,7 +28,7 @@ pub(crate) fn client_options(options: &Options) -> ClientOptions {
         .with_pool_idle_timeout(POOL_IDLE_TIMEOUT)
 }
 
-/// Installs the TLS implementation once for the process, unless the process has one already.
+/// Installs the TLS library for this process, unless the process has already installed one.
 pub(crate) fn install_tls() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

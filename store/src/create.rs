@@ -1,11 +1,11 @@
-//! Create-if-absent on a store whose responses can be lost: the operation that decides between
-//! writers.
+//! Create-if-absent on a store whose responses can be lost. This operation decides which of two
+//! writers succeeds.
 //!
-//! The store may have carried out a request whose response was lost. For the retry of such a
-//! request, the store answers that the object already exists, although the same writer wrote it. So
-//! a writer that gets this answer reads the object: if the object holds exactly the bytes to write,
-//! the write has succeeded. If two writers write the same bytes, both succeed, and both are right,
-//! because the object has the contents that they wrote.
+//! A store may carry out a request and the response may be lost. If the writer then sends the
+//! request again, the store answers that the object exists already. So a writer that gets this
+//! answer reads the object. If the object holds exactly the bytes to write, the write has
+//! succeeded. If two writers write the same bytes, both succeed. This is correct, because the
+//! object has the contents of both.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::SystemTime;
@@ -21,7 +21,8 @@ use crate::stats::{Operation, Outcome};
 /// The name of the object that shows whether a store supports create-if-absent.
 pub(crate) const PROBE: &str = ".zillion-create-if-absent";
 
-/// Writes an object that must not exist yet. Returns `false` if the object exists with other bytes.
+/// Writes an object that must not exist yet. Returns `false` if the object already exists and has
+/// other bytes.
 pub(crate) async fn create(shared: &Shared, path: &Path, bytes: Bytes) -> Result<bool, Failure> {
     let place = shared.place(path);
     let mut attempts = shared.policy.begin(Operation::Create);
@@ -74,8 +75,8 @@ fn unknown_result(failure: Failure) -> Failure {
     Failure { reason, ..failure }
 }
 
-/// Returns whether the store refuses to create an object that already exists. The object stays, so
-/// that the next probe takes one request.
+/// Returns whether the store refuses to create an object that already exists. The object of the
+/// probe is not removed, so the next probe needs only one request.
 pub(crate) async fn probe(shared: &Shared) -> Result<bool, Failure> {
     let path = Path::from(PROBE);
     // The two texts are unique, because `create` takes an object with equal bytes for its own.

@@ -1,21 +1,21 @@
-//! The environment variables, as one value that callers pass on.
+//! The environment variables as one value that callers pass to stores.
 //!
-//! Stores take their credentials and settings from this value and never from the process itself, so
-//! that a test can open two stores with different settings.
+//! Stores take their credentials and settings only from this value and never from the process. So a
+//! test can open two stores with different settings.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
-/// The variables of an environment. An empty variable counts as unset.
+/// A set of environment variables. A variable with an empty value counts as not set.
 #[derive(Clone, Default)]
 pub struct Environment {
     variables: BTreeMap<String, String>,
 }
 
 impl Environment {
-    /// Returns the variables of this process, without variables that are not valid UTF-8, because
-    /// no setting can have such a value.
+    /// Returns the variables of this process. Leaves out variables that are not valid UTF-8,
+    /// because no setting can have such a value.
     pub fn process() -> Self {
         std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
@@ -27,17 +27,17 @@ impl Environment {
         self.variables.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    /// Returns the value of the first of several variables that is set.
+    /// Returns the value of the first of these variables that is set, or `None` if none is set.
     pub(crate) fn first(&self, names: &[&str]) -> Option<&str> {
         names.iter().find_map(|name| self.get(name))
     }
 
-    /// Returns the home folder of the user, given by the variable `HOME`.
+    /// Returns the home folder of the user from the variable `HOME`, or `None` if it is not set.
     pub fn home(&self) -> Option<PathBuf> {
         self.get("HOME").map(PathBuf::from)
     }
 
-    /// Yields the names and values of all variables that are set.
+    /// Yields the names and the values of all variables.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         let all = self.variables.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         all.filter(|(_, value)| !value.is_empty())
@@ -56,7 +56,7 @@ impl<const N: usize> From<[(&str, &str); N]> for Environment {
     }
 }
 
-/// The output with the names only, because values may be secrets.
+/// Writes only the names of the variables, because their values may be secrets.
 impl fmt::Debug for Environment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.variables.keys()).finish()

@@ -13,9 +13,9 @@ pub enum Error {
          `az://container/prefix` or `file:///folder`"
     )]
     UnknownStore {
-        /// The URL without the parts that may be a secret.
+        /// The URL without the parts that may be secret.
         url: String,
-        /// The problem with the URL.
+        /// The problem with the URL, as a text.
         reason: String,
     },
     /// A setting or a credential of a store cannot be used.
@@ -23,7 +23,7 @@ pub enum Error {
     StoreSetting {
         /// The name of the variable, the file or the profile.
         setting: String,
-        /// The problem and its remedy.
+        /// The problem and how to solve it.
         reason: String,
     },
     /// The store does not exist, is not accessible, or does not support a required operation.
@@ -31,7 +31,7 @@ pub enum Error {
     StoreOpen {
         /// The URL of the store.
         url: String,
-        /// The problem, and what to check.
+        /// The problem and what the user must check.
         reason: String,
     },
     /// A required object does not exist.
@@ -43,11 +43,11 @@ pub enum Error {
     /// The store refused an operation.
     #[error("cannot {action} `{path}` in the store: {reason}")]
     Store {
-        /// The verb of the operation.
+        /// The verb that names the operation.
         action: &'static str,
         /// The name of the object.
         path: String,
-        /// The reason that the store gave.
+        /// The reason for the refusal, from the store.
         reason: String,
     },
 }

@@ -1,7 +1,8 @@
-//! The failures of requests to a store: the kind of a failure, and a reason without secrets.
+//! The failures of requests to a store. A failure has a kind and a reason without secrets.
 //!
-//! `object_store` keeps the status of a response in private types, so the status is parsed from
-//! their text. A test compares every kind with real responses.
+//! The crate `object_store` has the status code of a response only in private types. So this module
+//! parses the status code from the text of the error. A test compares the kinds with real
+//! responses.
 
 use std::error::Error as StdError;
 use std::time::Duration;
@@ -10,14 +11,14 @@ use object_store::client::{HttpError, HttpErrorKind};
 
 use crate::stats::Outcome;
 
-/// The largest number of characters of a store's response in a reason.
+/// The maximum number of characters that a reason takes from a response.
 const TEXT_LIMIT: usize = 400;
 
 /// The failure of one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub(crate) outcome: Outcome,
-    /// The reason as a text.
+    /// The reason for the failure, as a text.
     pub(crate) reason: String,
 }
 
@@ -26,7 +27,7 @@ impl Failure {
         Self { outcome, reason: reason.into() }
     }
 
-    /// Makes the failure of a request without a response in time.
+    /// Makes the failure of a request whose response did not arrive in time.
     pub(crate) fn timed_out(after: Duration) -> Self {
         Self::new(
             Outcome::Timeout,
@@ -34,7 +35,7 @@ impl Failure {
         )
     }
 
-    /// Converts an error of `object_store`.
+    /// Makes the failure for an error of `object_store`.
     pub(crate) fn of(error: &object_store::Error) -> Self {
         use object_store::Error as E;
         let (answer, transport) = (Answer::find(error), transport(error));
@@ -72,7 +73,7 @@ impl Failure {
         Self { outcome, reason }
     }
 
-    /// Replaces secrets in the reason with `[secret]`.
+    /// Replaces each secret in the reason by `[secret]`.
     pub(crate) fn redact(mut self, secrets: &[String]) -> Self {
         for secret in secrets.iter().filter(|secret| secret.len() >= 4) {
             self.reason = self.reason.replace(secret.as_str(), "[secret]");
@@ -81,16 +82,16 @@ impl Failure {
     }
 }
 
-/// A response of the store that refuses a request.
+/// A response in which the store refuses a request.
 struct Answer {
     status: u16,
-    /// The store's own code for the problem.
+    /// The code by which the store names the problem.
     code: String,
     message: String,
 }
 
 impl Answer {
-    /// Finds the response of the store in an error and its causes.
+    /// Finds the response of the store in an error and its causes. Returns `None` if there is none.
     fn find(error: &object_store::Error) -> Option<Self> {
         // Every outer text repeats the inner ones, and any of them has the status.
         std::iter::once(error.to_string()).chain(causes(error).map(ToString::to_string)).find_map(
@@ -146,8 +147,8 @@ impl std::fmt::Display for Answer {
     }
 }
 
-/// Returns the kind and the text of a transport failure, with all causes from the outermost to the
-/// system's.
+/// Returns the kind and the text of a failure of the connection. The text lists the causes from the
+/// outermost to the innermost. Returns `None` for other failures.
 fn transport(error: &object_store::Error) -> Option<(HttpErrorKind, String)> {
     let http = causes(error).find_map(|cause| cause.downcast_ref::<HttpError>())?;
     let mut message: Vec<String> = Vec::new();
@@ -160,7 +161,7 @@ fn transport(error: &object_store::Error) -> Option<(HttpErrorKind, String)> {
     Some((http.kind(), shorten(&message.join(": "))))
 }
 
-/// Yields the causes of an error, the outermost first.
+/// Yields the causes of an error, from the outermost to the innermost.
 fn causes<'a>(error: &'a dyn StdError) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
     std::iter::successors(error.source(), |&cause| cause.source())
 }
@@ -184,8 +185,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns the failure of a request to a server that sends these bytes and closes the
-    /// connection.
+    /// Sends a request to a server that responds with these bytes and closes the connection.
+    /// Returns the failure of the request.
     fn answered(bytes: &'static str) -> Failure {
         crate::cloud::install_tls();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,9 +1,9 @@
-//! The reader of a large object: the store's thread fetches several ranges at the same time and
-//! passes them on in order.
+//! The reader of a large object. The store's thread fetches several ranges at the same time and
+//! delivers them in order.
 //!
-//! A range that was interrupted is requested again. Memory is bounded: it holds the ranges that are
-//! being fetched, one range that waits for the reader, and the range that the reader has. While the
-//! reader pauses, the fetching pauses too.
+//! If the fetch of a range is interrupted, the range is requested again. The memory is bounded. It
+//! holds the ranges in progress, one range that waits for the reader, and the range that the reader
+//! has. If the reader pauses, fetching pauses too.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -21,7 +21,7 @@ use crate::remote::{Remote, Shared};
 use crate::runtime::StoreStop;
 use crate::stats::{Operation, Outcome};
 
-/// An object that is being read.
+/// A large object that is being fetched, piece by piece.
 pub struct Fetch {
     remote: Arc<Remote>,
     name: String,
@@ -29,7 +29,7 @@ pub struct Fetch {
 }
 
 impl Fetch {
-    /// Begins to read an object with a size of `bytes` bytes.
+    /// Begins to fetch an object that has `bytes` bytes.
     pub(crate) fn begin(remote: Arc<Remote>, path: Path, bytes: u64, stop: StoreStop) -> Self {
         let (to_reader, pieces) = mpsc::channel(1);
         let shared = remote.shared.clone();
@@ -50,8 +50,8 @@ impl Fetch {
     /// Waits for the next piece. Returns `None` after the last piece.
     ///
     /// # Errors
-    /// Returns an error if the object is missing, if it has another size, or if the store does not
-    /// deliver it. No piece follows an error.
+    /// Returns an error if the object is missing, if it has a different size, or if the store does
+    /// not deliver it. No piece follows an error.
     pub fn next_piece(&mut self) -> Option<Result<Bytes>> {
         let piece = self.pieces.blocking_recv()?;
         Some(piece.map_err(|failure| match failure.outcome {
@@ -61,7 +61,7 @@ impl Fetch {
     }
 }
 
-/// The requests in progress. Dropping the value ends them.
+/// The requests in progress. They are cancelled when the value is dropped.
 struct Open(VecDeque<JoinHandle<Result<Bytes, Failure>>>);
 
 impl Drop for Open {
@@ -96,7 +96,7 @@ async fn read(
     }
 }
 
-/// Reads one range of an object whose size is `bytes` bytes.
+/// Fetches one range of an object that has `bytes` bytes.
 async fn piece(
     shared: Arc<Shared>,
     path: Path,

@@ -1,5 +1,5 @@
-//! Google Cloud Storage, with the key of a service account, the credentials of the user, or the
-//! credentials of the machine.
+//! Google Cloud Storage. The credentials are the key of a service account, the login of the user,
+//! or those of the machine.
 
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 
@@ -9,7 +9,8 @@ use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::options::Options;
 
-/// The path below the home folder of the file that `gcloud auth application-default login` writes.
+/// The path of the file that `gcloud auth application-default login` writes, relative to the home
+/// folder.
 const WELL_KNOWN: &str = ".config/gcloud/application_default_credentials.json";
 
 pub(crate) fn client(bucket: &str, environment: &Environment, options: &Options) -> Result<Client> {
@@ -62,7 +63,8 @@ pub(crate) fn client(bucket: &str, environment: &Environment, options: &Options)
     Ok(Client::of(store, about, secrets))
 }
 
-/// Returns the secrets in a file of credentials.
+/// Returns the secret values in a file of credentials. Returns no value if the file is not a JSON
+/// object.
 fn private_keys(text: &str) -> Vec<String> {
     let Ok(serde_json::Value::Object(fields)) = serde_json::from_str(text) else {
         return Vec::new();

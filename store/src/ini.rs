@@ -1,50 +1,52 @@
-//! The format of AWS's files `credentials` and `config`: sections of `key = value` lines, in which
-//! indented lines below a key without a value are keys of a second level.
+//! The format of AWS's files `credentials` and `config`. They have sections of `key = value` lines.
+//! If a key has no value, the indented lines below it are keys of a second level.
 //!
-//! Errors name the line and never repeat it, because it may hold a secret. The crates `rust-ini`
-//! and `configparser` do not fit: they read the second level as keys of the first, and their errors
-//! repeat the line.
+//! An error gives the number of the line but not its text, because the text may contain a secret.
+//! The crates `rust-ini` and `configparser` were rejected: they treat keys of the second level as
+//! keys of the first level, and their errors contain the line.
 
 use std::collections::BTreeMap;
 
-/// The sections by name. Of two sections with the same name, the values of the later one win.
+/// The sections by name. If two sections have the same name, they are merged, and values of the
+/// later section replace values of the earlier one.
 pub(crate) type Sections = BTreeMap<String, Section>;
 
-/// A section of a file: its values by key. A key of the second level is written `key.inner`.
+/// The values of a section by key. A key of the second level has the form `key.inner`.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct Section {
     values: BTreeMap<String, String>,
 }
 
 impl Section {
-    /// Returns the value of a key. An empty value counts as absent.
+    /// Returns the value of a key, or `None` if the key is absent or its value is empty.
     pub(crate) fn get(&self, key: &str) -> Option<&str> {
         self.values.get(key).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    /// Yields the keys of the section, with or without a value.
+    /// Yields the keys of the section, including keys with an empty value.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &str> {
         self.values.keys().map(String::as_str)
     }
 
-    /// Adds the values of another section, which replace those of this section.
+    /// Adds the values of another section. They replace the values of this section that have the
+    /// same keys.
     pub(crate) fn extend(&mut self, other: &Self) {
         self.values.extend(other.values.clone());
     }
 }
 
-/// The output with the keys only, because values may be secrets.
+/// Writes only the keys, because the values may be secrets.
 impl std::fmt::Debug for Section {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_set().entries(self.values.keys()).finish()
     }
 }
 
-/// Parses the text of a file.
+/// Parses the text of a file into sections.
 ///
 /// # Errors
-/// Returns the number (from 1) of the first line that does not have this format, and the problem of
-/// the line.
+/// Returns the number of the first line that does not have this format, counted from 1, and the
+/// problem of this line.
 pub(crate) fn parse(text: &str) -> Result<Sections, (usize, &'static str)> {
     let mut sections = Sections::new();
     let mut section: Option<&mut Section> = None;
@@ -88,8 +90,8 @@ pub(crate) fn parse(text: &str) -> Result<Sections, (usize, &'static str)> {
     Ok(sections)
 }
 
-/// Returns a line without its comment, which begins with `#` or `;` at the start of the line or
-/// after a space.
+/// Returns a line without its comment. A comment begins with `#` or `;`, at the start of the line
+/// or after a space.
 fn strip_comment(line: &str) -> &str {
     let mut before = ' ';
     for (at, letter) in line.char_indices() {

@@ -1,11 +1,12 @@
-//! Object stores with a blocking interface: a folder of this machine, or a bucket of a cloud.
+//! Object stores with a blocking interface. A store is a folder of this machine or a bucket in a
+//! cloud.
 //!
 //! The crate `object_store` accesses folders and clouds. This crate adds a blocking interface (the
-//! engines are synchronous), durable local writes, names that cannot leave the store, counted
-//! retries, settings and credentials from one [`Environment`] value, and a hook before and after
-//! every change, at which a test can kill the process.
+//! engines are synchronous), durable local writes, names that cannot leave the store, and counted
+//! retries. Settings and credentials come from one [`Environment`] value. A hook runs before and
+//! after every change, so that a test can kill the process there.
 //!
-//! The crate has no cache and does not know the meaning of the objects.
+//! The crate has no cache and does not interpret the contents of the objects.
 //!
 //! ```
 //! use zillion_device::Files;

@@ -1,8 +1,9 @@
-//! The contents of a folder of a store: its folders and its objects.
+//! The listing of a folder of a store, with its folders and its objects.
 
 use std::time::SystemTime;
 
-/// The contents of a folder of a store, in ascending order of names, without the folder's own path.
+/// The contents of a folder of a store, sorted by name in ascending order. The names do not contain
+/// the path of the folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listing {
     /// The names of the folders in the folder.
@@ -11,10 +12,10 @@ pub struct Listing {
     pub objects: Vec<Listed>,
 }
 
-/// The entry of an object in a listing.
+/// An object in a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// The last segment of the object's name.
+    /// The last part of the object's name, after the last `/`.
     pub name: String,
     /// The size of the object in bytes.
     pub bytes: u64,

@@ -1,9 +1,9 @@
 //! A store in a folder of this machine.
 //!
 //! # Crash consistency
-//! An object is staged, synced and renamed or linked to its name, and its folder is synced, so that
-//! the object exists completely or not at all. The temporary file of a killed write (`name#1`) is
-//! never listed, and [`Local::sweep`] removes it.
+//! An object is written to a temporary file and synced. Then the file gets the name of the object
+//! by a rename or a link, and the folder is synced. So the object exists completely or not at all.
+//! The temporary file of a killed write (`name#1`) is never listed. [`Local::sweep`] removes it.
 
 use std::path::{Path as FilePath, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -21,7 +21,7 @@ use crate::listing::{Listed, Listing};
 use crate::remote::too_large;
 use crate::stats::{Operation, Outcome, StoreStats};
 
-/// The number of objects that are written to a folder at the same time.
+/// The maximum number of objects that are written to a folder at the same time.
 const PUTS_AT_ONCE: usize = 16;
 
 /// A store in a folder of this machine.
@@ -35,7 +35,7 @@ pub(crate) struct Local {
 }
 
 impl Local {
-    /// Opens a folder. If `is_new` is set, a missing folder is created.
+    /// Opens a folder. If `is_new` is true, creates the folder if it does not exist.
     pub(crate) fn open(folder: &FilePath, url: &str, files: &Files, is_new: bool) -> Result<Self> {
         if is_new {
             files.create_dir(folder).map_err(|e| open_error(url, e))?;
@@ -80,7 +80,7 @@ impl Local {
         self.folder.join(name)
     }
 
-    /// Runs a request and counts it. `of` returns the outcome of a response, and the numbers of
+    /// Runs a request and counts it. `of` converts a response into the outcome and the numbers of
     /// bytes that were sent and received.
     fn run<T>(
         &self,
@@ -124,8 +124,8 @@ impl Local {
         put.map(drop).map_err(|error| operation_error("write", path, &error))
     }
 
-    /// Writes several objects at the same time, because a disk syncs many files in the time of a
-    /// few.
+    /// Writes several objects at the same time. This is faster, because a disk syncs many files in
+    /// nearly the same time as a few.
     pub(crate) fn put_all(&self, objects: Vec<(Path, Bytes)>) -> Result<()> {
         let (began, store) = (Instant::now(), self.objects()?);
         let sizes: Vec<usize> = objects.iter().map(|(_, bytes)| bytes.len()).collect();
@@ -201,8 +201,8 @@ impl Local {
         none_if_missing("remove", path, removed).map(drop)
     }
 
-    /// Removes the temporary files of writes that were killed more than `age` ago. Returns the
-    /// number of removed files.
+    /// Removes the temporary files of killed writes whose last change was at least `age` ago.
+    /// Returns the number of removed files.
     pub(crate) fn sweep(&self, folder: &str, age: Duration) -> Result<u64> {
         let failed = |e: std::io::Error| Error::Store {
             action: "sweep",
@@ -238,7 +238,7 @@ fn operation_error(action: &'static str, path: &Path, error: &object_store::Erro
     Error::Store { action, path: path.to_string(), reason: error.to_string() }
 }
 
-/// Converts the error of a missing object into `None`.
+/// Converts the error for a missing object into `None`.
 fn none_if_missing<T>(
     action: &'static str,
     path: &Path,
@@ -250,8 +250,8 @@ fn none_if_missing<T>(
     }
 }
 
-/// Returns whether a path has the form `name#number`, which the local store uses for temporary
-/// files.
+/// Returns whether a file name has the form `name#number`. The local store gives such names to
+/// temporary files.
 fn is_leftover(path: &FilePath) -> bool {
     let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
     name.rsplit_once('#')

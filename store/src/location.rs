@@ -1,4 +1,4 @@
-//! The URLs of stores.
+//! The locations of stores, and the URLs that name them.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 /// The protocol of a cloud store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cloud {
-    /// The protocol of Amazon S3, which other stores support too.
+    /// The protocol of Amazon S3. Other stores support it too.
     S3,
     /// The protocol of Google Cloud Storage.
     Gcs,
@@ -30,7 +30,7 @@ pub enum Location {
         bucket: String,
         /// The storage account of Azure, if the URL names one.
         account: Option<String>,
-        /// The beginning of the names of all objects; empty if the store is the whole bucket.
+        /// The prefix of the names of all objects. It is empty if the store is the whole bucket.
         prefix: Path,
     },
 }
@@ -39,7 +39,7 @@ impl Location {
     /// Parses the URL of a store.
     ///
     /// # Errors
-    /// Returns [`Error::UnknownStore`] with the problem if the URL is invalid.
+    /// Returns [`Error::UnknownStore`] if the URL is invalid. The error describes the problem.
     pub fn parse(url: &str) -> Result<Self> {
         let refuse = |reason: &str| {
             let (url, reason) = (redact_url(url), reason.to_owned());
@@ -104,7 +104,7 @@ fn is_name(text: &str) -> bool {
     begins && text.len() <= 255 && text.bytes().all(plain)
 }
 
-/// Returns a refused URL without its part that may be a secret.
+/// Returns an invalid URL without the part before `@` in the host, which may be a secret.
 fn redact_url(url: &str) -> String {
     let start = url.find("://").map_or(0, |at| at + 3);
     let host_end = url[start..].find('/').map_or(url.len(), |at| start + at);

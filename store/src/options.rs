@@ -1,5 +1,4 @@
-//! The options of a remote store, set by the variables `ZILLION_STORE_…`: retries, sizes,
-//! concurrency.
+//! The options of a remote store, which the environment variables `ZILLION_STORE_…` set.
 
 use std::time::Duration;
 
@@ -9,12 +8,12 @@ use crate::error::{Error, Result};
 /// The options of a remote store: retries, time limits, sizes and concurrency.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Options {
-    /// The largest number of requests for one operation.
+    /// The maximum number of requests for one operation, including the first request.
     pub(crate) tries: u32,
-    /// The longest wait before the second request of an operation. The longest wait doubles with
-    /// each further request.
+    /// The longest wait before the second request of an operation. Before each further request, the
+    /// longest wait doubles.
     pub(crate) backoff: Duration,
-    /// The longest wait between two requests of an operation.
+    /// The upper bound of the maximum wait, which limits the doubling.
     pub(crate) longest_backoff: Duration,
     /// The time limit for opening a connection.
     pub(crate) connect_time: Duration,
@@ -22,13 +21,13 @@ pub(crate) struct Options {
     pub(crate) request_time: Duration,
     /// The time limit for one operation with all its requests.
     pub(crate) operation_time: Duration,
-    /// The smallest size of an object that is written in parts.
+    /// The minimum size in bytes of an object that is uploaded in parts.
     pub(crate) multipart_bytes: usize,
     /// The number of bytes of a part of an object.
     pub(crate) part_bytes: usize,
     /// The number of bytes that one request fetches.
     pub(crate) fetch_bytes: usize,
-    /// The largest number of requests at the same time.
+    /// The maximum number of requests at the same time.
     pub(crate) at_once: usize,
 }
 
@@ -50,11 +49,11 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Reads the options from the environment. Options that are not set keep their defaults.
+    /// Reads the options from the environment. An option that is not set keeps its default.
     ///
     /// # Errors
-    /// Returns [`Error::StoreSetting`] with the variable whose value is not a number or is out of
-    /// range.
+    /// Returns [`Error::StoreSetting`] if a value is not a number or is out of range. The error
+    /// names the variable.
     pub(crate) fn of(environment: &Environment) -> Result<Self> {
         const HOUR_MS: u64 = 3_600_000;
         let number = |name: &str, most: u64, default: u64| match environment.get(name) {

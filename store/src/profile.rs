@@ -1,8 +1,8 @@
-//! A profile of AWS's files `~/.aws/credentials` and `~/.aws/config`: keys, region, endpoint.
+//! A profile in AWS's files `~/.aws/credentials` and `~/.aws/config`: keys, region and endpoint.
 //!
 //! A profile may ask for a way of signing in that Zillion does not support: credentials from a
-//! program, single sign-on, or an assumed role. Such a profile is an error with a remedy, because a
-//! request with other credentials than intended is worse than no request.
+//! program, single sign-on, or an assumed role. Such a profile is an error with a remedy. A request
+//! with the wrong credentials would be worse than no request.
 
 use std::path::PathBuf;
 
@@ -17,7 +17,7 @@ pub(crate) struct Profile {
     pub(crate) keys: Option<Keys>,
     pub(crate) region: Option<String>,
     pub(crate) endpoint: Option<String>,
-    /// The file with a token, and the role for which the token is exchanged.
+    /// The file with a token, and the role that the token gives access to.
     pub(crate) web_identity: Option<(String, String)>,
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct Keys {
     pub(crate) token: Option<String>,
 }
 
-/// The output without the keys.
+/// Writes the value without its secrets.
 impl std::fmt::Debug for Profile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut shown = f.debug_struct("Profile");
@@ -39,7 +39,7 @@ impl std::fmt::Debug for Profile {
     }
 }
 
-/// The name of the type only, without the secrets.
+/// Writes only the name of the type, because the values are secrets.
 impl std::fmt::Debug for Keys {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Keys").finish_non_exhaustive()
@@ -47,13 +47,13 @@ impl std::fmt::Debug for Keys {
 }
 
 impl Profile {
-    /// Loads the profile that the environment names, or else the profile `default`, which is empty
-    /// if there are no files. If `wants_keys` is false, the environment has credentials, and the
-    /// profile's way of signing in is ignored.
+    /// Loads the profile that the environment names, or the profile `default` if it names none.
+    /// Without files, the profile is empty. If `wants_keys` is false, the environment has
+    /// credentials, and the profile's way of signing in is ignored.
     ///
     /// # Errors
-    /// Returns an error if a file cannot be read, if a named profile does not exist, or if the
-    /// profile asks for an unsupported way of signing in.
+    /// Returns an error if a file cannot be read, or if the named profile does not exist. Also
+    /// returns an error if the profile requests an unsupported way to sign in.
     pub(crate) fn load(environment: &Environment, wants_keys: bool) -> Result<Self> {
         let credentials = file(environment, "AWS_SHARED_CREDENTIALS_FILE", "credentials")?;
         let config = file(environment, "AWS_CONFIG_FILE", "config")?;
@@ -118,7 +118,7 @@ impl Profile {
     }
 }
 
-/// Refuses a profile that asks for an unsupported way of signing in.
+/// Returns an error if the profile requests an unsupported way to sign in.
 fn refuse_other_ways(name: &str, section: &Section) -> Result<()> {
     let exported = "first run `eval \"$(aws configure export-credentials --profile PROFILE --format env)\"`, which sets \
                     AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN";
@@ -144,8 +144,8 @@ fn refuse_other_ways(name: &str, section: &Section) -> Result<()> {
     }
 }
 
-/// Reads the sections of one of the two files. Returns no section if the file does not exist and no
-/// variable names it.
+/// Reads the sections of one of the two files. The environment variable `variable` can name the
+/// file. Without it, a missing file gives no sections.
 fn file(environment: &Environment, variable: &str, usual: &str) -> Result<Sections> {
     let named = environment.get(variable).map(PathBuf::from);
     let is_named = named.is_some();
@@ -172,7 +172,7 @@ fn profile_error(profile: &str, reason: &str) -> Error {
 mod tests {
     use super::*;
 
-    /// Loads the profile from a home folder with these files.
+    /// Loads the profile from a home folder with the given contents of the two files.
     fn load(credentials: &str, config: &str, more: &[(&str, &str)]) -> Result<Profile> {
         let home = tempfile::tempdir().unwrap();
         let folder = home.path().join(".aws");

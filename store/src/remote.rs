@@ -1,8 +1,7 @@
 //! A store in a bucket.
 //!
-//! Every operation is a future that runs on the store's own thread and counts its attempts; the
-//! caller waits for the result. A write becomes visible as a whole, whether it takes one request or
-//! many parts.
+//! Every operation is a future that runs on the store's own thread and counts its attempts. The
+//! caller waits for the result. A write of one request or of many parts becomes visible as a whole.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,18 +23,19 @@ use crate::runtime::{Network, StoreStop};
 use crate::stats::{Operation, Outcome};
 use crate::{create, upload};
 
-/// A store in a bucket, with the thread that sends its requests.
+/// A store in a bucket. It has one thread that sends the requests.
 pub(crate) struct Remote {
     pub(crate) shared: Arc<Shared>,
     pub(crate) network: Network,
 }
 
-/// The state that the futures of a store share.
+/// The state that all operations of a store share.
 pub(crate) struct Shared {
     pub(crate) client: Client,
     pub(crate) prefix: Path,
     pub(crate) policy: RetryPolicy,
-    /// The permits that limit the write requests at the same time.
+    /// The permits for write and head requests. They limit the number of such requests at the same
+    /// time.
     pub(crate) permits: Semaphore,
 }
 
@@ -59,7 +59,7 @@ impl Remote {
     }
 
     /// Runs an operation on several objects at the same time. Returns the results in the order of
-    /// the objects. The first failure ends the other operations.
+    /// the objects. The first failure cancels the remaining operations.
     fn run_all<I, T: Send + 'static, F: Future<Output = Result<T, Failure>> + Send + 'static>(
         &self,
         action: &'static str,
@@ -89,7 +89,7 @@ impl Remote {
         done.map_err(|(name, failure)| self.error(action, &name, failure))
     }
 
-    /// Runs an operation and waits for its result. Returns a failure without converting it.
+    /// Runs an operation and waits for its result. Returns the failure itself, not an [`Error`].
     fn attempt<T: Send + 'static>(
         &self,
         stop: &StoreStop,
@@ -128,7 +128,7 @@ impl Remote {
         Error::Store { action, path: name.to_owned(), reason }
     }
 
-    /// Checks that the bucket exists and that its objects can be listed.
+    /// Checks that the bucket exists and that the credentials allow to list it.
     pub(crate) fn check(&self, url: &str, stop: &StoreStop) -> Result<()> {
         let shared = self.shared.clone();
         let listed = self
@@ -156,7 +156,7 @@ impl Remote {
         })
     }
 
-    /// Checks that the store supports create-if-absent, which publishers need.
+    /// Checks that the store supports create-if-absent. Publishers need this operation.
     pub(crate) fn check_create(&self, stop: &StoreStop) -> Result<()> {
         let probe = Path::from(create::PROBE);
         let is_honoured = self
@@ -195,7 +195,8 @@ impl Remote {
         })
     }
 
-    /// Returns the sizes and ages of several objects, in their order.
+    /// Returns the sizes and the times of the last write of several objects, in the order of
+    /// `paths`. The entry of a missing object is `None`.
     pub(crate) fn heads(&self, paths: Vec<Path>, stop: &StoreStop) -> Result<Vec<Option<Listed>>> {
         let paths = paths.into_iter().map(|path| (path, ())).collect();
         self.run_all("inspect", paths, stop, |shared, path, ()| async move {
@@ -219,7 +220,8 @@ impl Remote {
 }
 
 impl Shared {
-    /// Returns the path in the bucket of an object of the store.
+    /// Returns the path of an object in the bucket: the prefix of the store and the path in the
+    /// store.
     pub(crate) fn place(&self, path: &Path) -> Path {
         self.prefix.parts().chain(path.parts()).collect()
     }
@@ -248,7 +250,7 @@ impl Shared {
         seen.map(|meta| Listed::of(&meta))
     }
 
-    /// Writes an object, or replaces an existing one.
+    /// Writes an object. If the object exists, replaces it.
     async fn write(self: &Arc<Self>, path: &Path, bytes: Bytes) -> Result<(), Failure> {
         if bytes.len() >= self.policy.options.multipart_bytes {
             return upload::upload(self, path, bytes).await;
@@ -262,13 +264,15 @@ impl Shared {
         Ok(())
     }
 
-    /// Waits for a permit for one write request.
+    /// Waits for a permit to send one write request. The result is never `None`, because
+    /// the semaphore is never closed.
     pub(crate) async fn permit(&self) -> Option<tokio::sync::SemaphorePermit<'_>> {
         // The semaphore is never closed.
         self.permits.acquire().await.ok()
     }
 
-    /// Returns a page of a listing, and the token of the next page.
+    /// Returns one page of a listing. Also returns the token of the next page, or `None` after the
+    /// last page.
     async fn page(
         &self,
         folder: &Path,
@@ -293,7 +297,7 @@ impl Shared {
         Ok((page.result, page.page_token))
     }
 
-    /// Lists a folder with all pages of its listing.
+    /// Returns the complete listing of a folder.
     async fn list(&self, folder: &Path) -> Result<Listing, Failure> {
         let mut folders = BTreeSet::new();
         let mut objects = Vec::new();
@@ -313,7 +317,7 @@ impl Shared {
     }
 }
 
-/// Converts the failure of a missing object into `None`.
+/// Converts the failure for a missing object into `None`.
 fn none_if_missing<T>(answer: Result<T, Failure>) -> Result<Option<T>, Failure> {
     match answer {
         Err(failure) if failure.outcome == Outcome::Missing => Ok(None),

@@ -1,10 +1,10 @@
-//! One operation on a remote store: a request, and its retries after transient failures.
+//! One operation on a remote store: its first request, and the retries after transient failures.
 //!
-//! The retries of `object_store` itself are invisible; here, every request is counted. The longest
-//! wait doubles from attempt to attempt. Each wait is drawn evenly between zero and the longest
-//! wait, so that many clients that were refused at the same time do not return at the same time.
-//! The crate `backon` does not fit: its jitter adds to the wait instead of replacing it, and the
-//! crate neither counts requests nor limits the time of each.
+//! The retries of `object_store` itself cannot be observed, so they are not used, and every request
+//! is counted here. The longest wait doubles with each attempt. Each wait is drawn evenly between
+//! zero and the longest wait. So many clients that were refused at the same time do not send their
+//! next requests at the same time. The crate `backon` does not fit: its jitter adds to the wait and
+//! does not replace it, and the crate neither counts requests nor limits the time of each request.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,18 +14,18 @@ use crate::failure::Failure;
 use crate::options::Options;
 use crate::stats::{Operation, Outcome, StoreStats};
 
-/// The rules of retries, and the state that all operations of a store share.
+/// The rules for retries, and the state that all operations of a store share.
 #[derive(Debug)]
 pub(crate) struct RetryPolicy {
     pub(crate) options: Options,
     pub(crate) stats: StoreStats,
-    /// The values that no message may contain.
+    /// The secret values, which no message may contain.
     secrets: Vec<String>,
     random: RandomState,
     draws: AtomicU64,
 }
 
-/// The attempts of one operation so far.
+/// The attempts that one operation has made so far.
 #[derive(Debug)]
 pub(crate) struct Attempts<'a> {
     policy: &'a RetryPolicy,
@@ -45,7 +45,8 @@ impl RetryPolicy {
         Attempts { policy: self, operation, began: Instant::now(), made: 0 }
     }
 
-    /// Repeats a request until it succeeds, has a permanent failure, or exceeds the limits.
+    /// Sends a request repeatedly until it succeeds, until it fails permanently, or until a limit
+    /// is exceeded.
     pub(crate) async fn retry<T, F>(
         &self,
         operation: Operation,
@@ -63,7 +64,7 @@ impl RetryPolicy {
         }
     }
 
-    /// Draws a random wait of up to `longest`.
+    /// Draws a random wait between zero and `longest`.
     fn draw_wait(&self, longest: Duration) -> Duration {
         let draw = self.random.hash_one(self.draws.fetch_add(1, Ordering::Relaxed));
         longest.mul_f64((draw >> 11) as f64 / (1u64 << 53) as f64)
@@ -92,10 +93,10 @@ impl Attempts<'_> {
         answer
     }
 
-    /// Waits before the next request.
+    /// Waits until the next request may be sent.
     ///
     /// # Errors
-    /// Returns the failure itself if another request would not help or the limits are exceeded.
+    /// Returns the given failure if a further request would not help, or if a limit is exceeded.
     pub(crate) async fn wait(&mut self, failure: Failure) -> Result<(), Failure> {
         let RetryPolicy { options, stats, .. } = self.policy;
         if !failure.outcome.is_transient() {

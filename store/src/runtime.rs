@@ -1,8 +1,9 @@
-//! The thread that sends the requests of a remote store, and the ways to wait for it.
+//! The thread that sends the requests of a remote store, and the functions that wait for its
+//! results.
 //!
-//! Connections need work even while no response is expected, so the thread lives as long as the
-//! store. The engines are synchronous: they pass futures to the thread and wait for the results.
-//! The thread is never joined, so that a hanging operation ends with the process.
+//! Connections need work even while no response is expected, so the thread runs until the store is
+//! dropped. The engines are synchronous: they send futures to the thread and wait for the results.
+//! The thread is never joined, so an operation that hangs does not keep the process from ending.
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -10,11 +11,12 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 
-/// A handle of the thread of a store. The thread ends when the handle is dropped.
+/// A handle of the thread that sends the requests of a store. The thread ends when the handle is
+/// dropped.
 #[derive(Debug)]
 pub(crate) struct Network {
     pub(crate) handle: Handle,
-    /// The sender that ends the thread when it is dropped.
+    /// The sender that tells the thread to end. It does so when it is dropped.
     _end: oneshot::Sender<()>,
 }
 
@@ -36,7 +38,7 @@ impl Network {
         Ok(Self { handle, _end: end })
     }
 
-    /// Runs a future on the thread and waits for its result. Returns `None` if the future panicked.
+    /// Runs a future on the thread and waits for its result. Returns `None` if the future panics.
     pub(crate) fn wait<T: Send + 'static>(
         &self,
         future: impl Future<Output = T> + Send + 'static,
@@ -50,8 +52,8 @@ impl Network {
     }
 }
 
-/// A switch that ends operations on a store early, so that a stopping server does not wait for a
-/// store that hangs.
+/// A switch that ends the operations of a store early. With it, a server that stops need not wait
+/// for a store that hangs.
 #[derive(Clone, Debug)]
 pub struct StoreStop {
     until: watch::Sender<Option<Instant>>,
@@ -64,18 +66,18 @@ impl Default for StoreStop {
 }
 
 impl StoreStop {
-    /// Ends all operations after `time`, including those in progress. An operation that is not
-    /// complete by then fails.
+    /// Sets a time limit for all operations, including those in progress. An operation that is not
+    /// complete after `time` fails.
     pub fn within(&self, time: Duration) {
         self.until.send_replace(Some(Instant::now() + time));
     }
 
-    /// Returns whether the time for operations is over.
+    /// Returns whether the time limit has passed.
     pub(crate) fn is_over(&self) -> bool {
         self.until.borrow().is_some_and(|until| Instant::now() >= until)
     }
 
-    /// Waits until the time for operations is over.
+    /// Waits until the time limit has passed.
     pub(crate) async fn over(&self) {
         let mut changes = self.until.subscribe();
         loop {

@@ -1,4 +1,4 @@
-//! Amazon S3 and other stores with the same protocol: endpoint, region and credentials.
+//! The protocol of Amazon S3 and of other stores that support it: endpoint, region and credentials.
 
 use std::fs;
 
@@ -12,8 +12,8 @@ use crate::error::{Error, Result};
 use crate::options::Options;
 use crate::profile::{Keys, Profile};
 
-/// The variables that are passed to `object_store` under their own names, in addition to those that
-/// are read here.
+/// The variables that are passed to `object_store` under their own names. This module reads further
+/// variables itself.
 const PASSED_ON: [&str; 15] = [
     "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
@@ -32,33 +32,33 @@ const PASSED_ON: [&str; 15] = [
     "AWS_VIRTUAL_HOSTED_STYLE_REQUEST",
 ];
 
-/// The settings of S3 from the environment and the files of AWS.
+/// The settings of an S3 client, from the environment variables and from the files of AWS.
 pub(crate) struct Setup {
     region: String,
     endpoint: Option<String>,
     credentials: Credentials,
     /// The variables that are passed to the client without changes.
     passed_on: Vec<(AmazonS3ConfigKey, String)>,
-    /// The certificate authorities to trust in addition to those of the system, as PEM.
+    /// The certificate authorities, as PEM, that are trusted in addition to those of the system.
     authorities: Option<Vec<u8>>,
 }
 
-/// The origin of the credentials for requests.
+/// The kinds of credentials for requests.
 enum Credentials {
     Keys(Keys, &'static str),
-    /// The file with a token, and the role.
+    /// The credentials of a role, for which the token in a file is exchanged.
     WebIdentity(String, String),
-    /// The credentials of the container or the machine, which are requested when they are needed.
+    /// The credentials of the container or the machine. They are requested when they are needed.
     Machine,
-    /// No credentials: requests are not signed.
+    /// No credentials. Requests are not signed.
     Unsigned,
 }
 
 impl Setup {
-    /// Reads the environment and the files that it names.
+    /// Reads the environment variables and the files that they name.
     ///
     /// # Errors
-    /// Returns [`Error::StoreSetting`] with the setting if settings contradict each other.
+    /// Returns [`Error::StoreSetting`] if two settings contradict each other.
     pub(crate) fn resolve(environment: &Environment) -> Result<Self> {
         let refuse = |setting: &str, reason: &str| Err(Error::setting(setting, reason));
         let owned = |name: &str| environment.get(name).map(str::to_owned);
@@ -218,7 +218,7 @@ impl Setup {
     }
 }
 
-/// The output without the credentials.
+/// Writes the settings without the credentials.
 impl std::fmt::Debug for Setup {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut shown = f.debug_struct("Setup");

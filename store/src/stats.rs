@@ -1,36 +1,37 @@
-//! The counters of a store: requests by operation and outcome, retries, and the waits between
-//! requests.
+//! The counters of a store: the requests by operation and outcome, the retries, and the waits
+//! between requests.
 //!
-//! They are plain counters, which a registry of metrics can export and a command can print.
+//! The counters are plain numbers. A registry of metrics can export them, and a command can print
+//! them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde::Serialize;
 
-/// The operation to which a request belongs.
+/// The operation that a request belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Operation {
-    /// The reading of an object or of a range of an object.
+    /// A request that reads an object or a range of an object.
     Get,
-    /// The writing of an object in one request.
+    /// A request that writes a whole object.
     Put,
-    /// The writing of an object that must not exist yet.
+    /// A request that writes an object which must not exist yet.
     Create,
-    /// A request of an upload in parts: its beginning, one part, its end or its cancellation.
+    /// A request of an upload in parts: the beginning, one part, the end or the cancellation.
     Upload,
-    /// The reading of one page of a listing.
+    /// A request that reads one page of a listing.
     List,
-    /// A request for the size and the age of an object.
+    /// A request that reads the size of an object and the time of its last write.
     Head,
-    /// The removal of an object from the store.
+    /// A request that removes an object.
     Delete,
 }
 
 /// The outcome of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Outcome {
-    /// The request succeeded completely.
+    /// The request succeeded, and the response was complete.
     Ok,
     /// The object or the bucket does not exist.
     Missing,
@@ -40,13 +41,13 @@ pub enum Outcome {
     Denied,
     /// The store does not support the request.
     Refused,
-    /// The store has too many requests (status 429 or 503).
+    /// The store has too many requests at the moment (status code 429 or 503).
     Throttled,
-    /// The store failed (status 500 and others).
+    /// The store had an internal error (status code 500 or another code above 500).
     ServerError,
     /// The response was not complete within the time limit.
     Timeout,
-    /// The connection could not be opened, or was interrupted.
+    /// The connection could not be opened or was interrupted.
     Connection,
 }
 
@@ -91,7 +92,7 @@ impl Outcome {
         NAMES[self as usize]
     }
 
-    /// Returns whether the same request may succeed later.
+    /// Returns whether the same request can succeed later.
     pub(crate) fn is_transient(self) -> bool {
         matches!(self, Self::Throttled | Self::ServerError | Self::Timeout | Self::Connection)
     }
@@ -116,54 +117,55 @@ pub struct StoreSums {
     pub requests: u64,
     /// The number of requests that repeated a failed request.
     pub retries: u64,
-    /// The number of operations that were given up.
+    /// The number of operations that failed because they exceeded a limit on requests or time.
     pub failures: u64,
-    /// The time spent waiting between requests of one operation, in seconds.
+    /// The total time of the waits between requests, in seconds.
     pub backoff_seconds: f64,
-    /// The number of bytes of objects that were sent to the store.
+    /// The number of bytes of object contents that were sent to the store.
     pub sent_bytes: u64,
-    /// The number of bytes of objects that the store delivered.
+    /// The number of bytes of object contents that were received from the store.
     pub received_bytes: u64,
 }
 
 impl StoreStats {
-    /// Returns the number of requests of an operation with this outcome.
+    /// Returns the number of requests with this operation and this outcome.
     pub fn requests(&self, operation: Operation, outcome: Outcome) -> u64 {
         load(&self.requests[operation as usize][outcome as usize])
     }
 
-    /// Returns the time spent in requests of an operation, until the last byte of each response.
+    /// Returns the total time of the requests of an operation. A request ends with the last byte of
+    /// its response.
     pub fn request_time(&self, operation: Operation) -> Duration {
         Duration::from_nanos(load(&self.request_nanos[operation as usize]))
     }
 
-    /// Returns the number of requests of an operation that repeated a failed request.
+    /// Returns the number of requests with this operation that repeated a failed request.
     pub fn retries(&self, operation: Operation) -> u64 {
         load(&self.retries[operation as usize])
     }
 
-    /// Returns the number of operations that were given up, although another attempt might have
-    /// succeeded.
+    /// Returns the number of operations that failed because they exceeded a limit on requests or
+    /// time. A further request might have succeeded.
     pub fn failures(&self, operation: Operation) -> u64 {
         load(&self.failures[operation as usize])
     }
 
-    /// Returns the time spent waiting between requests.
+    /// Returns the total time of the waits between requests.
     pub fn backoff(&self) -> Duration {
         Duration::from_nanos(load(&self.backoff_nanos))
     }
 
-    /// Returns the number of bytes of objects that were sent to the store.
+    /// Returns the number of bytes of object contents that were sent to the store.
     pub fn sent_bytes(&self) -> u64 {
         load(&self.sent)
     }
 
-    /// Returns the number of bytes of objects that the store delivered.
+    /// Returns the number of bytes of object contents that were received from the store.
     pub fn received_bytes(&self) -> u64 {
         load(&self.received)
     }
 
-    /// Returns the sums of all counters, for output to people.
+    /// Returns the sums of the counters over all operations, to show them to people.
     pub fn sums(&self) -> StoreSums {
         let sum = |counters: &[AtomicU64]| counters.iter().map(load).sum();
         StoreSums {
@@ -181,7 +183,7 @@ impl StoreStats {
         add(&self.request_nanos[operation as usize], nanos(time));
     }
 
-    /// Adds time to an operation whose requests are counted separately.
+    /// Adds time to an operation. The requests of this operation are counted separately.
     pub(crate) fn time(&self, operation: Operation, time: Duration) {
         add(&self.request_nanos[operation as usize], nanos(time));
     }

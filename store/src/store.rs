@@ -1,12 +1,12 @@
 //! A store: objects by name, in a folder or in a bucket.
 //!
 //! # Crash consistency
-//! An object exists completely or not at all. [`Store::create`] is the operation that decides
-//! between two writers.
+//! An object exists completely or not at all. If two writers compete, [`Store::create`] decides
+//! which one succeeds.
 //!
 //! # Concurrency
-//! A remote store has one thread that sends its requests, and any number of threads may wait for
-//! the responses. A hanging request ends at its time limits or by a [`StoreStop`].
+//! A remote store has one thread that sends its requests. Any number of threads can wait for the
+//! responses. A request that hangs ends at its time limit, or when a [`StoreStop`] ends it.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -31,7 +31,7 @@ use crate::retry::RetryPolicy;
 use crate::runtime::StoreStop;
 use crate::stats::StoreStats;
 
-/// A handle of a store of objects. A clone is cheap and uses the same store.
+/// A handle of a store of objects. Clones of the handle are cheap and use the same store.
 #[derive(Clone)]
 pub struct Store {
     place: Place,
@@ -58,9 +58,9 @@ enum Opening {
 }
 
 impl Store {
-    /// Opens a store by its URL: the path of a folder, `file://` and an absolute path,
-    /// `s3://bucket/prefix`, `gs://…`, or `az://…`. Takes credentials and settings from the
-    /// process.
+    /// Opens the store at a URL: the path of a folder, `file://` and an absolute path,
+    /// `s3://bucket/prefix`, `gs://…`, or `az://…`. Reads credentials and settings from the
+    /// environment of the process.
     ///
     /// # Errors
     /// Returns an error if the URL is invalid, if settings contradict each other, or if the folder
@@ -69,16 +69,17 @@ impl Store {
         Self::open_in(&Environment::process(), url, files)
     }
 
-    /// Opens a store for writers: creates a missing folder, and refuses a store that cannot decide
-    /// between two writers.
+    /// Opens a store for writers. Creates a folder that does not exist. Refuses a bucket that does
+    /// not support create-if-absent, because two writers could then overwrite each other's objects.
     ///
     /// # Errors
-    /// Returns the errors of [`Store::open`], and an error if the store ignores create-if-absent.
+    /// Returns the errors of [`Store::open`]. Also returns an error if the store ignores the
+    /// condition of create-if-absent.
     pub fn create_at(url: &str, files: Files) -> Result<Self> {
         Self::create_in(&Environment::process(), url, files)
     }
 
-    /// Opens a store as [`Store::open`] does, with credentials and settings from `environment`.
+    /// Opens a store like [`Store::open`], but reads credentials and settings from `environment`.
     ///
     /// # Errors
     /// Returns the errors of [`Store::open`].
@@ -95,7 +96,7 @@ impl Store {
         Self::make(environment, url, files, Opening::Unchecked)
     }
 
-    /// Opens a store as [`Store::create_at`] does, with credentials and settings from
+    /// Opens a store like [`Store::create_at`], but reads credentials and settings from
     /// `environment`.
     ///
     /// # Errors
@@ -133,12 +134,12 @@ impl Store {
         Ok(Self { place, files, stop, url: url.to_owned() })
     }
 
-    /// Returns the URL that the store was opened with.
+    /// Returns the URL with which the store was opened.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Returns whether the store is a bucket and not a folder of this machine.
+    /// Returns `true` if the store is a bucket, and `false` if it is a folder of this machine.
     pub fn is_remote(&self) -> bool {
         matches!(self.place, Place::Remote(_))
     }
@@ -151,13 +152,14 @@ impl Store {
         }
     }
 
-    /// Returns a handle of the same store whose operations `stop` can end early.
+    /// Returns a handle of the same store. `stop` can end the operations of this handle early.
     #[must_use]
     pub fn with_stop(&self, stop: StoreStop) -> Self {
         Self { stop, ..self.clone() }
     }
 
-    /// Returns the path of the file with an object of a local store, or `None` for a remote store.
+    /// Returns the path of the file that holds an object of a local store. Returns `None` for a
+    /// remote store.
     pub fn local_path(&self, name: &str) -> Option<PathBuf> {
         match &self.place {
             Place::Local(local) => Some(local.path(name)),
@@ -165,9 +167,10 @@ impl Store {
         }
     }
 
-    /// Writes an object that must not exist yet. Returns `false`, and changes nothing, if an object
-    /// with this name already exists. If an object of a bucket already holds exactly these bytes,
-    /// returns `true`: a retried PUT whose first response was lost has succeeded.
+    /// Writes an object that must not exist yet. If an object with this name exists, returns
+    /// `false` and changes nothing. The exception is an object in a bucket that already holds
+    /// exactly these bytes: then it returns `true`, because a retried PUT whose first response was
+    /// lost has succeeded.
     ///
     /// # Errors
     /// Returns an error if the name is invalid or the store refuses the operation.
@@ -182,8 +185,8 @@ impl Store {
         Ok(created)
     }
 
-    /// Writes an object, or replaces an existing one. It is meant for names that follow from the
-    /// contents.
+    /// Writes an object, or replaces an existing one. It is meant for objects whose name depends on
+    /// their contents.
     ///
     /// # Errors
     /// Returns an error if the name is invalid or the store refuses the operation.
@@ -197,11 +200,11 @@ impl Store {
         self.hook(Op::Fsync, name)
     }
 
-    /// Writes several objects at the same time, as [`Store::put`] does.
+    /// Writes several objects at the same time. Each write is that of [`Store::put`].
     ///
     /// # Errors
-    /// Returns an error if a name is invalid or the store refuses one of the objects. Other objects
-    /// may have been written then.
+    /// Returns an error if a name is invalid or if the store refuses one of the objects. Some
+    /// objects may have been written when the function returns an error.
     pub fn put_all(&self, objects: Vec<(String, Bytes)>) -> Result<()> {
         let mut parsed = Vec::with_capacity(objects.len());
         let mut names = Vec::with_capacity(objects.len());
@@ -239,8 +242,8 @@ impl Store {
         }
     }
 
-    /// Begins to read a large object of a remote store, whose size is known. Returns `None` for a
-    /// local store, whose objects are files.
+    /// Begins to read a large object of a remote store, whose size is `bytes`. Returns `None` for a
+    /// local store, because its objects are files that can be read directly.
     ///
     /// # Errors
     /// Returns an error if the name is invalid.
@@ -253,7 +256,8 @@ impl Store {
         }
     }
 
-    /// Returns the size and age of an object, or `None` if it does not exist.
+    /// Returns the size of an object and the time of its last write, or `None` if the object does
+    /// not exist.
     ///
     /// # Errors
     /// Returns an error if the name is invalid or the store refuses the operation.
@@ -265,7 +269,8 @@ impl Store {
         }
     }
 
-    /// Returns the sizes and ages of several objects, in their order.
+    /// Returns the sizes and the times of the last write of several objects, in the order of
+    /// `names`. The entry of a missing object is `None`.
     ///
     /// # Errors
     /// Returns an error if a name is invalid or the store refuses one of the requests.
@@ -279,7 +284,7 @@ impl Store {
         }
     }
 
-    /// Lists a folder. A folder that does not exist is empty.
+    /// Lists the contents of a folder. A folder that does not exist has no contents.
     ///
     /// # Errors
     /// Returns an error if the name is invalid or the store refuses the operation.
@@ -291,7 +296,7 @@ impl Store {
         }
     }
 
-    /// Removes an object. A missing object is not an error.
+    /// Removes an object. If the object does not exist, nothing happens.
     ///
     /// # Errors
     /// Returns an error if the name is invalid or the store refuses the operation.
@@ -304,9 +309,9 @@ impl Store {
         }
     }
 
-    /// Removes from a folder the temporary files of writes that were killed more than `age` ago,
-    /// and returns their number. In a bucket, such writes leave nothing that is listed;
-    /// docs/STORES.md describes unfinished uploads in parts.
+    /// Removes from a folder the temporary files of writes that were killed at least `age` ago.
+    /// Returns the number of removed files. In a bucket there are no such files, so the function
+    /// does nothing there. docs/STORES.md describes how unfinished uploads in parts are removed.
     ///
     /// # Errors
     /// Returns an error if the name is invalid or a file cannot be removed.
@@ -333,7 +338,8 @@ impl fmt::Debug for Store {
     }
 }
 
-/// Parses a name in the store: a relative path of plain words that does not leave the store.
+/// Parses a name in the store. It must be a relative path of plain words that does not leave the
+/// store.
 fn parse(name: &str) -> Result<Path> {
     Path::parse(name).map_err(|e| Error::Store {
         action: "name",

@@ -1,9 +1,10 @@
-//! The upload of a large object in parts: several at the same time, directly from the mapped file.
-//! The object becomes visible as a whole with the last request.
+//! The upload of a large object in parts. Several parts are sent at the same time, directly from
+//! the mapped file. The last request makes the whole object visible.
 //!
-//! A failed upload is cancelled at the store. The upload of a killed process stays there, invisible
-//! and charged, until the lifecycle rule of the bucket removes it (docs/STORES.md), because stores
-//! do not list unfinished uploads to Zillion.
+//! If an upload fails, it is cancelled at the store. If the process is killed, the parts stay in
+//! the store. They are invisible and cost money until the lifecycle rule of the bucket removes them
+//! (docs/STORES.md). Zillion cannot remove them, because stores do not list unfinished uploads to
+//! it.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use crate::failure::Failure;
 use crate::remote::Shared;
 use crate::stats::{Operation, Outcome};
 
-/// The largest number of parts of an object, which is the limit of S3.
+/// The maximum number of parts of an object. This is the limit of S3.
 const MOST_PARTS: usize = 10_000;
 
 pub(crate) async fn upload(shared: &Arc<Shared>, path: &Path, bytes: Bytes) -> Result<(), Failure> {
@@ -36,7 +37,7 @@ pub(crate) async fn upload(shared: &Arc<Shared>, path: &Path, bytes: Bytes) -> R
     written
 }
 
-/// Uploads all parts and returns their ids in order.
+/// Uploads all parts. Returns the ids of the parts in their order.
 async fn parts(
     shared: &Arc<Shared>,
     place: &Path,
@@ -68,7 +69,7 @@ async fn parts(
     Ok(parts.into_iter().flatten().collect())
 }
 
-/// Completes the upload, which makes the object visible.
+/// Completes the upload. After this request, the object is visible.
 async fn complete(
     shared: &Shared,
     path: &Path,

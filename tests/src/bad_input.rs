@@ -1,4 +1,5 @@
-//! Bad input: the message of each case, which must name the place and the remedy.
+//! Tests of the error messages for bad input. Each message must name the place of the problem and
+//! the remedy.
 
 use std::fs;
 use std::path::Path;
@@ -10,8 +11,8 @@ use zillion_feature::random::{combine, mix64, text_seed};
 
 use crate::harness::{HEADER, JOB, Workplace, csv, row, stderr, zillion};
 
-/// Runs the job, and asserts that it fails with exit code `code` and a message that contains all of
-/// `parts`.
+/// Runs the job, and asserts that it fails with exit code `code` and that the message contains all
+/// texts of `parts`.
 fn refused(place: &Workplace, more: &[&str], code: i32, parts: &[&str]) {
     let (exit, said) = place.train_fails(more);
     assert_eq!(exit, code, "{said}");

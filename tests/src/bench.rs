@@ -1,11 +1,11 @@
-//! The benchmarks of tables with their checks, at sizes that take about a second: the measured
-//! tables must also hold the right rows.
+//! Tests of the table benchmarks with small sizes. Each benchmark takes about a second, and checks
+//! that its table has the right contents.
 
 use serde_json::Value;
 
 use crate::harness::{Workplace, stderr, stdout, zillion};
 
-/// Runs a benchmark and returns its JSON.
+/// Runs a benchmark and returns its output as JSON.
 fn bench(arguments: &[&str]) -> Value {
     let result = zillion(&[&["bench"], arguments].concat()).output().expect("the binary runs");
     assert!(result.status.success(), "{arguments:?}: {}", stderr(&result));
@@ -13,7 +13,7 @@ fn bench(arguments: &[&str]) -> Value {
     serde_json::from_str(said.trim()).unwrap_or_else(|e| panic!("{e}: {said}"))
 }
 
-/// Asserts that every row was checked, and that no row is lost, miscounted or wrong.
+/// Asserts that the benchmark checked `rows` rows, and that no row is lost, miscounted or wrong.
 fn all_right(said: &Value, rows: u64) {
     assert_eq!(said["checked_rows"], rows, "{said:#}");
     for figure in ["lost_rows", "miscounted_rows", "wrong_rows"] {
@@ -22,7 +22,8 @@ fn all_right(said: &Value, rows: u64) {
     assert!(!said["lost_rows"].is_null() && !said["wrong_rows"].is_null(), "{said:#}");
 }
 
-/// Returns the speed-up of each figure with several threads over the same figure with one thread.
+/// Returns all speed-ups that a benchmark reports. A speed-up compares a rate with several threads
+/// to the same rate with one thread.
 fn speedups(said: &Value) -> Vec<f64> {
     let figures = said.as_object().expect("an object").iter();
     let speedups = figures.filter(|(name, _)| name.ends_with("_speedup"));

@@ -1,6 +1,6 @@
-//! Checkpoints of changes: training resumes from such a checkpoint as from a full one, even if it
-//! was killed at any moment, and every reader of checkpoints reads it. A damaged chain is refused
-//! with the name of the damaged checkpoint.
+//! Tests of checkpoints of changes. Training can resume from such a checkpoint after a kill at any
+//! moment, and ends in the same bytes as from a full checkpoint. Every reader of checkpoints can
+//! read them. A damaged chain is refused, and the error names the damaged checkpoint.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,8 +14,8 @@ use crate::harness::{JOB, Workplace, stderr, stdout, zillion};
 
 const SIGKILL: i32 = 9;
 
-/// The settings of a run with four checkpoints in each epoch, which evicts users that were absent
-/// for six steps, so that there are tombstones.
+/// The settings of a run with four checkpoints in each epoch. The run evicts users that did not
+/// occur for six steps, so its checkpoints contain tombstones.
 const GOING: [&str; 4] = [
     "--set",
     "tables.user.eviction={ kind = 'unseen', steps = 6 }",
@@ -27,8 +27,8 @@ fn with<'a>(more: &[&'a str]) -> Vec<&'a str> {
     GOING.iter().chain(more).copied().collect()
 }
 
-/// The settings of a run with full checkpoints at the steps 6, 24 and 42 and checkpoints of changes
-/// at 12, 18, 30 and 36; epochs end at the steps 24 and 48.
+/// The settings of a run that writes full checkpoints at the steps 6, 24 and 42, and checkpoints of
+/// changes at the steps 12, 18, 30 and 36. The epochs end at the steps 24 and 48.
 const CHAINED: [&str; 4] = ["--set", "train.full_every=3", "--set", "train.epochs=2"];
 
 fn folder(run: &str, step: u64) -> String {
@@ -54,7 +54,8 @@ fn steps(place: &Workplace, run: &str) -> Vec<u64> {
     steps
 }
 
-/// Returns the files of a checkpoint except for its manifest, which depends on the path of the run.
+/// Returns the files of a checkpoint without its manifest, because the manifest depends on the path
+/// of the run.
 fn contents(place: &Workplace, folder: &str) -> Vec<(String, String)> {
     let files = place.digest(folder).into_iter();
     files.filter(|(name, _)| name != "MANIFEST").collect()

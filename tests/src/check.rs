@@ -1,10 +1,11 @@
-//! The findings of `check` before a job runs, and its exit codes.
+//! Tests of the findings and the exit codes of the command `check`, which examines a job before it
+//! runs.
 
 use serde_json::Value;
 
 use crate::harness::{HEADER, Workplace, csv, row, stderr, stdout, zillion};
 
-/// Runs `check --json`, and returns the exit code and the report.
+/// Runs `check --json`, and returns the exit code and the report of the command.
 fn check(place: &Workplace, more: &[&str]) -> (i32, Value) {
     let root = format!("data.root={}", place.text(""));
     let run = format!("run.output={}", place.text("run"));
@@ -17,7 +18,8 @@ fn check(place: &Workplace, more: &[&str]) -> (i32, Value) {
     (result.status.code().unwrap_or(-1), report)
 }
 
-/// Asserts that the report has a finding of this severity about a key, with all of `words`.
+/// Asserts that the report has a finding with this severity about this key, and that the finding
+/// contains all words of `words`.
 fn finds(report: &Value, severity: &str, about: &str, words: &[&str]) {
     let findings = report["findings"].as_array().expect("a list");
     let found = findings.iter().any(|f| {

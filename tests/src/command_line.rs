@@ -1,4 +1,5 @@
-//! The rules of the command line: layers of settings, results on stdout, exit codes.
+//! Tests of the rules of the command line: the layers of settings, the results on stdout, and the
+//! exit codes.
 
 use std::io::Write;
 use std::process::Stdio;

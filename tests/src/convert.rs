@@ -1,5 +1,5 @@
-//! The command `zillion data convert`: the new files must have the rows of the sources, even if the
-//! command is killed several times.
+//! Tests of the command `zillion data convert`. The new files must have the same rows as the
+//! sources, even if the command is killed several times.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -36,7 +36,7 @@ fn fails(mut command: Command) -> (i32, String) {
     (output.status.code().unwrap_or(-1), stderr(&output))
 }
 
-/// Returns the columns of a converted file and its rows, each as text.
+/// Returns the columns and the rows of a converted file. Each column and each row is a text.
 fn shown(place: &Workplace, name: &str) -> (Vec<String>, Vec<String>) {
     let path = place.path(name);
     let file = File::open(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
@@ -84,7 +84,7 @@ fn value(column: &arrow_array::ArrayRef, row: usize) -> String {
     }
 }
 
-/// Returns all files below a folder except the leftovers of killed writes.
+/// Returns the files of a folder, without the temporary files of killed writes.
 fn visible(place: &Workplace, name: &str) -> BTreeMap<String, String> {
     place.digest(name).into_iter().filter(|(path, _)| !path.starts_with('.')).collect()
 }
@@ -312,7 +312,8 @@ fn mismatched_inputs_are_refused_by_name() {
     assert!(code == 3 && said.contains("folder"), "{said}");
 }
 
-/// The arguments for many small parts, so that a kill often hits a conversion in the middle.
+/// The arguments that make a conversion write many small parts, so that a kill often interrupts the
+/// conversion in the middle.
 const CUT: [&str; 6] = ["--part-rows", "3000", "--group-rows", "700", "--threads", "2"];
 
 #[test]

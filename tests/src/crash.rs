@@ -1,8 +1,8 @@
-//! Runs that are killed at any moment and resumed: they must end in the same bytes as a run without
-//! interruption.
+//! Tests of runs that are killed at any moment and then resumed. They must end with the same bytes
+//! as a run that was not interrupted.
 //!
-//! With one thread, a checkpoint is written between two steps; with two threads, it is written
-//! during the steps. The tests kill both kinds of runs.
+//! With one thread, a checkpoint is written between two steps. With two threads, it is written
+//! during the steps. The tests kill runs of both kinds.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
@@ -47,9 +47,9 @@ fn killed_at_random_moments_and_resumed() {
     assert!(killed >= 10, "most kills must come before the end: {killed} of {RANDOM_KILLS}");
 }
 
-/// Disturbs every durable operation of a run with one thread once, by each fault. With two threads
-/// the order of the operations varies, so the test disturbs the same number of operations. The job
-/// has one epoch with few checkpoints, so that the test takes seconds.
+/// Injects a fault into each durable operation, one fault in each run. The runs with one thread
+/// test every kind of fault. In the runs with two threads, the order of the operations varies. The
+/// job writes few checkpoints, so that the test takes seconds.
 #[test]
 fn disturbed_at_every_write_fsync_and_rename_and_resumed() {
     let place = Workplace::new();

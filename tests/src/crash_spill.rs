@@ -1,10 +1,11 @@
-//! Runs with rows on disk that are killed, or whose disk refuses an operation: they must end in the
-//! same bytes as a run without interruption.
+//! Tests of runs with rows on disk. The runs are killed, or the disk refuses an operation. After
+//! they are resumed, they must end with the same bytes as a run that was not interrupted.
 //!
-//! The files of `[run.spill]` are temporary. The files of a killed run stay, and the next run
-//! removes them and continues from the checkpoint, which has the rows in memory and those on disk.
-//! Reads and writes of these files run the same failpoint as durable operations. The tests
-//! therefore disturb the spilling of rows, their return, compaction, and checkpoints.
+//! The files of `[run.spill]` are temporary. A killed run leaves its files, and the next run
+//! removes them. The next run continues from the checkpoint, which contains the rows in memory and
+//! the rows on disk. Reads and writes of these files use the same failpoint as durable operations.
+//! So the tests inject faults into the spilling of rows, into the reading of spilled rows, into
+//! compaction and into checkpoints.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
@@ -17,7 +18,8 @@ use crate::harness::{Workplace, last_json, stderr, stdout};
 const SIGKILL: i32 = 9;
 const RANDOM_KILLS: u64 = 10;
 
-/// The dimension of the rows, which is so large that the smallest memory holds a third of the rows.
+/// The dimension of the rows. It is so large that only a third of the rows fits into the smallest
+/// memory.
 const WIDE: [&str; 2] = ["--set", "tables.\"*\".dim=64"];
 
 /// Returns the settings of a run whose memory holds only some rows of two tables.
@@ -31,7 +33,7 @@ fn arguments<'a>(settings: &'a [String], more: &[&'a str]) -> Vec<&'a str> {
     WIDE.into_iter().chain(settings).chain(more.iter().copied()).collect()
 }
 
-/// Returns the number of files that are left in the folder for rows on disk.
+/// Returns the number of files in the folder for rows on disk.
 fn left(place: &Workplace, output: &str) -> usize {
     std::fs::read_dir(place.path(output).join("spill")).map_or(0, Iterator::count)
 }
@@ -92,8 +94,8 @@ fn killed_at_random_moments_and_resumed_with_rows_on_disk() {
     assert!(leftovers > 0, "no kill found rows on disk");
 }
 
-/// Disturbs one operation in each run: all of the first operations, and then fewer and fewer,
-/// because a run has hundreds of operations and most of them are similar.
+/// Injects one fault into each run. A run has hundreds of operations and most of them are similar.
+/// So the test disturbs each of the first operations, and later only some of the operations.
 #[test]
 fn disturbed_at_operations_of_the_files_and_resumed() {
     let place = Workplace::new();

@@ -1,4 +1,5 @@
-//! Models that a job file defines as a graph: training, checks, interruption and resumption.
+//! Tests of models that a job file defines as a graph: training, checks, interruption and
+//! resumption.
 
 use serde_json::Value;
 

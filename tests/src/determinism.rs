@@ -1,4 +1,5 @@
-//! Determinism: the same job must give the same bytes with any number of threads and shards.
+//! Tests of determinism: the same job must give the same bytes with any number of threads and
+//! shards.
 
 use std::process::Output;
 

@@ -1,4 +1,5 @@
-//! The command `zillion doctor`: every finding has a grade, and each bad finding has a remedy.
+//! Tests of the command `zillion doctor`. Every finding must have a grade, and each finding that
+//! can be improved must have a remedy.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! The links of the documents, which must lead to existing files and headings.
+//! Tests of the links in the documents. Each link must lead to an existing file or heading.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -26,7 +26,7 @@ fn documents() -> Vec<PathBuf> {
     files
 }
 
-/// Returns the targets of the links of a page, except for links in blocks of code.
+/// Returns the targets of the links of a page. Ignores code blocks and links to other sites.
 fn links(page: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut code = false;
@@ -47,7 +47,7 @@ fn links(page: &str) -> Vec<String> {
     found
 }
 
-/// Returns the anchors of the headings of a page, in the form of code hosts.
+/// Returns the anchors of a page's headings, in the form that GitHub and similar sites use.
 fn anchors(page: &str) -> BTreeSet<String> {
     let headings = page.lines().filter(|line| line.starts_with('#'));
     let texts = headings.map(|line| line.trim_start_matches('#').trim().to_lowercase());

@@ -1,8 +1,9 @@
-//! The commands of README.md and of the examples, which must run and print the lines below them.
+//! Tests of the commands in README.md and in the examples. Each command must run and print the
+//! lines that stand below it.
 //!
-//! A `console` block has commands (`$ `) and the lines that they print. Numbers are not compared,
-//! because times and last digits depend on the machine. The line `...` stands for any lines. Blocks
-//! of other kinds are not run.
+//! A `console` block has commands (they begin with `$ `) and the lines that they print. Numbers are
+//! not compared, because times and last digits depend on the machine. The line `...` stands for any
+//! number of lines. Blocks of other kinds are not run.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,11 +12,11 @@ use std::process::Command;
 
 use crate::harness::{binary, root, stderr, stdout};
 
-/// The folders below `examples/`. Each has a test in this file.
+/// The folders in `examples/`. Each folder has a test in this file.
 const FOLDERS: [&str; 8] =
     ["adult", "beauty", "clicks", "criteo", "custom", "eviction", "frappe", "ml1m"];
 
-/// A command of a page and the lines that it must print.
+/// A command of a page and the lines that the command must print.
 struct Step {
     command: String,
     printed: Vec<String>,
@@ -41,7 +42,7 @@ fn steps(page: &str) -> Vec<Step> {
     steps
 }
 
-/// Replaces every number of a line by `#`, and drops the spaces at its end.
+/// Replaces every number of a line by `#`, and removes the spaces at the end of the line.
 fn without_numbers(line: &str) -> String {
     let mut plain = String::new();
     for char in line.trim_end().chars() {
@@ -56,7 +57,7 @@ fn without_numbers(line: &str) -> String {
     plain
 }
 
-/// Runs the commands of a page in a folder that holds only the examples.
+/// Runs the commands of a page in a new folder that contains only the examples.
 fn run(page: &Path) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     std::os::unix::fs::symlink(root().join("examples"), folder.path().join("examples"))

@@ -1,6 +1,6 @@
-//! The exit codes of the commands. The usual codes are 0 for success, 1 for failure, 2 for a usage
-//! error, and 3 for a refusal by a guard. `check` returns 0 if the job can run, 1 if it cannot run,
-//! and 3 if it can run but should not.
+//! Tests of the exit codes of the commands. The usual codes are 0 for success, 1 for failure, 2 for
+//! a usage error, and 3 for a refusal by a guard. The command `check` returns 0 if the job can run,
+//! 1 if it cannot run, and 3 if it can run but should not.
 
 use crate::harness::{Workplace, csv, stdout, zillion};
 

@@ -1,5 +1,5 @@
-//! The command `zillion model export`: it must write the published content, and a description only
-//! if all files are complete.
+//! Tests of the command `zillion model export`. It must write the published contents. It must write
+//! the description only if all other files are complete.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -17,10 +17,12 @@ use zillion_feature::FeatureKey;
 use crate::harness::{Workplace, stderr};
 use crate::server::{MODEL, REGISTRY, operate, operator};
 
-/// The rows of a table: a map from keys to weights and counts.
+/// The rows of a table as a map. The key of the map is the key of the row; the value is the weights
+/// and the count.
 pub(crate) type Rows = BTreeMap<u64, (Vec<f32>, u32)>;
 
-/// Publishes versions between which keys are added, changed and removed.
+/// Trains a run that publishes several versions. Between two versions, keys are added, changed and
+/// removed.
 pub(crate) fn publishing(place: &Workplace, more: &[&str]) {
     let registry = format!("publish.registry={}", place.text(REGISTRY));
     let mut arguments = vec![
@@ -35,7 +37,7 @@ pub(crate) fn publishing(place: &Workplace, more: &[&str]) {
     place.train_ok("run", &arguments);
 }
 
-/// Returns the manifests of the chain of a version, the base first.
+/// Returns the manifests of a version and its ancestors, the base first.
 pub(crate) fn chain(place: &Workplace, version: Option<u64>) -> Vec<Value> {
     let number = version.map(|v| v.to_string());
     let mut arguments = vec!["model", "show", "--json"];
@@ -50,12 +52,12 @@ pub(crate) fn chain(place: &Workplace, version: Option<u64>) -> Vec<Value> {
     before
 }
 
-/// Returns the path of a file of the registry.
+/// Returns the path of a file in the registry.
 pub(crate) fn registry_file(place: &Workplace, hash: &str, kind: &str) -> std::path::PathBuf {
     place.path(REGISTRY).join(MODEL).join("files").join(&hash[..2]).join(format!("{hash}.{kind}"))
 }
 
-/// Reads the rows of a chain from its layers with the Arrow library alone, and returns them and the
+/// Reads the layers of a chain with the Arrow library alone. Returns the rows by table and the
 /// number of tombstones.
 pub(crate) fn layered(place: &Workplace, chain: &[Value]) -> (BTreeMap<String, Rows>, u64) {
     let mut tables: BTreeMap<String, Rows> = BTreeMap::new();
@@ -102,7 +104,8 @@ pub(crate) struct Exported {
     pub(crate) count: u32,
 }
 
-/// Returns the rows of an exported table in the order of the file, and the metadata of the file.
+/// Reads an exported table. Returns its rows in the order of the file, and the metadata of the
+/// file.
 pub(crate) fn read(path: &Path) -> (Vec<Exported>, BTreeMap<String, String>) {
     let file = File::open(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let reader = ParquetRecordBatchReaderBuilder::try_new(file).expect("Parquet");
@@ -286,7 +289,7 @@ fn a_killed_export_is_whole_or_not_described() {
     }
 }
 
-/// Returns the files except the leftovers of killed writes.
+/// Returns the files of a folder, without the temporary files of killed writes.
 fn visible(place: &Workplace, name: &str) -> BTreeMap<String, String> {
     let is_hidden = |path: &String| path.rsplit('/').next().is_some_and(|n| n.starts_with('.'));
     place.digest(name).into_iter().filter(|(path, _)| !is_hidden(path)).collect()

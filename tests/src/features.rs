@@ -1,4 +1,4 @@
-//! The features of sequences, crosses and side tables, from the job file to the score.
+//! Tests of sequences, crosses and side tables, from the job file to the score.
 
 use std::fmt::Write as _;
 
@@ -10,8 +10,8 @@ use crate::harness::{Workplace, stderr, stdout, zillion};
 const USERS: u64 = 60;
 const ITEMS: u64 = 40;
 
-/// Returns rows whose label depends only on the combination of the user's city and the item's
-/// colour. Each city alone and each colour alone has as many ones as zeros.
+/// Generates rows whose label depends only on the combination of the user's city and the item's
+/// colour. For each city alone and for each colour alone, the labels 0 and 1 are equally frequent.
 fn csv(part: u64, rows: u64) -> String {
     let mut text = "user,item,history,label\n".to_owned();
     for row in 0..rows {

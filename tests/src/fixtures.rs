@@ -1,4 +1,4 @@
-//! The reading of files of an earlier release (`tests/fixtures`) with this build.
+//! Tests that this build can read the files of an earlier release (`tests/fixtures`).
 
 use std::path::{Path, PathBuf};
 
@@ -6,10 +6,11 @@ use tempfile::TempDir;
 
 use crate::harness::{root, stderr, stdout, zillion};
 
-/// The folder of the files in the first formats.
+/// The folder with files in the first version of the formats.
 const FIRST: &str = "tests/fixtures/formats-1";
 
-/// The largest allowed difference of a score, because another processor may round differently.
+/// The largest allowed difference between two scores. It is not zero, because another processor may
+/// round differently.
 const TOLERANCE: f64 = 1e-6;
 
 #[test]
@@ -49,7 +50,8 @@ fn a_run_of_the_first_format_is_resumed() {
     assert_close(&resumed, &whole, "resumed");
 }
 
-/// Copies the fixture to a temporary folder, because the reading of a registry writes a cache.
+/// Copies the fixture to a temporary folder, because a command that reads a registry writes a cache
+/// into it.
 fn copy_of_fixture() -> TempDir {
     let place = tempfile::tempdir().expect("a temporary folder");
     copy(&root().join(FIRST), place.path());

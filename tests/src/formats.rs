@@ -1,4 +1,4 @@
-//! The formats of data: the same rows must give the same results in any format, with any
+//! Tests of the formats of data. The same rows must give the same results in any format, with any
 //! compression and in any number of files.
 
 use std::path::Path;
@@ -10,7 +10,8 @@ use arrow_ipc::writer::FileWriter;
 
 use crate::harness::{Workplace, stderr, stdout, zillion};
 
-/// The arguments that switch off shuffling, which depends on the list of files.
+/// The arguments that switch off shuffling, because the shuffled order depends on the list of
+/// files.
 const UNSHUFFLED: [&str; 4] = ["--set", "data.shuffle=false", "--set", "train.epochs=1"];
 
 fn tables_of(place: &Workplace, output: &str, train: &str) -> Vec<(String, String)> {
@@ -22,7 +23,7 @@ fn tables_of(place: &Workplace, output: &str, train: &str) -> Vec<(String, Strin
     files.into_iter().filter(|(name, _)| !name.ends_with("MANIFEST")).collect()
 }
 
-/// Converts CSV text to JSON lines. A cell that can be parsed as a number becomes a number.
+/// Converts CSV text to JSON lines. A cell becomes a number if it can be parsed as a number.
 fn as_json(text: &str) -> String {
     let mut lines = text.lines().map(|line| line.split(','));
     let names: Vec<&str> = lines.next().expect("a header").collect();

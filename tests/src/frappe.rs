@@ -1,4 +1,4 @@
-//! The published result on the Frappe data for logistic regression, which trains in seconds.
+//! Test of the published result of logistic regression on the Frappe data, which trains in seconds.
 //! `zillion bench frappe` measures all models.
 
 use serde_json::Value;

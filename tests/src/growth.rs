@@ -1,6 +1,6 @@
-//! Jobs with rows that are narrow until their key is frequent. They must give the same bytes for
-//! any threads, shards and interruptions, a version must score as its checkpoint does, and the
-//! tools must read both widths.
+//! Tests of jobs whose rows are narrow until their key is frequent. The jobs must give the same
+//! bytes with any number of threads and shards and after any interruption. A version must give the
+//! same scores as its checkpoint. The tools must read narrow rows and full rows.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -11,8 +11,9 @@ use zillion_feature::random::mix64;
 use crate::harness::{Workplace, stderr, stdout, zillion};
 use crate::server::{MODEL, REGISTRY, Server, floats, instances, operate};
 
-/// The settings with which a user's row begins with its linear weight only, and a tag's row begins
-/// with its linear weight and two floats of its vector, in 16 bits.
+/// The settings of tables with narrow rows. A new row of the table `user` has only its linear
+/// weight. A new row of the table `tags` has its linear weight and the first two floats of its
+/// vector; each is stored in 16 bits.
 const GROW: [&str; 10] = [
     "--set",
     "tables.user.grow={ at = 5 }",
@@ -26,7 +27,7 @@ const GROW: [&str; 10] = [
     "tables.user.eviction={ kind = 'unseen', steps = 30 }",
 ];
 
-/// Runs a command and returns its JSON.
+/// Runs a command and returns its output as JSON.
 fn run_json(arguments: &[&str]) -> Value {
     let result = zillion(arguments).output().expect("the binary runs");
     assert!(result.status.success(), "{}", stderr(&result));

@@ -1,6 +1,6 @@
-//! The gRPC interface of the real binary: the same scores as over HTTP, failures with the codes of
-//! the protocol, health, reflection, and an orderly stop of the server. Clients in other languages
-//! are in `clients`.
+//! Tests of the gRPC interface of the real binary: the same scores as over HTTP, the status codes
+//! of failures, health checks, reflection, and an orderly stop of the server. The module `clients`
+//! tests clients in other languages.
 
 use std::time::{Duration, Instant};
 
@@ -42,7 +42,7 @@ fn served(more: &[&str]) -> (Workplace, Server) {
     (place, server)
 }
 
-/// Runs a client to its end, and panics if it takes longer than the time limit of the tests.
+/// Runs a client until it has finished. Panics if the client exceeds the time limit of the tests.
 fn run<T>(client: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.expect("a runtime for the client");
@@ -56,7 +56,7 @@ async fn connect(address: &str) -> GrpcInferenceServiceClient<Channel> {
     GrpcInferenceServiceClient::new(channel.connect().await.expect("the server takes connections"))
 }
 
-/// Returns the request for these rows, with the values in typed lists.
+/// Returns a request to score these rows. The values of each input are in typed lists.
 fn request(rows: &[Value], outputs: &[&str]) -> ModelInferRequest {
     let column = |name: &str| -> Vec<Value> { rows.iter().map(|row| row[name].clone()).collect() };
     let text = |value: &Value| Bytes::from(value.as_str().expect("text").to_owned());
@@ -104,7 +104,7 @@ fn request(rows: &[Value], outputs: &[&str]) -> ModelInferRequest {
     }
 }
 
-/// Returns the bits of an output.
+/// Returns the values of an output as the bits of its floats.
 fn bits(response: &ModelInferResponse, name: &str) -> Vec<u32> {
     let at = response.outputs.iter().position(|output| output.name == name);
     let raw = &response.raw_output_contents[at.unwrap_or_else(|| panic!("{response:?}"))];
@@ -116,7 +116,7 @@ fn refused(outcome: Result<tonic::Response<ModelInferResponse>, Status>, code: C
     assert!(status.code() == code && status.message().contains(text), "{code:?}: {status:?}");
 }
 
-/// Returns the value of a series, found by the beginning of its line.
+/// Returns the value of the series whose line begins with `series`.
 fn sample(server: &Server, series: &str) -> f64 {
     let metrics = server.get("/metrics").body;
     let line = metrics.lines().find(|line| line.starts_with(series));
@@ -164,7 +164,8 @@ fn scores_equal_those_of_http_on_both_addresses() {
     assert!(server.terminate().success());
 }
 
-/// Returns the request for these rows as tensors of TensorFlow. Numbers in texts stay texts.
+/// Returns a request to score these rows, with inputs as tensors of TensorFlow. A text that looks
+/// like a number stays a text.
 fn predict_request(rows: &[Value], label: Option<&str>) -> PredictRequest {
     let of = |input: &InferInputTensor| {
         let contents = input.contents.clone().expect("values");
@@ -348,7 +349,8 @@ fn failed_requests_have_the_code_of_the_protocol() {
     assert!(server.terminate().success());
 }
 
-/// Makes one call over plain HTTP/2, without a client library, with the given bytes as its message.
+/// Sends one call over plain HTTP/2, without a client library. The bytes in `message` are the
+/// message of the call.
 async fn call(address: &str, path: &str, message: &[u8], timeout: Option<&str>) -> (Code, String) {
     let stream = tokio::net::TcpStream::connect(address).await.expect("a connection");
     let io = TokioIo::new(stream);

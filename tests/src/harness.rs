@@ -1,5 +1,5 @@
-//! The tools of the end-to-end tests: the binary, a small data set that a model can learn, and a
-//! job.
+//! The tools that all end-to-end tests use: the binary, a small data set that a model can learn,
+//! and a job.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -21,8 +21,8 @@ pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ is a folder of the repository")
 }
 
-/// Returns the path of the `zillion` binary, which lies in the folder of the test's binary.
-/// `cargo test --workspace` builds it, because its package has an integration test.
+/// Returns the path of the `zillion` binary, which is in the same folder as the binary of the
+/// tests. `cargo test --workspace` builds it, because its package has an integration test.
 ///
 /// # Panics
 /// Panics if the binary is older than the sources.
@@ -46,8 +46,8 @@ pub(crate) fn binary() -> &'static Path {
     })
 }
 
-/// Returns whether a source file is part of the binary. Cargo does not rebuild the binary for
-/// tests, benches and examples.
+/// Returns whether a source file is compiled into the binary. A change of any other source file (of
+/// tests, benches and examples) does not make Cargo build the binary again.
 fn ships(source: &Path) -> bool {
     let below = source.strip_prefix(root()).unwrap_or(source);
     !below.iter().any(|name| {
@@ -76,7 +76,8 @@ pub(crate) fn sources(top: &Path) -> Vec<(PathBuf, String)> {
     files
 }
 
-/// Returns a command of the binary that inherits no settings from this process.
+/// Returns a command of the binary. The command gets no settings from the environment of this
+/// process.
 pub(crate) fn zillion(arguments: &[&str]) -> Command {
     let mut command = Command::new(binary());
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("ZILLION_")) {
@@ -102,13 +103,14 @@ pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// A folder with a generated data set and a job file, removed when dropped.
+/// A folder with a generated data set and a job file. The folder is removed when the value is
+/// dropped.
 pub(crate) struct Workplace {
     folder: TempDir,
 }
 
 impl Workplace {
-    /// Creates a folder with generated CSV files and a job for them.
+    /// Creates a folder with generated CSV files and the usual job.
     pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let workplace = Self { folder };
@@ -119,7 +121,7 @@ impl Workplace {
         workplace
     }
 
-    /// Creates a folder with the usual job, and with rows in which some users occur only once.
+    /// Creates a folder with the usual job. Some users occur only once in its rows.
     pub(crate) fn with_rare_users() -> Self {
         let workplace = Self::new();
         let mut text = csv(0, 1200);
@@ -144,8 +146,8 @@ impl Workplace {
         std::fs::write(self.path(name), contents).expect("the temporary folder takes files");
     }
 
-    /// Returns the command `zillion train job.toml` with the run folder `output` and further
-    /// arguments.
+    /// Returns the command `zillion train job.toml` with the run folder `output` and the arguments
+    /// `more`.
     pub(crate) fn train(&self, output: &str, more: &[&str]) -> Command {
         let root = format!("data.root={}", self.text(""));
         let run = format!("run.output={}", self.text(output));
@@ -162,7 +164,7 @@ impl Workplace {
         result
     }
 
-    /// Runs a training that must fail, and returns the exit code and the message.
+    /// Runs a training that must fail. Returns the exit code and the error message.
     pub(crate) fn train_fails(&self, more: &[&str]) -> (i32, String) {
         let output = format!("failing-{}", mix64(more.concat().len() as u64));
         let _ = std::fs::remove_dir_all(self.path(&output));
@@ -197,7 +199,7 @@ fn collect(top: &Path, folder: &Path, files: &mut BTreeMap<String, String>) {
 /// The columns of the generated data.
 pub(crate) const HEADER: &str = "user,item,tags,price,age,label";
 
-/// Generates one row, whose label follows from hidden biases of the user and the item.
+/// Generates one row. The label depends on hidden biases of the user and of the item.
 pub(crate) fn row(part: u64, index: usize) -> String {
     let draw = |salt: u64| mix64(combine(combine(part, salt), index as u64));
     let user = draw(1) % 50;
@@ -221,9 +223,9 @@ pub(crate) fn csv(part: u64, rows: usize) -> String {
     text
 }
 
-/// The text of the usual job. It has every kind of feature, a dynamic and two dense tables, batch
-/// norm, dropout and clipping, because all of these could make a result depend on threads, shards
-/// or an interruption.
+/// The text of the usual job. It has a feature of every kind, a dynamic table, two dense tables,
+/// batch norm, dropout and clipping. A defect in any of these parts could make a result depend on
+/// threads, shards or an interruption.
 pub(crate) const JOB: &str = r#"
 name = "e2e"
 seed = 5
@@ -288,7 +290,7 @@ threads = 1
 shards = 3
 "#;
 
-/// Prints that a test is skipped, and why. The test must be on the list of allowed skips.
+/// Prints that a test is skipped and why. Only tests on the list of allowed skips may call this.
 pub(crate) fn skip(test: &str, why: &str) {
     let allowed = include_str!("../allowed_skips.txt");
     let listed = allowed.lines().any(|line| line.split_whitespace().next() == Some(test));

@@ -1,4 +1,5 @@
-//! Histories: `zillion data history` adds them to files, and a model with attention reads them.
+//! Tests of histories: `zillion data history` adds them to files, and a model with attention reads
+//! them.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -17,12 +18,12 @@ use crate::harness::{Workplace, stderr, stdout, zillion};
 const ITEMS: u64 = 32;
 const ROWS_A_USER: u64 = 24;
 
-/// A row of a click log: user, item, time and label.
+/// A row of a click log: the user, the item, the time and the label.
 type Row = (String, i64, i64, i64);
 
-/// Returns the log of users that are in one file only. Each item has one of four colours, and each
-/// user likes one colour. Neither the user nor the item alone explains the label, but the items
-/// that the user liked before explain it.
+/// Generates the click log of users that occur in no other file. Each item has one of four colours,
+/// and each user likes one colour. Neither the user alone nor the item alone explains the label.
+/// The items that the user liked before explain it.
 fn log(first_user: u64, users: u64) -> Vec<Row> {
     let mut rows = Vec::new();
     for turn in 0..ROWS_A_USER {
@@ -56,7 +57,7 @@ fn write(place: &Workplace, name: &str, rows: &[Row]) {
     writer.close().expect("a disk");
 }
 
-/// Returns the column of histories of a file, and the number of its columns.
+/// Reads a file with a column of histories. Returns this column and the number of all columns.
 fn histories(place: &Workplace, name: &str) -> (Vec<Vec<i64>>, usize) {
     let file = File::open(place.path(name)).expect("it was written");
     let reader = ParquetRecordBatchReaderBuilder::try_new(file).expect("Parquet").build();

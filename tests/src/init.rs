@@ -1,5 +1,5 @@
-//! The command `zillion init` on unprepared data files: the drafted job must run, or the message
-//! must name the required change.
+//! Tests of the command `zillion init` on data files without any preparation. Either the drafted
+//! job must run, or the error message must name the required change.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,8 @@ use zillion_feature::random::{combine, mix64};
 
 use crate::harness::{Workplace, stderr, stdout, zillion};
 
-/// Draws a user, an item, a number, and a click that depends on them.
+/// Draws the values of one row: a user, an item, a number, and a click that depends on the user and
+/// the item.
 fn drawn(i: u64) -> (u64, u64, f64, u8) {
     let draw = |salt: u64| mix64(combine(i, salt));
     let (user, item) = (draw(1) % 40, draw(2) % 60);
@@ -18,8 +19,8 @@ fn drawn(i: u64) -> (u64, u64, f64, u8) {
     (user, item, price, u8::from((draw(4) % 1000) as f64 / 1000.0 < chance))
 }
 
-/// Runs `init`, `check` and `train`, and asserts that all succeed. Returns the job and the output
-/// of `init`.
+/// Runs `init`, `check` and `train`, and asserts that all three succeed. Returns the job and the
+/// messages of `init`.
 fn walks(place: &Workplace, file: &str, text: &str) -> (toml::Table, String) {
     place.write(file, text);
     let job = format!("{file}.toml");

@@ -1,4 +1,5 @@
-//! The command `zillion data inspect`: summaries of columns, and the drift between two data sets.
+//! Tests of the command `zillion data inspect`: summaries of columns, and the drift between two
+//! data sets.
 
 use serde_json::Value;
 

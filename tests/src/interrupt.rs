@@ -1,13 +1,13 @@
-//! Ctrl-C during training: the run must finish its batch, write a checkpoint and exit with 0, and
-//! the resumed run must end in the bytes of an uninterrupted run.
+//! Tests of Ctrl-C during training. The run must finish its batch, write a checkpoint and exit with
+//! code 0. The resumed run must end with the same bytes as a run that was not interrupted.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::harness::{Workplace, stderr};
 
-/// The arguments for many epochs, so that the signal comes in the middle, and without the schedule,
-/// which could end the run earlier.
+/// The arguments for many epochs, so that the signal arrives in the middle of the run. The large
+/// patience keeps the schedule from ending the run before the signal arrives.
 const LONG: [&str; 4] = ["--set", "train.epochs=40", "--set", "train.plateau.patience=1000"];
 
 #[test]

@@ -1,6 +1,6 @@
-//! Rows that are left out of training: bad rows up to a limit, rows outside of a sample, and some
-//! negatives, whose absence must not change the calibration of the scores. Interrupted and resumed
-//! runs must end in the same bytes.
+//! Tests of rows that training leaves out: bad rows up to a limit, rows outside of a sample, and
+//! some rows with label 0. The calibration of the scores must not change when rows with label 0 are
+//! left out. Interrupted and resumed runs must end with the same bytes as other runs.
 
 use serde_json::Value;
 
@@ -14,7 +14,8 @@ fn json(text: &str) -> Value {
 /// The numbers of the bad rows of the training file, counted from 1.
 const BAD: [usize; 5] = [3, 200, 201, 700, 1500];
 
-/// Returns a file with bad rows at the given places, and a description of each bad row.
+/// Inserts bad rows at the given places of a CSV text. Returns the new text and the text of each
+/// bad row.
 fn dirty(clean: &str, places: &[usize]) -> (String, Vec<String>) {
     let bad = ["u1,x7,,1.0,3,1", "u1,7", "u1,7,t1,1.0,3,2", "u1,7,t1,many,3,1", "u1,7,t1,1,,"];
     let mut lines: Vec<String> = clean.lines().map(str::to_owned).collect();
@@ -177,7 +178,8 @@ fn a_check_counts_the_bad_rows_of_its_sample() {
     assert!((28_000.0..32_000.0).contains(&rows), "{rows}");
 }
 
-/// Tests the combination of several files, bad rows, a sample, fewer negatives and shuffling.
+/// Tests the combination of several files, bad rows, a sample, fewer rows with label 0 and
+/// shuffling.
 #[test]
 fn a_resumed_run_leaves_out_the_same_rows() {
     let place = Workplace::new();
@@ -257,8 +259,9 @@ fn a_sample_is_a_share_of_the_rows_and_zero_is_refused() {
     assert!(said.contains("none of the 1500 training rows is left"), "{said}");
 }
 
-/// Compares scores with the known probabilities. A model that was trained on a tenth of the zeros
-/// must be nearly as good, and its scores must be calibrated, because inference corrects the odds.
+/// Compares scores with the known probabilities. The second model is trained on a tenth of the rows
+/// with label 0. It must be nearly as good as the first model. Its scores must be calibrated,
+/// because inference corrects the odds.
 #[test]
 fn fewer_negatives_keep_the_scores_calibrated() {
     let place = Workplace::new();

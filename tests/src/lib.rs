@@ -1,1 +1,1 @@
-//! An empty library. The package exists for its end-to-end test binary.
+//! An empty library. The package exists only for its binary of end-to-end tests.

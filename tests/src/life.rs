@@ -1,5 +1,6 @@
-//! Admission and eviction in a job: the same bytes for any threads, shards and interruptions, the
-//! limits of tables, and settings that are refused.
+//! Tests of admission and eviction in a job. The job must give the same bytes with any number of
+//! threads and shards and after any interruption. Tables must not exceed their limits. Wrong
+//! settings must be refused.
 
 use std::fmt::Write as _;
 use std::process::Stdio;
@@ -92,7 +93,8 @@ fn a_run_resumed_on_other_shards_ends_in_the_same_bytes() {
     }
 }
 
-/// The settings of tables at their limits, with policies that use every field of a row.
+/// The settings of tables that reach their limits. Their rules of admission and eviction use every
+/// field of a row.
 const LIMITED: [&str; 18] = [
     "--set",
     "tables.user.admission={ kind = 'bloom', at_least = 2, keys = 1000, error = 0.01 }",
@@ -145,7 +147,7 @@ fn tables_at_limits_end_in_the_same_bytes_on_any_shards() {
     assert_eq!(resumed, reference);
 }
 
-/// Trains on a log in which every id occurs once, with and without eviction.
+/// Trains on a log in which every id occurs only once, with eviction and without eviction.
 #[test]
 fn a_stream_of_new_ids_does_not_fill_the_memory() {
     let place = Workplace::new();

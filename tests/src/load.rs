@@ -1,4 +1,5 @@
-//! The scores of a version in two commands: `predict --model` on files, and `loadgen` on a server.
+//! Tests of two commands that score rows with a version: `predict --model` reads files, and
+//! `loadgen` asks a server.
 
 use serde_json::Value;
 
@@ -19,14 +20,14 @@ fn ok(mut command: std::process::Command) -> String {
     stdout(&output)
 }
 
-/// Runs a command, and returns its exit code and its message.
+/// Runs a command that must fail. Returns its exit code and its error message.
 fn fails(mut command: std::process::Command) -> (Option<i32>, String) {
     let output = command.output().expect("the binary runs");
     assert!(!output.status.success(), "{}", stdout(&output));
     (output.status.code(), stderr(&output))
 }
 
-/// Returns the command `predict` for the version.
+/// Returns the command `predict` for the published version.
 fn predict(place: &Workplace, more: &[&str]) -> std::process::Command {
     operator(place, &[&["predict"], more].concat())
 }
@@ -78,7 +79,8 @@ fn files_that_a_version_cannot_score_are_refused() {
     assert!(code == Some(2) && said.contains("--registry"), "{said}");
 }
 
-/// Returns the command `loadgen` for the server at `address`, with the registry of `place`.
+/// Returns the command `loadgen`, which sends requests to the server at `address` and uses the
+/// registry of `place`.
 fn load(place: &Workplace, address: &str, more: &[&str]) -> std::process::Command {
     let (url, valid) = (format!("http://{address}"), place.text("valid.csv"));
     let fixed = ["loadgen", "--url", &url, "--data", &valid, "--candidates", "20", "--bodies", "5"];

@@ -1,5 +1,5 @@
-//! The options `--fetch` and `--step`, and the command `zillion model graph`: they must show the
-//! values of a run without changing its result.
+//! Tests of the options `--fetch` and `--step` and of the command `zillion model graph`. They must
+//! show the values of a run and must not change its result.
 
 use std::fs::File;
 

@@ -1,5 +1,5 @@
-//! The option `--profile`: it must write a trace for other tools and a summary with a bound, and
-//! must not change the run.
+//! Test of the option `--profile`. It must write a trace for other tools and a summary that names
+//! the slowest part of the work, and must not change the result of the run.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! The quickstart: it must end, report the metrics that it reached, resume to the same bytes, and
-//! print commands that work.
+//! Tests of the quickstart. It must finish, report its metrics, resume to the same bytes, and print
+//! commands that work.
 
 use std::process::Command;
 

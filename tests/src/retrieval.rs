@@ -1,4 +1,4 @@
-//! The two-tower model, from sequences to the ranks of items.
+//! Tests of the two-tower model, from sequences to the ranks of items.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -16,8 +16,9 @@ use crate::harness::{Workplace, stderr, stdout, zillion};
 const ITEMS: u64 = 60;
 const USERS: u64 = 400;
 
-/// Returns the sequences of users. A user mostly stays in one of six groups of ten items, and goes
-/// from one item to the next. A few items of each group are more frequent.
+/// Generates the sequence of items of each user. There are six groups of ten items, and a user
+/// stays in one group. Usually the next item of a sequence is the next item of the group; otherwise
+/// it is one of the first four items of the group.
 fn sequences() -> Vec<(i64, Vec<i64>)> {
     let sequence = |user: u64| {
         let draw = |salt: u64| mix64(combine(combine(77, salt), user));
@@ -44,7 +45,7 @@ fn write_sequences(place: &Workplace, name: &str) {
     writer.close().expect("an end");
 }
 
-/// Returns the user, the history and the item of each row of a file.
+/// Returns the user, the history and the target item of each row of a file.
 fn rows(place: &Workplace, name: &str) -> Vec<(i64, Vec<i64>, i64)> {
     let file = std::fs::File::open(place.path(name)).expect("the file");
     let reader = ParquetRecordBatchReaderBuilder::try_new(file).expect("Parquet").build();

@@ -1,10 +1,10 @@
-//! The schedule: it must keep the best epoch for the test and the evaluation, and stop a run that
-//! overfits.
+//! Tests of the schedule of training. It must use the best epoch for the test and the evaluation,
+//! and must stop a run that overfits.
 
 use crate::harness::{ROWS, Workplace, last_json, stderr, stdout, zillion};
 
-/// The settings of a job that overfits: a wide model, high learning rates, no regulariser and many
-/// epochs.
+/// The settings of a job that overfits: a large model, high learning rates, no regularization and
+/// many epochs.
 const OVERFIT: [&str; 14] = [
     "--set",
     "train.epochs=40",
@@ -59,8 +59,8 @@ fn the_best_epoch_is_tested_and_overfitting_is_stopped() {
     assert_ne!(auc_of(&last), test_auc);
 }
 
-/// Checks that a checkpoint at the last step of an epoch holds the decision of the epoch's
-/// validation.
+/// Checks a checkpoint at the last step of an epoch. It must contain the result of the validation
+/// at the end of this epoch.
 #[test]
 fn a_checkpoint_on_the_last_step_of_an_epoch_is_the_epochs() {
     let place = Workplace::new();

@@ -16,7 +16,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) const REGISTRY: &str = "registry";
 pub(crate) const MODEL: &str = "e2e";
 
-/// A running `zillion serve` on a free port, which is stopped when dropped.
+/// A running `zillion serve` on a free port. The server is stopped when the value is dropped.
 pub(crate) struct Server {
     child: Child,
     /// The address for HTTP, as `127.0.0.1:PORT`.
@@ -38,7 +38,7 @@ impl Reply {
         serde_json::from_str(&self.body).unwrap_or_else(|e| panic!("{e}: {self:?}"))
     }
 
-    /// Returns the message of an answer that is an error.
+    /// Returns the message of an error response.
     pub(crate) fn error(&self) -> String {
         self.json()["error"].as_str().unwrap_or_else(|| panic!("{self:?}")).to_owned()
     }
@@ -50,7 +50,7 @@ impl Server {
         Self::try_start(place, more, &[]).expect("the server listens")
     }
 
-    /// Starts a server with these environment variables. Returns `None` if the server ends before
+    /// Starts a server with these environment variables. Returns `None` if the process ends before
     /// it listens.
     pub(crate) fn try_start(
         place: &Workplace,
@@ -64,7 +64,7 @@ impl Server {
         })
     }
 
-    /// Starts a server whose models are named only by its arguments.
+    /// Starts a server that gets the names of its models only from the arguments.
     pub(crate) fn configured(
         place: &Workplace,
         more: &[&str],
@@ -75,7 +75,8 @@ impl Server {
         Self::adopt(command.spawn(), more.contains(&"--grpc")).expect("the server listens")
     }
 
-    /// Starts a server of any registry. The caller may change the command before the start.
+    /// Starts a server of any registry. The function `last_word` can change the command before the
+    /// start. Returns `None` if the process ends before it listens.
     pub(crate) fn launch(
         place: &Workplace,
         registry: &str,
@@ -102,8 +103,8 @@ impl Server {
         command
     }
 
-    /// Reads the addresses of a started server from its stdout, with that of gRPC if `has_grpc` is
-    /// set. Returns `None` if the server ends before it listens.
+    /// Reads the addresses of a started server from its stdout. Also reads the gRPC address if
+    /// `has_grpc` is true. Returns `None` if the process ends before it listens.
     pub(crate) fn adopt(child: std::io::Result<Child>, has_grpc: bool) -> Option<Self> {
         let mut child = child.expect("the binary runs");
         let mut line = String::new();
@@ -127,7 +128,7 @@ impl Server {
         }
     }
 
-    /// Waits until the server is ready. Returns `false` if the server ends before.
+    /// Waits until the server is ready. Returns `false` if the process ends first.
     pub(crate) fn becomes_ready(&mut self) -> bool {
         let began = Instant::now();
         while self.is_running() {
@@ -140,7 +141,7 @@ impl Server {
         false
     }
 
-    /// Waits until this version answers the requests that name no version.
+    /// Waits until this version answers requests that do not name a version.
     pub(crate) fn wait_for(&self, version: u64) {
         let wanted = format!("zillion_serving_current_version{{model=\"{MODEL}\"}} {version}\n");
         let began = Instant::now();
@@ -162,13 +163,13 @@ impl Server {
         self.child.id()
     }
 
-    /// Sends SIGKILL and waits for the end of the process.
+    /// Sends SIGKILL and waits until the process has ended.
     pub(crate) fn kill(&mut self) {
         self.child.kill().expect("our own child can be killed");
         self.child.wait().expect("our own child can be waited for");
     }
 
-    /// Sends a signal, named `TERM` or `HUP` for example.
+    /// Sends the signal with this name, for example `TERM` or `HUP`.
     pub(crate) fn signal(&self, name: &str) {
         let (signal, pid) = (format!("-{name}"), self.child.id().to_string());
         Command::new("kill").args([signal, pid]).status().expect("`kill` runs");
@@ -203,12 +204,14 @@ impl Server {
         self.send(&head, body)
     }
 
-    /// Sends bytes unchanged, and reads until the server closes the connection.
+    /// Sends the bytes of a request without any change, and reads until the server closes the
+    /// connection.
     pub(crate) fn send(&self, head: &str, body: &[u8]) -> std::io::Result<Reply> {
         Self::over(TcpStream::connect(&self.address)?, head, body)
     }
 
-    /// Sends bytes over an open connection, and reads until the server closes it.
+    /// Sends the bytes of a request over an open connection, and reads until the server closes the
+    /// connection.
     pub(crate) fn over(mut stream: TcpStream, head: &str, body: &[u8]) -> std::io::Result<Reply> {
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.write_all(head.as_bytes())?;
@@ -252,7 +255,7 @@ pub(crate) fn operator(place: &Workplace, arguments: &[&str]) -> Command {
     zillion(&all)
 }
 
-/// Returns the rows of a generated CSV text as JSON objects, in the form of requests.
+/// Converts generated CSV text to rows as JSON objects, in the form that requests have.
 pub(crate) fn instances(csv: &str) -> Vec<Value> {
     csv.lines()
         .skip(1)
@@ -271,7 +274,7 @@ pub(crate) fn instances(csv: &str) -> Vec<Value> {
         .collect()
 }
 
-/// Returns the body of a v2 request for these rows.
+/// Returns the body of a request in the v2 protocol for these rows.
 pub(crate) fn infer_body(instances: &[Value], outputs: &[&str]) -> String {
     let column =
         |name: &str| -> Vec<Value> { instances.iter().map(|row| row[name].clone()).collect() };
@@ -299,7 +302,7 @@ pub(crate) fn infer_body(instances: &[Value], outputs: &[&str]) -> String {
     .to_string()
 }
 
-/// Returns the numbers of an output of a v2 answer.
+/// Returns the values of an output in a v2 response.
 pub(crate) fn output(reply: &Reply, name: &str) -> Vec<f32> {
     let answer = reply.json();
     let outputs = answer["outputs"].as_array().unwrap_or_else(|| panic!("{reply:?}"));
@@ -307,7 +310,7 @@ pub(crate) fn output(reply: &Reply, name: &str) -> Vec<f32> {
     floats(&output.unwrap_or_else(|| panic!("no output {name}: {reply:?}"))["data"])
 }
 
-/// Returns a JSON list as floats.
+/// Converts a JSON list to floats.
 pub(crate) fn floats(value: &Value) -> Vec<f32> {
     let list = value.as_array().unwrap_or_else(|| panic!("no list: {value}"));
     list.iter().map(|x| x.as_f64().unwrap_or_else(|| panic!("no number: {x}")) as f32).collect()

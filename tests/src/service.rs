@@ -1,5 +1,5 @@
-//! A server under a service manager: its messages to the manager, inherited sockets, and the reload
-//! of settings.
+//! Tests of a server under a service manager: messages to the manager, inherited sockets, and the
+//! reload of settings.
 
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
@@ -13,7 +13,7 @@ use crate::harness::{Workplace, binary};
 use crate::server::{MODEL, PATIENCE, REGISTRY, Server, infer_body, instances, operate};
 use crate::serving::publishing;
 
-/// A socket that receives the messages for the service manager.
+/// A socket that receives the messages of a server to its service manager.
 struct Manager {
     socket: UnixDatagram,
     heard: Vec<String>,
@@ -26,7 +26,7 @@ impl Manager {
         Self { socket, heard: Vec::new() }
     }
 
-    /// Waits for a new line with this beginning, and returns it.
+    /// Waits for a new line that begins with `start`, and returns the line.
     fn hears(&mut self, start: &str) -> String {
         let began = Instant::now();
         loop {
@@ -158,7 +158,7 @@ fn settings_are_read_again_on_sighup() {
     assert!(log.contains("wait for a restart"), "{log}");
 }
 
-/// Returns the number of reloads of the settings with this outcome.
+/// Returns how many reloads of the settings had this outcome.
 fn reloads(server: &Server, outcome: &str) -> f64 {
     let series = format!("zillion_serving_config_reloads_total{{outcome=\"{outcome}\"}} ");
     let metrics = server.get("/metrics").body;

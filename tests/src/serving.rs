@@ -1,15 +1,15 @@
-//! The life of a model: training, publishing, serving, deltas and rollbacks. Its scores must be the
-//! same everywhere.
+//! Tests of the life of a model: training, publishing, serving, deltas and rollbacks. All programs
+//! must give the same scores.
 
 use serde_json::{Value, json};
 
 use crate::harness::{Workplace, csv, stderr, stdout, zillion};
 use crate::server::{MODEL, REGISTRY, Server, floats, infer_body, instances, operate, output};
 
-/// The number of rows that are scored over every protocol.
+/// The number of rows that the test scores over each protocol.
 const ROWS: usize = 10_000;
 
-/// Trains a run that publishes a version at the end of each epoch and after every `every` steps.
+/// Trains a run. It publishes a version after every `every` steps and at the end of each epoch.
 pub(crate) fn publishing(place: &Workplace, output: &str, every: usize, more: &[&str]) -> String {
     let registry = format!("publish.registry={}", place.text(REGISTRY));
     let every = format!("publish.every={every}");
@@ -18,12 +18,13 @@ pub(crate) fn publishing(place: &Workplace, output: &str, every: usize, more: &[
     stderr(&place.train_ok(output, &arguments))
 }
 
-/// Returns the log odds that a checkpoint gives the rows of a file, in batches of the job's size.
+/// Returns the log odds of the rows of a file, computed with a checkpoint. The batches have the
+/// size of the job.
 fn trained(place: &Workplace, run: &str, file: &str) -> Vec<f32> {
     logits(zillion(&["predict", &place.text(run), &place.text(file), "--json"]))
 }
 
-/// Returns the log odds that a version gives the rows of a file.
+/// Returns the log odds of the rows of a file, computed with a version in batches of `batch` rows.
 fn published(place: &Workplace, version: u64, file: &str, batch: usize) -> Vec<f32> {
     let (registry, version, batch) = (place.text(REGISTRY), version.to_string(), batch.to_string());
     let file = place.text(file);
@@ -222,7 +223,7 @@ fn deltas_hold_the_changes_and_rollbacks_are_exact() {
     assert!(diff.contains("both build on version 1"), "{diff}");
 }
 
-/// Returns the version of the run's best epoch, which `predict` uses.
+/// Returns `newest` if the run still has the checkpoint of this version, otherwise 0.
 fn newest_of_best(place: &Workplace, newest: u64) -> u64 {
     let show: Value = serde_json::from_str(&operate(
         place,

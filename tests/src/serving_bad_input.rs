@@ -1,5 +1,6 @@
-//! Invalid requests to a server: it must answer with the status of the protocol and a message that
-//! names the place of the problem, and answer the next request as usual.
+//! Tests of invalid requests to a server. The response must have the status code of the protocol
+//! and a message that names the place of the problem. The server must answer the next request as
+//! usual.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -142,7 +143,7 @@ fn requests_that_cannot_be_answered_are_refused_by_name() {
     assert!(server.is_running());
 }
 
-/// Returns a body whose list lengths exceed the number of its values.
+/// Returns a request body with wrong list lengths: their sum is larger than the number of values.
 fn bad_lengths() -> String {
     let mut body: serde_json::Value = serde_json::from_str(&good_body()).expect("JSON");
     for input in body["inputs"].as_array_mut().expect("a list") {

@@ -1,5 +1,5 @@
-//! Damaged versions: every reader must refuse them by name, while a server continues with the good
-//! versions.
+//! Tests of damaged versions. Every reader must refuse a damaged version and name it in the error.
+//! A server must continue with the good versions.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ fn fails(place: &Workplace, arguments: &[&str]) -> String {
     stderr(&result)
 }
 
-/// Returns the file of the registry whose name begins with a hash.
+/// Returns the path of the registry file whose name begins with this hash.
 fn file_of(place: &Workplace, hash: &str) -> PathBuf {
     let shelf = place.path(&format!("{REGISTRY}/{MODEL}/files/{}", &hash[..2]));
     let entries = std::fs::read_dir(&shelf).expect("the shelf can be listed");
@@ -92,7 +92,8 @@ fn a_flipped_bit_in_any_kind_of_file_is_found_by_name() {
     assert!(server.becomes_ready());
 }
 
-/// Starts a server, which must refuse the version of the pointer, and returns the reason.
+/// Starts a server that must refuse the version of the pointer. Returns the reason that the server
+/// gives.
 fn refused_by_server(place: &Workplace) -> String {
     let cache = place.text("other-cache");
     let server = Server::start(place, &["--cache", &cache]);
@@ -219,7 +220,8 @@ fn a_full_or_read_only_store_makes_nothing_visible() {
     assert!(said.1.contains("/proc/registry"), "{}", said.1);
 }
 
-/// Removes the newest version: the last move of the pointer and the manifest. No command does this.
+/// Removes the newest version: its manifest and the last move of the pointer. Zillion has no
+/// command for this.
 fn remove_newest(place: &Workplace, version: u64) {
     for folder in
         [format!("{REGISTRY}/{MODEL}/versions"), format!("{REGISTRY}/{MODEL}/pointers/stable")]

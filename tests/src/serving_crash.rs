@@ -1,5 +1,5 @@
-//! Publishers, operators and servers that are killed at any operation: no incomplete state may
-//! become visible, and no acknowledged change may be lost.
+//! Tests of publishers, operators and servers that are killed at any operation. No incomplete state
+//! may become visible, and no acknowledged change may be lost.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::server::{MODEL, REGISTRY, Server, infer_body, instances, operate, ope
 
 const SIGKILL: i32 = 9;
 
-/// Creates a run with two different checkpoints, and publishes a few versions of it.
+/// Trains a run with two epochs, and publishes several of its checkpoints as versions.
 fn place_with_versions(every: usize) -> Workplace {
     let place = Workplace::new();
     let registry = format!("publish.registry={}", place.text(REGISTRY));
@@ -40,9 +40,9 @@ fn latest(place: &Workplace) -> u64 {
     list["versions"][0]["version"].as_u64().expect("a number")
 }
 
-/// Runs a command repeatedly, each time on a fresh copy of the registry. The first run is killed at
+/// Runs a command repeatedly, each time on a new copy of the registry. The first run is killed at
 /// the first durable operation, the second run at the second operation, and so on. After each kill,
-/// the command runs to its end. Returns the number of operations.
+/// the command runs again to its end. Returns the number of operations.
 fn killed_everywhere(place: &Workplace, command: &[&str], after: impl Fn(bool)) -> u64 {
     let (registry, original) = (place.path(REGISTRY), place.path("original"));
     remove(&original);
@@ -153,8 +153,8 @@ fn a_server_killed_at_every_step_of_its_loads_and_merges() {
     assert!(disturbed > 10, "{disturbed}");
 }
 
-/// Returns the duration of the loop of random kills: a minute, or the value of the environment
-/// variable.
+/// Returns the duration of the loop with random kills: the value of the environment variable, or
+/// one minute.
 fn crash_time() -> Duration {
     let seconds = std::env::var("ZILLION_TEST_CRASH_SECONDS").ok().and_then(|s| s.parse().ok());
     Duration::from_secs(seconds.unwrap_or(60))

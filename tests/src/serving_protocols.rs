@@ -1,5 +1,6 @@
-//! The HTTP protocols beside rows of JSON: binary tensors, compressed bodies, statistics, the
-//! repository, and the reasons why a server is not ready. The only client is that of this crate.
+//! Tests of the HTTP protocols other than rows of JSON: binary tensors, compressed bodies,
+//! statistics, the repository API, and the reasons why a server is not ready. They use only the
+//! HTTP client of this crate.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -24,14 +25,14 @@ fn served(place: &Workplace, more: &[&str]) -> Server {
     server
 }
 
-/// The answer of a server, with a body of bytes.
+/// The response of a server, with its body as bytes.
 struct Answer {
     status: u16,
     head: String,
     body: Vec<u8>,
 }
 
-/// Posts a body with further headers.
+/// Sends a POST request with additional headers.
 fn post(server: &Server, path: &str, headers: &str, body: &[u8]) -> Answer {
     let mut stream = TcpStream::connect(&server.address).expect("a connection");
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
@@ -55,8 +56,8 @@ impl Answer {
     }
 }
 
-/// Builds a v2 request with binary tensors for these rows. Returns the length of its JSON and its
-/// body.
+/// Makes a v2 request for these rows with binary tensors. Returns the length of its JSON part and
+/// its body.
 fn binary_body(rows: &[Value], outputs: Value) -> (usize, Vec<u8>) {
     let text = |bytes: &mut Vec<u8>, text: &str| {
         bytes.extend((text.len() as u32).to_le_bytes());

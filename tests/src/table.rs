@@ -1,4 +1,5 @@
-//! The commands `zillion table stats` and `zillion table top` on the tables of a checkpoint.
+//! Tests of the commands `zillion table stats` and `zillion table top` on the tables of a
+//! checkpoint.
 
 use serde_json::Value;
 
@@ -13,8 +14,8 @@ fn table(place: &Workplace, arguments: &[&str]) -> Value {
     serde_json::from_str(stdout(&result).trim()).expect("JSON")
 }
 
-/// Returns the values of one column of the generated rows with their counts, the most frequent
-/// first.
+/// Returns the different values in one column of the generated rows, each with its count. The most
+/// frequent value comes first.
 fn frequent(column: usize) -> Vec<(String, u64)> {
     let mut counts = std::collections::BTreeMap::new();
     for line in csv(0, ROWS).lines().skip(1) {

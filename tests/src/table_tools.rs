@@ -1,5 +1,5 @@
-//! The commands on tables that compute more than statistics: histograms, the explanation of a key,
-//! smaller checkpoints, and plans with other settings.
+//! Tests of the commands that compute more than the statistics of a table: histograms, the
+//! explanation of a key, smaller checkpoints, and plans with other settings.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -43,8 +43,8 @@ fn share(value: &Value) -> f64 {
     value.as_f64().unwrap_or_else(|| panic!("no number: {value}"))
 }
 
-/// The settings of a run of one epoch with steps of 64 rows. It admits a user at the third
-/// occurrence and evicts it after ten steps.
+/// The settings of a run with one epoch and steps of 64 rows. The table `user` admits a key at its
+/// third occurrence, and evicts a row that was not pushed for ten steps.
 const SHORT: [&str; 6] = [
     "--set",
     "train.epochs=1",
@@ -242,7 +242,7 @@ fn a_shrunk_checkpoint_is_whole_or_absent() {
     assert!(result.status.success(), "{}", stderr(&result));
 }
 
-/// Returns the users of the generated rows in the order of the file, in groups of 64.
+/// Returns the users of the generated rows in the order of the file, in groups of 64 rows.
 fn user_steps() -> Vec<Vec<String>> {
     let text = csv(0, ROWS);
     let users: Vec<String> = text

@@ -1,4 +1,4 @@
-//! Jobs with several labels, from the job file to the score.
+//! Tests of jobs with several labels, from the job file to the score.
 
 use std::fmt::Write as _;
 
@@ -7,8 +7,9 @@ use zillion_feature::random::{combine, mix64};
 
 use crate::harness::{Workplace, stderr, stdout, zillion};
 
-/// Returns rows with three labels: clicks that depend on the ids, purchases that occur only after
-/// clicks and are known for clicked rows and some others, and stars for two of three rows.
+/// Generates rows with three labels. Clicks depend on the ids. A purchase occurs only after a
+/// click; the label is missing in some rows without a click. Two of three rows have a number of
+/// stars.
 fn csv(part: u64, rows: u64) -> String {
     let mut text = "user,item,click,buy,stars\n".to_owned();
     for row in 0..rows {

@@ -1,4 +1,4 @@
-//! The rules of structure and style that the compiler does not check.
+//! Tests of the rules of structure and style that the compiler does not check.
 
 mod circles;
 mod flags;
@@ -12,8 +12,8 @@ use cargo_metadata::{DependencyKind, MetadataCommand};
 
 use crate::harness::{root, sources};
 
-/// The crates that each crate may depend on. `console`, `bench`, `cli` and `tests` may depend on
-/// all.
+/// The crates that each crate may depend on. The crates `console`, `bench`, `cli` and `tests` may
+/// depend on all crates.
 const EDGES: &[(&str, &[&str])] = &[
     ("access", &["device"]),
     ("config", &[]),
@@ -47,7 +47,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("serving", &["access", "config", "feature", "device", "rows", "store", "registry", "scorer"]),
 ];
 
-/// The words that mean a lock or an atomic, which the path of a key must not have.
+/// The words that show a lock or an atomic. The crates that look up keys must not contain them
+/// outside of tests.
 const LOCKS: [&str; 10] = [
     "Mutex",
     "RwLock",
@@ -115,9 +116,9 @@ fn unsafe_code_lives_in_device_only() {
     }
 }
 
-/// Checks that closures of vectorised functions are marked for inlining. Without the attribute,
-/// LLVM may compile the closure outside of the function with the wide instructions, and the closure
-/// then silently runs with the baseline instructions.
+/// Checks that closures of vectorised functions are marked with `#[inline(always)]`. Without the
+/// attribute, LLVM may compile the closure as a separate function. The closure then uses only the
+/// baseline instructions, and nothing reports this.
 #[test]
 fn vectorised_closures_are_inlined() {
     for (path, text) in sources(root()) {

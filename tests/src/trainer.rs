@@ -1,4 +1,5 @@
-//! A training process of the real binary that runs until it is stopped, and its metrics.
+//! A training process of the real binary that runs until it is stopped, and the metrics of this
+//! process.
 
 use std::fs::File;
 use std::process::{Child, Stdio};
@@ -7,11 +8,12 @@ use std::time::{Duration, Instant};
 use crate::harness::Workplace;
 use crate::server::PATIENCE;
 
-/// A running `zillion train --metrics` on a free port, which is killed when dropped.
+/// A running `zillion train --metrics` on a free port. The process is killed when the value is
+/// dropped.
 pub(crate) struct Trainer {
     child: Child,
     log: std::path::PathBuf,
-    /// The address `127.0.0.1:PORT` of its metrics.
+    /// The address of the metrics, as `127.0.0.1:PORT`.
     pub(crate) address: String,
 }
 
@@ -34,12 +36,12 @@ impl Trainer {
         trainer
     }
 
-    /// Returns the output of the process so far.
+    /// Returns the output that the process has written so far.
     pub(crate) fn output(&self) -> String {
         std::fs::read_to_string(&self.log).expect("the log can be read")
     }
 
-    /// Waits for a line with this beginning, and returns it.
+    /// Waits for an output line that begins with this text, and returns the line.
     pub(crate) fn wait_for_line(&mut self, beginning: &str) -> String {
         let began = Instant::now();
         loop {

@@ -1,4 +1,4 @@
-//! The cost of a job and the problems that it would meet, found before it runs.
+//! The check of a job before it runs: its cost and the problems that it would meet.
 //!
 //! The rows of a sample go through the same reader as in training, so the check finds the errors
 //! that training would return, with the same texts. If the reader refuses the whole schema, each
@@ -243,7 +243,8 @@ fn check_disk(job: &Job, tables: &[TableCheck], findings: &mut Findings) {
     }
 }
 
-/// Returns the free space of the disk for a folder, which may not exist yet.
+/// Returns the free space in bytes on the disk of a folder, which may not exist yet. Returns `None`
+/// if the system does not tell it.
 fn free_disk(folder: &Path) -> Option<u64> {
     // The last ancestor of a relative path is empty, and an empty path does not exist.
     machine::free_disk(folder.ancestors().find(|p| p.exists()).unwrap_or(Path::new(".")))

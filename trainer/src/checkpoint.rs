@@ -16,8 +16,9 @@
 //! The folder is staged under a hidden name, synced and renamed: it exists whole or not at all.
 //!
 //! # Invariants
-//! The bytes are a function of the job (without `[run]`) and the position: the same for any number
-//! of threads and shards, and for a run that was killed and resumed.
+//! The bytes of a checkpoint depend only on the job (without `[run]`) and on the position in
+//! training. They are the same for any number of threads and shards, and for a run that was killed
+//! and resumed.
 
 mod chain;
 mod manifest;
@@ -69,7 +70,7 @@ impl Checkpoint {
         Ok(Self { path, manifest, blake3, behind })
     }
 
-    /// Returns the link to this checkpoint, for a next checkpoint of the run in `dir`.
+    /// Returns the link by which the next checkpoint of the run in `dir` names this checkpoint.
     pub(crate) fn link(&self, dir: &RunDir, mark: SnapshotMark) -> Link {
         Link::new(dir, self.manifest.step, self.blake3.clone(), mark, self.behind)
     }
@@ -79,8 +80,8 @@ impl Checkpoint {
         self.behind
     }
 
-    /// Opens the checkpoint of a folder, which is a checkpoint's own folder or the folder of a run.
-    /// Of a run, the checkpoint of the best epoch is opened.
+    /// Opens the checkpoint of a folder. The folder is that of a checkpoint or that of a run. In
+    /// the folder of a run, the checkpoint of the best epoch is opened.
     pub fn find(path: &Path) -> Result<Self> {
         if path.join(MANIFEST).exists() {
             return Self::open(path);
@@ -125,7 +126,8 @@ impl Checkpoint {
         Ok(bytes)
     }
 
-    /// Reads the dense parameters for scoring: their average, if the job asks for one.
+    /// Reads the dense parameters for scoring. They are the averaged parameters if the job asks for
+    /// an average.
     pub fn params(&self, specs: &[ParamSpec]) -> Result<Params> {
         Ok(read_scoring_params(specs, &self.dense()?)?)
     }
@@ -164,8 +166,8 @@ impl Checkpoint {
         Ok(PartSource::open(workers, &self.path, specs, parts)?)
     }
 
-    /// Verifies that the training files did not change if the checkpoint is inside an epoch: a
-    /// position in the order of rows is valid for one list of files only.
+    /// Verifies that the training files have not changed, if the checkpoint was written inside an
+    /// epoch. A position in the order of rows is valid only for the same list of files.
     pub fn check_files(&self, files: &[TrainingFile]) -> Result<()> {
         let saved = &self.manifest.files;
         if self.manifest.cursor.row == 0 || saved == files {

@@ -86,7 +86,8 @@ pub enum Error {
         /// The reason why it does not fit.
         problem: String,
     },
-    /// Training files that differ from those that the checkpoint's position refers to.
+    /// Training files that differ from the files of the checkpoint, so the checkpoint's position is
+    /// not valid.
     #[error("checkpoint {} is inside an epoch of other files: training file {index} was {saved} when it was written and is {given} \
              now; put the files back as they were, or train into another folder (`run.output`)", path.display())]
     OtherFiles {
@@ -99,7 +100,8 @@ pub enum Error {
         /// The name and size of this file in the present list, or `absent`.
         given: String,
     },
-    /// A schedule that follows the validation AUC, which does not exist for rows of one class.
+    /// A schedule that follows the validation AUC, while all validation rows are of one class and
+    /// have no AUC.
     #[error(
         "the validation set has {rows} rows of one class, so `train.plateau` has no AUC to follow; validate on rows of \
              both classes, set `train.plateau.metric = \"logloss\"`, or remove `train.plateau`"
@@ -108,7 +110,7 @@ pub enum Error {
         /// The number of rows in the validation set.
         rows: u64,
     },
-    /// A folder that already holds checkpoints, where the caller did not ask to resume.
+    /// A folder that already holds checkpoints, although the caller did not ask to resume.
     #[error("folder {} already holds checkpoints; resume that run, or choose another folder (`run.output`)", path.display())]
     WouldOverwrite {
         /// The folder of the run.
@@ -138,7 +140,7 @@ pub enum Error {
         /// A hint that names the most similar node, or an empty text.
         hint: String,
     },
-    /// A node whose rows are the rows of a table and not of a batch.
+    /// A node whose rows are those of a table. The rows of a batch are needed.
     #[error(
         "node `{name}` of shape {shape} has the rows of a table and not of a batch; name a lookup that reads this node instead"
     )]
@@ -174,7 +176,7 @@ pub enum Error {
         /// The number of rows in the training data.
         rows: u64,
     },
-    /// A job that does not have the model, the settings or the data that an operation needs.
+    /// A job without the model, the settings or the data that an operation needs.
     #[error("job: {0}")]
     Unsupported(String),
 }

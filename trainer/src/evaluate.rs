@@ -21,8 +21,7 @@ use crate::pipeline::{Pipeline, Planned};
 use crate::retrieval::{Candidates, Towers};
 use crate::tasks::{Evaluations, TaskReport, as_map, figures_as_map};
 
-/// The figures of an evaluated data set. The figures outside of `tasks` are those of the first
-/// task.
+/// The figures of an evaluated data set. All figures outside of `tasks` belong to the first task.
 #[derive(Clone, Debug, Serialize)]
 pub struct EvalReport {
     /// The area under the ROC curve; absent where all rows are of one class.
@@ -33,18 +32,18 @@ pub struct EvalReport {
     pub logloss: Option<f64>,
     /// The sum of the predicted probabilities divided by the number of positive rows.
     pub calibration: Option<f64>,
-    /// The number of rows that have the label, where there are several labels.
+    /// The number of rows that have the label. With several labels, a row may lack some of them.
     pub rows: u64,
     /// The number of bad rows that were left out.
     pub rejected_rows: u64,
     /// The number of rows whose label is 1.
     pub positives: u64,
-    /// The figures `ndcg@k` and `recall@k`, inside each group or, for retrieval, among all
-    /// candidates.
+    /// The figures `ndcg@k` and `recall@k`. They rank the rows inside each group or, for retrieval,
+    /// all candidates.
     #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "figures_as_map")]
     pub ranking: Vec<RankingFigure>,
-    /// The figures of a ranking by the candidates' frequencies in the training data, for
-    /// comparison.
+    /// The figures of a baseline, which ranks the candidates by their frequencies in the training
+    /// data.
     #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "figures_as_map")]
     pub popularity: Vec<RankingFigure>,
     /// The number of candidates that were ranked for each row.
@@ -58,8 +57,8 @@ pub struct EvalReport {
     pub tasks: Vec<(String, TaskReport)>,
     /// The number of unique keys without a row, which were read as unknown, summed over batches.
     pub missing_keys: u64,
-    /// The number of rows whose key is not in a side table, by side table; absent if every key was
-    /// found.
+    /// The number of rows whose key is not in a side table, for each side table; absent if every
+    /// key was found.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub missing_side_rows: BTreeMap<String, u64>,
 }
@@ -104,8 +103,8 @@ impl EvalReport {
     }
 }
 
-/// Maps the name of each side table to its count, without counts of 0. `counts` are in the order of
-/// the schema.
+/// Returns the counts by the name of the side table, without counts of 0. `counts` are in the order
+/// of the schema's side tables.
 pub(crate) fn missing_side_rows(job: &Job, counts: &[u64]) -> BTreeMap<String, u64> {
     let sides = job.schema.sides.iter().zip(counts);
     sides.filter(|&(_, &n)| n > 0).map(|(side, &n)| (side.name.clone(), n)).collect()
@@ -183,7 +182,7 @@ impl Judge<'_> {
     }
 }
 
-/// Adds counts to sums, one by one.
+/// Adds each count to the sum at the same index.
 pub(crate) fn add(sums: &mut [u64], counts: &[u64]) {
     sums.iter_mut().zip(counts).for_each(|(sum, &count)| *sum += count);
 }

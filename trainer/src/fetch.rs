@@ -1,7 +1,7 @@
 //! The values of a model's nodes, copied while the model runs.
 //!
-//! A requested node becomes a further output of the graph. The run copies its values and computes
-//! everything else as before, so reading a node changes no byte of the result.
+//! A requested node becomes an additional output of the graph. The run copies its values and
+//! computes everything else as before, so a request does not change the result.
 
 use std::ops::Range;
 
@@ -30,9 +30,9 @@ pub struct Fetched<'a> {
 }
 
 impl<'a> Fetched<'a> {
-    /// Returns the values that belong to one row of the batch: one row of the node or, for lists
-    /// without pooling, one row for each value. Returns `None` for a node whose rows are not the
-    /// rows of a batch.
+    /// Returns the values that belong to one row of the batch. For most nodes this is one row of
+    /// the node. For lists without pooling it is one row for each value of the list. Returns `None`
+    /// if the rows of the node do not belong to rows of a batch.
     pub fn of_row(&self, batch: &Batch, row: usize) -> Option<&'a [f32]> {
         let rows = match self.shape.rows {
             Dim::Batch => row..row + 1,

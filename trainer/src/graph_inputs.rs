@@ -1,4 +1,5 @@
-//! The inputs of a model's graph: the place of each feature's numbers in the rows of tables.
+//! The inputs of a model's graph, which tell the place of each feature's numbers in the rows of
+//! tables.
 //!
 //! This module does not depend on [`Job`](crate::Job), so the validation of a job can build its
 //! graph.

@@ -82,12 +82,12 @@ pub struct TrainConfig {
     pub drop_last: bool,
     /// The optimizer of the dense parameters. Each table has an optimizer of its own.
     pub optimizer: DenseOptimizerSpec,
-    /// The largest global norm of the gradients (tables and regulariser included); absent: no
-    /// clipping.
+    /// The largest norm of all gradients together (including those of tables and of the
+    /// regulariser); absent: gradients are not clipped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clip_norm: Option<f64>,
-    /// The largest memory of all tables together; absent: no limit. This limit is part of the
-    /// result: rows are evicted or refused if it is reached.
+    /// The largest memory of all tables together; absent: no limit. This limit can change the
+    /// result, because rows are evicted or refused when it is reached.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_table_bytes: Option<ByteSize>,
     /// The learning-rate schedule and early stop on the validation AUC; absent: every epoch runs.
@@ -99,7 +99,8 @@ pub struct TrainConfig {
     /// The number of batches whose gradients make one step.
     #[serde(skip_serializing_if = "is_one")]
     pub accumulate: NonZeroUsize,
-    /// The average of the dense parameters, which scores in place of the newest ones; absent: none.
+    /// The settings of averaging the dense parameters; absent: no average. With an average, scores
+    /// are computed with the averaged parameters instead of the newest ones.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub average: Option<AverageSpec>,
     /// The dense parameters that are frozen, by name.
@@ -114,42 +115,42 @@ pub struct TrainConfig {
     /// The source of item frequencies for a retrieval model.
     #[serde(skip_serializing_if = "ItemCounts::is_data")]
     pub item_counts: ItemCounts,
-    /// The version that a new run begins from; absent: the run begins from nothing.
+    /// The version from which a new run begins; absent: the run begins with initial weights.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warm_start: Option<WarmStart>,
-    /// The loss of each label, by name; `*` stands for all others.
+    /// The loss of each label, by the label's name; the name `*` stands for all other labels.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub loss: learning::Losses,
-    /// The number of lanes that share the rows of a step. This number is part of the result, unlike
-    /// the number of threads.
+    /// The number of lanes into which the rows of a step are divided. Unlike the number of threads,
+    /// this number can change the result.
     pub lanes: NonZeroUsize,
-    /// The number of rows in a tile, which stays in the cache from layer to layer. This number is
-    /// part of the result.
+    /// The number of rows in a tile, which stays in the cache from layer to layer. This number can
+    /// change the result.
     pub tile_rows: NonZeroUsize,
-    /// The passes over the model's graph that are left out, for a comparison (see `zillion model
-    /// graph`).
+    /// The names of the passes over the model's graph that are not run, for a comparison (see
+    /// `zillion model graph`).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub passes_off: Vec<String>,
     /// The steps between two checkpoints inside an epoch; absent: one checkpoint at the end of each
     /// epoch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checkpoint_every: Option<NonZeroUsize>,
-    /// The interval of whole checkpoints inside an epoch, in checkpoints; the others hold the
-    /// changes since the previous checkpoint. With 1, all are whole. Checkpoints at the end of an
-    /// epoch or of a run are always whole.
+    /// The interval of whole checkpoints, counted in checkpoints inside an epoch. The checkpoints
+    /// between them hold only the changes since the previous checkpoint. With 1, all checkpoints
+    /// are whole. Checkpoints at the end of an epoch or of a run are always whole.
     #[serde(skip_serializing_if = "is_one")]
     pub full_every: NonZeroUsize,
     /// The number of checkpoints that are kept in addition to the best one.
     pub keep: NonZeroUsize,
 }
 
-/// Returns whether a setting is 1, so that it can be left out.
+/// Returns whether a number is 1, which is the default and is not written.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde calls it with")]
 fn is_one(n: &NonZeroUsize) -> bool {
     n.get() == 1
 }
 
-/// Returns whether a count is 0, so that it can be left out.
+/// Returns whether a count is 0, which is the default and is not written.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde calls it with")]
 pub(crate) fn is_zero(n: &u64) -> bool {
     *n == 0
@@ -214,8 +215,8 @@ pub struct RunConfig {
     pub threads: Option<NonZeroUsize>,
     /// The number of shards of each table.
     pub shards: NonZeroUsize,
-    /// The largest memory for the rows of a table, by table. Further rows are kept in files, and
-    /// are read when they are needed.
+    /// The largest memory for the rows of a table, by the table's name. Rows beyond it are kept in
+    /// files and are read when they are needed.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub spill: BTreeMap<String, Memory>,
     /// The folder of the files with spilled rows; absent: `spill` below the run's folder.
@@ -305,8 +306,8 @@ impl Job {
         self.run.output.clone().unwrap_or_else(|| PathBuf::from("runs").join(&self.name))
     }
 
-    /// Returns the tables with a fixed vocabulary, which must be filled before the first step, with
-    /// the largest number of rows of each.
+    /// Returns the tables with a fixed vocabulary, each with its largest number of rows. These
+    /// tables must be filled before the first step.
     pub fn dense_tables(&self) -> Vec<(TableId, usize)> {
         let tables = (0..).map(TableId).zip(&self.tables);
         let limit = |rows| usize::try_from(rows).unwrap_or(usize::MAX);
@@ -356,8 +357,8 @@ fn read_key<T: DeserializeOwned>(root: &toml::Table, key: &str) -> Result<Option
     Ok(root.get(key).map(|value| zillion_config::from_value(value, key)).transpose()?)
 }
 
-/// Replaces floats that came from 32-bit settings by the short decimal number: 0.05, not
-/// 0.05000000074505806. Both read back as the same `f32`.
+/// Shortens floats that come from 32-bit settings to the shortest decimal number that reads back as
+/// the same `f32`: 0.05 instead of 0.05000000074505806.
 fn shorten(value: &mut Value) {
     match value {
         Value::Float(x) if f64::from(*x as f32) == *x => {

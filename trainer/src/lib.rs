@@ -1,9 +1,9 @@
-//! Training: the loop of decoding, planning, pull, forward and backward pass, and push, on one pool
-//! of threads.
+//! Training: a loop over batches that decodes rows, plans lookups, pulls rows, runs the forward and
+//! backward pass, and pushes gradients. All of this runs on one pool of threads.
 //!
-//! The crate has the job (with all its sections), the loop, validation with its schedule, early
-//! stop, checkpoints and resume, and the evaluation of a checkpoint. The crate prints nothing (see
-//! [`Observer`]), parses no command line and serves no scores.
+//! The crate contains the job with all its sections, the training loop, validation, schedules,
+//! early stopping, checkpoints, resuming, and the evaluation of a checkpoint. It does not print
+//! anything (see [`Observer`]), parse a command line, or serve scores.
 //!
 //! The main path of the crate trains a job:
 //!

@@ -10,10 +10,11 @@ pub use reports::{
 
 /// An observer of a run. Every method has an empty default.
 pub trait Observer {
-    /// Reports progress after a step, a few times a second at most and not for every step.
+    /// Reports the progress of the run after a step. It is called at most a few times a second, so
+    /// not after every step.
     fn step(&mut self, _report: &StepReport) {}
-    /// Returns the values of each step that the observer needs. This method is called once, before
-    /// the first step.
+    /// Returns which values of each step the observer needs. This method is called once, before the
+    /// first step.
     fn inspect_options(&self) -> InspectOptions {
         InspectOptions::default()
     }
@@ -23,13 +24,13 @@ pub trait Observer {
     fn inspect(&mut self, _step: &InspectedStep<'_>) {}
     /// Reports the outcome of an epoch, after its validation and its checkpoint.
     fn epoch(&mut self, _report: &EpochReport) {}
-    /// Returns whether [`Observer::figures`] is to be called. This method is called once, before
-    /// the first step.
+    /// Returns whether the observer needs calls of [`Observer::figures`]. This method is called
+    /// once, before the first step.
     fn needs_figures(&self) -> bool {
         false
     }
-    /// Reports the counts of the run, a few times a second while it trains, and after work other
-    /// than a step.
+    /// Reports the counts of the run. It is called a few times a second during training, and after
+    /// work other than a step.
     fn figures(&mut self, _figures: RunFigures) {}
     /// Reports a checkpoint that was written.
     fn report_checkpoint(&mut self, _report: &CheckpointReport) {}

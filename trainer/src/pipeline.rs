@@ -1,8 +1,9 @@
 //! A pipeline that prepares the next batch and its lookup plan during the present step.
 //!
-//! Decoding and planning the next batch is one background task on the pool. The task depends on the
-//! data alone, never on values of the tables, so preparing a batch early does not change a result.
-//! All batches can also be prepared before the first step, which shows the cost of reading.
+//! One background task on the pool decodes and plans the next batch. The task depends only on the
+//! data, and never on values of the tables. So preparing a batch early does not change a result.
+//! The pipeline can also prepare all batches before the first step, which shows the cost of
+//! reading.
 
 use std::sync::Arc;
 use std::thread::{self, ThreadId};

@@ -1,9 +1,9 @@
 //! Estimates of the sizes of a job's tables under different settings, from one pass over a sample
 //! of its data.
 //!
-//! The rows go through the reader, the features and the lookup plans of training, in the same order
-//! and the same steps, so a threshold or a limit has the same meaning as in training. The counting
-//! is in `zillion_embedding::capacity`.
+//! The sample is read with the reader, the features and the lookup plans of training, in the same
+//! order and the same steps. So a threshold or a limit has the same meaning as in training. The
+//! counting is in `zillion_embedding::capacity`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -25,8 +25,8 @@ use crate::pipeline::Pipeline;
 pub struct PlanOptions {
     /// The number of rows of the sample to read; absent: all rows.
     pub rows: Option<u64>,
-    /// The largest number of keys of a table that are counted. If a table has more keys, a share of
-    /// them is counted.
+    /// The largest number of keys of a table that are counted. In a table with more keys, only a
+    /// share of the keys is counted.
     pub keys: usize,
 }
 
@@ -57,9 +57,9 @@ pub struct TablePlan {
     /// The number of rows of the table, and how often they are used.
     #[serde(flatten)]
     pub usage: Usage,
-    /// The estimated rows for more data than the sample, by Heaps' law.
+    /// The estimated sizes for more data than the sample, by Heaps' law.
     pub more: Vec<Growth>,
-    /// The memory of the sample's rows, by width and type of the weights.
+    /// The memory of a table with all keys of the sample, for several widths and types of weights.
     pub sizes: Vec<Size>,
     /// The names of features with quantile buckets that read the table. Their buckets are not
     /// counted, because the boundaries are unknown.
@@ -84,7 +84,7 @@ pub struct Size {
     /// The number of floats in the vector segment; absent if the table has no vectors.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dim: Option<usize>,
-    /// Whether the job sets this width.
+    /// Whether this is the width that the job sets.
     pub is_own: bool,
     /// The memory in bytes, with weights of four bytes.
     pub f32: u64,
@@ -92,8 +92,8 @@ pub struct Size {
     pub half: u64,
 }
 
-/// Reads a sample of the data once, and plans the tables. `passed` is called after each batch with
-/// the number of rows so far.
+/// Reads a sample of the data once, and plans the tables. After each batch, `passed` is called with
+/// the number of rows read so far.
 ///
 /// # Errors
 /// Returns an error if the files cannot be read as the job's data.

@@ -56,8 +56,8 @@ pub struct InspectedBatch<'a> {
 }
 
 impl Loaded {
-    /// Loads the checkpoint of a folder, which is a checkpoint's own folder or the folder of a run.
-    /// Of a run, the checkpoint of the best epoch is loaded.
+    /// Loads the checkpoint of a folder. The folder is that of a checkpoint or that of a run. In
+    /// the folder of a run, the checkpoint of the best epoch is loaded.
     pub fn open(path: &Path, workers: Arc<Workers>) -> Result<Self> {
         Self::from_checkpoint(Checkpoint::find(path)?, workers)
     }
@@ -105,8 +105,8 @@ impl Loaded {
         evaluate::for_each_scored(job, dataset, scorer, rows, params, workers, score)
     }
 
-    /// Scores every row like [`Loaded::predict`], and passes the values of nodes of the inference
-    /// graph to `sink`, batch by batch, until `sink` returns `false`.
+    /// Scores every row like [`Loaded::predict`], and reads the values of nodes of the inference
+    /// graph. Passes these values to `sink` batch by batch until `sink` returns `false`.
     ///
     /// # Errors
     /// Returns an error if a name is not the name of a node.

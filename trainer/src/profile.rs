@@ -1,10 +1,10 @@
 //! The profiler of a run, which records the time of each thread.
 //!
-//! Every N-th batch is recorded completely, from the wait for the batch to the end of its step: the
-//! stages of the thread that drives the run, the work of the pool's threads, kernels by lane,
-//! decoding and planning. Between recorded batches, only the work outside of steps is recorded
-//! (validation, checkpoints, versions). If the spans become too many, every second recorded batch
-//! is dropped and N is doubled, so the rest always covers the whole run.
+//! Every N-th batch is recorded completely, from the wait for the batch to the end of its step. The
+//! record has the stages of the thread that drives the run, the work of the pool's threads, the
+//! kernels of each lane, decoding and planning. Between recorded batches, only the work outside of
+//! steps is recorded (validation, checkpoints, versions). If there are too many spans, every second
+//! recorded batch is dropped and N is doubled. So the remaining records always cover the whole run.
 //!
 //! # Invariants
 //! Recording only reads clocks: the result of a run is the same with and without it.
@@ -202,7 +202,7 @@ impl Profiler {
     }
 }
 
-/// Returns whether work is a kernel, and not a pass that contains other spans.
+/// Returns whether the work is that of a kernel. Other work is a pass, which contains other spans.
 fn is_kernel(work: Work) -> bool {
     !matches!(work, Work::Pass(_))
 }

@@ -1,14 +1,14 @@
 //! Publishing: writes the state of a run into a registry as a version.
 //!
-//! A version is exactly the state of the training at one step: its rows are those of the tables,
-//! its dense parameters are of the same step, and both were used to score its parity rows. The rows
-//! are found in one of three ways, which give the same version:
+//! A version is exactly the state of the training at one step. Its rows and its dense parameters
+//! are those of that step, and its parity rows were scored with them. The rows are found in one of
+//! three ways, which give the same version:
 //!
 //! * a base has all rows;
-//! * a delta on a version that this process published has the rows in the tables' lists of changes;
-//!   its time is proportional to the changes;
+//! * a delta on a version that this process published has the rows that the tables list as changed;
+//!   its time is proportional to the number of changes;
 //! * any other delta (after a resume, after a rollback, from a checkpoint) is found by comparing
-//!   all rows with the rows of the parent; its time is proportional to the table.
+//!   all rows with the rows of the parent; its time is proportional to the size of the table.
 //!
 //! # The parent of a new version
 //! The parent is the version that the same run published last or, if an operator has rolled the

@@ -1,7 +1,7 @@
 //! The most recent predictions of a training run, for the AUC on the progress line.
 //!
-//! Each row is predicted before it is trained on. So in the first epoch the AUC is that of unseen
-//! data, and later it is a training AUC.
+//! Each row is predicted before it is trained on. So in the first epoch, the AUC is that of unseen
+//! data. In later epochs, it is a training AUC.
 
 use zillion_feature::Batch;
 use zillion_nn::metrics::auc;
@@ -9,8 +9,8 @@ use zillion_nn::zoo::Task;
 
 use crate::tasks::{Truth, kept};
 
-/// The number of predictions that are kept. They are enough for a stable AUC, and few enough to
-/// sort them a few times a second.
+/// The number of predictions that are kept. They are enough for a stable AUC, and they can be
+/// sorted a few times a second.
 const KEPT: usize = 16_384;
 
 #[derive(Debug, Default)]

@@ -1,9 +1,10 @@
-//! The file of rejected rows: one JSON object on each line, sorted by file and row, each row once.
+//! The file of rejected rows. It has one JSON object on each line and each row once, and is sorted
+//! by file and row.
 //!
 //! # Crash consistency
-//! The whole file is written before the checkpoint that counts its rows, at the end, and when a
-//! pass fails. A resumed run begins with the existing file. Rows that are rejected again change
-//! nothing, so the final file equals that of a run that was never interrupted.
+//! The whole file is written before each checkpoint that counts its rows, at the end of the run,
+//! and when a pass fails. A resumed run begins with the existing file. If a row is rejected again,
+//! the file does not change. So the final file equals that of a run that was never interrupted.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -144,12 +144,12 @@ impl Towers {
     }
 }
 
-/// A row of a batch whose item is ranked.
+/// A row of a batch whose item gets a rank among the candidates.
 struct Row {
     row: usize,
-    /// The place of the row's item among the candidates; absent if it is not a candidate.
+    /// The index of the row's item among the candidates; absent if the item is not a candidate.
     own: Option<u32>,
-    /// The places of the excluded items, without the row's own item.
+    /// The indices of the excluded items among the candidates, without the row's own item.
     excluded: Vec<u32>,
 }
 

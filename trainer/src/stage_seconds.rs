@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use serde::Serialize;
 
-/// The seconds spent in each stage, by the thread that drives the run.
+/// The seconds that the thread that drives the run has spent in each stage.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct StageSeconds {
     /// The time of waiting for the next planned batch (decoding and planning run on the pool).
@@ -56,7 +56,7 @@ impl StageSeconds {
     }
 }
 
-/// A stretch of time of the thread that drives a run, as two moments.
+/// A stretch of time of the thread that drives a run: its beginning and its end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lap {
     pub(crate) begin: Instant,

@@ -1,4 +1,4 @@
-//! The tasks of a model: the labels of each task in a batch, and the figures of all tasks.
+//! The tasks of a model: their labels in a batch, and their figures.
 
 use std::borrow::Cow;
 
@@ -12,8 +12,8 @@ use crate::error::Result;
 use crate::job::Job;
 
 impl Job {
-    /// Returns the tasks that the model scores, in the order of its outputs. Reports of a single
-    /// task are about the first one.
+    /// Returns the tasks that the model scores, in the order of its outputs. A report with the
+    /// figures of one task only describes the first task.
     pub fn tasks(&self) -> Vec<Task> {
         let labels: Vec<&str> = self.schema.labels.iter().map(|l| l.name.as_str()).collect();
         zoo::tasks(&self.model, &labels)
@@ -78,7 +78,8 @@ pub(crate) fn as_map<T: Serialize, S: Serializer>(
     map.end()
 }
 
-/// The labels of a task in a batch, and whether each row has a label (`None`: all rows have one).
+/// The labels of a task in a batch, and the flags of the rows that have a label (`None`: all rows
+/// have one).
 pub(crate) struct Truth<'a> {
     pub(crate) labels: Cow<'a, [f32]>,
     pub(crate) known: Option<Cow<'a, [bool]>>,

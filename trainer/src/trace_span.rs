@@ -1,4 +1,4 @@
-//! Trace spans for the work of a run outside of its steps.
+//! Trace spans of a run's work outside of its steps.
 
 /// Makes a trace span for the collector of traces. Without a collector, a span costs one atomic
 /// load. The spans have the level TRACE, so logs do not show them.

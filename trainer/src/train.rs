@@ -62,16 +62,16 @@ pub struct TrainOptions {
     pub workers: Arc<Workers>,
     /// The writer of durable files.
     pub files: Files,
-    /// The flag by which the caller stops the run after the present step. The run then writes a
+    /// The flag that the caller sets to stop the run after the present step. The run then writes a
     /// checkpoint and returns.
     pub stop: Arc<AtomicBool>,
     /// The settings of a profile of the run's time ([`TrainReport::profile`]), which changes no
     /// result.
     pub profile: Option<ProfileOptions>,
-    /// Whether all batches of an epoch are decoded and planned before its first step and held in
-    /// memory, which must be large enough for them. This option is for a benchmark of the cost of
-    /// reading. With it, an error of the data ends the epoch before its first step, and a stop
-    /// takes effect after all batches are made; the result is the same.
+    /// Whether all batches of an epoch are decoded and planned before its first step. The memory
+    /// must be large enough for all of them. This option is for a benchmark of the cost of reading.
+    /// With it, an error of the data ends the epoch before its first step, and a stop takes effect
+    /// only after all batches are made. The result of training is the same.
     pub in_memory: bool,
 }
 

@@ -19,8 +19,8 @@ pub struct TrainReport {
     pub interrupted: bool,
     /// The number of steps done since the beginning of the run, also in earlier processes.
     pub steps: u64,
-    /// The number of steps since the process started that changed no weight, because the norm of
-    /// the gradients was not finite. (The running statistics of batch norm were changed.)
+    /// The number of steps in this process that changed no weight, because the norm of the
+    /// gradients was not finite. (Such a step still changes the running statistics of batch norm.)
     pub skipped_steps: u64,
     /// The number of epochs completed.
     pub epochs: u64,
@@ -28,7 +28,7 @@ pub struct TrainReport {
     pub best_epoch: Option<u64>,
     /// The validation AUC of the best epoch.
     pub valid_auc: Option<f64>,
-    /// The figures of the test set, scored from the best epoch's checkpoint; absent without test
+    /// The figures of the test set, scored with the best epoch's checkpoint; absent without test
     /// files.
     pub test: Option<EvalReport>,
     /// The number of rows trained on in a second since the process started, without the time of
@@ -47,11 +47,12 @@ pub struct TrainReport {
     /// The number of the last version that this process published.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub published: Option<u64>,
-    /// The number of bad rows of the latest epoch that were left out so far.
+    /// The number of bad rows that were left out of the latest epoch so far.
     pub rejected_rows: u64,
-    /// The number of trained rows of the latest epoch that ended in this process.
+    /// The number of trained rows in the latest epoch that ended in this process; absent if no
+    /// epoch ended.
     pub epoch_rows: Option<u64>,
-    /// The number of rows trained on in this process whose key is not in a side table, by side
+    /// The number of trained rows in this process whose key is not in a side table, for each side
     /// table.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub missing_side_rows: BTreeMap<String, u64>,
@@ -73,7 +74,7 @@ pub struct TableReport {
     pub candidates: u64,
     /// The memory of the table in bytes, including its index and unused space.
     pub bytes: u64,
-    /// The number of unknown keys that were pulled, which read their initial row.
+    /// The number of pulls of unknown keys, which read the initial values of a row.
     pub missing: u64,
     /// The number of rows that a push or the vocabulary created.
     pub created: u64,
@@ -83,7 +84,7 @@ pub struct TableReport {
     pub waiting: u64,
     /// The number of rows that were evicted, on schedule or to free memory for others.
     pub evicted: u64,
-    /// The number of evicted rows that a table at its limit replaced by new rows.
+    /// The number of rows that a table at its limit evicted to make place for new rows.
     pub displaced: u64,
     /// The number of candidates whose counts were removed before they were admitted.
     pub lapsed: u64,
@@ -93,12 +94,13 @@ pub struct TableReport {
     pub refused_full: u64,
     /// The number of row gradients that were dropped because they were not finite.
     pub nonfinite: u64,
-    /// The number of weights that were set to the largest number of their type because they
-    /// exceeded it.
+    /// The number of weights that became too large for their type and were set to its largest
+    /// number.
     pub saturated: u64,
     /// The number of narrow rows at the end of the run.
     pub narrow_rows: u64,
-    /// The number of gradients of narrow rows, of which the part without weights was dropped.
+    /// The number of row gradients that reached narrow rows. Their part beyond the narrow row was
+    /// dropped.
     pub narrow_gradients: u64,
     /// The number of narrow rows that became full.
     pub grown: u64,

@@ -1,5 +1,4 @@
-//! Tests of limits that hold what they promise, and of pairs that contradict each other, each named
-//! by its key.
+//! Tests of the check of limits: correct limits, and pairs of limits that contradict each other.
 
 use std::fmt::Write as _;
 use std::num::NonZeroUsize;
@@ -9,7 +8,8 @@ use tempfile::TempDir;
 use zillion_device::Workers;
 use zillion_trainer::{CheckReport, Job, Severity, check};
 
-/// The rows of the data: as many users as rows, and an item for each ten of them.
+/// The number of rows of the data. Almost every row has its own user, and ten rows share an
+/// item.
 const ROWS: u64 = 4000;
 
 struct Place(TempDir);

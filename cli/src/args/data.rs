@@ -12,7 +12,7 @@ pub(crate) enum Data {
     #[command(after_help = "\
 Example: zillion data inspect train.parquet --against test.parquet")]
     Inspect(InspectArgs),
-    /// Write data files as Parquet or Arrow; a conversion that was killed continues when it is
+    /// Convert data files to Parquet or Arrow; a killed conversion continues when the command is
     /// started again
     #[command(after_help = "\
 Example: zillion data convert 'logs/*.csv.gz' --output clicks --type zip=string
@@ -25,18 +25,19 @@ Example: zillion data split clicks.csv --out clicks
          zillion data split clicks.csv --out clicks --by-group user
          zillion data split clicks.csv --out clicks --by-time day --parts train=0.9,valid=0.05,test=0.05")]
     Split(SplitArgs),
-    /// Add a list column to Parquet files: the items of the same user before each row
+    /// Add a list column to Parquet files: for each row, the earlier items of the same user
     #[command(after_help = "\
 Example: zillion data history --by user_id --of item_id --time timestamp --when label=1 \\
              --last 50 --in train.parquet,valid.parquet,test.parquet --out with-histories")]
     History(HistoryArgs),
-    /// Turn the sequence of each user into rows whose target is the next item (leave one out)
+    /// Make rows from the sequence of each user, with the next item as the target (leave one out)
     #[command(after_help = "\
 Writes train.parquet, valid.parquet and test.parquet with the columns BY, history and item. The last item of
 a sequence is the target in test, the item before it in valid, and every earlier item but the first in train.
 Example: zillion data next-item --in sequences.parquet --by user_id --items items --out beauty")]
     NextItem(NextItemArgs),
-    /// Write a synthetic click log with the columns of Criteo as Parquet: train, valid and test
+    /// Write a synthetic click log with the columns of Criteo as three Parquet files: train, valid
+    /// and test
     #[command(after_help = "\
 Example: zillion data synth --rows 1000000 --out clicks")]
     Synth(SynthArgs),
@@ -47,13 +48,14 @@ pub(crate) struct InspectArgs {
     /// Files, folders or globs to describe
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<String>,
-    /// Read text files as this job does; absent: delimiter, quotes and null markers are guessed
+    /// Read text files with the settings of this job; absent: delimiter, quotes and null markers
+    /// are guessed
     #[arg(long)]
     pub(crate) job: Option<PathBuf>,
-    /// A second set of files; the report then shows how it differs from the first
+    /// Second set of files; the report then shows how it differs from the first set
     #[arg(long, value_name = "FILE", num_args = 1..)]
     pub(crate) against: Vec<String>,
-    /// Number of rows to read of each set; absent: all rows
+    /// Number of rows to read from each set of files; absent: all rows
     #[arg(long)]
     pub(crate) rows: Option<u64>,
     /// Number of the most frequent values to show for each column
@@ -72,7 +74,7 @@ pub(crate) struct SplitArgs {
     /// Folder for the new files, which have the names of the parts
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,
-    /// Name of each part and its fraction of the rows
+    /// Names of the parts, each with its fraction of the rows
     #[arg(
         long,
         value_name = "NAME=FRACTION",
@@ -81,7 +83,7 @@ pub(crate) struct SplitArgs {
         default_value = "train=0.8,valid=0.1,test=0.1"
     )]
     pub(crate) parts: Vec<(String, f64)>,
-    /// Cut by this column: the earliest rows go to the first part
+    /// Split by this column: the rows with the smallest values go to the first part
     #[arg(long, value_name = "COLUMN", conflicts_with = "by_group")]
     pub(crate) by_time: Option<String>,
     /// Keep all rows with the same value in this column, such as the user's id, in one part
@@ -95,7 +97,7 @@ pub(crate) struct SplitArgs {
     pub(crate) force: bool,
     #[command(flatten)]
     pub(crate) read: ReadArgs,
-    /// Largest number of bad rows that are left out; one more is an error
+    /// Maximum number of bad rows that are left out; one more bad row is an error
     #[arg(long, value_name = "ROWS", default_value = "0")]
     pub(crate) max_bad_rows: u64,
     /// Number of compute threads; absent: one for each core
@@ -115,24 +117,24 @@ fn parse_part(text: &str) -> Result<(String, f64), String> {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct HistoryArgs {
-    /// Column that groups the rows, such as the user's id
+    /// Column whose value names the group of a row, such as the user's id
     #[arg(long, value_name = "COLUMN")]
     pub(crate) by: String,
-    /// Column whose values the history lists
+    /// Column with the items that the history lists
     #[arg(long, value_name = "COLUMN")]
     pub(crate) of: String,
-    /// Column that orders the rows: whole numbers, dates or timestamps
+    /// Column with the time of a row: whole numbers, dates or timestamps
     #[arg(long, value_name = "COLUMN")]
     pub(crate) time: String,
-    /// Put only rows with this value into histories, as in --when label=1 (repeatable: all must
-    /// hold)
+    /// Put only rows with this value into histories, as in --when label=1 (repeatable; a row must
+    /// have all values)
     #[arg(long, value_name = "COLUMN=VALUE", value_parser = parse_condition)]
     pub(crate) when: Vec<(String, String)>,
-    /// Number of items that a history keeps: the most recent ones
+    /// Maximum number of items in a history; the most recent items are kept
     #[arg(long, value_name = "N", default_value = "50")]
     pub(crate) last: NonZeroUsize,
-    /// Age up to which items are left out, in units of the time column; 0 leaves out only the items
-    /// with the same time as the row
+    /// Age in units of the time column; items of this age or less are left out of a history; 0
+    /// leaves out only the items with the same time as the row
     #[arg(long, value_name = "TIME", default_value = "0")]
     pub(crate) lag: u64,
     /// Name of the new column
@@ -151,13 +153,13 @@ pub(crate) struct HistoryArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct NextItemArgs {
-    /// Column that names the owner of each sequence, such as the user's id
+    /// Column with the owner of each sequence, such as the user's id
     #[arg(long, value_name = "COLUMN")]
     pub(crate) by: String,
-    /// Column of the sequences: lists, the oldest item first
+    /// Column with the sequences: lists of items, the oldest item first
     #[arg(long, value_name = "COLUMN")]
     pub(crate) items: String,
-    /// Number of earlier items that a row keeps: the most recent ones
+    /// Maximum number of earlier items in a row; the most recent items are kept
     #[arg(long, value_name = "N", default_value = "50")]
     pub(crate) last: NonZeroUsize,
     /// Parquet files, folders or globs to read
@@ -173,7 +175,8 @@ pub(crate) struct NextItemArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct SynthArgs {
-    /// Number of rows of all three files: eight tenths to train, one to validate, one to test
+    /// Total number of rows: eight tenths for training, one tenth for validation, one tenth for the
+    /// test
     #[arg(long, default_value = "200000", value_parser = clap::value_parser!(u64).range(10..))]
     pub(crate) rows: u64,
     /// Folder for the three files
@@ -196,7 +199,7 @@ fn parse_condition(text: &str) -> Result<(String, String), String> {
 
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct ReadArgs {
-    /// Read text files as this job does, and take the types of its columns from it
+    /// Read text files with the settings of this job, and take the types of the columns from it
     #[arg(long)]
     pub(crate) job: Option<PathBuf>,
     /// Override a key of [data], as in --set data.delimiter=; (repeatable)
@@ -217,26 +220,27 @@ pub(crate) struct ConvertArgs {
     /// Folder for the parts, or one file if the name ends in .parquet or .arrow
     #[arg(long, value_name = "FOLDER|FILE")]
     pub(crate) output: PathBuf,
-    /// Format of the output; absent: the format that the ending of one file names, otherwise
+    /// Format of the output; absent: the format that the name of the output file shows, otherwise
     /// Parquet
     #[arg(long, value_enum)]
     pub(crate) to: Option<ConvertKind>,
     #[command(flatten)]
     pub(crate) read: ReadArgs,
-    /// Largest number of bad rows that are left out; one more is an error
+    /// Maximum number of bad rows that are left out; one more bad row is an error
     #[arg(long, value_name = "ROWS", default_value = "0")]
     pub(crate) max_bad_rows: u64,
     /// File for the rows that are left out, one JSON object on each line
     #[arg(long, value_name = "FILE", requires = "max_bad_rows")]
     pub(crate) rejects: Option<PathBuf>,
-    /// Number of input rows for each part of a folder, 1,048,576 if absent; a conversion that is
+    /// Number of input rows for each part in a folder; absent: 1,048,576; a conversion that is
     /// killed keeps its complete parts
     #[arg(long, value_name = "ROWS")]
     pub(crate) part_rows: Option<NonZeroU64>,
-    /// Number of rows of a row group (Parquet) or of a record batch (Arrow)
+    /// Number of rows in a row group (Parquet) or a record batch (Arrow)
     #[arg(long, value_name = "ROWS", default_value = "65536")]
     pub(crate) group_rows: NonZeroUsize,
-    /// Start from the beginning and replace files of another conversion or program in the output
+    /// Start from the beginning, and replace files in the output that another conversion or program
+    /// wrote
     #[arg(long)]
     pub(crate) force: bool,
     /// Number of compute threads; absent: one for each core

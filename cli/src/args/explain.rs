@@ -20,11 +20,11 @@ pub(crate) struct ExplainArgs {
     /// Name of the table
     #[arg(long)]
     pub(crate) table: String,
-    /// Id as in the data, or with --key-type hash a key as 0x and 16 digits
+    /// Id as in the data; with --key-type hash, the key as 0x and 16 digits
     #[arg(long)]
     pub(crate) key: String,
-    /// Type of the id: a number, a text, or the key itself (hash); absent: the type of the features
-    /// that read the table
+    /// Type of the id: a number, a text, or the key itself (hash); absent: the type that the
+    /// features of the table have
     #[arg(long, value_enum)]
     pub(crate) key_type: Option<KeyType>,
     /// Folder for the files that are fetched; absent: .cache below a local registry, zillion/HASH

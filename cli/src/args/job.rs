@@ -22,11 +22,11 @@ pub(crate) struct InitArgs {
     /// Path of the job file to write; - for stdout
     #[arg(long, value_name = "FILE", default_value = "job.toml")]
     pub(crate) out: PathBuf,
-    /// Draft a job for this file alone; by default, a file without validation and test files beside
-    /// it is split into training, validation and test files beside the job
+    /// Write only a job for this file; by default, a file without validation and test files beside
+    /// it is first split into training, validation and test files
     #[arg(long)]
     pub(crate) no_split: bool,
-    /// Column of the label, 0 or 1; absent: guessed
+    /// Column of the label, which has the values 0 and 1; absent: the column is guessed
     #[arg(long, value_name = "COLUMN")]
     pub(crate) label: Option<String>,
 }
@@ -35,7 +35,7 @@ pub(crate) struct InitArgs {
 pub(crate) struct CheckArgs {
     #[command(flatten)]
     pub(crate) job: JobArgs,
-    /// Number of rows of the training data to examine
+    /// Number of rows of the training data that are examined
     #[arg(long, default_value = "100000", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) sample: u64,
     /// Compare the model's gradients with finite differences on a few rows of the data
@@ -50,10 +50,11 @@ pub(crate) struct CheckArgs {
 pub(crate) struct TrainArgs {
     #[command(flatten)]
     pub(crate) job: JobArgs,
-    /// Resume from the newest checkpoint in run.output, or begin if there is none
+    /// Resume from the newest checkpoint in run.output, or start a new run if there is no
+    /// checkpoint
     #[arg(long)]
     pub(crate) resume: bool,
-    /// Begin a new run on other data from the rows and parameters of this checkpoint or run
+    /// Start a new run on other data with the rows and parameters of this checkpoint or run
     #[arg(long, value_name = "FOLDER")]
     pub(crate) from: Option<PathBuf>,
     /// Print the job with every default and override, without training
@@ -66,7 +67,7 @@ pub(crate) struct TrainArgs {
     /// Print values of nodes every N steps
     #[arg(long, value_name = "N", default_value = "1", requires = "fetch", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) fetch_every: u64,
-    /// Pause after each step and show the loss, the gradient norms and the rows with the largest
+    /// Pause after each step, and show the loss, the gradient norms and the rows with the largest
     /// loss
     #[arg(long)]
     pub(crate) step: bool,
@@ -81,12 +82,12 @@ pub(crate) struct TrainArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct EvalArgs {
-    /// Checkpoint folder, or a run's folder (its best epoch is taken)
+    /// Folder of a checkpoint, or folder of a run (the best epoch is used)
     pub(crate) checkpoint: PathBuf,
     /// Files to score; absent: the test files of the job
     #[arg(long, value_name = "FILE")]
     pub(crate) data: Vec<String>,
-    /// Job file that the checkpoint must belong to; the checkpoint of another job is refused
+    /// Job file that the checkpoint must have; a checkpoint of another job is refused
     #[arg(long)]
     pub(crate) job: Option<PathBuf>,
     /// Override a key of the checkpoint's job, as in --set data.root=... (repeatable)

@@ -42,7 +42,7 @@ Example: zillion model promote 12 --to stable --registry runs/registry --model c
     #[command(after_help = "\
 Example: zillion model rollback --pointer stable --registry runs/registry --model clicks")]
     Rollback(RollbackArgs),
-    /// Read and check every byte of a version and of the versions that it builds on
+    /// Read and verify all files of a version and of its ancestors
     #[command(after_help = "\
 Example: zillion model verify 12 --registry runs/registry --model clicks")]
     Verify(VerifyArgs),
@@ -76,10 +76,10 @@ pub(crate) struct ListArgs {
     /// Name of the model whose versions are listed; absent: list the models
     #[arg(long, value_name = "NAME")]
     pub(crate) model: Option<String>,
-    /// List only versions with a smaller number than this, as for the next page
+    /// List only versions with a smaller number than this, for example to get the next page
     #[arg(long, value_name = "VERSION")]
     pub(crate) before: Option<VersionId>,
-    /// Largest number of versions to list
+    /// Maximum number of versions to list
     #[arg(long, default_value = "20")]
     pub(crate) limit: usize,
     /// Print one line of JSON on stdout
@@ -107,9 +107,9 @@ pub(crate) struct ShowArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct DiffArgs {
-    /// Version to compare from
+    /// Number of the first version
     pub(crate) from: VersionId,
-    /// Version to compare with
+    /// Number of the second version, which is compared with the first one
     pub(crate) to: VersionId,
     #[command(flatten)]
     pub(crate) model: ModelRef,
@@ -131,7 +131,7 @@ pub(crate) struct PromoteArgs {
     /// Name of the pointer to move
     #[arg(long, default_value = "stable", value_name = "POINTER")]
     pub(crate) to: String,
-    /// Reason of the move, which is kept in the pointer's log
+    /// Reason for the move, which is written to the log of the pointer
     #[arg(long)]
     pub(crate) note: Option<String>,
     #[command(flatten)]
@@ -147,10 +147,10 @@ pub(crate) struct RollbackArgs {
     /// Name of the pointer to move
     #[arg(long, default_value = "stable")]
     pub(crate) pointer: String,
-    /// Version to go back to; absent: the version that the pointer named before
+    /// Version to which the pointer moves; absent: the version to which it pointed before
     #[arg(long, value_name = "VERSION")]
     pub(crate) to: Option<VersionId>,
-    /// Reason of the move, which is kept in the pointer's log
+    /// Reason for the move, which is written to the log of the pointer
     #[arg(long)]
     pub(crate) note: Option<String>,
     #[command(flatten)]
@@ -180,10 +180,10 @@ pub(crate) struct VerifyArgs {
 pub(crate) struct GcArgs {
     #[command(flatten)]
     pub(crate) model: ModelRef,
-    /// Number of the newest versions to keep, in addition to those in use
+    /// Number of the newest versions whose files are kept, in addition to the versions in use
     #[arg(long, default_value = "16")]
     pub(crate) keep: usize,
-    /// Seconds for which new files are kept, because a running publish may need them
+    /// Seconds during which a new file is kept, because a running publish may need it
     #[arg(long, default_value = "3600", value_name = "SECONDS")]
     pub(crate) grace: u64,
     /// Report the files that would be removed without removing them
@@ -265,19 +265,19 @@ pub(crate) struct GraphArgs {
     /// Show the training graph, with the loss and the gradients
     #[arg(long)]
     pub(crate) train: bool,
-    /// Format of a list that also has the bytes and the floating-point operations of a batch;
-    /// absent: a plain list of the nodes
+    /// Format of a list with the bytes and the floating-point operations of a batch; absent: a
+    /// plain list of the nodes
     #[arg(long, value_enum)]
     pub(crate) format: Option<GraphFormat>,
-    /// Pass whose effect on the graph is shown, or `all` for every pass; for in_place, which
-    /// changes only the buffers, the bytes of the buffers are shown
+    /// Pass whose effect on the graph is shown, or `all` for every pass; the pass in_place changes
+    /// only the buffers, so their bytes are shown
     #[arg(long, value_name = "PASS")]
     pub(crate) pass: Option<String>,
-    /// Number of rows of the batch whose bytes and operations are counted; absent: the job's batch
-    /// size
+    /// Number of rows of the batch for which bytes and operations are counted; absent: the batch
+    /// size of the job
     #[arg(long, value_name = "N")]
     pub(crate) rows: Option<NonZeroUsize>,
-    /// Number of values in each list that is assumed when bytes and operations are counted
+    /// Number of values in each list when bytes and operations are counted
     #[arg(long, value_name = "N", default_value = "1", conflicts_with = "model")]
     pub(crate) list_len: NonZeroUsize,
     /// Name of the model that the version belongs to

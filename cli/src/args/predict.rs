@@ -7,13 +7,13 @@ use zillion_registry::VersionId;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct PredictArgs {
-    /// Checkpoint folder, or a run's folder (its best epoch is taken); not with --model
+    /// Folder of a checkpoint, or folder of a run (the best epoch is used); not with --model
     #[arg(value_name = "CHECKPOINT")]
     pub(crate) first: PathBuf,
     /// File of rows, or - for stdin (checkpoints only)
     #[arg(value_name = "FILE")]
     pub(crate) second: Option<PathBuf>,
-    /// Name of the model whose version scores the rows instead of a checkpoint
+    /// Name of the model; a version of it scores the rows instead of a checkpoint
     #[arg(long, value_name = "NAME")]
     pub(crate) model: Option<String>,
     /// URL of the registry for --model: a folder, file:///..., s3://BUCKET/PREFIX, gs://... or
@@ -23,7 +23,7 @@ pub(crate) struct PredictArgs {
     /// Number of the version; absent: the one that the pointer `stable` names
     #[arg(long, requires = "model")]
     pub(crate) version: Option<VersionId>,
-    /// Number of rows that a version scores together [default: 4096]
+    /// Number of rows in a batch that a version scores [default: 4096]
     #[arg(long, value_name = "ROWS", requires = "model")]
     pub(crate) batch: Option<NonZeroUsize>,
     /// Folder for the fetched files of a version; absent: .cache below a local registry,
@@ -37,8 +37,8 @@ pub(crate) struct PredictArgs {
     /// Format of stdin (the format of a file follows from its name)
     #[arg(long, default_value = "csv", value_parser = ["csv", "tsv", "jsonl", "libsvm"])]
     pub(crate) format: String,
-    /// Override a key of [data] of the checkpoint's job, or with --model of its defaults, as in
-    /// --set data.delimiter=';' (repeatable)
+    /// Override a key of [data], as in --set data.delimiter=';' (repeatable); the other keys come
+    /// from the job of the checkpoint, or with --model from the defaults
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
     /// Number of compute threads; absent: one for each core

@@ -7,11 +7,11 @@ use super::{ModelRef, OperatorArgs};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct PublishArgs {
-    /// Checkpoint folder, or a run's folder (its best epoch is taken)
+    /// Folder of a checkpoint, or folder of a run (the best epoch is used)
     pub(crate) checkpoint: PathBuf,
     #[command(flatten)]
     pub(crate) model: ModelRef,
-    /// Publish a base with every row, even if a delta is possible
+    /// Publish a base with all rows, even if a delta is possible
     #[arg(long)]
     pub(crate) base: bool,
     /// Name of the pointer that is moved to the new version

@@ -9,8 +9,8 @@ use zillion_serving::{Proof, TrafficSettings};
 
 use crate::commands::serve::listeners::ListenerSettings;
 
-/// The settings of a server: the options of the command line, and the keys of the section `[serve]`
-/// of the settings file.
+/// The settings of a server. Each is an option of the command line and a key of the section
+/// `[serve]` in the settings file.
 #[derive(Clone, Debug, Default, PartialEq, clap::Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ServeArgs {
@@ -22,7 +22,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, env = "ZILLION_REGISTRY", value_name = "URL")]
     pub(crate) registry: Option<String>,
     /// Name of a model (repeatable); NAME@latest or NAME@POINTER chooses the version that answers
-    /// by default, which is otherwise that of the pointer `stable`
+    /// by default; NAME alone follows the pointer `stable`
     #[arg(long, value_name = "NAME")]
     #[serde(rename = "models", skip_serializing_if = "Vec::is_empty")]
     pub(crate) model: Vec<String>,
@@ -34,7 +34,7 @@ pub(crate) struct ServeArgs {
     /// Address to listen on; port 0 takes a free port, which is printed [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDR")]
     pub(crate) http: Option<String>,
-    /// Additional address to listen on for gRPC; the address of --http answers gRPC too
+    /// Address of a second port for gRPC; the address of --http answers gRPC too
     #[arg(long, value_name = "ADDR")]
     pub(crate) grpc: Option<String>,
     /// Address for health, metadata, metrics and control, with a network thread of its own; the
@@ -88,16 +88,16 @@ pub(crate) struct ServeArgs {
     /// Milliseconds between two checks of the registry; absent: 200 for a folder, 2000 for a bucket
     #[arg(long, value_name = "MS")]
     pub(crate) poll_ms: Option<u64>,
-    /// Number of earlier versions that stay open [default: 8]
+    /// Number of earlier versions that stay loaded [default: 8]
     #[arg(long)]
     pub(crate) retain: Option<usize>,
-    /// Largest number of bytes of a request's body [default: 33554432]
+    /// Maximum number of bytes in the body of a request [default: 33554432]
     #[arg(long, value_name = "BYTES")]
     pub(crate) max_body_bytes: Option<usize>,
-    /// Largest number of rows of a request [default: 16384]
+    /// Maximum number of rows in a request [default: 16384]
     #[arg(long, value_name = "ROWS")]
     pub(crate) max_rows: Option<usize>,
-    /// Largest number of values of a request, over all inputs [default: 4194304]
+    /// Maximum number of values in a request, over all inputs [default: 4194304]
     #[arg(long, value_name = "VALUES")]
     pub(crate) max_values: Option<usize>,
     /// Milliseconds of estimated work that may wait; requests beyond are refused with 429
@@ -128,26 +128,29 @@ pub(crate) struct ServeArgs {
     /// Largest number of waiting requests; more are refused with 429 [default: 1024]
     #[arg(long, value_name = "REQUESTS")]
     pub(crate) max_waiting: Option<usize>,
-    /// Largest number of connections at a time; more wait to be accepted [default: 1024]
+    /// Maximum number of connections at the same time; further connections wait [default: 1024]
     #[arg(long, value_name = "CONNECTIONS")]
     pub(crate) max_connections: Option<usize>,
-    /// Milliseconds from a request's body to its answer; a later answer is 504 [default: 1000]
+    /// Time limit in milliseconds from the body of a request to its answer; after it, the answer is
+    /// status 504 [default: 1000]
     #[arg(long, value_name = "MS")]
     pub(crate) request_ms: Option<u64>,
-    /// Milliseconds in which the head of a request must arrive, and then its body [default: 10000]
+    /// Time limit in milliseconds for the head of a request, and then for its body [default: 10000]
     #[arg(long, value_name = "MS")]
     pub(crate) receive_ms: Option<u64>,
-    /// Milliseconds after a stop signal during which the server still accepts requests and reports
-    /// that it is not ready [default: 0]
+    /// Milliseconds after a stop signal during which the server reports that it is not ready but
+    /// still accepts requests [default: 0]
     #[arg(long, value_name = "MS")]
     pub(crate) lame_duck_ms: Option<u64>,
-    /// Milliseconds in which open requests may finish when the server stops [default: 10000]
+    /// Milliseconds that open requests get to finish when the server stops [default: 10000]
     #[arg(long, value_name = "MS")]
     pub(crate) drain_ms: Option<u64>,
-    /// Name of the server in the registry; absent: the name of the machine and the process id
+    /// Name of the server in the registry; absent: made from the name of the machine and the
+    /// process id
     #[arg(long)]
     pub(crate) name: Option<String>,
-    /// The log filter of the settings file. The option `--log-filter` belongs to every command.
+    /// The filter of the log in the settings file. It is no option of this command, because the
+    /// option `--log-filter` belongs to every command.
     #[arg(skip)]
     pub(crate) log_filter: Option<String>,
 }

@@ -20,19 +20,19 @@ Example: zillion table top runs/clicks --table user --by norm -n 5
          zillion table top runs/clicks --table genres --data train.parquet
          zillion table top runs/clicks --table user --key 42")]
     Top(TableTopArgs),
-    /// Show the distribution of pushes, last steps, norms or ages over the rows
+    /// Show the distribution of pushes, last steps, norms or ages of the rows
     #[command(after_help = "\
 Example: zillion table histogram runs/clicks --of norm --svg norms.svg")]
     Histogram(TableHistogramArgs),
-    /// Show everything about one key: its row compared with the others, and the effect that
-    /// admission and eviction will have on it
+    /// Show everything about one key: its row in comparison with other rows, and the effect of
+    /// admission and eviction on it
     #[command(after_help = "\
 Example: zillion table explain runs/clicks --table user --key 42")]
     Explain(TableExplainArgs),
-    /// Write a checkpoint again without the rarely used rows of one table
+    /// Write a new checkpoint without the rarely used rows of one table
     #[command(after_help = SHRINK)]
     Shrink(TableShrinkArgs),
-    /// Forecast a job's tables under other settings, from one pass over data
+    /// Forecast the tables of a job with other settings, from one pass over the data
     #[command(after_help = PLAN)]
     Plan(TablePlanArgs),
 }
@@ -47,7 +47,7 @@ Example: zillion table plan job.toml --sample day-1.parquet --svg plan.svg
 Rows come in the order and the steps of the job. Figures are exact for tables of up to --keys keys. For larger
 tables, a sample of the keys is followed and the errors are shown.";
 
-/// The tables of a checkpoint to inspect, and the form of the output.
+/// The tables of a checkpoint that a command shows, and the form of its output.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TablesArgs {
     /// Checkpoint folder, or a run's folder (its best epoch is taken)
@@ -63,7 +63,7 @@ pub(crate) struct TablesArgs {
     pub(crate) json: bool,
 }
 
-/// The one table of a checkpoint that a command works on, and the form of the output.
+/// The one table of a checkpoint that a command reads, and the form of its output.
 #[derive(Debug, clap::Args)]
 pub(crate) struct OneTableArgs {
     /// Checkpoint folder, or a run's folder (its best epoch is taken)
@@ -83,17 +83,17 @@ pub(crate) struct OneTableArgs {
 pub(crate) struct TableTopArgs {
     #[command(flatten)]
     pub(crate) source: OneTableArgs,
-    /// Order of the rows: the largest come first
+    /// Measure by which the rows are sorted; the largest come first
     #[arg(long, value_enum, default_value = "count")]
     pub(crate) by: TopBy,
     /// Number of rows to show
     #[arg(short, value_name = "ROWS", default_value = "20")]
     pub(crate) n: usize,
-    /// Id whose whole row is shown instead: an id as in the data, or a key as 0x and 16 digits
+    /// Id whose row is shown instead of a list: an id as in the data, or a key as 0x and 16 digits
     #[arg(long, value_name = "ID", conflicts_with_all = ["by", "n"], allow_hyphen_values = true)]
     pub(crate) key: Option<String>,
-    /// File in which the texts of keys are searched, read with the job's settings (repeatable;
-    /// integer ids need none)
+    /// File in which the texts of keys are searched, in the format of the job's data (repeatable;
+    /// not needed for integer ids)
     #[arg(long, value_name = "FILE")]
     pub(crate) data: Vec<PathBuf>,
 }
@@ -112,10 +112,10 @@ pub(crate) enum TopBy {
 pub(crate) struct TableHistogramArgs {
     #[command(flatten)]
     pub(crate) source: TablesArgs,
-    /// Measure whose distribution over the rows is shown
+    /// Measure whose distribution is shown
     #[arg(long, value_enum)]
     pub(crate) of: HistogramOf,
-    /// Largest number of ranges
+    /// Maximum number of ranges in a histogram
     #[arg(long, default_value = "20", value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(crate) bins: u16,
     /// SVG file for a plot of the histograms
@@ -143,8 +143,8 @@ pub(crate) struct TableExplainArgs {
     /// Id as in the data, or a key as 0x and 16 digits
     #[arg(long, value_name = "ID", allow_hyphen_values = true)]
     pub(crate) key: String,
-    /// File in which the text of the key is searched, read with the job's settings (repeatable;
-    /// integer ids need none)
+    /// File in which the text of the key is searched, in the format of the job's data (repeatable;
+    /// not needed for integer ids)
     #[arg(long, value_name = "FILE")]
     pub(crate) data: Vec<PathBuf>,
 }
@@ -157,35 +157,35 @@ pub(crate) struct TableShrinkArgs {
     /// Folder of the new checkpoint
     #[arg(long, value_name = "FOLDER", required_unless_present = "dry_run")]
     pub(crate) out: Option<PathBuf>,
-    /// Number of rows to keep, the first in the order of --by
+    /// Number of rows to keep; --by gives their order
     #[arg(long, value_name = "ROWS")]
     pub(crate) keep_rows: Option<u64>,
-    /// Order of the rows for --keep-rows: the largest are kept
+    /// Measure by which --keep-rows sorts the rows; the largest are kept
     #[arg(long, value_enum, default_value = "count", conflicts_with_all = ["min_count", "unseen_steps", "min_norm"])]
     pub(crate) by: ShrinkBy,
-    /// Smallest number of pushes of a row that is kept
+    /// Keep only rows with at least this number of pushes
     #[arg(long, value_name = "PUSHES")]
     pub(crate) min_count: Option<u32>,
-    /// Largest number of steps since the last push of a row, or of a key that waits for one, that
-    /// is kept
+    /// Keep only rows whose last push was at most this number of steps ago; the counts of keys
+    /// without a row follow the same rule
     #[arg(long, value_name = "STEPS")]
     pub(crate) unseen_steps: Option<u64>,
-    /// Smallest L2 norm of a row that is kept
+    /// Keep only rows with at least this L2 norm
     #[arg(long, value_name = "NORM")]
     pub(crate) min_norm: Option<f32>,
-    /// Report the rows that would be removed without writing a checkpoint
+    /// Report which rows would be removed, but write no checkpoint
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// File of labelled rows that both checkpoints score for a comparison (repeatable)
+    /// File of labelled rows on which both checkpoints are compared (repeatable)
     #[arg(long, value_name = "FILE", conflicts_with = "dry_run")]
     pub(crate) eval: Vec<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ShrinkBy {
-    /// Number of pushes; of rows with the same number, the row with the later push is kept first
+    /// Number of pushes; if it is equal, the row with the later push comes first
     Count,
-    /// Step of the last push; of rows with the same step, the row with more pushes is kept first
+    /// Step of the last push; if it is equal, the row with more pushes comes first
     #[value(name = "last_step", alias = "last-step")]
     LastStep,
     /// L2 norm of the row
@@ -196,14 +196,15 @@ pub(crate) enum ShrinkBy {
 pub(crate) struct TablePlanArgs {
     #[command(flatten)]
     pub(crate) job: JobArgs,
-    /// File to read with the job's settings (repeatable); absent: the job's training data
+    /// Data file to read in the format of the job's data (repeatable); absent: the training data of
+    /// the job
     #[arg(long, value_name = "DATA")]
     pub(crate) sample: Vec<PathBuf>,
-    /// Number of rows to read, rounded up to whole steps; absent: all rows
+    /// Number of rows to read, rounded up to complete steps; absent: all rows
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) rows: Option<u64>,
-    /// Largest number of keys that are followed in each table, about 96 bytes for each; of more
-    /// keys, a sample is followed
+    /// Maximum number of keys that are counted in each table; each takes about 96 bytes; if there
+    /// are more keys, a sample of them is counted
     #[arg(long, default_value = "1048576", value_parser = clap::value_parser!(u32).range(1024..=268_435_456))]
     pub(crate) keys: u32,
     /// SVG file for a plot of the forecasts

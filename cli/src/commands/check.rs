@@ -1,4 +1,4 @@
-//! `zillion check`: finds what would go wrong with a job before it runs.
+//! `zillion check`: finds the problems of a job before it runs.
 
 use std::process::ExitCode;
 
@@ -12,8 +12,8 @@ use zillion_trainer::{
 use crate::args::CheckArgs;
 use crate::text::{self, bytes, grouped, percent};
 
-/// The number of rows whose gradients are compared. The number is small, so that each row has a
-/// measurable share of the loss.
+/// The number of rows whose gradients are compared. It is small, so that each row has a measurable
+/// share of the loss.
 const GRADIENT_ROWS: usize = 32;
 
 pub(crate) fn run(args: &CheckArgs) -> Result<ExitCode> {
@@ -68,7 +68,8 @@ fn show_gradients(check: &GradientCheck) {
     }
 }
 
-/// Checks the job of the command line. A job that cannot be read becomes a finding of the report.
+/// Checks the job that the command line names. If the job cannot be read, the report contains this
+/// as a finding, and the job is `None`.
 fn report(args: &CheckArgs) -> Result<(CheckReport, Option<Job>)> {
     let path = &args.job.job;
     let value = match job_file::load(path, std::env::vars(), &args.job.set) {

@@ -1,8 +1,8 @@
-//! `zillion doctor`: reports the properties of this machine that matter to Zillion, and the
-//! remedies that would improve them.
+//! `zillion doctor`: reports the properties of this machine that matter to Zillion, and remedies
+//! for bad properties.
 //!
-//! A finding that can be improved names the command to type. The doctor itself changes nothing. A
-//! property that the system does not report is shown as not reported.
+//! If a property can be improved, its finding gives the command to type. The doctor itself changes
+//! nothing. A property that the system does not tell is shown as not reported.
 
 mod checks;
 mod disk;
@@ -15,19 +15,19 @@ use zillion_console::print_result;
 
 use crate::args::DoctorArgs;
 
-/// The grade of a finding.
+/// The grade of a property of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Grade {
     /// The grade of a property that needs no change.
     Good,
-    /// The grade of a property that the remedy would improve.
+    /// The grade of a property that should be improved by the remedy.
     Improve,
     /// The grade of a property that is neither good nor bad, or that the system does not report.
     Note,
 }
 
-/// A property of the machine, its grade and its remedy.
+/// A property of the machine with its grade and, if it can be improved, its remedy.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Finding {
     what: &'static str,

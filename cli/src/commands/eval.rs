@@ -1,4 +1,4 @@
-//! `zillion eval`: scores labelled rows through a checkpoint and reports the metrics.
+//! `zillion eval`: scores labelled rows with a checkpoint and reports the metrics.
 
 use anyhow::Result;
 use zillion_console::exit::usage_error;

@@ -1,4 +1,4 @@
-//! `zillion explain`: the version that wrote a key's row last, and the values of the row.
+//! `zillion explain`: shows which version wrote a key's row last, and the values of the row.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -85,7 +85,8 @@ fn show(answer: &serde_json::Value) {
     println!("layers   {}", answer["layers"]);
 }
 
-/// Returns the key of an id, converted by the kind of the features that read the table.
+/// Returns the key of an id. The kind of the features that read the table determines the
+/// conversion.
 fn make_key(args: &ExplainArgs, version: &VersionManifest) -> Result<FeatureKey> {
     let text = args.key.as_str();
     let kind = match args.key_type {

@@ -1,5 +1,5 @@
-//! `zillion init`: writes a job file that runs for a file of rows, with the reason for each guess
-//! in a comment beside it.
+//! `zillion init`: writes a job file for a file of rows, which can be run at once. A comment beside
+//! each guess gives its reason.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -19,9 +19,9 @@ use crate::args::{InitArgs, ReadArgs};
 use crate::raw_files::{Preview, preview};
 use crate::text::grouped;
 
-/// The number of rows from which the guesses are made.
+/// The number of first rows from which the command guesses.
 const GUESS_ROWS: u64 = 200_000;
-/// The names that a validation file may have beside a training file called `train`.
+/// The possible names of a validation file beside a training file called `train`.
 const VALID_NAMES: [&str; 4] = ["valid", "val", "validation", "dev"];
 
 pub(crate) fn run(args: &InitArgs) -> Result<()> {
@@ -60,9 +60,9 @@ pub(crate) fn run(args: &InitArgs) -> Result<()> {
     Ok(())
 }
 
-/// Splits a file that has no validation and test files beside it, into a folder beside the job
-/// file. The split is by time where the rows have a whole number as their time, by group where they
-/// have a group, and otherwise row by row. Returns the folder and its files.
+/// Splits a file without validation and test files beside it. The parts go into a folder beside the
+/// job file. The split is by time if a column has the time as a whole number, by group if there is
+/// a group column, and otherwise row by row. Returns the folder and its files.
 fn split_data(args: &InitArgs, draft: &Draft) -> Result<(PathBuf, Vec<SplitFile>)> {
     let stem = draft.train.split('.').next().unwrap_or_default();
     let folder = args.out.parent().unwrap_or(Path::new("")).join(format!("{stem}-split"));
@@ -104,7 +104,7 @@ fn draft(data: &Path, label: Option<&str>) -> Result<(Draft, String, Job)> {
     Ok((draft, text, job))
 }
 
-/// The draft of a job file.
+/// The draft of a job file, with the guesses it is made from.
 struct Draft {
     name: String,
     folder: PathBuf,
@@ -112,7 +112,7 @@ struct Draft {
     valid: Option<String>,
     test: Option<String>,
     label: String,
-    /// The name in the job, the column and the guessed meaning of each feature.
+    /// The features, each with its name in the job, its column and its guessed meaning.
     features: Vec<(String, String, Guessed)>,
     left: Vec<(String, String)>,
     preview: Preview,
@@ -176,8 +176,8 @@ impl Draft {
         })
     }
 
-    /// Returns whether the file may be split: no validation or test file is beside it, and no
-    /// column has weights, which a Parquet file would store in a column apart from their ids.
+    /// Returns whether the file may be split. There must be no validation or test file beside it.
+    /// No column may have weights, because a Parquet file would store them in a separate column.
     fn can_be_split(&self) -> bool {
         let has_weights = |meaning: &Guessed| matches!(meaning, Guessed::Weighted { .. });
         self.valid.is_none()
@@ -185,14 +185,14 @@ impl Draft {
             && !self.features.iter().any(|(_, _, meaning)| has_weights(meaning))
     }
 
-    /// Returns the number of rows that were examined, as text.
+    /// Returns the number of examined rows as text.
     fn rows(&self) -> String {
         let profile = &self.preview.profile;
         let part = if profile.complete { "" } else { "the first " };
         format!("{part}{} rows", grouped(profile.rows))
     }
 
-    /// Prints the notes that are not written to the job file.
+    /// Prints the notes that are not in the job file.
     fn print_notes(&self) {
         eprintln!("examined {}; label `{}`", self.rows(), self.label);
         for note in &self.preview.sniffed.notes {
@@ -355,7 +355,8 @@ fn write_feature(text: &mut String, name: &str, column: &str, meaning: &Guessed)
     }
 }
 
-/// Returns a column's name as a bare TOML key that can also be the name of a folder.
+/// Returns a name for a column that is a bare TOML key, is not in `taken`, and can also be the name
+/// of a folder.
 fn feature_name(column: &str, taken: &mut BTreeSet<String>) -> String {
     let legal = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
     let mut name: String = column.chars().take(100).map(legal).collect();
@@ -371,7 +372,7 @@ fn feature_name(column: &str, taken: &mut BTreeSet<String>) -> String {
     name
 }
 
-/// Replaces control characters by spaces, because a comment ends where its line ends.
+/// Replaces control characters by spaces, because the text must stay on one line of a comment.
 fn one_line(text: &str) -> String {
     text.replace(|c: char| c.is_control(), " ")
 }

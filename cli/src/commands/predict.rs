@@ -1,4 +1,4 @@
-//! `zillion predict`: scores rows through a checkpoint.
+//! `zillion predict`: scores rows with a checkpoint.
 
 mod score_lines;
 mod version;
@@ -84,8 +84,8 @@ fn score_by_checkpoint(args: &PredictArgs, input: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Prints the values of the requested nodes instead of scores. The scores are the values of the
-/// node `probabilities`.
+/// Prints the values of the requested nodes. The usual scores are the values of the node
+/// `probabilities`.
 fn inspect_nodes(loaded: &mut Loaded, dataset: &Dataset, args: &FetchArgs) -> Result<()> {
     let choice = Choice::new(&args.fetch_rows, args.rows, Choice::All);
     let mut failed = None;

@@ -47,8 +47,8 @@ pub(crate) fn run(args: &PublishArgs) -> Result<()> {
     Ok(())
 }
 
-/// Makes the given files the validation files of the job, because parity rows are read from these
-/// first.
+/// Makes the given files the validation files of the job. Parity rows are read from the validation
+/// files if there are any.
 fn read_parity_from(job: &mut Job, files: &[String]) {
     // Files that are named on the command line are relative to the current folder.
     let absolute = |file: &String| {

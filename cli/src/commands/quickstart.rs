@@ -1,5 +1,5 @@
-//! `zillion quickstart`: runs the whole loop, from generated data to a rollback, and prints the
-//! command that repeats each step.
+//! `zillion quickstart`: runs the whole loop, from generated data to a rollback. Prints the command
+//! that repeats each step.
 
 mod job;
 mod place;
@@ -28,7 +28,7 @@ use super::data::synth::{self, Synthetic};
 use crate::args::QuickstartArgs;
 use crate::text::figure;
 
-/// The outcome of the command for scripts.
+/// The outcome of the command, printed for scripts.
 #[derive(Serialize)]
 struct Outcome {
     data: Synthetic,
@@ -144,7 +144,7 @@ pub(crate) fn run(args: &QuickstartArgs) -> Result<()> {
     print_json_if(args.json, &outcome)
 }
 
-/// Trains until the end of the job or until the run is stopped.
+/// Trains a job. Returns at the end of the job or when the run is stopped.
 fn sitting(
     place: &Place,
     settings: &[String],
@@ -167,8 +167,8 @@ fn sitting(
     Ok(train(Job::from_value(value)?, options, observer)?)
 }
 
-/// An observer that stops a run before its end: after the step `after`, or at the end of the first
-/// epoch if that comes first. Ctrl-C stops the run too.
+/// An observer that stops a run early: after the step `after`, or at the end of the first epoch if
+/// that is earlier. Ctrl-C also stops the run.
 struct Interrupter {
     after: u64,
     stop: Arc<AtomicBool>,
@@ -187,14 +187,15 @@ impl Observer for Interrupter {
     }
 }
 
-/// Returns the share of the distance from an AUC of 0.5 to the true model's AUC that training has
-/// covered.
+/// Returns the share that training has reached of the best possible gain in AUC. The gain is
+/// counted from 0.5, and the best one is that of the true model. Returns `None` if an AUC is
+/// absent.
 fn share_of_ceiling(auc: Option<f64>, truth: Option<f64>) -> Option<f64> {
     let (auc, truth) = (auc?, truth?);
     (truth > 0.5).then(|| (auc - 0.5) / (truth - 0.5))
 }
 
-/// Returns whether two folders hold the same files with the same bytes.
+/// Returns whether two folders have the same file names, and the files have the same bytes.
 fn same_bytes(a: &Path, b: &Path) -> Result<bool> {
     let list = |folder: &Path| -> Result<BTreeMap<OsString, PathBuf>> {
         let entries = std::fs::read_dir(folder).with_context(|| folder.display().to_string())?;

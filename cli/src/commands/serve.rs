@@ -20,7 +20,7 @@ use self::settings::Settings;
 use crate::args::ServeArgs;
 use crate::operator;
 
-/// The interval at which the server checks whether every model answers, and reports changes to the
+/// The interval at which the server checks whether every model answers. It reports changes to the
 /// service manager.
 const REPORT_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -85,7 +85,7 @@ async fn report_state(domain: Arc<Domain>) {
     }
 }
 
-/// Describes the state of the server in one line.
+/// Describes the state of all models in one line.
 fn format_status(domain: &Domain) -> String {
     let of = |host: &Arc<zillion_serving::Host>| {
         let open = host.open();
@@ -102,8 +102,8 @@ fn format_status(domain: &Domain) -> String {
     models.join(", ")
 }
 
-/// Prints the addresses of the server, for people and for a program that started it with port 0:
-/// HTTP first, then gRPC.
+/// Prints the addresses of the server, first for HTTP and then for gRPC. A program that starts the
+/// server with port 0 reads them.
 #[expect(clippy::print_stdout, reason = "the result of a command")]
 fn announce(listeners: &[(&str, Listener)]) -> Result<()> {
     for (text, listener) in listeners {

@@ -15,7 +15,7 @@ use crate::report;
 use crate::text::figure;
 use crate::watch::{Choice, Stepper, Watch};
 
-/// The number of rows of a batch whose values are printed by default.
+/// The default number of rows of a batch whose values are printed.
 const FETCHED_ROWS: u64 = 5;
 
 pub(crate) fn run(args: &TrainArgs) -> Result<()> {
@@ -64,8 +64,8 @@ pub(crate) fn run(args: &TrainArgs) -> Result<()> {
     print_json_if(args.json, &outcome)
 }
 
-/// Serves the series of the run and prints the address, because with port 0 the system chooses the
-/// port.
+/// Serves the metrics of the run and prints the address. The address is needed because with port 0,
+/// the system chooses the port.
 fn serve_metrics(address: &str, job: &Job) -> Result<(Listener, TrainerMetrics)> {
     let registry = metrics::registry("trainer")?;
     let first_task = job.tasks().into_iter().next().map(|task| task.name).unwrap_or_default();
@@ -81,7 +81,7 @@ fn print_config(job: &Job) -> Result<()> {
     Ok(())
 }
 
-/// The outcome of the command: first the figures that scripts read most often, then all others.
+/// The outcome of the command. The figures that scripts read most often come first.
 #[derive(Serialize)]
 struct Outcome<'a> {
     test_auc: Option<f64>,
@@ -170,7 +170,7 @@ fn print_summary(report: &TrainReport) {
     }
 }
 
-/// Formats the time of each stage, or returns `None` if nothing was trained.
+/// Formats the time of each stage, or returns `None` if no step was trained.
 fn format_stages(seconds: &StageSeconds) -> Option<String> {
     let parts = seconds.of_the_driver();
     let total: f64 = parts.iter().map(|(_, s)| s).sum();

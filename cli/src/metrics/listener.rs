@@ -1,8 +1,8 @@
-//! A small HTTP server for `/metrics`, for a program whose main work is something else.
+//! A small HTTP server for `/metrics`, in a program whose main work is different.
 //!
 //! # Concurrency
-//! One thread with its own runtime waits for requests and reads numbers that other threads update.
-//! It ends when its [`Listener`] is dropped.
+//! The server is one thread with its own runtime. It reads numbers that other threads update. The
+//! thread ends when its [`Listener`] is dropped.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -23,16 +23,17 @@ use prometheus::{Registry, TextEncoder};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, oneshot};
 
-/// The number of connections that are served at the same time; more wait to be accepted.
+/// The number of connections that are served at the same time. Further connections wait to be
+/// accepted.
 const CONNECTIONS: usize = 32;
-/// The time in which a request's head must arrive.
+/// The maximum time in which the head of a request must arrive.
 const HEAD_TIME: Duration = Duration::from_secs(10);
-/// The pause after a failed accept.
+/// The pause after the server could not accept a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// The content type of Prometheus' text format.
+/// The content type of Prometheus's text format.
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// A server of a registry of metrics that runs until it is dropped.
+/// A running HTTP server for a registry of metrics. It stops when the value is dropped.
 #[derive(Debug)]
 pub(crate) struct Listener {
     address: SocketAddr,
@@ -41,10 +42,10 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Starts to listen on `address`; port 0 takes a free port.
+    /// Starts to listen on `address`. With port 0, the system chooses a free port.
     ///
     /// # Errors
-    /// Returns an error if the address is not valid or if it is not possible to listen on it.
+    /// Returns an error if the address is not valid or if the server cannot listen on it.
     pub(crate) fn start(address: &str, registry: Registry) -> Result<Self> {
         let cannot = || format!("cannot serve metrics on {address}");
         let runtime = tokio::runtime::Builder::new_current_thread()

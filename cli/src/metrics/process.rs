@@ -1,5 +1,5 @@
-//! The `process_*` series that Prometheus' own clients have, read from /proc on each request, and
-//! the memory that the process holds in reserve.
+//! The `process_*` series that Prometheus' own clients have, and the memory that the process holds
+//! in reserve. The values are read from /proc on each request.
 
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
@@ -7,11 +7,11 @@ use prometheus::{Counter, Gauge};
 use zillion_device::machine::{file_limit, process};
 use zillion_device::slab::reserve_bytes;
 
-/// The function that reads a figure of this process, or returns `None` if /proc does not contain
-/// it.
+/// A function that reads a number of this process. It returns `None` if /proc does not contain the
+/// number.
 type Figure = fn() -> Option<f64>;
 
-/// The gauges: name, help and value.
+/// The gauges. Each has a name, a help text and a function for its value.
 const GAUGES: [(&str, &str, Figure); 7] = [
     ("process_resident_memory_bytes", "Resident memory in bytes.", || {
         status()?.resident.map(|bytes| bytes as f64)
@@ -43,7 +43,7 @@ fn status() -> Option<process::ProcessStatus> {
     process::ProcessStatus::read(std::process::id()).ok()
 }
 
-/// The series of this process: the figures that the kernel reports, and its reserve of memory.
+/// The series of this process: the numbers of the kernel, and the reserve of memory.
 pub(crate) struct Process {
     cpu_seconds: Counter,
     gauges: Vec<(Gauge, Figure)>,
@@ -67,7 +67,8 @@ impl Collector for Process {
         self.cpu_seconds.desc().into_iter().chain(gauges).collect()
     }
 
-    /// Reads the figures again. A figure that /proc does not contain keeps its last value.
+    /// Reads all numbers again. If /proc does not contain a number, the series keeps its last
+    /// value.
     fn collect(&self) -> Vec<MetricFamily> {
         if let Some(seconds) = process::cpu_seconds(std::process::id()) {
             self.cpu_seconds.inc_by((seconds - self.cpu_seconds.get()).max(0.0));

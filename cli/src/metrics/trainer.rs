@@ -1,7 +1,6 @@
-//! The series of a training run, set from the reports of the trainer.
+//! The series of a training run, updated from the reports of the trainer.
 //!
-//! The trainer counts in plain numbers that only grow. One thread raises each series to the number
-//! of the trainer.
+//! The trainer has plain counts that never decrease. One thread sets the series to these counts.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -16,10 +15,11 @@ mod tables;
 
 use tables::Tables;
 
-/// The function that reads the value of a series from the figures of a run.
+/// A function that reads the value of a series from the figures of a run.
 type Figure = fn(&RunFigures) -> u64;
 
-/// The gauges without labels that follow the figures of a run: name, help and value.
+/// The gauges without labels, from the figures of a run. Each has a name, a help text and a
+/// function for its value.
 const GAUGES: [(&str, &str, Figure); 4] = [
     ("zillion_trainer_step", "Steps done since the run first began.", |f| f.step),
     ("zillion_trainer_epoch", "Epochs completed.", |f| f.cursor.epoch),
@@ -31,7 +31,8 @@ const GAUGES: [(&str, &str, Figure); 4] = [
     ),
 ];
 
-/// The counters without labels that follow the figures of a run: name, help and value.
+/// The counters without labels, from the figures of a run. Each has a name, a help text and a
+/// function for its value.
 const COUNTERS: [(&str, &str, Figure); 4] = [
     ("zillion_trainer_samples_total", "Rows trained.", |f| f.samples),
     (
@@ -53,7 +54,7 @@ const COUNTERS: [(&str, &str, Figure); 4] = [
 
 /// The series of one run.
 pub(crate) struct TrainerMetrics {
-    /// The name of the task that figures without a task name belong to.
+    /// The task of the figures that have no task name.
     first_task: String,
     gauges: Vec<(Gauge, Figure)>,
     counters: Vec<(Counter, Figure)>,
@@ -79,7 +80,7 @@ pub(crate) struct TrainerMetrics {
     published_at: Gauge,
 }
 
-/// A helper that creates series and registers them.
+/// A helper that creates series and adds them to a registry.
 struct Maker<'a>(&'a Registry);
 
 impl Maker<'_> {
@@ -104,14 +105,15 @@ impl Maker<'_> {
         self.register(CounterVec::new(Opts::new(name, help), labels)?)
     }
 
-    /// Registers a histogram of seconds whose bounds start at `first` and double.
+    /// Registers a histogram of seconds. The first bound is `first`, and each further bound is
+    /// twice the one before.
     fn seconds(&self, name: &str, help: &str, first: f64, bounds: usize) -> Result<Histogram> {
         let buckets = prometheus::exponential_buckets(first, 2.0, bounds)?;
         self.register(Histogram::with_opts(HistogramOpts::new(name, help).buckets(buckets))?)
     }
 }
 
-/// Raises a counter to a count, which never decreases during a run.
+/// Increases a counter to a count, which never decreases during a run.
 fn raise_to(counter: &Counter, count: f64) {
     counter.inc_by((count - counter.get()).max(0.0));
 }
@@ -123,7 +125,7 @@ fn set_to_now(gauge: &Gauge) {
 }
 
 impl TrainerMetrics {
-    /// Registers the series. Series without labels are present at once, with the value 0.
+    /// Registers the series. Series without labels exist at once, with the value 0.
     ///
     /// # Errors
     /// Returns an error if the name of a series is already taken.
@@ -221,7 +223,7 @@ impl TrainerMetrics {
         })
     }
 
-    /// Sets the series to the figures of a run.
+    /// Updates the series from the figures of a run.
     pub(crate) fn figures(&self, figures: &RunFigures) {
         for (series, figure) in &self.gauges {
             series.set(figure(figures) as f64);
@@ -252,7 +254,7 @@ impl TrainerMetrics {
         self.tables.update(&figures.tables);
     }
 
-    /// Sets the figures of a validation, if the epoch has ended with one.
+    /// Sets the series of a validation if the epoch had one.
     pub(crate) fn epoch(&self, report: &EpochReport) {
         let Some(valid) = &report.valid else { return };
         set_to_now(&self.validation_at);
@@ -286,14 +288,14 @@ impl TrainerMetrics {
         }
     }
 
-    /// Records a checkpoint that was written.
+    /// Updates the series after a checkpoint was written.
     pub(crate) fn report_checkpoint(&self, report: &CheckpointReport) {
         self.checkpoint_seconds.observe(report.seconds);
         self.checkpoint_bytes.set(report.bytes as f64);
         set_to_now(&self.checkpoint_at);
     }
 
-    /// Records an attempt to publish a version.
+    /// Updates the series after an attempt to publish a version.
     pub(crate) fn report_version(&self, report: &PublishReport<'_>) {
         self.publish_seconds.observe(report.seconds);
         let Some(published) = report.published else { return self.publish_failures.inc() };

@@ -1,12 +1,12 @@
-//! The log as one JSON object for each event, on a line of its own.
+//! The log as JSON: one object for each event, on its own line.
 //!
 //! ```json
 //! {"timestamp":"2026-01-02T03:04:05.678901Z","level":"INFO","target":"zillion_serving::loader",
 //!  "message":"this version answers now","fields":{"model":"clicks","version":7}}
 //! ```
 //!
-//! Inside a trace, `trace_id` and `span_id` name the trace and the span, in the form that the
-//! collector uses.
+//! Inside a trace, the fields `trace_id` and `span_id` have the ids of the trace and of the span,
+//! in the form that the collector uses.
 
 use std::fmt;
 use std::io::Write as _;
@@ -132,7 +132,7 @@ mod tests {
 
     use super::*;
 
-    /// A writer that keeps the lines in memory.
+    /// A writer that keeps the lines of the log in memory.
     #[derive(Clone, Default)]
     struct Kept(Arc<Mutex<Vec<Vec<u8>>>>);
 

@@ -1,8 +1,8 @@
-//! The modules that a directive of the log can name.
+//! The names of modules that a directive of the log may contain.
 //!
-//! The parser of filters accepts any word as a module. A misspelt module matches nothing, and the
-//! events that the user wanted to see are silently not logged. The modules of this program are
-//! known when it is built, so the first part of a module's path is compared with a list.
+//! The parser of filters accepts any word as the name of a module. A misspelt name would match
+//! nothing, and the expected events would be missing without notice. The modules of this program
+//! are known when it is built. So the first part of a module's path is compared with a list.
 
 use zillion_config::nearest;
 
@@ -17,7 +17,7 @@ const OTHERS: &str = "\
 axum, h2, hyper, hyper_util, object_store, opentelemetry, opentelemetry_otlp, opentelemetry_sdk, reqwest, tokio, \
 tonic, tower";
 
-/// Describes the mistake in a directive if no module of this name logs anything.
+/// Returns a description of the mistake if no module of this name logs anything, otherwise `None`.
 pub(super) fn find_problem(module: &str) -> Option<String> {
     let name = module.split("::").next().unwrap_or(module);
     let known = || OURS.split(", ").chain(OTHERS.split(", ")).chain([super::TRACES]);

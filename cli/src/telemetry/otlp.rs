@@ -1,11 +1,11 @@
-//! The export of traces to an OpenTelemetry collector by OTLP: protobuf over HTTP, sent in batches
-//! by a separate thread.
+//! The export of traces to an OpenTelemetry collector by OTLP. The traces are sent by HTTP as
+//! protobuf, in batches, by a separate thread.
 //!
 //! Nothing is sent unless `--otlp` or the environment names a collector. The environment variables
 //! are those of OpenTelemetry: `OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`,
-//! `OTEL_SERVICE_NAME`, `OTEL_TRACES_SAMPLER` and its `_ARG`, `OTEL_SDK_DISABLED`; headers,
-//! timeouts and the sizes of batches are read by the OpenTelemetry libraries. A setting that this
-//! program does not support is an error, so that it is not silently ignored.
+//! `OTEL_SERVICE_NAME`, `OTEL_TRACES_SAMPLER` and its `_ARG`, `OTEL_SDK_DISABLED`. The
+//! OpenTelemetry libraries read the variables for headers, timeouts and the sizes of batches. If
+//! this program does not support a setting, it is an error and not ignored.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -19,10 +19,10 @@ use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::{self, Sampler, SdkTracerProvider, SpanData};
 use zillion_console::exit::usage_error;
 
-/// The path of a collector's endpoint for traces.
+/// The path of the endpoint at which a collector receives traces.
 const PATH: &str = "/v1/traces";
 
-/// The endpoint of the collector, the service name and the sampler.
+/// The endpoint of the collector, the name of the service, and the sampler.
 #[derive(Debug)]
 struct Settings {
     endpoint: String,
@@ -30,7 +30,7 @@ struct Settings {
     sampler: Sampler,
 }
 
-/// Starts the export of traces if the settings ask for it.
+/// Starts the export of traces if the settings name a collector. Otherwise returns `None`.
 ///
 /// # Errors
 /// Returns an error if the settings are wrong or if this program does not support them.
@@ -116,7 +116,7 @@ impl Settings {
     }
 }
 
-/// Returns the sampler that OpenTelemetry's environment variables name.
+/// Returns the sampler that the environment variables of OpenTelemetry name.
 fn sampler(name: Option<String>, argument: Option<String>) -> Result<Sampler> {
     let ratio = || match argument.as_deref().map(str::parse::<f64>) {
         None => Ok(1.0),
@@ -150,7 +150,7 @@ fn usage<T>(setting: &str, value: &str, problem: &str) -> Result<T> {
 }
 
 /// An exporter that logs a warning when spans cannot be sent, because the libraries do not report
-/// this. After the first failure it is silent until spans are sent again.
+/// this. After a warning, it logs nothing until spans could be sent again.
 #[derive(Debug)]
 struct WarningExporter {
     exporter: SpanExporter,

@@ -6,7 +6,7 @@ use std::io::{self, Write as _};
 use zillion_feature::Batch;
 use zillion_trainer::Fetched;
 
-/// The choice of rows whose values are printed.
+/// The rows whose values are printed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Choice {
     All,
@@ -15,7 +15,7 @@ pub(crate) enum Choice {
 }
 
 impl Choice {
-    /// Returns the choice of the command line, or `otherwise` if the command line chooses no rows.
+    /// Returns the rows that the command line chooses, or `otherwise` if it chooses none.
     pub(crate) fn new(rows: &[u64], first: Option<u64>, otherwise: Self) -> Self {
         match (rows, first) {
             ([], None) => otherwise,
@@ -32,7 +32,7 @@ impl Choice {
         }
     }
 
-    /// Returns whether this row or any later row is chosen.
+    /// Returns whether this row or a later row is chosen.
     pub(crate) fn goes_on(&self, row: u64) -> bool {
         match self {
             Self::All => true,
@@ -42,7 +42,7 @@ impl Choice {
     }
 }
 
-/// A buffer of lines that are printed together.
+/// A buffer for lines that are printed together.
 pub(crate) struct Lines {
     step: Option<u64>,
     text: String,
@@ -53,8 +53,8 @@ impl Lines {
         Self { step, text: String::new() }
     }
 
-    /// Adds the chosen rows of a node. A node that does not depend on the batch adds one line if
-    /// `constants` is set.
+    /// Adds the values of the chosen rows of a node. If the node does not depend on the batch, adds
+    /// one line if `constants` is set.
     pub(crate) fn add(
         &mut self,
         fetched: &Fetched<'_>,

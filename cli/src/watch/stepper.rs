@@ -1,4 +1,4 @@
-//! The pauses of training step by step: a description of each batch, and a prompt for a person.
+//! The pauses after steps of training: a description of each batch, and a prompt for a person.
 
 use std::fmt::Write as _;
 use std::io::{self, BufRead, IsTerminal, Write as _};
@@ -8,16 +8,16 @@ use zillion_trainer::InspectedStep;
 
 use crate::ids::{IdKind, hex};
 
-/// The number of rows of a batch that are shown: those with the largest loss.
+/// The number of rows of a batch that are shown, which are those with the largest loss.
 const WORST: usize = 3;
-/// The largest number of ids of a list that is shown.
+/// The largest number of ids of a list that are shown.
 const MOST_IDS: usize = 8;
 const HELP: &str = "Enter: next step  c: continue  q: stop with a checkpoint  a number: continue for so many steps";
 
-/// A prompt that pauses training and reads from standard input how many steps to continue.
+/// A prompt that pauses training. A person enters the number of steps to continue.
 #[derive(Debug)]
 pub(crate) struct Stepper {
-    /// The number of steps until the next pause; `u64::MAX` if no pause follows.
+    /// The number of steps until the next pause; `u64::MAX` if there are no more pauses.
     left: u64,
 }
 
@@ -27,23 +27,23 @@ impl Default for Stepper {
     }
 }
 
-/// The answer of a person to the prompt.
+/// The answer of the user to the prompt.
 #[derive(Debug, PartialEq, Eq)]
 enum Answer {
     /// The run continues for this number of steps.
     Run(u64),
-    /// The run stops with a checkpoint.
+    /// The run writes a checkpoint and ends.
     Stop,
 }
 
 impl Stepper {
-    /// Counts a step and returns whether training pauses after it.
+    /// Counts a step. Returns whether training pauses after it.
     pub(crate) fn count_step(&mut self) -> bool {
         self.left = self.left.saturating_sub(1);
         self.left == 0
     }
 
-    /// Waits for an answer and returns whether the run is to stop.
+    /// Waits for an answer. Returns whether the run must stop.
     pub(crate) fn ask(&mut self) -> bool {
         loop {
             eprint!("{}", if io::stdin().is_terminal() { "step> " } else { "" });
@@ -78,7 +78,7 @@ fn parse(line: &str) -> Option<Answer> {
     }
 }
 
-/// Describes a step by its loss, its norms, and the rows that the model predicted worst.
+/// Describes a step: its loss, its norms, and the rows with the largest loss.
 pub(super) fn describe(step: &InspectedStep<'_>) -> String {
     let InspectedStep { schema, batch, .. } = *step;
     let mut text = format!(
@@ -108,7 +108,7 @@ pub(super) fn describe(step: &InspectedStep<'_>) -> String {
     text
 }
 
-/// Returns the rows of the batch with the largest loss, the largest first.
+/// Returns the rows of the batch with the largest loss in descending order, each with its loss.
 fn worst(step: &InspectedStep<'_>) -> Vec<(usize, f64)> {
     let Some(labels) = step.batch.labels.first() else { return Vec::new() };
     let known = |row: usize| labels.mask.as_ref().is_none_or(|mask| mask[row]);
@@ -126,8 +126,8 @@ fn worst(step: &InspectedStep<'_>) -> Vec<(usize, f64)> {
     rows
 }
 
-/// Returns each feature of a row as text: ids as in the data, but ids of text as their hexadecimal
-/// keys.
+/// Returns the name and the value of each feature of a row as text. Ids are shown as in the data,
+/// except for ids of text, which are shown as hexadecimal keys.
 fn values<'a>(schema: &'a Schema, batch: &'a Batch, row: usize) -> Vec<(&'a str, String)> {
     let (mut sparse, mut numeric) = (batch.sparse.iter(), batch.numeric.iter());
     let value = |feature: &'a FeatureSpec| {

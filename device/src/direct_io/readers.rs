@@ -1,17 +1,17 @@
-//! Threads that read scattered pieces of files for other threads.
+//! Threads that read scattered pieces of files, so that other threads do not wait.
 //!
 //! The threads compute nothing. A thread starts one read, waits for it, copies the requested pieces
 //! out of the pages, and takes the next read. So a group keeps as many reads in flight as it has
 //! threads.
 //!
 //! # Invariants
-//! * A [`Reading`] returns its pieces in the requested order, independent of the order of the
-//!   reads.
-//! * A reading that is dropped early reads no more than the reads in flight at that moment.
+//! * A [`Reading`] returns its pieces in the requested order. The order of the reads has no effect.
+//! * If a reading is dropped early, the reads in flight at that moment end, and no other read
+//!   begins.
 //!
 //! # Concurrency
-//! One mutex guards the queue of jobs, another one the results of one reading; both are held for a
-//! push or a pop.
+//! One mutex guards the queue of jobs, and another mutex guards the results of one reading. Both
+//! are held only for a push or a pop.
 
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
@@ -22,23 +22,23 @@ use crate::error::DeviceError;
 use crate::sync::thread::{self, JoinHandle};
 use crate::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// The largest gap between the pages of two pieces that are read together: reading the gap costs
-/// the disk less than another read.
+/// The largest gap in bytes between two pieces that are read together. For the disk, reading such a
+/// gap takes less time than another read.
 const GAP: u64 = 4 * PAGE as u64;
-/// The largest read, unless a single piece is larger.
+/// The largest number of bytes of one read, unless a single piece is larger.
 const LARGEST: u64 = 128 << 10;
 /// The number of reads of one job, large enough that taking a job costs little.
 const JOB_READS: usize = 8;
 
-/// A group of reading threads. Dropping the group waits for the reads in flight; reads that have
-/// not begun fail.
+/// A group of reading threads. When it is dropped, it waits for the reads in flight, and all other
+/// reads fail.
 #[derive(Debug)]
 pub struct Readers {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// A handle to pieces that are being read.
+/// A handle to a request for pieces of a file.
 #[derive(Debug)]
 pub struct Reading {
     results: Arc<Results>,

@@ -1,4 +1,5 @@
-//! Scattered reads against the written bytes, errors that name the file, and a disk that fails.
+//! Tests of scattered reads against the written bytes, of errors that name the file, and of a disk
+//! that fails.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ fn number(i: usize) -> u8 {
     (i.wrapping_mul(0x9e37_79b9) >> 13) as u8
 }
 
-/// Writes a file of pages whose bytes follow from their place.
+/// Writes a file of pages whose bytes depend on their place.
 fn filled(folder: &Path, count: usize) -> DirectFile {
     let file = DirectFile::create(&Files::new(), &folder.join("log")).unwrap();
     let mut all = pages(count);
@@ -49,7 +50,8 @@ proptest! {
     }
 }
 
-/// The kernel opens files in memory for direct access, or refuses; neither is a disk.
+/// Checks that a file in memory is not reported as direct. Some kernels open such a file for direct
+/// access, others refuse, but there is no disk in either case.
 #[test]
 fn a_file_in_memory_is_not_direct() {
     let memory = tempfile::tempdir_in("/dev/shm").unwrap();

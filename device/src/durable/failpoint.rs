@@ -1,4 +1,5 @@
-//! Deliberate failures at a chosen operation, so that a test reaches every moment of a checkpoint.
+//! Deliberate failures at a chosen operation, so that a test can interrupt a checkpoint at every
+//! moment.
 
 use std::fmt::Debug;
 use std::io;
@@ -26,7 +27,7 @@ pub enum Op {
     Remove,
 }
 
-/// The action to take at an operation.
+/// The action that a failpoint requests for an operation.
 #[derive(Debug)]
 pub enum Action {
     /// The operation takes place.
@@ -35,23 +36,23 @@ pub enum Action {
     Fail(io::Error),
     /// The process dies as with `kill -9`.
     Kill,
-    /// A write stores half of its bytes on the disk, then the process dies. For other operations
-    /// this action is the same as `Kill`.
+    /// A write stores half of its bytes on the disk, and then the process dies. Any other operation
+    /// is treated as with `Kill`.
     Tear,
 }
 
 /// The hook that runs before every durable operation.
 pub trait Failpoints: Debug + Send + Sync {
-    /// Returns the action for one operation on `path` (the new name for a rename).
+    /// Returns the action for one operation on `path`. For a rename, `path` is the new name.
     fn before(&self, op: Op, path: &Path) -> Action;
 }
 
-/// The fault that a [`Failpoint`] causes at its operation.
+/// The failure that a [`Failpoint`] causes at its operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The process dies as with `kill -9`.
     Kill,
-    /// Half of the bytes are written, then the process dies.
+    /// Half of the bytes are written, and then the process dies.
     Torn,
     /// The operation fails as on a full disk.
     Enospc,
@@ -59,11 +60,11 @@ pub enum Fault {
     Eio,
 }
 
-/// A counter of operations that makes one of them fail.
+/// A hook that counts operations and makes one of them fail.
 #[derive(Debug)]
 pub struct Failpoint {
-    /// The number of the operation, from 1, and its fault; with `None`, operations are only
-    /// counted.
+    /// The number of the operation that fails, counted from 1, and its fault. With `None`,
+    /// operations are only counted.
     plan: Option<(u64, Fault)>,
     operations: AtomicU64,
 }

@@ -1,5 +1,5 @@
-//! A folder that becomes visible with all its files: it is written under a hidden name, synced, and
-//! renamed.
+//! A folder that becomes visible together with all its files. It is written under a hidden name,
+//! synced, and renamed.
 
 use std::fs;
 use std::io::{self, Write};
@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use super::{Files, TEMPORARY, hidden_beside, parent_of};
 use crate::error::DeviceError;
 
-/// A folder that is being written. The methods add files under [`Stage::path`]; other code that
-/// syncs its files may add files too. [`Stage::commit`] gives the folder its name. A stage that is
-/// dropped before the commit is removed.
+/// A folder that is being written under a hidden name. The methods add files to it. Other code may
+/// add files below [`Stage::path`] if it syncs them. [`Stage::commit`] gives the folder its final
+/// name. If the value is dropped before the commit, the folder is removed.
 #[derive(Debug)]
 pub struct Stage {
     files: Files,
@@ -78,7 +78,7 @@ impl Stage {
     /// # Errors
     ///
     /// Returns an error if a sync or the rename fails, for example because the target exists and is
-    /// not empty; the target is unchanged then.
+    /// not empty. Then the target is unchanged.
     pub fn commit(mut self) -> Result<(), DeviceError> {
         self.sync_below(&self.hidden)?;
         self.files.rename(&self.hidden, &self.target)?;

@@ -1,4 +1,5 @@
-//! Every operation of a durable write is made to fail, and the process is killed at every one.
+//! Tests that make every operation of a durable write fail, and that kill the process at every
+//! operation.
 
 use std::fs;
 use std::io;
@@ -9,7 +10,7 @@ use std::sync::Arc;
 use super::{BUFFER_BYTES, Failpoint, Fault, Files};
 use crate::error::DeviceError;
 
-/// Writes one file and one folder, both anew over what `prepare` left, and removes a folder.
+/// Replaces the file that `prepare` wrote, writes a new folder, and removes a folder.
 fn scenario(files: &Files, folder: &Path) -> Result<(), DeviceError> {
     files.write_file(folder.join("file"), |file| {
         // More than one buffer, so that there are several writes.
@@ -33,7 +34,8 @@ fn prepare(folder: &Path) {
     fs::write(folder.join("old/two"), b"2").unwrap();
 }
 
-/// Asserts the promises for a scenario that ended early; returns whether it was complete.
+/// Checks the guarantees of durable writes after a scenario that ended early. Returns whether the
+/// scenario was complete.
 fn assert_whole(folder: &Path) -> bool {
     let file = fs::read(folder.join("file")).unwrap();
     let new = file == b"new file".repeat(3 * BUFFER_BYTES / 8);
@@ -63,7 +65,7 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// Counts the operations of the scenario.
+/// Returns the number of operations in the scenario.
 fn operations() -> u64 {
     let folder = tempfile::tempdir().unwrap();
     prepare(folder.path());
@@ -105,7 +107,7 @@ fn a_failing_disk_leaves_old_or_new_and_a_message() {
     }
 }
 
-/// The variable that names the folder and the failpoint of the victim process.
+/// The environment variable with the folder and the failpoint of the process that is killed.
 const VICTIM: &str = "ZILLION_DEVICE_TEST_VICTIM";
 
 #[test]

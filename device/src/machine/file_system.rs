@@ -10,8 +10,8 @@ pub fn file_system_kind(path: &Path) -> Option<String> {
     parse_mounts(&fs::read_to_string("/proc/self/mounts").ok()?, &path)
 }
 
-/// Returns the kind at the longest mount point above `path`. If two file systems have the same
-/// mount point, the later one counts.
+/// Returns the kind of the file system whose mount point is the longest above `path`. If two file
+/// systems have the same mount point, the later one in the text counts.
 fn parse_mounts(text: &str, path: &Path) -> Option<String> {
     let mut best: Option<(usize, &str)> = None;
     for line in text.lines() {

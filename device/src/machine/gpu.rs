@@ -1,9 +1,9 @@
-//! The driver and the devices of NVIDIA, as the kernel module reports them; no library is loaded.
+//! The NVIDIA driver and its devices, as the kernel module reports them. No library is loaded.
 
 use std::fs;
 use std::path::Path;
 
-/// The driver of NVIDIA and its devices.
+/// The NVIDIA driver and its devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gpus {
     /// The version of the driver.

@@ -11,10 +11,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub enum HugePages {
     /// The kernel uses huge pages for all memory.
     Always,
-    /// The kernel uses huge pages for memory for which a program requests them, as the slabs do.
+    /// The kernel uses huge pages only for memory for which a program requests them, as the slabs
+    /// do.
     Advised,
-    /// The kernel uses no huge pages, so that random access to large tables is about half as fast.
-    /// `echo madvise > /sys/kernel/mm/transparent_hugepage/enabled` turns them on.
+    /// The kernel uses no huge pages. Random access to large tables is then about half as fast. The
+    /// command `echo madvise > /sys/kernel/mm/transparent_hugepage/enabled` turns them on.
     Never,
 }
 
@@ -23,9 +24,10 @@ pub fn huge_pages() -> Option<HugePages> {
     parse_huge_pages(&fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").ok()?)
 }
 
-/// Returns whether reserved pages of 2 MiB (`vm.nr_hugepages`) should be used: the machine had some
-/// at the first call in this process, and none were refused since. Fragmentation of memory does not
-/// affect such pages, and they do not count as resident memory.
+/// Returns whether reserved pages of 2 MiB (`vm.nr_hugepages`) should be used. This is true if the
+/// machine had some at the first call in this process, and none have been refused since.
+/// Fragmentation of memory does not affect such pages, and they are not part of the resident
+/// memory.
 #[cfg(target_os = "linux")]
 pub(crate) fn has_reserved_pages() -> bool {
     static RESERVED: OnceLock<bool> = OnceLock::new();
@@ -36,7 +38,7 @@ pub(crate) fn has_reserved_pages() -> bool {
     are_reserved && !REFUSED.load(Ordering::Relaxed)
 }
 
-/// Whether the system refused reserved pages to this process although they could be mapped.
+/// Whether the system refused reserved pages to this process, although it had mapped them.
 #[cfg(target_os = "linux")]
 static REFUSED: AtomicBool = AtomicBool::new(false);
 

@@ -1,4 +1,4 @@
-//! Memory nodes (NUMA): the node of a thread, and the number of nodes.
+//! The memory nodes (NUMA) of the machine: their number, and the node of a thread.
 
 use std::sync::OnceLock;
 

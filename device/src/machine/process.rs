@@ -1,17 +1,17 @@
-//! The kernel's figures for a process: its memory, its threads and its processor time.
+//! The memory, the threads and the processor time of a process, as the kernel reports them.
 
 use std::{fs, io};
 
-/// The number of ticks per second in /proc/PID/stat, a constant of Linux' interface to programs.
+/// The number of ticks per second in /proc/PID/stat. It is a constant of the Linux interface.
 const TICKS: f64 = 100.0;
 
-/// The memory in bytes and the number of threads of a process. A figure that the kernel does not
+/// The memory in bytes and the number of threads of a process. A value that the kernel does not
 /// report is `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessStatus {
     /// The resident memory of the process in total.
     pub resident: Option<u64>,
-    /// The resident memory that belongs to the process alone, which is mainly its heap.
+    /// The resident memory that no other process shares, which is mainly the heap.
     pub anonymous: Option<u64>,
     /// The resident memory of mapped files, whose pages other processes may share.
     pub mapped_files: Option<u64>,
@@ -64,15 +64,15 @@ pub(super) fn field(text: &str, name: &str) -> Option<u64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// Parses field 22 of `/proc/PID/stat`, the start of the process in seconds since the start of the
-/// machine.
+/// Parses field 22 of `/proc/PID/stat`. Returns the start of the process in seconds after the start
+/// of the machine.
 fn parse_start(stat: &str) -> Option<f64> {
     let (_, fields) = stat.rsplit_once(')')?;
     Some(fields.split_whitespace().nth(19)?.parse::<f64>().ok()? / TICKS)
 }
 
-/// Parses and adds fields 14 and 15 of `/proc/PID/stat`. The second field is a name in brackets,
-/// which may contain any text.
+/// Parses fields 14 and 15 of `/proc/PID/stat`, and returns their sum in seconds. The second field
+/// is a name in brackets, which may contain any text.
 fn parse_cpu(stat: &str) -> Option<f64> {
     let (_, fields) = stat.rsplit_once(')')?;
     let mut times = fields.split_whitespace().skip(11).map(str::parse::<f64>);

@@ -1,4 +1,4 @@
-//! The processors of the machine: name, instruction sets, memory nodes, clocks.
+//! The processors of the machine: their names, instruction sets, memory nodes and clocks.
 
 use std::fs;
 
@@ -25,13 +25,14 @@ pub fn instruction_sets() -> Vec<&'static str> {
     sets.into_iter().filter(|(_, is_there)| *is_there).map(|(name, _)| name).collect()
 }
 
-/// Returns the number of memory nodes. With more than one node, some memory is slower than other
-/// memory.
+/// Returns the number of memory nodes. If there are several nodes, the memory of other nodes is
+/// slower for a processor.
 pub fn numa_nodes() -> Option<usize> {
     parse_list(fs::read_to_string("/sys/devices/system/node/online").ok()?.trim())
 }
 
-/// Returns the frequency governor of processor 0, which most virtual machines lack.
+/// Returns the frequency governor of processor 0, or `None` if there is none, as in most virtual
+/// machines.
 pub fn governor() -> Option<String> {
     let text = fs::read_to_string("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").ok()?;
     Some(text.trim().to_owned())
@@ -48,7 +49,7 @@ fn parse_name(text: &str) -> Option<String> {
     Some(line.split_once(':')?.1.trim().to_owned())
 }
 
-/// Counts the numbers in a list such as "0-3,8".
+/// Returns how many numbers a list such as "0-3,8" contains.
 fn parse_list(text: &str) -> Option<usize> {
     let mut count = 0usize;
     for part in text.split(',') {

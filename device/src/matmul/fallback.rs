@@ -1,5 +1,5 @@
-//! The products of dense layers on machines without our kernels: the general product, which
-//! supports more machines, computes the sums, and then the epilogue follows.
+//! The products of dense layers on machines for which we have no kernels. The general product,
+//! which supports more machines, computes the sums, and then the epilogue is applied.
 
 use super::product::{Epilogue, Right};
 use super::{View, gemm};

@@ -1,11 +1,11 @@
 //! A right operand in the layout that the kernels read.
 //!
 //! A product reads its right operand once for every few rows of the left operand. A packed panel
-//! holds all of the inner dimension for the columns of one register tile. The panel is contiguous
-//! and aligned to cache lines, and its last line is padded with zeros. Packing costs about as much
-//! as a few rows of the product, so that weights which all tiles of a batch share are packed once
-//! per step. A panel can also be packed from a transposed view: the gradient of an input reads the
-//! weight of the forward product in this way.
+//! holds some columns of the right operand, with their whole inner dimension. It has the columns of
+//! one register tile. The panel is contiguous and aligned to cache lines, and its last line is
+//! padded with zeros. Packing costs about as much as a few rows of the product. So if all tiles of
+//! a batch use a weight, it is packed once per step. A panel can also be packed from a transposed
+//! view. The gradient of an input reads the weight of the forward product in this way.
 
 use super::View;
 use super::scratch::{LINE, Line, copy_row};
@@ -13,8 +13,8 @@ use super::scratch::{LINE, Line, copy_row};
 use super::transpose::transpose;
 use crate::simd::{Level, level};
 
-/// A packed group of columns of a `k x n` matrix. The panels of [`Panel::list`], in their order,
-/// hold the whole matrix.
+/// A packed group of columns of a `k x n` matrix. All panels of [`Panel::list`] together hold the
+/// whole matrix, in column order.
 #[derive(Clone, Debug)]
 pub struct Panel {
     /// The number of the panel's first column in the matrix.
@@ -27,7 +27,7 @@ pub struct Panel {
 }
 
 impl Panel {
-    /// Creates empty panels for a `k x n` matrix in column order, with the width for the kernels of
+    /// Creates empty panels for a `k x n` matrix, in column order. Their width fits the kernels of
     /// this machine.
     pub fn list(k: usize, n: usize) -> Vec<Self> {
         Self::list_at(level(), k, n)
@@ -100,7 +100,7 @@ impl Panel {
         }
     }
 
-    /// Returns the packed floats: row after row, [`Panel::step`] apart.
+    /// Returns the packed floats, row after row. The distance between rows is [`Panel::step`].
     pub(super) fn values(&self) -> &[f32] {
         let floats = self.lines.len() * LINE;
         // SAFETY: `Line` is `repr(C)` with one array of `LINE` floats and, at 64 bytes, no padding.
@@ -114,9 +114,9 @@ impl Panel {
     }
 }
 
-/// Yields the first column and the number of columns of each panel with at most `most` columns
-/// (whole lines). The panels are as few as possible and have widths as equal as whole lines allow,
-/// so that no panel is much narrower than a kernel.
+/// Yields the first column and the number of columns of each panel. A panel has at most `most`
+/// columns and consists of whole lines. There are as few panels as possible, and their widths are
+/// nearly equal, so that no panel is much narrower than a kernel.
 pub(super) fn column_groups(most: usize, n: usize) -> impl Iterator<Item = (usize, usize)> {
     let lines = n.div_ceil(LINE);
     let panels = lines.div_ceil(most / LINE);

@@ -1,10 +1,11 @@
 //! Products of row-major matrices by our own kernels, in blocks that stay in cache.
 //!
-//! The value of an element is fixed. The inner dimension is divided into blocks of [`BLOCK`]. The
-//! sum of a block is one chain of fused multiplications and additions in ascending order, which
-//! begins at zero. The sums of the blocks are added in order to the old value (if the product
-//! accumulates), then the bias is added, then relu follows. Every instruction set, every division
-//! of rows and columns, and the scalar [reference](super::reference) give these bits.
+//! The value of an element is fixed by these rules. The inner dimension is divided into blocks of
+//! [`BLOCK`]. The sum of a block begins at zero, and is one chain of fused multiplications and
+//! additions in ascending order. The sums of the blocks are added in order (to the old value if the
+//! product accumulates). Then the bias is added, and then relu is applied. All instruction sets,
+//! all divisions of rows and columns, and the scalar [reference](super::reference) give the same
+//! bits.
 
 use super::panel::{Panel, column_groups};
 use super::scratch::{LINE, OUTER_BLOCK, Scratch, copy_row};
@@ -14,21 +15,20 @@ use super::{View, assert_fits};
 use super::{fallback, reference};
 use crate::simd::{Level, level};
 
-/// The inner dimension of a block. Most dense layers fit into one block. A panel with this many
-/// rows stays in the second-level cache, and the sums of wider layers are more precise with several
-/// blocks.
+/// The inner dimension of a block. Most dense layers fit into one block. A panel with this number
+/// of rows stays in the second-level cache. With several blocks, the sums of wider layers are more
+/// precise.
 pub(super) const BLOCK: usize = 512;
 
-/// The largest number of tiles of columns of `x` for which [`outer_product`] reads `g` without
-/// packing it.
+/// The largest number of column tiles of `x` for which [`outer_product`] reads `g` without packing
+/// it.
 #[cfg(target_arch = "x86_64")]
 const GROUPS_IN_PLACE: usize = 4;
 
-/// The operations on a sum before the sum is written.
+/// The operations on a sum that come before the sum is written.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Epilogue<'a> {
-    /// Whether the sum is added to the old value. If not, the old value is not read and may hold
-    /// NaN.
+    /// Whether the sum is added to the old value. If not, the old value is not read and may be NaN.
     pub accumulate: bool,
     /// The bias of each column, which is added to the sum.
     pub bias: Option<&'a [f32]>,
@@ -39,10 +39,10 @@ pub struct Epilogue<'a> {
 /// The right operand of a product.
 #[derive(Clone, Copy, Debug)]
 pub enum Right<'a> {
-    /// A row-major matrix that is not packed, for products of few rows, for which packing costs too
-    /// much.
+    /// A row-major matrix that is not packed. It is for products of few rows, because packing costs
+    /// too much for them.
     Plain(View<'a>),
-    /// A packed matrix, given as all panels of [`Panel::list`].
+    /// A packed matrix, given by all panels of [`Panel::list`].
     Packed(&'a [Panel]),
 }
 
@@ -58,7 +58,7 @@ impl Right<'_> {
         }
     }
 
-    /// Panics if [`linear`] cannot read this matrix.
+    /// Panics if [`linear`] cannot read this operand.
     pub(super) fn check(&self) {
         match self {
             Self::Plain(view) => {
@@ -88,18 +88,18 @@ impl Right<'_> {
     }
 }
 
-/// Computes `out = x * w` and then the epilogue: the forward product of a layer or, with the
+/// Computes `out = x * w` and then the epilogue. It is the forward product of a layer or, with the
 /// transposed weight, the gradient of its input. `out` is row-major with `out_row` floats from one
-/// row to the next, so that it may be some columns of a wider matrix.
+/// row to the next, so `out` can be some columns of a wider matrix.
 ///
 /// # Panics
 ///
-/// Panics if inner dimensions differ, a matrix does not fit its slice, columns of a plain `w` are
-/// not contiguous, panels do not belong to one matrix, or rows of `out` overlap. All of these are
-/// mistakes of the caller.
+/// Panics if the inner dimensions differ, a matrix does not fit its slice, the columns of a plain
+/// `w` are not contiguous, the panels do not belong to one matrix, or rows of `out` overlap. All of
+/// these are mistakes of the caller.
 ///
-/// On a machine without our kernels, [`gemm`](super::gemm) computes the sums: only there do the
-/// bits differ.
+/// On a machine without our kernels, [`gemm`](super::gemm) computes the sums. Only there, the bits
+/// differ.
 pub fn linear(x: View<'_>, w: Right<'_>, epilogue: Epilogue<'_>, out: &mut [f32], out_row: usize) {
     if level() == Level::Scalar {
         return fallback::linear(x, w, epilogue, out, out_row);
@@ -107,12 +107,13 @@ pub fn linear(x: View<'_>, w: Right<'_>, epilogue: Epilogue<'_>, out: &mut [f32]
     linear_at(level(), x, w, epilogue, out, out_row);
 }
 
-/// Computes [`linear`] with the kernels of a level, or with those of the machine if its level is
-/// lower. It is for tests and benchmarks. The panels must have been made for the same level.
+/// Computes [`linear`] with the kernels of a level. If the machine's level is lower, its kernels
+/// are used. This function is for tests and benchmarks. The panels must have been made for the same
+/// level.
 ///
 /// # Panics
 ///
-/// Panics for the reasons of [`linear`].
+/// Panics for the same reasons as [`linear`].
 pub fn linear_at(
     wanted: Level,
     x: View<'_>,
@@ -138,8 +139,8 @@ pub fn linear_at(
     reference::linear(x, w, (m, k, n), epilogue, out, out_row);
 }
 
-/// Computes the checked product, block by block of the inner dimension, panel by panel, rows by
-/// rows.
+/// Computes the product after its arguments were checked. The loops are over blocks of the inner
+/// dimension, then over panels, then over rows.
 #[cfg(target_arch = "x86_64")]
 fn blocks(
     kernels: Kernels,
@@ -215,8 +216,8 @@ fn blocks(
     }
 }
 
-/// Computes `out = xᵀ * g`, or adds this product to `out`: the gradient of a weight from a tile of
-/// rows. `out` is row-major with `out_row` floats from one row to the next.
+/// Computes `out = xᵀ * g`, or adds this product to `out`. It is the gradient of a weight from a
+/// tile of rows. `out` is row-major with `out_row` floats from one row to the next.
 ///
 /// # Panics
 ///
@@ -236,12 +237,12 @@ pub fn outer_product(
     outer_product_at(level(), x, g, accumulate, out, out_row, scratch);
 }
 
-/// Computes [`outer_product`] with the kernels of a level, or with those of the machine if its
-/// level is lower. It is for tests and benchmarks.
+/// Computes [`outer_product`] with the kernels of a level. If the machine's level is lower, its
+/// kernels are used. This function is for tests and benchmarks.
 ///
 /// # Panics
 ///
-/// Panics for the reasons of [`outer_product`].
+/// Panics for the same reasons as [`outer_product`].
 pub fn outer_product_at(
     wanted: Level,
     x: View<'_>,
@@ -268,11 +269,11 @@ pub fn outer_product_at(
     reference::outer_product(x, g, (m, n, rows), accumulate, out, out_row);
 }
 
-/// Computes the checked product, block by block of the rows.
+/// Computes the product after its arguments were checked, in blocks of rows.
 ///
-/// If `x` has many columns, a block of `g` is packed: its panels are read from the second-level
-/// cache in one run, while columns of `x` and rows of the result stay in the first-level cache.
-/// Otherwise `x` and `g` are read without packing.
+/// If `x` has many columns, each block of `g` is packed. Its panels are then read from the
+/// second-level cache one after another, while columns of `x` and rows of the result stay in the
+/// first-level cache. Otherwise, `x` and `g` are read without packing.
 #[cfg(target_arch = "x86_64")]
 #[expect(clippy::too_many_arguments, reason = "a product with its memory, checked before")]
 fn outer_blocks(

@@ -1,5 +1,5 @@
-//! The products by their definition, element by element. Tests compare the kernels with these
-//! products, and machines without kernels run them.
+//! The products by their definition, element by element. Tests compare the kernels with them, and
+//! machines without kernels use them.
 
 use super::View;
 use super::product::{BLOCK, Epilogue, Right};
@@ -10,7 +10,7 @@ fn chain(range: std::ops::Range<usize>, pair: impl Fn(usize) -> (f32, f32)) -> f
     range.map(pair).fold(0.0, |sum, (a, b)| a.mul_add(b, sum))
 }
 
-/// Adds the sums of the blocks in order to `start`, if `start` is given.
+/// Adds the sums of the blocks, in order. If `start` is given, they are added to it.
 fn sum(
     start: Option<f32>,
     inner: usize,

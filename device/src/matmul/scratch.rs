@@ -1,10 +1,10 @@
 //! Scratch memory of products: lines of floats that grow to the largest product and are reused.
 
-/// The number of rows of a block of [`outer_product`](super::outer_product), equal to the rows of a
-/// tile. Smaller blocks would read and write the result more often.
+/// The number of rows in a block of [`outer_product`](super::outer_product), which is also the
+/// number of rows in a tile. With smaller blocks, the result would be read and written more often.
 pub(super) const OUTER_BLOCK: usize = 256;
 
-/// The number of floats of a cache line, which is the unit of the widths of panels.
+/// The number of floats in a cache line. The width of a panel is a multiple of it.
 pub(super) const LINE: usize = 16;
 
 /// A cache line of floats.
@@ -12,8 +12,8 @@ pub(super) const LINE: usize = 16;
 #[repr(C, align(64))]
 pub(super) struct Line(pub(super) [f32; LINE]);
 
-/// The memory in which a product packs its operands. The memory grows to the largest product and is
-/// then reused.
+/// The memory into which a product packs its operands. It grows to the size of the largest product,
+/// and is then reused.
 #[derive(Debug, Default)]
 pub struct Scratch(Vec<Line>);
 
@@ -33,7 +33,7 @@ impl Scratch {
     }
 }
 
-/// Copies floats to as many lines as they fill. The rest of the last line keeps its contents.
+/// Copies floats to the lines from the first one on. The rest of the last line keeps its contents.
 #[inline(always)]
 pub(super) fn copy_row(from: &[f32], to: &mut [Line]) {
     let (whole, rest) = from.as_chunks::<LINE>();

@@ -1,5 +1,6 @@
-//! Our kernels against the definition: in f64 within a tolerance, and bit for bit against the
-//! scalar reference, other ways of cutting and other instruction sets.
+//! Tests of our kernels. They are compared with f64 within a tolerance. They are also compared bit
+//! for bit with the scalar reference, with other divisions of the work, and with other instruction
+//! sets.
 
 use proptest::prelude::*;
 
@@ -27,7 +28,8 @@ fn packed(level: Level, view: View<'_>) -> Vec<Panel> {
     panels
 }
 
-/// Makes a matrix inside a larger one: rows `columns + gap` apart, the other places NaN.
+/// Makes a matrix inside a larger one. Its rows are `columns + gap` floats apart, and the floats
+/// between them are NaN.
 fn spaced(rows: usize, columns: usize, gap: usize, seed: u64) -> Vec<f32> {
     let stride = columns + gap;
     let mut all = values(if rows == 0 { 0 } else { (rows - 1) * stride + columns }, seed);
@@ -43,7 +45,7 @@ fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|value| value.to_bits()).collect()
 }
 
-/// Draws rows and columns up to a few tiles, and inner dimensions beyond one block.
+/// Draws a number of rows or columns, which is at most a few tiles.
 fn outer_dimension() -> impl Strategy<Value = usize> {
     prop_oneof![Just(0usize), Just(1), 2usize..20, 20usize..120]
 }
@@ -52,7 +54,7 @@ fn inner_dimension() -> impl Strategy<Value = usize> {
     prop_oneof![Just(0usize), Just(1), 2usize..40, 40usize..300, Just(512), 513usize..1100]
 }
 
-/// Checks that `out` follows the definition, and that the gaps between its rows are untouched.
+/// Checks that `out` equals the definition, and that the gaps between its rows are unchanged.
 fn check(
     out: &[f32],
     before: &[f32],

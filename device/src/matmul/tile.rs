@@ -1,36 +1,37 @@
-//! The innermost loop: it computes a tile of the result in registers, over the whole inner
+//! The innermost loop, which computes a tile of the result in registers, over the whole inner
 //! dimension.
 //!
-//! Each element is one chain of fused multiplications and additions in ascending order of the inner
-//! dimension, which begins at zero. Lanes never mix. So the bits of an element depend only on its
-//! row of the left operand and its column of the right operand, and neither on the width of the
-//! registers, nor on the tile, nor on packing.
+//! Each element is one chain of fused multiplications and additions that begins at zero, in
+//! ascending order of the inner dimension. Lanes of a register never mix. So the bits of an element
+//! depend only on its row of the left operand and on its column of the right operand. The width of
+//! the registers, the tile and packing have no effect.
 
 use std::arch::x86_64::{__m256, __m512, _MM_HINT_T0, _mm_prefetch};
 
 use super::vector::Vector;
 use crate::simd::Level;
 
-/// The arguments of a kernel call, for `m` rows (fixed by the kernel) and at most as many columns
-/// as the kernel's width.
+/// The arguments of a kernel call. The kernel has a fixed number of rows `m`, and at most its width
+/// of columns.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Call {
     /// The inner dimension of the product.
     pub(super) k: usize,
-    /// The address of the left operand; element (i, p) is at `left + i * left_row + p * left_step`.
+    /// The address of the left operand. Element (i, p) is at `left + i * left_row + p * left_step`.
     pub(super) left: *const f32,
     pub(super) left_row: usize,
     pub(super) left_step: usize,
-    /// The address of the right operand; element (p, j) is at `right + p * right_step + j`.
+    /// The address of the right operand. Element (p, j) is at `right + p * right_step + j`.
     pub(super) right: *const f32,
     pub(super) right_step: usize,
-    /// The address of the result; element (i, j) is at `out + i * out_row + j`.
+    /// The address of the result. Element (i, j) is at `out + i * out_row + j`.
     pub(super) out: *mut f32,
     pub(super) out_row: usize,
     pub(super) columns: usize,
-    /// Whether the sum is added to the old value instead of replacing it.
+    /// Whether the sum is added to the old value. If not, it replaces the old value.
     pub(super) accumulate: bool,
-    /// The address of the bias of each column, which is added to the sum; null for no bias.
+    /// The address of the biases, one for each column, which are added to the sums; null for no
+    /// bias.
     pub(super) bias: *const f32,
     /// Whether values below zero become zero at the end.
     pub(super) relu: bool,
@@ -40,15 +41,15 @@ pub(super) struct Call {
 ///
 /// # Safety
 ///
-/// The machine must have the kernel's instructions. `columns` must be above the kernel's width less
-/// one register, and not above the width. With `m` the kernel's rows, left elements (i, p) must be
-/// readable for i < m and p < k, right elements (p, j) for j < columns, `bias` (if not null) for j
-/// < columns. Result elements must be readable and writable, and no other thread may use them
-/// meanwhile.
+/// The machine must have the kernel's instructions. `columns` must be larger than the kernel's
+/// width minus one register, and at most the width. Let `m` be the kernel's number of rows. The
+/// left elements (i, p) must be readable for i < m and p < k, the right elements (p, j) for j <
+/// columns, and `bias` (if not null) for j < columns. The result elements must be readable and
+/// writable, and no other thread may use them at the same time.
 pub(super) type Kernel = unsafe fn(&Call);
 
-/// The kernels of an instruction set. The indices are the number of rows less one, and the number
-/// of registers per row less one.
+/// The kernels of an instruction set. The first index is the number of rows minus one, and the
+/// second index is the number of registers per row minus one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Kernels {
     table: &'static [&'static [Kernel]],
@@ -71,8 +72,8 @@ impl Kernels {
         self.table.len()
     }
 
-    /// Returns the largest number of columns of a tile with `rows` rows, which must be between one
-    /// and [`Kernels::rows`]. With few rows, registers are left for more columns, and memory is
+    /// Returns the largest number of columns of a tile with `rows` rows. `rows` must be between one
+    /// and [`Kernels::rows`]. With few rows, more registers are free for columns, and memory is
     /// read in longer runs.
     pub(super) fn width(self, rows: usize) -> usize {
         self.table[rows - 1].len() * self.lanes
@@ -205,8 +206,8 @@ macro_rules! row {
     ($kernel:ident, $m:literal, [$($n:literal),*]) => { &[$($kernel::<$m, $n>),*] };
 }
 
-/// The AVX-512 kernels, with up to 8 x 3 registers of 16 floats. 24 sums, 3 right values and the
-/// left value fit the 32 registers, with eleven loads for 24 multiplications.
+/// The AVX-512 kernels, with up to 8 x 3 registers of 16 floats. The 32 registers hold 24 sums, 3
+/// right values and the left value. There are eleven loads for 24 multiplications.
 const AVX512: &[&[Kernel]] = &[
     row!(avx512, 1, [1, 2, 3, 4, 5, 6, 7, 8]),
     row!(avx512, 2, [1, 2, 3, 4, 5, 6, 7, 8]),
@@ -218,8 +219,8 @@ const AVX512: &[&[Kernel]] = &[
     row!(avx512, 8, [1, 2, 3]),
 ];
 
-/// The AVX2 kernels, with up to 6 x 2 registers of 8 floats. 12 sums, 2 right values and the left
-/// value fit the 16 registers.
+/// The AVX2 kernels, with up to 6 x 2 registers of 8 floats. The 16 registers hold 12 sums, 2 right
+/// values and the left value.
 const AVX2: &[&[Kernel]] = &[
     row!(avx2, 1, [1, 2, 3, 4, 5, 6]),
     row!(avx2, 2, [1, 2, 3, 4, 5, 6]),

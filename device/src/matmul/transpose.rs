@@ -4,13 +4,13 @@ use std::arch::x86_64::*;
 
 use super::scratch::LINE;
 
-/// Transposes a block: for each `p < 16` and `j < 16`, `to[p * to_step + j] = from[j * from_step +
-/// p]`.
+/// Transposes a block. For each `p < 16` and `j < 16`, it sets `to[p * to_step + j]` to `from[j *
+/// from_step + p]`.
 ///
 /// # Safety
 ///
-/// The machine must have AVX-512 F. All those elements must be readable and writable, and `to` must
-/// overlap nothing.
+/// The machine must have AVX-512 F. All elements that are read must be readable, and all elements
+/// that are written must be writable. `to` must not overlap `from`.
 #[target_feature(enable = "avx512f")]
 pub(super) unsafe fn transpose(from: *const f32, from_step: usize, to: *mut f32, to_step: usize) {
     // SAFETY: each load reads the sixteen elements of one `j`, each store writes those of one `p`;

@@ -1,17 +1,18 @@
-//! The vector operations of a register tile, for each instruction set.
+//! The vector operations of a register tile, implemented for each instruction set.
 
 use std::arch::x86_64::*;
 
-/// A register of floats. All operations are `unsafe` because the machine must have the instructions
-/// of the implementor, and the calling function must be compiled for them; some also take pointers.
+/// A register of floats. All operations are `unsafe`, because the machine must have the
+/// instructions and the calling function must be compiled for them. Some operations also take
+/// pointers.
 pub(super) trait Vector: Copy {
     /// The number of floats in a register.
     const LANES: usize;
 
-    /// The type of a set of first lanes that a masked operation uses.
+    /// The type of a mask, which selects the first lanes of a register.
     type Mask: Copy;
 
-    /// Returns the mask of the first `lanes` lanes, at most all of them.
+    /// Returns the mask of the first `lanes` lanes. `lanes` is at most the number of lanes.
     ///
     /// # Safety
     ///
@@ -32,8 +33,8 @@ pub(super) trait Vector: Copy {
     /// These floats must be readable.
     unsafe fn load(from: *const f32) -> Self;
 
-    /// Loads the lanes of the mask and sets the others to zero. The memory of the others is not
-    /// read.
+    /// Loads the lanes of the mask, and sets the other lanes to zero. The memory of the other lanes
+    /// is not read.
     ///
     /// # Safety
     ///
@@ -61,7 +62,8 @@ pub(super) trait Vector: Copy {
     /// The machine must have the instructions.
     unsafe fn add(a: Self, b: Self) -> Self;
 
-    /// Returns zero for each lane below zero, else the lane. A NaN and a negative zero stay.
+    /// Returns zero for each lane below zero, and all other lanes unchanged. A NaN and a negative
+    /// zero stay unchanged.
     ///
     /// # Safety
     ///

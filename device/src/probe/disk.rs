@@ -1,4 +1,4 @@
-//! The rates of the disk of a folder, and the time until a small write is durable.
+//! The rates of the disk of a folder, and the time that a durable small write takes.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 /// reads.
 const PIECE: usize = 1 << 20;
 const ALIGNED: usize = 4096;
-/// The number of small writes that are synced one after the other.
+/// The number of small writes for the measurement. Each is synced before the next one begins.
 const SYNCS: usize = 32;
 
 /// The measured speed of a disk.
@@ -78,7 +78,8 @@ fn measure_write(path: &Path, bytes: usize) -> io::Result<f64> {
     Ok(began.elapsed().max(Duration::from_nanos(1)).as_secs_f64())
 }
 
-/// Returns the bytes per second of a read that bypasses the page cache.
+/// Returns the bytes per second of a read that bypasses the page cache, in a file that was written
+/// before.
 fn measure_read(path: &Path) -> io::Result<f64> {
     let mut file = OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(path)?;
     let mut buffer = vec![0u8; PIECE + ALIGNED];

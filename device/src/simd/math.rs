@@ -2,19 +2,20 @@
 //! They give the same bits at every [`Level`](super::Level), because they call no libm and use no
 //! fused operations.
 //!
-//! Each function supports every input, including infinities and subnormal numbers; a NaN gives a
-//! NaN, whose payload is not fixed. The accuracy is stated in units in the last place (ulp) of the
-//! exact result, and is tested against f64. Reductions and coefficients are from Moshier's Cephes
+//! Each function supports every input, including infinities and subnormal numbers. A NaN gives a
+//! NaN, whose payload is not fixed. The accuracy is given in units in the last place (ulp) of the
+//! exact result, and is tested against f64. The methods and coefficients are from Moshier's Cephes
 //! library unless a function names another source.
 
 #![expect(clippy::excessive_precision, reason = "coefficients as their sources give them")]
 
 use std::f32::consts::LOG2_E;
 
-/// The constant 1.5 * 2^23: adding and subtracting it rounds to the nearest integer, ties to even,
-/// and the sum holds that integer in its low bits.
+/// The constant 1.5 * 2^23. Adding this constant to a number rounds it to the nearest integer, with
+/// ties to even, and the low bits of the sum hold this integer. Subtracting the constant then gives
+/// the rounded number.
 const ROUND: f32 = 12_582_912.0;
-/// The high part of ln 2, with nine significant bits, so that its product with an exponent is
+/// The high part of ln 2, which has nine significant bits, so that its product with an exponent is
 /// exact.
 const LN_2_HIGH: f32 = 0.693_359_375;
 /// The low part of ln 2: the difference between ln 2 and its high part.
@@ -54,7 +55,8 @@ pub fn exp(x: f32) -> f32 {
     value * power_of_two(half) * power_of_two(exponent.wrapping_sub(half))
 }
 
-/// Returns the natural logarithm of `x`, within 1 ulp. The result is -inf at zero and NaN below.
+/// Returns the natural logarithm of `x`, within 1 ulp. The result is -inf for zero, and NaN for
+/// numbers below zero.
 #[inline(always)]
 pub fn ln(x: f32) -> f32 {
     // A subnormal is scaled to a normal number first.
@@ -85,7 +87,8 @@ pub fn ln(x: f32) -> f32 {
     select(x < f32::INFINITY, value, x + x)
 }
 
-/// Returns ln(1 + x), within 2 ulp even for tiny `x`. The result is -inf at -1 and NaN below.
+/// Returns ln(1 + x), within 2 ulp even for tiny `x`. The result is -inf for -1, and NaN for
+/// numbers below -1.
 #[inline(always)]
 pub fn ln_1p(x: f32) -> f32 {
     let sum = 1.0 + x;
@@ -96,15 +99,15 @@ pub fn ln_1p(x: f32) -> f32 {
     select(regular, value, ln(sum))
 }
 
-/// Returns 1 / (1 + e^-x), within 3 ulp. Neither end overflows.
+/// Returns 1 / (1 + e^-x), within 3 ulp. It does not overflow for large or small `x`.
 #[inline(always)]
 pub fn sigmoid(x: f32) -> f32 {
     let decay = exp(-x.abs());
     select(x < 0.0, decay, 1.0) / (1.0 + decay)
 }
 
-/// Returns ln(1 + e^x), which is the softplus, within 3 ulp. It serves the binary cross entropy of
-/// logits.
+/// Returns ln(1 + e^x), which is the softplus, within 3 ulp. The binary cross-entropy of logits
+/// uses it.
 #[inline(always)]
 pub fn log1p_exp(x: f32) -> f32 {
     select(x < 0.0, 0.0, x) + ln_1p(exp(-x.abs()))
@@ -125,9 +128,9 @@ pub fn tanh(x: f32) -> f32 {
     select(magnitude < 0.625, near, far).copysign(x)
 }
 
-/// Returns the sine and the cosine of 2 pi `turns`, for Box-Muller and for cyclic features. They
-/// are within 1e-7 of the exact values for |turns| below 2^20. Larger arguments have lost their
-/// fraction and are not reduced.
+/// Returns the sine and the cosine of 2 pi `turns`, for the Box-Muller method and for cyclic
+/// features. They are within 1e-7 of the exact values for |turns| below 2^20. Larger numbers have
+/// lost their fraction, and their results have no meaning.
 #[inline(always)]
 pub fn sin_cos_2pi(turns: f32) -> (f32, f32) {
     let quarters = turns * 4.0 + ROUND;
@@ -150,9 +153,9 @@ pub fn sin_cos_2pi(turns: f32) -> (f32, f32) {
 }
 
 /// Returns the inverse of the error function on (-1, 1), with a relative error below 1e-6. The
-/// result is infinite at the ends and NaN outside. The function converts one uniform number into
-/// one normal number (or, with scaling, into a truncated normal number) without rejection. Giles,
-/// "Approximating the erfinv function", 2010.
+/// result is infinite at the ends of the range and NaN outside. The function turns one uniform
+/// number into one normal number (or, with scaling, a truncated normal number) without rejection.
+/// The method is from Giles, "Approximating the erfinv function", 2010.
 #[inline(always)]
 pub fn erf_inv(x: f32) -> f32 {
     let w = -ln((1.0 - x) * (1.0 + x));
@@ -185,8 +188,9 @@ mod tests {
     use super::super::{Level, level, vectorised_at};
     use super::*;
 
-    /// The prime step through all bit patterns, so that it meets every exponent and mantissas of
-    /// all kinds: 4.3 million numbers, infinities and NaN among them.
+    /// The step through all bit patterns. It is a prime, so the tested numbers include every
+    /// exponent and mantissas of all kinds: 4.3 million numbers, with infinities and NaN among
+    /// them.
     const STEP: usize = 997;
 
     fn everywhere() -> Vec<f32> {
@@ -214,7 +218,8 @@ mod tests {
         (f64::from(got) - exact).abs() / 2f64.powf(exponent - 23.0)
     }
 
-    /// Compares `function` at every level with `reference` on `inputs`; returns the worst error.
+    /// Compares `function` at every level with `reference` on `inputs`, and returns the largest
+    /// error.
     #[inline(always)]
     fn check(
         name: &str,

@@ -1,11 +1,11 @@
-//! Sums with a fixed order in several lanes, so that they vectorise and still give the same bits at
-//! every level: there are sixteen partial sums, element `i` is added to partial sum `i % 16`, and
-//! the partial sums are added by halves.
+//! Sums with a fixed order. There are sixteen partial sums. Element `i` is added to partial sum `i
+//! % 16`, and then the partial sums are added by halves. So sums vectorise, and still give the same
+//! bits at every level.
 
 use super::vectorised;
 
-/// The number of partial sums, which fill one 512-bit register, two registers of 256 bits, or four
-/// of 128.
+/// The number of partial sums. They fill one register of 512 bits, two of 256 bits, or four of 128
+/// bits.
 const LANES: usize = 16;
 
 /// Returns the sum of `values`.
@@ -32,7 +32,8 @@ pub fn dot(left: &[f32], right: &[f32]) -> f32 {
     )
 }
 
-/// Returns the sum of `term` over pairs of elements. It is for use inside a [`vectorised`] closure.
+/// Returns the sum of `term` over the pairs of elements with the same index. It is for use inside a
+/// [`vectorised`] closure.
 #[inline(always)]
 pub(crate) fn fold(left: &[f32], right: &[f32], term: impl Fn(f32, f32) -> f32) -> f32 {
     let length = left.len().min(right.len());

@@ -1,4 +1,4 @@
-//! One chunk: its pages, and the set of live rows in them.
+//! One chunk of a slab: its pages, and the set of its live rows.
 
 use std::ptr::NonNull;
 
@@ -9,13 +9,13 @@ use super::{LINE_BYTES, Notice, PREFETCH_BYTES, growth};
 use crate::error::DeviceError;
 use crate::prefetch::prefetch_line_write;
 
-/// The number of free rows that are prefetched before they are allocated.
+/// The number of free rows that are prefetched ahead of their allocation.
 const LEAD: usize = 8;
-/// The largest number of words of bits that the search for a free row to prefetch examines. If free
-/// rows are rarer, few of them are allocated.
+/// The largest number of words of bits that are searched for a free row to prefetch. If free rows
+/// are rarer than that, few of them are allocated, and prefetching would save little.
 const MOST_WORDS_SEARCHED: usize = 32;
 
-/// A mapping of rows, with a bit per row for live rows.
+/// A mapping of rows, with one bit per row that is set for live rows.
 #[derive(Debug)]
 pub(super) struct Chunk {
     pages: Pages,
@@ -23,14 +23,14 @@ pub(super) struct Chunk {
     /// The number of rows that fit `pages`.
     rows: usize,
     live: usize,
-    /// The first row that has never been allocated. The pages of this row and of all later rows are
-    /// still zero.
+    /// The index of the first row that has never been allocated. The pages of this row and of all
+    /// later rows are still zero.
     fresh: usize,
-    /// The word below which no word has a free row.
+    /// The index of a word of bits. All words before it have no free row.
     hint: usize,
-    /// The last free row that was prefetched for the first write of its next owner.
+    /// The index of the last free row that was prefetched, for the first write of its next owner.
     prefetched: usize,
-    /// The number of free rows that were prefetched and are not allocated yet.
+    /// The number of free rows that were prefetched and have not been allocated yet.
     lead: usize,
     /// The live bits: bit `i % 64` of word `i / 64` is set if row `i` is live. Bits from `rows` on
     /// are zero.
@@ -54,8 +54,8 @@ impl Chunk {
         })
     }
 
-    /// Returns the address of the first of `bytes` bytes, which are initialised, aligned to at
-    /// least 4 KiB, and mapped until the chunk grows, shrinks or is dropped.
+    /// Returns the address of the first byte. All bytes are initialised. They are aligned to at
+    /// least 4 KiB, and stay mapped until the chunk grows, shrinks or is dropped.
     pub(super) fn start(&self) -> NonNull<u8> {
         self.pages.start()
     }
@@ -89,7 +89,7 @@ impl Chunk {
         index < self.rows && self.bits[index / 64] & (1 << (index % 64)) != 0
     }
 
-    /// Allocates the lowest free row. Returns its index, and whether it may hold the data of a
+    /// Allocates the lowest free row. Returns its index, and whether the row may hold the data of a
     /// former owner. The chunk must not be full.
     pub(super) fn alloc(&mut self) -> (usize, bool) {
         let word = (self.hint..self.bits.len())
@@ -107,8 +107,8 @@ impl Chunk {
         (index, used_before)
     }
 
-    /// Prefetches rows that will be allocated soon after row `index` and had former owners. Such
-    /// rows are scattered, and a new owner writes to its row immediately.
+    /// Prefetches rows that will be allocated soon after the row `index` and that had former
+    /// owners. Such rows are scattered, and a new owner writes to its row at once.
     fn prefetch_ahead(&mut self, index: usize) {
         self.lead = self.lead.saturating_sub(1);
         // Two rows a call, so that the first few of a chunk do not wait for all of its lead.
@@ -125,8 +125,8 @@ impl Chunk {
         }
     }
 
-    /// Returns the first free row from `index` on that had a former owner, or `None` if it is far
-    /// away.
+    /// Returns the first free row, from `index` on, that had a former owner. Returns `None` if
+    /// there is no such row nearby.
     fn free_from(&self, index: usize) -> Option<usize> {
         let first = index / 64;
         let mut word = first;
@@ -150,8 +150,8 @@ impl Chunk {
         (self.prefetched, self.lead) = (0, 0);
     }
 
-    /// Grows to `bytes` bytes and returns the number of added bytes. Rows keep their contents and
-    /// may move.
+    /// Grows the chunk to `bytes` bytes. Returns the number of added bytes. Rows keep their
+    /// contents, but their addresses may change.
     pub(super) fn grow(&mut self, bytes: usize) -> Result<usize, DeviceError> {
         let grown = bytes - self.pages.bytes();
         #[cfg(target_os = "linux")]
@@ -169,14 +169,14 @@ impl Chunk {
         Ok(grown)
     }
 
-    /// Returns whether the chunk may shrink.
+    /// Returns whether the chunk has so few rows that it may shrink.
     #[inline(always)]
     pub(super) fn is_sparse(&self) -> bool {
         growth::is_sparse(self.live, self.rows)
     }
 
-    /// Returns unneeded memory to the operating system (see [`growth::shrunk_bytes`]), and returns
-    /// the number of its bytes. The rows move.
+    /// Returns unneeded memory to the operating system (see [`growth::shrunk_bytes`]). Returns the
+    /// number of bytes that were returned. The addresses of the rows change.
     pub(super) fn shrink(&mut self) -> Result<usize, DeviceError> {
         let before = self.pages.bytes();
         let end = self.end();
@@ -214,8 +214,8 @@ impl Chunk {
         self.pages = pages;
     }
 
-    /// Returns the notice about the next chunk after the allocation of row `index`, which must have
-    /// had no former owner.
+    /// Returns the notice to send about the next chunk after the allocation of row `index`, or
+    /// `None`. The row must have had no former owner.
     #[inline(always)]
     pub(super) fn notice(&self, index: usize) -> Option<Notice> {
         Notice::for_remaining(self.rows - index, self.rows - index - 1, self.rows)

@@ -1,18 +1,18 @@
-//! The size of the first chunk of a slab: as much memory as its rows need, and not much more.
+//! The size of the first chunk of a slab. It has the memory that its rows need, and not much more.
 //!
-//! The chunk begins with a page and grows by a quarter. Moving pages costs no copy, so that small
-//! steps cost little, and a table with limited memory can use most of its limit. Near the full size
-//! the chunk becomes a whole chunk, which is a huge page, and this does cost a copy: the shards of
-//! a table fill at the same pace, so they do this at different sizes. When rows are freed, the
-//! chunk returns memory in steps of at least an eighth, so that a single row at the edge does not
-//! make the chunk grow and shrink repeatedly.
+//! The chunk begins with a page and grows by a quarter each time. Moving pages needs no copy, so
+//! small steps cost little, and a table with limited memory can use most of its limit. Near the
+//! full size, the chunk becomes a whole chunk, which is a huge page. This step does need a copy.
+//! The shards of a table grow at the same pace, so each makes this step at a different size. When
+//! rows are freed, the chunk returns memory in steps of at least an eighth. So a single row does
+//! not make the chunk grow and shrink repeatedly.
 
 use super::{CHUNK_BYTES, FIRST_BYTES};
 
 /// The smallest size at which the first chunk becomes a whole chunk.
 const NEARLY_WHOLE: usize = CHUNK_BYTES / 8 * 7;
-/// The last size before a whole chunk, for slab number 0 of those that fill at the same pace. Each
-/// further slab adds [`STAGGER`] to it.
+/// The last size before a whole chunk, for slab number 0 of a group. For each further slab of the
+/// group, [`STAGGER`] is added once more.
 const LAST: usize = CHUNK_BYTES / 16 * 11;
 const STAGGERS: usize = 8;
 const STAGGER: usize = CHUNK_BYTES / 64;
@@ -22,8 +22,8 @@ pub(super) fn first_bytes(row_bytes: usize) -> usize {
     bytes_holding(1, row_bytes)
 }
 
-/// Returns the size that follows `bytes` when these are full of rows, for slab number `place` of
-/// those that fill at the same pace. The result is at most a whole chunk.
+/// Returns the next size after `bytes`, when these are full of rows. `place` is the number of the
+/// slab in its group. The result is at most a whole chunk.
 pub(super) fn grown_bytes(bytes: usize, row_bytes: usize, place: usize) -> usize {
     let rows = bytes / row_bytes;
     let next = bytes_holding((rows + rows / 4).max(rows + 1), row_bytes);
@@ -42,8 +42,8 @@ pub(super) fn is_sparse(live: usize, capacity: usize) -> bool {
     3 * live < 2 * capacity
 }
 
-/// Returns the size to which a sparse chunk of `bytes` bytes with `live` rows shrinks, or `None` if
-/// this would free little. The last row has the number `end - 1`.
+/// Returns the size to which a sparse chunk of `bytes` bytes with `live` rows should shrink. The
+/// last row has the index `end - 1`. Returns `None` if shrinking would free little.
 pub(super) fn shrunk_bytes(
     bytes: usize,
     live: usize,
@@ -56,7 +56,7 @@ pub(super) fn shrunk_bytes(
 }
 
 /// Returns the largest number of bytes that a slab of `rows` rows has mapped if it has only grown,
-/// at any place.
+/// for any number in a group.
 pub(crate) fn most_mapped_bytes(rows: usize, row_bytes: usize) -> usize {
     let whole = CHUNK_BYTES / row_bytes;
     if rows == 0 || whole == 0 {
@@ -76,8 +76,8 @@ pub(crate) fn most_mapped_bytes(rows: usize, row_bytes: usize) -> usize {
     of_place(0).max(of_place(STAGGERS - 1))
 }
 
-/// Returns the bytes of pages for `rows` rows: a whole chunk if little is missing, or if the rows
-/// are as many as a chunk holds.
+/// Returns the size in bytes of a first chunk for `rows` rows. It is a whole chunk if the size is
+/// nearly that of a whole chunk, or if the rows fill a chunk.
 fn bytes_holding(rows: usize, row_bytes: usize) -> usize {
     let bytes = (rows * row_bytes).next_multiple_of(FIRST_BYTES);
     let is_whole = bytes >= NEARLY_WHOLE || bytes / row_bytes >= CHUNK_BYTES / row_bytes;
@@ -88,7 +88,7 @@ fn bytes_holding(rows: usize, row_bytes: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// Lists the sizes of a slab until it is a chunk.
+    /// Lists the sizes of a slab's first chunk until it is a whole chunk.
     fn sizes(row_bytes: usize, place: usize) -> Vec<usize> {
         let next = |&bytes: &usize| {
             (bytes < CHUNK_BYTES)

@@ -1,4 +1,5 @@
-//! Anonymous pages of the operating system: zeroed, aligned, returned on drop.
+//! Anonymous pages of the operating system. They are zeroed and aligned, and are returned when they
+//! are dropped.
 
 use std::io;
 use std::ptr::NonNull;
@@ -12,7 +13,8 @@ use crate::machine::{huge, numa};
 const PAGE_BYTES: usize = 4 << 10;
 
 /// A private mapping of `bytes` bytes. A mapping of whole chunks is aligned to a chunk, so that it
-/// can consist of huge pages: reserved ones while the machine has any, else transparent ones.
+/// can consist of huge pages. They are reserved huge pages if the machine has any left, otherwise
+/// transparent huge pages.
 #[derive(Debug)]
 pub(crate) struct Pages {
     start: NonNull<u8>,
@@ -26,8 +28,8 @@ unsafe impl Send for Pages {}
 unsafe impl Sync for Pages {}
 
 impl Pages {
-    /// Maps `bytes` zeroed bytes: whole pages of 4 KiB below the size of a chunk, else whole
-    /// chunks.
+    /// Maps `bytes` zeroed bytes. Below the size of a chunk, these are whole pages of 4 KiB.
+    /// Otherwise, they are whole chunks.
     pub(crate) fn zeroed(bytes: usize) -> Result<Self, DeviceError> {
         if bytes == CHUNK_BYTES
             && let Some(chunk) = reserve::take()
@@ -37,7 +39,7 @@ impl Pages {
         Self::new(bytes, None)
     }
 
-    /// Maps zeroed bytes, in the memory of a node if the node has room.
+    /// Maps zeroed bytes. They are in the memory of `node` if it is given and has room.
     fn new(bytes: usize, node: Option<usize>) -> Result<Self, DeviceError> {
         debug_assert!(bytes.is_multiple_of(if bytes < CHUNK_BYTES {
             PAGE_BYTES
@@ -76,8 +78,8 @@ impl Pages {
         Ok(pages)
     }
 
-    /// Maps some of the machine's reserved huge pages, populated and aligned by their size. Returns
-    /// `None` if none are left; the caller then maps other pages.
+    /// Maps some of the machine's reserved huge pages, populated and aligned to their size. Returns
+    /// `None` if none are left. The caller then maps other pages.
     ///
     /// A mapping alone does not guarantee the memory: if a control group limits such pages without
     /// reserving them, the first access to a page above the limit ends the process. So the pages
@@ -111,7 +113,7 @@ impl Pages {
         Ok(())
     }
 
-    /// Maps zeroed bytes and touches every page, in the memory of a node if the node has room.
+    /// Maps zeroed bytes and touches every page. They are in the memory of `node` if it has room.
     pub(super) fn touched(bytes: usize, node: usize) -> Result<Self, DeviceError> {
         let pages = Self::new(bytes, Some(node))?;
         // MADV_POPULATE_WRITE would hold the kernel's lock on all mappings of the process
@@ -125,7 +127,7 @@ impl Pages {
     }
 
     /// Gives the kernel an advice that does not change the contents of the pages. Returns whether
-    /// the kernel accepted the advice.
+    /// the kernel accepted it.
     #[cfg(target_os = "linux")]
     fn advise(&self, advice: libc::c_int) -> bool {
         debug_assert!([libc::MADV_HUGEPAGE, libc::MADV_POPULATE_WRITE].contains(&advice));
@@ -134,7 +136,7 @@ impl Pages {
         unsafe { libc::madvise(self.start.as_ptr().cast(), self.bytes, advice) == 0 }
     }
 
-    /// Requests memory of a node. The kernel uses another node if this one has no room.
+    /// Asks for memory of a node. The kernel uses another node if this node has no room.
     #[cfg(target_os = "linux")]
     fn prefer(&self, node: Option<usize>) {
         let Some(node) = node else { return };
@@ -193,7 +195,8 @@ fn map(bytes: usize, flags: libc::c_int) -> Result<NonNull<u8>, DeviceError> {
     check_mapping(address, bytes)
 }
 
-/// Converts the address that the kernel returned for a mapping of `bytes` bytes, or its error.
+/// Converts the kernel's answer to a mapping of `bytes` bytes into the address of the mapping or an
+/// error.
 fn check_mapping(address: *mut libc::c_void, bytes: usize) -> Result<NonNull<u8>, DeviceError> {
     let refused = || DeviceError::OutOfMemory { bytes, source: io::Error::last_os_error() };
     if address == libc::MAP_FAILED {
@@ -206,7 +209,8 @@ fn check_mapping(address: *mut libc::c_void, bytes: usize) -> Result<NonNull<u8>
 ///
 /// # Safety
 ///
-/// The range `[start, start + bytes)` must be whole mapped pages that no code uses any more.
+/// The range `[start, start + bytes)` must consist of whole mapped pages that no code uses any
+/// more.
 unsafe fn unmap(start: NonNull<u8>, bytes: usize) {
     if bytes > 0 {
         // SAFETY: the caller promises it. The call fails only for a bad range, or where splitting a

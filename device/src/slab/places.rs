@@ -1,5 +1,5 @@
-//! The addresses of rows by number. Every read of a table goes through this translation, so it is
-//! as short as possible: one multiplication, and one load from a list with eight bytes per chunk.
+//! The addresses of rows by their number. Every read of a table needs this translation, so it is
+//! short: one multiplication, and one load from a list with eight bytes per chunk.
 
 use std::ptr::NonNull;
 
@@ -7,14 +7,15 @@ use std::ptr::NonNull;
 ///
 /// # Invariants
 ///
-/// If the chunk of a row below `capacity` has an address here, `stride` elements from the row's
-/// address on are inside that chunk's mapping. The slab updates this list together with its chunks.
+/// If the list has an address for the chunk of a row below `capacity`, the `stride` elements from
+/// the row's address on are inside the mapping of this chunk. The slab updates the list whenever
+/// its chunks change.
 #[derive(Debug)]
 pub(super) struct Places<T> {
     /// The address of the first row of each chunk; `None` for a chunk that was returned to the
     /// operating system.
     starts: Vec<Option<NonNull<T>>>,
-    /// The number of rows with a place, including rows of chunks that were returned.
+    /// The number of rows that the chunks hold, including the chunks that were returned.
     capacity: usize,
     pub(super) stride: usize,
     pub(super) rows_per_chunk: usize,
@@ -48,9 +49,9 @@ impl<T> Places<T> {
         self.starts.capacity() * size_of::<Option<NonNull<T>>>()
     }
 
-    /// Returns the chunk of `row` and its index there. The multiplication is an exact division by
-    /// `rows_per_chunk` for all 32-bit numbers (Lemire, Kaser and Kurz, "Faster remainder by direct
-    /// computation", 2019).
+    /// Returns the number of the chunk of `row`, and the index of `row` in this chunk. The
+    /// multiplication is an exact division by `rows_per_chunk` for all 32-bit numbers (Lemire,
+    /// Kaser and Kurz, "Faster remainder by direct computation", 2019).
     #[inline(always)]
     pub(super) fn split(&self, row: u32) -> (usize, usize) {
         let chunk = ((u128::from(self.reciprocal) * u128::from(row)) >> 64) as usize;
@@ -70,13 +71,13 @@ impl<T> Places<T> {
         Some(unsafe { start.add(index * self.stride) })
     }
 
-    /// Adds an entry for a further chunk, which is not mapped yet.
+    /// Adds an entry for one more chunk, which is not mapped yet.
     pub(super) fn push(&mut self) {
         self.starts.push(None);
     }
 
-    /// Sets the address of a chunk and its number of rows, which only the last chunk may have
-    /// smaller than the others.
+    /// Sets the address of a chunk and its number of rows. Only the last chunk may have fewer rows
+    /// than the others.
     pub(super) fn set(&mut self, chunk: usize, start: NonNull<T>, rows: usize) {
         self.starts[chunk] = Some(start);
         let is_last = chunk + 1 == self.starts.len();

@@ -1,30 +1,31 @@
 //! Chunks that are mapped and touched before they are needed.
 //!
-//! The kernel zeroes a page at its first access. For 2 MiB this takes 0.1 ms if memory is
-//! available, and several milliseconds in a virtual machine whose host must find the memory first.
-//! Code that adds rows should not wait for this. So a slab announces the next chunk when its last
-//! chunk is half full. A background thread maps and touches the chunk, and a new row then only
-//! takes it from a list. The slabs of a table's shards fill at the same pace and need chunks at the
-//! same time; all of them have announced their chunks before.
+//! The kernel zeroes a page at its first access. For 2 MiB, this takes 0.1 ms if memory is
+//! available. In a virtual machine whose host must first find the memory, it takes several
+//! milliseconds. Code that adds rows should not wait for this. So a slab announces its next chunk
+//! when its last chunk is half full. A background thread maps and touches the chunk, and a slab
+//! that needs a chunk takes it from a list. The slabs of a table's shards need chunks at the same
+//! time, because they grow at the same pace, but by then all of them have announced their chunks.
 //!
-//! A chunk that stays unused for a whole [`PERIOD`] returns to the operating system, and in the end
-//! the thread ends too: a table that has stopped growing, or has reached its limit, has announced
-//! chunks that it will not take. A table that grows slowly takes longer than a period for half a
-//! chunk. It repeats its announcement whenever the free part of its chunk has halved: a chunk that
-//! was returned is then made ready again.
+//! If a chunk stays unused for a whole [`PERIOD`], it is returned to the operating system, and in
+//! the end the thread ends too. This happens if a table has stopped growing or has reached its
+//! limit, and does not need the chunks that it has announced. A table that grows slowly needs more
+//! than a period for half a chunk. Such a table repeats its announcement whenever the free part of
+//! its chunk has halved. A chunk that was returned is then made ready again.
 //!
 //! # Invariants
 //! * A chunk of the reserve is zeroed, mapped, touched, and without an owner.
-//! * The reserve never has more chunks than were announced, nor more than [`MOST`]; it may have one
-//!   more if a slab took a chunk while another was being touched.
-//! * If the reserve is empty or cannot be filled, the caller maps a chunk itself: the reserve
+//! * The reserve has at most [`MOST`] chunks, and at most the number that was announced. It can
+//! have
+//!   one more chunk if a slab took a chunk while another one was being touched.
+//! * If the reserve is empty or cannot be filled, the caller maps a chunk itself. So the reserve
 //!   changes no result and hides no error.
 //!
 //! # Concurrency
-//! One mutex per NUMA node guards a list. The mutex is held for a push or a pop, never while pages
-//! are mapped or touched. A thread takes chunks of the node on which it runs. The background thread
-//! has the same priority as all others: while it touches pages it may hold a lock of the kernel, so
-//! a low priority could delay a thread that maps memory.
+//! One mutex per NUMA node guards a list. The mutex is held only for a push or a pop, and never
+//! while pages are mapped or touched. A thread takes chunks from the list of the node on which it
+//! runs. The background thread has the same priority as all others. While it touches pages, it may
+//! hold a lock of the kernel, so a low priority could delay a thread that maps memory.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -35,9 +36,9 @@ use crate::machine::numa;
 
 /// The largest number of chunks that are kept for one node: 64 MiB.
 const MOST: usize = 32;
-/// The time that a chunk waits for a slab that takes it.
+/// The time after which an unused chunk is returned to the operating system.
 const PERIOD: Duration = Duration::from_secs(1);
-/// The number of nodes with a reserve of their own; further nodes share the last one.
+/// The number of nodes that have their own reserve. All further nodes share the last reserve.
 const NODES: usize = 8;
 
 static RESERVES: [Reserve; NODES] = [const { Reserve::new() }; NODES];
@@ -52,14 +53,16 @@ struct State {
     ready: Vec<Pages>,
     /// The number of chunks that were announced and have not been taken.
     announced: usize,
-    /// The number of announcements whose chunks were returned, without those that were taken since.
+    /// The number of announcements whose chunks were returned unused. A reminder or a slab that
+    /// takes a chunk decreases it.
     forgotten: usize,
-    /// The smallest number of ready chunks in this period, which is the number of unneeded ones.
+    /// The smallest number of ready chunks in this period. This number of chunks was not needed.
     unneeded: usize,
     has_thread: bool,
 }
 
-/// The divisor of a chunk's parts: below a 256th of free parts, no reminder is sent.
+/// The smallest part of a chunk for which reminders are sent: no reminder follows when less than a
+/// 256th of the chunk is free.
 const SMALLEST_PART: usize = 256;
 
 /// A notice of a slab about the chunk that it will need next.
@@ -72,8 +75,8 @@ pub(crate) enum Notice {
 }
 
 impl Notice {
-    /// Returns the notice for a chunk of `whole` parts when the number of free parts falls from
-    /// `before` to `after`.
+    /// Returns the notice to send when the number of free parts of a chunk falls from `before` to
+    /// `after`, or `None`. `whole` is the number of all parts.
     #[inline(always)]
     pub(crate) fn for_remaining(before: usize, after: usize, whole: usize) -> Option<Self> {
         let half = whole / 2;
@@ -103,7 +106,7 @@ pub(super) fn take() -> Option<Pages> {
     RESERVES[node.min(NODES - 1)].take()
 }
 
-/// Returns the bytes of the reserve, which are in memory in addition to those of the tables.
+/// Returns the bytes of all reserves. They are in memory in addition to the bytes of the tables.
 pub fn reserve_bytes() -> usize {
     RESERVES.iter().map(|reserve| reserve.lock().ready.len() * CHUNK_BYTES).sum()
 }
@@ -155,7 +158,7 @@ impl Reserve {
         chunk
     }
 
-    /// Keeps announced chunks ready until there is nothing more to wait for.
+    /// Keeps the announced chunks ready. Ends when no chunk is announced any more.
     fn fill(&self, node: usize) {
         let mut state = self.lock();
         let mut period = Instant::now();

@@ -1,4 +1,5 @@
-//! The slab against a model, and its memory against the figures of the system.
+//! Tests of the slab against a model, and of its memory against the numbers of the operating
+//! system.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +34,8 @@ fn assert_consistent(slab: &Slab<u32>, model: &BTreeMap<u32, u32>) {
 #[derive(Clone, Debug)]
 enum Turn {
     Alloc(usize),
-    /// Frees the live row at this place of 256, and that many after it.
+    /// Frees live rows. The first number selects their place, in 256ths of the live rows. The
+    /// second is the number of rows that are freed one after another at this place.
     Free(usize, usize),
     Write(usize, u32),
     Clear,
@@ -49,8 +51,8 @@ fn turns() -> impl Strategy<Value = Turn> {
     ]
 }
 
-/// Strides in words: tiny rows, usual rows, and rows of which few fit a chunk, so that chunks come
-/// and go.
+/// Draws a stride in words. Rows are tiny, of usual size, or so large that few of them fit a chunk.
+/// With large rows, chunks are often added and returned.
 fn strides() -> impl Strategy<Value = usize> {
     prop_oneof![
         1usize..40,

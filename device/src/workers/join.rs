@@ -1,19 +1,20 @@
-//! The parallel execution of two functions, each of which may start phases.
+//! The parallel execution of two functions. Each of them may start phases.
 
 use super::Workers;
 use crate::sync::{Mutex, PoisonError};
 
-/// The function of one side until it has run, and then its result.
+/// The state of one side: its function until it has run, and then its result.
 type Side<F, T> = Mutex<(Option<F>, Option<T>)>;
 
 impl Workers {
-    /// Runs both functions and returns when both have ended. They run on two threads if one is
-    /// free, else one after the other. Idle threads help with the phases that the functions start.
+    /// Runs both functions, and returns when both have ended. They run on two threads if another
+    /// thread is free, otherwise one after the other. Idle threads help with the phases that the
+    /// functions start.
     ///
     /// # Panics
     ///
-    /// Continues the panic of the function that panicked first. The other function has ended then,
-    /// or was not begun.
+    /// Continues the panic of the function that panicked first. By then, the other function has
+    /// ended, or it was never begun.
     pub fn join<A: Send, B: Send>(
         &self,
         first: impl FnOnce() -> A + Send,
@@ -28,7 +29,8 @@ impl Workers {
     }
 }
 
-/// Runs one side. No other thread uses the side at the same time: an index of a phase runs once.
+/// Runs one side. No other thread uses this side at the same time, because each index of a phase
+/// runs once.
 fn run<F: FnOnce() -> T, T>(side: &Side<F, T>) {
     let mut side = side.lock().unwrap_or_else(PoisonError::into_inner);
     side.1 = side.0.take().map(|work| work());

@@ -1,7 +1,7 @@
-//! One phase: a borrowed closure, a counter from which its indices are claimed, and a count of the
+//! A phase: a borrowed closure, a counter from which threads claim indices, and a count of the
 //! finished indices.
 //!
-//! This file has the only lifetime that the pool erases, and the argument why that is sound.
+//! This file contains the only lifetime that the pool erases, and the argument that this is sound.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -12,20 +12,21 @@ use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::thread::{self, Thread};
 use crate::sync::{Arc, Instant, Mutex, PoisonError, spin_loop};
 
-/// A counter on cache lines of its own: two lines, because processors fetch lines in pairs.
+/// A counter that has its own cache lines. It has two lines, because processors fetch lines in
+/// pairs.
 #[repr(align(128))]
 struct OwnLines(AtomicUsize);
 
-/// A phase in progress. The helping threads hold it in an `Arc`, so that reading its counters is
-/// always sound; only `body` borrows from the caller.
+/// A phase in progress. The helping threads hold it in an `Arc`, so they can always read its
+/// counters. Only `body` borrows from the caller.
 pub(super) struct Phase {
-    /// The next index to claim; from `count` on, no index is left.
+    /// The next index to claim. If it is `count` or more, no index is left.
     next: OwnLines,
-    /// The number of indices that have run, or that were dropped after a panic.
+    /// The number of indices that have ended or were dropped after a panic.
     finished: OwnLines,
     count: usize,
     body: Body,
-    /// The first panic of a task.
+    /// The payload of the first panic of an index.
     panic: Mutex<Option<Box<dyn Any + Send>>>,
     /// The thread to wake when the last index has finished.
     caller: Thread,
@@ -43,7 +44,7 @@ unsafe impl Send for Body {}
 // SAFETY: as above.
 unsafe impl Sync for Body {}
 
-/// The place where the threads of the pool find open phases. No method may unwind.
+/// The place where threads of the pool find open phases. The methods must not unwind.
 pub(super) trait Board {
     /// Publishes a phase to at most `wanted` sleeping threads and to all spinning threads.
     fn open(&self, phase: &Arc<Phase>, wanted: usize);
@@ -101,13 +102,13 @@ pub(super) fn run<F: Fn(usize) + Sync>(board: &impl Board, count: usize, body: &
 }
 
 impl Phase {
-    /// Returns whether a thread that joins may still find an index to run.
+    /// Returns whether a thread that begins to help may still find an index to run.
     pub(super) fn has_unclaimed(&self) -> bool {
         self.next.0.load(Ordering::Relaxed) < self.count
     }
 
-    /// Returns whether all indices have finished. The load is acquire: a thread that sees the end
-    /// also sees the writes of the tasks.
+    /// Returns whether all indices have finished. The load is acquire, so a thread that sees the
+    /// end also sees the writes of all indices.
     fn is_finished(&self) -> bool {
         self.finished.0.load(Ordering::Acquire) == self.count
     }
@@ -119,7 +120,7 @@ impl Phase {
         record.end(begun, Activity::Phase, Some(self.caller.id()));
     }
 
-    /// Claims indices and runs them until none is left. It does not unwind.
+    /// Claims indices and runs them until none is left. This method does not unwind.
     pub(super) fn help(&self) {
         let mut finished = 0;
         let outcome = catch_unwind(AssertUnwindSafe(|| {

@@ -1,4 +1,4 @@
-//! The pool: its threads, their shared state, and the choice of the next work.
+//! The pool: its threads, the state that they share, and the choice of the next work.
 
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
@@ -13,13 +13,14 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::thread::{self, JoinHandle, ThreadId};
 use crate::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// The time for which a thread without work spins before it sleeps. Waking a sleeping thread costs
-/// 5 to 50 us, about as long as the shortest phases last; the gaps inside a step are shorter.
+/// The time for which a thread without work spins before it sleeps. Waking a sleeping thread takes
+/// 5 to 50 us, about as long as the shortest phases. The gaps between phases inside a step are
+/// shorter.
 const SPIN: Duration = Duration::from_micros(50);
 
-/// A pool of threads. It cannot be cloned: share it by reference or in an `Arc`. Dropping the pool
-/// waits for the running tasks; tasks that have not begun stay with their [`Task`] and run when
-/// they are joined.
+/// A pool of threads. It cannot be cloned: share it by reference or in an `Arc`. When the pool is
+/// dropped, it waits for the running tasks. A task that has not begun stays with its [`Task`], and
+/// runs when it is joined.
 #[derive(Debug)]
 pub struct Workers {
     pub(super) shared: Arc<Shared>,
@@ -27,8 +28,8 @@ pub struct Workers {
 }
 
 impl Workers {
-    /// Creates a pool of `threads` threads, including the caller of a phase: the pool starts
-    /// `threads - 1` named threads.
+    /// Creates a pool of `threads` threads. The caller of a phase counts as one of them, so the
+    /// pool starts `threads - 1` named threads.
     pub fn new(threads: NonZeroUsize) -> Result<Self, DeviceError> {
         let cpus = thread::available_parallelism().map_or(1, NonZeroUsize::get);
         // Where threads share processors, a spinning thread keeps another from its work.
@@ -58,8 +59,8 @@ impl Workers {
         self.shared.helpers + 1
     }
 
-    /// Runs `body(i)` for every `i` below `count`, on this thread and on free threads of the pool,
-    /// and returns when all calls have ended. Any thread may run any index.
+    /// Runs `body(i)` for every `i` below `count`, on this thread and on free threads of the pool.
+    /// Returns when all calls have ended. Any thread may run any index.
     ///
     /// # Panics
     ///
@@ -92,8 +93,8 @@ impl Workers {
         threads.map(|thread| (thread.id(), thread.name().unwrap_or("zillion-worker").to_owned()))
     }
 
-    /// Begins `work` in the background. It runs on a worker thread when no phase needs one, or on
-    /// the thread that joins it, whichever comes first.
+    /// Begins `work` in the background. It runs on a worker thread that has no phase. If a thread
+    /// joins the task before that, it runs on the joining thread.
     pub fn spawn<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Task<T> {
         Task::begin(&self.shared, work)
     }
@@ -130,8 +131,8 @@ impl Drop for Workers {
 
 /// The state that the threads share.
 pub(super) struct Shared {
-    /// The number of publications, so that a spinning thread can watch one word instead of locking
-    /// the queue. It is written under the lock.
+    /// The number of changes of the queue. A spinning thread watches this number and does not need
+    /// to lock the queue. The number is written under the lock.
     epoch: AtomicU64,
     queue: Mutex<Queue>,
     wake: Condvar,
@@ -226,8 +227,8 @@ impl Shared {
         queue.jobs.pop_front().map(Work::Job)
     }
 
-    /// Waits until something is published after `seen`: the thread spins for a short time and then
-    /// sleeps.
+    /// Waits until the queue changes after the change number `seen`. The thread spins for a short
+    /// time and then sleeps.
     fn wait_for_work(&self, seen: u64) {
         if spin_until(self.spin, || self.epoch.load(Ordering::Acquire) != seen) {
             return;
@@ -240,7 +241,7 @@ impl Shared {
         queue.sleepers -= 1;
     }
 
-    /// Publishes a change of the queue to at most `wanted` sleeping threads and to all spinning
+    /// Makes a change of the queue, and tells at most `wanted` sleeping threads and all spinning
     /// threads.
     pub(super) fn publish(&self, wanted: usize, change: impl FnOnce(&mut Queue)) {
         let mut queue = self.lock();

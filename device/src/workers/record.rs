@@ -46,18 +46,18 @@ impl Record {
         Self { is_on: AtomicU64::new(0), stretches: Mutex::new(Vec::new()) }
     }
 
-    /// Turns recording on or off. The store is relaxed: the flag passes no data, and one stretch
-    /// more or less at the edge does not matter.
+    /// Turns recording on or off. The store is relaxed: the flag passes no data, and it does not
+    /// matter if one stretch at the change is missing or too many.
     pub(super) fn set(&self, on: bool) {
         self.is_on.store(u64::from(on), Ordering::Relaxed);
     }
 
-    /// Returns the beginning of a stretch, or `None` if recording is off.
+    /// Returns the present moment as the beginning of a stretch, or `None` if recording is off.
     pub(super) fn begin(&self) -> Option<Instant> {
         (self.is_on.load(Ordering::Relaxed) != 0).then(Instant::now)
     }
 
-    /// Records the end of a stretch of this thread.
+    /// Records a stretch of this thread, which ends now.
     pub(super) fn end(
         &self,
         begun: Option<Instant>,

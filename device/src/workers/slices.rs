@@ -1,8 +1,9 @@
-//! Phases over slices: each index owns its element (or its block of elements) mutably.
+//! Phases over slices, in which each index has mutable access to its own element or block of
+//! elements.
 
 use super::pool::Workers;
 
-/// The address of a slice whose elements are given to threads one by one.
+/// The address of a slice. The threads get its elements one by one.
 struct Base<T>(*mut T);
 
 // SAFETY: `Base` only carries an address to other threads; they make `&mut T` of distinct elements
@@ -10,20 +11,20 @@ struct Base<T>(*mut T);
 unsafe impl<T: Send> Sync for Base<T> {}
 
 impl<T> Base<T> {
-    /// Returns the address of element `index`. A call of this method makes a closure capture the
-    /// whole `Base`, which is `Sync`, instead of its pointer, which is not.
+    /// Returns the address of the element `index`. If a closure calls this method, it captures the
+    /// whole `Base`, which is `Sync`. It would otherwise capture the pointer, which is not.
     fn at(&self, index: usize) -> *mut T {
         self.0.wrapping_add(index)
     }
 }
 
 impl Workers {
-    /// Runs `body(i, &mut items[i])` for every item, for example for shards, tiles or lanes, as
-    /// [`Workers::for_each`] does.
+    /// Runs `body(i, &mut items[i])` for every item, for example for shards, tiles or lanes, like
+    /// [`Workers::for_each`].
     ///
     /// # Panics
     ///
-    /// Panics for the reasons of [`Workers::for_each`].
+    /// Panics for the same reasons as [`Workers::for_each`].
     pub fn for_each_mut<T: Send>(&self, items: &mut [T], body: impl Fn(usize, &mut T) + Sync) {
         let count = items.len();
         let base = Base(items.as_mut_ptr());
@@ -41,7 +42,7 @@ impl Workers {
     ///
     /// # Panics
     ///
-    /// Panics for the reasons of [`Workers::for_each`], and if `length` is zero.
+    /// Panics for the same reasons as [`Workers::for_each`], and if `length` is zero.
     pub fn for_each_block<T: Send>(
         &self,
         items: &mut [T],
@@ -61,14 +62,14 @@ impl Workers {
         });
     }
 
-    /// Divides `items` at `offsets` (ascending, from 0 to `items.len()`), and runs `body(i, part)`
-    /// for the part between `offsets[i]` and `offsets[i + 1]`. In this way, shards fill disjoint
-    /// ranges of one buffer.
+    /// Divides `items` at `offsets`, which must ascend from 0 to `items.len()`. Runs `body(i,
+    /// part)` for the part between `offsets[i]` and `offsets[i + 1]`. For example, shards fill
+    /// disjoint ranges of one buffer.
     ///
     /// # Panics
     ///
-    /// Panics for the reasons of [`Workers::for_each`], and if `offsets` does not ascend or does
-    /// not span `items`.
+    /// Panics for the same reasons as [`Workers::for_each`], and if `offsets` does not ascend or
+    /// does not cover all of `items`.
     pub fn for_each_part<T: Send>(
         &self,
         items: &mut [T],
@@ -89,12 +90,11 @@ impl Workers {
         });
     }
 
-    /// Runs `body(i)` for every `i` below `count` and collects the results in the order of the
-    /// indices.
+    /// Runs `body(i)` for every `i` below `count`. Returns the results in the order of the indices.
     ///
     /// # Panics
     ///
-    /// Panics for the reasons of [`Workers::for_each`].
+    /// Panics for the same reasons as [`Workers::for_each`].
     pub fn map<R: Send>(&self, count: usize, body: impl Fn(usize) -> R + Sync) -> Vec<R> {
         let mut results: Vec<Option<R>> = Vec::new();
         results.resize_with(count, || None);

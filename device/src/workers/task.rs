@@ -7,17 +7,18 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use super::pool::Shared;
 use crate::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// A handle to a background task. [`Task::join`] waits for its end. Dropping the handle cancels a
-/// task that has not begun; a task that has begun runs to its end, and its result is dropped.
+/// A handle to a background task. [`Task::join`] waits for its end. If the handle is dropped, a
+/// task that has not begun is cancelled. A task that has begun runs to its end, and its result is
+/// dropped.
 #[must_use = "dropping a task cancels it if it has not begun"]
 pub struct Task<T: Send + 'static> {
     cell: Arc<Cell<T>>,
     shared: Arc<Shared>,
 }
 
-/// The interface of a task for the queue of the pool.
+/// The interface by which the queue of the pool runs a task.
 pub(super) trait Job: Send + Sync {
-    /// Runs the task unless another thread has begun it. It does not unwind.
+    /// Runs the task unless another thread has begun it. This method does not unwind.
     fn run(&self);
 }
 
@@ -50,12 +51,13 @@ enum State<T> {
 }
 
 impl<T> Cell<T> {
-    /// Locks the state. No closure of the user runs under this lock.
+    /// Locks the state. No closure of a caller runs under this lock.
     fn lock(&self) -> MutexGuard<'_, State<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the closure of the task, or returns `None` if another thread has begun it.
+    /// Takes the closure of the task and sets the state to `then`. Returns `None` if another thread
+    /// has begun the task.
     fn claim(&self, then: State<T>) -> Option<Box<dyn FnOnce() -> T + Send>> {
         let mut state = self.lock();
         if !matches!(*state, State::Waiting(_)) {
@@ -101,8 +103,8 @@ impl<T: Send + 'static> Task<T> {
         matches!(*self.cell.lock(), State::Done(_))
     }
 
-    /// Returns the result. Runs the task on this thread if no other thread has begun it, else waits
-    /// for its end.
+    /// Returns the result. If no thread has begun the task, runs it on this thread. Otherwise,
+    /// waits for its end.
     ///
     /// # Panics
     ///
@@ -126,8 +128,8 @@ impl<T: Send + 'static> Task<T> {
         }
     }
 
-    /// Cancels the task if it has not begun, else waits for its end and drops the result. No part
-    /// of the task runs after this call.
+    /// Cancels the task if it has not begun. Otherwise, waits for its end and drops the result. No
+    /// part of the task runs after this call.
     pub fn cancel(self) {
         if self.cell.claim(State::Gone).is_some() {
             return self.leave_queue();
@@ -138,7 +140,7 @@ impl<T: Send + 'static> Task<T> {
         }
     }
 
-    /// Removes the task from the queue, so that a queue without workers does not grow.
+    /// Removes the task from the queue, so that the queue of a pool without workers does not grow.
     fn leave_queue(&self) {
         let cell = Arc::as_ptr(&self.cell).cast::<()>();
         self.shared.lock().jobs.retain(|job| Arc::as_ptr(job).cast::<()>() != cell);

@@ -1,5 +1,5 @@
-//! The promises of a pool, on pools of several sizes and over many repetitions, because an unlucky
-//! order of events is what breaks a pool.
+//! Tests of the guarantees of a pool. They use pools of several sizes and many repetitions, because
+//! only a rare order of events shows a defect.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;

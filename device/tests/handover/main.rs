@@ -1,18 +1,19 @@
-//! The pool and the readers under schedules that a test decides.
+//! Tests of the pool and of the readers under schedules that a test controls.
 //!
-//! Code that passes work from thread to thread breaks in an order of events that a machine shows
-//! once in a million runs. Here the very source of the pool (`src/workers/*`) and of the readers
-//! (`src/direct_io/readers.rs`) is compiled over [shuttle](https://github.com/awslabs/shuttle)'s
-//! locks, atomics and threads. They take turns as a scheduler decides: at random, and by
-//! probabilistic concurrency testing (Burckhardt et al., ASPLOS 2010), which finds any bug of few
-//! ordering constraints with a known chance. A lost wake-up is a deadlock, which the scheduler sees
-//! at once.
+//! An error in code that passes work between threads may need an order of events that occurs once
+//! in a million runs. Here, the same sources of the pool (`src/workers/*`) and of the readers
+//! (`src/direct_io/readers.rs`) are compiled with the locks, atomics and threads of
+//! [shuttle](https://github.com/awslabs/shuttle). A scheduler decides which thread runs next. It
+//! chooses at random or by probabilistic concurrency testing (Burckhardt et al., ASPLOS 2010),
+//! which finds an error with few ordering constraints with a known probability. A lost wake-up
+//! becomes a deadlock, which the scheduler detects at once.
 //!
-//! `HANDOVER_SCHEDULES=100000` explores that many schedules of each scenario instead of 4,000, and
-//! `HANDOVER_SEED` takes others. Atomics are sequentially consistent here; `src/workers/phase.rs`
-//! argues about weaker orders.
+//! With `HANDOVER_SCHEDULES=100000`, each scenario runs under 100,000 schedules instead of 4,000.
+//! `HANDOVER_SEED` selects other schedules. Atomics are sequentially consistent here. For weaker
+//! orders, `src/workers/phase.rs` gives the argument.
 //!
-//! A trial by hand showed that these tests can fail, one change of the source at a time:
+//! The following changes of the sources, made one at a time by hand, showed that these tests can
+//! fail:
 //!
 //! * Without `notify_one` in `Shared::publish`, `a_sleeping_thread_is_woken` ends in a deadlock.
 //! * Without the comparison with `seen` before the wait in `Shared::wait_for_work`, or without
@@ -44,9 +45,9 @@ use std::sync::Arc;
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::{Config, Runner};
 
-/// The number of schedules of each of four kinds that a scenario runs under.
+/// The number of schedules of each kind under which a scenario runs. There are four kinds.
 const SCHEDULES: usize = 1000;
-/// The number of ordering constraints that a bug may need, for the second kind.
+/// The number of ordering constraints of the errors that the second kind of schedules looks for.
 const DEPTH: usize = 3;
 
 fn setting(name: &str) -> Option<u64> {

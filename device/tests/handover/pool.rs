@@ -1,4 +1,4 @@
-//! The promises of the pool, in every order of events.
+//! Tests of the guarantees of the pool in many orders of events.
 
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

@@ -1,4 +1,4 @@
-//! The promises of the readers, in every order of events.
+//! Tests of the guarantees of the readers in many orders of events.
 
 use std::num::NonZeroUsize;
 
@@ -13,8 +13,8 @@ fn readers(threads: usize) -> Readers {
     Readers::new(NonZeroUsize::new(threads).unwrap()).unwrap()
 }
 
-/// Returns the beginnings of that many pages, too far from each other to be read at once: eight are
-/// a job.
+/// Returns the offsets of `count` pages that are too far from each other for one read. Eight such
+/// reads are a job.
 fn scattered(count: u64) -> Vec<u64> {
     (0..count).map(|i| i * 16 * PAGE as u64).collect()
 }

@@ -1,15 +1,15 @@
-//! `src/sync.rs` over primitives whose schedule a test decides.
+//! A replacement for `src/sync.rs` with primitives whose schedule a test controls.
 
 pub(crate) use shuttle::hint::spin_loop;
 pub(crate) use shuttle::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 pub(crate) mod atomic {
-    //! The words that threads share.
+    //! The atomic variables that threads share.
     pub(crate) use shuttle::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 }
 
 pub(crate) mod thread {
-    //! The threads, and waiting for them.
+    //! Threads, and functions that wait for them.
     use std::cell::Cell;
     use std::io;
     use std::num::NonZeroUsize;
@@ -17,17 +17,18 @@ pub(crate) mod thread {
     pub(crate) use shuttle::thread::{Builder, JoinHandle, Thread, ThreadId, current, park};
 
     thread_local! {
-        /// The number of cores of a scenario, which runs on one thread of the test.
+        /// The number of cores of the machine in a scenario.
         pub(crate) static CORES: Cell<NonZeroUsize> = const { Cell::new(NonZeroUsize::MIN) };
     }
 
-    /// Returns the cores of the scenario: pools of more threads sleep at once, others spin first.
+    /// Returns the number of cores of the scenario. In a pool with more threads than cores, threads
+    /// sleep at once. Otherwise, they spin first.
     pub(crate) fn available_parallelism() -> io::Result<NonZeroUsize> {
         Ok(CORES.get())
     }
 }
 
-/// A clock that has always advanced enough for every wait: schedules must not depend on time.
+/// A clock on which every wait is already over, because schedules must not depend on time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Instant;
 

@@ -9,18 +9,18 @@ use crate::graph::shape::{Dim, NodeId, Shape};
 use crate::graph::{Graph, Node};
 use crate::ops;
 
-/// The gradient of one gather, before it is added to the gradient of its table.
+/// The gradient of one lookup, which is still to be added to the gradient of its table.
 struct Gathered {
     gather: Gather,
     gradient: NodeId,
     winners: Option<NodeId>,
 }
 
-/// The graph during differentiation, with the gradients that its nodes have received.
+/// The graph during differentiation, with the gradients of its nodes so far.
 pub(crate) struct Backward {
     pub(super) graph: Graph,
     names: HashSet<String>,
-    /// The flags of the nodes, `true` if the value depends on anything that is trained.
+    /// Whether the value of each node depends on anything that is trained.
     wanted: Vec<bool>,
     pub(super) grads: Vec<Vec<NodeId>>,
     gathered: BTreeMap<usize, Vec<Gathered>>,
@@ -115,7 +115,7 @@ impl Backward {
         }
     }
 
-    /// Appends the gradient of an operand that was broadcast: the sum of `g` in the operand's
+    /// Appends the gradient of an operand that was broadcast, which is `g` summed to the operand's
     /// shape.
     pub(crate) fn reduce_to(
         &mut self,
@@ -133,8 +133,8 @@ impl Backward {
         Ok(g)
     }
 
-    /// Adds `g`, summed to the shape of an operand that was broadcast, to the operand's gradients,
-    /// if the operand needs a gradient.
+    /// Sums `g` to the shape of an operand that was broadcast, and adds the sum to the operand's
+    /// gradients. Does nothing if the operand needs no gradient.
     pub(crate) fn add_reduced_gradient(
         &mut self,
         of: NodeId,
@@ -154,7 +154,7 @@ impl Backward {
         Error::NotDifferentiable { op: node.op.name(), node: node.name.clone() }
     }
 
-    /// Appends the sum of the gradients that a node received.
+    /// Appends the sum of the gradients of a node. Returns `None` if the node has no gradient.
     pub(super) fn sum(&mut self, id: NodeId) -> Result<Option<NodeId>> {
         let given = std::mem::take(&mut self.grads[id.0 as usize]);
         let Some((&first, mut rest)) = given.split_first() else { return Ok(None) };
@@ -168,8 +168,8 @@ impl Backward {
         Ok(Some(total))
     }
 
-    /// Appends one node for each table: the gradient of its rows from all lookups, by column and
-    /// offset.
+    /// Appends one node for each table. It is the gradient of the table's rows, summed over all
+    /// lookups in the order of column and offset.
     pub(super) fn row_gradients(&mut self) -> Result<Vec<(usize, NodeId)>> {
         let mut nodes = Vec::new();
         for (table, mut gathered) in std::mem::take(&mut self.gathered) {

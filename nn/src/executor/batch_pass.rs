@@ -1,5 +1,5 @@
-//! One pass over the batch on one thread: the tiles of a lane go, one after the other, through the
-//! operations of a phase.
+//! One pass over the batch on one thread. Each tile of a lane goes through all operations of a
+//! phase before the next tile begins.
 
 use std::ops::Range;
 use std::thread;
@@ -24,7 +24,7 @@ pub(crate) struct Shared<'a> {
 }
 
 impl<'a> Shared<'a> {
-    /// Returns a view of a constant or of a table's rows.
+    /// Returns a view of a constant or of a table's rows, or `None` for other nodes.
     fn fixed(&self, id: NodeId) -> Option<View<'a>> {
         let shape = self.program.graph.shape(id);
         let (data, from, full): (&'a [f32], usize, usize) =
@@ -42,7 +42,7 @@ impl<'a> Shared<'a> {
         Some(View { data: &data[from..], stride, cols: shape.cols })
     }
 
-    /// Computes a constant from constants.
+    /// Computes a constant that depends only on other constants.
     pub(crate) fn global(&self, id: NodeId, out: &mut [f32]) {
         let node = self.program.graph.node(id);
         let rows_of = |shape: Shape| match shape.rows {
@@ -81,7 +81,8 @@ impl<'a> Shared<'a> {
         ops::forward(&node.op, &tile, &views[..node.inputs.len()], out);
     }
 
-    /// Returns the tile for a range of the batch, in these symbolic rows.
+    /// Returns the tile for a range of the batch. `rows` are the symbolic rows of the values in the
+    /// tile.
     fn tile(&self, batch: Range<usize>, rows: Dim) -> Tile<'a> {
         let span = self.inputs.span(rows, &batch);
         Tile {
@@ -130,7 +131,8 @@ impl<'a> Shared<'a> {
         }
     }
 
-    /// Returns the number of the lane's rows before this tile of the batch, in these symbolic rows.
+    /// Returns the number of the lane's rows before this tile of the batch. `rows` are the symbolic
+    /// rows that are counted.
     fn rows_before(&self, rows: Dim, lane: &Lane, batch: &Range<usize>) -> usize {
         self.inputs.span(rows, &(lane.rows.start..batch.start)).len()
     }

@@ -1,16 +1,16 @@
-//! The work between passes: sums of the lanes' partials, values collected from the lanes, and
-//! results.
+//! The work between passes: adding the partial sums of the lanes, collecting values from the lanes,
+//! and copying results.
 
 use super::*;
 
 use crate::ops;
 
-/// The number of elements of a sum over the batch that one task adds up: small enough to share the
-/// work among threads, and large enough to pay for taking the task from the queue.
+/// The number of elements of a sum over the batch that one task adds up. It is small enough to
+/// share the work among threads, and large enough that taking a task from the queue costs little.
 const SUM_CHUNK: usize = 1 << 15;
 
 impl Executor {
-    /// Adds the lanes' partials up, in lane order.
+    /// Adds up the partial sums of the lanes, in the order of lanes.
     pub(super) fn sums(&mut self, workers: &Workers, phase: usize, inputs: &Inputs<'_>) {
         struct Part<'a> {
             op: &'a Op,
@@ -122,7 +122,7 @@ impl Executor {
     }
 }
 
-/// Returns the value of a constant that the run computed.
+/// Returns the value of a constant that the run computed, or `None` for another node.
 pub(super) fn constant<'a>(
     program: &Program,
     consts: &'a [Vec<f32>],

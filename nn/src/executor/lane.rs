@@ -9,8 +9,8 @@ use crate::inputs::Inputs;
 use crate::program::placement::{LINE, Placement, Width};
 use crate::timeline::Event;
 
-/// A contiguous share of the batch, with its rows of every value that outlives a pass and its
-/// partials of the sums over the batch.
+/// A contiguous share of the batch, with its rows of every value that outlives a pass, and with its
+/// partial sums over the batch.
 #[derive(Debug, Default)]
 pub(crate) struct Lane {
     pub(crate) rows: Range<usize>,
@@ -30,7 +30,7 @@ impl Lane {
         Self { wide, partials, ..Self::default() }
     }
 
-    /// Sets the rows of the lane, and grows the buffers that are too small for them.
+    /// Sets the rows of the lane. Buffers that are too small for them grow.
     pub(crate) fn set_rows(
         &mut self,
         rows: Range<usize>,
@@ -62,8 +62,8 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    /// Grows the buffer to `len` floats if it is smaller. Its old contents are lost, so that
-    /// nothing is copied.
+    /// Grows the buffer to `len` floats if it is smaller. Its old contents are lost, because they
+    /// are not copied.
     pub(crate) fn grow(&mut self, len: usize) {
         if self.len() < len {
             self.floats = Vec::new();

@@ -9,12 +9,14 @@ use zillion_feature::Pooling;
 use crate::graph::op::Gather;
 use crate::ops::{self, BatchRows, GatherSource};
 
-/// The number of work shares for each thread, so that no thread waits long for the last one.
+/// The number of shares of work for each thread. Small shares keep threads from waiting long at the
+/// end.
 const SHARES: usize = 4;
 
 impl Executor {
-    /// Computes the gradients of the tables' rows, after the gradients of the batch are complete. A
-    /// task is a table, or a range of rows of a table that has more values than one share.
+    /// Computes the gradients of the tables' rows, after the gradients of the batch are complete.
+    /// Each task is one table. A table with many values is divided into several tasks, each with a
+    /// range of its rows.
     pub(super) fn row_gradients(
         &self,
         workers: &Workers,
@@ -48,7 +50,7 @@ impl Executor {
         });
     }
 
-    /// Computes the gradients of the rows of a table from `first` on.
+    /// Computes the gradients of a table's rows, beginning with the row `first`.
     fn table_gradients(&self, inputs: &Inputs<'_>, table: usize, first: usize, out: &mut [f32]) {
         out.fill(0.0);
         let node = self.program.row_grads.iter().find(|&&(t, _)| t == table);
@@ -72,14 +74,15 @@ impl Executor {
         }
     }
 
-    /// Returns the places of the rows of a gather's gradient. In a column with one value for each
-    /// row, a value has the place of its row.
+    /// Returns the places of the rows of a gather's gradient. If a column has one value for each
+    /// row, the place of a value is that of its row.
     fn locate_of(&self, gather: &Gather) -> &[u32] {
         let values = &self.lists[gather.column].locate;
         if gather.pooling.is_some() || values.is_empty() { &self.locate } else { values }
     }
 
-    /// Returns the rows of a value of the batch that outlives its pass.
+    /// Returns the rows of a value that outlives its pass, or `None` if the value has no lane
+    /// buffers.
     fn lane_rows<'a>(&'a self, id: NodeId, locate: &'a [u32]) -> Option<LaneRows<'a>> {
         match self.program.placement.places[id.0 as usize] {
             Place::Wide { slot, offset, stride } => {
@@ -91,7 +94,8 @@ impl Executor {
     }
 }
 
-/// The rows of a value that is as long as the batch or a column, found by their index in it.
+/// The rows of a value that has one row for each row of the batch or for each value of a column.
+/// They are found by their index.
 #[derive(Clone, Copy)]
 pub(crate) struct LaneRows<'a> {
     lanes: &'a [Lane],

@@ -1,8 +1,8 @@
 //! The builder of models from named layers.
 //!
-//! A layer creates its parameters under its name (`mlp.0` has `mlp.0.weight` and `mlp.0.bias`), and
-//! every error names the layer. The same definition is built twice, for training and for inference;
-//! both declare the same parameters in the same order.
+//! A layer creates its parameters under its own name (`mlp.0` has `mlp.0.weight` and `mlp.0.bias`),
+//! and every error names the layer. The same model is built twice, for training and for inference.
+//! Both graphs have the same parameters in the same order.
 
 mod layers;
 
@@ -96,12 +96,12 @@ impl GraphBuilder {
         self.shape(id).cols
     }
 
-    /// Returns the graph as built so far.
+    /// Returns the graph that has been built.
     pub fn finish(self) -> Graph {
         self.graph
     }
 
-    /// Adds a node to the results, under this name.
+    /// Adds a node to the results of the graph, under this name.
     pub fn output(&mut self, name: &str, id: NodeId) -> Result<()> {
         if self.graph.output(name).is_some() {
             return Err(Error::DuplicateName { node: name.to_owned() });
@@ -110,7 +110,7 @@ impl GraphBuilder {
         Ok(())
     }
 
-    /// Gives a node a further name, unless it has that one already.
+    /// Gives a node an additional name, unless the node already has this name.
     pub fn alias(&mut self, name: &str, id: NodeId) -> Result<()> {
         if self.graph.nodes.get(id.0 as usize).is_some_and(|node| node.name == name) {
             return Ok(());
@@ -149,8 +149,8 @@ impl GraphBuilder {
 
     // The inputs of the model.
 
-    /// Adds a lookup of the floats `offset .. offset + dim` of the rows of a column's keys, pooled:
-    /// `[B, dim]`.
+    /// Adds a lookup of the rows of a column's keys. It reads the floats `offset .. offset + dim`
+    /// of each row and pools the rows of each list: `[B, dim]`.
     pub fn gather(
         &mut self,
         name: &str,
@@ -162,8 +162,9 @@ impl GraphBuilder {
         self.look_up(name, Gather { column, offset, dim, pooling: Some(pooling) })
     }
 
-    /// Adds a lookup of the floats `offset .. offset + dim` of the row of each of a column's keys,
-    /// times the key's weight if the column has weights: `[V, dim]`.
+    /// Adds a lookup of the rows of a column's keys without pooling. It reads the floats `offset ..
+    /// offset + dim` of the row of each value, and multiplies them by the value's weight if the
+    /// column has weights: `[V, dim]`.
     pub fn gather_values(
         &mut self,
         name: &str,
@@ -192,7 +193,7 @@ impl GraphBuilder {
         self.push(name, Op::Gather(gather), &[rows])
     }
 
-    /// Adds numeric columns side by side: `[B, n]`.
+    /// Adds the values of numeric columns, one column of the result for each: `[B, n]`.
     pub fn numeric(&mut self, name: &str, columns: &[usize]) -> Result<NodeId> {
         self.push(name, Op::Numeric { columns: columns.to_vec() }, &[])
     }
@@ -202,7 +203,7 @@ impl GraphBuilder {
         self.push(name, Op::Label { label }, &[])
     }
 
-    /// Adds the sample weight, 0 where the given label is missing: `[B, 1]`.
+    /// Adds the sample weight: `[B, 1]`. The weight is 0 in rows where the given label is missing.
     pub fn weight(&mut self, name: &str, label: Option<usize>) -> Result<NodeId> {
         self.push(name, Op::Weight { label }, &[])
     }
@@ -280,7 +281,7 @@ impl GraphBuilder {
         self.push(name, Op::MulAdd, &[a, b, c])
     }
 
-    /// Concatenates the columns of nodes; returns a single node as it is.
+    /// Adds the concatenation of the columns of nodes. Returns a single node unchanged.
     pub fn concat(&mut self, name: &str, parts: &[NodeId]) -> Result<NodeId> {
         match parts {
             [only] => Ok(*only),
@@ -304,12 +305,12 @@ impl GraphBuilder {
         self.scale(name, sum, 1.0 / self.cols(x) as f32)
     }
 
-    /// Adds the softmax of each row.
+    /// Adds the softmax over the elements of each row.
     pub fn softmax_columns(&mut self, name: &str, x: NodeId) -> Result<NodeId> {
         self.push(name, Op::SoftmaxColumns, &[x])
     }
 
-    /// Adds the logarithm of each row's sum of exponentials.
+    /// Adds the logarithm of the sum of `e^x` over each row.
     pub fn log_sum_exp_columns(&mut self, name: &str, x: NodeId) -> Result<NodeId> {
         self.push(name, Op::LogSumExpColumns, &[x])
     }
@@ -331,8 +332,8 @@ impl GraphBuilder {
 
     // The operations over lists.
 
-    /// Adds the repetition of each row of the batch for the values of its list in a column: `[B,
-    /// n]` to `[V, n]`.
+    /// Adds the repetition of each row of the batch, once for each value of the row's list in a
+    /// column: `[B, n]` to `[V, n]`.
     pub fn repeat(&mut self, name: &str, x: NodeId, column: usize) -> Result<NodeId> {
         self.push(name, Op::Repeat { column, mean: false }, &[x])
     }
@@ -355,7 +356,7 @@ impl GraphBuilder {
         self.push(name, Op::SegmentSoftmax { column }, &[x])
     }
 
-    /// Returns the column whose values are the rows of `x`.
+    /// Returns the column whose values are the rows of `x`, or an error if `x` has other rows.
     fn lists_of(&self, name: &str, x: NodeId) -> Result<usize> {
         match self.shape(x) {
             Shape { rows: Dim::Values(column), .. } => Ok(column),
@@ -375,17 +376,18 @@ impl GraphBuilder {
         self.push(name, Op::DotInteraction { dim }, &[x])
     }
 
-    /// Adds the binary cross-entropy of logits against a label, averaged by sample weight over the
-    /// rows that have the label: `Σ w·l / Σ w`, or 0 if no row has the label.
+    /// Adds the binary cross-entropy of logits against a label: `Σ w·l / Σ w`, where `w` is the
+    /// sample weight. The sums are over the rows that have the label. The result is 0 if no row has
+    /// it.
     pub fn bce_with_logits(&mut self, name: &str, logits: NodeId, label: usize) -> Result<NodeId> {
         let labels = self.label(&format!("{name}.label"), label)?;
         let weights = self.weight(&format!("{name}.weight"), Some(label))?;
         self.weighted_bce(name, logits, labels, weights)
     }
 
-    /// Adds the binary cross-entropy of logits against labels of 0 and 1, averaged by weight:
-    /// `Σ w·l / Σ w`, 0 if every weight is 0; all inputs are `[B, 1]`. Values in a row of weight 0
-    /// are not read.
+    /// Adds the weighted mean of the binary cross-entropy of logits against labels of 0 and 1: `Σ
+    /// w·l / Σ w`. All inputs are `[B, 1]`. The result is 0 if every weight is 0. In a row of
+    /// weight 0, the other inputs are not read.
     pub fn weighted_bce(
         &mut self,
         name: &str,

@@ -14,7 +14,7 @@ use crate::passes::Stage;
 pub use super::sizes::Sizes;
 pub use svg::svg;
 
-/// Returns a stage's heading: the pass that made it.
+/// Returns the heading of a stage, which names the pass that made it.
 fn heading(stage: &Stage) -> String {
     match stage.pass {
         None => "as built".to_owned(),
@@ -33,7 +33,7 @@ fn nodes<'a>(
     })
 }
 
-/// Formats a count in thousands, millions and so on, with three digits.
+/// Formats a count with three digits and a letter for thousands, millions and so on.
 fn short(count: u64) -> String {
     let units = [(1e9, "G"), (1e6, "M"), (1e3, "k")];
     let n = count as f64;
@@ -94,7 +94,8 @@ pub fn text(stages: &[Stage], sizes: &Sizes) -> String {
     text
 }
 
-/// Formats a count so that a unit can follow: `1.2 M`, or `17 ` without a prefix.
+/// Formats a count with a space at the place where a unit can follow: `1.2 M`, or `17 ` without a
+/// letter.
 fn spaced(count: u64) -> String {
     let short = short(count);
     if short.contains(' ') { short } else { format!("{short} ") }

@@ -1,4 +1,4 @@
-//! A graph as a file: JSON that travels with a version.
+//! The file format of a graph: JSON that is a part of a version.
 //!
 //! The content of a file is not trusted: the rule of each operation computes the shape of its node
 //! again. A graph that the builder could not have built is refused with the name of the node.
@@ -13,7 +13,7 @@ use crate::ops;
 /// The version of the format.
 const FORMAT: u32 = 1;
 
-/// The maximum number of floats of a parameter: a larger number means a damaged file.
+/// The maximum number of floats in a parameter. A larger number means that the file is damaged.
 const MAX_FLOATS: usize = 1 << 40;
 
 /// The content of a file, with a graph that is owned or borrowed.
@@ -47,8 +47,8 @@ impl Graph {
     /// Reads the file that [`Graph::to_json`] wrote.
     ///
     /// # Errors
-    /// Returns an error if the bytes are not such a file, or if a node does not follow from the
-    /// nodes before it.
+    /// Returns an error if the bytes are not such a file, or if the builder could not have built
+    /// one of its nodes.
     pub fn from_json(bytes: &[u8]) -> Result<Self> {
         let read: File<Self> =
             serde_json::from_slice(bytes).map_err(|e| refuse_file(e.to_string()))?;
@@ -64,7 +64,8 @@ impl Graph {
         Ok(read.graph)
     }
 
-    /// Checks that every node follows from the nodes before it and that every reference exists.
+    /// Checks that the builder could have built every node from the nodes before it, and that every
+    /// reference exists.
     fn validate(&self) -> Result<()> {
         let known = &self.inputs;
         if let Some(column) = known.columns.iter().find(|c| c.table >= known.tables.len()) {

@@ -1,7 +1,8 @@
-//! The vocabulary of operations.
+//! The operations of a graph.
 //!
-//! An operation is a small value. One file of [`ops`](crate::ops) has everything about it but its
-//! name: shape, kernels, gradient, cost, form in ONNX. Backward operations are operations too.
+//! An operation is a small value. One file of [`ops`](crate::ops) contains everything about it
+//! except its name: its shape, kernels, gradient, cost and ONNX form. The operations of the
+//! backward pass are operations too.
 //!
 //! The graph of a version is the serialised form of these types: if a variant or a field is
 //! renamed, old versions become unreadable.
@@ -11,19 +12,19 @@ use zillion_feature::Pooling;
 
 use super::shape::{Dim, ParamId, Shape};
 
-/// A lookup of a part of the rows of one sparse column.
+/// A lookup of some floats of each row that a sparse column refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Gather {
     /// The index of the sparse column.
     pub column: usize,
-    /// The first float of the row that is taken.
+    /// The index in the row of the first float that is read.
     pub offset: usize,
-    /// The number of floats that are taken.
+    /// The number of floats that are read.
     pub dim: usize,
-    /// The rule by which the rows of a list become one row. A column without lists has one row,
-    /// which is pooled alone. With `None` nothing is pooled: each value of the column has a row of
-    /// its own, multiplied by its weight if the column has weights.
+    /// The rule by which the rows of a list become one row. In a column without lists, each list
+    /// has one value. With `None`, nothing is pooled: the result has one row for each value of the
+    /// column. This row is multiplied by the value's weight if the column has weights.
     pub pooling: Option<Pooling>,
 }
 
@@ -84,14 +85,14 @@ pub enum Binary {
     SafeDiv,
 }
 
-/// The scores of the batch's rows against each other: `by · u_i·v_j`. Different rows with the same
-/// value of a column are left out.
+/// The scores of the rows of a batch against each other: `by · u_i·v_j`. If two different rows have
+/// the same value of a column, their score is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InBatch {
-    /// The sparse column, with one value a row, that identifies items.
+    /// The index of the sparse column that identifies items, which has one value in each row.
     pub column: usize,
-    /// The factor of the dot products: one over the temperature.
+    /// The factor of the dot products, which is one divided by the temperature.
     pub by: f32,
 }
 
@@ -99,7 +100,8 @@ pub struct InBatch {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Focal {
-    /// The exponent of `1 − p`, with `p` the probability of the true label; 0 gives no focus.
+    /// The exponent of `1 − p`, where `p` is the probability of the true label. With 0, the loss
+    /// has no focus.
     pub gamma: f32,
     /// The factor of the loss where the label is 1.
     pub positive: f32,
@@ -107,20 +109,23 @@ pub struct Focal {
     pub negative: f32,
 }
 
-/// A function of each element of a running value. Its operands are the next inputs of the fused
-/// operation; they have the value's shape or are broadcast to it.
+/// A function in a chain that is applied to each element of a running value. Its operands are the
+/// next inputs of the fused operation. An operand has the shape of the value, or is broadcast to
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Link {
-    /// The function of the value, without operands.
+    /// The function of the running value, without an operand.
     Unary(Unary),
-    /// The value as a gradient, times the function's derivative at the operand.
+    /// The product of the running value, which is a gradient, and the function's derivative at the
+    /// operand.
     UnaryGrad(Unary),
-    /// The operand as a gradient, times the function's derivative at the value.
+    /// The product of the operand, which is a gradient, and the function's derivative at the
+    /// running value.
     PointOf(Unary),
-    /// The function `value ∘ b` with the operand b.
+    /// The function of the running value and the operand `b`, in this order.
     Binary(Binary),
-    /// The function `a ∘ value` with the operand a.
+    /// The function of the operand `a` and the running value, in this order.
     BinaryOf(Binary),
     /// The sum `value·b + c` with the operands b and c.
     MulAdd,
@@ -130,16 +135,16 @@ pub enum Link {
     AddProduct,
 }
 
-/// An operation with a chain of functions that each element of its result passes through before any
-/// other node reads it.
+/// An operation with a chain of functions. Each element of its result goes through the chain before
+/// another node reads it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fused {
-    /// The operation that makes the rows.
+    /// The operation that computes the rows, called the head.
     pub head: Op,
-    /// The number of inputs that belong to the head; the links' operands follow.
+    /// The number of inputs of the head. The operands of the links follow them.
     pub head_inputs: usize,
-    /// The functions of each element, in order.
+    /// The functions that each element goes through, in order.
     pub chain: Vec<Link>,
 }
 
@@ -154,8 +159,8 @@ impl Link {
     }
 }
 
-/// The operation of a node. The comment of each variant names its result, and then its inputs and
-/// the shape of the result: (inputs) → result.
+/// The operation of a node. The comment of each variant describes its result. Then it gives the
+/// inputs and the shape of the result: (inputs) → shape.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Op {
@@ -164,7 +169,7 @@ pub enum Op {
         /// The index of the table.
         table: usize,
     },
-    /// Numeric columns side by side: () → `[B, n]`.
+    /// The values of numeric columns, one column of the result for each: () → `[B, n]`.
     Numeric {
         /// The indices of the columns.
         columns: Vec<usize>,
@@ -177,7 +182,7 @@ pub enum Op {
     /// The sample weight (1 in a batch without weights), and 0 where the label is missing:
     /// () → `[B, 1]`.
     Weight {
-        /// The label whose mask applies, if any.
+        /// The label of which the missing rows get weight 0; `None` if no label is considered.
         label: Option<usize>,
     },
     /// The value of a parameter: () → `[rows, cols]`.
@@ -193,14 +198,15 @@ pub enum Op {
         shape: Shape,
     },
 
-    /// The rows of a column's keys, pooled over each list: (rows) → `[B, dim]`. Without pooling
-    /// there is a row for each value: (rows) → `[V, dim]`.
+    /// The rows of a column's keys. With pooling, the rows of each list become one row: (rows) →
+    /// `[B, dim]`. Without pooling, each value has its own row: (rows) → `[V, dim]`.
     Gather(Gather),
-    /// The index in the list of the winning value, for each element of a max pooling:
+    /// The index in the list of the value with the maximum, for each element of a max pooling:
     /// (rows) → `[B, dim]`.
     GatherArgMax(Gather),
-    /// The gradients of a table's rows, each summed over the row's occurrences in ascending order:
-    /// (the gradient of each gather, followed by its arg-max for a max pooling) → `[U, stride]`.
+    /// The gradients of a table's rows. The gradient of a row is the sum over its occurrences in
+    /// ascending order: (the gradient of each gather, followed by its arg-max for a max pooling) →
+    /// `[U, stride]`.
     GatherGrad {
         /// The index of the table.
         table: usize,
@@ -224,14 +230,15 @@ pub enum Op {
     Binary(Binary),
     /// The sum `a·b + c` of each element: (a, b, c) → the shape of a.
     MulAdd,
-    /// The sum of values from left to right: (up to eight values of one shape) → that shape.
+    /// The sum of values from left to right: (up to eight values of the same shape) → that shape.
     AddN,
 
-    /// The concatenation of columns: (several values of equal rows) → their columns side by side.
+    /// The concatenation of columns: (several values with the same rows) → all their columns, in
+    /// order.
     Concat,
     /// The columns `start .. start + len` of a value: (x) → `[r, len]`.
     Slice {
-        /// The first column that is taken.
+        /// The index of the first column of the slice.
         start: usize,
         /// The number of columns.
         len: usize,
@@ -249,18 +256,18 @@ pub enum Op {
     SumColumns,
     /// The dot product of each pair of rows: (a, b of one shape) → `[r, 1]`.
     RowDot,
-    /// The sum over rows, or the mean: (x `[r, n]`) → `[1, n]`.
+    /// The sum of each column, or its mean: (x `[r, n]`) → `[1, n]`.
     SumRows {
         /// Whether the sum is divided by the number of rows.
         mean: bool,
     },
-    /// The repetition of a column: (x `[r, 1]`) → `[r, cols]`.
+    /// The repetition of a single column: (x `[r, 1]`) → `[r, cols]`.
     BroadcastColumns {
         /// The number of columns of the result.
         cols: usize,
     },
-    /// The repetition of a row, divided by the number of rows if `mean`: (x `[1, n]`) → `[rows,
-    /// n]`.
+    /// The repetition of a single row: (x `[1, n]`) → `[rows, n]`. With `mean`, each row is divided
+    /// by the number of rows.
     BroadcastRows {
         /// The rows of the result.
         rows: Dim,
@@ -268,93 +275,96 @@ pub enum Op {
         mean: bool,
     },
 
-    /// The repetition of each row of the batch for the values of its list: (x `[B, n]`) → `[V, n]`.
+    /// The repetition of each row of the batch, once for each value of its list: (x `[B, n]`) →
+    /// `[V, n]`.
     Repeat {
-        /// The column of the lists.
+        /// The index of the column with the lists.
         column: usize,
         /// Whether each row is divided by the length of its list.
         mean: bool,
     },
     /// The sum over each list, or the mean; 0 for an empty list: (x `[V, n]`) → `[B, n]`.
     SegmentSum {
-        /// The column of the lists.
+        /// The index of the column with the lists.
         column: usize,
         /// Whether the sum is divided by the length of the list.
         mean: bool,
     },
     /// The softmax over each list, for each column of x: (x `[V, n]`) → `[V, n]`.
     SegmentSoftmax {
-        /// The column of the lists.
+        /// The index of the column with the lists.
         column: usize,
     },
-    /// The gradient of the softmax over each list, from its result y: (g, y) → the shape of y.
+    /// The gradient of the softmax over each list, computed from its result y: (g, y) → the shape
+    /// of y.
     SegmentSoftmaxGrad {
-        /// The column of the lists.
+        /// The index of the column with the lists.
         column: usize,
     },
 
     /// The softmax of each row: (x `[r, n]`) → the shape of x.
     SoftmaxColumns,
-    /// The gradient of the softmax of each row, from its result y: (g, y) → the shape of y.
+    /// The gradient of the softmax of each row, computed from its result y: (g, y) → the shape of
+    /// y.
     SoftmaxColumnsGrad,
     /// The logarithm of the sum of `e^x` over each row: (x `[r, n]`) → `[r, 1]`.
     LogSumExpColumns,
 
     /// The mean and the biased variance of each column over the rows: (x `[r, n]`) → `[1, 2n]`.
     BatchNormStats,
-    /// The normalisation of x by statistics: (x, stats `[1, 2n]`, scale `[1, n]`, shift `[1, n]`) →
-    /// `[r, n]`.
+    /// The normalisation of x by given statistics: (x, stats `[1, 2n]`, scale `[1, n]`, shift `[1,
+    /// n]`) → `[r, n]`.
     BatchNorm {
-        /// The summand of the variance.
+        /// The number that is added to the variance.
         eps: f32,
     },
     /// The gradients of batch norm's scale and shift: (g, x, stats) → `[1, 2n]`.
     BatchNormReduce {
-        /// The summand of the variance.
+        /// The number that is added to the variance.
         eps: f32,
     },
     /// The gradient of batch norm's x, including the path through the batch's statistics: (g, x,
     /// stats, scale, reduced `[1, 2n]`) → `[r, n]`.
     BatchNormGrad {
-        /// The summand of the variance.
+        /// The number that is added to the variance.
         eps: f32,
     },
     /// The gradient of batch norm's x if the statistics are constants: (g, stats, scale) →
     /// `[r, n]`.
     BatchNormFixedGrad {
-        /// The summand of the variance.
+        /// The number that is added to the variance.
         eps: f32,
     },
     /// The next running mean or (unbiased) variance: (running `[1, n]`, stats `[1, 2n]`) →
     /// `[1, n]`.
     BatchNormRunning {
-        /// The weight of the new statistics.
+        /// The share of the new statistics in the result.
         momentum: f32,
-        /// Whether this is the variance rather than the mean.
+        /// Whether this is the running variance. Otherwise it is the running mean.
         variance: bool,
     },
     /// The normalisation of each row: (x, scale `[1, n]`, shift `[1, n]`) → the shape of x.
     LayerNorm {
-        /// The summand of the variance.
+        /// The number that is added to the variance.
         eps: f32,
     },
     /// The gradients of layer norm's scale and shift: (g, x) → `[1, 2n]`.
     LayerNormReduce {
-        /// The summand of the variance.
+        /// The number that is added to the variance.
         eps: f32,
     },
     /// The gradient of layer norm's x: (g, x, scale) → the shape of x.
     LayerNormGrad {
-        /// The summand of the variance.
+        /// The number that is added to the variance.
         eps: f32,
     },
     /// Dropout, which sets some elements to zero and scales the others by `1 / (1 − rate)`: (x `[r,
-    /// n]`) → the shape of x. Dropout is its own gradient: the mask is a function of (seed, step,
-    /// salt, row or value, unit).
+    /// n]`) → the shape of x. The same operation computes its gradient, because the mask depends
+    /// only on the seed, the step, the salt, the row or value, and the unit.
     Dropout {
         /// The share of elements that become zero.
         rate: f32,
-        /// The number of the layer, so that the layers of one model have different masks.
+        /// The number of the layer. It gives each layer of a model its own mask.
         salt: u32,
     },
 
@@ -381,11 +391,11 @@ pub enum Op {
         dim: usize,
     },
 
-    /// All rows of x, complete before the next pass, so that every tile can read them:
-    /// (x `[B, n]`) → `[whole B, n]`.
+    /// All rows of x, which are complete before the next pass begins. Every tile can then read all
+    /// of them: (x `[B, n]`) → `[whole B, n]`.
     Collect,
-    /// The logarithm, for each row i, of the sum over j of `e^(by·u_i·v_j − c_j)`: (u `[B, d]`,
-    /// v `[whole B, d]`, optionally c `[whole B, 1]`) → `[B, 1]`.
+    /// The logarithm of the sum of `e^(by·u_i·v_j − c_j)` over j, for each row i: (u `[B, d]`, v
+    /// `[whole B, d]`, optionally c `[whole B, 1]`) → `[B, 1]`.
     InBatchLse(InBatch),
     /// The gradient of [`Op::InBatchLse`]'s u: (g `[B, 1]`, u, the result `[B, 1]`, whole v,
     /// optionally whole c) → the shape of u.
@@ -404,8 +414,8 @@ pub enum Op {
     /// The gradient of [`Op::FocalSum`]'s logits: (g `[1, 1]`, logits, labels, weights) → `[B, 1]`.
     FocalGrad(Focal),
 
-    /// An operation with a chain of fused links: (the head's inputs, then the links' operands) →
-    /// the head's shape. Only passes create this operation, after autodiff.
+    /// An operation with a chain of fused links: (the inputs of the head, then the operands of the
+    /// links) → the shape of the head. Only passes create this operation, after differentiation.
     Fused(Box<Fused>),
 }
 

@@ -1,4 +1,4 @@
-//! The ids of nodes and parameters, and the shapes of values: their rows and columns.
+//! The ids of nodes and parameters, and the shapes of values.
 
 use std::fmt;
 
@@ -12,13 +12,13 @@ pub enum Dim {
     Batch,
     /// The unique rows that the batch reads of one table, `U(table)`.
     Unique(usize),
-    /// The values of one sparse column, list after list, `V(column)`. A tile of rows owns the
-    /// values of its rows.
+    /// The values of one sparse column, list after list, `V(column)`. The values of a tile are
+    /// those of the tile's rows.
     Values(usize),
-    /// The rows of the batch, `B`, of a value that is complete: every tile may read all rows. Only
-    /// the operations made for such values read them.
+    /// The rows of the batch, `B`, of a value that is complete, so every tile may read all rows.
+    /// Only operations that are made for such values read them.
     Whole,
-    /// A number known when the model is built.
+    /// A number that is known when the model is built.
     Const(usize),
 }
 
@@ -48,12 +48,12 @@ impl Shape {
         Self { rows: Dim::Batch, cols }
     }
 
-    /// Returns the shape `[rows, cols]` of two numbers.
+    /// Returns the shape `[rows, cols]` with constant numbers of rows and columns.
     pub const fn constant(rows: usize, cols: usize) -> Self {
         Self { rows: Dim::Const(rows), cols }
     }
 
-    /// Returns the number of elements of a constant shape; `None` for a symbolic one.
+    /// Returns the number of elements of a constant shape, or `None` for a symbolic shape.
     pub fn const_len(self) -> Option<usize> {
         match self.rows {
             Dim::Const(rows) => Some(rows * self.cols),
@@ -61,15 +61,15 @@ impl Shape {
         }
     }
 
-    /// Returns whether a tile of the batch owns some of the rows.
+    /// Returns whether each tile of the batch has its own part of the rows.
     pub(crate) fn is_tiled(self) -> bool {
         self.rows.is_tiled()
     }
 }
 
 impl Dim {
-    /// Returns whether a tile of the batch owns some of the rows. This is true for rows of the
-    /// batch and for values of a column.
+    /// Returns whether each tile of the batch has its own part of the rows. This is true for rows
+    /// of the batch and for values of a column.
     pub(crate) fn is_tiled(self) -> bool {
         matches!(self, Self::Batch | Self::Values(_))
     }

@@ -7,8 +7,8 @@ use super::shape::{Dim, Shape};
 pub struct Sizes {
     /// The number of rows of the batch.
     pub rows: usize,
-    /// The number of values of a list, for each sparse column. Columns after the end of the vector
-    /// have one value.
+    /// The number of values in a list, for each sparse column. A column whose index is not in the
+    /// vector has one value.
     pub list_len: Vec<usize>,
 }
 
@@ -35,8 +35,8 @@ impl Sizes {
     }
 }
 
-/// The shapes around one node and the size of the batch, from which the node's operations are
-/// counted.
+/// The shapes of the inputs and the result of one node, and the size of the batch. The operations
+/// of the node are counted from them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NodeSizes<'a> {
     pub(crate) inputs: &'a [Shape],

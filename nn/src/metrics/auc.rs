@@ -1,8 +1,8 @@
 //! The exact area under the ROC curve.
 //!
-//! The AUC is the probability that a positive row scores above a negative one, where a tie counts
-//! one half (Mann and Whitney's U over the number of pairs). It takes one sort and one pass over
-//! runs of equal scores.
+//! The AUC is the probability that a positive row has a higher score than a negative row. A tie
+//! counts one half. This equals the U statistic of Mann and Whitney divided by the number of pairs.
+//! The computation takes one sort and one pass over groups of equal scores.
 
 use super::input::{check_rows, rank_key, rank_rows};
 use crate::error::Result;
@@ -36,8 +36,8 @@ pub fn auc(scores: &[f32], labels: &[f32], weights: Option<&[f32]>) -> Result<Op
     }
 }
 
-/// Computes AUC without weights. Counts are integers up to the last division, so the result is the
-/// correctly rounded quotient.
+/// Computes the AUC without weights. Only the last step divides, and all numbers before it are
+/// integers. So the result is the correctly rounded quotient.
 fn unweighted(ranked: &[u64]) -> Option<f64> {
     let mut twice_wins: u128 = 0;
     let (mut positives, mut negatives): (u128, u128) = (0, 0);
@@ -52,7 +52,7 @@ fn unweighted(ranked: &[u64]) -> Option<f64> {
     (pairs > 0).then(|| twice_wins as f64 / (2 * pairs) as f64)
 }
 
-/// Computes AUC with weights from `(key, row)` pairs in ascending order.
+/// Computes the AUC with weights from `(key, row)` pairs in ascending order.
 pub(super) fn weighted(
     ranked: impl Iterator<Item = (u64, usize)>,
     labels: &[f32],
@@ -86,7 +86,7 @@ mod tests {
     use crate::error::Error;
     use proptest::prelude::*;
 
-    /// Computes AUC from every pair of a positive and a negative row.
+    /// Computes the AUC by comparing every positive row with every negative row.
     pub(crate) fn brute_force(
         scores: &[f32],
         labels: &[f32],
@@ -108,8 +108,8 @@ mod tests {
         (pairs > 0.0).then(|| wins / pairs)
     }
 
-    /// Returns rows whose scores lie mostly on a coarse grid, so that ties are common; −0 is among
-    /// the scores.
+    /// Returns rows whose scores are often equal, because most of them are on a coarse grid. Some
+    /// scores are −0.
     fn rows() -> impl Strategy<Value = Vec<(f32, f32, f32)>> {
         let score = prop_oneof![
             (-6i32..6).prop_map(|step| step as f32 * 0.25),

@@ -1,9 +1,9 @@
 //! Calibration: the comparison of predicted probabilities with observed labels.
 //!
-//! A bid is proportional to the predicted probability, so a model that ranks well but predicts
-//! twice the click rate costs twice the money. The ratio of the sums is one number for this (He et
-//! al., "Practical Lessons from Predicting Clicks on Ads at Facebook", 2014), and the table shows
-//! where the error is.
+//! A bid is proportional to the predicted probability. If a model ranks well but predicts twice the
+//! click rate, bids cost twice the money. The ratio of the sums is one number for this error (He et
+//! al., "Practical Lessons from Predicting Clicks on Ads at Facebook", 2014). The table shows for
+//! which predictions the error occurs.
 
 use super::input::{check_probabilities, check_rows, rank_rows, weight_of};
 use crate::error::Result;
@@ -18,15 +18,15 @@ pub struct CalibrationBucket {
     pub high: f32,
     /// The number of rows in the bucket.
     pub rows: u64,
-    /// The weighted mean of the predictions; `None` if all its rows have weight 0.
+    /// The weighted mean of the predictions; `None` if all rows of the bucket have weight 0.
     pub mean_prediction: Option<f64>,
-    /// The weighted share of positive rows; `None` if all its rows have weight 0.
+    /// The weighted share of positive rows; `None` if all rows of the bucket have weight 0.
     pub mean_label: Option<f64>,
 }
 
-/// Groups rows into at most `buckets` buckets of about the same size, by ascending prediction. Rows
-/// of equal prediction stay together, so that the table does not depend on the order of the rows; a
-/// bucket can therefore be larger than its share.
+/// Groups rows by ascending prediction into at most `buckets` buckets of about the same size. Rows
+/// with equal predictions stay in one bucket, which can therefore be larger. So the table does not
+/// depend on the order of the rows.
 ///
 /// # Errors
 /// Returns an error for the same reasons as [`auc`](super::auc()), and if a probability is outside
@@ -58,7 +58,7 @@ pub fn calibration_table(
     Ok(table)
 }
 
-/// Summarises the rows of `ranked`, which is not empty, as one bucket.
+/// Summarises the rows of `ranked` as one bucket. `ranked` must not be empty.
 fn summarise(
     ranked: &[u64],
     probabilities: &[f32],

@@ -1,11 +1,11 @@
 //! An evaluation that receives rows batch by batch and computes its metrics once, at the end.
 //!
 //! # Invariants
-//! Sums run in f64 in the order in which rows are pushed, and ranking is exact. The report
-//! therefore depends only on the rows and their order, not on the batches and not on threads.
-//! Scores are kept (4 bytes for each row, 1 for the label, 4 more for weights and 8 more for
-//! groups), because an exact AUC needs all of them. A push that is refused leaves the evaluation
-//! unchanged.
+//! Sums are computed in f64 in the order in which rows are pushed, and ranking is exact. So the
+//! report depends only on the rows and their order, and not on the batches or on threads. All
+//! scores are kept, because an exact AUC needs them. A row takes 4 bytes for the score and 1 for
+//! the label, 4 more for a weight and 8 more for a group. A push that is refused leaves the
+//! evaluation unchanged.
 
 use super::calibration::{CalibrationBucket, calibration_table};
 use super::gauc::{Gauc, gauc};
@@ -23,7 +23,7 @@ const CALIBRATION_BUCKETS: usize = 10;
 pub enum Scores<'a> {
     /// Probabilities in `[0, 1]`.
     Probabilities(&'a [f32]),
-    /// Log odds. They are ranked without conversion, because probabilities near 1 would become
+    /// Log odds. They are ranked directly, because as probabilities, large log odds would become
     /// equal.
     Logits(&'a [f32]),
 }
@@ -36,18 +36,18 @@ impl<'a> Scores<'a> {
     }
 }
 
-/// The metrics over all pushed rows; a metric is `None` if the rows do not determine it.
+/// The metrics over all pushed rows. A metric is `None` if it cannot be computed from the rows.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
     /// The ranking metrics of the groups; empty if none were requested or there is no group column.
     pub ranking: Vec<RankingFigure>,
-    /// The exact area under the ROC curve; `None` unless both classes occur.
+    /// The exact area under the ROC curve; `None` if the rows do not have both classes.
     pub auc: Option<f64>,
     /// The grouped AUC; `None` without a group column.
     pub gauc: Option<Gauc>,
     /// The mean logistic loss; `None` without rows.
     pub logloss: Option<f64>,
-    /// The sum of predictions over the sum of observed labels; `None` without a positive row.
+    /// The sum of predictions divided by the sum of observed labels; `None` without a positive row.
     pub calibration: Option<f64>,
     /// The number of rows evaluated.
     pub rows: u64,
@@ -55,7 +55,8 @@ pub struct Report {
     pub positives: u64,
     /// The weighted mean of the predicted probabilities; `None` without rows.
     pub mean_prediction: Option<f64>,
-    /// The calibration by tenths of the rows, in the order of the prediction.
+    /// The calibration table, with about a tenth of the rows in each bucket, in ascending order of
+    /// prediction.
     pub calibration_table: Vec<CalibrationBucket>,
 }
 
@@ -169,8 +170,8 @@ impl Evaluation {
     /// Ranks the rows and returns the report.
     ///
     /// # Errors
-    /// Returns an error if there are more rows than a 32-bit row number can count and a metric
-    /// needs row numbers (weights, groups, the calibration table).
+    /// Returns an error if a metric needs row numbers (weights, groups, the calibration table) and
+    /// there are more rows than a 32-bit number can count.
     pub fn finish(self) -> Result<Report> {
         let labels: Vec<f32> =
             self.labels.iter().map(|&label| f32::from(u8::from(label))).collect();

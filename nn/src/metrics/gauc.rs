@@ -1,8 +1,8 @@
 //! Grouped AUC: the AUC of the rows inside each group (a user, a request), averaged.
 //!
 //! The definition is that of Zhu et al., "Optimized Cost per Click in Taobao Display Advertising"
-//! (KDD 2017): the AUC of each group is weighted by the group's impressions. A group of one class
-//! has no AUC; it is left out of the average, and counted.
+//! (KDD 2017): the AUC of each group is weighted by the number of its impressions. A group of one
+//! class has no AUC. Such a group is not part of the average and is counted separately.
 
 use super::auc::weighted;
 use super::input::{check_length, check_row_count, check_rows, rank_key, weight_of};
@@ -19,16 +19,17 @@ pub struct Gauc {
     pub groups: u64,
     /// The number of groups left out because all their rows are of one class.
     pub skipped_groups: u64,
-    /// The number of rows of the groups left out.
+    /// The number of rows in the groups that were left out.
     pub skipped_rows: u64,
 }
 
-/// Computes the exact AUC inside each group of equal `groups`, and averages it by the number of
-/// impressions of the group (the sum of the sample weights if there are any).
+/// Computes the exact AUC inside each group and averages it. Rows with equal values in `groups`
+/// form a group. The weight of a group is its number of impressions, or the sum of its sample
+/// weights if there are any.
 ///
 /// # Errors
-/// Returns an error for the same reasons as [`auc`](super::auc()), and if the group column has
-/// another length.
+/// Returns an error for the same reasons as [`auc`](super::auc()), and if the group column has a
+/// different length.
 pub fn gauc(
     scores: &[f32],
     labels: &[f32],

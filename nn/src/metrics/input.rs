@@ -21,7 +21,7 @@ pub(super) fn check_rows(scores: &[f32], labels: &[f32], weights: Option<&[f32]>
     Ok(())
 }
 
-/// Checks that scores, which are read as probabilities, are in `[0, 1]`.
+/// Checks that scores are in `[0, 1]`, because they are used as probabilities.
 pub(super) fn check_probabilities(scores: &[f32]) -> Result<()> {
     check_each(scores, |score| {
         let fine = (0.0..=1.0).contains(&score);
@@ -29,7 +29,7 @@ pub(super) fn check_probabilities(scores: &[f32]) -> Result<()> {
     })
 }
 
-/// Refuses the first row for which `wrong` returns a reason.
+/// Returns an error for the first row for which `wrong` returns a reason.
 fn check_each(values: &[f32], wrong: impl Fn(f32) -> Option<String>) -> Result<()> {
     for (row, &value) in (0..).zip(values) {
         if let Some(reason) = wrong(value) {
@@ -51,7 +51,7 @@ pub(super) fn refuse(column: &str, reason: String) -> Error {
     Error::Input { input: format!("the {column} of an evaluation"), reason }
 }
 
-/// Returns the error with its row counted from `rows` earlier rows.
+/// Returns the error with its row number increased by `rows`, the number of earlier rows.
 pub(super) fn after_rows(error: Error, rows: u64) -> Error {
     match error {
         Error::Row { row, reason } => Error::Row { row: row + rows, reason },
@@ -59,8 +59,8 @@ pub(super) fn after_rows(error: Error, rows: u64) -> Error {
     }
 }
 
-/// Returns the score as an unsigned integer that sorts in the same order (IEEE 754 total order),
-/// with −0 equal to +0. A sort then compares no floats, and equal scores are one tie.
+/// Returns an unsigned integer that sorts in the same order as the score (IEEE 754 total order). −0
+/// and +0 give the same integer. A sort then compares integers only, and equal scores are ties.
 #[inline]
 pub(super) fn rank_key(score: f32) -> u32 {
     let bits = (score + 0.0).to_bits();

@@ -7,15 +7,15 @@
 //! * `ndcg@k` (Järvelin & Kekäläinen 2002): the sum of `1 / log2(1 + place)` over the relevant
 //!   items among the first k, divided by the same sum for the best order.
 //!
-//! Rows of equal score have no order. They count as the average over all their orders (McSherry &
-//! Najork 2008). A model that gives every row the same score therefore gets the result of guessing,
-//! whatever the order of the file.
+//! Rows with equal scores have no order. They count as the average over all their orders (McSherry
+//! & Najork 2008). So a model that gives every row the same score gets the result of guessing. The
+//! order of the rows in the file has no effect.
 
 use serde::Serialize;
 
 use super::input::rank_key;
 
-/// The figures to compute. Each is given by k, the number of places that it reads.
+/// The figures to compute. Each figure has a value k: it reads the first k places of a list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cutoffs {
     /// The values of k for which `ndcg@k` is computed.
@@ -64,7 +64,8 @@ impl Ranking {
         self.lists
     }
 
-    /// Adds a list of scores with flags, `true` for a relevant row. The list is reordered.
+    /// Adds a list of scores. Each score has a flag, which is `true` if the row is relevant. The
+    /// list is reordered.
     pub fn push_list(&mut self, rows: &mut [(f32, bool)]) {
         let wanted = rows.iter().filter(|(_, wanted)| *wanted).count() as u64;
         if wanted == 0 {

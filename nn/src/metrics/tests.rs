@@ -1,5 +1,5 @@
-//! The definitions of log loss and calibration over whole columns, with which an evaluation is
-//! compared.
+//! Tests of log loss and calibration. An evaluation is compared with their definitions over whole
+//! columns.
 
 use proptest::prelude::*;
 
@@ -7,8 +7,9 @@ use super::input::{check_probabilities, check_rows, weight_of};
 use super::logloss::{PROBABILITY_CLIP, loss_of_logit, loss_of_probability};
 use crate::error::{Error, Result};
 
-/// Computes the sum of predicted probabilities over the sum of observed labels: 1 is calibrated,
-/// and above 1 the model predicts too much. Returns `None` if no positive label was observed.
+/// Computes the sum of predicted probabilities divided by the sum of observed labels. The value 1
+/// means calibrated, and above 1 the model predicts too much. Returns `None` if no positive label
+/// was observed.
 ///
 /// # Errors
 /// Returns an error for the same reasons as [`logloss`].
@@ -28,12 +29,12 @@ pub(super) fn calibration(
     Ok((observed > 0.0).then(|| predicted / observed))
 }
 
-/// Computes the mean log loss of predicted probabilities; returns `None` without rows (or without
-/// weight).
+/// Computes the mean log loss of predicted probabilities. Returns `None` if there are no rows or
+/// all weights are 0.
 ///
 /// # Errors
 /// Returns an error for the same reasons as [`auc`](super::auc()), and if a score is outside `[0,
-/// 1]`; names the row.
+/// 1]`. The error names the row.
 pub(super) fn logloss(
     probabilities: &[f32],
     labels: &[f32],
@@ -46,8 +47,8 @@ pub(super) fn logloss(
     }))
 }
 
-/// Computes the mean log loss of logits, `softplus(z) − y·z`, which needs no clipping: a finite
-/// logit has a finite loss. Returns `None` without rows (or without weight).
+/// Computes the mean log loss of logits by `softplus(z) − y·z`, which needs no clipping, because a
+/// finite logit has a finite loss. Returns `None` if there are no rows or all weights are 0.
 ///
 /// # Errors
 /// Returns an error for the same reasons as [`auc`](super::auc()).

@@ -17,20 +17,21 @@ pub(crate) struct Emitter {
     pub(crate) initializers: Vec<TensorProto>,
     constants: BTreeMap<String, String>,
     names: BTreeSet<String>,
-    /// The prefix of the names of values, the name of the layer, and the number of steps written
-    /// for it.
+    /// The prefix of the names of values, the name of the layer, and the number of operations
+    /// written for the layer.
     value: String,
     layer: String,
     steps: usize,
 }
 
 impl Emitter {
-    /// Attributes the following operations to this node.
+    /// Sets the node to which the next operations belong. Their names follow from it.
     pub(crate) fn enter(&mut self, id: NodeId, layer: &str) {
         self.begin(id.to_string(), layer);
     }
 
-    /// Attributes the following operations to a value that is not a node of the graph.
+    /// Sets the value to which the next operations belong, for a value that is not a node of the
+    /// graph.
     pub(crate) fn begin(&mut self, value: String, layer: &str) {
         self.value = value;
         self.layer = layer.to_owned();
@@ -100,7 +101,7 @@ impl Emitter {
         self.constant(&format!("%i64 {values:?}"), of)
     }
 
-    /// Returns the name of a constant, which is written only once.
+    /// Returns the name of a constant. Equal constants are written only once.
     fn constant(&mut self, key: &str, make: impl FnOnce(&str) -> TensorProto) -> String {
         if let Some(name) = self.constants.get(key) {
             return name.clone();

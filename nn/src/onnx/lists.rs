@@ -1,28 +1,29 @@
-//! List columns in ONNX: the operations between rows of values and rows of the batch.
+//! List columns in ONNX: the operations that connect the rows of the batch with the values of
+//! lists.
 //!
 //! A list feature has two inputs: the rows of all its values, list after list, and the length of
-//! each list. The lengths determine which row of the batch a value belongs to; sums and maxima over
-//! lists are `ScatterND` with a reduction.
+//! each list. The lengths determine the row of the batch to which a value belongs. Sums and maxima
+//! over lists are computed by `ScatterND` with a reduction.
 
 use zillion_feature::Pooling;
 
 use super::emit::Emitter;
 use super::proto::{AttributeProto, TensorProto};
 
-/// The names of the values that are derived once from the lengths of a list column.
+/// The names of the values that are computed once from the lengths of a list column.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct List {
     /// The name of the input with the lengths, `[batch]`.
     pub(crate) lengths: String,
-    /// The names of the row of each value, as `[values]` and as `[values, 1]`.
+    /// The names of the row indices of all values, as `[values]` and as `[values, 1]`.
     row_of: String,
     places: String,
 }
 
 impl List {
-    /// Writes the operations that turn lengths into rows. A mark is set where each list but the
-    /// first begins (the marks of empty lists add up); the number of marks at or before a value is
-    /// the number of its row.
+    /// Writes the operations that compute the row of each value from the lengths. A mark is set at
+    /// the first value of each list except the first list, and the marks of empty lists add up. The
+    /// row of a value is the number of marks at or before the value.
     pub(crate) fn new(e: &mut Emitter, lengths: &str) -> Self {
         let int = |v: i64| TensorProto::ints("", &[1], &[v]);
         let axis = e.int(0);
@@ -44,7 +45,7 @@ impl List {
         Self { lengths: lengths.to_owned(), row_of, places }
     }
 
-    /// Writes a row of the batch repeated for each value of its list.
+    /// Writes the repetition of each row of the batch, once for each value of its list.
     pub(crate) fn repeat(&self, e: &mut Emitter, x: &str) -> String {
         e.op("Gather", &[x, &self.row_of], vec![AttributeProto::int("axis", 0)])
     }
@@ -54,7 +55,7 @@ impl List {
         self.scatter(e, x, cols, 0.0, "add")
     }
 
-    /// Writes the largest value of each list; −∞ for an empty list.
+    /// Writes the largest value of each list, which is −∞ for an empty list.
     fn max(&self, e: &mut Emitter, x: &str, cols: usize) -> String {
         self.scatter(e, x, cols, f32::NEG_INFINITY, "max")
     }
@@ -68,8 +69,8 @@ impl List {
         e.op("ScatterND", &[&start, &self.places, x], attributes)
     }
 
-    /// Writes the softmax over each list, after the largest value of the list is subtracted so that
-    /// nothing overflows.
+    /// Writes the softmax over each list. The largest value of the list is subtracted first, so
+    /// that nothing overflows.
     pub(crate) fn softmax(&self, e: &mut Emitter, x: &str, cols: usize) -> String {
         let largest = self.max(e, x, cols);
         let largest = self.repeat(e, &largest);
@@ -80,7 +81,8 @@ impl List {
         e.op("Div", &[&powers, &sum], Vec::new())
     }
 
-    /// Writes the reciprocal of the length of each list, `[batch, 1]`; 1 for an empty list.
+    /// Writes the reciprocal of the length of each list, `[batch, 1]`, which is 1 for an empty
+    /// list.
     pub(crate) fn inverse_lengths(&self, e: &mut Emitter) -> String {
         let one = e.int(1);
         let lengths = e.op("Max", &[&self.lengths, &one], Vec::new());
@@ -104,7 +106,7 @@ impl List {
         e.op("Expand", &[&column, &shape], Vec::new())
     }
 
-    /// Writes the pooling of the rows of each list into one row, with the rules of `ops::gather`.
+    /// Writes the pooling of the rows of each list into one row, by the rules of `ops::gather`.
     pub(crate) fn pool(
         &self,
         e: &mut Emitter,

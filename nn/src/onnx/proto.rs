@@ -1,7 +1,8 @@
 //! The ONNX messages that a dense graph needs, with the fields and tags of the published
 //! onnx.proto.
 //!
-//! Fields that are never written are left out: readers give an absent field its default.
+//! Fields that are never written are left out of the types. A reader uses the default for an absent
+//! field.
 
 use prost::{Message, Oneof};
 

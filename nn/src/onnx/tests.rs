@@ -1,5 +1,5 @@
-//! Tests of the protobuf against itself and against written bytes, and of exported graphs against
-//! the rules of ONNX.
+//! Tests of the protobuf encoding, by reading it back and against known bytes, and of exported
+//! graphs against the rules of ONNX.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,5 @@
-//! The state of an export: what has been written, and the inputs and lists that nodes request.
+//! The state of an export: the parts that have been written, and the inputs and lists that nodes
+//! need.
 
 use super::emit::Emitter;
 use super::lists::List;
@@ -103,7 +104,8 @@ impl<'a> Writer<'a> {
         Ok(name)
     }
 
-    /// Returns the values derived from a list column; `None` if each row has exactly one value.
+    /// Returns the values that are computed from a list column, or `None` if each row has exactly
+    /// one value.
     pub(crate) fn list(&mut self, column: usize) -> Result<Option<List>> {
         if !self.columns[column].list {
             return Ok(None);

@@ -1,10 +1,10 @@
 //! Batch norm (Ioffe & Szegedy 2015).
 //!
-//! Batch norm is four operations: statistics over the batch, normalisation by given statistics, the
-//! sums that its gradient needs, and the gradient. Statistics are merged from tile to tile and from
-//! lane to lane by the pairwise update of Chan, Golub & LeVeque (1979), so that a column of values
-//! far from zero keeps its variance. Inference normalises by the running statistics with the same
-//! operation.
+//! Batch norm consists of four operations: the statistics of the batch, the normalisation by given
+//! statistics, the sums that the gradient needs, and the gradient. Statistics are merged over tiles
+//! and lanes by the pairwise update of Chan, Golub & LeVeque (1979). So the variance stays exact
+//! even if the values of a column are far from zero. Inference uses the same normalisation with the
+//! running statistics.
 
 use super::kernel::add;
 use super::*;
@@ -89,8 +89,8 @@ impl OpGroup for BatchNorm {
         }
     }
 
-    /// Returns the length of the partial. Statistics need four floats for each column: the mean and
-    /// the squared deviations so far, and those of the tile.
+    /// Returns the length of the partial sum. Statistics need four floats for each column: the mean
+    /// and the squared deviations of the rows so far, and those of the tile.
     fn partial_len(op: &Op, len: usize) -> usize {
         if *op == Op::BatchNormStats { 2 * len } else { len }
     }
@@ -155,7 +155,7 @@ impl OpGroup for BatchNorm {
         }
     }
 
-    /// Writes `a·x + b` with the factors that the running statistics give.
+    /// Writes `a·x + b`, with factors `a` and `b` that are computed from the running statistics.
     fn onnx(op: &Op, node: &OnnxNode<'_>, writer: &mut Writer<'_>) -> Result<Option<String>> {
         let (Op::BatchNorm { eps }, [x, stats, scale, shift]) = (op, node.inputs) else {
             return Ok(None);
@@ -176,8 +176,8 @@ impl OpGroup for BatchNorm {
     }
 }
 
-/// Computes the next running mean or variance: the weighted mean of the old one and that of the
-/// batch.
+/// Computes the next running mean or variance: the weighted mean of the old value and the value of
+/// the batch.
 fn update_running(
     momentum: f32,
     variance: bool,
@@ -231,7 +231,7 @@ fn add_squares(squares: &mut [f32], mean: &[f32], x: &[f32]) {
     }
 }
 
-/// Merges the mean and squared deviations of `rows` further rows into those of `rows_before` rows.
+/// Merges the mean and the squared deviations of `rows` new rows into those of `rows_before` rows.
 fn merge_stats(so_far: &mut [f32], rows_before: usize, more: &[f32], rows: usize) {
     let n = so_far.len() / 2;
     let (mean, squares) = so_far.split_at_mut(n);
@@ -350,8 +350,8 @@ fn scale_and_shift_sums(
     }
 }
 
-/// Computes `scale/σ · (g − mean(g) − x̂ · mean(g·x̂))`, or only its first term if the statistics
-/// are given.
+/// Computes `scale/σ · (g − mean(g) − x̂ · mean(g·x̂))`. If the statistics are constants, computes
+/// only the first term, `scale/σ · g`.
 fn batch_norm_grad(
     eps: f32,
     rows: usize,

@@ -1,9 +1,9 @@
-//! Concatenations of columns, and parts of them. Where possible these are views, which cost
+//! The concatenation and the slicing of columns. Where possible, the results are views and cost
 //! nothing: see [`placement`](crate::program::placement).
 
 use super::*;
 
-/// Concatenations of columns, and parts of them.
+/// The concatenation and the slicing of columns.
 pub(super) struct Columns;
 
 impl OpGroup for Columns {
@@ -102,7 +102,7 @@ impl OpGroup for Columns {
     }
 }
 
-/// Copies one part of a concatenation that could not be written in place.
+/// Copies one part of a concatenation into its columns, if it was not written there directly.
 pub(crate) fn copy_part(rows: usize, x: View<'_>, out: &mut ViewMut<'_>, start: usize) {
     for i in 0..rows {
         out.row(i)[start..start + x.cols].copy_from_slice(x.row(i));

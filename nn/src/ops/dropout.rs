@@ -1,11 +1,12 @@
-//! Inverted dropout (Srivastava et al. 2014). The mask is a function of (seed, step, layer, row,
-//! unit): the backward pass computes the mask again instead of reading it from memory.
+//! Inverted dropout (Srivastava et al. 2014). The mask depends only on the seed, the step, the
+//! layer, the row and the unit. So the backward pass computes the mask again and does not read it
+//! from memory.
 
 use super::kernel::StepSeed;
 use super::*;
 use zillion_feature::random;
 
-/// Dropout, which is its own gradient.
+/// Dropout, which is also the operation of its gradient.
 pub(super) struct Dropout;
 
 impl OpGroup for Dropout {
@@ -46,7 +47,7 @@ impl OpGroup for Dropout {
     }
 }
 
-/// Returns whether dropout keeps a unit, so that tests can compute the expected result.
+/// Returns whether dropout keeps a unit. Tests compute the expected result with it.
 pub fn dropout_keeps(seed: StepSeed, salt: u32, row: usize, unit: usize, rate: f32) -> bool {
     unit_bits(row_stream(seed, salt, row), unit as u32) >= threshold(rate)
 }

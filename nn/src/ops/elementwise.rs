@@ -102,8 +102,8 @@ impl OpGroup for Elementwise {
     }
 }
 
-/// Returns the rows and columns of two operands of which one may have a single row or a single
-/// column.
+/// Returns the shape of the result of two operands, one of which may have a single row or column
+/// that is broadcast.
 pub(super) fn broadcast(a: Shape, b: Shape) -> ShapeResult {
     let rows = match (a.rows, b.rows) {
         (a, b) if a == b => a,

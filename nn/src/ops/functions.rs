@@ -1,5 +1,6 @@
-//! Functions of one and two elements. Each is written once, so that every loop that uses it (over a
-//! matrix of its own, or in place after another operation) computes the same bits.
+//! Functions of one and two elements. Each function is written once, so all loops that use it
+//! compute the same bits. Such a loop runs over a separate matrix, or in place after another
+//! operation.
 
 use crate::graph::op::{Binary, Unary};
 use crate::onnx::emit::Emitter;
@@ -11,7 +12,8 @@ pub(super) const GELU_SCALE: f32 = 0.797_884_6;
 pub(super) const GELU_CUBE: f32 = 0.044_715;
 
 impl Unary {
-    /// Returns whether the derivative is a function of the result rather than of the argument.
+    /// Returns whether the derivative is computed from the result of the function. Otherwise it is
+    /// computed from the argument.
     pub fn uses_result(self) -> bool {
         matches!(
             self,
@@ -137,8 +139,8 @@ macro_rules! with_unary {
     }};
 }
 
-/// Calls a loop with the gradient of a unary function, as a function of (gradient, point). The
-/// point is the function's result where
+/// Calls a loop with the gradient of a unary function, which is a function of a gradient and a
+/// point. The point is the function's result if
 /// [`Unary::uses_result`](crate::graph::op::Unary::uses_result), otherwise its argument.
 macro_rules! with_unary_grad {
     ($function:expr, $loop:ident($($argument:expr),*)) => {{

@@ -1,11 +1,11 @@
-//! An operation fused with the functions that each element of its result passes through before any
-//! other node reads it.
+//! An operation with a chain of functions. Each element of its result goes through the chain before
+//! another node reads it.
 //!
-//! A chain of element-wise links works in place on the rows that its head has just written, a few
-//! rows at a time if the head allows it. The values between links stay in first-level cache and
-//! need no buffer of their own. A link is also the form in which an operation works in the buffer
-//! of an operand that no other node reads any more. The functions are those of the operations
-//! themselves, so the bits are the same.
+//! A chain of element-wise links works in place on the rows that its head has just written. If the
+//! head allows it, only a few rows are processed at a time. So the values between links stay in the
+//! first-level cache and need no buffer. An operation also becomes a link if it works in the buffer
+//! of an operand that no other node reads any more. The links use the functions of the separate
+//! operations, so the bits are the same.
 
 use super::functions::{with_binary, with_unary, with_unary_grad};
 use super::*;
@@ -81,8 +81,9 @@ pub(crate) fn is_operand(operand: Shape, shape: Shape) -> bool {
     rows && (operand.cols == shape.cols || operand.cols == 1)
 }
 
-/// Returns the operation as a link whose running value is one of its inputs; the operands of the
-/// link are the other inputs, in order. Returns `None` if the operation cannot be a link.
+/// Returns the operation as a link. The input `running` becomes the running value of the link, and
+/// the other inputs become its operands, in order. Returns `None` if the operation cannot be a
+/// link.
 pub(crate) fn link_of(op: &Op, running: usize, inputs: usize) -> Option<Link> {
     match (op, running) {
         (Op::Unary(function), 0) => Some(Link::Unary(*function)),
@@ -131,8 +132,8 @@ fn forward_chain(fused: &Fused, tile: &Tile<'_>, inputs: &[View<'_>], out: ViewM
     }
 }
 
-/// Computes a tile of an operation into the buffer that holds the rows of one of its inputs, the
-/// running one. `inputs` has a view of every input; the view of the running one is not read.
+/// Computes a tile of an operation in the buffer that holds the rows of the input `running`.
+/// `inputs` has a view of every input, but the view of the running input is not read.
 pub(crate) fn compute_in_place(
     op: &Op,
     tile: &Tile<'_>,
@@ -196,12 +197,13 @@ fn apply(chain: &[Link], rows: usize, start: usize, operands: &[View<'_>], out: 
     }
 }
 
-/// Returns the rows of a result from `start` on.
+/// Returns the rows of a result, beginning with the row `start`.
 fn from(data: &mut [f32], start: usize, stride: usize, cols: usize) -> ViewMut<'_> {
     ViewMut { data: &mut data[start * stride..], stride, cols }
 }
 
-/// Returns the rows of a view from `start` on; a single row that is broadcast stays as it is.
+/// Returns the rows of a view, beginning with the row `start`. A single row that is broadcast is
+/// returned unchanged.
 fn below(view: View<'_>, start: usize) -> View<'_> {
     View { data: view.data.get(start * view.stride..).unwrap_or_default(), ..view }
 }
@@ -216,7 +218,7 @@ fn each1(rows: usize, out: &mut ViewMut<'_>, f: impl Fn(f32) -> f32) {
     }
 }
 
-/// Computes `out = f(out, x)` in place; `x` may have one column, which is then broadcast.
+/// Computes `out = f(out, x)` in place. If `x` has one column, the column is broadcast.
 #[inline(always)]
 fn each2(rows: usize, x: View<'_>, out: &mut ViewMut<'_>, f: impl Fn(f32, f32) -> f32) {
     let narrow = x.cols == 1 && out.cols > 1;
@@ -236,7 +238,7 @@ fn each2_of(rows: usize, x: View<'_>, out: &mut ViewMut<'_>, f: impl Fn(f32, f32
     each2(rows, x, out, |o, x| f(x, o));
 }
 
-/// Computes `out = f(out, x, y)` in place; `x` and `y` may have one column each.
+/// Computes `out = f(out, x, y)` in place. If `x` or `y` has one column, the column is broadcast.
 #[inline(always)]
 fn each3(
     rows: usize,

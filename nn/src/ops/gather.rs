@@ -1,9 +1,9 @@
 //! The lookup of table rows for a batch, and the gradients of these rows.
 //!
-//! Forward, each row of the batch pools the rows of its list of keys, or each value of the column
-//! gets the row of its key. Backward, each unique row sums the gradients of its occurrences, gather
-//! by gather, in ascending order of position. The order of this sum does not depend on threads, and
-//! different rows are independent work.
+//! In the forward pass, each row of the batch pools the rows of its list of keys. Without pooling,
+//! each value of the column gets the row of its key. In the backward pass, each unique row sums the
+//! gradients of its occurrences, gather by gather, in ascending order of position. The order of
+//! this sum does not depend on threads, and each row is summed independently.
 
 use super::kernel::add_scaled;
 use super::list_column::ListColumn;
@@ -151,8 +151,8 @@ fn table_of(gather: &Gather, graph: &Graph) -> std::result::Result<usize, String
     column.map(|c| c.table).ok_or_else(|| format!("there is no sparse column {}", gather.column))
 }
 
-/// Returns the number of inputs of a gradient node that belong to one gather: its gradient and, for
-/// a max pooling, the winning values.
+/// Returns the number of inputs of a gradient node that belong to one gather. They are its gradient
+/// and, for a max pooling, the indices of the largest values.
 fn inputs_of(gather: &Gather) -> usize {
     if gather.pooling == Some(Pooling::Max) { 2 } else { 1 }
 }
@@ -265,8 +265,9 @@ fn max_row(
     }
 }
 
-/// Writes, for each element, the index in the list of the first largest value, and −1 for an empty
-/// list. As f32 the index is exact for lists of up to 2²⁴ values.
+/// Writes the index in the list of the largest value, for each element. If several values are the
+/// largest, the first of them counts. An empty list gets −1. The index is exact as f32 for lists of
+/// up to 2²⁴ values.
 fn arg_max(gather: &Gather, tile: &Tile<'_>, table: View<'_>, out: &mut ViewMut<'_>) {
     let column = &tile.inputs.columns[gather.column];
     let factors = tile.lists[gather.column].factors_of(gather);
@@ -294,7 +295,7 @@ fn arg_max(gather: &Gather, tile: &Tile<'_>, table: View<'_>, out: &mut ViewMut<
 
 /// The rows of a value of the batch, which can be read in any order.
 pub(crate) trait BatchRows: Sync {
-    /// Returns the row with this index in the batch, or in its column's values.
+    /// Returns the row with this index in the batch, or in the values of its column.
     fn row(&self, row: usize) -> &[f32];
 
     /// Prefetches a row that will be read soon.
@@ -307,22 +308,22 @@ pub(crate) struct GatherSource<'a, R> {
     pub(crate) column: &'a ColumnView<'a>,
     pub(crate) list: &'a ListColumn,
     pub(crate) gradient: R,
-    /// The indices of the winning values of a max pooling; `None` for other poolings.
+    /// The indices of the largest values of a max pooling; `None` for other poolings.
     pub(crate) winners: Option<R>,
     /// The factor of each value; empty if all are 1.
     pub(crate) factors: &'a [f32],
 }
 
-/// The number of values by which rows and gradients are prefetched ahead.
+/// The distance in values at which rows and gradients are prefetched.
 const AHEAD: usize = 16;
 
-/// Adds the gradients of one gather to those of the unique rows `first ..`, with `stride` floats
-/// for each row in `out`.
+/// Adds the gradients of one gather to the gradients of the unique rows from `first` on. `out` has
+/// `stride` floats for each of these rows.
 ///
-/// The batch is read in its own order, which the processor can predict, and the unique rows are
-/// written in random order: the rows of one table fit into the second-level cache, the gradients of
-/// the batch do not. Values of other rows are skipped. Each row therefore sums its occurrences in
-/// ascending order.
+/// The batch is read in its own order, which the processor can predict. The unique rows are written
+/// in random order, because the rows of one table fit into the second-level cache and the gradients
+/// of the batch do not. Values of other unique rows are skipped. So each row sums its occurrences
+/// in ascending order.
 pub(crate) fn add_row_gradients<R: BatchRows>(
     source: &GatherSource<'_, R>,
     stride: usize,
@@ -341,7 +342,7 @@ pub(crate) fn add_row_gradients<R: BatchRows>(
     })
 }
 
-/// Adds the gradients of a column that has one value for each row and only factors of 1.
+/// Adds the gradients of a column that has one value in each row, where all factors are 1.
 #[inline(always)]
 fn add_plain<R: BatchRows>(
     source: &GatherSource<'_, R>,

@@ -1,19 +1,19 @@
-//! Softmax over the items of the whole batch, for retrieval models (Yi et al., RecSys 2019): each
-//! row's own item is compared with the items of all other rows.
+//! Softmax over the items of the whole batch, for retrieval models (Yi et al., RecSys 2019): the
+//! item of each row is compared with the items of all other rows.
 //!
-//! Row i scores item j by `s_ij = by · u_i·v_j − c_j`, where `c_j` corrects for how often item j is
-//! drawn. Another row with the same item as row i is not a negative, so it is left out. Three
-//! row-wise operations read operands that are complete for the whole batch ([`Op::Collect`], a
-//! barrier between passes): the logarithm of the sum of exponentials, the gradient of u and the
-//! gradient of v. They work in blocks, so that only the scores of one tile with one block exist at
-//! a time and never the matrix of all scores. The result of a row depends on its tile alone, not on
-//! threads.
+//! Row i scores item j by `s_ij = by · u_i·v_j − c_j`, where `c_j` corrects for the frequency of
+//! item j in batches. If another row has the same item as row i, it is not a negative and is left
+//! out. Three row-wise operations compute the logarithm of the sum of exponentials, the gradient of
+//! u and the gradient of v. They read operands that are complete for the whole batch
+//! ([`Op::Collect`], a barrier between passes). They work in blocks: only the scores of one tile
+//! against one block exist at a time, never the matrix of all scores. The result of a row depends
+//! on its tile, and not on threads.
 
 use super::*;
 use crate::graph::op::InBatch;
 use zillion_device::matmul::gemm;
 
-/// The number of rows of the batch against which a tile is scored at a time.
+/// The number of rows in a block, against which a tile is scored at a time.
 const BLOCK: usize = 256;
 
 /// The softmax over the items of a batch, and its gradients.
@@ -120,7 +120,7 @@ impl OpGroup for InBatchSoftmax {
     }
 }
 
-/// Returns the blocks of the batch's rows, in order.
+/// Returns the blocks into which the rows of the batch are divided, in order.
 fn blocks(rows: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
     (0..rows.div_ceil(BLOCK)).map(move |b| b * BLOCK..rows.min((b + 1) * BLOCK))
 }
@@ -187,9 +187,10 @@ fn log_sum_exp(
     }
 }
 
-/// Computes the gradient of the rows of a tile, `by · Σ_k share_ik · other_k`, from the rows of the
-/// other side. `terms(i)` returns a function that gives the correction, the logarithm of the sum of
-/// exponentials and the gradient for row i of the tile and a row of the batch.
+/// Computes the gradient of the rows of a tile, `by · Σ_k share_ik · other_k`, where `other_k` are
+/// the rows of the other tower. For a row i of the tile, `terms(i)` returns a function of a row of
+/// the batch. That function returns the correction, the logarithm of the sum of exponentials, and
+/// the gradient.
 #[inline(always)]
 fn gradient<F: Fn(usize) -> (f32, f32, f32)>(
     spec: &InBatch,

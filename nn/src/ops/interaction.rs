@@ -1,5 +1,5 @@
-//! Interactions of fields: factorisation machine and pairwise dot products. A row holds F vectors
-//! of `dim` floats, one after another.
+//! Interactions of fields: the factorisation machine and the pairwise dot products. A row consists
+//! of F vectors of `dim` floats, one after another.
 
 use super::kernel::dot;
 use super::*;
@@ -8,11 +8,11 @@ use crate::onnx::proto::AttributeProto;
 
 /// The number of floats of a vector that are processed at a time: one 512-bit register.
 const WIDTH: usize = 16;
-/// The number of fields that are processed at a time. Their sums are independent, so that no sum
-/// waits for the previous one.
+/// The number of fields that are processed at a time. Their sums are independent, so a sum does not
+/// wait for another sum.
 const BLOCK: usize = 4;
-/// The number of floats kept on the stack: a transposed row, or the gradients of all pairs. Larger
-/// rows take the slower path.
+/// The number of floats that fit on the stack, for a transposed row or the gradients of all pairs.
+/// Larger rows are computed by slower code.
 const SCRATCH: usize = 4096;
 
 /// The interactions of fields, and their gradients.
@@ -222,8 +222,8 @@ fn dots(x: &[f32], dim: usize, out: &mut [f32]) {
     }
 }
 
-/// Computes `4 × 16` pairs at a time: with the vectors transposed, the products of a field with
-/// sixteen others are `dim` multiplications of a register by a number.
+/// Computes `4 × 16` pairs at a time. The vectors are transposed first. Then the products of a
+/// field with sixteen others take `dim` multiplications of a register by a number.
 #[inline(always)]
 fn dots_blocked(x: &[f32], dim: usize, lanes: usize, scratch: &mut [f32], out: &mut [f32]) {
     let fields = x.len() / dim;
@@ -261,8 +261,8 @@ fn dots_blocked(x: &[f32], dim: usize, lanes: usize, scratch: &mut [f32], out: &
     }
 }
 
-/// Computes the result of [`dots_grad`] for four fields at a time. The gradients of all pairs are
-/// first written as a full matrix with zeros on the diagonal.
+/// Computes the same as [`dots_grad`], for four fields at a time. First writes the gradients of all
+/// pairs as a full matrix with zeros on the diagonal.
 #[inline(always)]
 fn dots_grad_blocked(g: &[f32], x: &[f32], dim: usize, scratch: &mut [f32], out: &mut [f32]) {
     let fields = x.len() / dim;
@@ -323,14 +323,14 @@ fn dots_grad(g: &[f32], x: &[f32], dim: usize, out: &mut [f32]) {
     }
 }
 
-/// Writes the reshaping of rows to `[rows, fields, dim]`.
+/// Writes the reshaping of rows to `[rows, fields, dim]` as ONNX.
 fn fields_to_onnx(e: &mut Emitter, x: &str, dim: usize, cols: usize) -> String {
     // 0 stands for the number of rows of x.
     let shape = e.ints(&[0, (cols / dim) as i64, dim as i64]);
     e.op("Reshape", &[x, &shape], vec![])
 }
 
-/// Writes `½ Σ ((Σ v)² − Σ v²)`.
+/// Writes `½ Σ ((Σ v)² − Σ v²)` as ONNX.
 fn fm_to_onnx(writer: &mut Writer<'_>, x: &str, dim: usize, cols: usize) -> String {
     let e = &mut writer.emitter;
     let fields = fields_to_onnx(e, x, dim, cols);
@@ -346,8 +346,8 @@ fn fm_to_onnx(writer: &mut Writer<'_>, x: &str, dim: usize, cols: usize) -> Stri
     writer.emitter.op("Mul", &[&total, &half], vec![])
 }
 
-/// Writes the products of all fields with each other, and then the selection of the pairs `(i, j)`,
-/// `j < i`.
+/// Writes the products of all fields with each other as ONNX, and then the selection of the pairs
+/// `(i, j)` with `j < i`.
 fn dots_to_onnx(writer: &mut Writer<'_>, x: &str, dim: usize, cols: usize) -> String {
     let count = cols / dim;
     let e = &mut writer.emitter;

@@ -1,4 +1,4 @@
-//! The types and loops of kernels: strided rows, the tile that a kernel works on, maps over
+//! The types and loops of kernels: strided rows, the tile that a kernel works on, and loops over
 //! elements.
 
 use std::ops::Range;
@@ -19,8 +19,8 @@ macro_rules! simd {
 }
 pub(crate) use simd;
 
-/// Strided rows that a kernel reads. A matrix of one row that is broadcast has stride 0, so that
-/// every row is that row.
+/// Strided rows that a kernel reads. If a single row is broadcast, the stride is 0, so every index
+/// gives the same row.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct View<'a> {
     pub(crate) data: &'a [f32],
@@ -71,7 +71,7 @@ pub struct StepSeed {
 pub(crate) struct Tile<'a> {
     pub(crate) inputs: &'a Inputs<'a>,
     pub(crate) lists: &'a [ListColumn],
-    /// The packed weight of a product, if the weight was packed.
+    /// The packed weight of a product; `None` if the weight is not packed.
     pub(crate) packed: Option<&'a [Panel]>,
     /// The rows of the batch. A kernel that connects rows with the values of their lists needs
     /// both.
@@ -103,7 +103,7 @@ pub(crate) fn map1(rows: usize, a: View<'_>, out: &mut ViewMut<'_>, f: impl Fn(f
     }
 }
 
-/// Computes `out[i] = f(a[i], b[i])` over rows; `b` may have one column, which is then broadcast.
+/// Computes `out[i] = f(a[i], b[i])` over rows. If `b` has one column, the column is broadcast.
 #[inline(always)]
 pub(crate) fn map2(
     rows: usize,
@@ -164,8 +164,8 @@ pub(crate) fn add(to: &mut [f32], from: &[f32]) {
     }
 }
 
-/// Returns the sum of `f` over the elements of two rows, in sixteen interleaved partial sums. This
-/// order is the same on every machine, and it vectorises.
+/// Returns the sum of `f` over the elements of two rows, computed with sixteen interleaved partial
+/// sums. This order vectorises and is the same on every machine.
 #[inline(always)]
 pub(crate) fn sum_by(a: &[f32], b: &[f32], f: impl Fn(f32, f32) -> f32) -> f32 {
     let mut lanes = [0.0f32; 16];

@@ -107,9 +107,9 @@ impl OpGroup for Product {
     }
 }
 
-/// Computes a linear layer and applies relu to its sums before they are written, with the same bits
-/// as the two operations in sequence. Returns `false`, and computes nothing, for a layer with a
-/// single column, which these kernels do not compute.
+/// Computes a linear layer and its relu together. The relu is applied to the sums before they are
+/// written, and the bits are those of the two separate operations. Returns `false` without
+/// computing anything if the layer has a single column, because these kernels need more columns.
 pub(super) fn forward_relu(tile: &Tile<'_>, inputs: &[View<'_>], out: ViewMut<'_>) -> bool {
     match *inputs {
         _ if out.cols == 1 => return false,

@@ -1,4 +1,4 @@
-//! The values that each step derives once from a column with lists or weights.
+//! The values that each step computes once from a column with lists or weights.
 
 use std::ops::Range;
 
@@ -7,17 +7,17 @@ use zillion_feature::Pooling;
 use crate::graph::op::Gather;
 use crate::inputs::ColumnView;
 
-/// The values that are derived once in each step from a column that has lists or weights.
+/// The values that are computed once in each step from a column that has lists or weights.
 #[derive(Debug, Default)]
 pub(crate) struct ListColumn {
     /// The row of each value; empty if each row has one value, or if there is no backward pass.
     pub(crate) row_of: Vec<u32>,
-    /// The place of each value in the buffers of the column: the lane in the upper 8 bits, the
-    /// position in the lane in the lower 24. Empty if it is not needed, or if each row has one
-    /// value.
+    /// The place of each value in the buffers of the column. The upper 8 bits are the lane, and the
+    /// lower 24 bits are the position in the lane. Empty if it is not needed, or if each row has
+    /// one value.
     pub(crate) locate: Vec<u32>,
-    /// The factor of each value, for each way in which the column is pooled. An empty vector means
-    /// that all factors are 1.
+    /// The factor of each value, for each pooling of the column. An empty vector means that all
+    /// factors are 1.
     pub(crate) factors: Vec<(Pooling, Vec<f32>)>,
 }
 
@@ -46,7 +46,7 @@ impl ListColumn {
         }
     }
 
-    /// Stores the place of each value in the lanes, which are given by their rows.
+    /// Stores the place of each value in the lanes. The lanes are given by their rows.
     pub(crate) fn set_places(
         &mut self,
         column: &ColumnView<'_>,
@@ -61,9 +61,10 @@ impl ListColumn {
         }
     }
 
-    /// Computes the factors of one way of pooling: the weight itself, or for a mean the weight over
-    /// the sum of the list's weights, or for sqrtn the weight over the root of the sum of their
-    /// squares (as in TensorFlow). A list whose weights sum to zero pools to zeros.
+    /// Computes the factors of values for one pooling. For a sum, the factor is the weight. For a
+    /// mean, it is the weight divided by the sum of the list's weights. For sqrtn, it is the weight
+    /// divided by the root of the sum of the squared weights (as in TensorFlow). If the weights of
+    /// a list sum to zero, the result is zeros.
     pub(crate) fn set_factors(&mut self, column: &ColumnView<'_>, pooling: Pooling, rows: usize) {
         let averaged = matches!(pooling, Pooling::Mean | Pooling::Sqrtn);
         if column.weights.is_none() && (!averaged || column.offsets.is_none()) {
@@ -97,8 +98,8 @@ impl ListColumn {
     }
 }
 
-/// Returns the pooling whose factors a gather uses: without pooling, a value has its weight as its
-/// factor, as in a sum.
+/// Returns the pooling whose factors a gather uses. Without pooling, they are those of a sum: the
+/// factor of a value is its weight.
 #[inline(always)]
 pub(crate) fn factor_kind(pooling: Option<Pooling>) -> Pooling {
     pooling.unwrap_or(Pooling::Sum)

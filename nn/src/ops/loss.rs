@@ -2,15 +2,16 @@
 //!
 //! Binary cross-entropy is `max(z, 0) − z·y + ln(1 + e^−|z|)`, which cannot overflow. The focal
 //! loss has a weight for each class and a focus on hard examples (Lin et al. 2017, "Focal Loss for
-//! Dense Object Detection"). With `p` the probability that the model gives to the true label:
+//! Dense Object Detection"). In its formula, `p` is the probability that the model gives to the
+//! true label:
 //!
 //! ```text
 //! loss = c · (1 − p)^gamma · (−ln p),   c = positive where the label is 1, negative where it is 0
 //! ```
 //!
-//! With `s` the logit times +1 or −1 by the label, `−ln p = softplus(−s)` and `1 − p =
-//! e^(−softplus(s))`, so that neither end overflows or loses precision. A `gamma` of 0 gives
-//! cross-entropy weighted by class.
+//! Let `s` be the logit for the label 1, and the negative logit for the label 0. Then `−ln p =
+//! softplus(−s)` and `1 − p = e^(−softplus(s))`, so no value overflows or loses precision. With a
+//! `gamma` of 0, the loss is the cross-entropy weighted by class.
 
 use super::*;
 use crate::graph::op::Focal;
@@ -90,7 +91,7 @@ impl OpGroup for Loss {
     }
 }
 
-/// Writes `g · w · slope(z, y)` for each row, and 0 where the weight is 0.
+/// Writes `g · w · slope(z, y)` for each row, or 0 if the weight is 0.
 fn slopes(
     tile: &Tile<'_>,
     [g, z, y, w]: [View<'_>; 4],
@@ -147,8 +148,8 @@ impl Focal {
 mod tests {
     use super::*;
 
-    /// Checks the figures of the paper (section 3.2): with gamma 2, an example at p = 0.9 has a
-    /// hundredth of its cross-entropy, and one at p ≈ 0.968 a thousandth.
+    /// Checks the numbers of the paper (section 3.2). With gamma 2, the loss at p = 0.9 is a
+    /// hundredth of the cross-entropy, and the loss at p ≈ 0.968 is a thousandth.
     #[test]
     fn easy_examples_count_as_little_as_the_paper_says() {
         let spec = Focal { gamma: 2.0, positive: 1.0, negative: 1.0 };

@@ -146,7 +146,7 @@ impl OpGroup for Reduction {
     }
 }
 
-/// Turns a sum over rows into the mean, if the operation is a mean.
+/// Divides a sum over rows by the number of rows, if the operation is a mean.
 pub(super) fn finish(mean: bool, rows: usize, out: &mut [f32]) {
     if mean {
         // A column may have no values at all; its mean is then 0.

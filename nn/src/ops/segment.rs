@@ -1,7 +1,8 @@
-//! The operations between rows of the batch and the values of their lists.
+//! The operations between the rows of the batch and the values of their lists.
 //!
-//! A tile of rows owns the values of its rows' lists, which are contiguous: the column's offsets
-//! say which values belong to which row. An empty list has no values to write, and its sum is zero.
+//! The values of a tile are those in the lists of its rows, which are contiguous. The column's
+//! offsets tell which values belong to which row. An empty list has no values to write, and its sum
+//! is zero.
 
 use super::kernel::add;
 use super::*;
@@ -142,7 +143,7 @@ impl OpGroup for Segment {
     }
 }
 
-/// Returns the values of each row of the tile, counted from the tile's first value.
+/// Returns the range of the values of each row of the tile, counted from the tile's first value.
 fn lists<'a>(tile: &Tile<'a>, column: usize) -> impl Iterator<Item = Range<usize>> + use<'a> {
     let column = &tile.inputs.columns[column];
     let batch = tile.batch.clone();
@@ -158,7 +159,7 @@ fn factor(mean: bool, len: usize) -> f32 {
     if mean && len > 0 { 1.0 / len as f32 } else { 1.0 }
 }
 
-/// Computes the softmax of a list, after the largest element is subtracted so that nothing
+/// Computes the softmax of a list. The largest element is subtracted first, so that nothing
 /// overflows.
 #[inline(always)]
 fn softmax(values: Range<usize>, j: usize, x: View<'_>, out: &mut ViewMut<'_>) {
@@ -175,7 +176,7 @@ fn softmax(values: Range<usize>, j: usize, x: View<'_>, out: &mut ViewMut<'_>) {
     }
 }
 
-/// Computes `y · (g − Σ g·y)`, with the sum over the list.
+/// Computes `y · (g − Σ g·y)`, where the sum is over the list.
 #[inline(always)]
 fn softmax_grad(values: Range<usize>, j: usize, g: View<'_>, y: View<'_>, out: &mut ViewMut<'_>) {
     let sum = values.clone().fold(0.0, |sum, v| sum + g.row(v)[j] * y.row(v)[j]);

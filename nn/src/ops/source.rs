@@ -1,4 +1,4 @@
-//! The inputs of a batch as matrices, and parameters and constants.
+//! The nodes without inputs: the values of a batch as matrices, parameters and constants.
 
 use super::*;
 use crate::onnx::proto::TensorProto;

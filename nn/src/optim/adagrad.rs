@@ -2,7 +2,7 @@
 
 use super::shaping::Shaping;
 
-/// The scalars of a step.
+/// The numbers that all elements share in a step.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Adagrad {
     rate: f32,

@@ -1,13 +1,14 @@
-//! Adam (Kingma, Ba 2015): moments corrected for their start at zero, `eps` outside the root. AdamW
-//! (Loshchilov, Hutter 2019) decays the weights by `w -= lr * weight_decay * w` before Adam's step;
-//! plain Adam is AdamW with a decay of 0, which gives the same bits.
+//! Adam (Kingma, Ba 2015). The moments are corrected for their start at zero, and `eps` is added
+//! outside of the root. AdamW (Loshchilov, Hutter 2019) decays the weights by `w -= lr *
+//! weight_decay * w` before Adam's step. Plain Adam is AdamW with a decay of 0, which gives the
+//! same bits.
 
 use super::shaping::Shaping;
 
-/// The scalars of a step.
+/// The numbers that all elements share in a step.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Adam {
-    /// The share of a weight that the decay keeps.
+    /// The factor of a weight after the decay.
     kept: f32,
     one_minus_beta1: f32,
     beta2: f32,

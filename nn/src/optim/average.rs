@@ -1,13 +1,13 @@
 //! The averages of dense parameters. Validation, the scores of a checkpoint and versions use the
-//! average in place of the newest weights.
+//! average instead of the newest weights.
 //!
-//! Training continues from the weights themselves, and the average follows them. The running
+//! Training continues from the weights themselves and does not read the average. The running
 //! statistics of batch norm are averaged like weights, so that they fit the averaged weights. The
 //! rows of tables are not averaged.
 //!
 //! # Invariants
-//! An average is a function of the weights after each step, and it is part of the checkpoint, so
-//! that a resumed run has the same bits.
+//! An average depends only on the weights after each step. It is part of the checkpoint, so a
+//! resumed run computes the same bits.
 
 use safetensors::tensor::{SafeTensors, TensorView};
 use serde::{Deserialize, Serialize};
@@ -27,35 +27,35 @@ const COUNT: &str = "average.count/";
 /// The number of floats that one task of the pool averages.
 const BLOCK: usize = 16 * 1024;
 
-/// The averaging of the dense parameters: `{ kind = "ema", decay = 0.999 }`. Steps are counted from
-/// the start of the run.
+/// The settings of averaging the dense parameters: `{ kind = "ema", decay = 0.999 }`. Steps are
+/// counted from the start of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum AverageSpec {
-    /// An exponential moving average: after each step, `a = d * a + (1 - d) * w`. Here `d` is the
-    /// smaller of `decay` and `(1 + n) / (10 + n)` for the `n`th step, as in TensorFlow's
-    /// `ExponentialMovingAverage`, so that the first steps are soon forgotten.
+    /// An exponential moving average: after each step, `a = d * a + (1 - d) * w`. In the `n`th
+    /// step, `d` is the smaller of `decay` and `(1 + n) / (10 + n)`, as in TensorFlow's
+    /// `ExponentialMovingAverage`. So the first steps soon lose their influence.
     Ema {
         /// The share of the old average that a step keeps, above 0 and below 1.
         #[serde(default = "default_decay", deserialize_with = "inner_share")]
         decay: f64,
-        /// The number of steps at the start of the run that the average leaves out.
+        /// The number of steps at the start of the run that are not averaged.
         #[serde(default)]
         start: u64,
     },
     /// The mean of the weights after every `every`th step (Izmailov et al. 2018, "Averaging Weights
     /// Leads to Wider Optima").
     Swa {
-        /// The number of steps from one averaged step to the next.
+        /// The interval between two averaged steps, in steps.
         #[serde(default = "one", deserialize_with = "at_least_one")]
         every: u64,
-        /// The number of steps at the start of the run that the average leaves out.
+        /// The number of steps at the start of the run that are not averaged.
         #[serde(default)]
         start: u64,
     },
 }
 
-/// An average of the weights, and the number of steps that are in it.
+/// An average of the weights, and the number of steps in the average.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Average {
     spec: AverageSpec,
@@ -121,8 +121,8 @@ impl Average {
     /// Restores the average from a checkpoint, so that training continues as if it had not stopped.
     ///
     /// # Errors
-    /// Returns an error, and changes nothing, if the bytes are not such a file or contain no
-    /// average of these parameters.
+    /// Returns an error, and changes nothing, if the bytes are not a file of dense parameters, or
+    /// if they contain no average of these parameters.
     pub fn read(&mut self, bytes: &[u8]) -> Result<()> {
         let file = SafeTensors::deserialize(bytes)?;
         let Some(count) = count(&file) else {
@@ -136,7 +136,7 @@ impl Average {
         Ok(())
     }
 
-    /// Returns the tensors that a checkpoint stores of the average.
+    /// Returns the tensors by which a checkpoint stores the average.
     pub(super) fn tensors<'a>(
         &'a self,
         count: &'a [u8; 8],
@@ -154,13 +154,13 @@ impl Average {
     }
 }
 
-/// Returns whether a tensor of this name belongs to an average.
+/// Returns whether a tensor with this name is a part of an average.
 pub(super) fn is_average(name: &str) -> bool {
     name.starts_with("average.")
 }
 
-/// Returns the parameters to score with: the average if the file has one of at least one step,
-/// otherwise the weights.
+/// Returns the parameters for scoring. If the file has an average of at least one step, they are
+/// the average, otherwise the weights.
 ///
 /// # Errors
 /// Returns an error for the same reasons as [`read_params`].

@@ -1,9 +1,9 @@
 //! Dense parameters and optimizer state in one safetensors file.
 //!
 //! Parameters are stored under their own names. The state of a parameter is stored under the name
-//! of the rule and the name of the parameter, `adam.m/mlp.0.weight`, and the step count under
-//! `adam.step/`: a slash distinguishes state from parameters. Averages are stored under
-//! `average.value/`. The same values give the same bytes.
+//! of the rule and the name of the parameter, for example `adam.m/mlp.0.weight`. The number of
+//! steps is stored under `adam.step/`. Only the names of state contain a slash. Averages are stored
+//! under `average.value/`. The same values give the same bytes.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,8 @@ pub fn write_dense(params: &Params, optimizer: &DenseOptimizer) -> Result<Vec<u8
     write_dense_with(params, optimizer, None)
 }
 
-/// Writes parameters, optimizer state and, if there is one, the average of the parameters.
+/// Writes parameters, optimizer state and the average of the parameters if there is one. Returns
+/// the bytes of the file.
 ///
 /// # Errors
 /// Returns an error for the same reasons as [`write_dense`].
@@ -66,8 +67,8 @@ impl DenseOptimizer {
     /// stopped.
     ///
     /// # Errors
-    /// Returns an error, and changes nothing, if the bytes are not such a file, or if the state is
-    /// missing, has another shape, or belongs to another rule.
+    /// Returns an error, and changes nothing, if the bytes are not such a file. Also returns an
+    /// error if the state is missing, has a different shape, or belongs to a different rule.
     pub fn read(&mut self, bytes: &[u8]) -> Result<()> {
         let file = SafeTensors::deserialize(bytes)?;
         let is_own = |name: &str| name.contains(SEPARATOR) && !is_average(name);

@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //! State belongs to a parameter by name and has the shape of the parameter. Parameters that are not
-//! trainable (running statistics) have no state and are never changed, not even by the regulariser.
-//! A step that is refused changes nothing.
+//! trainable (running statistics) have no state, and neither a step nor the regulariser changes
+//! them. A step that is refused changes nothing.
 
 use zillion_device::workers::Workers;
 
@@ -16,7 +16,7 @@ use crate::graph::ParamSpec;
 use crate::graph::shape::ParamId;
 use crate::params::Params;
 
-/// The number of floats that one task of the pool updates. This number is part of the result,
+/// The number of floats that one task of the pool updates. The result depends on this number,
 /// because the squared norm is summed block by block.
 const BLOCK: usize = 16 * 1024;
 
@@ -26,7 +26,7 @@ pub struct DenseOptimizer {
     spec: DenseOptimizerSpec,
     l2: f32,
     steps: u64,
-    /// The state of each parameter, in order.
+    /// The state of each parameter, in the order of parameters.
     slots: Vec<Slot>,
 }
 
@@ -37,14 +37,15 @@ pub(super) struct Slot {
     pub(super) name: String,
     pub(super) shape: [usize; 2],
     pub(super) trainable: bool,
-    /// The factor of the learning rate, which is a setting and not state.
+    /// The factor of the parameter's learning rate. It is a setting and is not stored in a
+    /// checkpoint.
     pub(super) rate: f32,
     pub(super) first: Vec<f32>,
     pub(super) second: Vec<f32>,
 }
 
 impl DenseOptimizer {
-    /// Creates fresh state for these parameters. `l2` is the λ of the loss term `(λ/2)·|w|²` over
+    /// Creates initial state for these parameters. `l2` is the λ of the loss term `(λ/2)·|w|²` over
     /// every trainable parameter.
     ///
     /// # Errors
@@ -86,12 +87,13 @@ impl DenseOptimizer {
         self.steps
     }
 
-    /// Makes one step: updates every trainable parameter by the gradient `(g + λ·w) · grad_scale`,
-    /// at the learning rate times `rate_scale`. `gradient` returns the gradient of a parameter.
+    /// Makes one step. Updates every trainable parameter with the gradient `(g + λ·w) ·
+    /// grad_scale`. The learning rate is multiplied by `rate_scale`. `gradient` returns the
+    /// gradient of a parameter.
     ///
     /// # Errors
-    /// Returns an error, and changes nothing, if the optimizer was created for other parameters, if
-    /// a gradient is missing or has another length, or if a scale is not finite.
+    /// Returns an error, and changes nothing, if the optimizer was created for different
+    /// parameters, if a gradient is missing or has the wrong length, or if a scale is not finite.
     pub fn step<'g>(
         &mut self,
         params: &mut Params,
@@ -140,7 +142,7 @@ impl DenseOptimizer {
         Ok(())
     }
 
-    /// Sets a factor for the learning rate of each parameter, given in order.
+    /// Sets the factor of each parameter's learning rate, in the order of parameters.
     ///
     /// # Errors
     /// Returns an error if the number of factors is not the number of parameters, or if a factor is
@@ -197,7 +199,7 @@ impl DenseOptimizer {
         0.5 * f64::from(self.l2) * squares
     }
 
-    /// Returns one gradient for each parameter, in order; it is empty for parameters that are not
+    /// Returns the gradient of each parameter, in order. It is empty for parameters that are not
     /// trainable.
     fn gradients<'g>(
         &self,

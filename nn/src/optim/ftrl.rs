@@ -1,10 +1,11 @@
 //! FTRL-Proximal (McMahan et al. 2013, Algorithm 1), in the same form as the row optimizer `ftrl`
-//! of `zillion_embedding` and for the reasons given there: `z` is computed back from a weight that
-//! is not zero, which with a constant rate changes nothing but the rounding.
+//! of `zillion_embedding`. In this form, a `z` is computed from each weight that is not zero. With
+//! a constant learning rate, this changes only the rounding. The row optimizer explains the
+//! reasons.
 
 use super::shaping::Shaping;
 
-/// The scalars of a step.
+/// The numbers that all elements share in a step.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ftrl {
     inverse_alpha: f32,

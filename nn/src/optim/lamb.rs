@@ -1,4 +1,4 @@
-//! LAMB (You et al. 2019): a step changes a parameter by a distance that is proportional to the
+//! LAMB (You et al. 2019): the distance by which a step changes a parameter is proportional to the
 //! length of its weights.
 //!
 //! A step is two passes over a parameter. The first pass updates the moments and computes the
@@ -10,7 +10,7 @@ use zillion_device::simd::vectorised;
 
 use super::shaping::{Block, LANES, Shaping};
 
-/// The scalars of a step.
+/// The numbers that all elements share in a step.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lamb {
     rate: f64,
@@ -53,9 +53,9 @@ impl Lamb {
         }
     }
 
-    /// Returns the factor of a parameter's direction: the learning rate times the trust ratio,
-    /// which is 1 if either length is 0. (Biases start at 0, and a ratio of 0 would keep them there
-    /// for ever.)
+    /// Returns the factor of a parameter's direction: the learning rate times the trust ratio. The
+    /// ratio is 1 if the length of the weights or of the direction is 0. (Biases start at 0, and a
+    /// ratio of 0 would keep them there.)
     pub(super) fn step_size(&self, lengths: SqLengths) -> f32 {
         let trust = match lengths.weights > 0.0 && lengths.direction > 0.0 {
             true => (lengths.weights / lengths.direction).sqrt(),
@@ -70,7 +70,7 @@ impl Lamb {
         self.correction1 * m / denominator + self.weight_decay * weight
     }
 
-    /// Updates the moments of a block, which is the first pass.
+    /// Makes the first pass over a block, which updates the moments.
     #[inline(always)]
     pub(super) fn update_moments(
         self,
@@ -108,7 +108,7 @@ impl Lamb {
         SqLengths { weights: sums.0.iter().sum(), direction: sums.1.iter().sum() }
     }
 
-    /// Updates the weights of a block, which is the second pass.
+    /// Makes the second pass over a block, which updates the weights.
     pub(super) fn update_weights(self, block: &mut Block<'_>, step_size: f32) {
         let (weights, first, second) = (&mut *block.weights, &*block.first, &*block.second);
         vectorised(

@@ -1,9 +1,9 @@
-//! Momentum, plain and Nesterov's (Sutskever et al. 2013), in PyTorch's form.
+//! Momentum, in its plain form and in Nesterov's form (Sutskever et al. 2013), as in PyTorch.
 
 use super::shaping::Shaping;
 
-/// The scalars of a step of `b = momentum * b + g; w -= lr * b`. In Nesterov's form the weights
-/// change by `w -= lr * (g + momentum * b)`.
+/// The numbers that all elements share in a step. The plain form is `b = momentum * b + g; w -= lr
+/// * b`. In Nesterov's form the weights change by `w -= lr * (g + momentum * b)`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Momentum {
     rate: f32,

@@ -1,10 +1,9 @@
-//! The plateau schedule: a validation metric that stops improving lowers the learning rate, and
-//! then ends the training.
+//! The plateau schedule. If a validation metric does not improve, the learning rate is lowered. If
+//! this happens several times in a row, training ends.
 //!
-//! The rule is that of the published click-through benchmarks (FuxiCTR). After each validation, a
-//! metric that is not better than the best one by `min_delta` is a miss. Every miss multiplies the
-//! learning rate by `factor`, down to a floor, and the `patience`-th miss in a row stops the
-//! training.
+//! The rule is that of the published click-through benchmarks (FuxiCTR). A validation is a miss if
+//! its metric does not beat the best metric by more than `min_delta`. Every miss multiplies the
+//! learning rate by `factor`, down to a floor. The `patience`-th miss in a row stops the training.
 
 use std::fmt;
 
@@ -24,10 +23,11 @@ pub enum PlateauMetric {
     Gauc,
     /// The log loss: smaller is better.
     Logloss,
-    /// The NDCG of lists, which is larger if the relevant items are nearer to the head of a list:
-    /// larger is better.
+    /// The NDCG of lists: larger is better. It grows if relevant items come nearer to the head of a
+    /// list.
     Ndcg(u32),
-    /// The recall of lists, the share of the relevant items in a list's head: larger is better.
+    /// The recall of lists: larger is better. It is the share of the relevant items that are in the
+    /// head of a list.
     Recall(u32),
 }
 
@@ -74,10 +74,11 @@ impl TryFrom<String> for PlateauMetric {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PlateauSpec {
-    /// The factor of the learning rate at a miss, in `(0, 1]`; 1 leaves the rate unchanged.
+    /// The number by which a miss multiplies the learning rate, in `(0, 1]`. With 1, the rate stays
+    /// unchanged.
     #[serde(deserialize_with = "factor")]
     pub factor: f64,
-    /// The floor below which the learning rate is never lowered.
+    /// The smallest learning rate, below which misses do not lower it.
     #[serde(deserialize_with = "not_negative")]
     pub min_lr: f64,
     /// The number of consecutive misses that stops the training, at least 1.
@@ -88,7 +89,7 @@ pub struct PlateauSpec {
     pub min_delta: f64,
     /// The metric that decides whether a validation is a miss.
     pub metric: PlateauMetric,
-    /// The task whose metric counts, in a model with several tasks; the first one if absent.
+    /// The task whose metric counts, in a model with several tasks; absent: the first task.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub task: Option<String>,
 }
@@ -106,7 +107,7 @@ impl Default for PlateauSpec {
     }
 }
 
-/// The consequence of a validation for the training.
+/// The effect of a validation on the training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The metric is the best so far: keep these weights.
@@ -172,7 +173,7 @@ impl Plateau {
         }
     }
 
-    /// Returns the current factor of every learning rate.
+    /// Returns the factor by which every learning rate is multiplied at present.
     #[must_use]
     pub fn rate_scale(&self) -> f32 {
         (self.lr / self.base_lr) as f32
@@ -190,7 +191,7 @@ impl Plateau {
         self.lr
     }
 
-    /// Returns the best metric so far.
+    /// Returns the best metric so far, or `None` before the first one.
     #[must_use]
     pub fn best(&self) -> Option<f64> {
         self.best

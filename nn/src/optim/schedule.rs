@@ -1,9 +1,9 @@
 //! The learning-rate schedule by steps: a linear warm-up, followed by a decay.
 //!
-//! The factor is a function of the step alone, so that a checkpoint stores nothing of the schedule
-//! and a resumed run continues with the same bits. The factor multiplies the rates of the dense
-//! parameters and, by default, those of the tables. The plateau schedule
-//! multiplies both again.
+//! The factor depends only on the step. So a checkpoint does not need to store the schedule, and a
+//! resumed run computes the same bits. The factor multiplies the learning rates of the dense
+//! parameters and, by default, those of the tables. The plateau schedule multiplies both a second
+//! time.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,10 +17,10 @@ pub struct ScheduleSpec {
     /// The number of steps in which the rate grows linearly. The last of these steps has the full
     /// rate. With 0, all steps have the full rate until the decay begins.
     pub warmup_steps: u64,
-    /// The share of the full rate from which the warm-up starts.
+    /// The share of the full rate at which the warm-up starts.
     #[serde(deserialize_with = "share")]
     pub warmup_from: f64,
-    /// The rule that lowers the rate after the warm-up.
+    /// The rule that lowers the rate after the warm-up; absent: the rate stays at its full value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decay: Option<Decay>,
     /// Whether the rates of tables follow the schedule too.
@@ -37,9 +37,9 @@ impl Default for ScheduleSpec {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Decay {
-    /// Half a cosine from the full rate down to the share `to` of it (Loshchilov, Hutter 2017,
+    /// Half a cosine, from the full rate down to the share `to` of it (Loshchilov, Hutter 2017,
     /// without restarts): `to + (1 - to) * (1 + cos(pi * n / steps)) / 2`. After `steps` steps the
-    /// rate stays at that share.
+    /// rate stays at this share.
     Cosine {
         /// The number of steps until the rate has reached `to`.
         #[serde(deserialize_with = "at_least_one")]
@@ -48,8 +48,8 @@ pub enum Decay {
         #[serde(default = "default_to", deserialize_with = "factor")]
         to: f64,
     },
-    /// A straight line from the full rate down to the share `to` of it. After `steps` steps the
-    /// rate stays at that share.
+    /// A straight line, from the full rate down to the share `to` of it. After `steps` steps the
+    /// rate stays at this share.
     Linear {
         /// The number of steps until the rate has reached `to`.
         #[serde(deserialize_with = "at_least_one")]
@@ -58,16 +58,16 @@ pub enum Decay {
         #[serde(default = "default_to", deserialize_with = "factor")]
         to: f64,
     },
-    /// A decay in steps: `factor ^ floor(n / every)`, never below the share `floor` of the full
-    /// rate.
+    /// A decay at intervals: `factor ^ floor(n / every)`. The result is never below the share
+    /// `floor` of the full rate.
     Step {
-        /// The number of steps from one change to the next.
+        /// The interval between two changes of the rate, in steps.
         #[serde(deserialize_with = "at_least_one")]
         every: u64,
-        /// The factor of the rate at each change.
+        /// The number by which each change multiplies the rate.
         #[serde(default = "default_factor", deserialize_with = "factor")]
         factor: f64,
-        /// The share of the full rate below which the rate never falls.
+        /// The smallest share of the full rate.
         #[serde(default, deserialize_with = "not_negative")]
         floor: f64,
     },
@@ -87,7 +87,8 @@ impl ScheduleSpec {
         self.decay.map_or(1.0, |decay| decay.after(behind))
     }
 
-    /// Returns the first invalid setting: its key and the reason.
+    /// Returns the key of the first invalid setting and the reason, or `None` if all settings are
+    /// valid.
     #[must_use]
     pub fn problem(&self) -> Option<(&'static str, &'static str)> {
         if self.warmup_steps == 0 && self.decay.is_none() {
@@ -112,7 +113,7 @@ impl ScheduleSpec {
 }
 
 impl Decay {
-    /// Returns the factor after `n` further steps since the warm-up.
+    /// Returns the factor in the `n`th step after the warm-up.
     fn after(self, n: u64) -> f64 {
         let share = |steps: u64| n.min(steps) as f64 / steps as f64;
         match self {
@@ -177,7 +178,8 @@ mod tests {
     }
 
     proptest! {
-        /// Tables refuse a rate that is 0, negative, or not a number.
+        /// Checks that the factor is always a valid rate. Tables refuse a rate that is 0, negative,
+        /// or not a number.
         #[test]
         fn is_always_a_rate(
             warmup in 0u64..100, from in 0.0f64..=1.0, steps in 1u64..1000, to in 1e-6f64..=1.0,

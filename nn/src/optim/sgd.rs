@@ -3,7 +3,7 @@
 
 use super::shaping::Shaping;
 
-/// The scalars of a step.
+/// The numbers that all elements share in a step.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sgd {
     rate: f32,

@@ -1,13 +1,14 @@
-//! The regularisation and clipping of gradients, which all rules share, and the norm of the result.
+//! The regularisation and the clipping of gradients, which all rules share, and the norm of the
+//! resulting gradients.
 //!
-//! The row optimizers of `zillion_embedding` use the same formula, but sum norms in 8 lanes where
-//! this crate has 16, and the number of lanes is part of the result. The formula is one line;
+//! The row optimizers of `zillion_embedding` use the same formula, but they sum norms in 8 lanes,
+//! and this crate in 16. The result depends on the number of lanes. The formula is one line, and
 //! sharing it would need a crate below both.
 
 use zillion_device::simd::vectorised;
 
-/// A part of a parameter with its gradient and its state. A state is empty if the rule does not use
-/// it.
+/// A part of a parameter, with its gradient and its state. The state is empty if the rule does not
+/// use it.
 pub(super) struct Block<'a> {
     pub(super) weights: &'a mut [f32],
     pub(super) first: &'a mut [f32],
@@ -15,7 +16,7 @@ pub(super) struct Block<'a> {
     pub(super) raw: &'a [f32],
 }
 
-/// The factors that turn a raw gradient into the applied one: `(g + l2 * w) * scale`.
+/// The numbers that turn a raw gradient into the gradient to apply: `(g + l2 * w) * scale`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shaping {
     pub(super) l2: f32,
@@ -30,7 +31,7 @@ impl Shaping {
     }
 }
 
-/// The number of partial sums of a squared norm, which is part of the result.
+/// The number of partial sums of a squared norm. The result depends on this number.
 pub(super) const LANES: usize = 16;
 
 /// Returns the sum of `(g + l2 * w)^2` over a block, in f64.

@@ -15,7 +15,7 @@ pub enum DenseOptimizerSpec {
         /// The learning rate before any schedule.
         #[serde(default = "default_lr", deserialize_with = "positive")]
         lr: f64,
-        /// The share of the previous direction that a step keeps, in `[0, 1)`.
+        /// The factor of the previous direction in a step, in `[0, 1)`.
         #[serde(default, deserialize_with = "below_one")]
         momentum: f64,
     },
@@ -31,7 +31,8 @@ pub enum DenseOptimizerSpec {
         #[serde(default = "default_adagrad_eps", deserialize_with = "not_negative")]
         eps: f64,
     },
-    /// Adam (Kingma, Ba 2015): moments corrected for their start at zero, `eps` outside the root.
+    /// Adam (Kingma, Ba 2015). The moments are corrected for their start at zero, and `eps` is
+    /// added outside of the root.
     Adam {
         /// The learning rate before any schedule.
         #[serde(default = "default_lr", deserialize_with = "positive")]
@@ -46,13 +47,13 @@ pub enum DenseOptimizerSpec {
         #[serde(default = "default_adam_eps", deserialize_with = "not_negative")]
         eps: f64,
     },
-    /// SGD with momentum in PyTorch's form, under the name that tables use for it: `b = momentum *
-    /// b + g`, then `w -= lr * b`, or with Nesterov's form `w -= lr * (g + momentum * b)`.
+    /// SGD with momentum as in PyTorch, under the name that tables use: `b = momentum * b + g`,
+    /// then `w -= lr * b`. In Nesterov's form, the second part is `w -= lr * (g + momentum * b)`.
     Momentum {
         /// The learning rate before any schedule.
         #[serde(default = "default_lr", deserialize_with = "positive")]
         lr: f64,
-        /// The share of the previous direction that a step keeps, in `[0, 1)`.
+        /// The factor of the previous direction in a step, in `[0, 1)`.
         #[serde(default = "default_beta1", deserialize_with = "below_one")]
         momentum: f64,
         /// Whether the step uses Nesterov's form (Sutskever et al. 2013).
@@ -74,13 +75,14 @@ pub enum DenseOptimizerSpec {
         /// The summand that keeps the denominator away from zero.
         #[serde(default = "default_adam_eps", deserialize_with = "not_negative")]
         eps: f64,
-        /// The share of a weight that a step removes, as a multiple of the learning rate.
+        /// The factor of the weight decay. A step removes the share `lr * weight_decay` of a
+        /// weight.
         #[serde(default = "default_weight_decay", deserialize_with = "not_negative")]
         weight_decay: f64,
     },
-    /// LAMB (You et al. 2019, "Large Batch Optimization for Deep Learning", Algorithm 2): the sum
-    /// of Adam's direction and `weight_decay * w`, scaled for each parameter to the length of its
-    /// weights.
+    /// LAMB (You et al. 2019, "Large Batch Optimization for Deep Learning", Algorithm 2). The
+    /// direction of a step is the sum of Adam's direction and `weight_decay * w`. For each
+    /// parameter, this direction is scaled to the length of the weights.
     Lamb {
         /// The learning rate before any schedule.
         #[serde(default = "default_lr", deserialize_with = "positive")]
@@ -94,22 +96,23 @@ pub enum DenseOptimizerSpec {
         /// The summand that keeps the denominator away from zero.
         #[serde(default = "default_lamb_eps", deserialize_with = "not_negative")]
         eps: f64,
-        /// The factor of the weight in the direction.
+        /// The factor of the weight in the direction of a step.
         #[serde(default, deserialize_with = "not_negative")]
         weight_decay: f64,
     },
-    /// FTRL-Proximal (McMahan et al. 2013, Algorithm 1), in the form that tables use: `z` is
-    /// computed back from weights that are not zero, so that a parameter starts at its initial
-    /// value and a schedule can lower the rate.
+    /// FTRL-Proximal (McMahan et al. 2013, Algorithm 1), in the form that tables use. In this form,
+    /// a `z` is computed from each weight that is not zero. So a parameter keeps its initial value
+    /// at the start, and a schedule can lower the rate.
     Ftrl {
         /// The learning rate, alpha in the paper. It has no default, because a good value depends
         /// on the data.
         #[serde(deserialize_with = "positive")]
         lr: f64,
-        /// The smoothing of the learning rate, beta in the paper.
+        /// The smoothing of the learning rate, which is beta in the paper.
         #[serde(default = "default_ftrl_beta", deserialize_with = "positive")]
         beta: f64,
-        /// The L1 penalty: a weight stays at zero while the magnitude of its `z` is at most this.
+        /// The L1 penalty. A weight stays at zero while the magnitude of its `z` is at most this
+        /// number.
         #[serde(default, deserialize_with = "not_negative")]
         l1: f64,
         /// The factor of the quadratic penalty, which shrinks weights.
@@ -148,7 +151,8 @@ impl DenseOptimizerSpec {
     }
 }
 
-/// The default: Adam at a rate of 1e-3, as in the published click-through benchmarks.
+/// Returns the default rule: Adam at a learning rate of 1e-3, as in the published click-through
+/// benchmarks.
 impl Default for DenseOptimizerSpec {
     fn default() -> Self {
         Self::Adam {

@@ -1,4 +1,4 @@
-//! The tensors of a checkpoint of dense parameters, and the reading of the weights alone.
+//! The tensors in a file of dense parameters, and the reading of the weights without the state.
 
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
@@ -30,7 +30,8 @@ pub(super) fn count_tensor(bytes: &[u8; 8]) -> Result<TensorView<'_>> {
     Ok(TensorView::new(Dtype::U64, vec![1], bytes)?)
 }
 
-/// Reads the count that [`count_tensor`] wrote; `None` for a tensor of another type or shape.
+/// Reads the count that [`count_tensor`] wrote. Returns `None` if the tensor has a different type
+/// or shape.
 pub(super) fn read_count(tensor: &TensorView<'_>) -> Option<u64> {
     let bytes = <[u8; 8]>::try_from(tensor.data()).ok()?;
     (tensor.dtype() == Dtype::U64).then(|| u64::from_le_bytes(bytes))

@@ -1,4 +1,5 @@
-//! Tests of optimizers against references in f64, against closed forms, and after a restart.
+//! Tests of optimizers against references in f64, against formulas for the final result, and after
+//! a restart.
 
 use std::num::NonZeroUsize;
 
@@ -32,7 +33,7 @@ fn workers(threads: usize) -> Workers {
     Workers::new(NonZeroUsize::new(threads).unwrap()).unwrap()
 }
 
-/// Returns the gradients of step `step`, in which no number is repeated.
+/// Returns the gradients of step `step`, whose numbers are all different.
 fn gradients(params: &Params, step: u64) -> Vec<Vec<f32>> {
     let gradient = |index: usize, i: usize| {
         let bits = zillion_feature::random::combine(step * 100 + index as u64, i as u64);
@@ -65,7 +66,7 @@ fn lamb() -> DenseOptimizerSpec {
     ALL[9]
 }
 
-/// A reference for one weight in f64, by the published formulas.
+/// The optimizer of one weight in f64, by the published formulas.
 struct Reference {
     weight: f64,
     first: f64,
@@ -176,7 +177,8 @@ fn follow_the_textbook() {
     }
 }
 
-/// Makes the step of one parameter by You et al. 2019, Algorithm 2, with the identity as phi.
+/// Makes the step of one parameter by You et al. 2019, Algorithm 2. The function phi of the paper
+/// is the identity.
 fn lamb_step(references: &mut [Reference], t: i32, gradients: &[f64], rate_scale: f64) {
     let DenseOptimizerSpec::Lamb { lr, beta1, beta2, eps, weight_decay } = lamb() else {
         unreachable!()
@@ -329,8 +331,8 @@ fn closed_forms() {
     assert!((f64::from(params.value(ParamId(0))[0]) - expected).abs() < 1e-6);
 }
 
-/// Compares every rule that PyTorch (2.14, 2.15) has with five of its steps on the same numbers,
-/// with `clip_grad_norm_` at 2 before each step.
+/// Compares five steps of every rule that PyTorch (2.14, 2.15) has with PyTorch's results on the
+/// same numbers. Before each step, `clip_grad_norm_` clips to 2.
 #[test]
 fn match_torch() {
     let workers = workers(1);

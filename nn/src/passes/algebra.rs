@@ -1,8 +1,8 @@
 //! The pass that removes operations that change nothing or that another operation can replace:
 //!
-//! * parts of parts, of concatenations and of broadcasts, and parts that are the whole;
-//! * factors of one, sums of one term, broadcasts to one column;
-//! * an element-wise product that is only added to something: one operation instead of two.
+//! * slices of slices, of concatenations and of broadcasts, and slices of all columns;
+//! * products with one, sums of one term, and broadcasts to one column;
+//! * an element-wise product that is only added to something: one operation replaces two.
 
 use super::*;
 use crate::graph::op::{Binary, Unary};
@@ -15,7 +15,7 @@ pub(super) fn run(ir: &Ir) -> Result<Ir> {
     dead_code::run(&ir)
 }
 
-/// The simpler form of a node.
+/// The simpler form of a node, which replaces it.
 enum Simpler {
     Is(NodeId),
     Op(Op, Vec<NodeId>),
@@ -71,7 +71,8 @@ fn simplify_node(graph: &Graph, op: &Op, inputs: &[NodeId]) -> Option<Simpler> {
     }
 }
 
-/// Returns the simpler form of the columns `start .. start + len` of a node.
+/// Returns the simpler form of the columns `start .. start + len` of a node, or `None` if there is
+/// none.
 fn part(graph: &Graph, start: usize, len: usize, x: NodeId) -> Option<Simpler> {
     let node = graph.node(x);
     if start == 0 && len == node.shape.cols {
@@ -99,8 +100,8 @@ fn part(graph: &Graph, start: usize, len: usize, x: NodeId) -> Option<Simpler> {
     }
 }
 
-/// Joins `c + a·b`, if no other node reads the product, into one operation. Both forms add the
-/// rounded product.
+/// Joins `c + a·b` into one operation if no other node reads the product. Both forms round the
+/// product before they add it.
 fn join_added_products(ir: &Ir) -> Result<Ir> {
     let uses = ir.uses();
     let graph = &ir.graph;

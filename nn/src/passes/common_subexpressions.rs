@@ -1,5 +1,5 @@
-//! The pass that computes equal operations on the same inputs only once. The salt of dropout keeps
-//! its layers separate.
+//! The pass that computes equal operations on the same inputs only once. Dropout layers are never
+//! equal, because each has its own salt.
 
 use std::collections::HashMap;
 

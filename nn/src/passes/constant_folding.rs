@@ -1,6 +1,6 @@
-//! The pass that computes, before a run, the operations that depend on no batch and no parameter.
-//! These are operations on matrices of one value, as in the weights of losses and the gradient of a
-//! sum.
+//! The pass that computes operations before a run if they depend neither on the batch nor on a
+//! parameter. These are operations on matrices of one value, for example in the weights of losses
+//! and in the gradient of a sum.
 
 use super::*;
 use crate::graph::op::{Binary, Unary};
@@ -20,8 +20,8 @@ pub(super) fn run(ir: &Ir) -> Result<Ir> {
     dead_code::run(&rewrite.finish())
 }
 
-/// Returns the one value of a result whose inputs have one value each, computed with the arithmetic
-/// of the kernels.
+/// Returns the value of a result whose inputs have one value each. It is computed with the
+/// arithmetic of the kernels. Returns `None` if the operation cannot be folded.
 fn folded(graph: &Graph, op: &Op, inputs: &[NodeId]) -> Option<f32> {
     let value = |input: &NodeId| match graph.node(*input).op {
         Op::Fill { value, .. } => Some(value),

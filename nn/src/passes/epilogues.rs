@@ -1,20 +1,20 @@
-//! The pass that joins element-wise operations to the operation that computes their rows: an
-//! activation to its linear layer or batch norm, the derivative of an activation to the product
-//! that computes the gradient, and chains of element-wise operations to each other. No other node
-//! reads the values between them, and they get no buffer.
+//! The pass that joins element-wise operations to the operation before them. It joins an activation
+//! to its linear layer or batch norm, the derivative of an activation to the product that computes
+//! the gradient, and element-wise operations to each other. No other node reads the values between
+//! joined operations, so these values need no buffer.
 
 use super::*;
 use crate::graph::op::{Fused, Link};
 use crate::ops::MAX_INPUTS;
 use crate::ops::{can_lead, is_operand, link_of};
 
-/// A node with the operations that have been joined to it.
+/// A node, with the operations that are joined to it.
 #[derive(Clone, Debug)]
 struct Chain {
     head: Op,
     head_inputs: usize,
     links: Vec<Link>,
-    /// The head's inputs, then the links' operands, as nodes of the old graph.
+    /// The inputs of the head, then the operands of the links, as nodes of the old graph.
     inputs: Vec<NodeId>,
 }
 

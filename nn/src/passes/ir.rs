@@ -1,4 +1,4 @@
-//! A graph between passes, with its roots: the nodes that must be computed.
+//! A graph between two passes, with its roots, which are the nodes that must be computed.
 
 use std::collections::HashSet;
 
@@ -9,8 +9,8 @@ use crate::graph::builder::push_node;
 use crate::graph::op::Op;
 use crate::graph::shape::{NodeId, ParamId};
 
-/// A graph and its roots, which are the nodes that must be computed. A name of a result or an alias
-/// does not make its node a root.
+/// A graph and its roots, which are the nodes that must be computed. A node with the name of a
+/// result or an alias is not a root only because of this name.
 #[derive(Clone, Debug)]
 pub(crate) struct Ir {
     pub(crate) graph: Graph,
@@ -24,7 +24,7 @@ pub(crate) struct Ir {
 }
 
 impl Ir {
-    /// Creates the graph of a training step; its roots are the loss, the gradients, the running
+    /// Creates the graph of a training step. Its roots are the loss, the gradients, the running
     /// statistics and the named results.
     pub(crate) fn train(train: &TrainGraph) -> Self {
         Self {
@@ -37,7 +37,7 @@ impl Ir {
         }
     }
 
-    /// Creates the graph of some results, which are its roots.
+    /// Creates the graph of some results, which become its roots.
     pub(crate) fn infer(graph: &Graph, outputs: &[NodeId]) -> Self {
         Self {
             graph: graph.clone(),
@@ -61,7 +61,8 @@ impl Ir {
         roots
     }
 
-    /// Returns the number of times that each node is read by other nodes or is a root.
+    /// Returns the number of uses of each node. Each read by a node counts, and being a root counts
+    /// too.
     pub(super) fn uses(&self) -> Vec<usize> {
         let mut uses = vec![0; self.graph.nodes.len()];
         let inputs = self.graph.nodes.iter().flat_map(|node| &node.inputs).copied();
@@ -80,7 +81,7 @@ impl Ir {
 pub(super) struct Rewrite<'a> {
     from: &'a Ir,
     pub(super) graph: Graph,
-    /// The new node of each old one; `None` for an old node that has no new one.
+    /// The new node that replaces each old node; `None` if there is no such node.
     places: Vec<Option<NodeId>>,
     names: HashSet<&'a str>,
 }
@@ -95,13 +96,13 @@ impl<'a> Rewrite<'a> {
         }
     }
 
-    /// Returns the new node of an old one. It exists for every input of the current node, because
+    /// Returns the new node for an old one. It exists for every input of the current node, because
     /// nodes are rewritten in order.
     pub(super) fn at(&self, old: NodeId) -> NodeId {
         self.places[old.0 as usize].unwrap_or(NodeId(u32::MAX))
     }
 
-    /// Returns whether an old node has been written.
+    /// Returns whether the new node for an old one exists.
     pub(super) fn has(&self, old: NodeId) -> bool {
         self.places[old.0 as usize].is_some()
     }
@@ -114,7 +115,7 @@ impl<'a> Rewrite<'a> {
         self.put(old, node.op.clone(), &inputs)
     }
 
-    /// Writes another operation in the node's place, with new inputs.
+    /// Writes a different operation with new inputs in place of the node.
     pub(super) fn put(&mut self, old: NodeId, op: Op, inputs: &[NodeId]) -> Result<()> {
         let name = self.from.graph.node(old).name.clone();
         let new = push_node(&mut self.graph, name, op, inputs)?;

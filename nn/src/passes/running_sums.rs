@@ -1,5 +1,6 @@
-//! The pass that adds each term of a sum as soon as it is computed, from left to right as before,
-//! so that the terms of a sum over a whole model need not be kept until the last one is ready.
+//! The pass that adds each term to its sum as soon as the term is computed. The order is still from
+//! left to right. So a sum over the whole model does not keep all its terms until the last one is
+//! ready.
 
 use std::collections::HashMap;
 
@@ -47,7 +48,7 @@ pub(super) fn run(ir: &Ir) -> Result<Ir> {
     dead_code::run(&rewrite.finish())
 }
 
-/// Adds the terms that are ready; returns whether the sum is complete.
+/// Adds the terms that are ready to the sum. Returns whether the sum is complete.
 fn advance(sum: &mut Sum<'_>, rewrite: &mut Rewrite<'_>) -> Result<bool> {
     let before = sum.added;
     while let Some(&term) = sum.terms.get(sum.added).filter(|&&term| rewrite.has(term)) {

@@ -1,6 +1,6 @@
-//! Tests of each pass on the printed graph before and after it. If a pass changes its output, the
-//! text here changes too: `cargo insta review`, where it is installed, shows the change and accepts
-//! it.
+//! Tests of each pass on the printed graph before and after it. If the output of a pass changes,
+//! the texts here must change too. `cargo insta review`, if it is installed, shows the change and
+//! accepts it.
 
 use insta::assert_snapshot;
 use zillion_feature::Pooling;

@@ -1,10 +1,11 @@
-//! The weights in the layout that the products' kernels read, packed once in each run.
+//! The packed weights of products, in the layout that the kernels read. They are packed once in
+//! each run.
 //!
-//! The transposed weights of input gradients are packed in every run that has them: their columns
-//! are far apart, and all tiles and lanes read them. Weights of forward products can be read
-//! without packing, a few percent slower, so they are packed only if a run has enough rows to pay
-//! for it; a request of a few rows packs nothing. The choice does not show in results: a product
-//! has the same bits either way.
+//! The gradient of an input needs the transposed weight. It is packed in every run with such a
+//! gradient, because its columns are far apart and all tiles and lanes read them. A forward product
+//! can read its weight without packing, and is then a few percent slower. So forward weights are
+//! packed only if a run has enough rows, and not in a request of a few rows. The choice does not
+//! change results: a product has the same bits in both cases.
 //!
 //! # Invariants
 //! Panels are filled from the parameters of the run before its first tile, and are only read until
@@ -23,11 +24,11 @@ use crate::program::placement::Place;
 use crate::program::{Program, Step};
 use crate::timeline::{Log, Work};
 
-/// The minimum number of rows of a run in which forward weights are packed: packing costs as much
-/// as 10 to 40 rows of the product, and makes the product up to seven percent faster.
+/// The minimum number of rows of a run in which forward weights are packed. Packing costs as much
+/// time as 10 to 40 rows of the product, and makes the product up to seven percent faster.
 const FORWARD_ROWS: usize = 1024;
 
-/// The weight of a product that is packed: a parameter and its form in the product.
+/// The weight of a product that can be packed: a parameter and its form in the product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Weight {
     param: ParamId,
@@ -37,8 +38,8 @@ struct Weight {
 }
 
 impl Weight {
-    /// Returns the weight of a product, if the weight is a whole parameter with more than one row
-    /// and one column.
+    /// Returns the weight of a product. Returns `None` if the weight is not a whole parameter, or
+    /// has only one row or column.
     fn of(graph: &Graph, places: &[Place], id: NodeId) -> Option<Self> {
         let node = graph.node(id);
         let turned = match node.op.head() {
@@ -71,9 +72,9 @@ impl Weight {
 #[derive(Debug)]
 pub(crate) struct Packing {
     weights: Vec<Weight>,
-    /// The index of each node's weight, if the node has one.
+    /// The index of the weight of each node; `None` for a node without a packed weight.
     of_node: Vec<Option<usize>>,
-    /// The panels of each weight; empty before the first run that packs it.
+    /// The range of the panels of each weight; empty before the first run that packs the weight.
     panels_of: Vec<Range<usize>>,
     panels: Vec<Panel>,
     /// Whether forward weights are packed in this run.
@@ -127,7 +128,8 @@ impl Packing {
         });
     }
 
-    /// Returns the panels of a product's weight, if it was packed in this run.
+    /// Returns the panels of a product's weight, or `None` if the weight was not packed in this
+    /// run.
     pub(crate) fn of(&self, id: NodeId) -> Option<&[Panel]> {
         let index = self.of_node[id.0 as usize]?;
         if !self.weights[index].turned && !self.forward {

@@ -1,11 +1,11 @@
 //! The places of values in buffers.
 //!
-//! A value of the batch that is used only in the phase that computes it is in a tile buffer. Each
+//! A value of the batch that is used only in the phase that computes it gets a tile buffer. Each
 //! thread has one set of tile buffers, and a buffer is reused after its last reader. Other values
-//! of the batch are as long as the batch, and each lane owns its rows of them. A slice is a view of
-//! its input. The parts of a concatenation are written directly into its columns, unless the
-//! operation that computes a part reads from the same buffer. An element-wise operation works in
-//! the buffer of an operand that it is the last to read.
+//! of the batch have all rows of the batch, and each lane owns its part of the rows. A slice is a
+//! view of its input. The parts of a concatenation are written directly into its columns, unless
+//! the operation that computes a part reads from the same buffer. If an element-wise operation is
+//! the last reader of an operand, it works in the buffer of this operand.
 
 use crate::error::{Error, Result};
 use crate::graph::Graph;
@@ -15,16 +15,16 @@ use crate::ops::{MAX_INPUTS, partial_len};
 use crate::ops::{is_operand, link_of};
 use crate::program::schedule::{Class, Schedule, is_view};
 
-/// The place of a value. Offsets and strides are in floats.
+/// The place of a value. Offsets and strides are counted in floats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// The absence of a place, for a value that is not computed.
     Nowhere,
-    /// The rows of a table, given by the caller.
+    /// The rows of a table, which the caller passes to the run.
     Rows { table: usize },
     /// A parameter, or columns of it.
     Param { param: ParamId, offset: usize },
-    /// A constant in a buffer of its own.
+    /// A constant in a separate buffer.
     Const { slot: usize, offset: usize },
     /// A place in the buffers of the thread that works on the tile.
     Tile { slot: usize, offset: usize, stride: usize },
@@ -32,9 +32,9 @@ pub(crate) enum Place {
     Wide { slot: usize, offset: usize, stride: usize },
 }
 
-/// The size of a buffer: `cols` floats for each row of the batch, or for each value of a column.
-/// Only values of the same rows share a buffer, because the number of rows differs from batch to
-/// batch.
+/// The size of a buffer: `cols` floats for each row of the batch or for each value of a column.
+/// Values share a buffer only if they have the same symbolic rows, because the number of rows
+/// differs from batch to batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Width {
     pub(crate) rows: Dim,
@@ -45,21 +45,21 @@ pub(crate) struct Width {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Placement {
     pub(crate) places: Vec<Place>,
-    /// The index of the partial of each sum over the batch.
+    /// The index of the partial sum of each sum over the batch; `None` for other nodes.
     pub(crate) partials: Vec<Option<usize>>,
-    /// The concatenation into whose columns a value is written, if any.
+    /// The concatenation into which each value is written directly; `None` if there is none.
     pub(crate) in_place: Vec<Option<NodeId>>,
-    /// The input in whose buffer a node is computed, if any.
+    /// The index of the input in whose buffer each node is computed; `None` if there is none.
     pub(crate) reuses: Vec<Option<usize>>,
-    /// The number of floats of each constant; 0 for constants that are as long as the batch.
+    /// The number of floats of each constant; 0 for constants that have all rows of the batch.
     pub(crate) const_lens: Vec<usize>,
     /// The size of each tile buffer.
     pub(crate) tile_buffers: Vec<Width>,
     /// The size of each lane buffer.
     pub(crate) wide_buffers: Vec<Width>,
-    /// The number of floats of each partial.
+    /// The number of floats of each partial sum.
     pub(crate) partial_lens: Vec<usize>,
-    /// The widths of all computed values, without views.
+    /// The widths of all computed values, except for views.
     pub(crate) values: Vec<Width>,
 }
 
@@ -225,11 +225,11 @@ impl Placement {
 }
 
 impl Placement {
-    /// Finds element-wise operations that are the last to read an operand of their own shape, and
-    /// puts their results into the operand's buffer. Afterwards the operand's uses include those of
-    /// the result, `bases` says that the result is in the operand's buffer, and `uses` has no
-    /// buffer for the result. This is done within a pass only: few values outlive a pass, and the
-    /// tiles of different passes would have to agree.
+    /// Finds element-wise operations that are the last reader of an operand of their own shape, and
+    /// places their results in the operand's buffer. Afterwards, the operand's uses include those
+    /// of the result, `bases` refers the result to the operand's buffer, and `uses` has no entry
+    /// for the result. This is done only within a pass. Few values outlive a pass, and the tiles of
+    /// different passes would have to be equal.
     fn reuse_operands(
         &mut self,
         graph: &Graph,
@@ -295,16 +295,16 @@ impl Placement {
     }
 }
 
-/// The number of floats of a cache line.
+/// The number of floats in a cache line.
 pub(crate) const LINE: usize = 16;
 
-/// The minimum number of cache lines of a row that is rounded up to an odd number.
+/// The minimum number of cache lines of a wide row, which is rounded up to an odd number of lines.
 const WIDE_LINES: usize = 8;
 
-/// Returns the number of floats from one row of a buffer to the next: whole cache lines, so that a
-/// register is loaded from one line and not from two, unless rows are shorter than a line. Wide
-/// rows have an odd number of lines: a product reads down a column, and with 32 lines in each row
-/// the whole column would fall into two sets of the first-level cache.
+/// Returns the number of floats from one row of a buffer to the next. Rows that are shorter than a
+/// cache line have no gap. Other rows take whole lines, so that a register is loaded from one line
+/// and not from two. Wide rows take an odd number of lines. A product reads down a column, and with
+/// 32 lines in each row, the whole column would fall into two sets of the first-level cache.
 fn stride_of(cols: usize) -> usize {
     if cols < LINE {
         return cols;
@@ -336,8 +336,8 @@ impl Uses {
 /// A moment of a run: the phase and the position in the phase.
 type Moment = (usize, usize);
 
-/// Assigns a buffer to each span of time, so that no two spans use one buffer at the same time. The
-/// chosen buffer is the free one that wastes the least. Returns pairs of (span's key, buffer).
+/// Assigns a buffer to each span of time. Two spans that overlap never get the same buffer. A span
+/// gets the free buffer that wastes the least space. Returns pairs of a span's key and a buffer.
 fn share_buffers(
     mut spans: Vec<(usize, Moment, Moment)>,
     width: impl Fn(usize) -> Width,
@@ -370,7 +370,8 @@ fn share_buffers(
 
 /// The values that are written directly into the columns of a concatenation.
 struct Parts {
-    /// The concatenation of each such value, and the value's first column in it.
+    /// The concatenation into which each value is written, and the value's first column in it;
+    /// `None` for other values.
     within: Vec<Option<(NodeId, usize)>>,
 }
 
@@ -400,7 +401,7 @@ impl Parts {
         parts
     }
 
-    /// Returns the value whose buffer contains a value, and the first column in it.
+    /// Returns the value whose buffer contains the value `id`, and the first column of `id` in it.
     fn root(&self, graph: &Graph, mut id: NodeId) -> (NodeId, usize) {
         let mut offset = 0;
         loop {
@@ -418,9 +419,9 @@ impl Parts {
         }
     }
 
-    /// Returns whether any operation reads from the buffer of `concat` while it writes to that
-    /// buffer, except for a concatenation of parts that are in place. Safe code cannot hold both
-    /// views.
+    /// Returns whether an operation would read from the buffer of `concat` while it writes to this
+    /// buffer. Safe code cannot hold both views. A concatenation whose parts are already in place
+    /// does not count, because it reads nothing.
     fn reads_where_it_writes(&self, graph: &Graph, schedule: &Schedule, concat: NodeId) -> bool {
         let root = |id: NodeId| self.root(graph, id).0;
         let buffer = root(concat);

@@ -1,13 +1,13 @@
 //! The schedule of a graph: the phase in which each node is computed.
 //!
-//! A run alternates between work on constants and passes over the batch. In a pass (phase), every
-//! tile of rows goes through all operations of the phase before the next tile begins, so that its
-//! values stay in cache. A sum over the batch ends a phase, and nodes that need the sum run in a
-//! later one. The same holds for a value of which other nodes need all rows.
+//! A run alternates between work on constants and passes over the batch. In a pass (phase), each
+//! tile of rows goes through all operations of the phase before the next tile begins, so its values
+//! stay in the cache. A sum over the batch ends a phase, and nodes that need the sum run in a later
+//! phase. A value of which other nodes need all rows also ends a phase.
 //!
-//! A row-wise node runs in the phase of its first use, not as early as possible. A model without
-//! batch norm therefore runs forward and backward in a single pass (only the sum of the sample
-//! weights comes before it), and its activations never leave their tile.
+//! A row-wise node runs in the phase of its first use, and not as early as possible. So a model
+//! without batch norm runs its forward and backward pass in a single phase, and its activations
+//! stay in their tile. Only the sum of the sample weights is computed before.
 
 use crate::graph::Graph;
 use crate::graph::op::Op;
@@ -16,18 +16,19 @@ use crate::graph::shape::{Dim, NodeId, Shape};
 /// The class of a node, which determines how the node is executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
-    /// A node whose value is given: rows of tables, parameters.
+    /// A node whose value is given: the rows of a table, or a parameter.
     Given,
-    /// A node whose tile of the result needs only the same tile of its inputs, and constants.
+    /// A row-wise node: a tile of its result needs only the same tile of its inputs, and constants.
     RowWise,
-    /// A node that computes a constant from the batch's rows, with a partial sum in each lane.
+    /// A node that computes a constant from the rows of the batch. Each lane computes a partial
+    /// sum.
     BatchReduce,
     /// A node that makes all rows of a value of the batch available as a constant.
     Collect,
-    /// A node that computes a constant from constants.
+    /// A node that computes a constant from other constants.
     Global,
-    /// A node whose rows are unique rows of a table. The only such nodes are gradients, which are
-    /// computed from the complete batch.
+    /// A node whose rows are unique rows of a table. Such nodes are always gradients, which are
+    /// computed after the whole batch.
     Unique,
 }
 
@@ -53,8 +54,8 @@ impl Class {
 pub(crate) struct Schedule {
     /// The class of each node; `None` if no requested value depends on it.
     pub(crate) classes: Vec<Option<Class>>,
-    /// The phase of each node. A row-wise node or a sum over the batch is computed in this phase;
-    /// the value of a constant is known before it.
+    /// The phase of each node. A row-wise node or a sum over the batch is computed in this phase. A
+    /// constant is known before this phase.
     pub(crate) phases: Vec<usize>,
     /// The number of phases.
     pub(crate) count: usize,
@@ -155,7 +156,7 @@ fn ends_a_pass(class: Class) -> bool {
     matches!(class, Class::BatchReduce | Class::Collect)
 }
 
-/// Returns whether a node is a view of its input rather than a value of its own.
+/// Returns whether a node is a view of its input and has no value of its own.
 pub(crate) fn is_view(graph: &Graph, id: NodeId) -> bool {
     let node = graph.node(id);
     let rows_in_one_piece = match node.shape.const_len() {

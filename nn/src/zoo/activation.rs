@@ -1,4 +1,4 @@
-//! Activations by their name in a job.
+//! The activation functions that a job can name.
 
 use super::*;
 
@@ -24,8 +24,8 @@ pub enum Activation {
     /// The function `x · sigmoid(x)`.
     Silu,
     /// A mixture of `x` and `a x`, weighted by the sigmoid of the normalised `x`, with one learned
-    /// `a` for each unit: a PReLU whose kink follows the data (Zhou et al. 2018). Between the
-    /// layers of an MLP it costs one more pass over the batch, like batch norm.
+    /// `a` for each unit. It is a PReLU whose kink is where the data is (Zhou et al. 2018). Between
+    /// the layers of an MLP, it costs one more pass over the batch, like batch norm.
     Dice,
 }
 

@@ -1,4 +1,5 @@
-//! The model that a job file defines node by node: named nodes, each an operation over others.
+//! The model that a job file defines node by node. Each node has a name and is an operation on
+//! other nodes.
 //!
 //! ```toml
 //! [model]
@@ -17,10 +18,10 @@
 //! width = 1
 //! ```
 //!
-//! Nodes may be in any order. They are built depth first from the outputs (which are ordered by the
-//! name of the label), with the inputs of each node in the listed order. Parameters, dropout masks
-//! and sums therefore follow from the graph and not from the file. A node that no output depends on
-//! is refused, because it is probably a mistake.
+//! Nodes may be in any order in the file. They are built depth first from the outputs, with the
+//! inputs of each node in the listed order. The outputs are ordered by the name of the label. So
+//! parameters, dropout masks and sums depend on the graph, and not on the order in the file. A node
+//! on which no output depends is refused, because it is probably a mistake.
 
 mod attributes;
 mod build;
@@ -55,7 +56,7 @@ pub struct GraphSpec {
     outputs: BTreeMap<String, String>,
     /// The λ of the loss term `(λ/2)·|w|²` over the dense parameters. Default: 0.
     pub(super) l2: f64,
-    /// The nodes by name, depth first from the outputs, each after its inputs.
+    /// The nodes by name, depth first from the outputs. Each node comes after its inputs.
     #[serde(serialize_with = "by_name")]
     nodes: Vec<(String, NodeSpec)>,
 }
@@ -68,7 +69,7 @@ fn by_name<S: Serializer>(nodes: &[(String, NodeSpec)], serializer: S) -> Result
     map.end()
 }
 
-/// The keys of the section other than the nodes.
+/// The keys of the section, except for the nodes.
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Root {
@@ -133,8 +134,8 @@ impl ZooModel for GraphSpec {
         }
     }
 
-    /// Refuses a job without labels. Otherwise the graph must name one node for each label, and a
-    /// missing one is reported by the name of its label.
+    /// Refuses a job without labels. If there are labels, the graph must name a node for each of
+    /// them. The error for a missing node gives the name of the label.
     fn check_labels(&self, kind: &str, labels: usize) -> BuildResult<()> {
         check_some_label(kind, labels)
     }
@@ -144,8 +145,8 @@ impl ZooModel for GraphSpec {
     }
 }
 
-/// The reading of a graph at an unknown place of a job. [`GraphSpec::read`] names the keys better
-/// in its errors.
+/// Reads a graph whose place in the job is unknown. [`GraphSpec::read`] gives more precise keys in
+/// its errors.
 impl<'de> Deserialize<'de> for GraphSpec {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let value = Value::deserialize(deserializer)?;

@@ -11,10 +11,10 @@ pub(super) const DEFAULT_CROSS_LAYERS: usize = 3;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Structure {
-    /// An MLP beside the cross layers: both read the vectors, and the output reads both.
+    /// The MLP is beside the cross layers: both read the vectors, and the output reads both.
     #[default]
     Parallel,
-    /// An MLP behind the cross layers, which reads their result.
+    /// The MLP is after the cross layers and reads their result.
     Stacked,
 }
 
@@ -25,9 +25,10 @@ pub struct DcnSpec {
     /// The number of cross layers, at least 1. Default: 3.
     #[serde(deserialize_with = "at_least_one")]
     pub cross_layers: usize,
-    /// The place of the MLP: beside the cross layers or behind them. Default: parallel.
+    /// The place of the MLP: beside the cross layers or after them. Default: parallel.
     pub structure: Structure,
-    /// The units of the hidden layers; an empty list leaves the crosses alone. Default: 64, 64, 64.
+    /// The units of the hidden layers. With an empty list, the model has only the cross layers.
+    /// Default: 64, 64, 64.
     #[serde(deserialize_with = "widths")]
     pub hidden: Vec<usize>,
     /// The keys of the MLP.
@@ -58,8 +59,8 @@ impl ZooModel for DcnSpec {
 }
 
 impl Structure {
-    /// Builds the MLP, beside the crosses or behind them, and one linear layer to the logit.
-    /// Without hidden layers the model has only the crosses.
+    /// Builds the MLP, beside the cross layers or after them, and one linear layer that computes
+    /// the logit. Without hidden layers, the model has only the cross layers.
     pub(super) fn build_output(
         self,
         b: &mut GraphBuilder,

@@ -17,9 +17,10 @@ pub struct Dcnv2Spec {
     /// absent.
     #[serde(deserialize_with = "rank", skip_serializing_if = "Option::is_none")]
     pub low_rank: Option<usize>,
-    /// The place of the MLP: beside the cross layers or behind them. Default: parallel.
+    /// The place of the MLP: beside the cross layers or after them. Default: parallel.
     pub structure: Structure,
-    /// The units of the hidden layers; an empty list leaves the crosses alone. Default: 64, 64, 64.
+    /// The units of the hidden layers. With an empty list, the model has only the cross layers.
+    /// Default: 64, 64, 64.
     #[serde(deserialize_with = "widths")]
     pub hidden: Vec<usize>,
     /// The keys of the MLP.

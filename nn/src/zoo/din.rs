@@ -12,7 +12,8 @@ const DEFAULT_UNIT_HIDDEN: [usize; 2] = [80, 40];
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DinSpec {
-    /// The pairs of an id and the history that is weighted for the id. At least one is needed.
+    /// The attention units. Each pairs an id with the history that is weighted for this id. At
+    /// least one is needed.
     pub attention: Vec<Attention>,
     /// The units of the hidden layers that compute the weight of an item. Default: 80, 40.
     #[serde(deserialize_with = "widths")]
@@ -37,13 +38,13 @@ pub struct DinSpec {
     pub l2: f64,
 }
 
-/// An activation unit of `din`.
+/// An attention unit of `din`, which weights the items of a history for an id.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Attention {
-    /// The feature with the id that the history is weighted for.
+    /// The feature with the id for which the history is weighted.
     pub query: String,
-    /// The feature of kind sequence, in the same table.
+    /// The feature with the history, which must be of kind sequence and read the same table.
     pub history: String,
 }
 
@@ -113,10 +114,10 @@ impl ZooModel for DinSpec {
     }
 }
 
-/// Builds the activation unit: an MLP over the query, an item, their difference and their product
-/// computes the weight of each item of the history `[V, d]`, and the weighted items are summed.
-/// Without softmax the weights of a list need not sum to 1, so that the length of the sum shows how
-/// strong the interest is (section 4.3 of the paper).
+/// Builds an attention unit. An MLP over the query, an item, their difference and their product
+/// computes the weight of each item of the history `[V, d]`. Then the weighted items of each list
+/// are summed. Without softmax, the weights of a list need not sum to 1. Then the length of the sum
+/// shows how strong the interest is (section 4.3 of the paper).
 fn attend(
     b: &mut GraphBuilder,
     spec: &DinSpec,
@@ -139,7 +140,7 @@ fn attend(
     b.segment_sum(&format!("{name}.sum"), weighted)
 }
 
-/// The positions of a query and its history among the columns.
+/// The positions of a query and of its history among the columns.
 struct Pair {
     query: usize,
     history: usize,

@@ -1,19 +1,20 @@
-//! DLRM: numeric features become one more vector, all vectors interact, and an MLP computes the
-//! logit (Naumov et al. 2019).
+//! DLRM (Naumov et al. 2019). A bottom MLP turns the numeric features into one more vector, all
+//! vectors interact, and a top MLP computes the logit.
 
 use super::*;
 
 use super::keys::some_widths;
 use crate::checks::below_one;
 
-/// The default units of the bottom MLP's hidden layers; a layer of the vectors' length is appended.
+/// The default units of the bottom MLP's hidden layers. After them comes a layer with the length of
+/// the vectors.
 const DEFAULT_BOTTOM: [usize; 3] = [64; 3];
 
-/// The operation that joins DLRM's vectors.
+/// The operation that combines the vectors of DLRM.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Interaction {
-    /// The dot product of each pair of vectors, and the bottom MLP's vector itself.
+    /// The dot product of each pair of vectors, together with the bottom MLP's vector.
     #[default]
     Dot,
     /// The concatenation of the vectors.
@@ -24,11 +25,11 @@ pub enum Interaction {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DlrmSpec {
-    /// The operation that joins the vectors. Default: dot.
+    /// The operation that combines the vectors. Default: dot.
     pub interaction: Interaction,
-    /// The units of the bottom MLP over the numeric features; the last must be the vectors' length.
-    /// A job without numeric features must leave the key out. Default: 64, 64, 64 and the vectors'
-    /// length.
+    /// The units of the bottom MLP over the numeric features. The last one must be the length of
+    /// the vectors. A job without numeric features must not have this key. Default: 64, 64, 64 and
+    /// the length of the vectors.
     #[serde(deserialize_with = "some_widths", skip_serializing_if = "Option::is_none")]
     pub bottom: Option<Vec<usize>>,
     /// The share of the bottom MLP's hidden units that are dropped in training. Default: 0.
@@ -37,7 +38,7 @@ pub struct DlrmSpec {
     /// The units of the top MLP's hidden layers. Default: 64, 64, 64.
     #[serde(deserialize_with = "widths")]
     pub hidden: Vec<usize>,
-    /// The keys of both MLPs; the dropout is that of the top one.
+    /// The keys of both MLPs. The dropout is only that of the top MLP.
     #[serde(flatten)]
     pub mlp: MlpKeys,
     /// The λ of the loss term `(λ/2)·|w|²` over the dense parameters. Default: 0.
@@ -93,8 +94,8 @@ impl ZooModel for DlrmSpec {
 }
 
 impl DlrmSpec {
-    /// Builds the MLP over the numeric features. Its last layer has the activation but neither
-    /// batch norm nor dropout, as in FuxiCTR: it is one of the vectors that interact.
+    /// Builds the MLP over the numeric features. As in FuxiCTR, its last layer has the activation
+    /// but neither batch norm nor dropout, because its result is one of the vectors that interact.
     fn build_bottom(&self, b: &mut GraphBuilder, numeric: NodeId, dim: usize) -> Result<NodeId> {
         let hidden = match self.bottom.as_deref() {
             None => &DEFAULT_BOTTOM[..],

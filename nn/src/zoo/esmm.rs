@@ -1,20 +1,20 @@
-//! ESMM: clicks, and conversions after a click, learned over all impressions (Ma et al., SIGIR
-//! 2018).
+//! ESMM (Ma et al., SIGIR 2018), a model of clicks and of conversions after a click, learned over
+//! all impressions.
 //!
-//! Two towers share the vectors. The first gives the log odds `a` of a click, and the second the
-//! log odds `b` of a conversion after a click. The model learns the first probability, and the
-//! product of both, over all impressions.
+//! Two towers share the vectors. The first tower gives the log odds `a` of a click, and the second
+//! tower the log odds `b` of a conversion after a click. The model learns the probability of a
+//! click, and the product of both probabilities, over all impressions.
 //!
-//! The product has log odds `−ln(e^−a + e^−b + e^−(a+b))`, because
-//! `1 / (σ(a)·σ(b)) − 1 = (1 + e^−a)(1 + e^−b) − 1`; it is computed in that form, which is exact
-//! where the product itself would round to 0 or 1.
+//! The product has the log odds `−ln(e^−a + e^−b + e^−(a+b))`, because `1 / (σ(a)·σ(b)) − 1 = (1 +
+//! e^−a)(1 + e^−b) − 1`. They are computed in this form, which is exact even if the product itself
+//! would round to 0 or 1.
 
 use super::*;
 
 use super::heads::calibrate;
 use super::model::wrong_labels;
 
-/// The keys of `esmm`, which are the keys of `dnn`, for each of the two towers.
+/// The keys of `esmm`. They are the keys of `dnn`, and both towers use them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct EsmmSpec(pub DnnSpec);

@@ -1,12 +1,12 @@
-//! The heads of a model: the comparison of its log odds with labels.
+//! The heads of a model, which compare its log odds with labels.
 
 use super::loss::averaged;
 use super::*;
 use crate::graph::op::{Binary, Unary};
 
-/// Shifts logits to the odds of the data, if training used another share of zeros (see
-/// [`LabelInput`](super::LabelInput)). Only inference shifts them, because the loss is over the
-/// rows that were trained.
+/// Shifts the logits to the odds of the data, if training kept only a share of the rows with label
+/// 0 (see [`LabelInput`](super::LabelInput)). Only inference shifts them, because the loss is
+/// computed over the rows of training.
 pub(super) fn calibrate(
     b: &mut GraphBuilder,
     name: &str,
@@ -19,8 +19,8 @@ pub(super) fn calibrate(
     }
 }
 
-/// Builds the losses of the tasks that are learned, each averaged over its own rows and multiplied
-/// by its weight.
+/// Builds the sum of the losses of all learned tasks. Each loss is averaged over the task's own
+/// rows and multiplied by the task's weight.
 pub(super) fn build_loss(
     b: &mut GraphBuilder,
     inputs: &ModelInputs,
@@ -58,7 +58,7 @@ pub(super) fn build_loss(
     total.ok_or_else(none)
 }
 
-/// Builds the labels of a loss or a metric as nodes: value and weight, both `[B, 1]`.
+/// Builds the value and the weight of each label of a loss or a metric, both `[B, 1]`.
 pub(super) fn build_label_nodes(
     b: &mut GraphBuilder,
     name: &str,
@@ -90,7 +90,7 @@ pub(super) fn build_label_nodes(
     }
 }
 
-/// Builds a label, as 0 where it is missing, and its weight.
+/// Builds a label and its weight. The label is 0 in rows where it is missing.
 fn known_label(b: &mut GraphBuilder, name: &str, label: usize) -> Result<(NodeId, NodeId)> {
     let value = b.label(&format!("{name}.value"), label)?;
     let weight = b.weight(&format!("{name}.weight"), Some(label))?;

@@ -1,4 +1,4 @@
-//! The inputs that a model is built over: the segments of a row that each feature has.
+//! The inputs over which a model is built, with the segments of each feature's rows.
 
 use zillion_feature::Pooling;
 
@@ -8,7 +8,7 @@ use crate::graph::{ColumnInput, GraphInputs, TableInput};
 /// The inputs of a model, in the order of a batch's columns.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ModelInputs {
-    /// The tables in the order of the lookup plan, with the number of floats of a row.
+    /// The tables, in the order of the lookup plan. Each has the number of floats in its rows.
     pub tables: Vec<TableInput>,
     /// The sparse features in schema order.
     pub columns: Vec<SparseInput>,
@@ -25,12 +25,12 @@ pub struct LabelInput {
     pub name: String,
     /// The factor of the label's loss.
     pub weight: f32,
-    /// The summand of the logit in a graph built for inference, 0 for none. If only a share `keep`
-    /// of the rows labelled 0 was trained, the odds that a model learns are those of the data
-    /// divided by `keep`, and adding `ln(keep)` corrects them (King & Zeng 2001; He et al. 2014,
-    /// section 6.3).
+    /// The number that is added to the logit in a graph built for inference; 0 for none. If
+    /// training kept only a share `keep` of the rows with label 0, the learned odds are those of
+    /// the data divided by `keep`. Adding `ln(keep)` corrects this (King & Zeng 2001; He et al.
+    /// 2014, section 6.3).
     pub logit_shift: f32,
-    /// The loss of the label, for models that learn each label by a loss of its own.
+    /// The loss of the label, for models that have a separate loss for each label.
     pub loss: LossSpec,
 }
 
@@ -47,9 +47,9 @@ pub struct SparseInput {
     pub name: String,
     /// The index of the feature's table.
     pub table: usize,
-    /// The place of the feature's vector in a row, if the row has one.
+    /// The place of the feature's vector in a row; `None` if rows have no vector.
     pub vector: Option<VectorSegment>,
-    /// The place of the feature's linear weight in a row, if the row has one.
+    /// The index in a row of the feature's linear weight; `None` if rows have none.
     pub linear: Option<usize>,
     /// The rule by which the rows of a list are pooled into one.
     pub pooling: Pooling,
@@ -59,10 +59,10 @@ pub struct SparseInput {
     pub sequence: bool,
 }
 
-/// A vector inside a row.
+/// The place of a vector in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VectorSegment {
-    /// The index of the first float.
+    /// The index in the row of the first float.
     pub offset: usize,
     /// The number of floats.
     pub dim: usize,
@@ -112,8 +112,8 @@ impl ModelInputs {
         Ok(weights)
     }
 
-    /// Builds the linear part: each id's own weight, a weight for each number, and a bias if
-    /// requested.
+    /// Builds the linear part: the sum of the weight of each id, of each number multiplied by a
+    /// weight, and of a bias if requested.
     pub(super) fn linear_part(
         &self,
         b: &mut GraphBuilder,
@@ -124,7 +124,7 @@ impl ModelInputs {
         add_linear(b, "wide", ("linear", &weights), numeric, bias)
     }
 
-    /// Builds the concatenation of all numeric features; `None` if there are none.
+    /// Builds the concatenation of all numeric features, or returns `None` if there are none.
     pub(super) fn numerics(&self, b: &mut GraphBuilder) -> Result<Option<NodeId>> {
         if self.numeric.is_empty() {
             return Ok(None);
@@ -133,7 +133,7 @@ impl ModelInputs {
         b.numeric("numeric", &columns).map(Some)
     }
 
-    /// Builds the input of deep parts: the concatenation of vectors and numeric values.
+    /// Builds the input of the deep part: the concatenation of vectors and numeric values.
     pub(super) fn deep(&self, b: &mut GraphBuilder) -> Result<NodeId> {
         let mut parts = self.vectors(b)?;
         parts.extend(self.numerics(b)?);
@@ -161,8 +161,8 @@ impl ModelInputs {
     }
 }
 
-/// Builds a linear part from the ids' weights, whose concatenation gets the given name, and from
-/// numbers. At least one of the two must exist.
+/// Builds a linear part from numbers and from the weights of ids. The concatenation of these
+/// weights gets the given name. At least one number or weight must exist.
 pub(super) fn add_linear(
     b: &mut GraphBuilder,
     name: &str,

@@ -1,4 +1,4 @@
-//! Checks of the keys of models.
+//! The checks of keys that several models share.
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};

@@ -1,9 +1,9 @@
-//! The loss of a label: cross-entropy, weighted by class or focused on hard examples.
+//! The loss of a label: cross-entropy, with or without class weights, or the focal loss.
 //!
-//! Each loss is averaged by weight over the rows that have the label. Class weights do not count in
-//! the divisor, so that a positive weight of 2 doubles the loss of a positive, as in PyTorch's
-//! `BCEWithLogitsLoss(pos_weight)`. Every loss except plain cross-entropy changes the odds that a
-//! model learns: its scores still rank, but they are no longer probabilities.
+//! Each loss is averaged by sample weight over the rows that have the label. Class weights are not
+//! part of the divisor. So a positive weight of 2 doubles the loss of a positive row, as in
+//! PyTorch's `BCEWithLogitsLoss(pos_weight)`. Only plain cross-entropy learns the odds of the data.
+//! With any other loss, the scores still rank rows but are not probabilities.
 
 use serde::Deserializer;
 
@@ -30,8 +30,8 @@ pub enum LossSpec {
         /// The exponent that reduces the weight of easy examples; 0 gives no focus.
         #[serde(default = "two", deserialize_with = "not_negative")]
         gamma: f32,
-        /// The factor `alpha` where the label is 1, and `1 − alpha` where it is 0; if absent, both
-        /// are 1.
+        /// The factor of the loss is `alpha` where the label is 1, and `1 − alpha` where it is 0.
+        /// If absent, both factors are 1.
         #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "share")]
         alpha: Option<f32>,
     },
@@ -44,8 +44,8 @@ impl Default for LossSpec {
 }
 
 impl LossSpec {
-    /// Returns whether the loss is plain cross-entropy. Only then are the scores of a model that
-    /// learns by it probabilities.
+    /// Returns whether the loss is plain cross-entropy. Only with this loss, the scores of a model
+    /// are probabilities.
     #[must_use]
     pub fn is_plain(&self) -> bool {
         *self == Self::default()
@@ -70,8 +70,8 @@ impl LossSpec {
     }
 }
 
-/// Builds `Σ w·l / Σ w` over logits, labels of 0 and 1 and weights, all `[B, 1]`; 0 if every weight
-/// is 0.
+/// Builds `Σ w·l / Σ w` over logits, labels of 0 and 1, and weights, all `[B, 1]`. The result is 0
+/// if every weight is 0.
 pub(super) fn averaged(
     b: &mut GraphBuilder,
     name: &str,

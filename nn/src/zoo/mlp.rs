@@ -22,8 +22,8 @@ pub struct MlpKeys {
 }
 
 impl MlpKeys {
-    /// Builds hidden layers of linear, batch norm, activation and dropout, in this order (FuxiCTR's
-    /// `MLP_Block`), and returns the last one, or `x` itself if there are none.
+    /// Builds hidden layers, each of linear, batch norm, activation and dropout in this order
+    /// (FuxiCTR's `MLP_Block`). Returns the last layer, or `x` if there are no layers.
     pub(super) fn build(
         &self,
         b: &mut GraphBuilder,
@@ -43,7 +43,7 @@ impl MlpKeys {
         Ok(x)
     }
 
-    /// Builds the MLP of a model with one label, with its log odds as the result.
+    /// Builds the MLP of a model with one label. Its result is the label's log odds.
     pub(super) fn build_logit(
         &self,
         b: &mut GraphBuilder,
@@ -54,7 +54,8 @@ impl MlpKeys {
         b.linear("output", x, 1)
     }
 
-    /// Builds the MLP of one of several labels, with its log odds as the result.
+    /// Builds the MLP of one label in a model with several labels. Its result is the label's log
+    /// odds.
     pub(super) fn build_tower(
         &self,
         b: &mut GraphBuilder,

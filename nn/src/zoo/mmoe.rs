@@ -1,5 +1,5 @@
-//! MMoE: several shared MLPs (experts), and for each label a gate that computes the weights of the
-//! experts from the row (Ma et al., KDD 2018).
+//! MMoE (Ma et al., KDD 2018): several shared MLPs (experts), and a gate for each label. The gate
+//! computes the weights of the experts from the row.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! The contract of a model of the zoo.
+//! The trait that every model of the zoo implements.
 
 use super::*;
 
@@ -11,10 +11,11 @@ pub struct Needs {
     pub linear: bool,
 }
 
-/// A model of the zoo, with its hyper-parameters. To add a model, add a file with its keys, their
-/// defaults and this trait, and a variant of [`ModelSpec`](super::ModelSpec).
+/// A model of the zoo, with its hyper-parameters. To add a model, add a variant of
+/// [`ModelSpec`](super::ModelSpec) and a file. The file contains the keys of the model, their
+/// defaults and this trait.
 pub(super) trait ZooModel {
-    /// Returns the keys that a job may leave out and that have no default value.
+    /// Returns the keys that a job may leave out although they have no default value.
     fn optional_keys(&self) -> &'static [&'static str] {
         &[]
     }
@@ -24,7 +25,7 @@ pub(super) trait ZooModel {
         Needs { vector: true, linear: false }
     }
 
-    /// Checks that the model, which is of this kind, can learn this many labels.
+    /// Checks that the model can learn this number of labels. `kind` is the name of the model.
     fn check_labels(&self, kind: &str, labels: usize) -> Result<()> {
         match labels {
             0 | 1 => Ok(()),
@@ -35,21 +36,22 @@ pub(super) trait ZooModel {
         }
     }
 
-    /// Returns the tasks of the model over labels of these names.
+    /// Returns the tasks of the model for labels with these names.
     fn tasks(&self, labels: &[&str]) -> Vec<Task> {
         labels.iter().enumerate().map(|(index, name)| Task::own(name, index)).collect()
     }
 
-    /// Returns whether the model shifts its logits itself, if training used another share of zeros.
+    /// Returns whether the model itself shifts its logits, if training kept only a share of the
+    /// rows with label 0.
     fn calibrates_itself(&self) -> bool {
         false
     }
 
-    /// Builds the model and returns the log odds of each task. Further nodes after those of the
-    /// tasks are passed on to [`ZooModel::build_loss`] and [`ZooModel::name_outputs`].
+    /// Builds the model and returns the log odds of each task. A model can return more nodes after
+    /// them, which [`ZooModel::build_loss`] and [`ZooModel::name_outputs`] then get.
     fn build(&self, b: &mut GraphBuilder, inputs: &ModelInputs) -> Result<Vec<NodeId>>;
 
-    /// Builds the loss of a model that does not learn each task by a loss of its own.
+    /// Builds the loss of a model that does not have a separate loss for each task.
     fn build_loss(
         &self,
         _b: &mut GraphBuilder,
@@ -60,13 +62,13 @@ pub(super) trait ZooModel {
         Ok(None)
     }
 
-    /// Names further outputs of a graph for inference.
+    /// Names the additional outputs of a graph for inference.
     fn name_outputs(&self, _b: &mut GraphBuilder, _built: &[NodeId]) -> Result<()> {
         Ok(())
     }
 }
 
-/// Checks that a model for any number of labels has at least one.
+/// Checks that there is at least one label, for a model that accepts any number of labels.
 pub(super) fn check_some_label(kind: &str, labels: usize) -> Result<()> {
     match labels {
         0 => Err(wrong_labels(format!("{kind} needs at least one label; add one to the job"))),

@@ -1,5 +1,5 @@
-//! The models without an MLP: logistic regression, with a weight for each id and each number, and
-//! the factorisation machine, which adds the dot products of all pairs of vectors (Rendle 2010).
+//! The models without an MLP. Logistic regression has a weight for each id and each number. The
+//! factorisation machine adds the dot products of all pairs of vectors (Rendle 2010).
 
 use super::*;
 

@@ -1,8 +1,8 @@
 //! The `[model]` section of a job.
 //!
 //! Each kind has its own keys, which are defined in the file of the model. A key of another kind is
-//! refused, because a hyper-parameter that is silently ignored is an accuracy bug. The defaults are
-//! FuxiCTR's.
+//! refused, because an ignored hyper-parameter would make the result wrong without notice. The
+//! defaults are FuxiCTR's.
 
 #[cfg(test)]
 mod tests;
@@ -35,7 +35,8 @@ pub enum ModelSpec {
     Dcnv2(Dcnv2Spec),
     /// A bottom MLP over numeric features, an interaction of the vectors, and a top MLP.
     Dlrm(DlrmSpec),
-    /// An MLP over the vectors and over histories that attention sums.
+    /// An MLP over the vectors and over histories. Attention weights the items of each history and
+    /// sums them.
     Din(DinSpec),
     /// A shared MLP, and a tower for each label.
     SharedBottom(SharedBottomSpec),
@@ -75,7 +76,7 @@ impl ModelSpec {
     }
 
     /// Checks that the model has all of these keys. Serde's own check does not know the keys of
-    /// flattened structs, so its message could not suggest the nearest one.
+    /// flattened structs, so it could not suggest the nearest key.
     fn check_keys(&self, keys: &Table, path: &str) -> Result<(), ConfigError> {
         let own = Table::try_from(self).map_err(|e| ConfigError::at(path, e.to_string()))?;
         let mut valid: Vec<&str> = own.keys().map(String::as_str).collect();
@@ -88,7 +89,7 @@ impl ModelSpec {
         }
     }
 
-    /// Returns the model behind the kind.
+    /// Returns the model of this kind.
     pub(super) fn model(&self) -> &dyn ZooModel {
         match self {
             Self::Lr(model) => model,

@@ -1,6 +1,6 @@
-//! The tasks of a model: its scores of a row, and the labels that the scores are compared with.
+//! The tasks of a model: the scores of a row, and the labels to compare them with.
 
-/// A task of a model: one score and the label that it is compared with.
+/// A task of a model: one score, and the label to compare it with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Task {
     /// The name in outputs and reports, which is usually the name of the label.
@@ -9,23 +9,23 @@ pub struct Task {
     pub label: TaskLabel,
 }
 
-/// The label that a score is compared with, by indices of labels.
+/// The label to compare a score with, given by the indices of labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskLabel {
-    /// A label, over the rows that have it.
+    /// A label, in the rows that have it.
     Own {
         /// The index of the label.
         label: usize,
     },
-    /// The product of two labels, over all rows where the product is known: the first label is 0,
-    /// or neither label is missing.
+    /// The product of two labels, in the rows where it is known: the first label is 0, or the row
+    /// has both labels.
     Both {
         /// The label that comes first.
         first: usize,
         /// The label that has a meaning only after the first.
         second: usize,
     },
-    /// The second label over the rows whose first one is 1.
+    /// The second label, in the rows whose first label is 1.
     Given {
         /// The label that comes first.
         first: usize,
@@ -50,13 +50,15 @@ impl Task {
         Self { name: name.to_owned(), label: TaskLabel::Own { label } }
     }
 
-    /// Returns whether the task has a loss of its own; otherwise it is learned through other tasks.
+    /// Returns whether the task has its own loss. A task without a loss is learned through other
+    /// tasks.
     #[must_use]
     pub fn is_learned(&self) -> bool {
         !matches!(self.label, TaskLabel::Given { .. })
     }
 
-    /// Returns the name of the task's output `of`, for the model's task number `index`.
+    /// Returns the name of the output `of` for this task. `index` is the position of the task in
+    /// the model.
     #[must_use]
     pub fn output(&self, of: &str, index: usize) -> String {
         if index == 0 { of.to_owned() } else { format!("{of}/{}", self.name) }

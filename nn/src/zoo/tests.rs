@@ -21,8 +21,8 @@ fn spec(text: &str) -> ModelSpec {
     zillion_config::from_value(&value, "model").unwrap()
 }
 
-/// Returns `fields` features in one table of rows `[vector dim | linear 1]`, padded to a multiple
-/// of four floats, and `numeric` numbers. The second feature is a history.
+/// Returns `fields` features and `numeric` numbers. All features read one table with rows `[vector
+/// dim | linear 1]`, padded to a multiple of four floats. The second feature is a history.
 fn inputs(fields: usize, dim: usize, numeric: usize) -> ModelInputs {
     let column = |field: usize| SparseInput {
         name: format!("c{field}"),

@@ -10,8 +10,8 @@ use super::*;
 use crate::checks::{at_least_one, positive};
 use crate::graph::op::{Binary, InBatch, Op, Unary};
 
-/// The input of a training graph with, for each row, the logarithm of the share of all rows that
-/// have its item.
+/// The input of a training graph with the logarithm of the frequency of each row's item. The
+/// frequency is the item's share of all rows.
 pub const LOG_FREQUENCY: &str = "log_frequency";
 /// The output of a graph for inference: the user's vector, `[B, dim]`.
 pub const USER: &str = "user";
@@ -26,11 +26,12 @@ pub struct TwoTowerSpec {
     pub user: Vec<String>,
     /// The features of the item's tower.
     pub item: Vec<String>,
-    /// The feature of the item's tower, of kind id, that identifies items. Default: the first.
+    /// The feature of the item's tower that identifies items, which must be of kind id. Default:
+    /// the first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub item_id: Option<String>,
-    /// The units of the hidden layers of each tower. An empty list, the default, leaves one linear
-    /// layer.
+    /// The units of the hidden layers of each tower. With an empty list, which is the default, a
+    /// tower has one linear layer.
     #[serde(deserialize_with = "widths")]
     pub hidden: Vec<usize>,
     /// The number of floats of the vectors that are compared, at least 1. Default: 64.
@@ -41,7 +42,7 @@ pub struct TwoTowerSpec {
     pub temperature: f32,
     /// Whether vectors have length 1, so that scores are cosines. Default: true.
     pub normalise: bool,
-    /// Whether scores in training are corrected for the frequency of an item in batches. Default:
+    /// Whether the scores in training are corrected for the frequency of items in batches. Default:
     /// true.
     pub sampling_correction: bool,
     /// The keys of both MLPs.
@@ -74,7 +75,8 @@ impl ZooModel for TwoTowerSpec {
         &["item_id"]
     }
 
-    /// Returns the score `user · item / temperature`, `[B, 1]`, then the vectors of both towers.
+    /// Builds the score `user · item / temperature`, `[B, 1]`, and the vectors of both towers.
+    /// Returns them in this order.
     fn build(&self, b: &mut GraphBuilder, inputs: &ModelInputs) -> Result<Vec<NodeId>> {
         self.check_features(inputs)?;
         let user = build_tower(b, self, inputs, USER, &self.user)?;
@@ -84,9 +86,9 @@ impl ZooModel for TwoTowerSpec {
         Ok(vec![score, user, item])
     }
 
-    /// Builds the mean of `ln Σ_j e^(s_ij − c_j) − (s_ii − c_i)` over the rows that count. A row
-    /// that is labelled 0 or has no label does not count, but its item is still compared with the
-    /// others.
+    /// Builds the mean of `ln Σ_j e^(s_ij − c_j) − (s_ii − c_i)` over the rows with label 1. A row
+    /// with label 0 or without a label does not count, but the items of other rows are still
+    /// compared with its item.
     fn build_loss(
         &self,
         b: &mut GraphBuilder,
@@ -118,7 +120,7 @@ impl ZooModel for TwoTowerSpec {
         b.binary(name, Binary::SafeDiv, sum, total).map(Some)
     }
 
-    /// Names both vectors, for retrieval.
+    /// Names the vectors of both towers as outputs, for retrieval.
     fn name_outputs(&self, b: &mut GraphBuilder, built: &[NodeId]) -> Result<()> {
         b.output(USER, built[1])?;
         b.output(ITEM, built[2])
@@ -157,7 +159,8 @@ fn build_tower(
 }
 
 impl TwoTowerSpec {
-    /// Returns the feature that identifies items; empty if the item's tower has no features.
+    /// Returns the feature that identifies items, or an empty text if the item's tower has no
+    /// features.
     #[must_use]
     pub fn item_feature(&self) -> &str {
         let first = self.item.first().map_or("", String::as_str);

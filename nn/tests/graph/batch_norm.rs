@@ -1,4 +1,5 @@
-//! Batch norm against numbers that were computed by hand, as torch's `BatchNorm1d` gives them.
+//! Tests of batch norm against numbers computed by hand, which equal those of torch's
+//! `BatchNorm1d`.
 
 use zillion_nn::{
     Executor, GraphBuilder, GraphInputs, Inputs, Mode, Params, Program, Settings, differentiate,

@@ -1,5 +1,5 @@
-//! Runs with any number of threads give the same bits, and any cut of the batch gives nearly the
-//! same numbers.
+//! Tests that any number of threads gives the same bits, and that any division of the batch gives
+//! nearly the same numbers.
 
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -9,8 +9,8 @@ use zillion_nn::{GraphBuilder, Mode, Result, Settings, TrainGraph, Unary, differ
 use crate::check::{Step, bits, params_of, train_step, workers};
 use crate::data::{Data, graph_inputs};
 
-/// Builds a model with lookups of every kind, batch norm, dropout, FM and a linear part, so that it
-/// has a barrier of each kind.
+/// Builds a model with lookups of every kind, batch norm, dropout, FM and a linear part. It has a
+/// barrier of each kind.
 fn model(b: &mut GraphBuilder) -> Result<zillion_nn::NodeId> {
     let item = b.gather("item", 0, 0, 4, Pooling::Sum)?;
     let history = b.gather("history", 1, 0, 4, Pooling::Max)?;

@@ -1,5 +1,5 @@
-//! The comparison of a graph on the executor with the reference: values node by node, and gradients
-//! with central differences of the reference.
+//! The comparison of a graph on the executor with the reference. Values are compared node by node,
+//! and gradients with central differences of the reference.
 
 use std::num::NonZeroUsize;
 
@@ -18,7 +18,7 @@ pub(crate) fn workers(threads: usize) -> Workers {
     Workers::new(NonZeroUsize::new(threads).unwrap()).unwrap()
 }
 
-/// The results of a training step: everything that it leaves behind.
+/// The results that a training step leaves behind.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Step {
     pub(crate) loss: f32,
@@ -28,7 +28,7 @@ pub(crate) struct Step {
     pub(crate) params: Params,
 }
 
-/// Returns parameters far from their initial values, so that nothing is zero or one.
+/// Returns parameters far from their initial values, so that no value is zero or one.
 pub(crate) fn params_of(graph: &Graph, seed: u64) -> Params {
     let mut params = Params::init(&graph.params, seed);
     let mut numbers = Numbers::new(seed ^ 0x5eed);
@@ -104,8 +104,8 @@ pub(crate) fn bits(step: &Step) -> Vec<u32> {
         .collect()
 }
 
-/// Builds `Σ y ∘ c` with coefficients that do not depend on y: the gradient of this loss tests the
-/// gradient of `y`.
+/// Builds `Σ y ∘ c` with coefficients `c` that do not depend on y. So the gradient of this loss
+/// tests the gradient of `y`.
 pub(crate) fn weighted_sum(b: &mut GraphBuilder, y: NodeId) -> Result<NodeId> {
     let Shape { cols, .. } = b.shape(y);
     let weighted = match b.shape(y).const_len() {
@@ -129,15 +129,16 @@ pub(crate) fn weighted_sum(b: &mut GraphBuilder, y: NodeId) -> Result<NodeId> {
 
 /// The result of a check.
 pub(crate) struct Outcome {
-    /// The largest value anywhere in the graph.
+    /// The largest value of any node of the graph.
     pub(crate) largest: f64,
     /// The number of elements whose gradient was compared.
     pub(crate) compared: usize,
-    /// The number of elements at a kink, where there is no derivative.
+    /// The number of elements at a kink, where the derivative does not exist.
     pub(crate) kinks: usize,
 }
 
-/// Checks the values and gradients of the node that `build` creates, of any shape, on `rows` rows.
+/// Checks the values and gradients of the node that `build` creates, on `rows` rows. The node can
+/// have any shape.
 pub(crate) fn check(
     rows: usize,
     seed: u64,

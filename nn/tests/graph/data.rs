@@ -1,4 +1,4 @@
-//! The batches that the tests generate.
+//! The batches that the tests use, which are generated.
 
 use zillion_feature::random::{combine, unit_f32};
 use zillion_nn::{
@@ -40,7 +40,7 @@ pub(crate) struct Table {
     pub(crate) values: Vec<f32>,
 }
 
-/// A column: the list of unique-row indices of each row.
+/// A column of a batch, with the list of unique-row indices of each row.
 pub(crate) struct Column {
     pub(crate) table: usize,
     pub(crate) lists: Vec<Vec<u32>>,

@@ -1,4 +1,4 @@
-//! Tests of every operation: its value against the reference, its gradient against finite
+//! Tests of every operation: its value against the reference, and its gradient against finite
 //! differences.
 
 use zillion_feature::Pooling;
@@ -8,8 +8,8 @@ use crate::check::check;
 
 const TOLERANCE: f64 = 2e-5;
 
-/// Checks a graph on batches of one row, of fewer rows than lanes, and of several tiles with a
-/// short last one.
+/// Checks a graph on three batches: of one row, of fewer rows than lanes, and of several tiles with
+/// a shorter last tile.
 fn checked(build: impl Fn(&mut GraphBuilder) -> Result<NodeId>) {
     for (rows, seed) in [(1, 1), (3, 2), (11, 3), (30, 4)] {
         let outcome = check(rows, seed, TOLERANCE, &build);
@@ -24,7 +24,7 @@ fn x(b: &mut GraphBuilder) -> Result<NodeId> {
     b.concat("x", &[item, text])
 }
 
-/// Builds another node `[B, 8]` with a gradient.
+/// Builds a second node `[B, 8]` with a gradient.
 fn y(b: &mut GraphBuilder) -> Result<NodeId> {
     let n = b.numeric("y.numeric", &[3, 1, 2])?;
     b.linear("y", n, 8)

@@ -1,4 +1,4 @@
-//! A model that learns: the whole loop of forward pass, backward pass and plain gradient descent.
+//! A test of a model that learns, with forward pass, backward pass and plain gradient descent.
 
 use zillion_feature::Pooling;
 use zillion_nn::{

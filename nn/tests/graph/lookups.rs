@@ -1,5 +1,5 @@
-//! Lookups against numbers worked out by hand: pooling of lists, empty lists, ties, and the order
-//! of a row's gradient.
+//! Tests of lookups against numbers computed by hand: pooling of lists, empty lists, ties, and the
+//! order of a row's gradient.
 
 use zillion_feature::Pooling;
 use zillion_nn::{
@@ -9,8 +9,8 @@ use zillion_nn::{
 
 use crate::check::{SEED, workers};
 
-/// The values of three rows of two floats, padded to a stride of four; the lists are [0, 1, 1], [],
-/// [2].
+/// The values of three rows of two floats, padded to a stride of four. The lists of the tests are
+/// [0, 1, 1], [] and [2].
 const ROWS: [f32; 12] = [1.0, -4.0, 9.0, 9.0, 3.0, -6.0, 9.0, 9.0, -5.0, 2.0, 9.0, 9.0];
 const INVERSE: [u32; 4] = [0, 1, 1, 2];
 const OFFSETS: [i32; 4] = [0, 3, 3, 4];

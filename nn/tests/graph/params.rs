@@ -1,4 +1,4 @@
-//! Tests of parameters: their initial values, and how they are written and read.
+//! Tests of parameters: their initial values, and writing and reading them.
 
 use zillion_nn::{Error, ParamInit, ParamSpec, Params};
 

@@ -1,4 +1,5 @@
-//! Every graph computes the same bits with each pass on and off, except for the sign of a zero.
+//! Tests that every graph computes the same bits with each pass on and off, except for the sign of
+//! a zero.
 
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -11,7 +12,8 @@ use crate::check::{Step, params_of, train_step, weighted_sum, workers};
 use crate::data::{Data, graph_inputs};
 use crate::random::{Choice, build};
 
-/// Returns the selections to compare: no pass, each pass alone, all passes but one, and all passes.
+/// Returns the sets of passes to compare: no pass, each pass alone, all passes but one, and all
+/// passes.
 fn selections() -> Vec<(String, Passes)> {
     let names: Vec<&str> = Passes::known().map(|(name, _)| name).collect();
     let mut selections = vec![("all".to_owned(), Passes::ALL)];
@@ -23,7 +25,7 @@ fn selections() -> Vec<(String, Passes)> {
     selections
 }
 
-/// Returns whether numbers are equal, where −0 equals 0 and a NaN must be a NaN in both.
+/// Returns whether numbers are equal. −0 equals 0, and a NaN equals a NaN.
 fn same(a: &[f32], b: &[f32]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a == b || a.is_nan() && b.is_nan())
 }

@@ -1,4 +1,4 @@
-//! The printed form of a graph, which people and tests read.
+//! Tests of the printed form of a graph, which people read.
 
 use zillion_feature::Pooling;
 use zillion_nn::{ColumnInput, GraphBuilder, GraphInputs, Mode, TableInput, differentiate};

@@ -11,7 +11,7 @@ use crate::data::Numbers;
 
 const NUMBERS: usize = 21;
 
-/// Builds two hidden layers, the first of them as wide as several panels of a kernel.
+/// Builds two hidden layers. The first one is so wide that it has several panels of a kernel.
 fn model(mode: Mode) -> Graph {
     let numeric = (0..NUMBERS).map(|i| format!("n{i}")).collect();
     let inputs = GraphInputs { numeric, labels: vec!["label".into()], ..GraphInputs::default() };

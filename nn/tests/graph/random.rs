@@ -1,4 +1,4 @@
-//! Random graphs from the whole set of operations.
+//! Tests of random graphs over all operations.
 
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -7,7 +7,7 @@ use zillion_nn::{Binary, Dim, GraphBuilder, NodeId, Op, ParamInit, Result, Unary
 
 use crate::check::check;
 
-/// One choice: an operation and its operands, each taken modulo the number of candidates.
+/// A choice of an operation and its operands. Each number is taken modulo the number of candidates.
 pub(crate) type Choice = (u8, u16, u16, u8);
 
 fn apply(b: &mut GraphBuilder, i: usize, choice: Choice, pool: &[NodeId]) -> Result<NodeId> {

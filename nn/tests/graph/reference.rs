@@ -1,4 +1,5 @@
-//! A second definition of every forward operation, in f64, one scalar at a time.
+//! A second definition of every forward operation, for tests. It computes in f64, one number at a
+//! time.
 
 use std::ops::Range;
 
@@ -20,7 +21,7 @@ impl Matrix {
         Self { rows, cols, values }
     }
 
-    /// Returns an element, where a single row or column stands for all.
+    /// Returns an element. A single row or column is used for all indices.
     pub(crate) fn at(&self, i: usize, j: usize) -> f64 {
         let i = if self.rows == 1 { 0 } else { i };
         let j = if self.cols == 1 { 0 } else { j };

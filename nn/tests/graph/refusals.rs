@@ -1,5 +1,5 @@
-//! Tests that inputs and layers that do not fit are refused, and that the error names the layer or
-//! the input.
+//! Tests that wrong inputs and wrong layers are refused, and that the error names the layer or the
+//! input.
 
 use zillion_feature::Pooling;
 use zillion_nn::{

@@ -1,5 +1,4 @@
-//! The values of lists as rows: every operation over them, on lists that are empty, short, and
-//! longer than a tile.
+//! Tests of operations on the values of lists. The lists are empty, short, or longer than a tile.
 
 use zillion_feature::Pooling;
 use zillion_nn::{
@@ -12,8 +11,9 @@ use crate::data::{Data, graph_inputs};
 
 const TOLERANCE: f64 = 2e-5;
 
-/// Checks a graph on batches of one row, of fewer rows than lanes, and of several tiles. The lists
-/// are all empty, all short, or partly longer than the four rows of a tile may have together.
+/// Checks a graph on batches of one row, of fewer rows than lanes, and of several tiles. In a
+/// batch, all lists are empty, all are short, or some have more values than a tile of four rows may
+/// have.
 fn checked(build: impl Fn(&mut GraphBuilder) -> Result<NodeId>) {
     for (rows, seed) in [(1, 1), (3, 2), (11, 3), (26, 4)] {
         for bound in [1, 5, 45] {

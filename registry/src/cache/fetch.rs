@@ -1,4 +1,4 @@
-//! Fetching files into the cache. A file gets its name after its hash was verified.
+//! The fetching of files into the cache. A file gets its name after its hash was verified.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,8 +13,8 @@ use crate::error::{Error, Result};
 use crate::model::Model;
 
 impl Cache {
-    /// Fetches a file unless the folder has it, verifies its hash and then names it. Returns
-    /// whether the folder has a new name, which the caller must sync.
+    /// Fetches a file unless the folder has it. The file gets its name after its hash was verified.
+    /// Returns whether the folder has a new name, which the caller must sync.
     pub(super) fn fetch(
         &self,
         model: &Model,
@@ -80,8 +80,8 @@ impl Cache {
     }
 
     /// Receives a file from a remote store. Hashes the file while it is written, and names it if
-    /// the hash is right. An interrupted file is fetched again from its beginning, because files of
-    /// a version are small and the hash of a part cannot be verified.
+    /// the hash is correct. If the transfer is interrupted, the file is fetched again from its
+    /// beginning, because files of a version are small and the hash of a part cannot be verified.
     fn receive(
         &self,
         mut fetch: Fetch,
@@ -128,7 +128,7 @@ impl Cache {
     }
 }
 
-/// Returns the error of a failed fetch. If the store does not have the object, the error names a
+/// Returns the error of a failed fetch. If the store does not have the object, the error names the
 /// missing file of the version.
 fn fetch_error(error: StoreError) -> Error {
     match error {
@@ -139,7 +139,7 @@ fn fetch_error(error: StoreError) -> Error {
     }
 }
 
-/// Describes a file whose bytes differ from the published bytes.
+/// Describes the difference between a file and the published file: the bytes and the hash.
 pub(crate) fn describe_other_bytes(bytes: u64, hash: &str, wanted: u64) -> String {
     format!(
         "its {bytes} bytes have hash {hash}, but the published file has {wanted} bytes and a different hash"

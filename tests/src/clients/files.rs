@@ -1,5 +1,5 @@
-//! The files of Zillion in other tools: pandas, polars, pyarrow, safetensors and onnxruntime must
-//! read the right content.
+//! Tests that read the files of Zillion with other tools: pandas, polars, pyarrow, safetensors and
+//! onnxruntime. The tools must read the right contents.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,7 +13,7 @@ use crate::export::{chain, layered, publishing, registry_file};
 use crate::harness::{Workplace, root, stderr, stdout, zillion};
 use crate::server::{MODEL, REGISTRY, operate};
 
-/// The number of rows that are scored.
+/// The number of rows that the test scores.
 const SCORED: usize = 300;
 
 #[test]
@@ -107,8 +107,8 @@ fn keys_of(path: &std::path::Path) -> (Vec<String>, Vec<u8>) {
     (keys, tombstones)
 }
 
-/// Returns rows with a feature of every kind and some missing values. Files with different values
-/// of `part` have different rows.
+/// Generates the CSV text of rows with a feature of every kind and some missing values. A different
+/// value of `part` gives different rows.
 fn data(part: u64, rows: usize) -> String {
     let mut text = "user,item,history,tags,price,height,age,click,buy\n".to_owned();
     for row in 0..rows {
@@ -145,7 +145,7 @@ fn data(part: u64, rows: usize) -> String {
     text
 }
 
-/// Returns a job file with this pooling and these labels, tables and model.
+/// Returns a job file with the given pooling, labels, tables and model.
 fn job(pooling: &str, labels: &str, tables: &str, model: &str) -> String {
     format!(
         "name = 'files'\nseed = 3\n[data]\ntrain = ['train.csv']\nvalid = ['valid.csv']\n\
@@ -167,7 +167,7 @@ const CLICK: &str = "[labels.click]";
 const BOTH: &str = "[labels.click]\n[labels.buy]";
 const FEATURES: &str = "['user', 'history', 'tags', 'price', 'height', 'age', 'user_item']";
 
-/// The model section of a job whose graph has operations that no model of the zoo has.
+/// The model section of a job. Its graph has operations that no model of the zoo has.
 const WRITTEN: &str = r#"
 kind = 'graph'
 logits = 'score'
@@ -271,7 +271,8 @@ fn models() -> Vec<(&'static str, String)> {
     rows.into_iter().map(job).collect()
 }
 
-/// Returns the rows of a file in the form that the program in the document reads.
+/// Converts the CSV text of a file to the input of the program in the document: a JSON list for
+/// each column, and a map from each text to its key.
 fn columns(text: &str) -> (Value, BTreeMap<String, String>) {
     let mut lines = text.lines().map(|line| line.split(',').collect::<Vec<_>>());
     let names = lines.next().expect("a header");

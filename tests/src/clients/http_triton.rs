@@ -1,11 +1,12 @@
-//! Unmodified clients over HTTP: tritonclient with JSON and binary tensors, and clients of the REST
-//! API of TF-Serving.
+//! Tests with unmodified HTTP clients: tritonclient with JSON and binary tensors, and clients of
+//! the REST API of TensorFlow Serving.
 
 use super::{Python, run};
 use crate::harness::Workplace;
 use crate::server::{MODEL, REGISTRY, Server, operate};
 
-/// Publishes several versions, with `stable` at the newest version and `canary` at the first.
+/// Publishes several versions. The pointer `stable` names the newest version, and the pointer
+/// `canary` names the first version.
 fn published() -> Workplace {
     let place = Workplace::new();
     let registry = format!("publish.registry={}", place.text(REGISTRY));

@@ -1,9 +1,9 @@
-//! Unmodified clients against the real binary. Each module runs one Python script of
+//! Tests of the real binary with unmodified clients. Each module runs one Python script of
 //! `tests/clients/`, in a virtual environment with the pinned packages of `requirements.txt`.
 //!
-//! The environment is created once, in the build folder, and is used again until the list changes.
-//! If PyPI cannot be reached, the modules skip visibly. If PyPI can be reached but the installation
-//! fails, the test fails.
+//! The environment is created once, in the build folder, and is reused until the list of packages
+//! changes. If PyPI cannot be reached, the modules print that they are skipped. If PyPI can be
+//! reached but the installation fails, the test fails.
 
 mod files;
 mod http_triton;
@@ -19,13 +19,13 @@ use std::sync::OnceLock;
 
 use crate::harness::{root, skip, stderr, stdout};
 
-/// A virtual environment of Python that has the clients.
+/// A virtual environment of Python with the packages of the clients.
 pub(crate) struct Python {
     interpreter: PathBuf,
 }
 
 impl Python {
-    /// Returns the environment, which the first call creates. If PyPI cannot be reached, prints a
+    /// Returns the environment. The first call creates it. If PyPI cannot be reached, prints a
     /// message and returns `None`.
     pub(crate) fn get() -> Option<&'static Self> {
         static PYTHON: OnceLock<Option<Python>> = OnceLock::new();

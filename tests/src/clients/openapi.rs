@@ -1,5 +1,5 @@
-//! The OpenAPI document: schemathesis derives valid and invalid requests from it, and compares
-//! every answer with it.
+//! Test of the OpenAPI document. The program schemathesis makes valid and invalid requests from the
+//! document, and checks that every response agrees with it.
 
 use super::{Python, run};
 use crate::harness::{Workplace, root};

@@ -1,5 +1,6 @@
-//! A registry in a bucket of moto, an independent S3 server, which boto3 must be able to read.
-//! Zillion and boto3 use the same profile of the configuration files of AWS.
+//! Test of a registry in a bucket of moto, an independent S3 server. The Python client boto3 must
+//! be able to read the registry. Zillion and boto3 use the same profile of AWS's configuration
+//! files.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -12,7 +13,7 @@ use crate::harness::csv;
 use crate::server::{MODEL, infer_body, instances, output};
 use crate::stores::{BUCKET, KEY, Proxy, S3Place, SECRET, storm};
 
-/// A `moto_server` on a port of its own, stopped when dropped.
+/// A running `moto_server` on its own port. The server is stopped when the value is dropped.
 struct Moto {
     child: Child,
     address: SocketAddr,

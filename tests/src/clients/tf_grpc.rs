@@ -1,4 +1,5 @@
-//! The clients of TensorFlow Serving over gRPC, by the script `tests/clients/tf_grpc.py`.
+//! Tests with the gRPC clients of TensorFlow Serving, which the script `tests/clients/tf_grpc.py`
+//! runs.
 
 use super::triton_grpc::{published, served};
 use super::{Python, run};

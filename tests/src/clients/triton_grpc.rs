@@ -1,4 +1,5 @@
-//! The unmodified Python clients of Triton over gRPC, by the script `tests/clients/triton_grpc.py`.
+//! Tests with the unmodified Python clients of Triton over gRPC, which the script
+//! `tests/clients/triton_grpc.py` runs.
 
 use serde_json::Value;
 
@@ -6,7 +7,8 @@ use super::{Python, run};
 use crate::harness::{Workplace, csv};
 use crate::server::{MODEL, REGISTRY, Server, instances};
 
-/// Publishes a model after a short training, and returns rows to score.
+/// Trains a model for a short time and publishes it. Returns the workplace and the path of the file
+/// with the rows to score.
 pub(super) fn published() -> (Workplace, String) {
     let place = Workplace::new();
     let registry = format!("publish.registry={}", place.text(REGISTRY));
@@ -16,7 +18,8 @@ pub(super) fn published() -> (Workplace, String) {
     (place, rows)
 }
 
-/// Starts the server of the model with a second address for gRPC, and returns the served version.
+/// Starts the server of the model with a second address for gRPC. Returns the server, the gRPC
+/// address and the number of the version that answers.
 pub(super) fn served(place: &Workplace) -> (Server, String, String) {
     let mut server = Server::start(place, &["--grpc", "127.0.0.1:0"]);
     assert!(server.becomes_ready());

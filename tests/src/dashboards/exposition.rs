@@ -1,4 +1,4 @@
-//! The parser of the text format of Prometheus, and of the names in expressions.
+//! The parser of Prometheus' text format and of the metric names in PromQL expressions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ pub(super) struct Family {
 pub(super) struct Families(pub(super) BTreeMap<String, Family>);
 
 impl Families {
-    /// Parses the text of a scrape.
+    /// Parses the text that a process returned for `/metrics`.
     pub(super) fn parse(text: &str) -> Self {
         let mut families: BTreeMap<String, Family> = BTreeMap::new();
         let mut current = String::new();
@@ -34,7 +34,8 @@ impl Families {
         Self(families)
     }
 
-    /// Parses the tables of the document, whose first three columns are name, type and labels.
+    /// Parses the tables of the list of metrics. The first three columns of each table are the
+    /// name, the type and the labels.
     pub(super) fn documented(text: &str) -> Self {
         let mut families = BTreeMap::new();
         for line in text.lines().filter(|line| line.starts_with("| `")) {
@@ -62,7 +63,7 @@ impl Families {
     }
 }
 
-/// Returns the names of the labels of a sample.
+/// Returns the names of the labels in a line of the text format.
 fn labels_of(line: &str) -> Vec<String> {
     let Some((_, rest)) = line.split_once('{') else { return Vec::new() };
     let mut names = Vec::new();
@@ -79,13 +80,14 @@ fn labels_of(line: &str) -> Vec<String> {
     names
 }
 
-/// Returns the names that the samples of a metric may have.
+/// Returns the four names that samples of a metric can have: the name alone, and the name with the
+/// suffixes of a histogram.
 pub(super) fn series_of(name: &str) -> [String; 4] {
     ["", "_bucket", "_sum", "_count"].map(|suffix| format!("{name}{suffix}"))
 }
 
-/// Returns the names of the metrics in an expression: those of Zillion, those of the process and
-/// those of recording rules.
+/// Returns the names of the metrics that an expression mentions: the metrics of Zillion, of Triton,
+/// of the process and of recording rules.
 pub(super) fn names_in(expression: &str) -> Vec<String> {
     let mut names = Vec::new();
     let mut is_string = false;

@@ -1,8 +1,9 @@
-//! The comparison of dashboards, rules and the list of metrics with the metrics of real processes,
-//! through a real Prometheus.
+//! Tests of the dashboards, the rules and the list of metrics. They compare the metric names in
+//! these files with the metrics that real processes expose to a real Prometheus.
 //!
-//! A trainer publishes versions, a server follows them, clients send requests, and the Prometheus
-//! of Debian scrapes both processes. Prometheus is started as in `dashboards/README.md`.
+//! A trainer publishes versions, a server follows them, and clients send requests. A Prometheus
+//! from the packages of Debian scrapes the trainer and the server. It is started as
+//! `dashboards/README.md` describes.
 
 mod exposition;
 mod prometheus;
@@ -28,7 +29,7 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
 }
 
-/// Returns every expression of every panel, with its dashboard.
+/// Returns the expressions of all panels, each with the name of its dashboard.
 fn panel_expressions() -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mut files: Vec<PathBuf> = std::fs::read_dir(folder().join("grafana"))
@@ -56,7 +57,7 @@ fn panel_expressions() -> Vec<(String, String)> {
     found
 }
 
-/// Returns the expressions of the rules in a file, which are JSON strings after `expr:`.
+/// Returns the expressions of the rules in a file. An expression is a JSON string after `expr:`.
 fn rule_expressions(file: &str) -> Vec<String> {
     let text = read(&format!("dashboards/prometheus/{file}"));
     let expressions = text.lines().filter_map(|line| line.trim().strip_prefix("expr: "));
@@ -69,7 +70,7 @@ fn values_of(file: &str, key: &str) -> Vec<String> {
     lines.filter_map(|line| line.strip_prefix(key)).map(|value| value.trim().to_owned()).collect()
 }
 
-/// Returns the names of all metrics in dashboards and rules.
+/// Returns the names of all metrics that dashboards and rules mention.
 fn named() -> BTreeSet<String> {
     let panels = panel_expressions().into_iter().map(|(_, expression)| expression);
     let rules = ["recording.yml", "alerts.yml"].into_iter().flat_map(rule_expressions);
@@ -109,7 +110,7 @@ fn every_alert_gives_advice_and_has_a_test() {
     }
 }
 
-/// Checks that a command that an alert names exists.
+/// Checks that every command in the text of an alert exists.
 #[test]
 fn commands_of_alerts_exist() {
     for description in values_of("alerts.yml", "description:") {
@@ -129,7 +130,7 @@ fn commands_of_alerts_exist() {
     }
 }
 
-/// Creates a workplace whose data has event times, and a side table with attributes of the items.
+/// Creates a workplace. Its data has event times and a side table with attributes of the items.
 fn place() -> Workplace {
     let place = Workplace::new();
     for (file, part, rows) in [("train.csv", 0, ROWS), ("valid.csv", 1, 400), ("test.csv", 2, 400)]
@@ -154,7 +155,7 @@ fn place() -> Workplace {
     place
 }
 
-/// Requests scores over every protocol, and sends one invalid request.
+/// Sends valid requests over every protocol, and one invalid request.
 fn ask(server: &Server) {
     let rows = instances(&format!("{}\n{}\n{}\n", crate::harness::HEADER, row(2, 1), row(2, 2)));
     let v2 = infer_body(&rows, &[]);

@@ -1,4 +1,5 @@
-//! The Prometheus of Debian, started by `dashboards/start.sh`, and its HTTP API.
+//! The Prometheus from the packages of Debian, which `dashboards/start.sh` starts, and its HTTP
+//! API.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -15,7 +16,7 @@ use crate::clients::{run, target};
 use crate::harness::{Workplace, skip, stderr, stdout};
 use crate::server::PATIENCE;
 
-/// The folder of Prometheus and promtool.
+/// The folder with the programs prometheus and promtool.
 pub(super) struct Programs(PathBuf);
 
 fn script() -> Command {
@@ -25,8 +26,8 @@ fn script() -> Command {
     command
 }
 
-/// Unpacks Prometheus and promtool into the build folder. If the servers of Debian cannot be
-/// reached, prints a message and returns `None`.
+/// Unpacks the programs prometheus and promtool into the build folder. If the servers of Debian
+/// cannot be reached, prints a message and returns `None`.
 pub(super) fn programs() -> Option<Programs> {
     let output = script().arg("--fetch").output().expect("sh runs");
     if output.status.code() == Some(4) {
@@ -50,7 +51,7 @@ impl Programs {
     }
 }
 
-/// A running Prometheus, which is killed when dropped.
+/// A running Prometheus. The process is killed when the value is dropped.
 pub(super) struct Prometheus {
     child: Child,
     address: String,
@@ -80,8 +81,8 @@ impl Prometheus {
         prometheus
     }
 
-    /// Sends a GET and returns the body of the answer. The request is HTTP/1.0, so that the body is
-    /// not chunked.
+    /// Sends a GET request and returns the body of the response. The request uses HTTP/1.0, so that
+    /// the server does not send the body in chunks.
     pub(super) fn get(&self, address: &str, path: &str) -> String {
         let mut stream = TcpStream::connect(address).expect("it listens");
         stream.set_read_timeout(Some(PATIENCE)).expect("a time that is none of zero");
@@ -103,7 +104,7 @@ impl Prometheus {
         Some(answer["data"].clone())
     }
 
-    /// Returns the names of all metrics that Prometheus has seen.
+    /// Returns the names of all metrics that Prometheus has scraped.
     pub(super) fn names(&self) -> BTreeSet<String> {
         let names = self.api("/api/v1/label/__name__/values").unwrap_or_default();
         let names = names.as_array().cloned().unwrap_or_default();

@@ -1,6 +1,6 @@
-//! Processes that are killed at random moments while the store has many faults: no incomplete state
-//! may become visible, no acknowledged change may be lost, and exactly one of two simultaneous
-//! publishers may succeed.
+//! Tests of processes that are killed at random moments while the store has many faults. No
+//! incomplete state may become visible, and no acknowledged change may be lost. If two publishers
+//! write at the same time, exactly one of them may succeed.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
@@ -17,7 +17,7 @@ use crate::server::{MODEL, Server, infer_body, instances};
 
 const SIGKILL: i32 = 9;
 
-/// Returns the duration of the loop of random kills.
+/// Returns the duration of the loop with random kills.
 fn crash_time() -> Duration {
     let seconds = std::env::var("ZILLION_TEST_CRASH_SECONDS").ok().and_then(|s| s.parse().ok());
     Duration::from_secs(seconds.unwrap_or(20))

@@ -1,5 +1,6 @@
-//! The life of versions in a bucket with many faults: they are published, loaded, promoted, rolled
-//! back, verified and collected, and must have the same scores as in a registry in a folder.
+//! Tests of the life of versions in a bucket with many faults. The versions are published, loaded,
+//! promoted, rolled back, verified and collected. They must give the same scores as in a registry
+//! in a folder.
 
 use serde_json::Value;
 
@@ -9,10 +10,10 @@ use super::s3::{Create, S3Server};
 use crate::harness::{csv, stderr};
 use crate::server::{MODEL, PATIENCE, REGISTRY, Server, infer_body, instances, output};
 
-/// The number of rows that are scored.
+/// The number of rows that the test scores.
 const ROWS: usize = 200;
 
-/// The number of faults in a thousand requests.
+/// The number of requests with a fault, out of a thousand requests.
 const SHARE: u64 = 120;
 
 fn ask(server: &Server) -> Vec<f32> {
@@ -22,7 +23,7 @@ fn ask(server: &Server) -> Vec<f32> {
     output(&reply, "logits")
 }
 
-/// Returns the sum of all series of a counter.
+/// Returns the sum of a counter over all its series.
 fn counter(server: &Server, name: &str) -> f64 {
     let metrics = server.get("/metrics").body;
     let of = metrics.lines().filter(|line| line.starts_with(name));

@@ -1,5 +1,5 @@
-//! Registries in buckets: the real binary against a real S3 server in this process, through a proxy
-//! that injects faults.
+//! Tests of registries in buckets. The real binary uses a real S3 server in this process, through a
+//! proxy that injects faults.
 
 mod place;
 mod proxy;

@@ -13,8 +13,8 @@ pub(crate) const SECRET: &str = "hunter22hunter22";
 /// The URL of the registry.
 pub(crate) const URL: &str = "s3://models/of/a/team";
 
-/// Returns the environment variables of a process that uses a bucket at this address, with short
-/// waits and small ranges.
+/// Returns the environment variables for a process that uses the bucket at this address. The
+/// variables set short waits and small ranges.
 pub(crate) fn environment(address: SocketAddr) -> Vec<(&'static str, String)> {
     let text = |text: &str| text.to_owned();
     vec![
@@ -30,7 +30,7 @@ pub(crate) fn environment(address: SocketAddr) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// A workplace with the environment variables of a bucket.
+/// A workplace with environment variables for its bucket.
 pub(crate) struct S3Place {
     pub(crate) place: Workplace,
     environment: Vec<(&'static str, String)>,
@@ -73,7 +73,7 @@ impl S3Place {
         stdout(&output)
     }
 
-    /// Returns a command `zillion train` that publishes into the bucket.
+    /// Returns a `zillion train` command that publishes versions into the bucket.
     pub(crate) fn train(&self, run: &str, more: &[&str]) -> Command {
         let registry = format!("publish.registry={URL}");
         let mut arguments = vec!["--set", &registry];
@@ -87,7 +87,7 @@ impl S3Place {
         output
     }
 
-    /// Starts a server of the bucket's registry.
+    /// Starts a server with the registry in the bucket.
     pub(crate) fn serve(&self, more: &[&str]) -> Server {
         let server = Server::launch(&self.place, URL, more, |command| self.command(command));
         server.unwrap_or_else(|| {

@@ -1,5 +1,5 @@
-//! A proxy that injects faults. Each connection carries one request, and a closure chooses the
-//! fault by the head of the request.
+//! A proxy that injects faults into requests. Each connection carries one request. A closure reads
+//! the head of the request and chooses the fault.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -13,25 +13,25 @@ use zillion_feature::random::{combine, mix64};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     None,
-    /// The request gets this status and is not passed on.
+    /// The client gets this status, and the server never gets the request.
     Status(u16),
-    /// The request is carried out, but the client gets this status.
+    /// The server carries out the request, but the client gets this status.
     StatusAfter(u16),
-    /// The server receives only this share of the body, in thousandths.
+    /// The server receives only a part of the body. The number is the part in thousandths.
     CutRequest(u64),
-    /// The request is carried out, but the client receives no byte of the answer.
+    /// The server carries out the request, but the client receives no byte of the response.
     LoseAnswer,
-    /// The client receives only this share of the answer, in thousandths.
+    /// The client receives only a part of the response. The number is the part in thousandths.
     CutAnswer(u64),
-    /// The client receives the answer in pieces of a few bytes.
+    /// The client receives the response in pieces of a few bytes.
     Slow,
-    /// The client receives no answer, and the connection stays open.
+    /// The client receives no response, and the connection stays open.
     Hang,
 }
 
 type Decide = dyn FnMut(&str) -> Fault + Send;
 
-/// A running proxy, which stops when dropped.
+/// A running proxy. It stops when the value is dropped.
 pub(crate) struct Proxy {
     pub(crate) address: SocketAddr,
     shared: Arc<Shared>,
@@ -72,7 +72,7 @@ impl Proxy {
         Self { address, shared }
     }
 
-    /// Returns the number of requests that had a fault so far.
+    /// Returns how many requests have had a fault.
     pub(crate) fn broken(&self) -> u64 {
         self.shared.broken.load(Ordering::Relaxed)
     }
@@ -86,8 +86,8 @@ impl Drop for Proxy {
     }
 }
 
-/// Returns a closure that gives `share` of a thousand requests a fault, with all kinds of faults.
-/// The same seed gives the same faults.
+/// Returns a closure that injects faults of all kinds into `share` of a thousand requests. The same
+/// seed gives the same faults.
 pub(crate) fn storm(seed: u64, share: u64) -> impl FnMut(&str) -> Fault + Send + 'static {
     let mut requests = 0;
     move |_| {
@@ -111,7 +111,7 @@ pub(crate) fn storm(seed: u64, share: u64) -> impl FnMut(&str) -> Fault + Send +
     }
 }
 
-/// Forwards one request and its answer, with the chosen fault.
+/// Forwards one request and its response, with the fault that was chosen.
 fn pass(shared: &Shared, mut client: TcpStream) -> std::io::Result<()> {
     client.set_read_timeout(Some(PATIENCE))?;
     let (head, mut body) = head_of(&mut client)?;
@@ -164,10 +164,11 @@ fn pass(shared: &Shared, mut client: TcpStream) -> std::io::Result<()> {
     }
 }
 
-/// The longest time that a thread of the proxy waits for bytes.
+/// The maximum time that a thread of the proxy waits for bytes.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Reads the head of a request up to its empty line, and the bytes of the body that came with it.
+/// Reads the head of a request up to the empty line. Returns the head and the bytes of the body
+/// that arrived with it.
 fn head_of(client: &mut TcpStream) -> std::io::Result<(String, Vec<u8>)> {
     let mut bytes = Vec::new();
     let mut buffer = [0; 8192];

@@ -1,9 +1,9 @@
-//! An S3 server in this process, which keeps its objects in a temporary folder.
+//! An S3 server in this process that keeps its objects in a temporary folder.
 //!
-//! `s3s-fs` checks whether an object exists, and then renames the new object into its place. Two
-//! writers that create the same object at once can therefore both succeed. A registry needs a store
-//! in which exactly one of them succeeds, so this server handles one conditional write at a time,
-//! and reads its whole body first.
+//! The library `s3s-fs` first checks whether an object exists, and then renames the new object into
+//! its place. If two writers create the same object at the same time, both can therefore succeed. A
+//! registry needs a store in which exactly one of them succeeds. So this server handles only one
+//! conditional write at a time, and reads the whole body of the request first.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -26,10 +26,11 @@ use tokio::sync::{Mutex, oneshot};
 
 use super::{BUCKET, KEY, SECRET};
 
-/// The largest body that the server accepts, because it reads a body into memory before it writes.
+/// The maximum number of bytes of a request body. The limit exists because the server reads a body
+/// into memory before it writes it.
 const MOST_BYTES: usize = 64 << 20;
 
-/// A running S3 server, which stops when dropped.
+/// A running S3 server. It stops when the value is dropped.
 pub(crate) struct S3Server {
     pub(crate) address: SocketAddr,
     folder: TempDir,
@@ -37,7 +38,7 @@ pub(crate) struct S3Server {
     thread: Option<JoinHandle<()>>,
 }
 
-/// The treatment of the condition `If-None-Match: *` by the server.
+/// The way in which the server treats the condition `If-None-Match: *`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Create {
     Honoured,
@@ -72,7 +73,7 @@ impl S3Server {
         Self { address, folder, end: Some(end), thread: Some(thread) }
     }
 
-    /// Returns the folder of the bucket's objects.
+    /// Returns the folder in which the objects of the bucket are.
     pub(crate) fn bucket(&self) -> PathBuf {
         self.folder.path().join(BUCKET)
     }

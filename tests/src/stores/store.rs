@@ -1,5 +1,5 @@
-//! The object store against a real S3 server, directly and through a proxy that loses answers, cuts
-//! them and hangs.
+//! Tests of the object store with a real S3 server. The store connects to the server directly, or
+//! through a proxy that loses responses, cuts them or hangs.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -37,7 +37,7 @@ fn noise(seed: u64, length: usize) -> Bytes {
     words.take(length).collect()
 }
 
-/// Returns whether a request creates an object on the condition that it does not exist.
+/// Returns whether a request creates an object only if the object does not exist.
 fn creates(head: &str) -> bool {
     head.starts_with("PUT ") && head.to_ascii_lowercase().contains("\r\nif-none-match:")
 }
@@ -174,7 +174,7 @@ fn a_store_that_cannot_decide_between_two_writers_is_refused() {
     Store::open_in(&unsigned, URL, Files::new()).expect("it can be read");
 }
 
-/// The smallest size of a part of a multipart upload that S3 accepts.
+/// The minimum size in bytes that S3 accepts for a part of a multipart upload.
 const PART: usize = 5 << 20;
 
 fn open_for_parts(address: SocketAddr) -> Store {

@@ -1,4 +1,4 @@
-//! A minimal collector of traces, which receives OTLP over HTTP on a free port.
+//! A minimal collector that receives traces by OTLP over HTTP on a free port.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -15,7 +15,7 @@ pub(super) struct Span {
     pub(super) name: String,
     pub(super) trace: String,
     pub(super) id: String,
-    /// The id of the parent span, or an empty text.
+    /// The id of the parent span. The text is empty if the span has no parent.
     pub(super) parent: String,
     pub(super) state: String,
     pub(super) kind: i32,
@@ -23,7 +23,7 @@ pub(super) struct Span {
     pub(super) end: u64,
 }
 
-/// A running collector, which stops when dropped.
+/// A running collector. It stops when the value is dropped.
 pub(super) struct Collector {
     address: SocketAddr,
     spans: Arc<Mutex<Vec<Span>>>,
@@ -53,7 +53,7 @@ impl Collector {
         format!("http://{}", self.address)
     }
 
-    /// Returns all spans that were received so far.
+    /// Returns all spans that the collector has received.
     pub(super) fn spans(&self) -> Vec<Span> {
         self.spans.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -71,7 +71,7 @@ impl Drop for Collector {
     }
 }
 
-/// Reads the requests of a connection, keeps their spans and answers them.
+/// Reads the requests of a connection, stores their spans and sends the responses.
 fn receive(stream: TcpStream, spans: &Mutex<Vec<Span>>) {
     let mut answers = stream.try_clone().expect("a second handle");
     let mut reader = BufReader::new(stream);
@@ -97,7 +97,7 @@ fn receive(stream: TcpStream, spans: &Mutex<Vec<Span>>) {
     }
 }
 
-/// The fields of `ExportTraceServiceRequest` that the tests need, by their numbers in OTLP.
+/// The fields of `ExportTraceServiceRequest` that the tests read. The numbers are those of OTLP.
 #[derive(Clone, PartialEq, Message)]
 struct Request {
     #[prost(message, repeated, tag = "1")]

@@ -1,4 +1,5 @@
-//! The log and the traces: log lines in JSON, invalid filters, and spans that reach a collector.
+//! Tests of the log and the traces: log lines in JSON, invalid filters, and spans that a collector
+//! receives.
 
 mod collector;
 
@@ -8,7 +9,7 @@ use self::collector::{Collector, Span};
 use crate::harness::{Workplace, row, stderr, stdout, zillion};
 use crate::server::{MODEL, REGISTRY, Server, infer_body, instances, operate};
 
-/// The trace id of a client, taken from the specification of W3C's trace context.
+/// The trace id that a client sends. It is the example of the W3C trace context specification.
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00f067aa0ba902b7";
 
@@ -21,7 +22,7 @@ fn published(more: &[&str]) -> Workplace {
     place
 }
 
-/// Sends a request with these headers, and returns the status of the answer.
+/// Sends a request with these headers, and returns the status code of the response.
 fn infer(server: &Server, headers: &str, body: &str) -> u16 {
     let head = format!(
         "POST /v2/models/{MODEL}/infer HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{headers}Content-Length: {}\r\n\r\n",
@@ -165,7 +166,7 @@ fn an_invalid_setting_is_a_usage_error_with_its_name() {
     assert!(said.contains("--otlp=nowhere"), "{said}");
 }
 
-/// Checks that a server works without its collector, and reports the missing collector once.
+/// Checks that a server works when its collector cannot be reached, and that it reports this once.
 #[test]
 fn a_missing_collector_is_reported() {
     let place = published(&[]);

@@ -1,8 +1,8 @@
-//! The check for import circles: files of a crate that import from each other, directly or through
-//! other files.
+//! Test for import circles: files of a crate that import from each other, directly or through other
+//! files.
 //!
-//! A parent and its child may import from each other, and so may two files that share one idea.
-//! Larger circles are refused.
+//! A parent module and its child may import from each other. Two files that implement one idea may
+//! do so too. The test refuses larger circles.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,7 +33,7 @@ fn no_circle_of_imports_has_more_than_two_files() {
 /// A module's path inside its crate.
 type ModulePath = Vec<String>;
 
-/// A path that a module imports or mentions.
+/// A path that a module imports or uses.
 struct Import {
     is_public: bool,
     path: Vec<String>,
@@ -47,7 +47,7 @@ struct Module {
     imports: Vec<Import>,
 }
 
-/// The modules of a crate and what each imports from the others.
+/// The modules of a crate, and the names that each module imports from the other modules.
 struct Crate {
     modules: BTreeMap<ModulePath, Module>,
     edges: BTreeMap<ModulePath, BTreeMap<ModulePath, BTreeSet<String>>>,
@@ -90,7 +90,8 @@ impl Crate {
         edges
     }
 
-    /// Converts a path to a path from the root of the crate. Returns `None` if it leaves the crate.
+    /// Converts a path to a path from the root of the crate. Returns `None` if the path leads to
+    /// another crate.
     fn absolute(&self, from: &ModulePath, path: &[String]) -> Option<ModulePath> {
         let (first, rest) = path.split_first()?;
         match first.as_str() {
@@ -109,8 +110,9 @@ impl Crate {
         }
     }
 
-    /// Returns the module that defines the item of a path, and the name of the item. Re-exports are
-    /// followed.
+    /// Returns the module that defines the item of a path, and the name of the item. The name is
+    /// `None` if the path leads to a module. Follows re-exports. Returns `None` if no module is
+    /// found.
     fn resolve(&self, path: &[String], depth: usize) -> Option<(ModulePath, Option<String>)> {
         if depth > 8 {
             return None;
@@ -146,8 +148,8 @@ impl Crate {
         Some((module_path.to_vec(), Some(name.clone())))
     }
 
-    /// Resolves a name that a glob may import. Returns `None` if the module does not define the
-    /// name.
+    /// Finds the definition of a name that a glob import may contain. Returns `None` if the module
+    /// does not define the name.
     fn resolve_definition(
         &self,
         path: &[String],
@@ -159,7 +161,7 @@ impl Crate {
         defined.then_some((module, name))
     }
 
-    /// Returns the strongly connected groups of modules.
+    /// Returns the groups of modules that import from each other in a circle.
     fn circles(&self) -> Vec<Vec<ModulePath>> {
         let reach: BTreeMap<&ModulePath, BTreeSet<&ModulePath>> =
             self.modules.keys().map(|from| (from, self.reachable(from))).collect();
@@ -189,7 +191,7 @@ impl Crate {
         reached
     }
 
-    /// Returns the imports that form a circle, one in each line.
+    /// Returns the imports that form a circle, one on each line.
     fn ties(&self, circle: &[ModulePath]) -> String {
         let mut text = String::new();
         for from in circle {
@@ -244,7 +246,7 @@ impl Module {
         module
     }
 
-    /// Reads one tree of a `use`, and returns the position after the tree.
+    /// Reads one tree of a `use` declaration. Returns the position after the tree.
     fn read_use(
         &mut self,
         tokens: &[Token],
@@ -288,7 +290,8 @@ impl Module {
     }
 }
 
-/// Returns the module path of a file below `src`, which is `a::b` for `a/b.rs` and `a/b/mod.rs`.
+/// Returns the module path of a file below `src`. The path is `a::b` for `a/b.rs` and for
+/// `a/b/mod.rs`.
 fn module_path(file: &str) -> ModulePath {
     let stem = file.trim_end_matches(".rs");
     let mut path: ModulePath = stem.split('/').map(str::to_owned).collect();
@@ -303,13 +306,13 @@ fn is_parent(parent: &[String], child: &[String]) -> bool {
     child.len() == parent.len() + 1 && child.starts_with(parent)
 }
 
-/// Returns whether the tokens before a `use` end with a visibility.
+/// Returns whether the tokens before a `use` end with a visibility such as `pub`.
 fn is_public(before: &[Token]) -> bool {
     let text = |back: usize| before.len().checked_sub(back).map(|at| before[at].text.as_str());
     text(1) == Some("pub") || (text(1) == Some(")") && (2..6).any(|back| text(back) == Some("pub")))
 }
 
-/// Returns the path `a::b::c` at the beginning of some tokens.
+/// Returns the path `a::b::c` at the beginning of the tokens.
 fn path_at(tokens: &[Token]) -> Vec<String> {
     let mut path = vec![tokens[0].text.clone()];
     let mut at = 1;

@@ -1,11 +1,11 @@
-//! The check that libraries name settings, and never options of the command line.
+//! Test that error texts of libraries name settings and never options of the command line.
 
 use super::source::all_sources;
 
-/// The crates that define command lines.
+/// The crates that define a command line.
 const COMMAND_LINES: [&str; 4] = ["bench", "cli", "console", "tests"];
 
-/// The commands of other programs that texts may name with their options.
+/// The commands of other programs that a text may name with their options.
 const OTHER_PROGRAMS: [&str; 1] = ["aws configure export-credentials"];
 
 #[test]

@@ -1,8 +1,9 @@
-//! The check of the language of comments. The record `tests/language.toml` has the number of faults
-//! of each crate, which may only fall.
+//! Test of the language of comments. The file `tests/language.toml` records the number of faults of
+//! each crate. This number may only become smaller.
 //!
-//! The faults are docs of three words or fewer, docs that begin with a question word or a pronoun,
-//! and comment lines that are too wide. `docs/STYLE.md` has the rules that a program cannot check.
+//! A fault is a doc comment with at most three words, a doc comment that begins with a question
+//! word or a pronoun, or a comment line that is too wide. `docs/STYLE.md` has the rules that a
+//! program cannot check.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,7 +17,7 @@ const OPENINGS: [&str; 14] = [
     "Nobody", "Somebody",
 ];
 
-/// The number of words up to which a doc comment counts as too short.
+/// The maximum number of words of a doc comment that counts as too short.
 const SHORT_DOC: usize = 3;
 
 /// The largest width of a comment line, in characters.
@@ -25,7 +26,7 @@ const WIDEST_COMMENT: usize = 100;
 /// The file with the recorded numbers of faults.
 const RECORD: &str = "tests/language.toml";
 
-/// The places in a crate that break a rule.
+/// The places in a crate at which a rule is broken.
 #[derive(Default)]
 struct Faults {
     short_docs: Vec<String>,
@@ -51,7 +52,9 @@ impl Faults {
     }
 }
 
-/// `TIDY_LOWER=1 cargo test -p zillion-tests --release tidy` lowers the record and never raises it.
+/// Compares the faults with the recorded numbers.
+/// `TIDY_LOWER=1 cargo test -p zillion-tests --release tidy` lowers these numbers; no command
+/// raises them.
 #[test]
 fn counts_of_poor_language_only_fall() {
     let mut faults: BTreeMap<String, Faults> = BTreeMap::new();
@@ -136,7 +139,7 @@ impl Faults {
     }
 }
 
-/// A doc comment, which consists of adjacent lines with the same marker.
+/// A doc comment: adjacent lines with the same marker.
 struct Doc {
     marker: &'static str,
     place: String,

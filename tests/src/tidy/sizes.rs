@@ -1,16 +1,16 @@
-//! The check of the sizes of files and functions.
+//! Test of the sizes of files and functions.
 
 use super::source::{Token, all_sources};
 
-/// The largest number of lines of a production file, without the tests in the same file.
+/// The maximum number of lines of a production file. Tests in the same file do not count.
 const LARGEST_FILE: usize = 500;
-/// The largest number of lines of a function.
+/// The maximum number of lines of a function.
 const LARGEST_FUNCTION: usize = 100;
 
-/// The files that may be longer, each with the reason.
+/// The files that may be longer, each with a reason.
 const LONG_FILES: [(&str, &str); 0] = [];
 
-/// The functions that may be longer, each with the reason.
+/// The functions that may be longer, each with a reason.
 const LONG_FUNCTIONS: [(&str, &str, &str); 1] =
     [("cli/src/metrics/trainer/tables.rs", "new", "a list with one entry a metric")];
 
@@ -47,14 +47,14 @@ fn functions_are_within_the_limit() {
     assert!(long.is_empty(), "more than {LARGEST_FUNCTION} lines, split them by idea:\n{long}");
 }
 
-/// A function with its place and length.
+/// A function with its place in the code and its length.
 struct Function {
     name: String,
     line: usize,
     lines: usize,
 }
 
-/// Returns all functions with a body that the tokens define, including nested functions.
+/// Returns all functions with a body that the tokens define. Nested functions are included.
 fn functions(tokens: &[Token]) -> Vec<Function> {
     let mut found = Vec::new();
     for (at, token) in tokens.iter().enumerate() {
@@ -74,7 +74,7 @@ fn functions(tokens: &[Token]) -> Vec<Function> {
     found
 }
 
-/// Returns the line on which the body of a function ends, or `None` if the function has no body.
+/// Returns the line at which the body of a function ends, or `None` if the function has no body.
 fn body_end(tokens: &[Token]) -> Option<usize> {
     let mut depth = 0usize;
     let mut in_body = false;

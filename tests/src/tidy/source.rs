@@ -1,4 +1,5 @@
-//! The Rust files of the workspace as tokens, so that checks of code ignore comments and strings.
+//! The tokens of the Rust files of the workspace. Checks of code read tokens, so that they ignore
+//! comments and strings.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -7,8 +8,8 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
 use crate::harness::{root, sources};
 
-/// A token of a file, with the line on which it begins. Groups are flattened: their brackets are
-/// tokens of their own.
+/// A token of a file, and the line on which the token begins. Groups are flattened: each bracket is
+/// a token.
 #[derive(Clone, Debug)]
 pub(super) struct Token {
     pub(super) text: String,
@@ -18,32 +19,32 @@ pub(super) struct Token {
 
 /// A Rust file of the workspace.
 pub(super) struct Source {
-    /// The path below the repository's root, with `/` between folders.
+    /// The path of the file, relative to the root of the repository. Folders are separated by `/`.
     pub(super) path: String,
     pub(super) text: String,
 }
 
 impl Source {
-    /// Returns the folder of the crate that the file belongs to.
+    /// Returns the folder of the crate to which the file belongs.
     pub(super) fn crate_folder(&self) -> &str {
         self.path.split('/').next().unwrap_or_default()
     }
 
-    /// Returns whether the file is production code: it is in the `src` folder of a crate and is not
-    /// a file of tests.
+    /// Returns whether the file is production code. Such a file is in the `src` folder of a crate,
+    /// and no part of its path is named `tests`, `tests.rs` or `testing.rs`.
     pub(super) fn is_production(&self) -> bool {
         let below: Vec<&str> = self.path.split('/').collect();
         let is_test = below.iter().any(|name| matches!(*name, "tests" | "tests.rs" | "testing.rs"));
         below.get(1) == Some(&"src") && !is_test
     }
 
-    /// Returns the number of lines before the tests of the same file.
+    /// Returns the number of lines before the test module of the file.
     pub(super) fn production_lines(&self) -> usize {
         let end = self.text.find("#[cfg(test)]\nmod ").unwrap_or(self.text.len());
         self.text[..end].lines().count()
     }
 
-    /// Returns the tokens of the file without attributes, doc comments and modules of tests.
+    /// Returns the tokens of the file without attributes, doc comments and test modules.
     pub(super) fn tokens(&self) -> Vec<Token> {
         let stream = TokenStream::from_str(&self.text)
             .unwrap_or_else(|error| panic!("{}: {error}", self.path));
@@ -66,7 +67,7 @@ pub(super) fn all_sources() -> Vec<Source> {
     sources(root()).into_iter().map(|(path, text)| Source { path: relative(path), text }).collect()
 }
 
-/// Returns the folders of the crates, sorted; `tests` is not among them.
+/// Returns the folders of the crates in sorted order. The folder `tests` is not included.
 pub(super) fn crate_folders() -> Vec<String> {
     let mut folders: Vec<String> = std::fs::read_dir(root())
         .expect("the repository can be listed")

@@ -14,10 +14,10 @@ use crate::error::{Error, Result};
 use crate::graph_inputs::find_output;
 use crate::job::Job;
 
-/// The share of the memory that the system and its caches should keep.
+/// The share of the machine's memory that is left to the system and its caches.
 const RESERVED: f64 = 0.1;
 
-/// Estimates the rows and bytes of every table after one epoch.
+/// Estimates the number of rows and the size in bytes of every table after one epoch.
 pub(super) fn estimate_tables(
     job: &Job,
     sampled: &Sampled,
@@ -90,7 +90,7 @@ pub(super) fn estimate_tables(
     tables
 }
 
-/// Fills in the memory and disk of a table, given its rows.
+/// Computes the memory and the disk space of a table from its number of rows.
 fn set_bytes(table: &mut TableCheck, spec: &TableSpec, job: &Job) {
     let waiting = spec.candidate_memory(table.candidates);
     let (bytes, spill) = super::limits::forecast_memory(job, spec, table.rows, waiting);
@@ -106,14 +106,17 @@ fn set_bytes(table: &mut TableCheck, spec: &TableSpec, job: &Job) {
         };
 }
 
-/// Estimates the number of ids that occur `at_least` times or more in `epochs` passes over the
-/// data. The data has `scale` times the rows of the sample, and `all` is the estimate of all ids.
-/// The result is exact if the sample is all of the data.
+/// Estimates the number of ids that occur at least `at_least` times in `epochs` passes over the
+/// data. The data has `scale` times the rows of the sample. `all` is the estimated number of
+/// different ids in the data. The result is exact if the sample is all of the data.
 ///
-/// If the threshold is more than one occurrence in the sample, the occurrences of each id in the
-/// sample are compared with it (within twice the square root of the threshold, for the error of
-/// sampling). A lower threshold cannot be compared: then about as many ids occur `n` times in the
-/// data as occur at all in an `n`th part of the data.
+/// The threshold for the sample is `at_least` divided by `scale` and `epochs`. If it is more than
+/// one occurrence, the count of each id in the sample is compared with it. The bounds of the result
+/// allow a sampling error of twice the square root of the threshold.
+///
+/// If it is one occurrence or fewer, the sample cannot tell frequent ids from rare ones. The
+/// estimate then assumes that the number of ids with at least `n` occurrences in the data is about
+/// the number of different ids in an `n`th part of the data.
 fn estimate_admitted(
     sampled: &Sampled,
     table: usize,
@@ -254,8 +257,8 @@ pub(super) fn estimate_memory(
     Some(memory)
 }
 
-/// Returns the number of optional copies of the dense parameters: the sum over the batches of a
-/// step, and the average.
+/// Returns the number of additional copies of the dense parameters: one if several batches are
+/// summed into a step, and one if the parameters are averaged.
 fn copies(job: &Job) -> u64 {
     u64::from(job.train.accumulate.get() > 1) + u64::from(job.train.average.is_some())
 }
@@ -263,8 +266,8 @@ fn copies(job: &Job) -> u64 {
 /// The assumed length of a list whose feature sets no limit.
 const USUAL_LIST: usize = 8;
 
-/// Returns the bytes of the buffers of a step and of scoring, and the number of trained dense
-/// parameters.
+/// Returns the memory in bytes that the buffers of a step and of scoring take, and the number of
+/// dense parameters that are trained.
 fn measure_buffers(job: &Job, threads: usize) -> Result<(u64, u64)> {
     if job.schema.labels.is_empty() {
         return Err(Error::Unsupported("`labels` is empty; add at least one label".to_owned()));

@@ -1,13 +1,14 @@
 //! A comparison of the gradients of a job's model with finite differences, on rows of its own data.
 //!
-//! A forward pass is run with one parameter changed a little in some direction, and the change of
-//! the loss is compared with the gradient of the backward pass. The directions are the gradient
-//! itself, random halves of the gradient, its largest elements one by one, and the elements where
-//! it is zero.
+//! The loss is computed again with one parameter changed by a small step in some direction.
+//! The change of the loss is compared with the gradient of the backward pass. The directions are
+//! the gradient itself, random halves of the gradient, the largest elements of the gradient one by
+//! one, and the elements where the gradient is zero.
 //!
-//! The values of parameters are drawn for the comparison: at a job's own initial values (vectors of
-//! 1e-4, zero biases) most gradients are too small for differences of 32-bit numbers. So the
-//! comparison checks the structure of the model, not the initial values of the job.
+//! The comparison does not use the job's own initial values (for example vectors of 1e-4 and zero
+//! biases), because they make most gradients too small for differences of 32-bit numbers. It draws
+//! random values for the parameters instead. So it checks the structure of the model, and not the
+//! initial values of the job.
 
 use std::sync::Arc;
 
@@ -26,11 +27,11 @@ use crate::job::Job;
 
 /// The largest relative error that the rounding of 32-bit numbers can cause.
 const TOLERANCE: f64 = 0.02;
-/// The derivative below which errors are relative to this value, because the loss' rounding hides
-/// smaller ones.
+/// The smallest derivative by which an error is divided to make it relative. Smaller derivatives
+/// are lost in the rounding of the loss.
 const FLOOR: f64 = 1e-3;
-/// The lengths of the steps tried along a direction of length 1. Rounding spoils short ones,
-/// curvature long ones; the best one counts.
+/// The lengths of the steps that are tried along a direction of length 1. Rounding makes short
+/// steps inexact, and curvature makes long steps inexact. The step with the smallest error counts.
 const STEPS: [f32; 5] = [0.1, 0.03, 0.01, 0.003, 0.001];
 /// The number of single elements that are tried for each parameter and each table.
 const ELEMENTS: usize = 4;
@@ -40,11 +41,11 @@ const ELEMENTS: usize = 4;
 pub struct GradientCheck {
     /// The number of rows in the batch.
     pub rows: usize,
-    /// The loss at the drawn values.
+    /// The loss with the randomly drawn values of the parameters.
     pub loss: f64,
     /// The largest relative error that passes.
     pub tolerance: f64,
-    /// The groups of the parameters in the model's order, then those of the tables.
+    /// The groups of floats: first the parameters in the model's order, then the tables.
     pub groups: Vec<GradientGroup>,
 }
 
@@ -53,9 +54,9 @@ pub struct GradientCheck {
 pub struct GradientGroup {
     /// The parameter's or the table's name.
     pub name: String,
-    /// Whether the group is the rows of a table and not a parameter.
+    /// Whether the group holds rows of a table. Otherwise it holds a parameter.
     pub is_table: bool,
-    /// The number of floats.
+    /// The number of floats in the group.
     pub elements: usize,
     /// The norm of the gradient.
     pub norm: f64,
@@ -114,7 +115,7 @@ pub fn gradients(job: &Job, rows: usize, workers: &Arc<Workers>) -> Result<Gradi
     Check::new(&graph, loss, settings, workers, params, table_rows)?.run(&batch, &plan)
 }
 
-/// Multiplies the values by `keep`, and adds uniform noise in ±`by`.
+/// Multiplies each value by `keep`, and adds uniform random noise between `-by` and `by`.
 fn draw(values: &mut [f32], seed: u64, keep: f32, by: f32) {
     for (at, value) in (0..).zip(values) {
         let unit = random::unit_f32((random::combine(seed, at) >> 32) as u32);

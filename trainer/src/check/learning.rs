@@ -1,4 +1,4 @@
-//! The consequences of a job's schedule, losses and frozen parts.
+//! The effects of a job's schedule, losses and frozen parts that are easily overlooked.
 
 use zillion_nn::Mode;
 use zillion_nn::optim::Decay;
@@ -6,8 +6,8 @@ use zillion_nn::optim::Decay;
 use super::report::Findings;
 use crate::job::Job;
 
-/// Reports consequences of learning settings that are easily overlooked. `rows` is the number of
-/// rows of an epoch.
+/// Reports the effects of learning settings that are easily overlooked. `rows` is the number of
+/// rows in an epoch, if it is known.
 pub(super) fn report_consequences(job: &Job, rows: Option<u64>, findings: &mut Findings) {
     let train = &job.train;
     let step_rows = (train.batch_size.get() * train.accumulate.get()) as u64;

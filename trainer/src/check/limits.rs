@@ -1,4 +1,4 @@
-//! The limits of tables: the sizes that they allow, and the limits that contradict each other.
+//! The check of the limits of tables: their effect on sizes, and limits that contradict each other.
 //!
 //! Rows are estimated by the forecasts of `zillion_embedding`, which the tables use themselves, so
 //! a run agrees with its check. A setting that a run would refuse is an error, a setting that makes
@@ -11,10 +11,10 @@ use super::report::{Findings, TableCheck};
 use super::sample::Sampled;
 use crate::job::Job;
 
-/// The key of the limit of all tables together.
+/// The key of the limit that all tables share.
 const SHARED: &str = "train.max_table_bytes";
 
-/// Describes the treatment of rows beyond the limit of a table.
+/// Describes what a table does with rows beyond its limit.
 pub(super) fn beyond_limit(spec: &TableSpec) -> &'static str {
     match spec.eviction.is_never() {
         true => "further rows are refused",
@@ -22,7 +22,7 @@ pub(super) fn beyond_limit(spec: &TableSpec) -> &'static str {
     }
 }
 
-/// Caps the estimated rows of tables by the limit that they share.
+/// Reduces the estimated rows of tables to the limit that all tables share.
 pub(super) fn apply_shared_limit(job: &Job, tables: &mut [TableCheck], findings: &mut Findings) {
     let Some(limit) = job.train.max_table_bytes else { return };
     // A table that is empty now has a row soon.
@@ -67,7 +67,8 @@ pub(super) fn forecast_memory(
     (spec.max_bytes.map_or(bytes, |limit| bytes.min(limit.0)), None)
 }
 
-/// Returns the sum of a figure in bytes over all tables, capped by their shared limit.
+/// Returns the sum of a size in bytes over all tables. The result is capped by the limit that all
+/// tables share, but never below the sum of the dense tables.
 pub(super) fn sum_capped(job: &Job, tables: &[TableCheck], of: impl Fn(&TableCheck) -> u64) -> u64 {
     let sum = |dense_only: bool| {
         let counted = tables.iter().zip(&job.tables).filter(|(_, spec)| spec.dense || !dense_only);

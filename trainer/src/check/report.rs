@@ -11,7 +11,7 @@ use crate::job::is_zero;
 pub enum Severity {
     /// The job cannot run.
     Error,
-    /// The job can run, but would end badly: memory or disk run out, or nothing can be learned.
+    /// The job can run, but would fail later: memory or disk run out, or nothing can be learned.
     Stop,
     /// The job can run, but not as well as it could.
     Warning,

@@ -1,5 +1,5 @@
-//! The sample of a check: rows of row groups in random order, decoded as in training, and their
-//! counts.
+//! The sample of a check. Its rows come from row groups in random order and are decoded as in
+//! training. The sample is kept as counts.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -143,9 +143,9 @@ fn report_bad_columns(
     }
 }
 
-/// Returns the schema with transforms that need no first pass over the data. Numbers stay as they
-/// are, and a missing number is NaN. Quantile buckets become two buckets, because the check counts
-/// only which values are missing.
+/// Returns the schema with simple transforms that need no first pass over the data. Numbers are not
+/// transformed, and a missing number is NaN. Quantile buckets become two buckets, because the check
+/// only counts missing values.
 pub(crate) fn without_statistics(schema: &Schema) -> Schema {
     let mut schema = schema.clone();
     for feature in &mut schema.features {
@@ -282,8 +282,8 @@ impl Sampled {
         }
     }
 
-    /// Returns the number of rows of an epoch over `rows` rows of data, and whether this number is
-    /// exact.
+    /// Returns the number of rows in an epoch, and whether this number is exact. `rows` is the
+    /// number of rows in the data, and `exact` tells whether it is exact.
     pub(super) fn of_data(&self, job: &Job, (rows, exact): (u64, bool)) -> (u64, bool) {
         let drawn = job.data.sample.is_some() || job.data.negatives.is_some();
         if !drawn || self.passed == 0 {

@@ -45,8 +45,8 @@ pub(super) fn read_parent(folder: &Path) -> Result<Option<Parent>> {
     Manifest::read(&folder.join(MANIFEST)).map(|(manifest, _)| manifest.parent)
 }
 
-/// Follows the chain below a checkpoint, and fills the folders of unchanged rows into the entries
-/// of its tables. Returns the number of checkpoints below it.
+/// Follows the chain below a checkpoint. Adds the folders with the unchanged rows to the entries of
+/// its tables. Returns the number of checkpoints below it.
 pub(super) fn resolve(path: &Path, manifest: &mut Manifest) -> Result<usize> {
     let mut chain: Vec<(PathBuf, Manifest)> = Vec::new();
     let (mut child, mut step, mut next) = (path.to_owned(), manifest.step, manifest.parent.clone());

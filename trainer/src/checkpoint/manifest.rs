@@ -13,7 +13,7 @@ use crate::job::is_zero;
 const MAGIC: &str = "zillion-checkpoint";
 const FORMAT: u32 = 1;
 
-/// The contents of a checkpoint.
+/// The contents of a checkpoint, as its manifest lists them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
@@ -21,7 +21,8 @@ pub struct Manifest {
     pub hash: String,
     /// The number of steps done.
     pub step: u64,
-    /// The parent, whose later changes this checkpoint holds; absent in a whole checkpoint.
+    /// The parent checkpoint; absent in a whole checkpoint. With a parent, this checkpoint holds
+    /// only the changes since the parent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<Parent>,
     /// The position in the order of rows.
@@ -32,12 +33,12 @@ pub struct Manifest {
     pub statistics: Statistics,
     /// The digest of the dense file.
     pub dense: FileDigest,
-    /// The digest of the file of item frequencies, where the model uses them.
+    /// The digest of the file with the frequencies of items; absent if the model does not use them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frequencies: Option<FileDigest>,
     /// The parts of every table.
     pub tables: Vec<TableParts>,
-    /// The training files, in the order that the position counts in.
+    /// The training files. The position in the order of rows refers to this list in this order.
     pub files: Vec<TrainingFile>,
     /// The job with every default, without `[run]`.
     pub job: toml::Value,
@@ -77,16 +78,16 @@ pub struct Progress {
     /// were bad or not drawn.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub left_out: u64,
-    /// The number of bad rows of the epoch before the position; after the last step of an epoch, of
-    /// the whole epoch.
+    /// The number of bad rows in the epoch before the position. After the last step of an epoch, it
+    /// counts the bad rows of the whole epoch.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub rejected: u64,
-    /// The time of the newest event that was trained on, in milliseconds since 1970, where the job
-    /// gives the unit of its event times.
+    /// The time of the newest event that was trained on, in milliseconds since 1970; absent if the
+    /// job does not give the unit of its event times.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub newest_event_ms: Option<u64>,
-    /// The step of the other run's checkpoint from which this run began; 0 if it began from
-    /// nothing. The schedule and the averages count from this step.
+    /// The step of the other run's checkpoint from which this run began; 0 if the run began without
+    /// a checkpoint. The schedule and the averages count from this step.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub begun_at: u64,
 }
@@ -99,7 +100,7 @@ pub struct Best {
     pub epoch: u64,
     /// The step after which the epoch was validated. The epoch's checkpoint has the same step.
     pub step: u64,
-    /// The validation AUC, where there was one.
+    /// The validation AUC; absent if it could not be computed.
     pub valid_auc: Option<f64>,
 }
 

@@ -19,8 +19,8 @@ use crate::frequencies;
 pub struct Shrunk {
     /// The size of the table in this checkpoint.
     pub before: TableSize,
-    /// The size of the table in the new checkpoint, or the size that it would have if none is
-    /// written.
+    /// The size of the table in the new checkpoint. If no checkpoint is written, the size that the
+    /// table would have.
     pub after: TableSize,
 }
 
@@ -32,8 +32,8 @@ impl Checkpoint {
     /// published and resumed like any other.
     ///
     /// # Errors
-    /// Returns an error if the table is dense, if a file does not have the listed hash, or if the
-    /// disk cannot be written. The new folder is removed then.
+    /// Returns an error if the table is dense, if a file does not have the hash in the manifest, or
+    /// if the disk cannot be written. After an error, the new folder is removed.
     pub fn shrink(
         &self,
         spec: &TableSpec,
@@ -87,8 +87,8 @@ impl Checkpoint {
         Ok(shrunk)
     }
 
-    /// Writes all rows of a table as in a whole checkpoint, for a table of which this checkpoint
-    /// holds only the changes.
+    /// Writes all rows of a table into a whole checkpoint. This checkpoint itself holds only the
+    /// changes of the table.
     fn write_whole(
         &self,
         listed: &TableParts,

@@ -8,7 +8,8 @@
 //!
 //! # Crash consistency
 //! Until the folder is renamed, all earlier checkpoints exist, and a killed run resumes from the
-//! newest of them. A checkpoint that is dropped is abandoned, and its folder is removed.
+//! newest of them. If the value is dropped before the end, the checkpoint is abandoned and its
+//! folder is removed.
 
 use zillion_device::durable::Stage;
 use zillion_device::{Files, Task, Workers};
@@ -29,7 +30,8 @@ pub(crate) struct Written {
     pub(crate) bytes: u64,
     /// The BLAKE3 of the checkpoint's manifest.
     pub(crate) blake3: String,
-    /// The mark from which the next checkpoint can hold changes; absent if changes are not tracked.
+    /// The mark after which the next checkpoint can hold only changes; absent if changes are not
+    /// tracked.
     pub(crate) mark: Option<SnapshotMark>,
 }
 
@@ -49,7 +51,7 @@ struct Rest {
     stage: Stage,
     dense: Vec<u8>,
     frequencies: Option<Vec<u8>>,
-    /// The manifest, still without the digests of files and the entries of tables.
+    /// The manifest, in which the digests of files and the entries of tables are still missing.
     manifest: Manifest,
     retention: Retention,
 }
@@ -64,9 +66,9 @@ pub(crate) struct Retention {
 }
 
 impl Writing {
-    /// Begins a checkpoint of the present state, of the step in `manifest`. With `since`, the
-    /// checkpoint holds the changes since that mark. Digests and entries of tables are filled into
-    /// the manifest later.
+    /// Begins a checkpoint of the present state. `manifest` gives its step. With `since`, the
+    /// checkpoint holds only the changes after that mark. The digests of files and the entries of
+    /// tables are added to the manifest later.
     pub(crate) fn begin(
         client: &mut dyn TrainClient,
         since: Option<SnapshotMark>,
@@ -86,8 +88,8 @@ impl Writing {
         Ok(Self(State::Tables(ticket, Rest { stage, dense, frequencies, manifest, retention })))
     }
 
-    /// Continues the checkpoint without waiting. Returns `true` if [`Writing::finish`] would not
-    /// wait either.
+    /// Writes the next piece of the checkpoint without waiting. Returns `true` if
+    /// [`Writing::finish`] could now end the checkpoint without waiting.
     pub(crate) fn poll(
         self,
         client: &mut dyn TrainClient,
@@ -110,7 +112,7 @@ impl Writing {
         }
     }
 
-    /// Writes everything that is left of the checkpoint, and waits for it.
+    /// Writes the rest of the checkpoint, and waits until the checkpoint is complete.
     pub(crate) fn finish(self, client: &mut dyn TrainClient) -> Result<Written> {
         match self.0 {
             State::Tables(ticket, rest) => {

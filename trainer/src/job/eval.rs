@@ -1,8 +1,8 @@
 //! The `[eval]` section: the figures to measure in addition to those of each label.
 //!
-//! `ndcg_at` and `recall_at` give the numbers of first items of a ranked list that count. A list
-//! has the rows of a group or, with `candidates`, all rows of that side table for each row of the
-//! data.
+//! `ndcg_at` and `recall_at` give the values of k: only the first k items of a ranked list count.
+//! Without `candidates`, a list holds the rows of a group. With `candidates`, each row of the data
+//! has a list of all rows of that side table.
 
 use serde::{Deserialize, Serialize};
 use zillion_config::ConfigError;
@@ -13,7 +13,7 @@ use zillion_nn::zoo::{ModelSpec, TwoTowerSpec};
 use super::Job;
 use crate::error::Result;
 
-/// The number of first items that count if the job gives no number.
+/// The value of k if the job gives none.
 const DEFAULT_CUTOFF: u32 = 10;
 
 /// The `[eval]` section: the figures to measure.
@@ -23,7 +23,7 @@ pub struct EvalConfig {
     /// The side table whose rows are ranked for each row of the data; for `two_tower`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub candidates: Option<String>,
-    /// The feature with the items that are not ranked for a row: its history.
+    /// The feature whose items are left out of a row's ranking, for example the row's history.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exclude: Option<String>,
     /// The values of k for which `ndcg@k` is measured.
@@ -57,7 +57,7 @@ impl EvalConfig {
         self
     }
 
-    /// Returns the first ranking figure, which chooses the best epoch if there is no label.
+    /// Returns the first ranking figure. It decides which epoch is the best if there is no label.
     fn first_metric(&self) -> Option<PlateauMetric> {
         let recall = self.recall_at.first().map(|&k| PlateauMetric::Recall(k));
         recall.or_else(|| self.ndcg_at.first().map(|&k| PlateauMetric::Ndcg(k)))
@@ -175,8 +175,8 @@ impl Job {
         }))
     }
 
-    /// Returns the features of the item's tower except the item's id. All of them must be columns
-    /// of the side table.
+    /// Returns the positions of the features of the item's tower, without the item's id. All of
+    /// them must be columns of the side table.
     fn attributes(&self, spec: &TwoTowerSpec, side: usize, id: &FeatureSpec) -> Result<Vec<usize>> {
         let mut attributes = Vec::new();
         for name in spec.item.iter().filter(|name| **name != id.name) {

@@ -1,7 +1,7 @@
-//! The differences between two jobs that prevent one from continuing the other's checkpoint.
+//! The differences between two jobs that prevent one job from continuing the other's checkpoint.
 //!
-//! The jobs can differ in the place of the data, the length of training, and the frequency of
-//! checkpoints. Any other difference would silently mix two jobs in one result.
+//! The jobs may differ in the place of the data, the length of training, and the frequency of
+//! checkpoints. Any other difference would mix two jobs in one result without notice.
 
 use toml::Value;
 
@@ -31,14 +31,15 @@ const FREE: [&str; 14] = [
     "name",
 ];
 
-/// Returns the first dotted key in which two portable jobs differ, with both values. Keys that a
-/// resumed run may change are left out.
+/// Returns the first dotted key in which two portable jobs differ, with both values. Ignores the
+/// keys that a resumed run may change. Returns `None` if there is no other difference.
 pub(crate) fn difference(saved: &Value, given: &Value) -> Option<(String, String, String)> {
     find_difference("", Some(saved), Some(given)).or_else(|| find_order_difference(saved, given))
 }
 
-/// Returns the first difference outside of the sections that a new run from another run's
-/// checkpoint can change: data, training and evaluation.
+/// Returns the first difference that prevents a new run from beginning with another run's
+/// checkpoint. The sections for data, training and evaluation may differ. Returns `None` if nothing
+/// else differs.
 pub(crate) fn difference_of_model(
     saved: &Value,
     given: &Value,
@@ -53,8 +54,9 @@ pub(crate) fn difference_of_model(
     difference(&model(saved), &model(given))
 }
 
-/// Compares the order of features and of labels, which is the order of the model's inputs. TOML
-/// tables are equal even if their order differs.
+/// Returns a difference in the order of features or of labels, which is the order of the model's
+/// inputs. This order needs its own comparison, because two TOML tables are equal even if their
+/// order differs. Returns `None` if the orders are the same.
 fn find_order_difference(saved: &Value, given: &Value) -> Option<(String, String, String)> {
     ["features", "labels"].into_iter().find_map(|section| {
         let names = |job: &Value| -> Vec<String> {

@@ -1,8 +1,8 @@
 //! The settings of learning for the parts of a model: rates by name, frozen parts, and the losses
 //! of labels.
 //!
-//! Names are those of dense parameters (`zillion model graph` lists them) and of tables; in a
-//! pattern `*` stands for any text. A pattern that matches nothing is an error, because it is
+//! Parts are named by dense parameters (`zillion model graph` lists them) and by tables. In a
+//! pattern, `*` stands for any text. A pattern that matches nothing is an error, because it is
 //! probably misspelt.
 
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ pub struct RateConfig {
     /// The pattern of the parameters' names, with `*` for any text.
     #[serde(rename = "match")]
     pub pattern: String,
-    /// The factor of the optimizer's learning rate; an alternative to `lr`.
+    /// The factor by which the optimizer's learning rate is multiplied; an alternative to `lr`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scale: Option<f64>,
     /// The learning rate before any schedule; an alternative to `scale`.
@@ -46,20 +46,20 @@ pub struct WarmStart {
     /// The number of the version; an alternative to `pointer`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<u64>,
-    /// The pointer that stands on the version when the run begins; absent: `stable`.
+    /// The name of the pointer whose version is used when the run begins; absent: `stable`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pointer: Option<String>,
 }
 
-/// The source of item frequencies, by which a retrieval model corrects its scores in training.
+/// The source of item frequencies. A retrieval model corrects its scores by them in training.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ItemCounts {
     /// A first pass over the training data counts the items, before the first step.
     #[default]
     Data,
-    /// The rows of the items count the steps that pushed them. This needs no first pass, and the
-    /// counts change with the steps.
+    /// The count of an item's row is used, which is the number of steps that pushed the row. This
+    /// needs no first pass, and the counts grow during training.
     Table,
 }
 
@@ -71,7 +71,8 @@ impl ItemCounts {
 }
 
 impl RateConfig {
-    /// Returns the factor of the learning rate `base`, or the wrong key and its problem.
+    /// Returns the factor by which `base` is multiplied. Returns an error with the wrong key and
+    /// its problem.
     fn factor(&self, base: f64) -> std::result::Result<f32, (&'static str, String)> {
         let (key, factor) = match (self.scale, self.lr) {
             (Some(scale), None) => ("scale", scale),
@@ -174,7 +175,8 @@ impl Job {
     }
 
     /// Freezes the dense parameters that match the job's patterns: they get no gradient and have no
-    /// optimizer state. Running statistics are not learned, and continue to follow the data.
+    /// optimizer state. Running statistics are not learned, so they are not frozen and continue to
+    /// follow the data.
     pub(crate) fn freeze(&self, graph: &mut Graph) -> Result<()> {
         for pattern in &self.train.freeze {
             let mut found = false;
@@ -194,8 +196,8 @@ impl Job {
         Ok(())
     }
 
-    /// Returns the factor of each parameter's learning rate, in order. The first pattern that
-    /// matches the name of a parameter gives its factor.
+    /// Returns the factor of each parameter's learning rate, in the order of `params`. If several
+    /// patterns match a parameter's name, the first of them gives the factor.
     pub(crate) fn rate_factors(&self, params: &[ParamSpec]) -> Result<Vec<f32>> {
         let base = self.train.optimizer.lr();
         let mut factors = vec![None; params.len()];

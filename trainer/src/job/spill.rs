@@ -12,7 +12,7 @@ use zillion_config::ConfigError;
 use super::Job;
 use crate::error::Result;
 
-/// A number of bytes, as in `"2 GiB"`.
+/// A size of memory in bytes, written as in `"2 GiB"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Memory(u64);

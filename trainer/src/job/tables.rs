@@ -1,8 +1,9 @@
 //! The `[tables]` section: the settings of each table.
 //!
-//! The section `[tables."*"]` holds settings for every table; a table's own section overrides them
-//! key by key. A model that has a wide part reads a second segment of one float, `linear`. This
-//! segment has the settings of the vector unless the job sets others in `linear = { .. }`.
+//! The section `[tables."*"]` holds settings for every table. A setting in a table's own section
+//! replaces the setting with the same key. A model with a wide part reads a second segment,
+//! `linear`, of one float. This segment has the settings of the vector unless the job sets others
+//! in `linear = { .. }`.
 
 use std::path::{Path, PathBuf};
 
@@ -69,7 +70,8 @@ pub struct TableConfig {
     /// The path of a file with more pinned ids, one on each line, relative to `data.root`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pinned_file: Option<PathBuf>,
-    /// The settings of the statistics of shows and clicks of each row; absent: none.
+    /// The settings of the statistics of shows and clicks, which each row then keeps; absent: rows
+    /// keep none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub statistics: Option<UseStatistics>,
     /// The rule by which narrow rows become full.

@@ -1,7 +1,7 @@
 //! The counts of a run while it trains, for metrics.
 //!
-//! Counts only grow, from 0 at the start of the process, so a caller can add their differences to
-//! counters of its own.
+//! Counts start from 0 at the start of the process and never decrease, so a caller can add their
+//! differences to counters of its own.
 
 use zillion_embedding::TableStatistics;
 use zillion_feature::Cursor;
@@ -39,14 +39,14 @@ pub struct RunFigures {
     pub step_seconds: Vec<f64>,
     /// The time of each stage, in seconds.
     pub seconds: StageSeconds,
-    /// The counts of rows read and left out, by data set: `train`, `valid`, `test` where the job
-    /// has them.
+    /// The counts of rows that were read and left out, for each data set of the job: `train`,
+    /// `valid`, `test`.
     pub read: Vec<(&'static str, ReadCounts)>,
-    /// The number of rows that were trained on and whose key is not in a side table, by side table.
+    /// The number of trained rows whose key is not in a side table, for each side table.
     pub missing_side_rows: Vec<(String, u64)>,
     /// The sizes and counters of the tables.
     pub tables: Vec<TableStatistics>,
-    /// The time of the newest event that was trained on, in milliseconds since 1970, where the job
-    /// gives the unit of its event times.
+    /// The time of the newest event that was trained on, in milliseconds since 1970; absent if the
+    /// job does not give the unit of its event times.
     pub newest_event_ms: Option<u64>,
 }

@@ -37,7 +37,7 @@ pub struct InspectedStep<'a> {
     /// The norm of the gradient of the dense parameters, including their regulariser; 0 if
     /// [`InspectOptions::steps`] is not set.
     pub dense_norm: f64,
-    /// The norm of the gradient of the loss for each table, in the schema's order; empty if
+    /// The norm of the loss gradient of each table's rows, in the schema's order; empty if
     /// [`InspectOptions::steps`] is not set.
     pub table_norms: &'a [f64],
     /// The values of the requested nodes before the step, in the order of
@@ -52,7 +52,7 @@ pub struct StepReport {
     pub step: u64,
     /// The position in the order of rows.
     pub cursor: Cursor,
-    /// The number of rows of an epoch, including those that are left out, if it is known.
+    /// The number of rows in an epoch, including rows that are left out; absent if it is not known.
     pub epoch_rows: Option<u64>,
     /// The mean loss since the last report.
     pub loss: f64,
@@ -61,7 +61,8 @@ pub struct StepReport {
     pub aucs: Vec<(String, Option<f64>)>,
     /// The number of rows trained on in a second, since the last report.
     pub samples_per_second: f64,
-    /// The time to the end of the epoch at this speed, if the number of rows is known.
+    /// The estimated time to the end of the epoch at this speed; absent if the number of rows is
+    /// not known.
     pub eta: Option<Duration>,
 }
 
@@ -74,7 +75,7 @@ pub struct EpochReport {
     pub mean_loss: f64,
     /// The loss of the regularisers, with the weights at the end of the epoch.
     pub regulariser: f64,
-    /// The figures of the validation, if there is one.
+    /// The figures of the validation; absent if there is none.
     pub valid: Option<EvalReport>,
     /// The learning-rate multiplier of the next epoch.
     pub rate_scale: f32,
@@ -99,7 +100,8 @@ pub struct CheckpointReport {
 /// The report of an attempt to publish a version.
 #[derive(Clone, Copy, Debug)]
 pub struct PublishReport<'a> {
-    /// The version; absent if the attempt failed, which does not end the run.
+    /// The version that was published; absent if the attempt failed. A failed attempt does not end
+    /// the run.
     pub published: Option<&'a Published>,
     /// The duration of the attempt, in seconds.
     pub seconds: f64,

@@ -1,4 +1,4 @@
-//! The bound of a job, and the advice on settings to change.
+//! The kind of work that limits the speed of a job, and the advice on settings to change.
 
 use serde::Serialize;
 
@@ -32,8 +32,8 @@ impl Bound {
     }
 }
 
-/// The shares of the steps' time, which add up to one. For work that all threads share, the time of
-/// all threads counts.
+/// The shares of kinds of work in the time of the steps, which add up to one. For work that all
+/// threads do together, the time of all threads counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Shares {
     /// The share of reading: waiting for batches, and decoding while the model runs.
@@ -44,8 +44,8 @@ pub struct Shares {
     pub products: f64,
     /// The share of other kernels and of the dense optimizer.
     pub memory: f64,
-    /// The share of threads without work while the model runs, and of the driver's work between
-    /// steps.
+    /// The share of time in which threads have no work while the model runs, or wait for the work
+    /// between steps.
     pub waiting: f64,
 }
 
@@ -76,21 +76,23 @@ pub struct Circumstances {
     pub threads: usize,
     /// The number of lanes that share a batch.
     pub lanes: usize,
-    /// The rate of the matrix products divided by the best rate; absent if there are no products.
+    /// The rate of the matrix products divided by the best rate of the machine; absent if there are
+    /// no products.
     pub products_of_limit: Option<f64>,
-    /// The rate of pulls divided by the rate of random reads; absent if there are no rows.
+    /// The rate of pulls divided by the machine's rate of random reads; absent if there are no
+    /// rows.
     pub pulls_of_limit: Option<f64>,
-    /// The share of checkpoints in the time of the run.
+    /// The share of the run's time that checkpoints take.
     pub checkpoint: f64,
-    /// The share of publishing versions in the time of the run.
+    /// The share of the run's time that publishing versions takes.
     pub publish: f64,
-    /// The share of validation in the time of the run.
+    /// The share of the run's time that validation takes.
     pub validate: f64,
 }
 
-/// The smallest share of a run's time for which work outside of steps is mentioned.
+/// The smallest share of a run's time for which the advice mentions work outside of steps.
 const WORTH_A_WORD: f64 = 0.2;
-/// The part of a probed rate above which only less work makes a job faster.
+/// The share of a measured best rate above which a job becomes faster only if it does less work.
 const NEAR_THE_LIMIT: f64 = 0.6;
 
 /// Returns lines of advice with the names of settings, the most useful line first. The first line
@@ -192,7 +194,7 @@ fn advise_beside_steps(known: &Circumstances) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// Returns shares in which that of `bound` is the largest.
+    /// Returns shares in which the share of `bound` is the largest.
     fn mostly(bound: Bound) -> Shares {
         let share = |other: Bound| if other == bound { 0.6 } else { 0.1 };
         Shares {

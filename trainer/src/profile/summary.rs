@@ -1,10 +1,11 @@
 //! The summary of a timeline: the time and the rates of each kind of kernel, compared with the
 //! limits of the machine, the share of each part of the work, and the bound of the job.
 //!
-//! The limit of a kernel is its roofline: the time of its operations at the best product rate (as
-//! probed, or as reached by a product of the run itself), or the time of its bytes at the probed
-//! rate of the near caches, whichever is longer. Tiles stay in those caches, so both rates can be
-//! reached. Work that reads rows of tables has the rate of random rows as its limit instead.
+//! The limit of a kernel is its roofline: the longer of two times. The first is the time of its
+//! operations at the best product rate (measured by the probe, or reached by a product of the run).
+//! The second is the time of its bytes at the measured rate of the near caches. Tiles stay in these
+//! caches, so both rates can be reached. For work that reads rows of tables, the limit is the rate
+//! of random rows instead.
 
 use std::collections::BTreeMap;
 
@@ -31,10 +32,11 @@ pub struct KernelFigures {
     pub share: f64,
     /// The number of floating-point operations in a second of one thread, in billions.
     pub gflops: f64,
-    /// The least number of bytes moved in a second of one thread, in billions.
+    /// The number of bytes that one thread moves in a second, in billions. Only the bytes that must
+    /// be moved are counted.
     pub gbytes: f64,
-    /// The part of the limit that is reached, where 1 is the roofline; absent if the kernels have
-    /// no counted operations or bytes.
+    /// The best possible time divided by the measured time: 1 is the roofline. Absent if the
+    /// operations and bytes of the kernels are not counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub of_limit: Option<f64>,
     /// Whether the kernel is a matrix product.
@@ -64,8 +66,8 @@ pub struct Summary {
     pub batches: u64,
     /// The interval of recorded batches, in batches.
     pub every: u64,
-    /// The number of recorded batches that are counted in this summary. The first batch, whose
-    /// buffers grow, is counted only if there is no other.
+    /// The number of recorded batches that this summary counts. The first batch of the process is
+    /// left out if there is another one, because buffers grow in the first batch.
     pub counted: usize,
     /// The time of each stage of the thread that drives the run, in milliseconds for each batch.
     pub stages: Vec<(&'static str, f64)>,
@@ -233,8 +235,8 @@ impl Timeline {
     }
 }
 
-/// Returns the probed limits with the product rate raised to the rate that the run's products
-/// reached. The probe may be too slow if another process used the processors.
+/// Returns the measured limits. If the run's products were faster than the probe, their rate
+/// replaces the product rate. The probe can be too slow if another process used the processors.
 fn raise_to_reached(probed: &Limits, sums: &BTreeMap<String, Sum>, lanes: usize) -> Limits {
     let products = sums.values().filter(|sum| sum.is_product && sum.nanos > 0);
     let rates = products.map(|sum| sum.flops as f64 / (sum.nanos as f64 / 1e9));

@@ -1,4 +1,4 @@
-//! The timeline of a run: the data of its recorded spans.
+//! The timeline of a run, which holds its recorded spans.
 
 use zillion_device::Activity;
 use zillion_nn::timeline::{Work, kind};
@@ -106,13 +106,13 @@ impl Span {
 /// A recorded batch with its spans.
 #[derive(Clone, Debug, Default)]
 pub struct Sampled {
-    /// The number of the batch among those since the process started, counted from 0.
+    /// The index of the batch among the batches since the process started, counted from 0.
     pub batch: u64,
     /// The number of the batch's step.
     pub step: u64,
     /// The number of rows in the batch.
     pub rows: usize,
-    /// The mean number of values in a row of each sparse column, rounded up.
+    /// The mean number of values in a row, rounded up, for each sparse column.
     pub list_len: Vec<usize>,
     /// The number of rows of tables that were pulled.
     pub unique_rows: u64,
@@ -127,8 +127,8 @@ impl Sampled {
         Self { batch, ..Self::default() }
     }
 
-    /// Adds the span of the whole step, from the begin of its first stage to the end of its last
-    /// one.
+    /// Adds the span of the whole step, from the beginning of its first stage to the end of its
+    /// last stage.
     pub(super) fn add_step(&mut self) {
         let stages = self.spans.iter().filter(|span| matches!(span.kind, SpanKind::Stage(_)));
         let (mut first, mut last): (Option<Span>, u64) = (None, 0);

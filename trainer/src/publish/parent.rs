@@ -7,15 +7,17 @@ use zillion_registry::{Error as RegistryError, Model, MoveKind, VersionId, Versi
 use super::RunId;
 use crate::error::Result;
 
-/// The number of newest versions among which the versions of a run are searched.
+/// The number of newest versions among which the code looks for versions of a run.
 const LOOKED_AT: usize = 64;
 
-/// Finds the version that a run published last, among the newest versions.
+/// Finds the version that a run published last, among the newest versions. Returns `None` if none
+/// of them is of this run.
 fn last_of_run(model: &Model, run: &RunId) -> Result<Option<VersionManifest>> {
     find(model, |version| version.origin.run == run.0)
 }
 
-/// Finds the version of a run's step that `is_it` accepts, among the newest versions.
+/// Finds the version of a run's step that `is_it` accepts, among the newest versions. Returns
+/// `None` if there is none.
 pub(super) fn find_step(
     model: &Model,
     run: &RunId,
@@ -69,8 +71,8 @@ pub(super) fn chain_to_continue(
     Ok((!is_long).then_some(chain))
 }
 
-/// Returns the version to which the pointer was rolled back after `since_ms`, if that was the
-/// pointer's last move.
+/// Returns the version to which the pointer was rolled back after `since_ms`. Returns `None` if the
+/// last move of the pointer is earlier or is not a rollback.
 fn rolled_back_to(model: &Model, pointer: &str, since_ms: u64) -> Result<Option<VersionId>> {
     match model.pointer(pointer) {
         Ok(last) if last.kind == MoveKind::Rollback && last.at_ms >= since_ms => {
@@ -81,7 +83,7 @@ fn rolled_back_to(model: &Model, pointer: &str, since_ms: u64) -> Result<Option<
     }
 }
 
-/// Returns whether reading the deltas of a chain is much more work than reading a base.
+/// Returns whether the deltas of a chain have so many rows that a new base is better for readers.
 fn rows_outgrow_base(chain: &[Arc<VersionManifest>]) -> bool {
     const FACTOR: u64 = 4;
     const FLOOR: u64 = 1 << 20;

@@ -27,8 +27,8 @@ use crate::error::{Error, Result};
 use crate::job::{Job, PublishConfig};
 use crate::trace_span::span;
 
-/// The number of versions since which the tables track changes. A rollback to one of these versions
-/// needs no comparison of all rows.
+/// The number of newest versions whose later changes the tables track. After a rollback to one of
+/// these versions, the next delta needs no comparison of all rows.
 pub(crate) const REMEMBERED: usize = 16;
 
 /// The name of the folder for the files of a version that is being made.
@@ -47,7 +47,7 @@ pub struct Published {
     pub store: StoreSums,
 }
 
-/// The parts of a version that are the same in all versions of a publisher.
+/// The contents of a version that are the same in all versions of a publisher.
 struct Frame {
     schema: Schema,
     tables: Vec<TableSpec>,
@@ -85,10 +85,10 @@ impl fmt::Display for Published {
 /// The options of one publication.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Wish {
-    /// Whether the version is a base, even if a delta is possible.
+    /// Whether the version must be a base, even if a delta is possible.
     pub(crate) base: bool,
-    /// Whether a command requests this version: the pointer then moves to the version, even if the
-    /// pointer was moved since the version was published.
+    /// Whether a command requests this version. The pointer then moves to the version, even if the
+    /// pointer was moved after the version was published.
     pub(crate) is_command: bool,
 }
 
@@ -103,7 +103,8 @@ pub(crate) struct Publisher {
     scorer: Scorer,
     parity: Parity,
     frame: Frame,
-    /// The versions that this publisher made, with the last dirty epoch of each, the newest last.
+    /// The versions that this publisher made, from the oldest to the newest, each with its last
+    /// dirty epoch.
     known: Vec<(VersionId, u32)>,
 }
 
@@ -121,7 +122,7 @@ pub(crate) struct Opening<'a> {
 }
 
 impl Publisher {
-    /// Opens a publisher of a run's versions. Reads the parity rows, and changes nothing in the
+    /// Opens a publisher of a run's versions. Reads the parity rows, and does not change the
     /// registry.
     pub(crate) fn open(opening: Opening<'_>) -> Result<Self> {
         let Opening { job, config, run, run_folder, statistics, sides, files, workers, clock } =
@@ -164,8 +165,8 @@ impl Publisher {
         })
     }
 
-    /// Publishes the state of the step that `origin` names, unless it was published before, and
-    /// moves the pointer to the version. The publisher fills in the run and the dirty epoch.
+    /// Publishes the state of the step in `origin`, unless that step was published before. Moves
+    /// the pointer to the version. The publisher sets the run and the dirty epoch of `origin`.
     pub(crate) fn publish(
         &mut self,
         origin: Origin,
@@ -272,7 +273,8 @@ impl Publisher {
     }
 
     /// Moves the pointer to a version that this run published earlier, because the run may have
-    /// been killed before the move. If the pointer was moved since, it stays.
+    /// been killed before the move. If the pointer has been moved since the publication, it is not
+    /// changed.
     fn point_to_existing(&self, version: &VersionManifest) -> Result<Option<PointerMove>> {
         let Some(pointer) = self.config.pointer() else { return Ok(None) };
         match self.model.pointer(pointer) {

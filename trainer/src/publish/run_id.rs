@@ -30,9 +30,9 @@ impl RunId {
         Self::inherit(folder, Self(id), files)
     }
 
-    /// Returns the id of the run in a folder, which begins from another run's checkpoint. If the
-    /// run has no id yet, it gets the id `other`, so its versions can be deltas on those of the
-    /// other run.
+    /// Returns the id of a run that begins from another run's checkpoint. If the folder of the run
+    /// has no id yet, the run gets the id `other`. Its versions can then be deltas on versions of
+    /// the other run.
     pub(crate) fn inherit(folder: &Path, other: Self, files: &Files) -> Result<Self> {
         if let Some(id) = Self::find(folder)? {
             return Ok(id);

@@ -1,16 +1,17 @@
 //! The accumulation of the gradients of several batches into one step (`train.accumulate`).
 //!
-//! A step of N batches equals the step of one batch with all their rows. The gradient is that of
-//! the mean loss over all rows, so each batch is weighted by its rows. The gradient of a table's
-//! row is the sum over its occurrences in all batches; counts, shows and clicks are added. Every
-//! batch of a step reads the same weights. Values of a batch are still computed from one batch: the
-//! statistics of batch norm, a loss that is averaged by weights or labels, and the items of a
+//! A step of N batches equals a step of one batch with all their rows. The gradient is that of the
+//! mean loss over all rows, so each batch is weighted by its number of rows. The gradient of a
+//! table's row is the sum over its occurrences in all batches. Counts, shows and clicks are added.
+//! Every batch of a step reads the same weights. Some values still depend on one batch only: the
+//! statistics of batch norm, a loss that is averaged over weights or labels, and the items of a
 //! softmax.
 //!
 //! # Invariants
-//! Sums are in the order of the batches. Keys are sorted by slot, and inside a slot by their first
-//! occurrence over the batches, as in a lookup plan, so the result does not depend on shards and
-//! threads. A checkpoint is written between steps and never holds a part of a step.
+//! Sums are computed in the order of the batches. Keys are sorted by slot. Inside a slot, they are
+//! sorted by their first occurrence over the batches, as in a lookup plan. So the result does not
+//! depend on shards and threads. A checkpoint is written between steps and never holds a part of a
+//! step.
 
 use std::collections::HashMap;
 
@@ -48,8 +49,8 @@ impl Accumulated {
         self.batches
     }
 
-    /// Returns the seed for the random numbers of the next batch. Each batch of a step has another
-    /// seed.
+    /// Returns the seed for the random numbers of the next batch. Each batch of a step has a
+    /// different seed.
     pub(super) fn seed(&self, seed: u64) -> u64 {
         if self.batches == 0 { seed } else { combine(seed, self.batches) }
     }
@@ -150,7 +151,7 @@ impl Summed {
         }
     }
 
-    /// Returns the places of the keys, sorted by slot, and inside a slot by first occurrence.
+    /// Returns the indices of the keys, sorted by slot, and inside a slot by first occurrence.
     fn order(&self) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.keys.len()).collect();
         order.sort_by_key(|&place| self.keys[place].slot());
@@ -189,8 +190,8 @@ mod tests {
         ids.iter().map(|&id| FeatureKey::from_i64(id)).collect()
     }
 
-    /// Makes the plan and the gradients of a batch of one table. The gradients are a function of
-    /// key and `times`.
+    /// Makes the plan and the gradients of a batch of one table. The gradients depend only on the
+    /// key and on `times`.
     fn batch(ids: &[i64], times: f32) -> (LookupPlan, RowBuffer) {
         let plan = LookupPlan { rows: ids.len(), ..plan_of(&[keys(ids)]) };
         let mut grads = RowBuffer::default();

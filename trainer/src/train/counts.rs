@@ -25,13 +25,14 @@ pub(super) struct Counts {
     passed_rows: u64,
     /// The number of bad rows that were read.
     bad_rows: u64,
-    /// The number of rows that were trained on.
+    /// The number of rows that were trained on since the process started.
     pub(super) rows_trained: u64,
     /// The number of trained rows whose key is not in a side table, for each side table.
     pub(super) missing_sides: Vec<u64>,
     /// The number of steps that were skipped because the norm of the gradients was not finite.
     pub(super) skipped_steps: u64,
-    /// The number of trained rows of the last epoch that ended.
+    /// The number of rows that were trained on in the last complete epoch; absent before the first
+    /// one is complete.
     pub(super) epoch_trained: Option<u64>,
 }
 

@@ -26,7 +26,7 @@ pub(super) struct Data {
     pub(super) files: Vec<TrainingFile>,
     /// The file of rejected rows, if the job asks for one.
     pub(super) rejects: Option<RejectFile>,
-    /// The number of rows of an epoch, after the first one has ended.
+    /// The number of rows in an epoch; absent until the first epoch has ended.
     pub(super) epoch_rows: Option<u64>,
 }
 
@@ -105,8 +105,9 @@ fn open_dataset(job: &Job, paths: &Paths, sides: &SideTables) -> Result<Option<D
     Ok(Some(dataset))
 }
 
-/// Returns the names below `data.root` and the sizes of the training files and of the side tables.
-/// A side table has its name in the job instead, because its file may move.
+/// Returns the names and sizes of the training files and of the side tables. The name of a training
+/// file is relative to `data.root`. The name of a side table is its name in the job, because its
+/// file may move.
 fn training_files(job: &Job, dataset: &Dataset) -> Result<Vec<TrainingFile>> {
     let mut files = Vec::new();
     for path in dataset.paths() {

@@ -24,7 +24,7 @@ use crate::profile::Stage;
 /// The batches of an epoch.
 struct EpochBatches {
     pipeline: Pipeline,
-    /// The seconds of decoding and planning before the epoch.
+    /// The seconds that this process spent on decoding and planning before the epoch.
     decoded_before: f64,
 }
 
@@ -132,9 +132,9 @@ impl Run {
     /// Writes a checkpoint and publishes a version if they are due. Returns whether the run was
     /// stopped and must end now.
     ///
-    /// No checkpoint is begun here after the last step of an epoch, because that checkpoint holds
-    /// the result of the validation. Nor is one begun if the run is stopped, because that
-    /// checkpoint is whole.
+    /// After the last step of an epoch, no checkpoint is begun here: the checkpoint at the end of
+    /// the epoch also holds the result of the validation. If the run is stopped, no checkpoint of
+    /// changes is begun, because a whole one follows.
     fn work_between_steps(&mut self, is_last: bool, observer: &mut dyn Observer) -> Result<bool> {
         let is_between = self.buffers.accumulated.batches() == 0;
         let is_stopped = is_between && self.is_stopped();
@@ -197,9 +197,9 @@ impl Run {
         self.report_figures(None, observer)
     }
 
-    /// Returns the loss of the regularisers with the present weights. It is the sum over the dense
-    /// parameters, all rows of tables with a whole-table regulariser, and the rows of the last
-    /// batch in other tables.
+    /// Returns the loss of the regularisers with the present weights. The loss is the sum over
+    /// three parts: the dense parameters, all rows of tables with a whole-table regulariser, and
+    /// the last batch's rows in other tables.
     fn regulariser(&mut self) -> Result<f64> {
         let tables = match &self.buffers.last_plan {
             Some(plan) => self.client.regulariser_loss(plan)?,

@@ -1,8 +1,8 @@
 //! The publications of a run: decides when a version is due, and handles failures.
 //!
-//! Training does not end if a registry cannot be reached: the failure is reported, and the next
-//! version has the missing changes. Only if the last publication failed, the run returns an error
-//! after everything else is done.
+//! Training does not end if a registry cannot be reached. The failure is reported, and the next
+//! version contains the missing changes. If the last publication failed, the run returns an error
+//! after all other work is done.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -59,8 +59,7 @@ impl Run {
         Ok(())
     }
 
-    /// Publishes the state of the checkpoint from which a run resumes, if the killed run did not
-    /// publish it.
+    /// Publishes the checkpoint from which a run resumes, if the killed run did not publish it.
     pub(super) fn catch_up_publishing(&mut self, observer: &mut dyn Observer) -> Result<()> {
         // A run that begins from another run's checkpoint has no checkpoint of its own yet.
         if self.output.checkpointed.is_none() {

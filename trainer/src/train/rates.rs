@@ -3,8 +3,8 @@
 use super::Run;
 
 impl Run {
-    /// Returns the factors of the learning rates in a step, first for the dense parameters, then
-    /// for the tables.
+    /// Returns the factors by which the learning rates are multiplied in a step: first for the
+    /// dense parameters, then for the tables.
     pub(super) fn rate_scales(&self, step: u64) -> (f32, f32) {
         let plateau = self.position.progress.plateau.rate_scale();
         let Some(schedule) = &self.job.train.schedule else { return (plateau, plateau) };

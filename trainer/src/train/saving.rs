@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //! * At most one checkpoint is open. It holds the state after the step at which it began. The
-//!   results of training do not depend on it: a run that is killed meanwhile resumes from the
-//!   previous checkpoint and computes the same steps again.
+//!   results of training do not depend on it: if the run is killed before the checkpoint is
+//!   complete, it resumes from the previous checkpoint and computes the same steps again.
 //! * The parent of a checkpoint of changes is the last checkpoint that is complete, so the
 //!   checkpoints on disk are a chain at any time. The interval of whole checkpoints is counted
 //!   along this chain, also in a resumed run.

@@ -1,9 +1,9 @@
 //! One step of a run: the pull, the forward and backward pass, then the push and the dense
 //! optimizer at the same time.
 //!
-//! With clipping, gradients are staged first, because the norm is over the gradients of tables, of
-//! their regularisers and of dense parameters together. Without clipping, the push applies the
-//! gradients.
+//! With clipping, gradients are staged first. The norm is computed over all gradients together:
+//! those of tables, of their regularisers and of dense parameters. Without clipping, the push
+//! applies the gradients directly.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -83,11 +83,11 @@ impl Inspection {
 }
 
 impl Run {
-    /// Trains on a batch and returns its mean loss before the step. If a step has several batches,
-    /// only the last of them changes weights.
+    /// Trains on a batch, and returns its mean loss before the step. If a step has several batches,
+    /// weights change only after the last of them.
     ///
-    /// `next` is the plan of the next batch, if it is known. The rows of this plan are read from
-    /// disk meanwhile.
+    /// `next` is the lookup plan of the next batch, if it is known. During the step, the rows of
+    /// this plan are read from disk.
     pub(super) fn train_step(
         &mut self,
         planned: &Planned,
@@ -157,8 +157,9 @@ impl Run {
         Ok(loss)
     }
 
-    /// Adds the gradients of the batch to its step. After the last batch, returns the plan of the
-    /// whole step, whose gradients are then in the buffer. Before, returns `None`.
+    /// Adds the gradients of the batch to its step. After the last batch, fills the buffer with the
+    /// gradients of the whole step and returns the plan of the step. Before the last batch, returns
+    /// `None`.
     fn accumulate(&mut self, planned: &Planned, is_last: bool) -> Result<Option<Arc<LookupPlan>>> {
         let batches = self.job.train.accumulate.get() as u64;
         if batches == 1 {
@@ -180,8 +181,9 @@ impl Run {
         })
     }
 
-    /// Returns the factor that clips the gradients of the step, or `None` if their norm is not
-    /// finite and the step must be skipped. If the job clips, stages the gradients of rows.
+    /// Returns the factor that clips the gradients of the step. Returns `None` if their norm is not
+    /// finite, so the step must be skipped. If the job clips gradients, this function also stages
+    /// the gradients of rows.
     fn gradient_scale(&mut self, plan: &Arc<LookupPlan>) -> Result<Option<f32>> {
         // The norm is also computed without clipping: a gradient that is not finite must reach no
         // weight.
@@ -211,8 +213,8 @@ impl Run {
     /// Pushes the gradients of rows and updates the dense parameters.
     ///
     /// Rows and dense parameters do not depend on each other, so both are updated at the same time.
-    /// An error of one of them ends the run, and no later checkpoint holds the changes of the
-    /// other.
+    /// If one update fails, the run ends, and no checkpoint is written that holds the changes of
+    /// the other.
     fn push_and_optimize(&mut self, plan: &Arc<LookupPlan>, grad_scale: f32) -> Result<()> {
         let begin = Instant::now();
         let step = self.position.step + 1;
@@ -255,7 +257,7 @@ impl Run {
         self.position.step += 1;
     }
 
-    /// Moves the position in the data behind the batch.
+    /// Moves the position in the data to the end of the batch.
     fn end_batch(&mut self, planned: &Planned) {
         let position = &mut self.position;
         let passed = planned.cursor.row - position.cursor.row;
@@ -323,12 +325,13 @@ fn measure(work: impl FnOnce() -> Result<()>) -> Result<Duration> {
     Ok(began.elapsed())
 }
 
-/// Fills `logs` with the logarithm of the number of steps that pushed the item of each row, which
-/// is at least 1.
+/// Fills `logs` with the natural logarithm of a count for each row: the number of steps that pushed
+/// the row's item. A count of 0 is treated as 1.
 ///
-/// The softmax over a batch does not change if a number is added to all rows, so the logarithm of
-/// the number of all steps need not be subtracted. (Yi et al. 2019 estimate the same figure: the
-/// share of the batches that have an item.)
+/// The share of an item would be its count divided by the number of all steps. This division is
+/// left out: in the logarithm it subtracts the same number from all rows, and the softmax over a
+/// batch does not change. (Yi et al. 2019 estimate the same number, the share of the batches that
+/// have an item.)
 fn fill_log_counts(plan: &LookupPlan, column: usize, rows: &RowBuffer, logs: &mut Vec<f32>) {
     let column = &plan.columns[column];
     let counts = rows.tables[column.table].counts.as_deref().unwrap_or_default();

@@ -1,5 +1,4 @@
-//! Whole runs in this process: the effect of accumulation, schedules, averages and freezing on a
-//! training.
+//! Tests of whole runs in this process, with accumulation, schedules, averages and freezing.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -92,7 +91,7 @@ impl Place {
         RunDir::new(self.path(output)).newest().unwrap().unwrap()
     }
 
-    /// Returns the newest weights, and those that score.
+    /// Returns the newest parameters, and the parameters that are used for scoring.
     fn params(&self, output: &str) -> (Params, Params) {
         let checkpoint = self.newest(output);
         let job = checkpoint.job().unwrap();
@@ -161,7 +160,7 @@ fn a_step_of_several_batches_is_that_of_one_with_all_their_rows() {
     assert!(furthest(&place.logits("whole"), &place.logits("small")) > 1e-2);
 }
 
-/// An observer that stops a run after this many batches.
+/// An observer that stops a run after a number of batches.
 struct StopBehind {
     batches: u64,
     seen: u64,
@@ -249,7 +248,7 @@ fn a_version_has_the_averages() {
     assert_eq!(place.params("still").0, scored);
 }
 
-/// The trained losses, compared with those computed from labels and logits.
+/// An observer that compares the losses of training with losses computed from labels and logits.
 struct Losses<F> {
     of_row: F,
     steps: u64,

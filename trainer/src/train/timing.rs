@@ -25,8 +25,8 @@ impl Timing {
     }
 }
 
-/// Returns the sum to which the time of a stage is added, or `None` for a stage that only profiles
-/// record.
+/// Returns the field that sums the time of a stage. Returns `None` for stages whose time is
+/// recorded only in profiles.
 fn seconds_of(seconds: &mut StageSeconds, stage: Stage) -> Option<&mut f64> {
     Some(match stage {
         Stage::Wait => &mut seconds.wait,
@@ -53,9 +53,9 @@ impl Run {
 
     /// Adds the time since `begin`, in which the push and the dense optimizer ran, to their stages.
     ///
-    /// A single thread runs one after the other, and each has its own time. Several threads run
-    /// both at the same time, which takes as long as the longer of the two. The time until `joined`
-    /// then belongs to the push if the push was longer, else to the optimizer.
+    /// With one thread, the push and the optimizer run one after the other, and each has its own
+    /// time. With several threads, both run at the same time, until `joined`. This time is then
+    /// added to the one that took longer.
     pub(super) fn count_push_and_optimizer(
         &mut self,
         begin: Instant,

@@ -1,14 +1,14 @@
-//! The uses of a batch's rows: their shows and clicks, for tables that keep these statistics.
+//! The shows and clicks of a batch's rows, for tables that keep these statistics.
 //!
 //! The shows of a key are its occurrences in all features of the table. Its clicks are the sum of
 //! the first label over these occurrences. Both are summed in the order of the batch, so they do
-//! not depend on the division of work. A row of the batch without the label counts as a show
+//! not depend on how the work is divided. If a row of the batch has no label, it counts as a show
 //! without a click.
 
 use zillion_feature::{Batch, LookupPlan, RowBuffer, TablePlan, Use};
 use zillion_rows::TableSpec;
 
-/// Writes the uses of each row into `grads`, for tables that keep these statistics.
+/// Writes the shows and clicks of each row into `grads`, for tables that keep these statistics.
 pub(super) fn fill_uses(
     batch: &Batch,
     plan: &LookupPlan,
@@ -35,7 +35,8 @@ fn uses_of(table: &TablePlan, clicks: &[f32]) -> impl Iterator<Item = Use> {
     })
 }
 
-/// Returns the label for each value of a table, in the order of the table's values.
+/// Returns the first label of the row that holds each value of a table, in the order of the table's
+/// values; 0 for a row without the label.
 fn clicks_by_value(batch: &Batch, plan: &LookupPlan, table: usize) -> Vec<f32> {
     let label = batch.labels.first();
     let click = |row: usize| -> f32 {

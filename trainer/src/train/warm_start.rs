@@ -1,15 +1,15 @@
 //! Runs that begin from a version of a model (`train.warm_start`), whose weights are copied.
 //!
 //! A checkpoint continues a training: it has the same model and all optimizer state. A version has
-//! only weights, and may be of another job: dense parameters are matched by name, rows by table and
-//! segment. Parts with the same name and a different shape are an error; parts that only the
-//! version or only the job has are reported. The version is loaded like in a server, with its
-//! chain, checksums and parity rows, so a damaged version is refused.
+//! only weights, and may come from another job. Dense parameters are matched by name, and rows by
+//! table and segment. Parts with the same name and different shapes are an error. Parts that exist
+//! only in the version or only in the job are reported. The version is loaded as in a server, with
+//! its chain, checksums and parity rows, so a damaged version is refused.
 //!
 //! # Crash consistency
-//! A run reads the version until it has a checkpoint. A run that was killed before its first
-//! checkpoint begins from the version again. A later one resumes from its checkpoint, which holds
-//! everything. The fetched files are in a folder of their own, which is removed.
+//! A run needs the version only until its first checkpoint. If the run is killed before, it begins
+//! from the version again. If it is killed later, it resumes from its checkpoint, which holds
+//! everything. The fetched files are in their own folder, which is removed.
 
 use std::sync::Arc;
 
@@ -161,7 +161,8 @@ impl Run {
     }
 }
 
-/// Returns whether the statistics of one feature are valid for the other.
+/// Returns whether the statistics of feature `a` are valid for feature `b`: both have the same
+/// transform.
 fn mean_the_same(a: &FeatureSpec, b: &FeatureSpec) -> bool {
     match (&a.kind, &b.kind) {
         (FeatureKind::Numeric { transform: a, .. }, FeatureKind::Numeric { transform: b, .. }) => {

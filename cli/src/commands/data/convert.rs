@@ -21,9 +21,9 @@ use crate::bar::Bar;
 use crate::raw_files::{estimate_rows, guess_config};
 use crate::text::{bytes, grouped};
 
-/// The default number of input rows, bad rows included, from which one part is written.
+/// The default number of input rows that are written to one part. Bad rows count too.
 const PART_ROWS: u64 = 1 << 20;
-/// The number of rows from which the types of columns are guessed if no job names them.
+/// The number of rows from which the types of columns are guessed if there is no job.
 const GUESS_ROWS: u64 = 50_000;
 
 /// The keys of `[data]` that describe the format of the files.
@@ -98,7 +98,7 @@ fn print_outcome(args: &ConvertArgs, done: &Converted) -> Result<()> {
     Ok(())
 }
 
-/// Returns the format and the place of the output.
+/// Returns the format and the path of the output.
 fn choose_output(args: &ConvertArgs) -> Result<(ConvertTo, ConvertOutput)> {
     let ending = args.output.extension().and_then(|e| e.to_str()).map(str::to_lowercase);
     let by_ending = match ending.as_deref() {
@@ -130,7 +130,8 @@ fn choose_output(args: &ConvertArgs) -> Result<(ConvertTo, ConvertOutput)> {
     }
 }
 
-/// Refuses an output that would overwrite an input file, and an output folder that contains one.
+/// Refuses an output file that is also an input file, and an output folder that contains an input
+/// file.
 fn refuse_inside(sources: &[PathBuf], output: &ConvertOutput) -> Result<()> {
     let real = |path: &Path| path.canonicalize().ok();
     let inside = |source: &&PathBuf| match output {
@@ -148,7 +149,8 @@ fn refuse_inside(sources: &[PathBuf], output: &ConvertOutput) -> Result<()> {
     }
 }
 
-/// Returns the settings that read the files, and the schema of the job if a job is given.
+/// Returns the settings that read the files. Also returns the schema of the job, if the arguments
+/// name a job.
 pub(super) fn read_settings(
     args: &ReadArgs,
     first: &Path,
@@ -192,7 +194,7 @@ fn write_rejects(path: &Path, rejects: &[Reject], files: &Files) -> Result<()> {
     Ok(())
 }
 
-/// Adds the remedy to an error, in terms of this command's options.
+/// Adds the remedy to an error, in the form of this command's options.
 pub(super) fn add_remedy(error: ReaderError, spec: &ConvertSpec) -> anyhow::Error {
     match &error {
         ReaderError::OtherConversion { .. } => Stop::Refused(error.to_string()).into(),

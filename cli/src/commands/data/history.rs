@@ -1,4 +1,4 @@
-//! `zillion data history`: adds a list column of the items of the same user before each row.
+//! `zillion data history`: adds a list column with the earlier items of each row's user.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -12,7 +12,7 @@ use crate::text::grouped;
 struct Written {
     path: String,
     rows: u64,
-    /// The number of rows with an empty history.
+    /// The number of rows whose history is empty.
     empty: u64,
     /// The average number of items in the history of a row.
     mean_items: f64,

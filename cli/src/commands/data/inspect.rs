@@ -14,14 +14,15 @@ use crate::args::InspectArgs;
 use crate::raw_files::guess_config;
 use crate::text::{self, figure, grouped, percent};
 
-/// The population stability indexes from which a column is reported as worth a look and as changed.
+/// The smallest population stability index for which a column is reported as worth a look. The next
+/// constant is the index for a changed column.
 const WORTH_A_LOOK: f64 = 0.1;
 const CHANGED: f64 = 0.25;
 
 #[derive(Serialize)]
 struct Report {
     rows: u64,
-    /// Whether the report covers all rows of the files.
+    /// Whether all rows of the files were read for the report.
     complete: bool,
     columns: Vec<Column>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -36,10 +37,11 @@ struct Column {
     missing_share: f64,
     distinct: u64,
     distinct_is_exact: bool,
-    /// The number of distinct values per present value: 1 if no value occurs twice.
+    /// The number of distinct values divided by the number of present values: 1 if no value occurs
+    /// twice.
     coverage: f64,
     top: Vec<Count>,
-    /// The largest amount by which the counts may be too low.
+    /// The largest number by which a count may be too low.
     count_error: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     numbers: Option<Numbers>,

@@ -1,4 +1,5 @@
-//! `zillion data next-item`: turns one sequence per user into rows that ask for the next item.
+//! `zillion data next-item`: turns the sequence of each user into rows whose target is the next
+//! item.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -11,7 +12,7 @@ use crate::text::grouped;
 #[derive(Serialize)]
 struct Written {
     sequences: u64,
-    /// The number of sequences with fewer than three items, which give only training rows.
+    /// The number of sequences with fewer than three items. They give only training rows.
     short: u64,
     train: u64,
     valid: u64,

@@ -19,7 +19,7 @@ use crate::bar::Bar;
 use crate::raw_files::estimate_rows;
 use crate::text::grouped;
 
-/// The number of rows of a row group of the Parquet file that text is converted to.
+/// The number of rows in a row group of the Parquet file to which text is converted.
 const GROUP_ROWS: usize = 65_536;
 
 pub(super) fn run(args: &SplitArgs) -> Result<()> {
@@ -43,7 +43,7 @@ pub(super) fn run(args: &SplitArgs) -> Result<()> {
     Ok(())
 }
 
-/// Prints a line for each file.
+/// Prints the path, the number of rows and the share of each file.
 pub(in crate::commands) fn print_files(written: &[SplitFile], print: impl Fn(&str)) {
     let all: u64 = written.iter().map(|file| file.rows).sum();
     for file in written {
@@ -52,19 +52,20 @@ pub(in crate::commands) fn print_files(written: &[SplitFile], print: impl Fn(&st
     }
 }
 
-/// The folder of the parts, the rule for existing parts, and the limit on bad rows.
+/// The destination of a split: the folder of the parts, the rule for existing files, and the limit
+/// on bad rows.
 #[derive(Clone, Copy)]
 pub(in crate::commands) struct Target<'a> {
     /// The folder of the parts.
     pub(in crate::commands) out: &'a Path,
-    /// Whether existing files of the parts are replaced.
+    /// Whether files of existing parts are replaced.
     pub(in crate::commands) replace: bool,
-    /// The largest number of bad rows that may be left out.
+    /// The maximum number of bad rows that may be left out.
     pub(in crate::commands) max_bad_rows: u64,
 }
 
-/// Splits files into parts. `spec` builds the split from the types of the columns of text files.
-/// Text files are converted to a Parquet file first, because parts keep the types of their columns.
+/// Splits files into parts. `spec` makes the split from the types of the columns of text files.
+/// Text files are first converted to a Parquet file, because parts keep the types of their columns.
 pub(in crate::commands) fn split_files(
     sources: &[PathBuf],
     read: &ReadArgs,

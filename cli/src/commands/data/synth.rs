@@ -12,18 +12,18 @@ use zillion_nn::metrics;
 use crate::args::SynthArgs;
 use crate::text::figure;
 
-/// The description of a synthetic click log that was written.
+/// The description of a generated click log.
 #[derive(Debug, Serialize)]
 pub(in crate::commands) struct Synthetic {
-    /// The seed of the draws.
+    /// The seed of the random numbers.
     pub(in crate::commands) seed: u64,
-    /// The folder that holds `train.parquet`, `valid.parquet` and `test.parquet`.
+    /// The folder with the files `train.parquet`, `valid.parquet` and `test.parquet`.
     pub(in crate::commands) folder: PathBuf,
     /// The number of rows of each file.
     pub(in crate::commands) rows: [u64; 3],
     /// The share of clicks in the test rows.
     pub(in crate::commands) base_rate: f64,
-    /// The AUC of the true probabilities on the test rows; absent if all test rows have the same
+    /// The AUC of the true probabilities on the test rows, or `None` if all test rows have the same
     /// label.
     pub(in crate::commands) truth_auc: Option<f64>,
     /// The log loss of the true probabilities on the test rows.

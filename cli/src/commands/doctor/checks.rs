@@ -1,4 +1,4 @@
-//! The findings about a machine that need no access to its disk.
+//! The findings about the machine that do not need access to the disk.
 
 use std::fs;
 use std::time::Duration;
@@ -9,22 +9,23 @@ use zillion_device::simd::{self, Level};
 
 use super::Finding;
 
-/// The number of files that a server with the default limits may open: its connections and the
-/// files of versions.
+/// The number of files that a server with the default limits may have open. They are its
+/// connections and the files of versions.
 const FILES: u64 = 8192;
-/// The number of memory mappings that are enough for a server with many open versions.
+/// The number of memory mappings that is enough for a server with many open versions.
 const MAPPINGS: u64 = 65_530;
-/// The number of connections that may wait to be accepted.
+/// The number of connections that can wait until the server accepts them.
 const BACKLOG: u64 = 1024;
-/// The number of rows of the probed slab. The slab's 64 MiB are more than any processor's cache.
+/// The number of rows of the slab for the measurement. The slab has 64 MiB, which is more than the
+/// cache of any processor.
 const PROBED_ROWS: u32 = 1 << 20;
-/// The duration of the measurement of each rate.
+/// The duration of each measurement.
 const PROBED_TIME: Duration = Duration::from_millis(300);
 
 /// The text of a property that the system does not report.
 const NOT_REPORTED: &str = "not reported";
 
-/// Returns every finding, in the order in which they are printed.
+/// Returns all findings, in the order in which the command prints them.
 pub(super) fn machine() -> Vec<Finding> {
     vec![
         processors(),
@@ -126,7 +127,8 @@ fn huge_pages() -> Finding {
     }
 }
 
-/// Measures the rates of one thread. The rates have no grade; they are for comparing machines.
+/// Measures the rates of one thread. The rates have no grade, because they only serve to compare
+/// machines.
 fn rates() -> Finding {
     let gflops = gemm_flops_per_second(PROBED_TIME) / 1e9;
     match RowProbe::new(PROBED_ROWS) {
@@ -170,7 +172,7 @@ fn backlog() -> Finding {
     kernel_limit("waiting connections", "/proc/sys/net/core/somaxconn", BACKLOG, advice)
 }
 
-/// Compares a limit of the kernel with the smallest value that suffices.
+/// Makes the finding about a limit of the kernel, which should be at least `enough`.
 fn kernel_limit(what: &'static str, path: &str, enough: u64, advice: String) -> Finding {
     let limit = fs::read_to_string(path).ok().and_then(|text| text.trim().parse::<u64>().ok());
     match limit {

@@ -1,4 +1,4 @@
-//! The findings about the disk that would hold checkpoints, versions and caches.
+//! The findings about the disk for checkpoints, versions and caches.
 
 use std::path::Path;
 
@@ -8,13 +8,13 @@ use zillion_device::probe::measure_disk;
 
 use super::Finding;
 
-/// The write rate in bytes per second below which a checkpoint of some gigabytes takes minutes.
+/// The write rate in bytes per second below which a checkpoint of several gigabytes takes minutes.
 const SLOW_WRITE: f64 = 200e6;
-/// The seconds for a sync above which the small files of a registry (pointers, manifests) are slow
-/// to write.
+/// The seconds that a sync may take. With slower syncs, the small files of a registry (pointers,
+/// manifests) are slow to write.
 const SLOW_SYNC: f64 = 0.02;
 
-/// Measures the disk of `folder` with a file of `mib` MiB.
+/// Measures the speed of the disk with a file of `mib` MiB in `folder`.
 pub(super) fn disk(folder: &Path, mib: usize) -> Result<Vec<Finding>> {
     let shown = folder.display();
     let kind = machine::file_system_kind(folder);

@@ -63,7 +63,7 @@ pub(super) fn format_pointers(model: &Model) -> Result<String> {
     Ok(if shown.is_empty() { "no pointer is set".to_owned() } else { shown.join("  ") })
 }
 
-/// Formats the time since a moment as a number of one unit.
+/// Formats the time since `then` as a number of one unit.
 fn format_age(then: SystemTime) -> String {
     let seconds = SystemTime::now().duration_since(then).unwrap_or_default().as_secs();
     match seconds {

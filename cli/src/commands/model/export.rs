@@ -1,8 +1,8 @@
-//! `zillion model export`: writes a version as files that other programs open.
+//! `zillion model export`: writes a version as files that other programs can open.
 //!
 //! # Crash consistency
-//! Each file is complete or absent. The description of the files, `export.json`, is written last: a
-//! folder without it holds an export that did not finish.
+//! Each file is complete or absent. The description of the files, `export.json`, is written last.
+//! So in a folder without this file, the export is not complete.
 
 mod describe;
 mod rows;
@@ -27,7 +27,7 @@ use crate::operator::open_trusted;
 use crate::registry::{cache_folder, pointed_version};
 use crate::text::{bytes, grouped};
 
-/// The version of the format of [`MANIFEST`].
+/// The number of the format of [`MANIFEST`].
 const FORMAT: u32 = 1;
 /// The name of the file that describes the other files.
 const MANIFEST: &str = "export.json";
@@ -66,8 +66,8 @@ pub(super) fn run(args: &ExportArgs) -> Result<()> {
     Ok(())
 }
 
-/// Creates the folder, or refuses a folder that is not empty. If an old export is replaced, its
-/// description is removed first.
+/// Creates the folder. Refuses a folder that is not empty, unless `force` is set. If an old export
+/// is replaced, its description is removed first.
 fn prepare(folder: &Path, force: bool, files: &Files) -> Result<()> {
     files.create_dir(folder)?;
     files.sweep(folder)?;
@@ -96,9 +96,9 @@ struct Export<'a> {
     chain: Vec<Arc<VersionManifest>>,
     version: Arc<VersionManifest>,
     schema: Schema,
-    /// The descriptions of the files that were written, in order.
+    /// The descriptions of the written files, in the order of writing.
     written: Vec<Value>,
-    /// The description of the tables, once they are written.
+    /// The description of the tables; absent before they are written.
     tables: Option<Value>,
     graph: Option<Value>,
 }
@@ -128,8 +128,8 @@ impl<'a> Export<'a> {
         })
     }
 
-    /// Returns the bytes of a file of the version. The bytes are hashed again, because nothing else
-    /// would detect a damaged cache.
+    /// Returns the bytes of a file of the version. The bytes are hashed again, because the export
+    /// has no other check for a damaged cache.
     fn read(&self, file: &VersionFile) -> Result<bytes::Bytes> {
         let described = LayerFile { blake3: file.blake3.clone(), bytes: file.bytes };
         let bytes = self.cache.read(&self.model, &file.name(), &described, &mut Unthrottled)?;
@@ -145,14 +145,14 @@ impl<'a> Export<'a> {
         Ok(bytes)
     }
 
-    /// Writes a file whose bytes are already in memory.
+    /// Writes a file from bytes in memory, and adds it to the description of the export.
     fn put(&mut self, path: &str, what: &str, bytes: &[u8], more: Value) -> Result<()> {
         self.files.write_bytes(self.output.join(path), bytes)?;
         self.record(path, what, bytes.len() as u64, more);
         Ok(())
     }
 
-    /// Adds a file that was written to the description of the export.
+    /// Adds a written file to the description of the export.
     fn record(&mut self, path: &str, what: &str, bytes: u64, more: Value) {
         let mut entry = json!({ "path": path, "what": what, "bytes": bytes });
         if let (Value::Object(entry), Value::Object(more)) = (&mut entry, more) {
@@ -161,7 +161,7 @@ impl<'a> Export<'a> {
         self.written.push(entry);
     }
 
-    /// Copies the side tables unchanged, because other programs can already open their formats.
+    /// Copies the side tables unchanged, because other programs can open their formats.
     fn write_sides(&mut self) -> Result<()> {
         let version = self.version.clone();
         if !version.sides.is_empty() {
@@ -198,8 +198,8 @@ impl<'a> Export<'a> {
         Ok(())
     }
 
-    /// Describes the inputs of the graph's columns by their features and the segments of their
-    /// tables.
+    /// Describes the inputs of the graph's columns. They have the names of the features and of the
+    /// segments of their tables.
     fn columns(&self, graph: &Graph) -> Result<Vec<OnnxColumn>> {
         let layouts: Vec<TableLayout> = self.version.tables.iter().map(|t| t.layout()).collect();
         let mut columns = Vec::with_capacity(graph.inputs.columns.len());
@@ -223,7 +223,7 @@ impl<'a> Export<'a> {
         Ok(columns)
     }
 
-    /// Returns the metadata that every exported file contains.
+    /// Returns the metadata that is written into every exported file.
     fn metadata(&self) -> BTreeMap<String, String> {
         let version = &self.version;
         let entries = [

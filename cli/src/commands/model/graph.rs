@@ -45,7 +45,7 @@ pub(super) fn run(args: &GraphArgs) -> Result<()> {
     Ok(())
 }
 
-/// A graph of the zoo before any pass.
+/// The graph that the command shows, before any pass.
 enum Built {
     Train(TrainGraph),
     Infer(Graph),
@@ -78,11 +78,11 @@ fn outputs(graph: &Graph) -> Vec<NodeId> {
     graph.outputs.iter().map(|&(_, id)| id).collect()
 }
 
-/// The name of the pass that changes the plan of the buffers and not the graph.
+/// The name of the pass that changes only the plan of the buffers.
 const PLAN: &str = "in_place";
 
-/// Compares the bytes of a batch's buffers in three cases: with one buffer for every value, as
-/// planned without the pass [`PLAN`], and as planned with it.
+/// Compares the bytes of a batch's buffers in three cases: with a separate buffer for every value,
+/// planned without the pass [`PLAN`], and planned with it.
 fn format_plan(built: &Built, settings: Settings, sizes: &Sizes) -> Result<String> {
     let bytes = |passes: Passes| -> Result<Memory> {
         let program = built.program(Settings { passes, ..settings })?;
@@ -108,7 +108,7 @@ fn format_plan(built: &Built, settings: Settings, sizes: &Sizes) -> Result<Strin
     ))
 }
 
-/// Returns the graph that the arguments name, the execution settings of its job, and the sizes of
+/// Returns the graph that the arguments select, the execution settings of its job, and the sizes of
 /// a batch.
 fn build(args: &GraphArgs) -> Result<(Built, Settings, Sizes)> {
     if let Some(name) = &args.model {
@@ -158,7 +158,7 @@ fn read_published(args: &GraphArgs, model: &str) -> Result<Graph> {
     Ok(Graph::from_json(&bytes)?)
 }
 
-/// Returns the stages before and after a pass, or all of them.
+/// Returns the stages before and after one pass, or all stages.
 fn choose_stages(stages: Vec<Stage>, pass: &str, passes: Passes) -> Result<Vec<Stage>> {
     if pass == "all" {
         return Ok(stages);
@@ -176,7 +176,7 @@ fn choose_stages(stages: Vec<Stage>, pass: &str, passes: Passes) -> Result<Vec<S
     }
 }
 
-/// Returns the job of a job file, or of the checkpoint in a folder.
+/// Returns the job of a job file, or the job of the checkpoint if the path is a folder.
 fn load_job(path: &Path, sets: &[String]) -> Result<Job> {
     if !path.is_dir() {
         return job_file::load_job(path, sets);
@@ -193,8 +193,8 @@ fn load_job(path: &Path, sets: &[String]) -> Result<Job> {
     Ok(checkpoint.job()?)
 }
 
-/// Lists the nodes, one per line. The names of composed layers and outputs follow on lines of their
-/// own, each with the name of its node.
+/// Lists the nodes, one per line. After them come the names of composed layers and of outputs, each
+/// on its own line with the name of its node.
 fn list_nodes(graph: &Graph) -> String {
     let nodes = graph.nodes.iter().map(|node| {
         let inputs: Vec<&str> = node.inputs.iter().map(|&i| graph.node(i).name.as_str()).collect();

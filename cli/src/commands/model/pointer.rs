@@ -1,4 +1,5 @@
-//! `zillion model promote` and `zillion model rollback`: move a pointer to a version, and back.
+//! `zillion model promote` and `zillion model rollback`: move a pointer to a version, and move it
+//! back.
 
 use anyhow::Result;
 use zillion_console::print_line;

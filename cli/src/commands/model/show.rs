@@ -7,7 +7,7 @@ use super::describe::{format_move, format_pointers, format_version};
 use crate::args::ShowArgs;
 use crate::registry::{newest_version, open_model};
 
-/// The largest number of moves of a pointer that are shown.
+/// The maximum number of pointer moves that the command shows.
 const SHOWN_MOVES: usize = 20;
 
 pub(super) fn run(args: &ShowArgs) -> Result<()> {

@@ -1,24 +1,25 @@
-//! Scores as lines: the output of `zillion predict` for checkpoints and for published versions.
+//! The output of `zillion predict`, which has one line of scores for each row.
 
 use std::io::{self, Write};
 
 use anyhow::{Context, Result};
 
-/// A writer of scores with one line for each row of the data, also for a row without a score. A
-/// line holds tab-separated columns or a JSON object. In a JSON object, the figures of the first
-/// task have plain names. If there are several tasks, the figures of all tasks follow by task.
+/// A writer of scores. Every row of the data has a line, even a row without a score. A line
+/// consists of tab-separated columns or is a JSON object. In a JSON object, the values of the first
+/// task have plain names. If there are several tasks, the values of all tasks follow under the
+/// names of the tasks.
 pub(super) struct ScoreLines<W> {
     out: W,
     json: bool,
-    /// The names of the tasks. A retrieval model without labels has none, because its score is not
-    /// a probability.
+    /// The names of the tasks. The list is empty for a retrieval model without labels, because its
+    /// score is not a probability.
     tasks: Vec<String>,
-    /// The number of rows of the data that are written so far.
+    /// The number of rows of the data that were written so far.
     row: u64,
 }
 
 impl<W: Write> ScoreLines<W> {
-    /// Returns a writer and writes the names of the columns, if the output has columns.
+    /// Creates a writer. Also writes the names of the columns, unless the lines are JSON.
     pub(super) fn new(mut out: W, json: bool, tasks: Vec<String>) -> io::Result<Self> {
         if !json {
             let header = if tasks.is_empty() { "score".to_owned() } else { tasks.join("\t") };
@@ -27,8 +28,7 @@ impl<W: Write> ScoreLines<W> {
         Ok(Self { out, json, tasks, row: 0 })
     }
 
-    /// Writes the scores of the rows that follow, with an empty line for each row that was
-    /// rejected.
+    /// Writes the scores of the next rows. A rejected row gets an empty line.
     pub(super) fn write(&mut self, logits: &[&[f32]], rejected: &[u64]) -> io::Result<()> {
         let mut rejected = rejected.iter().peekable();
         let rows = logits.first().map_or(0, |first| first.len());
@@ -71,8 +71,8 @@ impl<W: Write> ScoreLines<W> {
         writeln!(out, "}}")
     }
 
-    /// Flushes the output and returns whether it is complete. A reader that has closed the pipe
-    /// (`head`) is not an error.
+    /// Flushes the output and returns whether it is complete. It is not an error if the reader has
+    /// closed the pipe (`head`).
     pub(super) fn finish(mut self, failed: Option<io::Error>) -> Result<bool> {
         match failed.map_or(self.out.flush(), Err) {
             Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(false),

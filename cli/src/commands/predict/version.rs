@@ -1,5 +1,4 @@
-//! `zillion predict --model`: scores rows through a published version with the code that a server
-//! uses.
+//! `zillion predict --model`: scores rows with a published version. It uses the code of a server.
 
 use std::io::{self, BufWriter};
 use std::path::Path;
@@ -17,7 +16,7 @@ use crate::args::PredictArgs;
 use crate::operator;
 use crate::registry::{cache_folder, pointed_version};
 
-/// The default number of rows that are scored together.
+/// The default number of rows in a batch.
 const BATCH: usize = 4096;
 
 pub(super) fn run(args: &PredictArgs, name: &str, input: &Path) -> Result<()> {

@@ -1,11 +1,11 @@
-//! The job file of the first run.
+//! The job file of the quickstart.
 
 use std::fmt::Write as _;
 
 use super::place::Place;
 use crate::args::QuickstartArgs;
 
-/// The job's name, and the model's in the registry.
+/// The name of the job and of the model in the registry.
 pub(super) const NAME: &str = "quickstart";
 
 pub(super) fn job_text(args: &QuickstartArgs, place: &Place) -> String {

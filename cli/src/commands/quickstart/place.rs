@@ -1,17 +1,17 @@
-//! The files and folders of the first run, and the commands that repeat its steps.
+//! The files and folders of the quickstart, and the commands that repeat its steps.
 
 use std::path::{Path, PathBuf};
 
-/// The files and folders of the first run.
+/// The files and folders of the quickstart.
 pub(super) struct Place {
     pub(super) data: PathBuf,
     pub(super) job: PathBuf,
     pub(super) first: PathBuf,
     pub(super) second: PathBuf,
-    /// The folder of the run on the rows that arrived later.
+    /// The folder of the third run, which trains on later rows.
     pub(super) next: PathBuf,
     pub(super) registry: PathBuf,
-    /// The file of an example request that a person can send.
+    /// The file with an example request.
     pub(super) request: PathBuf,
     pub(super) server_log: PathBuf,
 }
@@ -30,7 +30,7 @@ impl Place {
         }
     }
 
-    /// Returns the command that repeats each step, to be started in the same folder.
+    /// Returns the commands that repeat each step. They must be started in the present folder.
     pub(super) fn commands(&self) -> Vec<(&'static str, String)> {
         let (zillion, job) = (program(), word(&self.job));
         let test = word(self.data.join("test.parquet"));
@@ -57,7 +57,7 @@ impl Place {
         ]
     }
 
-    /// Returns the settings of the run on later rows: one pass over them, then a version.
+    /// Returns the settings of the third run: one pass over the later rows, and then a version.
     pub(super) fn settings_of_next(&self) -> Vec<String> {
         let text = |path: &Path| toml::Value::from(path.to_string_lossy().as_ref());
         vec![
@@ -77,7 +77,8 @@ pub(super) fn run_setting(run: &Path) -> String {
     format!("run.output={}", toml::Value::from(run.to_string_lossy().as_ref()))
 }
 
-/// Returns the path of this binary, so that a printed command runs where it is printed.
+/// Returns the path of this binary for a printed command, so that the command can be run in the
+/// present folder.
 pub(super) fn program() -> String {
     let Ok(path) = std::env::current_exe() else { return "zillion".to_owned() };
     let here = std::env::current_dir().unwrap_or_default();
@@ -87,7 +88,7 @@ pub(super) fn program() -> String {
     }
 }
 
-/// Returns a path or setting as one word of a shell.
+/// Returns a path or a setting as one word of a shell command.
 pub(super) fn word(text: impl AsRef<std::ffi::OsStr>) -> String {
     let text = text.as_ref().to_string_lossy();
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-=:,@%+".contains(c);

@@ -1,4 +1,4 @@
-//! The second half of the loop: versions, a server, new data, a hot load, a rollback.
+//! The second half of the quickstart: versions, a server, new data, a hot load and a rollback.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,42 +23,43 @@ use super::{job, sitting};
 use crate::args::QuickstartArgs;
 use crate::registry::current_user;
 
-/// The longest time to wait until a server notices a new version; the server checks the registry
-/// five times a second.
+/// The maximum time to wait until a server answers with a new version. The server checks the
+/// registry five times a second.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The result of publishing and serving.
+/// The result of the second half of the quickstart.
 #[derive(Serialize)]
 pub(super) struct Served {
-    /// The URL at which the server answers, or answered.
+    /// The URL of the server, which may have stopped.
     url: String,
     /// The number of rows whose scores were compared with the trainer's scores.
     rows: usize,
-    /// Whether the server's scores are equal to the trainer's scores, bit for bit, for both
-    /// versions.
+    /// Whether the server's scores of both versions have the same bits as the trainer's scores.
     same_as_trainer: bool,
-    /// The first row's probability from version 1, from version 2, and after the rollback.
+    /// The probability of the first row, computed by version 1, then by version 2, and then after
+    /// the rollback.
     probabilities: [f32; 3],
     /// The numbers of the two versions.
     versions: [u64; 2],
-    /// The number of rows that the second version changes.
+    /// The number of rows in the second version, which is a delta.
     delta_rows: u64,
-    /// The seconds from the move of the pointer to the first answer of the new version, and after
-    /// the rollback to the first answer of the old version.
+    /// The seconds until the new version answers, counted from the move of the pointer. The next
+    /// field is the same for the old version after the rollback.
     seconds_to_serve: f64,
     seconds_to_roll_back: f64,
-    /// The command that serves the model.
+    /// The command that starts the server.
     serve: String,
-    /// An id of the example request that a printed command looks up.
+    /// An id of the example request, which a printed command looks up.
     #[serde(skip)]
     id: Option<String>,
-    /// The process id of the server, if it was left running.
+    /// The process id of the server, or `None` if the server was stopped.
     #[serde(skip_serializing_if = "Option::is_none")]
     server: Option<u32>,
 }
 
 impl Served {
-    /// Prints how to stop the server if it was left running, otherwise how to start it again.
+    /// Prints the command that stops the server, or the command that starts it again if it was
+    /// stopped.
     pub(super) fn print_next(&self) {
         if let Some(server) = self.server {
             eprintln!("serving at {} until `kill {server}`", self.url);
@@ -68,7 +69,8 @@ impl Served {
     }
 }
 
-/// Publishes the best checkpoint, serves it, trains on later rows, publishes again, and rolls back.
+/// Publishes the best checkpoint and serves it. Then trains on later rows, publishes again, and
+/// rolls back.
 pub(super) fn run(
     args: &QuickstartArgs,
     place: &Place,
@@ -102,9 +104,9 @@ pub(super) fn run(
     })?;
     eprintln!("   serving at {}", server.url());
     let question = Question::new(&loaded, place)?;
-    let first = wait_for(&server, &question, published.version.version.0)?;
+    let first = wait_for(place, &server, &question, published.version.version.0)?;
     let trained = scores(&mut loaded, &question)?;
-    check_same(&first, &trained)?;
+    check_same(place, &first, &trained)?;
     eprintln!(
         "   {} rows over HTTP: every score is the trainer's, bit for bit; row 0: {}",
         question.rows, first.probabilities[0]
@@ -120,10 +122,10 @@ pub(super) fn run(
     let Some(second_version) = report.published else {
         bail!("the second run has not published a version")
     };
-    let second = wait_for(&server, &question, second_version)?;
+    let second = wait_for(place, &server, &question, second_version)?;
     let seconds_to_serve = moved.elapsed().as_secs_f64();
     let mut next_loaded = Loaded::open(&place.next, workers.clone())?;
-    check_same(&second, &scores(&mut next_loaded, &question)?)?;
+    check_same(place, &second, &scores(&mut next_loaded, &question)?)?;
     let registry = open_registry(&place.registry.to_string_lossy())?;
     let clicks: Model = registry.model(job::NAME)?;
     let delta_rows = clicks.version(zillion_registry::VersionId(second_version))?.layer.rows();
@@ -135,9 +137,9 @@ pub(super) fn run(
     eprintln!("6. roll back");
     let moved = Instant::now();
     clicks.rollback(STABLE, None, &current_user(), Some("quickstart".to_owned()))?;
-    let third = wait_for(&server, &question, published.version.version.0)?;
+    let third = wait_for(place, &server, &question, published.version.version.0)?;
     let seconds_to_roll_back = moved.elapsed().as_secs_f64();
-    check_same(&third, &trained)?;
+    check_same(place, &third, &trained)?;
     eprintln!(
         "   version {} answers again, {:.2} s later; row 0: {} -> {}",
         published.version.version,
@@ -170,17 +172,18 @@ pub(super) fn run(
     })
 }
 
-/// The table of the printed command that explains one row. The table has few ids and no missing
-/// values, so that the id of the example has been trained.
+/// The table whose row the printed `explain` command shows. The table has few ids and no missing
+/// values, so the example's id has certainly a row.
 const LOOKED_INTO: &str = "C1";
 
 /// A request for the scores of some rows. The rows are the first batch of the test file, because
-/// the same rows in the same batch give scores with the same bits.
+/// scores have the same bits only in the same batch.
 struct Question {
     file: PathBuf,
     rows: usize,
     body: Bytes,
-    /// The example request of two rows, in the protocol that is easiest to write by hand.
+    /// The example request with two rows. Its protocol is the one that a person can write most
+    /// easily.
     example: Bytes,
 }
 
@@ -209,7 +212,8 @@ impl Question {
             .with_context(|| format!("cannot write {}", place.request.display()))
     }
 
-    /// Returns the id that the example's first row has in [`LOOKED_INTO`].
+    /// Returns the id of the first example row in the table [`LOOKED_INTO`], or `None` if the row
+    /// has no id there.
     fn id(&self) -> Option<String> {
         let example: serde_json::Value = serde_json::from_slice(&self.example).ok()?;
         match &example["instances"][0][LOOKED_INTO] {
@@ -220,7 +224,7 @@ impl Question {
     }
 }
 
-/// The version and the scores in the server's answer to a request.
+/// The content of a response: the version and the scores of the rows.
 struct Answer {
     version: u64,
     logits: Vec<f32>,
@@ -247,7 +251,7 @@ impl Answer {
     }
 }
 
-/// Returns the trainer's scores of the question's rows.
+/// Returns the log odds that the trainer computes for the rows of the request.
 fn scores(loaded: &mut Loaded, question: &Question) -> Result<Vec<f32>> {
     let job = &loaded.job;
     let files = [question.file.clone()];
@@ -261,20 +265,28 @@ fn scores(loaded: &mut Loaded, question: &Question) -> Result<Vec<f32>> {
     Ok(logits)
 }
 
-fn check_same(answer: &Answer, trained: &[f32]) -> Result<()> {
+fn check_same(place: &Place, answer: &Answer, trained: &[f32]) -> Result<()> {
     let row = answer.logits.iter().zip(trained).position(|(a, b)| a.to_bits() != b.to_bits());
     if row.is_none() && answer.logits.len() == trained.len() {
         return Ok(());
     }
     bail!(
-        "version {} and the trainer score row {} of the test file differently, which is a defect",
+        "version {} and the trainer score row {} of the test file differently, which is a defect of zillion; \
+         report it with {} and {}",
         answer.version,
-        row.unwrap_or(trained.len())
+        row.unwrap_or(trained.len()),
+        place.job.display(),
+        place.server_log.display()
     )
 }
 
 /// Sends the request until the given version answers.
-fn wait_for(server: &ServerChild, question: &Question, version: u64) -> Result<Answer> {
+fn wait_for(
+    place: &Place,
+    server: &ServerChild,
+    question: &Question,
+    version: u64,
+) -> Result<Answer> {
     let (asker, target) = (Asker::new(server.url())?, server.target()?);
     let began = Instant::now();
     loop {
@@ -289,13 +301,18 @@ fn wait_for(server: &ServerChild, question: &Question, version: u64) -> Result<A
             bail!("the server answered {status}: {}", shown());
         }
         if began.elapsed() > PATIENCE {
-            bail!("version {version} is not served after {PATIENCE:?}: {status} {}", shown());
+            bail!(
+                "version {version} is not served after {PATIENCE:?}; the server's last answer is {status}: {}; \
+                 read its log {}",
+                shown(),
+                place.server_log.display()
+            );
         }
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
-/// Returns the commands that repeat the second half of the loop.
+/// Returns the commands that repeat the second half of the quickstart, each with a description.
 pub(super) fn commands(place: &Place, served: &Served) -> Vec<(&'static str, String)> {
     let zillion = place::program();
     let at = format!("--registry {} --model {}", place::word(&place.registry), job::NAME);

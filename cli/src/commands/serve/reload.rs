@@ -1,4 +1,4 @@
-//! The reload on SIGHUP: the settings are read again, and those that can change in a running server
+//! The reload on SIGHUP. The settings are read again, and those that a running server can change
 //! are applied.
 
 use std::collections::BTreeMap;
@@ -13,7 +13,8 @@ use super::settings::Settings;
 use super::{format_status, systemd};
 use crate::args::ServeArgs;
 
-/// The settings of the running server, the arguments that they come from, and the models to reload.
+/// The state that a reload needs: the settings of the running server, the command line they came
+/// from, and the models of the server.
 pub(super) struct Reloader {
     args: ServeArgs,
     settings: Settings,
@@ -38,7 +39,8 @@ impl Reloader {
         Ok(Self { args, settings, domain, reloads })
     }
 
-    /// Returns a future that reads the settings again on each SIGHUP until it is dropped.
+    /// Returns a future that reads the settings again on each SIGHUP. It completes only if a reload
+    /// panics.
     ///
     /// # Errors
     /// Returns an error if the signal handler cannot be installed.
@@ -99,8 +101,8 @@ impl Reloader {
         Ok(())
     }
 
-    /// Loads the models that are new in `new` or follow another version, and unloads those that
-    /// `new` no longer names. Models that clients have loaded stay.
+    /// Loads the models that are new in `new` or now follow a different version. Unloads the models
+    /// that `new` does not name any more, except for models that clients have loaded.
     fn follow(&self, new: &Settings) -> Result<()> {
         let before: BTreeMap<String, Follow> = self.settings.models().into_iter().collect();
         let now: BTreeMap<String, Follow> = new.models().into_iter().collect();

@@ -1,9 +1,9 @@
-//! The settings of a server. Options come before the environment, the environment before the file,
-//! and the file before the defaults.
+//! The settings of a server. An option replaces the environment, the environment replaces the file,
+//! and the file replaces the defaults.
 //!
-//! The file is TOML with one section, `[serve]`, whose keys are the names of the options. It is
-//! read again on SIGHUP: settings that can change in a running server are applied, and all others
-//! are reported and take effect after a restart.
+//! The file is in TOML and has one section, `[serve]`, whose keys are the names of the options. The
+//! file is read again on SIGHUP. Settings that a running server can change are then applied. All
+//! others are reported, and take effect after a restart.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,11 +26,11 @@ const SECTION: &str = "serve";
 
 /// The default interval in milliseconds between two checks of a registry in a folder.
 const LOCAL_POLL_MS: u64 = 200;
-/// The default interval in milliseconds between two checks of a registry in a bucket, where each
-/// check is a few requests that cost money.
+/// The default interval in milliseconds between two checks of a registry in a bucket. It is longer,
+/// because each check sends a few requests that cost money.
 const REMOTE_POLL_MS: u64 = 2000;
 
-/// The settings that cannot change while the server runs; [`Settings::take_changeable`] keeps their
+/// The settings that cannot change while the server runs. [`Settings::take_changeable`] keeps their
 /// old values.
 const FIXED: [&str; 23] = [
     "registry",
@@ -75,8 +75,8 @@ const NOT_ZERO: [&str; 12] = [
 ];
 
 impl Settings {
-    /// Reads the file that the options name, if they name one, and applies the environment and the
-    /// options over it.
+    /// Reads the settings file if the options name one. Then replaces its settings by those of the
+    /// environment and of the options.
     ///
     /// # Errors
     /// Returns an error if the file cannot be read or has an unknown key, or if a required setting
@@ -143,7 +143,8 @@ impl Settings {
         }
     }
 
-    /// Sets the log filter of the settings, unless the command line or the environment sets one.
+    /// Sets the log filter to the value of the settings file, unless the command line or the
+    /// environment sets a filter.
     ///
     /// # Errors
     /// Returns an error if the directives are not valid.
@@ -157,7 +158,7 @@ impl Settings {
         self.registry.as_deref().unwrap_or_default()
     }
 
-    /// Returns the names of the models, each with the version that answers by default.
+    /// Returns the names of the models. Each comes with the version that answers by default.
     pub(super) fn models(&self) -> Vec<(String, Follow)> {
         self.model.iter().map(|text| parse_model(text)).collect()
     }
@@ -221,7 +222,7 @@ impl Settings {
         }
     }
 
-    /// Returns the settings in the form that the serving crate takes. `is_remote` is set if the
+    /// Returns the settings in the form of the serving crate. `is_remote` tells whether the
     /// registry is not a local folder.
     ///
     /// # Errors
@@ -244,7 +245,7 @@ impl Settings {
         })
     }
 
-    /// Lists the settings that differ in `new`, in the order of their keys.
+    /// Returns the settings that have another value in `new`, in the order of their keys.
     ///
     /// # Errors
     /// Returns an error if the settings cannot be written as TOML, which would be a defect.
@@ -261,7 +262,7 @@ impl Settings {
         Ok(differing.map(change).collect())
     }
 
-    /// Takes over the settings that a running server can change.
+    /// Applies the settings that a running server can change.
     ///
     /// # Errors
     /// Returns an error if the settings cannot be written as TOML, which would be a defect.
@@ -299,7 +300,8 @@ fn read_file(args: &Settings) -> Result<Table> {
     }
 }
 
-/// Parses `name`, `name@latest` or `name@pointer` into a model and the version that it follows.
+/// Parses `name`, `name@latest` or `name@pointer`. Returns the name of the model and the version
+/// that it follows.
 fn parse_model(text: &str) -> (String, Follow) {
     match text.split_once('@') {
         None => (text.to_owned(), Follow::Pointer(zillion_registry::STABLE.to_owned())),
@@ -308,7 +310,7 @@ fn parse_model(text: &str) -> (String, Follow) {
     }
 }
 
-/// Returns a default name that no other server of this registry has.
+/// Makes a default name for the server that is unique in the registry.
 fn default_name() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let plain = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.');

@@ -1,5 +1,5 @@
-//! The notifications to systemd, and the sockets that systemd hands over. If systemd is not the
-//! parent process, these functions do nothing.
+//! The notifications to systemd, and the sockets that systemd passes to this process. If systemd
+//! did not start the process, these functions do nothing.
 
 use std::collections::HashMap;
 use std::net::TcpListener;
@@ -9,9 +9,9 @@ use anyhow::{Context, Result, bail};
 use listenfd::ListenFd;
 use sd_notify::NotifyState;
 
-/// Takes the sockets that systemd opened for this process, by protocol. The environment names them:
-/// `LISTEN_FDS`, and `LISTEN_FDNAMES` from `FileDescriptorName=http` and `=grpc`. A socket without
-/// one of these names is used for HTTP.
+/// Returns the sockets that systemd opened for this process, by protocol. `LISTEN_FDS` has their
+/// number. `LISTEN_FDNAMES` has their names, from `FileDescriptorName=http` and `=grpc`. A socket
+/// with another name is used for HTTP.
 pub(super) fn take_sockets() -> Result<HashMap<&'static str, TcpListener>> {
     // The names are read before the sockets are taken, because taking them removes these
     // variables.
@@ -47,13 +47,13 @@ pub(super) fn notify_ready(status: &str) {
     notify(&[NotifyState::Ready, NotifyState::Status(status)]);
 }
 
-/// Notifies systemd of the state of the server, as a line of text.
+/// Sends a line of text about the state of the server to systemd.
 pub(super) fn notify_status(status: &str) {
     notify(&[NotifyState::Status(status)]);
 }
 
-/// Notifies systemd that the settings are being read again. A call of [`notify_ready`] ends this
-/// state.
+/// Notifies systemd that the server is reading its settings again. A call of [`notify_ready`] ends
+/// this state.
 pub(super) fn notify_reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => notify(&[NotifyState::Reloading, now]),
@@ -73,8 +73,8 @@ pub(super) fn notify_alive() {
     notify(&[NotifyState::Watchdog]);
 }
 
-/// Returns the longest interval between two calls of [`notify_alive`], or `None` if no watchdog is
-/// set.
+/// Returns the maximum time between two calls of [`notify_alive`], or `None` if systemd has no
+/// watchdog for this process.
 pub(super) fn watchdog() -> Option<Duration> {
     sd_notify::watchdog_enabled()
 }

@@ -1,5 +1,5 @@
-//! `zillion table explain`: shows everything that a checkpoint holds about one key, and the effect
-//! that the rules of its table will have on the key.
+//! `zillion table explain`: shows all data of a checkpoint about one key, and how the rules of the
+//! table will affect the key.
 
 use std::path::PathBuf;
 
@@ -19,7 +19,7 @@ struct Report {
     step: u64,
     /// The key as `0x` and 16 hexadecimal digits.
     mixed_key: String,
-    /// The id in the data, where it can be recovered from the key.
+    /// The id in the data; absent if it cannot be computed from the key.
     id: Option<String>,
     #[serde(flatten)]
     known: KeyReport,
@@ -51,8 +51,8 @@ pub(crate) fn run(args: &TableExplainArgs) -> Result<()> {
     print_result(args.source.json, &report, show)
 }
 
-/// Describes in sentences the effect that admission, growth and eviction have had on the key and
-/// will have.
+/// Describes in sentences how admission, growth and eviction have affected the key and will affect
+/// it.
 fn describe(known: &KeyReport, outlook: Outlook) -> Vec<String> {
     let mut words = Vec::new();
     words.push(match (known.admission, &known.waiting) {
@@ -158,7 +158,7 @@ fn format_occurrences(n: u32) -> String {
     }
 }
 
-/// Describes the share of the table's rows that rank below a row.
+/// Describes the share of the table's rows with a smaller value than this row.
 fn above(share: f64) -> String {
     format!("above {:.1} % of the rows", 100.0 * share)
 }

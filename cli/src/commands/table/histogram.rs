@@ -1,4 +1,4 @@
-//! `zillion table histogram`: shows how one measure is distributed over the rows of a checkpoint's
+//! `zillion table histogram`: shows the distribution of one measure over the rows of a checkpoint's
 //! tables.
 
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::args::{HistogramOf, TableHistogramArgs};
 use crate::svg::{self, Axis, Panel, Scale, Shapes, Unit};
 use crate::text::{self, grouped};
 
-/// The number of panels side by side in a plot.
+/// The number of panels in one row of a plot.
 const PANELS: usize = 3;
 
 pub(crate) fn run(args: &TableHistogramArgs) -> Result<()> {
@@ -41,7 +41,7 @@ fn measure_name(of: Measure) -> &'static str {
     }
 }
 
-/// Formats a bound of a bin.
+/// Formats the bound of a histogram bin.
 fn format_bound(value: f64, of: Measure) -> String {
     match of {
         Measure::Norm => format!("{value:.4}"),

@@ -1,5 +1,6 @@
-//! The ids from which a table's keys were made. Integers are recovered by inverting the mixing
-//! function, missing values by their feature, and texts from files that contain them.
+//! The ids from which a table's keys were made. An integer is computed from its key by inverting
+//! the mixing function. A missing value is known from its feature. A text is found in files that
+//! contain it.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,7 +13,7 @@ use zillion_trainer::Job;
 
 use crate::ids::IdKind;
 
-/// The ids behind the keys of one table, as far as they are known.
+/// The known ids of the keys of one table.
 pub(super) struct KeyNames {
     features: Vec<FeatureSpec>,
     texts: BTreeMap<FeatureKey, String>,
@@ -28,7 +29,8 @@ impl KeyNames {
         Self { features, texts: BTreeMap::new() }
     }
 
-    /// Searches the given files, which have the format of the job's data, for the texts of keys.
+    /// Searches files for the texts of the given keys. The files must have the format of the job's
+    /// data.
     pub(super) fn find_texts(
         &mut self,
         job: &Job,
@@ -41,7 +43,7 @@ impl KeyNames {
         Ok(())
     }
 
-    /// Returns the id that a key was made from, if it is known.
+    /// Returns the id from which a key was made, or `None` if it is not known.
     pub(super) fn name(&self, key: FeatureKey) -> Option<String> {
         let is_missing = |f: &&FeatureSpec| FeatureKey::missing(&f.name) == key;
         if let Some(feature) = self.features.iter().find(is_missing) {
@@ -56,7 +58,7 @@ impl KeyNames {
         first.filter(|_| kinds.all(|kind| kind == first))?.recover(key)
     }
 
-    /// Returns the keys that an id of the data may have in this table, the likeliest first.
+    /// Returns the keys that an id of the data may have in this table, the most likely key first.
     pub(super) fn possible_keys(&self, id: &str) -> Vec<FeatureKey> {
         let hex = id.strip_prefix("0x").filter(|digits| digits.len() == 16);
         if let Some(key) = hex.and_then(|digits| u64::from_str_radix(digits, 16).ok()) {

@@ -1,4 +1,4 @@
-//! `zillion table plan`: forecasts rows, bytes and hit rates of a job's tables under other
+//! `zillion table plan`: forecasts the rows, bytes and hit rates of a job's tables under different
 //! settings, from one pass over data.
 
 mod advice;
@@ -21,7 +21,8 @@ use crate::raw_files::estimate_rows;
 use crate::svg;
 use crate::text::grouped;
 
-/// A table of the job and its forecast, with functions that compute its bytes under other settings.
+/// A table of the job, with its forecast and functions that compute its bytes under different
+/// settings.
 struct Planned<'a> {
     spec: &'a TableSpec,
     plan: &'a TablePlan,
@@ -29,13 +30,13 @@ struct Planned<'a> {
 }
 
 impl Planned<'_> {
-    /// Returns the bytes of a number of rows under the settings of the job.
+    /// Returns the bytes of `rows` rows with the settings of the job.
     fn bytes(&self, rows: u64) -> u64 {
         self.spec.memory(rows, self.shards)
     }
 
-    /// Returns the bytes under an admission rule: the bytes of the rows and of the counts of
-    /// candidates, which are keys without a row.
+    /// Returns the bytes under an admission rule. They consist of the bytes of rows and the bytes
+    /// of candidates' counts. Candidates are keys without a row.
     fn admitted_bytes(&self, point: &AdmissionPoint) -> u64 {
         let waiting = self.plan.usage.keys.saturating_sub(point.rows);
         let counting = TableSpec {
@@ -46,7 +47,8 @@ impl Planned<'_> {
         self.bytes(point.rows) + counts
     }
 
-    /// Returns the number of occurrences at which the job admits a key.
+    /// Returns the number of occurrences at which the job admits a key. For admission by chance,
+    /// this is the average number.
     fn own_threshold(&self) -> u32 {
         match self.spec.admission {
             Admission::All => 1,
@@ -56,7 +58,8 @@ impl Planned<'_> {
         }
     }
 
-    /// Returns the number of unseen steps after which the job evicts a row, if it sets one.
+    /// Returns the number of steps without a push after which the job evicts a row. Returns `None`
+    /// if the job sets no such limit.
     fn own_limit(&self) -> Option<u64> {
         match self.spec.eviction {
             Eviction::Unseen { steps } => Some(steps),
@@ -75,7 +78,7 @@ struct Outcome<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     data_rows: Option<u64>,
     tables: Vec<TableOutcome<'a>>,
-    /// The names of the tables whose rows are the buckets of numbers.
+    /// The names of the tables whose rows belong to buckets of numbers.
     buckets: &'a [String],
 }
 
@@ -85,9 +88,9 @@ struct TableOutcome<'a> {
     plan: &'a TablePlan,
     bytes: u64,
     bytes_per_row: u64,
-    /// The bytes at each point of `admission`.
+    /// The bytes of the table at each point of `admission`.
     admission_bytes: Vec<u64>,
-    /// The bytes at the peak of each point of `eviction`.
+    /// The largest number of bytes of the table at each point of `eviction`.
     eviction_bytes: Vec<u64>,
     cache_bytes: Vec<u64>,
     advice: Vec<String>,

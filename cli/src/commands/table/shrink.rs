@@ -1,4 +1,4 @@
-//! `zillion table shrink`: writes a checkpoint again, without the rarely used rows of one table.
+//! `zillion table shrink`: writes a copy of a checkpoint without the rarely used rows of one table.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ struct Report {
     evaluated: Option<Evaluated>,
 }
 
-/// The metrics of the same rows, scored through both checkpoints.
+/// The metrics of the same rows with both checkpoints.
 #[derive(Serialize)]
 struct Evaluated {
     before: EvalReport,
@@ -72,7 +72,7 @@ pub(crate) fn run(args: &TableShrinkArgs) -> Result<()> {
     print_result(args.source.json, &report, show)
 }
 
-/// Returns the rule that the command line names. The parser makes sure that exactly one is given.
+/// Returns the rule that the command line gives. The parser ensures that there is exactly one.
 fn choose_rule(args: &TableShrinkArgs) -> Result<Keep> {
     let by = match args.by {
         ShrinkBy::Count => Order::Count,

@@ -1,4 +1,4 @@
-//! The tables of a checkpoint that the arguments name.
+//! The tables of a checkpoint that the arguments select.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,8 +24,8 @@ pub(super) struct Report<T> {
     pub(super) tables: Vec<T>,
 }
 
-/// Opens the tables that the arguments name and collects the figures of each. `read` gets the open
-/// table, the compute pool and the step of the checkpoint.
+/// Opens the tables that the arguments select, and collects the figures of each. `read` computes
+/// them from the open table, the pool of threads and the step of the checkpoint.
 pub(super) fn read_tables<T>(
     args: &TablesArgs,
     read: impl Fn(&TableView, &Workers, u64) -> T,
@@ -47,7 +47,7 @@ pub(super) fn read_tables<T>(
     Ok(Report { checkpoint: checkpoint.path().to_owned(), step, tables })
 }
 
-/// An open table of a checkpoint, with the ids of its keys.
+/// An open table of a checkpoint, with the known ids of its keys.
 pub(super) struct OpenTable {
     pub(super) checkpoint: Checkpoint,
     pub(super) job: Job,
@@ -57,7 +57,7 @@ pub(super) struct OpenTable {
 }
 
 impl OpenTable {
-    /// Opens the table that the arguments name.
+    /// Opens the table that the arguments select.
     pub(super) fn open(args: &OneTableArgs) -> Result<Self> {
         let checkpoint = Checkpoint::find(&args.checkpoint)?;
         let job = checkpoint.job()?;
@@ -68,8 +68,8 @@ impl OpenTable {
         Ok(Self { checkpoint, job, view, names, workers })
     }
 
-    /// Returns the key of an id: the first possible key that the table has, otherwise the likeliest
-    /// one.
+    /// Returns the key of an id. If several keys are possible, it is the first one that the table
+    /// has. If the table has none of them, it is the most likely one.
     pub(super) fn find_key(&self, id: &str) -> Result<FeatureKey> {
         let keys = self.names.possible_keys(id);
         let Some(&first) = keys.first() else {
@@ -83,7 +83,7 @@ impl OpenTable {
     }
 }
 
-/// Returns the table of this name in a job.
+/// Returns the table with this name from a job.
 pub(super) fn find_table<'a>(job: &'a Job, name: &str) -> Result<&'a TableSpec> {
     if let Some(spec) = job.tables.iter().find(|spec| spec.name == name) {
         return Ok(spec);

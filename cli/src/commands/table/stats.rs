@@ -1,4 +1,4 @@
-//! `zillion table stats`: summarizes the contents of a checkpoint's tables.
+//! `zillion table stats`: summarises the contents of a checkpoint's tables.
 
 use anyhow::Result;
 use zillion_console::print_result;

@@ -1,4 +1,4 @@
-//! `zillion table top`: lists the first rows of a table in some order, or shows one row.
+//! `zillion table top`: lists the first rows of a table in a chosen order, or shows one row.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use crate::args::{TableTopArgs, TopBy};
 use crate::ids::hex;
 use crate::text::{self, grouped};
 
-/// The number of weights of a row that the list shows.
+/// The number of weights that the list shows for each row.
 const SHOWN: usize = 4;
 
 #[derive(Serialize)]
@@ -27,7 +27,7 @@ struct Report {
 struct Row {
     /// The key as `0x` and 16 hexadecimal digits.
     key: String,
-    /// The id in the data, where it can be recovered from the key.
+    /// The id in the data; absent if it cannot be computed from the key.
     id: Option<String>,
     /// The number of pushes of the row.
     count: u32,
@@ -54,17 +54,17 @@ struct One {
 struct WholeRow {
     count: u32,
     last_step: u32,
-    /// The decayed count at the last push, where the table keeps it.
+    /// The decayed number of shows at the last push; absent if the table keeps no such statistics.
     #[serde(skip_serializing_if = "Option::is_none")]
     shows: Option<f32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     clicks: Option<f32>,
     norm: f32,
-    /// Whether the row does not have all of its floats yet; the missing floats are zeros here.
+    /// Whether the row does not have all of its floats yet. The missing floats are shown as zeros.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     is_narrow: bool,
     segments: Vec<Segment>,
-    /// The optimizer state, one segment after another.
+    /// The optimizer state of all segments, one segment after the other.
     state: Vec<f32>,
 }
 
@@ -127,7 +127,7 @@ fn numbers(values: &[f32]) -> String {
     values.iter().map(|x| format!("{x:.4}")).collect::<Vec<_>>().join(" ")
 }
 
-/// Looks up one id and shows its row, or its count if it waits for a row.
+/// Finds one id and shows its row. If the id waits for a row, shows its count.
 fn show_id(args: &TableTopArgs, table: &OpenTable, id: &str) -> Result<()> {
     let key = table.find_key(id)?;
     let one = One {

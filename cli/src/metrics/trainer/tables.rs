@@ -5,10 +5,11 @@ use zillion_embedding::{SpillStatistics, TableStatistics};
 
 use super::{Maker, raise_to};
 
-/// The function that reads the value of a series from the statistics of a table.
+/// A function that reads the value of a series from the statistics of a table.
 type Figure = fn(&TableStatistics) -> u64;
 
-/// The gauges with the label `table`: the name after `zillion_embedding_`, the help and the value.
+/// The gauges with the label `table`. Each has the part of its name after `zillion_embedding_`, a
+/// help text and a function for its value.
 const GAUGES: [(&str, &str, Figure); 8] = [
     ("rows", "Rows of a table.", |t| t.rows),
     ("narrow_rows", "Of these, rows that do not have all of their floats yet.", |t| t.narrow_rows),
@@ -26,8 +27,8 @@ const GAUGES: [(&str, &str, Figure); 8] = [
     ),
 ];
 
-/// The counters with the label `table`: the name after `zillion_embedding_`, the help and the
-/// value.
+/// The counters with the label `table`. Each has the part of its name after `zillion_embedding_`, a
+/// help text and a function for its value.
 const COUNTERS: [(&str, &str, Figure); 23] = [
     ("pulled_keys_total", "Unique keys of batches that training looked up.", |t| t.counters.pulled),
     ("missing_keys_total", "Of these, keys without a row: they read as their initial row.", |t| {
@@ -104,7 +105,8 @@ const COUNTERS: [(&str, &str, Figure); 23] = [
     }),
 ];
 
-/// Returns the spill statistics of a table. All rows of a table that does not spill are in memory.
+/// Returns the spill statistics of a table. If the table does not spill, all its rows count as rows
+/// in memory.
 fn spill(table: &TableStatistics) -> SpillStatistics {
     let all_hot = SpillStatistics { hot_rows: table.rows, ..Default::default() };
     table.spill.unwrap_or(all_hot)
@@ -134,7 +136,7 @@ impl Tables {
         })
     }
 
-    /// Sets the series of each table to its statistics.
+    /// Updates the series of each table from its statistics.
     pub(super) fn update(&self, tables: &[TableStatistics]) {
         for figures in tables {
             let table = figures.table.as_str();

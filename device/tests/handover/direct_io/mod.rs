@@ -1,5 +1,5 @@
-//! A stand-in for `src/direct_io.rs`: a file that is computed, and whose reads let other threads go
-//! first.
+//! A replacement for `src/direct_io.rs`: a file whose bytes are computed. During its reads, other
+//! threads run.
 
 #[path = "../../../src/direct_io/readers.rs"]
 mod readers;
@@ -27,10 +27,11 @@ pub(crate) fn bytes(pages: &[Page]) -> &[u8] {
     bytemuck::cast_slice(pages)
 }
 
-/// A file whose byte at `i` is [`byte`], and that cannot be read from some byte on.
+/// A file whose byte at the position `i` is [`byte`] of `i`. It cannot be read from some position
+/// on.
 #[derive(Debug)]
 pub(crate) struct DirectFile {
-    /// The first byte that cannot be read.
+    /// The position of the first byte that cannot be read.
     pub(crate) broken_from: u64,
     /// The number of reads so far.
     pub(crate) reads: AtomicUsize,

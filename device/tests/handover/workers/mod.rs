@@ -1,4 +1,5 @@
-//! `src/workers.rs`: the same modules, without its own tests, which run on real threads.
+//! A replacement for `src/workers.rs` with the same modules. It leaves out their tests, which run
+//! on real threads.
 
 #[path = "../../../src/workers/join.rs"]
 mod join;

@@ -1,4 +1,4 @@
-//! Layers of the builder that create parameters.
+//! The layers of the builder that create parameters.
 
 use super::{GraphBuilder, Mode};
 use crate::error::Result;
@@ -6,14 +6,14 @@ use crate::graph::ParamInit;
 use crate::graph::op::Op;
 use crate::graph::shape::NodeId;
 
-/// The summand of the variance in batch and layer norm, as in torch.
+/// The number that batch norm and layer norm add to the variance, as in torch.
 pub const NORM_EPS: f32 = 1e-5;
-/// The weight of a batch's statistics in the running statistics of batch norm, as in torch.
+/// The share of a batch's statistics in the next running statistics of batch norm, as in torch.
 pub const NORM_MOMENTUM: f32 = 0.1;
 
 impl GraphBuilder {
-    /// Adds `x·W + b`, with `W [in, out]` Xavier normal (see [`Self::set_linear_init`]) and `b`
-    /// zero.
+    /// Adds `x·W + b`. `W [in, out]` has Xavier normal initial values (see
+    /// [`Self::set_linear_init`]), and `b` is initially zero.
     pub fn linear(&mut self, name: &str, x: NodeId, out: usize) -> Result<NodeId> {
         let weight = self.weight_of(name, x, out)?;
         let zero = ParamInit::Constant { value: 0.0 };
@@ -33,7 +33,7 @@ impl GraphBuilder {
         Ok(weight)
     }
 
-    /// Adds `x + b`, with `b [1, n]` zero at first.
+    /// Adds `x + b`, where `b [1, n]` is initially zero.
     pub fn bias(&mut self, name: &str, x: NodeId) -> Result<NodeId> {
         let shape = (1, self.cols(x));
         let zero = ParamInit::Constant { value: 0.0 };
@@ -42,8 +42,8 @@ impl GraphBuilder {
     }
 
     /// Adds batch norm over the rows (Ioffe & Szegedy 2015), with torch's constants. Training
-    /// normalises by the batch's mean and biased variance and updates the running statistics, with
-    /// the unbiased variance.
+    /// normalises by the mean and the biased variance of the batch. It updates the running
+    /// statistics with the mean and the unbiased variance.
     pub fn batch_norm(&mut self, name: &str, x: NodeId) -> Result<NodeId> {
         let (scale, shift) = self.scale_and_shift(name, self.cols(x))?;
         self.normalised(name, x, scale, shift)
@@ -107,8 +107,9 @@ impl GraphBuilder {
         self.mul_add(name, negative, slope, positive)
     }
 
-    /// Adds `p · x + (1 − p) · a · x`, where `p` is the sigmoid of x normalised over the rows
-    /// without scale and shift. Each column has one learned `a`, initially 0 (Zhou et al. 2018).
+    /// Adds `p · x + (1 − p) · a · x`. Here `p` is the sigmoid of `x` after normalisation over the
+    /// rows, without scale and shift. Each column has one learned `a`, initially 0 (Zhou et al.
+    /// 2018).
     pub fn dice(&mut self, name: &str, x: NodeId) -> Result<NodeId> {
         let n = self.cols(x);
         let zero = ParamInit::Constant { value: 0.0 };

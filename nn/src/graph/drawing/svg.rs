@@ -1,9 +1,9 @@
 //! Graphs as SVG pictures, from top to bottom.
 //!
-//! Similar nodes are folded into one box with a count, so that the width of a
-//! picture depends on the variety of the model and not on the number of features. A row has at most
-//! [`ROW`] boxes; a layer with more continues in the next row. No layout crate is used: the folding
-//! makes these graphs readable, and a layered layout of a few dozen boxes is one page of code.
+//! Similar nodes are folded into one box with a count. So the width of a picture depends on the
+//! variety of the model and not on the number of features. A row has at most [`ROW`] boxes, and a
+//! layer with more boxes continues in the next row. No layout crate is used, because the folding
+//! leaves only a few dozen boxes and their layout needs little code.
 
 use std::fmt::Write as _;
 
@@ -21,9 +21,10 @@ const BOX: (f64, f64) = (214.0, 46.0);
 const GAP: (f64, f64) = (16.0, 30.0);
 /// The height of a heading.
 const HEAD: f64 = 30.0;
-/// The space between the boxes and the edge, for lines that pass more than one row.
+/// The space between the boxes and the edge of the picture. Lines that pass more than one row run
+/// through it.
 const MARGIN: f64 = 28.0;
-/// The most boxes of a row.
+/// The maximum number of boxes in a row.
 const ROW: usize = 6;
 
 const STYLE: &str = "text{font:10px system-ui,sans-serif;fill:#333}.n{font-weight:600}\
@@ -32,8 +33,9 @@ path{fill:none;stroke:#888}path.l{stroke:#ccc;stroke-dasharray:3 3}\
 @media(prefers-color-scheme:dark){text{fill:#ddd}.bg{fill:#16191d}path.l{stroke:#444}\
 rect.b{fill:#22272e;stroke:#999}rect.p{fill:#0c2d6b;stroke:#58a6ff}}";
 
-/// Draws one picture with all stages below each other. A box is below its inputs and close to them.
-/// Parameters are left out, products have a colour, and lines that pass other rows are dashed.
+/// Draws one picture with all stages below each other. A box is drawn below the boxes that it
+/// reads, and close to them. Parameters are left out, products have a colour, and lines that pass
+/// other rows are dashed.
 #[must_use]
 pub fn svg(stages: &[Stage], sizes: &Sizes) -> String {
     let mut body = String::new();
@@ -108,7 +110,8 @@ impl Layout {
         }
     }
 
-    /// Draws a line to the next row as a curve; a longer one runs down the left margin.
+    /// Draws a line between two boxes. A line to the next row is a curve. A longer line runs down
+    /// the left margin.
     fn draw_line(&self, from: usize, to: usize, picture: &mut String) {
         let ((left1, top1), (left2, y2)) = (self.places[from], self.places[to]);
         let (x1, y1, x2) = (left1 + BOX.0 / 2.0, top1 + BOX.1, left2 + BOX.0 / 2.0);
@@ -131,8 +134,8 @@ impl Layout {
     }
 }
 
-/// Returns the rows of the picture: boxes by their distance from the inputs, at most [`ROW`] in
-/// each.
+/// Returns the rows of the picture. Boxes are in a row by their distance from the inputs, at most
+/// [`ROW`] in each.
 fn rows_of(boxes: &[Fold]) -> Vec<Vec<usize>> {
     let mut depth = vec![0usize; boxes.len()];
     let mut layers: Vec<Vec<usize>> = Vec::new();
@@ -158,7 +161,7 @@ fn rows_of(boxes: &[Fold]) -> Vec<Vec<usize>> {
     layers.iter().flat_map(|layer| layer.chunks(ROW)).map(<[usize]>::to_vec).collect()
 }
 
-/// Returns the mean horizontal position of a box's inputs; `None` if the box has no inputs.
+/// Returns the mean horizontal position of the boxes that a box reads, or `None` if it reads none.
 fn middle(fold: &Fold, places: &[(f64, f64)]) -> Option<f64> {
     let count = fold.inputs.len();
     let sum: f64 = fold.inputs.iter().map(|&input| places[input].0 + BOX.0 / 2.0).sum();
@@ -202,7 +205,8 @@ fn draw_box(
     }
 }
 
-/// Returns the first `fits` characters of a line, with a mark if the line was cut.
+/// Returns the first `fits` characters of a line. If the line is longer, a mark shows that it was
+/// cut.
 fn cut(line: &str, fits: usize) -> String {
     match line.char_indices().nth(fits) {
         None => line.to_owned(),

@@ -7,7 +7,8 @@ use crate::checks::{below_one, finite};
 use crate::graph::ParamInit;
 use crate::zoo::Activation;
 
-/// The maximum width of a layer and side of a parameter: a larger number is probably a mistake.
+/// The maximum width of a layer, and the maximum side of a parameter. A larger number is probably a
+/// mistake.
 const MAX_WIDTH: usize = 1 << 20;
 /// The maximum number of layers in one node.
 const MAX_LAYERS: usize = 100;
@@ -21,7 +22,8 @@ pub(super) struct Plain {}
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Features {
-    /// The names of the features, in order; if absent, all features of the kind in the job's order.
+    /// The names of the features, in order; if absent, all features that the operation can read, in
+    /// the job's order.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) features: Option<Vec<String>>,
 }

@@ -1,4 +1,4 @@
-//! The building of a job's nodes as nodes of the IR.
+//! The conversion of a job's nodes into nodes of the graph.
 
 use std::collections::HashMap;
 
@@ -14,20 +14,21 @@ use crate::graph::shape::{Dim, NodeId, Shape};
 use crate::zoo::inputs::{ModelInputs, SparseInput, add_linear};
 use crate::zoo::mlp::MlpKeys;
 
-/// The maximum number of columns of one value: a row of 64 MiB is probably a mistake.
+/// The maximum number of columns of one value. A larger row (64 MiB) is probably a mistake.
 const MAX_COLS: usize = 1 << 24;
-/// The maximum number of floats of one parameter: 8 GiB.
+/// The maximum number of floats of one parameter, which are 8 GiB.
 const MAX_PARAM: usize = 1 << 31;
 
-/// A node of the job that has been built.
+/// The result of a node of the job.
 #[derive(Clone, Copy)]
 struct Value {
     id: NodeId,
-    /// The length of the vectors in the value, if the value consists of vectors of one length.
+    /// The length of the vectors in the value; `None` if the value does not consist of vectors of
+    /// one length.
     field: Option<usize>,
 }
 
-/// Builds the nodes and returns the nodes of the labels' log odds, in the order of labels.
+/// Builds the nodes. Returns the node with the log odds of each label, in the order of labels.
 pub(super) fn build(
     b: &mut GraphBuilder,
     spec: &GraphSpec,
@@ -97,7 +98,7 @@ impl GraphSpec {
     }
 }
 
-/// The inputs from which one node is built.
+/// The builder of one node, with the node's inputs.
 struct Layer<'a> {
     b: &'a mut GraphBuilder,
     name: &'a str,
@@ -210,8 +211,8 @@ impl<'a> Layer<'a> {
         Ok(Value { id: self.b.concat(self.name, &parts)?, field })
     }
 
-    /// Returns the length of the vectors in the result, if the operation keeps the vectors of its
-    /// input in their places.
+    /// Returns the length of the vectors in the result. Returns `None` if the operation does not
+    /// keep the vectors of its input in their places.
     fn kept_field(&self, op: &NodeOp, id: NodeId) -> Option<usize> {
         let elementwise = matches!(
             op,
@@ -239,7 +240,8 @@ impl<'a> Layer<'a> {
         Ok(Value { id: self.b.unary(self.name, function, id)?, field })
     }
 
-    /// Folds the inputs from left to right; intermediate values have the node's name and a number.
+    /// Applies a function of two operands to the inputs, from left to right. The name of an
+    /// intermediate value is the node's name and a number.
     fn binaries(&mut self, function: Binary) -> Result<NodeId> {
         let mut result = self.x[0].id;
         let last = self.x.len() - 1;
@@ -284,7 +286,7 @@ impl<'a> Layer<'a> {
         Ok(Value { id, field: Some(segment.dim) })
     }
 
-    /// Builds an operation over the lists whose values are the rows of the input.
+    /// Builds an operation over lists. The rows of the input must be the values of the lists.
     fn segment(
         &mut self,
         over: impl FnOnce(&mut GraphBuilder, &str, NodeId) -> Result<NodeId>,
@@ -303,8 +305,8 @@ impl<'a> Layer<'a> {
         ))
     }
 
-    /// Returns the number of floats of a field: the given one, otherwise the length of the input's
-    /// vectors.
+    /// Returns the number of floats of a field. It is `dim` if given, otherwise the length of the
+    /// input's vectors.
     fn field(&self, dim: Option<usize>) -> Result<usize> {
         dim.or(self.x[0].field).ok_or_else(|| {
             let why =
@@ -318,7 +320,8 @@ impl<'a> Layer<'a> {
         match self.b.shape(self.x[0].id) {
             Shape { rows: Dim::Batch | Dim::Values(_), .. } => Ok(()),
             shape => Err(self.refuse(format!(
-                "its input must have rows of the batch, and has the shape {shape}"
+                "the input has the shape {shape}, but must have one row for each row of the batch or \
+                 for each value; name a node that is computed from features, not a constant"
             ))),
         }
     }
@@ -415,7 +418,7 @@ impl<'a> Layer<'a> {
         self.b.numeric(self.name, &columns)
     }
 
-    /// Returns the sparse features with these names, or all.
+    /// Returns the sparse features with these names, or all sparse features if no names are given.
     fn columns(&self, features: Option<&[String]>) -> Result<Vec<(usize, &'a SparseInput)>> {
         let columns: Vec<(usize, &'a SparseInput)> = match features {
             None => self.inputs.columns.iter().enumerate().collect(),
@@ -485,7 +488,7 @@ impl<'a> Layer<'a> {
         ConfigError::at(&self.key(key), why).into()
     }
 
-    /// Turns an error of the builder into one that names the job's node.
+    /// Changes an error of the builder so that it names the job's node.
     fn name_node(&self, error: Error) -> Error {
         match error {
             Error::Shape { node, reason } if node == self.name => self.refuse(reason),

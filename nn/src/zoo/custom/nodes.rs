@@ -13,7 +13,7 @@ use super::attributes::{
     Plain, Slice, Slope, Wide,
 };
 
-/// The names of the loss, the result and the tables' rows, which no node may have.
+/// The names that no node may have: those of the loss, the result and the tables' rows.
 const RESERVED: [&str; 3] = ["loss", "probabilities", "rows"];
 
 /// One node of a job's graph.
@@ -27,13 +27,13 @@ pub(super) struct NodeSpec {
     pub(super) inputs: Vec<String>,
 }
 
-/// Defines the enum of operations, with the attributes, the name in a job and the numbers of inputs
-/// of each operation.
+/// Defines the enum of operations. For each operation, it gives the attributes, the name in a job
+/// and the number of inputs.
 macro_rules! operations {
     ($($(#[$doc:meta])* $variant:ident($attributes:ty) = $name:literal, $inputs:expr;)*) => {
         /// The operation of a node. Values are matrices `[rows, columns]`. The rows are those of
-        /// the batch (`B`) or, for lists that are not pooled, all their values (`V`); a node that
-        /// depends only on parameters and constants has constant rows.
+        /// the batch (`B`) or, for lists that are not pooled, the values of the lists (`V`). A node
+        /// that depends only on parameters and constants has a constant number of rows.
         #[derive(Clone, Debug, PartialEq, Serialize)]
         #[serde(tag = "op")]
         pub(super) enum NodeOp {
@@ -71,9 +71,10 @@ macro_rules! operations {
 operations! {
     /// The concatenation of the pooled vectors of features: () → `[B, Σ dim]`.
     Embedding(Features) = "embedding", 0..=0;
-    /// The sum of the ids' linear weights and of the numbers times one weight each: () → `[B, 1]`.
+    /// The sum of the linear weight of each id, and of each number multiplied by a weight: () →
+    /// `[B, 1]`.
     Wide(Wide) = "wide", 0..=0;
-    /// The values of numeric features as columns: () → `[B, n]`.
+    /// The values of numeric features, one column for each: () → `[B, n]`.
     Numeric(Features) = "numeric", 0..=0;
     /// The vector of each value of a feature's lists, list after list: () → `[V, dim]`.
     Values(OneFeature) = "values", 0..=0;
@@ -153,7 +154,8 @@ operations! {
     /// The dot product of each pair of fields of x (Naumov et al. 2019).
     DotInteraction(Fields) = "dot_interaction", 1..=1;
 
-    /// The repetition of each row of x for the values of its list in v: (x, v) → `[V, n]`.
+    /// The repetition of each row of x, once for each value of the row's list in v: (x, v) → `[V,
+    /// n]`.
     Repeat(Plain) = "repeat", 2..=2;
     /// The sum over each list, and 0 for an empty list: (v) → `[B, n]`.
     SegmentSum(Plain) = "segment_sum", 1..=1;
@@ -169,15 +171,16 @@ operations! {
     /// Dropout, which sets a share of the elements of x to zero in training.
     Dropout(Dropout) = "dropout", 1..=1;
 
-    /// The hidden layers of an MLP over x: linear, batch norm, activation, dropout.
+    /// The hidden layers of an MLP over x. Each consists of a linear layer, batch norm, an
+    /// activation and dropout.
     Mlp(MlpNode) = "mlp", 1..=1;
-    /// Cross layers `x0 · (x·w) + b + x` over (x0) or (x0, x) (Wang et al. 2017).
+    /// The cross layers `x0 · (x·w) + b + x` over (x0) or (x0, x) (Wang et al. 2017).
     Cross(Cross) = "cross", 1..=2;
-    /// Cross layers `x0 ∘ (x·W + b) + x` over (x0) or (x0, x) (Wang et al. 2021).
+    /// The cross layers `x0 ∘ (x·W + b) + x` over (x0) or (x0, x) (Wang et al. 2021).
     CrossV2(CrossV2) = "cross_v2", 1..=2;
 }
 
-/// The two forms of inputs in a job: `inputs = "x"` and `inputs = ["x"]`.
+/// The inputs of a node, in one of two forms in a job: `inputs = "x"` or `inputs = ["x"]`.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Inputs {
@@ -260,8 +263,8 @@ impl NodeSpec {
     }
 }
 
-/// Extends the suggestion for an unknown key by the keys that every node has. Those keys are not in
-/// the list of an operation's attributes.
+/// Adds the keys that every node has to the suggestion for an unknown key. The list of an
+/// operation's attributes does not contain these keys.
 fn suggest_common_key(error: ConfigError, section: &toml::Table, path: &str) -> ConfigError {
     let common = ["op", "inputs"];
     let unknown = section.keys().find(|key| error.path() == format!("{path}.{key}"));
@@ -274,8 +277,8 @@ fn suggest_common_key(error: ConfigError, section: &toml::Table, path: &str) -> 
     }
 }
 
-/// Checks the name of a node, which is also the name of its parameters and, with a dot, the prefix
-/// of the parts of a composed layer.
+/// Checks the name of a node. It is also the name of the node's parameters. With a dot, it is the
+/// prefix of the parts of a layer with several nodes.
 pub(super) fn check_name(name: &str) -> Result<(), String> {
     let legal = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if name.is_empty() || !name.chars().all(legal) {
@@ -290,7 +293,8 @@ pub(super) fn check_name(name: &str) -> Result<(), String> {
 }
 
 impl NodeOp {
-    /// Returns the function of one element that the operation computes; `None` for others.
+    /// Returns the function of one element that the operation computes, or `None` for other
+    /// operations.
     pub(super) fn unary(&self) -> Option<Unary> {
         Some(match self {
             Self::Relu(_) => Unary::Relu,
@@ -310,7 +314,8 @@ impl NodeOp {
         })
     }
 
-    /// Returns the function of two elements that the operation computes; `None` for others.
+    /// Returns the function of two elements that the operation computes, or `None` for other
+    /// operations.
     pub(super) fn binary(&self) -> Option<Binary> {
         Some(match self {
             Self::Add(_) => Binary::Add,

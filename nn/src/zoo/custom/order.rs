@@ -9,17 +9,19 @@ use super::nodes::NodeSpec;
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     New,
-    /// The node is on the path from an output to the current node.
+    /// The node has been reached and its inputs are not finished. If it is reached a second time,
+    /// there is a cycle.
     Open,
     Done,
 }
 
-/// Sorts nodes depth first from the roots, so that each node follows its inputs. A root is a key
-/// below `path` and the name of its node.
+/// Sorts nodes depth first from the roots, so that each node comes after its inputs. A root
+/// consists of its key in the job, for errors, and the name of its node. `path` is the path of the
+/// section with the nodes.
 ///
 /// # Errors
-/// Returns an error if a name belongs to no node, if nodes form a cycle, or if no output depends on
-/// a node.
+/// Returns an error if there is no node with a used name, if nodes form a cycle, or if no root
+/// depends on a node.
 pub(super) fn sort_nodes(
     nodes: Vec<(String, NodeSpec)>,
     roots: &[(String, &str)],
@@ -75,9 +77,9 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Appends the nodes that `root` depends on, and then `root`. A cycle is returned as its nodes,
-    /// with the first one repeated at the end. A list is used instead of recursion, because a graph
-    /// may be deep.
+    /// Appends the nodes on which `root` depends, and then `root`. If there is a cycle, returns its
+    /// nodes as the error, with the first node repeated at the end. The function uses a list and no
+    /// recursion, because a graph may be deep.
     fn from(&mut self, root: usize) -> Result<(), Vec<usize>> {
         if self.states[root] != State::New {
             return Ok(());

@@ -1,4 +1,5 @@
-//! Tests of refusals, of graphs that equal models of the zoo, and of random graphs.
+//! Tests of graphs that a job defines: refusals, graphs that equal models of the zoo, and random
+//! graphs.
 
 mod random;
 mod refusals;
@@ -39,8 +40,8 @@ fn read(text: &str) -> Result<GraphSpec, ConfigError> {
     GraphSpec::read(&section(text), "model")
 }
 
-/// Reads a graph and builds it for training and inference; checks that both have the same
-/// parameters.
+/// Reads a graph, and builds it for training and for inference. Checks that both graphs have the
+/// same parameters.
 fn build(text: &str) -> Result<Graph, Error> {
     build_spec(read(text)?)
 }

@@ -1,4 +1,4 @@
-//! Tests of the reading of model sections, and of what is refused.
+//! Tests of model sections: the keys that are read, and the keys that are refused.
 
 use super::*;
 use crate::zoo::{Activation, MlpKeys, Structure};

@@ -1,4 +1,4 @@
-//! A small batch of random rows, owned, with a list column in it and sample weights.
+//! A small batch of random rows, which owns its values. It has a list column and sample weights.
 
 use zillion_feature::{Pooling, random};
 
@@ -6,7 +6,7 @@ use super::inputs;
 use crate::inputs::{ColumnView, Inputs, LabelView, OccurrenceView, TableView};
 use crate::zoo::ModelInputs;
 
-/// The number of unique rows of the one table.
+/// The number of unique rows of the only table.
 pub(super) const UNIQUE: usize = 9;
 
 pub(super) struct TestBatch {
@@ -29,8 +29,9 @@ pub(super) struct TestColumn {
 }
 
 impl TestBatch {
-    /// Creates `rows` rows of three fields of `dim` floats (the second one a list, averaged) and
-    /// `numeric` numbers. Labels follow from the ids, so that there is something to learn.
+    /// Creates `rows` rows. Each has three fields of `dim` floats (the second field is a list that
+    /// is averaged) and `numeric` numbers. Labels depend on the ids, so that a model can learn
+    /// something.
     pub(super) fn new(seed: u64, rows: usize, dim: usize, numeric: usize) -> Self {
         let mut model = inputs(3, dim, numeric);
         model.columns[1].pooling = Pooling::Mean;

@@ -1,23 +1,24 @@
-//! Parameter counts against the BARS leaderboard of Frappe (Zhu et al., SIGIR 2022) and against the
-//! models of the Criteo-shaped benchmark.
+//! Tests of parameter counts, against the BARS leaderboard of Frappe (Zhu et al., SIGIR 2022) and
+//! against the models of the Criteo-shaped benchmark.
 //!
-//! A published count is that of dense and table parameters together. Frappe has 10 fields and 5,382
-//! ids; the published tables have 5,389 rows, 7 of them padding that no id uses: LR's 5,390 are
-//! 5,389 weights and one bias. With 10 floats a vector the tables are 53,890 parameters, with the
-//! linear weight beside it 59,279. What is left is the dense part, and must be ours to the last
-//! bias:
+//! A published count includes dense parameters and table parameters. Frappe has 10 fields and 5,382
+//! ids. The published tables have 5,389 rows, of which 7 are padding that no id uses: LR's 5,390
+//! are 5,389 weights and one bias. With vectors of 10 floats, the tables have 53,890 parameters,
+//! and with the linear weight 59,279. The rest are dense parameters, and our models must have
+//! exactly this number:
 //!
-//! * the MLP 400-400-400 over 100 inputs: 40,400 + 160,400 + 160,400 and 800 a batch norm, 363,600,
-//!   and 401 for its output;
-//! * DeepFM 423,280 = 59,279 + 364,001: no bias in the wide part. (FuxiCTR has since given the FM
-//!   in DeepFM one, which the published run did not have. It is `bias = true` here.)
-//! * DCN 418,591 = 53,890 + 363,600 + 3 crosses of 100 + 100 + an output over 100 + 400 and its
-//!   bias;
-//! * DCNv2 458,391 = 53,890 + 363,600 + 4 crosses of 100·100 + 100 + the same output.
+//! * the MLP 400-400-400 over 100 inputs: 40,400 + 160,400 + 160,400 and 800 for each batch norm,
+//!   which are 363,600, and 401 for its output;
+//! * DeepFM 423,280 = 59,279 + 364,001: no bias in the wide part. (FuxiCTR later added a bias to
+//!   the FM in DeepFM, which the published run did not have. It is `bias = true` here.)
+//! * DCN 418,591 = 53,890 + 363,600 + 3 cross layers of 100 + 100 + an output over 100 + 400 and
+//!   its bias;
+//! * DCNv2 458,391 = 53,890 + 363,600 + 4 cross layers of 100·100 + 100 + the same output.
 //!
-//! The leaderboard's DNN, 781,892, is 53,890 and exactly twice 364,001, as if that run had carried
-//! a second MLP of the same size; FuxiCTR's DNN has one. Ours has one too, 417,891 in all, as DLRM
-//! without numeric features and with interaction "cat", which is the same model.
+//! The leaderboard's DNN has 781,892 parameters, which are 53,890 and exactly two times 364,001. So
+//! that run seems to have had a second MLP of the same size, but FuxiCTR's DNN has one. Our DNN
+//! also has one, with 417,891 parameters in all. DLRM without numeric features and with the
+//! interaction "cat" is the same model and has the same number.
 
 use super::super::{Needs, build};
 use super::{inputs, spec};

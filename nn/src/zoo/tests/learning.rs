@@ -1,4 +1,5 @@
-//! Tests of running models: logits and gradients against the f64 reference, and a loss that falls.
+//! Tests of running models: logits and gradients against the f64 reference, and a loss that
+//! decreases.
 
 use std::num::NonZeroUsize;
 
@@ -18,7 +19,7 @@ fn workers() -> Workers {
     Workers::new(NonZeroUsize::new(2).unwrap()).unwrap()
 }
 
-/// Returns settings with small tiles and lanes, so that a small batch is cut.
+/// Returns settings with small tiles and lanes, so that even a small batch is cut.
 fn settings() -> Settings {
     Settings { lanes: 3, tile_rows: 4, ..Settings::default() }
 }
@@ -38,8 +39,8 @@ fn executor(text: &str, batch: &TestBatch, mode: Mode) -> Executor {
     Executor::new(program.unwrap())
 }
 
-/// Returns parameters that differ from their initial values, including biases, slopes and running
-/// statistics.
+/// Returns parameters that differ from their initial values. This includes biases, slopes and
+/// running statistics.
 fn random_params(executor: &Executor, seed: u64) -> Params {
     let mut params = Params::init(&executor.program().graph().params, seed);
     for (index, (_, values)) in params.iter_mut().enumerate() {
@@ -74,8 +75,8 @@ fn inference_gives_what_the_formulas_say() {
     }
 }
 
-/// Compares a few elements of the gradient of every parameter and of the rows with the slope of the
-/// reference's loss.
+/// Compares a few elements of the gradients of every parameter and of the rows with the slope of
+/// the reference's loss.
 #[test]
 fn gradients_are_slopes() {
     let h = 1e-5;
@@ -124,7 +125,7 @@ fn gradients_are_slopes() {
     }
 }
 
-/// Returns at most six places, spread out.
+/// Returns at most six indices below `len`, spread out evenly.
 fn picks(len: usize) -> impl Iterator<Item = usize> {
     (0..len.min(6)).map(move |pick| pick * len / len.min(6))
 }

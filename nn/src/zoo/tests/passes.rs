@@ -1,4 +1,4 @@
-//! Every model trains and scores the same with each pass on and off.
+//! Tests that every model trains and scores the same with each pass on and off.
 
 use std::num::NonZeroUsize;
 
@@ -12,7 +12,7 @@ use crate::{
     Executor, Mode, Params, Passes, Program, Settings, StepSeed, TrainGraph, differentiate,
 };
 
-/// The results of a step and of a scoring run: everything that they leave behind.
+/// The numbers that two steps and a scoring run leave behind.
 #[derive(Debug, PartialEq)]
 struct Outcome {
     numbers: Vec<Vec<f32>>,

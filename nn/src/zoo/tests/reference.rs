@@ -1,5 +1,5 @@
-//! A second definition of the models: in f64, one row after another, sharing nothing with the graph
-//! but the names of parameters.
+//! A second definition of the models, for tests. It computes in f64, row by row, and shares only
+//! the names of parameters with the graph.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ impl<'a> Reference<'a> {
         Self { batch, table: wide(&batch.table), params, train }
     }
 
-    /// Returns the weighted mean of the rows' losses.
+    /// Returns the weighted mean of the losses of the rows.
     pub(super) fn loss(&self, spec: &ModelSpec) -> f64 {
         let (mut sum, mut total) = (0.0, 0.0);
         let rows = self.logits(spec).into_iter().zip(&self.batch.labels).zip(&self.batch.weight);
@@ -154,8 +154,8 @@ impl<'a> Reference<'a> {
         }
     }
 
-    /// Returns, for each row, the sum of the items of its list, each multiplied by its attention
-    /// weight.
+    /// Returns, for each row, the sum of the items of its list. Each item is multiplied by its
+    /// attention weight.
     fn attend(&self, s: &DinSpec, name: &str, query: &Matrix, column: usize) -> Matrix {
         let offsets = self.batch.columns[column].offsets.as_ref().unwrap();
         let list = |row: usize| offsets[row] as usize..offsets[row + 1] as usize;
@@ -213,8 +213,8 @@ impl<'a> Reference<'a> {
         one(self.linear("output", &x))
     }
 
-    /// Returns, for each row, the weights of its ids, plus its numbers times their weights, plus
-    /// the bias if the model has one.
+    /// Returns the linear part of each row: the sum of the weights of its ids, of its numbers
+    /// multiplied by their weights, and of the bias if the model has one.
     fn wide(&self) -> Vec<f64> {
         let mut sum = vec![0.0; self.batch.rows];
         for column in 0..self.batch.columns.len() {
@@ -311,7 +311,8 @@ impl<'a> Reference<'a> {
         })
     }
 
-    /// Returns `x` if the model has no batch norm of this name.
+    /// Normalises `x` by the batch norm of this name. Returns `x` if the model has no such batch
+    /// norm.
     fn batch_norm(&self, name: &str, x: Matrix) -> Matrix {
         let Some((cols, scale)) = self.params.get(&format!("{name}.weight")) else { return x };
         let shift = &self.params[&format!("{name}.bias")].1;
@@ -323,7 +324,8 @@ impl<'a> Reference<'a> {
         })
     }
 
-    /// Returns the mean and the variance of each column, of the batch or of earlier batches.
+    /// Returns the mean and the variance of each column: those of the batch in training, otherwise
+    /// the running statistics.
     fn statistics(&self, name: &str, x: &Matrix) -> (Vec<f64>, Vec<f64>) {
         let get = |part: &str| self.params[&format!("{name}.{part}")].1.clone();
         let (mut mean, mut variance) = (get("running_mean"), get("running_var"));

@@ -1,5 +1,5 @@
-//! Tests of models with several labels: scores and gradients against separate formulas, masks, and
-//! weights.
+//! Tests of models with several labels: their masks and weights, and their scores and gradients
+//! against separate formulas.
 
 use std::num::NonZeroUsize;
 
@@ -52,7 +52,7 @@ impl Two {
         Inputs { labels, ..self.batch.view() }
     }
 
-    /// Returns the label that a task's score is compared with in a row, if any.
+    /// Returns the label of a row to compare a task's score with, or `None` if the row has none.
     fn label(&self, spec: &ModelSpec, task: usize, row: usize) -> Option<f64> {
         let first = self.masks[0][row].then_some(f64::from(self.batch.labels[row]));
         let second = self.masks[1][row].then_some(f64::from(self.second[row]));
@@ -84,7 +84,7 @@ impl Two {
     }
 }
 
-/// Computes each task's log odds a second time, in f64.
+/// Computes the log odds of each task a second time, in f64.
 fn scores(reference: &Reference<'_>, spec: &ModelSpec) -> Vec<Vec<f64>> {
     let x = reference.deep();
     let tower = |label: &str, layers: usize, activation, x: Matrix| {
@@ -256,8 +256,8 @@ fn masked_labels_are_not_read() {
     }
 }
 
-/// Checks that the loss stays finite if both probabilities are close to 0 or 1, where their product
-/// in f32 would be exactly 0 or 1 and its log odds infinite.
+/// Checks that the loss stays finite if both probabilities are close to 0 or 1. In f32, their
+/// product would then be exactly 0 or 1, and its log odds infinite.
 #[test]
 fn the_product_of_two_probabilities_keeps_its_log_odds() {
     let text = "kind = 'esmm'\nhidden = []";

@@ -1,4 +1,4 @@
-//! Tests of two towers: the loss against its definition over the vectors of the towers.
+//! Tests of two towers: the loss against its definition, computed from the vectors of the towers.
 
 use std::num::NonZeroUsize;
 
@@ -16,8 +16,8 @@ fn workers() -> Workers {
     Workers::new(NonZeroUsize::new(2).unwrap()).unwrap()
 }
 
-/// Returns the loss of training, and the loss by its definition in f64, from the vectors and scores
-/// of inference.
+/// Returns the loss of training. Also returns the loss by its definition in f64, computed from the
+/// vectors and scores of inference.
 fn losses(text: &str, batch: &TestBatch, correction: Option<&[f32]>) -> (f64, f64) {
     let settings = Settings { lanes: 3, tile_rows: 4, ..Settings::default() };
     let spec = spec(text);

@@ -1,4 +1,4 @@
-//! Tests of models of the zoo, written as the graph of a job.
+//! Tests of models of the zoo that are written as the graph of a job.
 
 use std::num::NonZeroUsize;
 

@@ -1,5 +1,5 @@
-//! The type of each column of a text file: as given on the command line, as the job defines it, or
-//! as guessed from the first rows.
+//! The types of the columns of a text file. A type is given on the command line, defined by the
+//! job, or guessed from the first rows.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,8 +15,8 @@ use super::GUESS_ROWS;
 use crate::args::ReadArgs;
 use crate::raw_files::first_rows;
 
-/// Returns the columns of the first file with their types, or no columns where the files store
-/// types themselves.
+/// Returns the columns of the first file with their types. Returns no columns if the files
+/// themselves store the types.
 pub(in crate::commands::data) fn resolve(
     args: &ReadArgs,
     config: &DataConfig,
@@ -74,7 +74,8 @@ fn look(config: &DataConfig, first: &Path, rows: u64, workers: &Workers) -> Resu
     Ok(profile(config, &[first.to_owned()], &first_rows(rows), workers)?)
 }
 
-/// Returns the names of the columns that hold weights.
+/// Returns the names of the columns with weights that the conversion writes: `<column>.weights` for
+/// each weighted column.
 pub(super) fn weight_columns(columns: &[(String, ColumnType)]) -> Vec<String> {
     let weighted = columns.iter().filter(|(_, of)| matches!(of, ColumnType::Weighted(_)));
     weighted.map(|(name, _)| format!("{name}.weights")).collect()
@@ -84,7 +85,8 @@ fn find_guess<'a>(columns: &'a [(String, Guessed)], name: &str) -> Option<&'a Gu
     columns.iter().find(|(known, _)| known == name).map(|(_, guessed)| guessed)
 }
 
-/// Returns the type with weights if the column holds sparse vectors, otherwise the given type.
+/// Returns the type of a list with weights if the column contains sparse vectors, otherwise the
+/// type `of`.
 fn with_weights(column: &ColumnProfile, of: ColumnType) -> ColumnType {
     match of {
         ColumnType::List(raw) if is_vector(column) => ColumnType::Weighted(raw),
@@ -96,7 +98,7 @@ fn is_vector(column: &ColumnProfile) -> bool {
     column.data_type == "libsvm vector"
 }
 
-/// Guesses a type from a column's values by the rules of `zillion init`, except that no column is
+/// Guesses a type from a column's values. The rules are those of `zillion init`, but no column is
 /// left out.
 fn guess_type(column: &ColumnProfile, guessed: Option<&Guessed>) -> ColumnType {
     match guessed {
@@ -119,7 +121,7 @@ fn guess_type(column: &ColumnProfile, guessed: Option<&Guessed>) -> ColumnType {
     }
 }
 
-/// Returns the types that a job gives to the columns it reads.
+/// Returns the types of the columns that a job reads, as the job defines them.
 fn job_types(schema: &Schema) -> Result<BTreeMap<String, ColumnType>> {
     let mut types: BTreeMap<String, (ColumnType, String)> = BTreeMap::new();
     let mut add = |column: &str, of: ColumnType, by: String| -> Result<()> {
@@ -166,7 +168,7 @@ fn job_types(schema: &Schema) -> Result<BTreeMap<String, ColumnType>> {
     Ok(types.into_iter().map(|(column, (of, _))| (column, of)).collect())
 }
 
-/// Returns a type that two uses of a column can both read.
+/// Returns a type that both uses of a column can read, or `None` if there is no such type.
 fn common_type(a: ColumnType, b: ColumnType) -> Option<ColumnType> {
     match (a, b) {
         (a, b) if a == b => Some(a),

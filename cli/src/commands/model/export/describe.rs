@@ -1,4 +1,4 @@
-//! The description of a version's features for programs that look up rows themselves.
+//! The description of a version's features, for programs that look up rows themselves.
 
 use serde_json::{Value, json};
 use zillion_feature::{
@@ -67,8 +67,8 @@ fn feature(feature: &FeatureSpec, schema: &Schema, statistics: &Statistics) -> V
         .collect()
 }
 
-/// Describes the side tables. The column of the data that holds their keys is part of the
-/// description of the features that they fill.
+/// Describes the side tables. The description of the features that read a side table names the
+/// column with its keys.
 pub(super) fn sides(schema: &Schema) -> Value {
     let side = |s: &zillion_feature::SideSpec| json!({ "name": s.name, "key_type": s.raw });
     schema.sides.iter().map(side).collect()

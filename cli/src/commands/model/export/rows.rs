@@ -15,8 +15,8 @@ use crate::bar::Bar;
 use crate::ids::IdKind;
 
 impl Export<'_> {
-    /// Writes every table with the newest values of each key that the chain of versions still
-    /// holds.
+    /// Writes every table. Each key that the chain of versions still has is written with its newest
+    /// values.
     pub(super) fn write_rows(&mut self, workers: &Arc<Workers>) -> Result<()> {
         let source = self.cache.rows(&self.model, &self.chain, workers, &mut Unthrottled)?;
         self.files.create_dir(self.output.join("rows"))?;
@@ -78,8 +78,8 @@ impl Export<'_> {
     }
 }
 
-/// Describes the row that an unknown key reads, in a form that a program can use. If all unknown
-/// keys read the same row, the description contains that row.
+/// Describes the row that an unknown key reads, so that a program can compute it. If all unknown
+/// keys read the same row, the description contains this row.
 fn unknown(table: &TableSpec) -> Value {
     let same = |s: &SegmentSpec| match (table.unknown, s.initializer) {
         (Unknown::Zero, _) => Some(vec![0.0; s.dim]),
@@ -105,7 +105,7 @@ fn of_table<'a>(schema: &'a Schema, table: &'a str) -> impl Iterator<Item = &'a 
     })
 }
 
-/// The ids from which a table's keys were made.
+/// The ids from which the keys of a table were made.
 struct Ids {
     /// The kind of the ids: `i64`, `u64`, `bucket` or `none`.
     what: &'static str,

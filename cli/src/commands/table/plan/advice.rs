@@ -1,20 +1,21 @@
-//! The advice about a table in sentences: for each rule, the strongest setting whose cost is small.
+//! The advice about a table in sentences. For each rule, it names the strongest setting whose cost
+//! is small.
 
 use super::Planned;
 use crate::text::{bytes, grouped};
 
-/// The largest share of values that a recommended admission may leave without a row.
+/// The maximum share of values that lose their row by a recommended admission rule.
 const VALUES: f64 = 0.03;
-/// The largest share of values that may come back after a recommended eviction of their row.
+/// The largest share of values that may occur again after a recommended eviction of their row.
 const RETURNS: f64 = 0.01;
-/// The smallest share of rows that a setting must save to be recommended.
+/// The minimum share of rows that a recommended setting must save.
 const ROWS: f64 = 0.1;
-/// The largest error of a law of growth that is still reported without a warning.
+/// The largest error of a forecast of growth that needs no warning.
 const FORESIGHT: f64 = 0.1;
-/// The share of the best possible hit rate that a recommended cache must reach.
+/// The minimum share of the best possible hit rate that a recommended cache must reach.
 const REACHED: f64 = 0.95;
 
-/// Returns the advice about one table, one sentence per setting.
+/// Returns the advice about one table, with one sentence for each setting.
 pub(super) fn advise(table: &Planned<'_>) -> Vec<String> {
     let usage = &table.plan.usage;
     if usage.keys == 0 {
@@ -61,8 +62,9 @@ fn admission(table: &Planned<'_>) -> String {
     )
 }
 
-/// Describes the memory that the growth of rows in the job saves. A row is pushed at most once per
-/// step, so the number of full rows is at most the number of keys with that many occurrences.
+/// Describes the memory that growing rows save in the job. A row is pushed at most once per step.
+/// So the number of full rows is at most the number of keys with enough occurrences. Returns `None`
+/// if the table's rows do not grow.
 fn widths(table: &Planned<'_>) -> Option<String> {
     let usage = &table.plan.usage;
     let at = table.spec.grow?.at;

@@ -1,10 +1,10 @@
-//! The plots of the curves of tables: one row of panels for each table.
+//! The plots of the forecasts: one row of panels for each table.
 
 use super::Planned;
 use crate::svg::{Axis, Panel, Scale, Shapes, Unit};
 use crate::text::{bytes, grouped};
 
-/// Draws a row of panels for each table, under a heading that describes the table.
+/// Makes a row of panels for each table. The heading of the row describes the table.
 pub(super) fn rows(tables: &[Planned<'_>]) -> Vec<(String, Vec<Panel>)> {
     let row = |table: &Planned<'_>| {
         let keys = table.plan.usage.keys;
@@ -31,7 +31,7 @@ fn share(label: &str) -> Axis {
     Axis::new(label, Scale::Linear, Unit::Percent)
 }
 
-/// Returns a panel of lines over a logarithmic axis of numbers.
+/// Makes a panel of lines. The horizontal axis is a logarithmic scale of numbers.
 fn panel(title: &str, x: &str, y: Axis, lines: Vec<Line>) -> Panel {
     let x = Axis::new(x, Scale::Log, Unit::Number);
     Panel { title: title.to_owned(), x, y, shapes: Shapes::Lines(lines) }

@@ -1,4 +1,4 @@
-//! The curves of tables as tables of text.
+//! The forecasts for tables, as tables of text.
 
 use zillion_embedding::capacity::{AdmissionPoint, CachePoint, EvictionPoint};
 use zillion_trainer::PlanReport;
@@ -6,7 +6,7 @@ use zillion_trainer::PlanReport;
 use super::{Planned, advice};
 use crate::text::{self, bytes, grouped, percent};
 
-/// The number of points of the growth that are shown besides the end.
+/// The number of points of the growth that are shown in addition to the last point.
 const GROWTH: usize = 4;
 
 #[expect(clippy::print_stdout, reason = "the result of a command")]
@@ -71,7 +71,8 @@ fn format_table(table: &Planned<'_>) -> String {
     text
 }
 
-/// Formats a section with its heads and an empty line at its end. A section without lines is empty.
+/// Formats a section with its column heads, and with an empty line at its end. Without lines, the
+/// result is empty.
 fn section(heads: &[&str], lines: impl Iterator<Item = Vec<String>>) -> String {
     let mut lines = lines.peekable();
     if lines.peek().is_none() {
@@ -81,7 +82,7 @@ fn section(heads: &[&str], lines: impl Iterator<Item = Vec<String>>) -> String {
     table.lines().map(|line| format!("  {line}\n")).chain(["\n".to_owned()]).collect()
 }
 
-/// Formats a share with its possible error.
+/// Formats a share with its maximum error.
 fn within(share: f64, error: f64) -> String {
     match error {
         0.0 => percent(share),
@@ -93,7 +94,8 @@ fn star(is_own: bool) -> String {
     if is_own { "*".to_owned() } else { String::new() }
 }
 
-/// Lists the number of rows at the end of the sample and at multiples of its size.
+/// Lists the number of keys and their memory at some points of the sample. If the sample gives a
+/// law of growth, also lists them for more rows than the sample has.
 fn growth(table: &Planned<'_>) -> String {
     let points = &table.plan.usage.growth;
     let every = points.len().div_ceil(GROWTH).max(1);

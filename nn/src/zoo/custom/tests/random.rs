@@ -1,4 +1,5 @@
-//! Random valid graphs build, differentiate and print; random damage is refused and never panics.
+//! Tests of random graphs. Valid graphs can be built, differentiated and printed. Damaged graphs
+//! never cause a panic.
 
 use proptest::prelude::*;
 use toml::{Table, Value};
@@ -22,7 +23,8 @@ const UNARY: [&str; 12] = [
     "layer_norm",
 ];
 
-/// Returns a graph of nodes with 12 columns each, all of which contribute to the score.
+/// Returns the text of a graph. Its nodes have 12 columns each, and the score depends on all of
+/// them.
 fn valid(choices: &[(u8, u8, u8)]) -> String {
     let mut text = "logits = 'score'\n[nodes.n0]\nop = 'embedding'\n".to_owned();
     let mut unread = vec![true];
@@ -61,7 +63,9 @@ fn choices() -> impl Strategy<Value = Vec<(u8, u8, u8)>> {
     proptest::collection::vec(any::<(u8, u8, u8)>(), 0..12)
 }
 
-/// Replaces the `left`-th value in the tree; returns how many values are left to count.
+/// Replaces one value in the tree by `with`. The value is the one with the index `left`, counted
+/// from 0. Returns `None` if it was found, otherwise the part of `left` that remains after this
+/// tree.
 fn damage(value: &mut Value, left: usize, with: &Value) -> Option<usize> {
     let Some(mut left) = left.checked_sub(1) else {
         *value = with.clone();

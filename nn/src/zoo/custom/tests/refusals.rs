@@ -1,8 +1,8 @@
-//! Tests that a bad graph is refused by the name of the node, and that the message gives a remedy.
+//! Tests of refused graphs: the error names the node and gives a remedy.
 
 use super::build;
 
-/// A valid graph, which can take one more node or a change.
+/// A valid graph. Tests replace a part of it or add a node.
 const GOOD: &str = "
 logits = 'score'
 [nodes.fields]
@@ -25,7 +25,7 @@ fn refused(text: &str, message: &str) {
     }
 }
 
-/// Checks that [`GOOD`], with a part of it replaced, is refused with this message.
+/// Checks that [`GOOD`] with `from` replaced by `to` is refused with this message.
 #[track_caller]
 fn changed(from: &str, to: &str, message: &str) {
     assert!(GOOD.contains(from), "{from}");
@@ -284,7 +284,8 @@ fn a_row_may_not_depend_on_its_neighbours() {
          [nodes.d]\nop = 'dropout'\nrate = 0.5\ninputs = ['w']\n\
          [nodes.a]\nop = 'embedding'\n[nodes.m]\nop = 'mul'\ninputs = ['a', 'd']\n\
          [nodes.out]\nop = 'sum_columns'\ninputs = ['m']",
-        "`model.nodes.d`: its input must have rows of the batch, and has the shape [1, 12]",
+        "`model.nodes.d`: the input has the shape [1, 12], but must have one row for each row of the \
+         batch or for each value; name a node that is computed from features, not a constant",
     );
 }
 
