@@ -12,7 +12,14 @@ use zillion_trainer::Job;
 use crate::exit::as_usage;
 
 /// The environment variables that begin like a setting but are not settings.
-const NOT_SETTINGS: [&str; 3] = ["ZILLION_FAILPOINT", "ZILLION_LOG", "ZILLION_REGISTRY"];
+const NOT_SETTINGS: [&str; 6] = [
+    "ZILLION_AUDIT_LOG",
+    "ZILLION_FAILPOINT",
+    "ZILLION_LOG",
+    "ZILLION_REGISTRY",
+    "ZILLION_SIGN_KEY",
+    "ZILLION_TRUST",
+];
 /// The prefix of the environment variables that are settings of a server, not of a job.
 pub const SERVE_PREFIX: &str = "ZILLION_SERVE__";
 /// The settings at the root of a job that an environment variable without `__` may set.
