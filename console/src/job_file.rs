@@ -11,9 +11,16 @@ use zillion_trainer::Job;
 
 use crate::exit::as_usage;
 
-/// The environment variables that start with `ZILLION_` but are not settings.
-const NOT_SETTINGS: [&str; 3] = ["ZILLION_FAILPOINT", "ZILLION_LOG", "ZILLION_REGISTRY"];
-/// The prefix of the environment variables that set settings of a server and not of a job.
+/// The environment variables that begin like a setting but are not settings.
+const NOT_SETTINGS: [&str; 6] = [
+    "ZILLION_AUDIT_LOG",
+    "ZILLION_FAILPOINT",
+    "ZILLION_LOG",
+    "ZILLION_REGISTRY",
+    "ZILLION_SIGN_KEY",
+    "ZILLION_TRUST",
+];
+/// The prefix of the environment variables that are settings of a server, not of a job.
 pub const SERVE_PREFIX: &str = "ZILLION_SERVE__";
 /// The settings outside all sections of a job, which an environment variable without `__` can set.
 const ROOT_SETTINGS: [&str; 2] = ["name", "seed"];
