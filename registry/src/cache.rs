@@ -241,15 +241,15 @@ impl Cache {
         });
         for manifest in read {
             if !self.is_offline {
-                self.keep_manifest(&manifest)?;
+                // A copy that is lost costs nothing but a start without the registry.
+                let _ = self.keep_manifest(&manifest);
             }
             self.manifests.insert(manifest.version, manifest);
         }
         chain
     }
 
-    /// Keeps a copy of a manifest. The copy is not synced, because its hash tells whether it is
-    /// whole.
+    /// Keeps a copy of a manifest, without a sync: its hash tells whether it is whole.
     fn keep_manifest(&self, manifest: &VersionManifest) -> Result<()> {
         let files = self.files.scratch();
         files.create_dir(&self.manifests_dir)?;

@@ -70,7 +70,6 @@ impl Claims {
         let since_ms = is_loading.then(|| to_ms(SystemTime::now()));
         let bytes = serde_json::to_vec(&Claim { versions, since_ms })
             .expect("a claim is plain data, which JSON can always hold");
-        std::fs::create_dir_all(&self.folder).map_err(|e| failed(&self.folder, &e))?;
         let lock = self.lock_file()?;
         // A trim that hangs must not keep versions from being loaded.
         let began = Instant::now();
@@ -79,7 +78,8 @@ impl Claims {
         {
             std::thread::sleep(Duration::from_millis(1));
         }
-        if self.own.is_none() {
+        // The cache may have been removed meanwhile.
+        if self.own.as_ref().is_none_or(|(path, _)| !path.exists()) {
             self.own = Some(self.create()?);
         }
         let Some((path, file)) = &mut self.own else { return Ok(()) };
@@ -155,6 +155,7 @@ impl Claims {
     }
 
     fn lock_file(&self) -> Result<File> {
+        std::fs::create_dir_all(&self.folder).map_err(|e| failed(&self.folder, &e))?;
         let mut options = OpenOptions::new();
         let opened = options.read(true).write(true).create(true).truncate(false).open(&self.lock);
         opened.map_err(|e| failed(&self.lock, &e))

@@ -232,7 +232,7 @@ fn stray_names_do_not_hide_versions_and_pointers() {
         fs::create_dir_all(place(folder)).unwrap();
     }
     let numbers = place("versions/00000000000000/000");
-    for stray in ["notes.txt", "1.json", "00000000000000009999.json", "~x.json"] {
+    for stray in ["notes.txt", "1.json", "00000000000000009999.json"] {
         fs::write(numbers.join(stray), b"x").unwrap();
     }
     fs::write(place("pointers/stable/00000000000000/000/README"), b"x").unwrap();

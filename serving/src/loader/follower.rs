@@ -110,7 +110,9 @@ impl Follower {
         let quick = StoreStop::default();
         quick.within(self.config.registry_wait);
         let model = self.model.with_stop(quick);
-        if Watch::default().look(&model, &follow).is_ok_and(|look| look.current.is_some()) {
+        let mut watch = Watch::default();
+        if watch.look(&model, &follow).is_ok_and(|look| look.current.is_some()) {
+            self.watch = watch;
             return;
         }
         let age = UNIX_EPOCH + Duration::from_millis(last.seen_ms);
@@ -224,7 +226,8 @@ impl Follower {
                 return self.renew_lease(&before, false);
             }
         }
-        if before.current.is_some_and(|served| served != current) && !self.may_begin(current) {
+        let is_new = before.current.is_some() && !before.versions.contains_key(&current);
+        if is_new && !self.may_begin(current) {
             return self.renew_lease(&before, false);
         }
         let wanted = self.choose_versions(&before, current, &labels);
