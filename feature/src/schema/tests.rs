@@ -223,7 +223,7 @@ fn what_is_wrong_is_named() {
             side(""),
             "`side.users`: no feature reads this side table; give a feature `side = \"users\"`, or remove the section",
         ),
-        (side("side = 'users'").replace("key = 'u'", ""), "missing key `side.users.key`"),
+        (side("side = 'users'").replace("key = 'u'", ""), "missing key `side.users.key`; set it"),
         (
             side("side = 'users'").replace("key = 'u'", "kee = 'u'"),
             "unknown key `side.users.kee`; did you mean `key`?",
