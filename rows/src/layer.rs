@@ -16,7 +16,8 @@
 //! are mixed, so the first bits of a key tell its approximate position, and the directory tells the
 //! exact one: entry `b` of a part with `n` bits is the number of the first row whose key has at
 //! least `b` in the `n` bits below those that select the part. Four keys share an entry on average,
-//! so a lookup reads one cache line of the directory, one of the keys, and the row itself.
+//! so a lookup reads one cache line of the directory, one of the keys, and the row itself. An entry
+//! with many keys, which crafted ids can give, is searched by halving.
 //!
 //! The name of a file is the BLAKE3 hash of its bytes: a file that exists under its name is
 //! complete, two writers of the same rows write the same file, and a store needs no other identity
