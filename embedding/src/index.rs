@@ -170,7 +170,8 @@ impl Index {
     /// Returns the keys and entries of one slot that this index owns, in no particular order.
     pub(crate) fn slot_entries(&self, slot: usize) -> impl Iterator<Item = (FeatureKey, Entry)> {
         let top = (slot as u64) << LOW_BITS;
-        let entries = self.slots[slot - self.first_slot].entries().chain(self.overflow.slot(slot));
+        let entries =
+            self.slots[slot - self.first_slot].entries().chain(self.overflow.slot_entries(slot));
         entries.map(move |(low, word)| (FeatureKey(top | low), Entry::from_word(word)))
     }
 }
@@ -202,7 +203,8 @@ impl Index<Counted> {
 
     /// Returns the words and numbers of one slot that this index owns, in no particular order.
     pub(crate) fn slot_entries(&self, slot: usize) -> impl Iterator<Item = (FeatureKey, u32)> {
-        let entries = self.slots[slot - self.first_slot].entries().chain(self.overflow.slot(slot));
+        let entries =
+            self.slots[slot - self.first_slot].entries().chain(self.overflow.slot_entries(slot));
         entries.map(|(word, number)| (FeatureKey(word), number))
     }
 }

@@ -70,7 +70,8 @@ pub enum Error {
     Config(#[from] zillion_config::ConfigError),
     /// A run that was stopped before its end, because its result came too late.
     #[error(
-        "the model was stopped before its end, because the time was over; score fewer rows, or allow more time"
+        "the model was stopped before its end, because the time was over; score fewer rows, or \
+         allow more time"
     )]
     Late,
     /// A setting whose value is not allowed.

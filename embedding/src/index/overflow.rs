@@ -45,7 +45,7 @@ impl Overflow {
     }
 
     /// Yields the words and rows of a slot.
-    pub(super) fn slot(&self, slot: usize) -> impl Iterator<Item = (u64, u32)> {
+    pub(super) fn slot_entries(&self, slot: usize) -> impl Iterator<Item = (u64, u32)> {
         let first = (slot as u64) << LOW_BITS;
         self.entries.range(first..=first | LOW).map(|(_, &entry)| entry)
     }

@@ -236,7 +236,7 @@ impl<L: Line> SlotIndex<L> {
         }
     }
 
-    /// Returns the words and rows of the keys in buckets.
+    /// Yields the words and rows of the keys in buckets.
     pub(super) fn entries(&self) -> impl Iterator<Item = (u64, u32)> {
         self.buckets.iter().flat_map(L::entries)
     }
