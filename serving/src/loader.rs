@@ -84,6 +84,9 @@ impl Loader {
             .spawn(move || {
                 while !stopped.load(Ordering::Relaxed) {
                     follower.poll();
+                    for version in follower.host.open().versions.values() {
+                        version.release_idle();
+                    }
                     std::thread::park_timeout(poll);
                 }
                 follower.end_lease();
