@@ -2,16 +2,19 @@
 //! index of its own.
 //!
 //! # Invariants
-//! * A key is in the index of its slot, at most once, and in no other slot.
-//! * The index computes no hash. The top bits of a key are its slot, and the bits below them choose
-//!   the bucket.
-//! * Only one slot grows at a time. Slots grow at different sizes, so the whole index grows in
-//!   small steps even if the keys of all slots arrive at the same rate.
+//! * A key is in the sub-index of its slot and nowhere else, at most once.
+//! * The index computes no hash: the top bits of a key are its slot, and the bits below choose the
+//!   bucket.
+//! * A lookup reads at most a fixed number of buckets, whatever the keys are. Keys with no room in
+//!   these buckets are in a sorted map beside the slots.
+//! * Growth changes one slot. Slots grow at different sizes, so the index as a whole grows in small
+//!   steps although the keys of all slots arrive at the same pace.
 
 mod compact;
 mod counted;
 mod entry;
 mod line;
+mod overflow;
 mod slot;
 
 use std::ops::Range;
@@ -25,6 +28,7 @@ pub(crate) use crate::index::compact::Compact;
 pub(crate) use crate::index::counted::Counted;
 pub(crate) use crate::index::entry::Entry;
 use crate::index::line::Line;
+use crate::index::overflow::Overflow;
 pub(crate) use crate::index::slot::AtHome;
 use crate::index::slot::SlotIndex;
 
@@ -39,6 +43,7 @@ const LOW_BITS: u32 = u64::BITS - SLOTS.trailing_zeros();
 pub(crate) struct Index<L = Compact> {
     first_slot: usize,
     slots: Vec<SlotIndex<L>>,
+    overflow: Overflow,
     arena: LineArena,
     keys: usize,
     moves: u64,
@@ -52,6 +57,7 @@ impl<L: Line> Index<L> {
         Self {
             first_slot: range.start,
             slots: range.map(|_| SlotIndex::new(&arena)).collect(),
+            overflow: Overflow::default(),
             arena,
             keys: 0,
             moves: 0,
@@ -75,10 +81,11 @@ impl<L: Line> Index<L> {
         self.first_slot..self.first_slot + self.slots.len()
     }
 
-    /// Returns the bytes of memory of the index: the memory that the arena has mapped, and the list
-    /// of slots.
+    /// Returns the bytes of memory: the memory that the arena has mapped, the list of slots, and the
+    /// keys beside them.
     pub(crate) fn bytes(&self) -> usize {
-        self.arena.bytes().reserved + self.slots.capacity() * size_of::<SlotIndex<L>>()
+        let slots = self.slots.capacity() * size_of::<SlotIndex<L>>();
+        self.arena.bytes().reserved + slots + self.overflow.bytes()
     }
 
     /// Returns the bytes of the buckets, without the free memory of the arena.
@@ -110,7 +117,7 @@ impl<L: Line> Index<L> {
     /// Returns the entry of `key`, or `None` if the index does not have the key.
     #[inline(always)]
     pub(crate) fn get(&self, key: FeatureKey) -> Option<Entry> {
-        self.slots[self.position(key)].get(key.0).map(Entry::from_word)
+        self.slots[self.position(key)].get(key.0, &self.overflow).map(Entry::from_word)
     }
 
     /// Adds a key that is not in the index yet.
@@ -119,7 +126,8 @@ impl<L: Line> Index<L> {
     /// Returns an error if there is no memory; the index is then unchanged.
     pub(crate) fn insert(&mut self, key: FeatureKey, entry: Entry) -> Result<(), DeviceError> {
         let position = self.position(key);
-        self.slots[position].insert(&self.arena, key.0, entry.word(), key.slot())?;
+        let memory = (&self.arena, &mut self.overflow);
+        self.slots[position].insert(memory, key.0, entry.word(), key.slot())?;
         self.keys += 1;
         Ok(())
     }
@@ -127,7 +135,7 @@ impl<L: Line> Index<L> {
     /// Removes a key and returns its entry, or `None` if the index does not have the key.
     pub(crate) fn remove(&mut self, key: FeatureKey) -> Option<Entry> {
         let position = self.position(key);
-        let word = self.slots[position].remove(key.0)?;
+        let word = self.slots[position].remove(key.0, &mut self.overflow)?;
         self.keys -= 1;
         self.moves += 1;
         Some(Entry::from_word(word))
@@ -137,7 +145,7 @@ impl<L: Line> Index<L> {
     pub(crate) fn redirect(&mut self, key: FeatureKey, entry: Entry) {
         self.moves += 1;
         let position = self.position(key);
-        if let Some(word) = self.slots[position].row_mut(key.0) {
+        if let Some(word) = self.slots[position].row_mut(key.0, &mut self.overflow) {
             *word = entry.word();
         }
     }
@@ -145,7 +153,7 @@ impl<L: Line> Index<L> {
     /// Gives memory back and keeps searches short. The caller must call this function after it has
     /// removed keys from a slot.
     pub(crate) fn tidy(&mut self, slot: usize) {
-        self.slots[slot - self.first_slot].tidy(&self.arena, slot);
+        self.slots[slot - self.first_slot].tidy((&self.arena, &mut self.overflow), slot);
     }
 
     /// Returns the number of keys of one slot that this index owns.
@@ -163,7 +171,8 @@ impl Index {
     /// Returns the keys and entries of one slot that this index owns, in no particular order.
     pub(crate) fn slot_entries(&self, slot: usize) -> impl Iterator<Item = (FeatureKey, Entry)> {
         let top = (slot as u64) << LOW_BITS;
-        let entries = self.slots[slot - self.first_slot].entries();
+        let entries =
+            self.slots[slot - self.first_slot].entries().chain(self.overflow.slot_entries(slot));
         entries.map(move |(low, word)| (FeatureKey(top | low), Entry::from_word(word)))
     }
 }
@@ -172,17 +181,14 @@ impl Index<Counted> {
     /// Returns the word of a key, including its tag, and the number that the key leads to. Returns
     /// `None` if the index does not have the key.
     pub(crate) fn entry(&self, key: FeatureKey) -> Option<(u64, u32)> {
-        let (line, entry) = self.slots[self.position(key)].entry(key.0)?;
-        Some((Counted::word(line, entry), Counted::row(line, entry)))
+        self.slots[self.position(key)].entry(key.0, &self.overflow)
     }
 
     /// Writes the word and the number of a key that is in the index. The bits of the word below its
     /// tag must be those of the key.
     pub(crate) fn set(&mut self, key: FeatureKey, word: u64, number: u32) {
         let position = self.position(key);
-        if let Some((line, entry)) = self.slots[position].entry_mut(key.0) {
-            Counted::set(line, entry, word, number);
-        }
+        self.slots[position].set(key.0, (word, number), &mut self.overflow);
     }
 
     /// Adds a key that is not in the index yet. The top bits of `word` are a tag in place of the
@@ -192,7 +198,8 @@ impl Index<Counted> {
     /// Panics if there is no memory, as a vector does when it grows.
     pub(crate) fn insert_tagged(&mut self, key: FeatureKey, word: u64, number: u32) {
         let position = self.position(key);
-        let inserted = self.slots[position].insert(&self.arena, word, number, key.slot());
+        let memory = (&self.arena, &mut self.overflow);
+        let inserted = self.slots[position].insert(memory, word, number, key.slot());
         inserted.expect("memory for the keys that wait");
         self.keys += 1;
     }
@@ -200,7 +207,8 @@ impl Index<Counted> {
     /// Returns the words of all keys of one slot, each with the number that the key leads to, in no
     /// particular order. The index must own the slot.
     pub(crate) fn slot_entries(&self, slot: usize) -> impl Iterator<Item = (FeatureKey, u32)> {
-        let entries = self.slots[slot - self.first_slot].entries();
+        let entries =
+            self.slots[slot - self.first_slot].entries().chain(self.overflow.slot_entries(slot));
         entries.map(|(word, number)| (FeatureKey(word), number))
     }
 }

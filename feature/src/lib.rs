@@ -38,6 +38,7 @@ pub mod raw_value;
 mod request;
 mod rows;
 mod schema;
+mod seeded;
 mod shard;
 mod side;
 mod statistics;

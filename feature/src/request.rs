@@ -27,8 +27,10 @@ use crate::statistics::Statistics;
 use crate::transform::{Bucketizer, NumericMap};
 use shape::Shape;
 
-/// The raw values of a column. The values of a tensor have one type; the values of a JSON array may
-/// have different types.
+/// The number of characters of a client's name that an error repeats.
+const LONGEST_NAME: usize = 100;
+
+/// The raw values of a column. Tensors hold numbers of one type, JSON holds values of any type.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RawValues<'a> {
     /// Signed integers of 64 bits.
@@ -292,11 +294,14 @@ impl Encoder {
             known.by_ref().find(|known| known.as_str() >= name).is_some_and(|known| known == name)
         };
         let Some(name) = columns.keys().find(|name| !is_read(name)) else { return Ok(()) };
+        // A client may send a name of any length. Neither the answer nor the time of the comparison
+        // may grow with it.
+        let name: String = name.chars().take(LONGEST_NAME).collect();
         let names = self.inputs.iter().map(|i| i.spec.name.as_str());
-        let nearest = zillion_config::nearest(name, names)
+        let nearest = zillion_config::nearest(&name, names)
             .map_or(String::new(), |near| format!("; did you mean `{near}`?"));
         let reason = format!("the model has no input of this name{nearest}");
-        Err(RequestError { input: name.to_string(), row: None, reason })
+        Err(RequestError { input: name, row: None, reason })
     }
 }
 

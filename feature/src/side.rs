@@ -16,15 +16,16 @@ use std::sync::Arc;
 
 use crate::batch::{Batch, KeyColumn};
 use crate::error::SchemaError;
-use crate::key::{FeatureKey, MixedHasher};
+use crate::key::FeatureKey;
 use crate::schema::{FeatureKind, FeatureSpec, Schema};
+use crate::seeded::SeededHash;
 use crate::statistics::Statistics;
 use crate::transform::{Bucketizer, NumericMap};
 
 /// An index from the keys of a side table to its rows.
 #[derive(Clone, Debug, Default)]
 pub struct SideIndex {
-    rows: HashMap<FeatureKey, u32, MixedHasher>,
+    rows: HashMap<FeatureKey, u32, SeededHash>,
 }
 
 impl SideIndex {

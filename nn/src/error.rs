@@ -68,6 +68,12 @@ pub enum Error {
     /// An invalid key in the model section of a job.
     #[error(transparent)]
     Config(#[from] zillion_config::ConfigError),
+    /// A run that was stopped before its end, because its result came too late.
+    #[error(
+        "the model was stopped before its end, because the time was over; score fewer rows, or \
+         allow more time"
+    )]
+    Late,
     /// A setting whose value is not allowed.
     #[error("setting `{name}`: {reason}")]
     Setting {

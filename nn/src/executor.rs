@@ -17,6 +17,7 @@ mod batch_pass;
 mod collect;
 pub(crate) mod lane;
 mod row_gradients;
+mod watch;
 
 use std::sync::{Mutex, PoisonError};
 
@@ -36,6 +37,7 @@ use crate::program::placement::Place;
 use crate::program::{Program, Settings};
 use crate::timeline::{Event, Log, Work};
 use collect::constant;
+use watch::Watch;
 
 /// An engine that runs a [`Program`] and keeps its buffers between runs.
 #[derive(Debug)]
@@ -127,7 +129,7 @@ impl Executor {
         row_grads: &mut [&mut [f32]],
     ) -> Result<()> {
         self.check_row_grads(inputs, row_grads)?;
-        self.run(workers, inputs, params, seed)?;
+        self.run(workers, inputs, params, seed, &Watch::new(None))?;
         self.row_gradients(workers, inputs, row_grads);
         self.add_up_log();
         for &(param, node) in &self.program.updates {
@@ -140,9 +142,50 @@ impl Executor {
 
     /// Runs an inference program.
     pub fn infer(&mut self, workers: &Workers, inputs: &Inputs<'_>, params: &Params) -> Result<()> {
-        self.run(workers, inputs, params, StepSeed::default())?;
-        self.add_up_log();
-        Ok(())
+        self.infer_unless(workers, inputs, params, None)
+    }
+
+    /// Runs an inference program, and stops it between two tiles when `is_late` returns `true`. The
+    /// threads of the run call `is_late` before each tile.
+    ///
+    /// # Errors
+    /// Returns [`Error::Late`] if the run was stopped; its results are then undefined. Returns an
+    /// error if the inputs or parameters do not fit the program.
+    pub fn infer_unless(
+        &mut self,
+        workers: &Workers,
+        inputs: &Inputs<'_>,
+        params: &Params,
+        is_late: Option<&(dyn Fn() -> bool + Sync)>,
+    ) -> Result<()> {
+        let ran = self.run(workers, inputs, params, StepSeed::default(), &Watch::new(is_late));
+        if matches!(ran, Ok(()) | Err(Error::Late)) {
+            self.add_up_log();
+        }
+        ran
+    }
+
+    /// Returns the number of bytes of the buffers that grow with a batch. Packed weights and the
+    /// scratch memory of products, which depend on the model alone, are not included.
+    pub fn buffer_bytes(&self) -> usize {
+        let floats = self.consts.iter().chain(&self.outputs).map(Vec::capacity).sum::<usize>()
+            + self.lanes.iter().map(Lane::capacity).sum::<usize>()
+            + self.tile_buffers.iter().map(TileBuffers::capacity).sum::<usize>();
+        let lists: usize = self.lists.iter().map(ListColumn::bytes).sum();
+        floats * size_of::<f32>() + self.locate.capacity() * size_of::<u32>() + lists
+    }
+
+    /// Drops the buffers and the results of the last run. The next run allocates what it needs.
+    pub fn release(&mut self) {
+        let Self { profile, log, is_recorded, logged, .. } = self;
+        let fresh = Self::new(self.program.clone());
+        *self = Self {
+            profile: profile.take(),
+            log: std::mem::take(log),
+            is_recorded: *is_recorded,
+            logged: *logged,
+            ..fresh
+        };
     }
 
     /// Returns a result of the last run, row after row. `node` is its node in the graph from which
@@ -216,6 +259,7 @@ impl Executor {
         inputs: &Inputs<'_>,
         params: &Params,
         seed: StepSeed,
+        watch: &Watch<'_>,
     ) -> Result<()> {
         let train = self.program.loss.is_some();
         params.fits(&self.program.graph.params)?;
@@ -227,7 +271,10 @@ impl Executor {
         self.packing.pack(workers, params, inputs.rows, &self.log);
         for phase in 0..self.program.phases.len() {
             self.globals(phase, inputs, params, seed);
-            self.pass(workers, phase, inputs, params, seed);
+            self.pass(workers, phase, inputs, params, seed, watch);
+            if watch.has_stopped() {
+                return Err(Error::Late);
+            }
             self.sums(workers, phase, inputs);
             self.collect(phase);
         }
@@ -399,6 +446,7 @@ impl Executor {
         inputs: &Inputs<'_>,
         params: &Params,
         seed: StepSeed,
+        watch: &Watch<'_>,
     ) {
         let timed = self.is_timed();
         let number = phase as u32;
@@ -422,8 +470,11 @@ impl Executor {
         let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
         workers.for_each_mut(&mut self.tile_buffers[..tasks], |_, buffers| {
             while let Some(lane) = next() {
-                shared.lane_pass((number, phase), lane, buffers, timed);
+                shared.lane_pass((number, phase), lane, buffers, timed, watch);
             }
         });
     }
 }
+
+#[cfg(test)]
+mod tests;

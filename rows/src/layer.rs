@@ -13,12 +13,12 @@
 //! row lacks with those of the initial row of its key, which the version's description of the table
 //! defines. Each key of a layer has either a full row or a narrow row, never both.
 //!
-//! One more file, the *directory*, makes it possible to find a key without a search over the whole
-//! part. Keys are mixed, so the first bits of a key tell its approximate position, and the
-//! directory tells the exact position. A part has `n` directory bits: the `n` bits of a key after
-//! the bits that select the part. Entry `b` of the part is the index of the first row whose key has
-//! at least `b` in these bits. Four keys share an entry on average, so a lookup reads one cache
-//! line of the directory, one of the keys, and the row itself.
+//! One more file, the *directory*, makes it possible to find a key without reading the part. Keys
+//! are mixed, so the first bits of a key tell its approximate position, and the directory tells the
+//! exact one: entry `b` of a part with `n` bits is the number of the first row whose key has at
+//! least `b` in the `n` bits below those that select the part. Four keys share an entry on average,
+//! so a lookup reads one cache line of the directory, one of the keys, and the row itself. An entry
+//! with many keys, which crafted ids can give, is searched by halving.
 //!
 //! The name of a file is the BLAKE3 hash of its bytes. So a file that exists under its name is
 //! complete, two writers of the same rows write the same file, and a store needs no other identity

@@ -18,13 +18,18 @@ pub enum Error {
         /// The name of the output.
         name: String,
     },
+    /// A request that was stopped, because its answer would have come too late.
+    #[error(
+        "the scoring was stopped, because its time was over; score fewer rows, or allow more time"
+    )]
+    Late,
     /// A lookup of rows that failed.
     #[error(transparent)]
     Rows(#[from] zillion_rows::Error),
     /// A dense model that cannot be computed.
     #[error(transparent)]
-    Model(#[from] zillion_nn::Error),
-    /// A version whose files the registry or the cache cannot provide.
+    Model(zillion_nn::Error),
+    /// A version that the registry or the cache cannot provide.
     #[error(transparent)]
     Registry(#[from] zillion_registry::Error),
     /// A version whose contents do not fit together.
@@ -50,4 +55,13 @@ pub enum Error {
         /// The log odds that the trainer has computed.
         wanted: f32,
     },
+}
+
+impl From<zillion_nn::Error> for Error {
+    fn from(error: zillion_nn::Error) -> Self {
+        match error {
+            zillion_nn::Error::Late => Self::Late,
+            other => Self::Model(other),
+        }
+    }
 }

@@ -11,9 +11,12 @@
 mod error;
 mod parity;
 mod scorer;
+mod scratch;
 mod servable;
+#[cfg(test)]
+mod testing;
 
 pub use error::{Error, Result};
 pub use parity::{ParityColumn, ParityRows, ParityValue};
-pub use scorer::{Scorer, Scores};
+pub use scorer::{LateCheck, Scorer, Scores};
 pub use servable::{RowScores, Servable};

@@ -19,7 +19,10 @@ pub struct Scorer {
     rows: RowBuffer,
 }
 
-/// The scores of the rows of a batch.
+/// A check whether an answer would come too late. It returns `true` for good once the time is over.
+pub type LateCheck<'a> = &'a (dyn Fn() -> bool + Sync);
+
+/// The scores of a batch.
 #[derive(Clone, Debug)]
 pub struct Scores<'a> {
     /// The values of the scorer's outputs: one list for each output, with one value for each row of
@@ -97,12 +100,128 @@ impl Scorer {
         source: &mut dyn RowSource,
         params: &Params,
     ) -> Result<Scores<'_>> {
+        self.score_unless(batch, plan, source, params, None)
+    }
+
+    /// Scores a batch as [`Scorer::score`] does, and stops when `is_late` returns `true`. The check
+    /// is made before the lookup, before the model, and before each tile of rows.
+    ///
+    /// # Errors
+    /// Returns [`Error::Late`] if the work was stopped, and the errors of the source and of the
+    /// model.
+    pub fn score_unless(
+        &mut self,
+        batch: &Batch,
+        plan: &LookupPlan,
+        source: &mut dyn RowSource,
+        params: &Params,
+        is_late: Option<LateCheck<'_>>,
+    ) -> Result<Scores<'_>> {
+        check_time(is_late)?;
         let report = source.lookup(plan, &mut self.rows)?;
+        check_time(is_late)?;
         let inputs = Inputs::new(batch, plan, &self.rows, false);
-        self.executor.infer(&self.workers, &inputs, params)?;
+        self.executor.infer_unless(&self.workers, &inputs, params, is_late)?;
         let outputs =
             self.outputs.iter().map(|&id| self.executor.output(id).ok_or(Error::NoLogits));
         let outputs = outputs.collect::<Result<_>>()?;
         Ok(Scores { outputs, missing: report.total_missing() })
+    }
+
+    /// Drops the buffers of the batches so far, and the results of the last batch. The next batch
+    /// allocates what it needs.
+    pub fn release(&mut self) {
+        self.executor.release();
+        self.rows = RowBuffer::default();
+    }
+
+    /// Returns the number of bytes of the buffers that grow with a batch.
+    pub fn buffer_bytes(&self) -> usize {
+        let floats: usize = self.rows.tables.iter().map(|table| table.values.capacity()).sum();
+        self.executor.buffer_bytes() + floats * size_of::<f32>()
+    }
+}
+
+/// Checks that the answer does not come too late.
+///
+/// # Errors
+/// Returns [`Error::Late`] if it does.
+pub(crate) fn check_time(is_late: Option<LateCheck<'_>>) -> Result<()> {
+    match is_late {
+        Some(is_late) if is_late() => Err(Error::Late),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use zillion_feature::PlanScratch;
+    use zillion_rows::{LookupReport, TableLayout};
+
+    use super::*;
+    use crate::testing::{Example, TILE_ROWS};
+
+    /// A source that counts its lookups.
+    struct Counted<'a>(zillion_rows::layer::LayerSource, &'a Cell<usize>);
+
+    impl RowSource for Counted<'_> {
+        fn tables(&self) -> &[TableLayout] {
+            self.0.tables()
+        }
+
+        fn lookup(
+            &mut self,
+            plan: &LookupPlan,
+            rows: &mut RowBuffer,
+        ) -> zillion_rows::Result<LookupReport> {
+            self.1.set(self.1.get() + 1);
+            self.0.lookup(plan, rows)
+        }
+    }
+
+    #[test]
+    fn a_late_request_stops_between_its_stages_and_tiles() {
+        let example = Example::new();
+        let mut scorer = example.scorer();
+        let batch = example.batch(10 * TILE_ROWS);
+        let plan = LookupPlan::build(&batch, &example.schema, &mut PlanScratch::default());
+        let (lookups, checks) = (Cell::new(0), AtomicUsize::new(0));
+        let mut source = Counted(example.source.clone(), &lookups);
+        let expected =
+            scorer.score(&batch, &plan, &mut source, &example.params).unwrap().outputs[0].to_vec();
+        // The check before the lookup, the one before the model, and the first tiles.
+        for (last, looked_up) in [(1, 0), (2, 1), (3, 1), (7, 1)] {
+            lookups.set(0);
+            checks.store(0, Ordering::Relaxed);
+            let is_late = || checks.fetch_add(1, Ordering::Relaxed) + 1 >= last;
+            let late: Option<LateCheck<'_>> = Some(&is_late);
+            let stopped = scorer.score_unless(&batch, &plan, &mut source, &example.params, late);
+            assert!(matches!(stopped, Err(Error::Late)));
+            assert_eq!((lookups.get(), checks.load(Ordering::Relaxed)), (looked_up, last));
+        }
+        let never = || false;
+        let in_time: Option<LateCheck<'_>> = Some(&never);
+        let scores = scorer.score_unless(&batch, &plan, &mut source, &example.params, in_time);
+        assert_eq!(scores.unwrap().outputs[0], expected);
+    }
+
+    #[test]
+    fn a_released_scorer_scores_the_same() {
+        let example = Example::new();
+        let mut scorer = example.scorer();
+        let batch = example.batch(1000);
+        let plan = LookupPlan::build(&batch, &example.schema, &mut PlanScratch::default());
+        let score = |scorer: &mut Scorer| {
+            let mut source = example.source.clone();
+            let scores = scorer.score(&batch, &plan, &mut source, &example.params).unwrap();
+            scores.outputs[0].to_vec()
+        };
+        let expected = score(&mut scorer);
+        scorer.release();
+        assert_eq!(scorer.buffer_bytes(), 0);
+        assert_eq!(score(&mut scorer), expected);
     }
 }

@@ -1,10 +1,11 @@
 //! The loaded version of a model, which computes scores from raw rows. Loading verifies the parity
 //! rows of the version.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::time::Instant;
 
 use zillion_device::Workers;
-use zillion_feature::{Batch, Encoder, LookupPlan, PlanScratch, RawColumns, Schema};
+use zillion_feature::{Batch, Encoder, LookupPlan, RawColumns, Schema};
 use zillion_nn::zoo::LOGITS;
 use zillion_nn::{Graph, Params, Settings};
 use zillion_registry::{
@@ -15,7 +16,8 @@ use zillion_rows::layer::{LayerFile, LayerSource, Throttle};
 
 use crate::error::{Error, Result};
 use crate::parity::ParityRows;
-use crate::scorer::Scorer;
+use crate::scorer::{LateCheck, Scorer, check_time};
+use crate::scratch::{Scratch, ScratchPool, request_size};
 
 /// A loaded version. Several threads can compute scores with it at the same time.
 #[derive(Debug)]
@@ -35,16 +37,7 @@ struct Engine {
     graph: Graph,
     settings: Settings,
     workers: Arc<Workers>,
-    /// The buffers that no thread is using now. When all threads are idle, their number is the
-    /// largest number of threads that have scored at the same time.
-    idle: Mutex<Vec<Scratch>>,
-}
-
-/// The buffers that one thread needs to score.
-#[derive(Debug)]
-struct Scratch {
-    scorer: Scorer,
-    plan: PlanScratch,
+    scratches: ScratchPool,
 }
 
 /// The scores of the rows of one request.
@@ -139,7 +132,24 @@ impl Servable {
     /// # Errors
     /// Returns an error if an input does not fit the model, or if the model cannot be computed.
     pub fn score(&self, rows: usize, columns: &RawColumns<'_>) -> Result<RowScores> {
-        self.score_batch(&self.encoder().encode(rows, columns)?)
+        self.score_unless(rows, columns, None)
+    }
+
+    /// Scores raw rows, and stops when `is_late` returns `true`. The check is made between the
+    /// stages, which are the encoding, the plan, the lookup and the model, and before each tile of
+    /// rows.
+    ///
+    /// # Errors
+    /// Returns [`Error::Late`] if the work was stopped. Returns an error if an input does not fit
+    /// the model, or if the model cannot be computed.
+    pub fn score_unless(
+        &self,
+        rows: usize,
+        columns: &RawColumns<'_>,
+        is_late: Option<LateCheck<'_>>,
+    ) -> Result<RowScores> {
+        check_time(is_late)?;
+        self.score_encoded(&self.encoder().encode(rows, columns)?, is_late)
     }
 
     /// Computes the scores of a batch that [`Servable::encoder`] has made.
@@ -147,17 +157,38 @@ impl Servable {
     /// # Errors
     /// Returns an error if the model cannot be computed.
     pub fn score_batch(&self, batch: &Batch) -> Result<RowScores> {
+        self.score_encoded(batch, None)
+    }
+
+    /// Gives back the memory of buffers that recent requests did not need. Requests do so
+    /// themselves; a server calls this function now and then for the time after its last request.
+    pub fn release_idle(&self) {
+        self.engine.scratches.release_idle(Instant::now());
+    }
+
+    fn score_encoded(&self, batch: &Batch, is_late: Option<LateCheck<'_>>) -> Result<RowScores> {
+        check_time(is_late)?;
         let mut scratch = self.engine.take_scratch()?;
-        let Scratch { scorer, plan } = &mut scratch;
+        let scores = self.score_with(&mut scratch, batch, is_late);
+        self.engine.scratches.put(scratch, request_size(batch), Instant::now());
+        scores
+    }
+
+    fn score_with(
+        &self,
+        scratch: &mut Scratch,
+        batch: &Batch,
+        is_late: Option<LateCheck<'_>>,
+    ) -> Result<RowScores> {
+        let Scratch { scorer, plan, .. } = scratch;
         let lookups = LookupPlan::build(batch, self.encoder().schema(), plan);
-        let scores = scorer.score(batch, &lookups, &mut self.rows.clone(), &self.params)?;
-        let scores = RowScores {
+        let mut rows = self.rows.clone();
+        let scores = scorer.score_unless(batch, &lookups, &mut rows, &self.params, is_late)?;
+        Ok(RowScores {
             logits: scores.outputs.iter().map(|logits| logits.to_vec()).collect(),
             missing: scores.missing,
             missing_side_rows: batch.side_missing.iter().sum(),
-        };
-        self.engine.lock_idle().push(scratch);
-        Ok(scores)
+        })
     }
 }
 
@@ -184,22 +215,15 @@ impl Engine {
         let tasks = task_names(&graph, encoder.schema());
         let ScoreSettings { lanes, tile_rows } = manifest.settings;
         let settings = Settings { lanes, tile_rows, ..Settings::default() };
-        let idle = Mutex::new(Vec::new());
-        Ok(Self { encoder, tasks, graph, settings, workers: workers.clone(), idle })
+        let (workers, scratches) = (workers.clone(), ScratchPool::default());
+        Ok(Self { encoder, tasks, graph, settings, workers, scratches })
     }
 
     fn take_scratch(&self) -> Result<Scratch> {
-        if let Some(scratch) = self.lock_idle().pop() {
+        if let Some(scratch) = self.scratches.take() {
             return Ok(scratch);
         }
-        let scorer = Scorer::new(&self.graph, self.settings, self.workers.clone())?;
-        Ok(Scratch { scorer, plan: PlanScratch::default() })
-    }
-
-    /// Locks the list of idle buffers. A request locks the list only twice in total, and not once
-    /// for each key.
-    fn lock_idle(&self) -> std::sync::MutexGuard<'_, Vec<Scratch>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+        Ok(Scratch::new(Scorer::new(&self.graph, self.settings, self.workers.clone())?))
     }
 }
 

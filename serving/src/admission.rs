@@ -61,7 +61,7 @@ pub(crate) struct Head<'a> {
 pub(crate) struct Admitted {
     flow: FlowKey,
     estimates: Arc<Estimates>,
-    limit: Duration,
+    pub(crate) limit: Duration,
     /// The bytes of the request that are in flight.
     pub(crate) held: HeldBytes,
     pub(crate) caller: Arc<Caller>,

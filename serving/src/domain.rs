@@ -290,12 +290,12 @@ impl Domain {
         let statistics = version.statistics.clone();
         let begun = Begun::now(&statistics);
         let (limits, metrics) = (self.limits(), self.metrics.clone());
-        let caller = admitted.caller.clone();
+        let (caller, limit) = (admitted.caller.clone(), admitted.limit);
         let scoring = self.scoring.clone();
         let work = move |queue: Duration, deadline: Instant| {
             let spent = Cell::new(Spent { queue, ..Spent::default() });
             let shadow = shadow.map(|servable| Shadow { servable, scoring });
-            let scored = Scored { version, limits, metrics, spent, caller, deadline, shadow };
+            let scored = Scored { version, limits, metrics, spent, caller, limit, deadline, shadow };
             work(&scored).map(|done| (done, scored.spent.get()))
         };
         let (done, spent) = self.scoring.run(admitted, bytes, &limits, work).await?;
@@ -311,6 +311,8 @@ pub struct Scored {
     metrics: Arc<Metrics>,
     spent: Cell<Spent>,
     caller: Arc<Caller>,
+    /// The time that the request had when it was admitted.
+    limit: Duration,
     deadline: Instant,
     shadow: Option<Shadow>,
 }
@@ -419,11 +421,11 @@ impl Scored {
         self.spent.set(spent);
     }
 
-    /// Scores the rows of a request.
+    /// Scores the rows of a request, until its time is over.
     ///
     /// # Errors
     /// Returns an error if the request has no rows, if it has more rows or values than the
-    /// limits allow, or if the rows do not fit the model.
+    /// limits allow, if the rows do not fit the model, or if the time of the request is over.
     pub fn score(&self, request: &RowsRequest<'_>) -> Result<Answer> {
         let too_large = |what, limit, setting| ServeError::TooLarge { what, limit, setting };
         if request.rows == 0 {
@@ -443,9 +445,14 @@ impl Scored {
         if values > self.limits.values {
             return Err(too_large("the number of values", self.limits.values, "serve.max_values"));
         }
+        let deadline = self.deadline;
+        let is_late = || Instant::now() >= deadline;
         let scores = self.time(Stage::Score, || {
-            self.servable().score(request.rows, &request.columns).map_err(|error| match error {
+            let scores =
+                self.servable().score_unless(request.rows, &request.columns, Some(&is_late));
+            scores.map_err(|error| match error {
                 zillion_scorer::Error::Input(input) => ServeError::Input(input),
+                zillion_scorer::Error::Late => ServeError::Deadline { limit: self.limit },
                 other => ServeError::Scoring(other),
             })
         })?;

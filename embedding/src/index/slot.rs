@@ -5,11 +5,16 @@
 //! whose home bucket is full goes to the next bucket with a free entry. Every full bucket that it
 //! passes counts the key. So a search ends at the first bucket that no key has passed.
 //!
-//! Removing a key decreases these counts, so no markers of deleted keys are needed. A key may stay
-//! in its bucket although buckets before it have become empty. The counts of such keys remain, and
-//! after some time every bucket of a small slot can have a count. So a search also ends when it
-//! comes back to the bucket where it began. A slot in which most buckets have a count is rebuilt
-//! after keys were removed.
+//! Removing a key decreases these counts, so no markers of deleted keys are needed. A key that
+//! stays in its bucket while the buckets before it become empty leaves counts behind, in the end in
+//! every bucket of a small slot. For this reason a probe also ends where it began, and a slot in
+//! which most buckets have a count is rebuilt after keys were removed.
+//!
+//! Ids can be chosen so that all their keys have one home. So a probe reads at most [`REACH`]
+//! buckets. A key that finds no free entry there goes to the [`Overflow`] of the index, a sorted
+//! map. Random keys practically never do: at the highest load of a slot, one in ten million lies
+//! that far from its home. A secret seed would avoid the map, but the order of keys in memory would
+//! then differ from run to run.
 
 use std::marker::PhantomData;
 
@@ -18,7 +23,10 @@ use zillion_device::lines::{CacheLine, LineArena, Run};
 
 use crate::index::entry::Entry;
 use crate::index::line::Line;
+use crate::index::overflow::Overflow;
 
+/// The largest number of buckets that a probe reads.
+const REACH: usize = 16;
 /// The factor from one size of a slot to the next.
 const GROWTH: f64 = 1.2;
 /// The number of buckets below which a slot grows by only one bucket at a time.
@@ -30,7 +38,10 @@ const SLOT_BITS: u32 = zillion_feature::SLOTS.trailing_zeros();
 #[derive(Debug)]
 pub(super) struct SlotIndex<L> {
     buckets: Run,
-    len: usize,
+    /// The number of keys, including those in the overflow.
+    len: u32,
+    /// The number of keys in the overflow.
+    outside: u32,
     format: PhantomData<L>,
 }
 
@@ -48,11 +59,11 @@ pub(crate) enum AtHome {
 impl<L: Line> SlotIndex<L> {
     /// Creates an index without keys, which takes no memory.
     pub(super) fn new(arena: &LineArena) -> Self {
-        Self { buckets: arena.empty(), len: 0, format: PhantomData }
+        Self { buckets: arena.empty(), len: 0, outside: 0, format: PhantomData }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.len
+        self.len as usize
     }
 
     #[inline(always)]
@@ -66,14 +77,30 @@ impl<L: Line> SlotIndex<L> {
     }
 
     #[inline(always)]
-    pub(super) fn get(&self, key: u64) -> Option<u32> {
+    pub(super) fn get(&self, key: u64, overflow: &Overflow) -> Option<u32> {
+        let found = self.probe(key, |_, line| Some(L::row(line, L::find(line, key)?)));
+        if found.is_none() && self.outside > 0 {
+            return overflow.get(key).map(|(_, row)| row);
+        }
+        found
+    }
+
+    /// Returns what `look` finds in the first bucket in which it finds something. The buckets are
+    /// those in which a key can be, at most [`REACH`] of them; `look` gets the number of the bucket
+    /// and the bucket.
+    #[inline(always)]
+    fn probe<T>(
+        &self,
+        key: u64,
+        mut look: impl FnMut(usize, &CacheLine) -> Option<T>,
+    ) -> Option<T> {
         let home = self.home(key);
         let mut at = home;
         // An empty slot has no buckets, so its home bucket 0 does not exist.
         let mut bucket = self.buckets.get(at)?;
-        loop {
-            if let Some(entry) = L::find(bucket, key) {
-                return Some(L::row(bucket, entry));
+        for _ in 0..REACH {
+            if let Some(found) = look(at, bucket) {
+                return Some(found);
             }
             if !L::is_passed(bucket) {
                 return None;
@@ -84,6 +111,7 @@ impl<L: Line> SlotIndex<L> {
             }
             bucket = &self.buckets[at];
         }
+        None
     }
 
     /// Looks for a key only in the bucket that [`SlotIndex::home`] returns.
@@ -104,24 +132,36 @@ impl<L: Line> SlotIndex<L> {
     /// Returns an error if there is no memory to grow; the slot is then unchanged.
     pub(super) fn insert(
         &mut self,
-        arena: &LineArena,
-        key: u64,
+        (arena, overflow): (&LineArena, &mut Overflow),
+        word: u64,
         row: u32,
         slot: usize,
     ) -> Result<(), DeviceError> {
-        if (self.len + 1) * L::FULLEST.1 > self.buckets.len() * L::KEYS * L::FULLEST.0 {
-            self.resize(arena, next_size(self.buckets.len(), slot))?;
+        // Keys in the overflow need no buckets.
+        let inside = (self.len - self.outside) as usize;
+        if (inside + 1) * L::FULLEST.1 > self.buckets.len() * L::KEYS * L::FULLEST.0 {
+            let size = next_size(self.buckets.len(), slot);
+            self.resize((arena, &mut *overflow), size, slot)?;
         }
-        self.place(key, row);
+        self.place(word, row, slot, overflow);
         self.len += 1;
         Ok(())
     }
 
-    pub(super) fn remove(&mut self, key: u64) -> Option<u32> {
-        let (at, entry) = self.locate(key)?;
-        let row = L::take(&mut self.buckets[at], entry);
-        let mut passed = self.home(key);
-        while passed != at {
+    pub(super) fn remove(&mut self, key: u64, overflow: &mut Overflow) -> Option<u32> {
+        let home = self.home(key);
+        let (end, row) = match self.locate(key) {
+            Some((at, entry)) => (at, L::take(&mut self.buckets[at], entry)),
+            None if self.outside > 0 => {
+                let row = overflow.remove(key)?;
+                self.outside -= 1;
+                // The key has passed every bucket in reach.
+                ((home + REACH) % self.buckets.len(), row)
+            }
+            None => return None,
+        };
+        let mut passed = home;
+        while passed != end {
             L::unpass(&mut self.buckets[passed]);
             passed = self.after(passed);
         }
@@ -129,32 +169,44 @@ impl<L: Line> SlotIndex<L> {
         Some(row)
     }
 
-    /// Returns the word that a key leads to, for writing, or `None` if the slot does not have the
-    /// key.
-    pub(super) fn row_mut(&mut self, key: u64) -> Option<&mut u32> {
-        let (at, entry) = self.locate(key)?;
-        Some(L::row_mut(&mut self.buckets[at], entry))
+    /// Returns the row of a key for writing.
+    pub(super) fn row_mut<'a>(
+        &'a mut self,
+        key: u64,
+        overflow: &'a mut Overflow,
+    ) -> Option<&'a mut u32> {
+        match self.locate(key) {
+            Some((at, entry)) => Some(L::row_mut(&mut self.buckets[at], entry)),
+            None => overflow.get_mut(key).map(|(_, row)| row),
+        }
     }
 
-    /// Returns the bucket that holds a key and the index of the key's entry in this bucket, or
-    /// `None` if the slot does not have the key.
-    pub(super) fn entry(&self, key: u64) -> Option<(&CacheLine, usize)> {
-        let (at, entry) = self.locate(key)?;
-        Some((&self.buckets[at], entry))
+    /// Returns the word and the row of a key.
+    pub(super) fn entry(&self, key: u64, overflow: &Overflow) -> Option<(u64, u32)> {
+        match self.locate(key) {
+            Some((at, entry)) => {
+                let line = &self.buckets[at];
+                Some((L::word(line, entry), L::row(line, entry)))
+            }
+            None => overflow.get(key),
+        }
     }
 
-    /// Returns, for writing, the bucket that holds a key and the index of the key's entry in this
-    /// bucket, or `None` if the slot does not have the key.
-    pub(super) fn entry_mut(&mut self, key: u64) -> Option<(&mut CacheLine, usize)> {
-        let (at, entry) = self.locate(key)?;
-        Some((&mut self.buckets[at], entry))
+    /// Writes the word and the row of a key that is in the slot. The low bits of the word must be
+    /// the key's.
+    pub(super) fn set(&mut self, key: u64, (word, row): (u64, u32), overflow: &mut Overflow) {
+        if let Some((at, entry)) = self.locate(key) {
+            L::set(&mut self.buckets[at], entry, word, row);
+        } else if let Some(entry) = overflow.get_mut(key) {
+            *entry = (word, row);
+        }
     }
 
-    /// Gives memory back if less than half of the slot's capacity is used, and moves keys closer to
-    /// their home buckets. The caller must call this function after it has removed keys. If there
-    /// is no memory for the work, the slot stays as it is.
-    pub(super) fn tidy(&mut self, arena: &LineArena, slot: usize) {
-        self.shrink(arena, slot);
+    /// Gives memory back if less than half of the slot's capacity is used, and moves keys back near
+    /// their home buckets. The function must be called when keys have been removed. If there is no
+    /// memory for this, the slot stays as it is.
+    pub(super) fn tidy(&mut self, (arena, overflow): (&LineArena, &mut Overflow), slot: usize) {
+        self.shrink((arena, overflow), slot);
         // If a quarter of the arena is free, slots move to its beginning, so that its end can be
         // given back.
         let bytes = arena.bytes();
@@ -166,23 +218,25 @@ impl<L: Line> SlotIndex<L> {
         }
     }
 
-    fn shrink(&mut self, arena: &LineArena, slot: usize) {
-        if self.len * L::FULLEST.1 * 2 >= self.buckets.len() * L::KEYS * L::FULLEST.0 {
+    fn shrink(&mut self, memory: (&LineArena, &mut Overflow), slot: usize) {
+        let len = self.len();
+        if len * L::FULLEST.1 * 2 >= self.buckets.len() * L::KEYS * L::FULLEST.0 {
             if self.buckets.iter().filter(|b| L::is_passed(b)).count() * 2 > self.buckets.len() {
-                let _ = self.resize(arena, self.buckets.len());
+                let _ = self.resize(memory, self.buckets.len(), slot);
             }
             return;
         }
         // The new size has room for a quarter more keys, so that a slot whose size varies a little
         // is not rebuilt each time.
-        let room = self.len + self.len.div_ceil(4);
+        let room = len + len.div_ceil(4);
         let wanted = (room * L::FULLEST.1).div_ceil(L::KEYS * L::FULLEST.0);
         let size = if wanted == 0 { 0 } else { next_size(wanted - 1, slot) };
         if size < self.buckets.len() {
-            let _ = self.resize(arena, size);
+            let _ = self.resize(memory, size, slot);
         }
     }
 
+    /// Yields the words and rows of the keys in buckets.
     pub(super) fn entries(&self) -> impl Iterator<Item = (u64, u32)> {
         self.buckets.iter().flat_map(L::entries)
     }
@@ -190,34 +244,36 @@ impl<L: Line> SlotIndex<L> {
     /// Returns the index of the bucket that holds a key and the index of the key's entry in this
     /// bucket, or `None` if the slot does not have the key.
     fn locate(&self, key: u64) -> Option<(usize, usize)> {
-        let home = self.home(key);
-        let mut at = home;
-        loop {
-            let bucket = self.buckets.get(at)?;
-            if let Some(entry) = L::find(bucket, key) {
-                return Some((at, entry));
-            }
-            at = self.after(at);
-            if !L::is_passed(bucket) || at == home {
-                return None;
-            }
-        }
+        self.probe(key, |at, line| Some((at, L::find(line, key)?)))
     }
 
-    fn place(&mut self, key: u64, row: u32) {
-        let mut at = self.home(key);
-        // The loop ends, because a slot is never full.
-        while !L::put(&mut self.buckets[at], key, row) {
+    /// Writes a word and its row into the first bucket in reach that has room, or into the
+    /// overflow. All buckets are in the reach of a small slot, and a slot is never full.
+    fn place(&mut self, word: u64, row: u32, slot: usize, overflow: &mut Overflow) {
+        let mut at = self.home(word);
+        for _ in 0..REACH {
+            if L::put(&mut self.buckets[at], word, row) {
+                return;
+            }
             L::pass(&mut self.buckets[at]);
             at = self.after(at);
         }
+        overflow.insert(slot, word, row);
+        self.outside += 1;
     }
 
-    fn resize(&mut self, arena: &LineArena, size: usize) -> Result<(), DeviceError> {
+    fn resize(
+        &mut self,
+        (arena, overflow): (&LineArena, &mut Overflow),
+        size: usize,
+        slot: usize,
+    ) -> Result<(), DeviceError> {
         let fresh = arena.allocate(size)?;
         let old = std::mem::replace(&mut self.buckets, fresh);
-        for (key, row) in old.iter().flat_map(L::entries) {
-            self.place(key, row);
+        let outside = if self.outside > 0 { overflow.take_slot(slot) } else { Vec::new() };
+        self.outside = 0;
+        for (word, row) in old.iter().flat_map(L::entries).chain(outside) {
+            self.place(word, row, slot, overflow);
         }
         Ok(())
     }
@@ -256,6 +312,45 @@ fn next_size(buckets: usize, slot: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::index::{Compact, Counted};
+
+    /// Puts keys into slot 5 and returns the largest number of buckets that a search reads: for
+    /// these keys, and for absent keys beside them.
+    fn most_buckets_read<L: Line>(keys: &[u64]) -> [usize; 2] {
+        let (arena, mut overflow) = (LineArena::new(), Overflow::default());
+        let mut slot = SlotIndex::<L>::new(&arena);
+        for (row, &key) in (0..).zip(keys) {
+            slot.insert((&arena, &mut overflow), key, row, 5).unwrap();
+        }
+        let read = |key: u64| {
+            let mut buckets = 0;
+            slot.probe(key, |_, line| {
+                buckets += 1;
+                L::find(line, key)
+            });
+            buckets
+        };
+        for (row, &key) in (0..).zip(keys) {
+            assert_eq!(slot.get(key, &overflow), Some(row));
+            assert_eq!(slot.get(key ^ 1 << 40, &overflow), None);
+        }
+        let most = |change: u64| keys.iter().map(|&key| read(key ^ change)).max().unwrap_or(0);
+        [most(0), most(1 << 40)]
+    }
+
+    #[test]
+    fn a_search_reads_a_bounded_number_of_buckets() {
+        let one_home: Vec<u64> = (0..30_000).map(|i| 5 << 52 | 77 << 44 | i).collect();
+        for [present, absent] in
+            [most_buckets_read::<Compact>(&one_home), most_buckets_read::<Counted>(&one_home)]
+        {
+            assert!(present <= REACH && absent <= REACH, "{present} and {absent} buckets");
+        }
+        // Random keys have a reach to spare.
+        let random = (0..30_000).map(|i| 5 << 52 | zillion_feature::random::mix64(i) >> 12);
+        let [present, _] = most_buckets_read::<Compact>(&random.collect::<Vec<_>>());
+        assert!(present <= REACH / 2, "{present} buckets");
+    }
 
     #[test]
     fn sizes_grow_by_about_a_fifth_and_differ_from_slot_to_slot() {

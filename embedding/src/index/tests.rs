@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use zillion_feature::{FeatureKey, SLOTS};
 
-use crate::index::{Compact, Entry, Index};
+use crate::index::{Compact, Counted, Entry, Index};
 
 #[derive(Clone, Debug)]
 enum Action {
@@ -25,6 +25,10 @@ fn key() -> impl Strategy<Value = u64> {
         (0u64..2, 0u64..400).prop_map(|(slot, high)| slot << 52 | high << 40),
         (0u64..4096).prop_map(|slot| slot << 52 | slot),
         any::<u64>(),
+        // More keys of one home than its reach has room for.
+        (0u64..2000).prop_map(|low| 9 << 52 | low),
+        (0u64..2000).prop_map(|low| 9 << 52 | low),
+        (0u64..2000).prop_map(|low| 9 << 52 | low),
     ]
 }
 
@@ -80,9 +84,9 @@ proptest! {
 }
 
 #[test]
-fn one_home_for_all_keys_is_slow_but_right() {
-    // The 2,000 keys differ in the lowest bits only. So bucket 0 is the home of all of them, and
-    // more keys pass it than a bucket can count.
+fn keys_of_one_home_are_found_beside_the_slots() {
+    // The 2,000 keys differ in the lowest bits only. So bucket 0 is the home of all of them, more
+    // keys pass it than a bucket can count, and most keys have no room in reach of it.
     let mut index = Index::<Compact>::new(5..6);
     let keys: Vec<FeatureKey> = (0..2000).map(|i| FeatureKey(5 << 52 | i)).collect();
     for (row, &key) in keys.iter().enumerate() {
@@ -98,6 +102,31 @@ fn one_home_for_all_keys_is_slow_but_right() {
         assert_eq!(index.get(key), (row % 2 == 1).then_some(Entry::full(row as u32)));
     }
     assert_eq!(index.len(), 1000);
+    let in_slot: Vec<_> = index.slot_entries(5).collect();
+    assert_eq!((in_slot.len(), index.slot_len(5)), (1000, 1000));
+    assert!(in_slot.iter().all(|&(key, entry)| index.get(key) == Some(entry)));
+    for &key in keys.iter().skip(1).step_by(2) {
+        index.redirect(key, Entry::full(7));
+        assert_eq!(index.get(key), Some(Entry::full(7)));
+        assert_eq!(index.remove(key), Some(Entry::full(7)));
+    }
+    index.tidy(5);
+    assert_eq!((index.len(), index.slot_entries(5).count(), index.used_bytes()), (0, 0, 0));
+}
+
+#[test]
+fn counted_keys_of_one_home_keep_their_words() {
+    let mut index = Index::<Counted>::new(5..6);
+    let key = |i: u64| FeatureKey(5 << 52 | i);
+    (0..2000).for_each(|i| index.insert_tagged(key(i), 1 << 52 | i, i as u32));
+    (0..2000).for_each(|i| index.set(key(i), (2 + i % 7) << 52 | i, 3 * i as u32));
+    for i in 0..2000 {
+        assert_eq!(index.entry(key(i)), Some(((2 + i % 7) << 52 | i, 3 * i as u32)));
+    }
+    let mut words: Vec<_> = index.slot_entries(5).collect();
+    words.sort_unstable_by_key(|&(word, _)| word.0 << 12);
+    let expected = (0..2000).map(|i| (FeatureKey((2 + i % 7) << 52 | i), 3 * i as u32));
+    assert_eq!(words, expected.collect::<Vec<_>>());
 }
 
 #[test]

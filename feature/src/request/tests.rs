@@ -180,7 +180,16 @@ fn what_does_not_fit_is_refused_by_name_and_row() {
     }
 }
 
-/// Returns the key of a value, or the message about a refused value.
+#[test]
+fn a_long_name_is_cut_in_the_error() {
+    let mut given = columns();
+    given.insert("ä".repeat(3 << 20).into(), any(vec![]));
+    let error = encoder().encode(3, &given).unwrap_err();
+    assert_eq!(error.input, "ä".repeat(100));
+    assert!(error.to_string().chars().count() < 200);
+}
+
+/// Returns the key of a value, or the message of a request about it.
 fn key_of(raw: RawType, value: &RawValue<'_>) -> Result<Option<FeatureKey>, &'static str> {
     Ok(value.id(raw)?)
 }

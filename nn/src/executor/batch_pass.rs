@@ -97,13 +97,14 @@ impl<'a> Shared<'a> {
         }
     }
 
-    /// Runs the steps of a phase on each tile of a lane.
+    /// Runs the steps of a phase on each tile of a lane, until the watch stops the run.
     pub(crate) fn lane_pass(
         &self,
         (number, phase): (u32, &Phase),
         (index, lane): (u32, &mut Lane),
         buffers: &mut TileBuffers,
         timed: bool,
+        watch: &Watch<'_>,
     ) {
         let rows = lane.rows.clone();
         let entered = timed.then(|| (thread::current().id(), Instant::now()));
@@ -113,7 +114,7 @@ impl<'a> Shared<'a> {
             }
         };
         let mut first = rows.start;
-        while first < rows.end {
+        while first < rows.end && !watch.stops() {
             let batch = self.program.tile(self.inputs, first, rows.end);
             first = batch.end;
             for &step in &phase.tile {

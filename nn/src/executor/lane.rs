@@ -47,6 +47,11 @@ impl Lane {
         }
         self.rows = rows;
     }
+
+    /// Returns the number of floats that the buffers have memory for.
+    pub(crate) fn capacity(&self) -> usize {
+        self.wide.iter().chain(&self.partials).map(Buffer::capacity).sum()
+    }
 }
 
 fn buffers(count: usize) -> Vec<Buffer> {
@@ -73,6 +78,10 @@ impl Buffer {
             self.start = to_line.min(LINE - 1);
             self.floats.truncate(self.start + len);
         }
+    }
+
+    fn capacity(&self) -> usize {
+        self.floats.capacity()
     }
 }
 
@@ -113,5 +122,10 @@ impl TileBuffers {
             };
             slot.grow(rows * width.cols);
         }
+    }
+
+    /// Returns the number of floats that the buffers have memory for.
+    pub(crate) fn capacity(&self) -> usize {
+        self.slots.iter().map(Buffer::capacity).sum()
     }
 }

@@ -22,6 +22,13 @@ pub(crate) struct ListColumn {
 }
 
 impl ListColumn {
+    /// Returns the number of bytes that the column has memory for.
+    pub(crate) fn bytes(&self) -> usize {
+        let words = self.row_of.capacity() + self.locate.capacity();
+        let factors: usize = self.factors.iter().map(|(_, factors)| factors.capacity()).sum();
+        words * size_of::<u32>() + factors * size_of::<f32>()
+    }
+
     #[inline(always)]
     pub(crate) fn factors_of(&self, gather: &Gather) -> &[f32] {
         let pooling = factor_kind(gather.pooling);

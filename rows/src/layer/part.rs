@@ -1,6 +1,7 @@
 //! The mapped rows of a table in a layer, and the search for the row of a key.
 
 use std::borrow::Cow;
+use std::cmp::Ordering;
 
 use arrow_buffer::ScalarBuffer;
 use zillion_device::prefetch::prefetch_read;
@@ -34,6 +35,10 @@ pub(super) struct PartColumns {
     pub(super) counts: ScalarBuffer<u32>,
     pub(super) tombstones: ScalarBuffer<u8>,
 }
+
+/// The largest number of keys of an entry that are compared one after the other, which is faster
+/// than a search for a few keys. An entry has four keys on average.
+const FEW_KEYS: usize = 16;
 
 /// The position of a key in a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,7 +185,7 @@ impl WidthRows {
         let (start, end) =
             (*part.starts.get(entry)? as usize, *part.starts.get(entry + 1)? as usize);
         let among = part.keys.get(start..end)?;
-        let row = start + among.iter().position(|&k| k == key.0)?;
+        let row = start + position(among.len(), |at| among[at], key.0)?;
         let part = part_of(key.0, self.parts.len()) as u32;
         Some(Place { part, row: row as u32, is_narrow: false })
     }
@@ -223,5 +228,56 @@ impl WidthRows {
     #[inline(always)]
     fn entry(&self, part: &PartColumns, key: FeatureKey) -> usize {
         entry_of(key.0, self.parts.len(), part.bits)
+    }
+}
+
+/// Returns the position of a key among `len` ascending keys, which `at` reads. Ids can be chosen so
+/// that all their keys share one entry, so that many keys are searched by halving.
+#[inline(always)]
+fn position(len: usize, at: impl Fn(usize) -> u64, key: u64) -> Option<usize> {
+    if len <= FEW_KEYS {
+        return (0..len).find(|&position| at(position) == key);
+    }
+    search(len, at, key)
+}
+
+/// Returns the position of a key among many ascending keys, by halving.
+#[cold]
+fn search(len: usize, at: impl Fn(usize) -> u64, key: u64) -> Option<usize> {
+    let (mut low, mut high) = (0, len);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        match at(middle).cmp(&key) {
+            Ordering::Equal => return Some(middle),
+            Ordering::Less => low = middle + 1,
+            Ordering::Greater => high = middle,
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn a_long_entry_is_searched_in_few_steps() {
+        for len in [0, 1, FEW_KEYS, FEW_KEYS + 1, 100, 1 << 20] {
+            let keys: Vec<u64> = (0..len as u64).map(|i| 7 << 40 | 2 * i).collect();
+            let reads = Cell::new(0);
+            let at = |position: usize| {
+                reads.set(reads.get() + 1);
+                keys[position]
+            };
+            for place in (0..len).step_by(len / 50 + 1) {
+                for (wanted, key) in [(Some(place), keys[place]), (None, keys[place] + 1)] {
+                    reads.set(0);
+                    assert_eq!(position(len, at, key), wanted);
+                    assert!(reads.get() <= 21, "{} reads of {len} keys", reads.get());
+                }
+            }
+        }
     }
 }

@@ -4,9 +4,10 @@ use std::ops::Range;
 
 use zillion_feature::{FeatureKey, SLOTS};
 
-/// Returns the index of a key among `len` sorted keys, or `None` if the key is not among them. All
-/// keys lie in `slots`, and `at` returns the key at an index. Keys are mixed, so the index can be
-/// guessed from the key itself with an error of about the square root of `len`.
+/// Returns the position of a key among `len` sorted keys of some slots. Keys are mixed, so that the
+/// key itself gives its position up to an error of about the square root of `len`. For other keys,
+/// such as those of crafted ids, the steps double, so that at most about `3 * log2(len)` keys are
+/// read.
 #[inline]
 pub(super) fn search(
     key: FeatureKey,
@@ -44,4 +45,32 @@ fn position(key: FeatureKey, slots: &Range<usize>, len: usize) -> usize {
     let first = (slots.start as u64) << shift;
     let span = (slots.len() as u128) << shift;
     ((u128::from(key.0.wrapping_sub(first)) * len as u128) / span) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn keys_far_from_their_guess_are_found_in_few_steps() {
+        let slots = 0..SLOTS;
+        let crafted: [fn(u64) -> u64; 4] =
+            [|i| i, |i| u64::MAX - 2 * i, |i| 7 << 52 | 2 * i, |i| (i & 1) << 63 | i];
+        for of in crafted {
+            let mut keys: Vec<u64> = (0..1 << 18).map(of).collect();
+            keys.sort_unstable();
+            let reads = Cell::new(0);
+            let at = |position: usize| {
+                reads.set(reads.get() + 1);
+                keys[position]
+            };
+            for place in (0..keys.len()).step_by(997) {
+                reads.set(0);
+                assert_eq!(search(FeatureKey(keys[place]), &slots, keys.len(), at), Some(place));
+                assert!(reads.get() <= 3 * 18, "{} reads", reads.get());
+            }
+        }
+    }
 }

@@ -165,6 +165,9 @@ impl Follower {
 
     /// Reads the registry and loads the versions that its pointers name.
     pub(super) fn poll(&mut self) {
+        for version in self.host.open().versions.values() {
+            version.release_idle();
+        }
         let Err(error) = self.refresh() else { return };
         let name = self.model.name();
         self.metrics.loading.record_failure(name, &error);
