@@ -22,6 +22,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -263,14 +264,15 @@ fn beside(path: &Path, name: &Path) -> PathBuf {
 
 /// Reads a text file of bounded size.
 pub(crate) fn read_text(path: &Path) -> Result<String> {
-    let bytes = fs::metadata(path).map_err(Error::file("read", path))?.len();
-    if bytes > MOST_FILE_BYTES {
-        return Err(Error::invalid(
-            path,
-            format!("the file has {bytes} bytes; at most {MOST_FILE_BYTES} are read"),
-        ));
+    let file = fs::File::open(path).map_err(Error::file("read", path))?;
+    let mut text = String::new();
+    // A device has no size, so that the bytes are counted while they are read.
+    let read = file.take(MOST_FILE_BYTES + 1).read_to_string(&mut text);
+    if read.map_err(Error::file("read", path))? as u64 > MOST_FILE_BYTES {
+        let reason = format!("the file has more than {MOST_FILE_BYTES} bytes; shorten it");
+        return Err(Error::invalid(path, reason));
     }
-    fs::read_to_string(path).map_err(Error::file("read", path))
+    Ok(text)
 }
 
 /// Returns the seconds since 1970 of a time with its zone, or `None` if a part is missing.

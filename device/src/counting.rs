@@ -1,4 +1,5 @@
-//! An allocator that counts allocations, for tests of code that must not allocate.
+//! An allocator that counts allocations and bytes, for tests of code that must not allocate and of
+//! code whose memory must stay in proportion to its input.
 //!
 //! ```
 //! use zillion_device::CountingAllocator;
@@ -12,19 +13,34 @@
 //! ```
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::ptr;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// The allocator of the system, with a count of the allocations.
-#[derive(Debug, Default)]
+/// The allocator of the system, with a count of the allocations and of the bytes.
+#[derive(Debug)]
 pub struct CountingAllocator {
     count: AtomicU64,
+    /// The number of bytes that are allocated now.
+    live: AtomicUsize,
+    /// The largest value of `live` since the last reset.
+    peak: AtomicUsize,
+    /// The largest value that `live` may have.
+    most: usize,
 }
 
 impl CountingAllocator {
-    /// Creates an allocator whose count is zero.
+    /// Creates an allocator whose counts are zero.
     #[must_use]
     pub const fn new() -> Self {
-        Self { count: AtomicU64::new(0) }
+        Self::with_limit(usize::MAX)
+    }
+
+    /// Creates an allocator that fails if more than `most` bytes would be allocated at a time. A
+    /// test of hostile input then ends with an error before it takes the memory of the machine.
+    #[must_use]
+    pub const fn with_limit(most: usize) -> Self {
+        let (live, peak) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Self { count: AtomicU64::new(0), live, peak, most }
     }
 
     /// Returns the number of allocations so far, on all threads. A reallocation counts as one.
@@ -32,34 +48,112 @@ impl CountingAllocator {
         self.count.load(Ordering::Relaxed)
     }
 
-    fn add(&self) {
+    /// Returns the number of bytes that are allocated now, by all threads.
+    pub fn live_bytes(&self) -> usize {
+        self.live.load(Ordering::Relaxed)
+    }
+
+    /// Returns the largest number of bytes that were allocated at a time since the last call of
+    /// [`CountingAllocator::reset_peak`]. A reallocation counts as if the old and the new bytes
+    /// existed together.
+    pub fn peak_bytes(&self) -> usize {
+        self.peak.load(Ordering::Relaxed)
+    }
+
+    /// Forgets the peak, and returns the number of bytes that are allocated now.
+    pub fn reset_peak(&self) -> usize {
+        let live = self.live_bytes();
+        self.peak.store(live, Ordering::Relaxed);
+        live
+    }
+
+    /// Counts an allocation, and returns whether the limit allows its bytes.
+    fn take(&self, bytes: usize) -> bool {
         self.count.fetch_add(1, Ordering::Relaxed);
+        let before = self.live.fetch_add(bytes, Ordering::Relaxed);
+        let live = before.saturating_add(bytes);
+        if live > self.most {
+            self.release(bytes);
+            return false;
+        }
+        self.peak.fetch_max(live, Ordering::Relaxed);
+        true
+    }
+
+    fn release(&self, bytes: usize) {
+        self.live.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Calls `allocate` if the limit allows `bytes`. Returns null if the limit or the system
+    /// refuses.
+    fn allocate(&self, bytes: usize, allocate: impl FnOnce() -> *mut u8) -> *mut u8 {
+        if !self.take(bytes) {
+            return ptr::null_mut();
+        }
+        let place = allocate();
+        if place.is_null() {
+            self.release(bytes);
+        }
+        place
+    }
+}
+
+impl Default for CountingAllocator {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
 // SAFETY: every call goes to the system's allocator with unchanged arguments, and its result is
-// returned unchanged. The added count allocates nothing and cannot unwind.
+// returned unchanged, or null is returned, which means that the allocation failed and left
+// everything as it was. The counts allocate nothing and cannot unwind.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        self.add();
         // SAFETY: the caller's promises are those that the system's allocator requires.
-        unsafe { System.alloc(layout) }
+        self.allocate(layout.size(), || unsafe { System.alloc(layout) })
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        self.add();
         // SAFETY: as above.
-        unsafe { System.alloc_zeroed(layout) }
+        self.allocate(layout.size(), || unsafe { System.alloc_zeroed(layout) })
     }
 
     unsafe fn realloc(&self, place: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        self.add();
         // SAFETY: as above; `place` came from the system's allocator, like all memory of this one.
-        unsafe { System.realloc(place, layout, size) }
+        let new = self.allocate(size, || unsafe { System.realloc(place, layout, size) });
+        if !new.is_null() {
+            self.release(layout.size());
+        }
+        new
     }
 
     unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
         // SAFETY: as above.
-        unsafe { System.dealloc(place, layout) }
+        unsafe { System.dealloc(place, layout) };
+        self.release(layout.size());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_counted_up_to_the_limit() {
+        let counts = CountingAllocator::with_limit(100);
+        let layout = |bytes| Layout::from_size_align(bytes, 8).unwrap();
+        // SAFETY: every layout has bytes, and each place is given back once with its own layout.
+        unsafe {
+            let first = counts.alloc(layout(40));
+            assert!(!first.is_null());
+            assert!(counts.alloc(layout(61)).is_null(), "the limit holds");
+            let grown = counts.realloc(first, layout(40), 50);
+            assert!(!grown.is_null());
+            assert_eq!((counts.live_bytes(), counts.peak_bytes()), (50, 90));
+            assert!(counts.realloc(grown, layout(50), 60).is_null(), "both exist for a moment");
+            assert_eq!((counts.reset_peak(), counts.peak_bytes()), (50, 50));
+            counts.dealloc(grown, layout(50));
+        }
+        assert_eq!((counts.live_bytes(), counts.count()), (0, 4));
     }
 }

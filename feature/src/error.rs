@@ -29,9 +29,9 @@ pub enum SchemaError {
         /// The number of side tables in the schema.
         want: usize,
     },
-    /// A side table that lacks the column of a feature.
+    /// A side table without a column that a feature reads, or with a column of another kind.
     #[error(
-        "feature `{feature}` has no values in its side table; load the side tables of the same schema"
+        "feature `{feature}` has no values of its kind in its side table; load the side tables of the same schema"
     )]
     SideColumn {
         /// The name of the feature.

@@ -121,10 +121,8 @@ impl Attribute {
     /// join must refuse rows with unknown keys.
     ///
     /// # Errors
-    /// Returns an error if the transform needs statistics that are absent.
-    ///
-    /// # Panics
-    /// Panics if the type of the column does not fit the kind of the feature.
+    /// Returns an error if statistics that the transform needs are absent, or if the type of the
+    /// column does not fit the kind of the feature.
     pub fn new(
         schema: &Schema,
         feature: usize,
@@ -151,7 +149,8 @@ impl Attribute {
                 let key = |&x: &f64| if x.is_nan() { absent } else { buckets.key(x) };
                 Values::Keys(numbers.iter().map(key).chain([absent]).collect())
             }
-            (kind, column) => panic!("{kind:?} is not made of {column:?}"),
+            // The file of a version may come from another schema.
+            _ => return Err(SchemaError::SideColumn { feature: spec.name.clone() }),
         };
         Ok(Self { at: schema.column_positions()[feature], values })
     }
@@ -284,6 +283,8 @@ mod tests {
         assert_eq!(batch.sparse[1], KeyColumn::ragged(vec![0, 0, 1, 1, 2], vec![id(6), id(6)]));
         let zip = vec![id(9), id(8), absent("zip"), id(8)];
         assert_eq!(batch.sparse[2], KeyColumn::single(zip));
+        let other = Attribute::new(&schema, 0, &columns[3], &statistics).unwrap_err().to_string();
+        assert!(other.starts_with("feature `price` has no values of its kind"), "{other}");
         let unknown = Attribute::new(&schema, 0, &columns[0], &Statistics::default());
         assert!(unknown.unwrap_err().to_string().starts_with("feature `price` has no statistics"));
     }

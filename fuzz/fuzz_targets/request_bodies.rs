@@ -1,10 +1,7 @@
-//! The fuzz target for bodies of requests: every protocol, with and without binary tensors, must
-//! accept or refuse each body without a panic.
+//! The fuzz program of the target `request_bodies`.
 
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-
-fuzz_target!(|body: &[u8]| {
-    zillion_serving::read_body(body);
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    zillion_fuzz::serving::REQUEST_BODIES.check(bytes);
 });

@@ -258,6 +258,10 @@ impl VersionManifest {
                 parent.version
             ));
         }
+        // Readers compute the layouts of rows from the specs, and trust the numbers in them.
+        if let Err(error) = manifest.tables.iter().try_for_each(TableSpec::validate) {
+            return refuse(format!("a table of the version is not valid: {error}"));
+        }
         Ok(manifest)
     }
 }

@@ -88,6 +88,13 @@ pub(crate) struct Grpc {
     routes: axum::Router,
 }
 
+/// Reads a message as the calls `ModelInfer` and `Predict` do, and returns which of them accept it.
+/// Fuzzers call this function.
+pub fn read_message(message: &[u8]) -> [bool; 2] {
+    let message = Bytes::copy_from_slice(message);
+    [infer::accepts(&message), predict::accepts(&message)]
+}
+
 /// Returns whether a request belongs to gRPC, by its content type.
 pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
     let kind = headers.get(header::CONTENT_TYPE).map(|kind| kind.as_bytes());

@@ -20,6 +20,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
+pub use self::connection::InMemoryServer;
 pub(crate) use self::connections::Connections;
 pub use self::listener::{Api, Listener, Proof};
 pub(crate) use self::peer::Peer;

@@ -87,6 +87,12 @@ fn mistakes_in_the_file_are_named() {
 }
 
 #[test]
+fn a_file_without_an_end_is_refused() {
+    let error = Identities::load(Path::new("/dev/zero")).unwrap_err().to_string();
+    assert!(error.contains("more than 4194304 bytes"), "{error}");
+}
+
+#[test]
 fn dates_are_counted_as_the_calendar_does() {
     for (text, seconds) in [
         ("1970-01-01T00:00:00Z", 0),

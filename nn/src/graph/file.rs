@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::graph::Graph;
-use crate::graph::shape::{NodeId, Shape};
+use crate::graph::op::Op;
+use crate::graph::shape::{Dim, NodeId, Shape};
 use crate::ops;
 
 /// The version of the format.
@@ -15,6 +16,14 @@ const FORMAT: u32 = 1;
 
 /// The maximum number of floats in a parameter. A larger number means that the file is damaged.
 const MAX_FLOATS: usize = 1 << 40;
+
+/// The maximum number of floats that all nodes together have for one row of a batch. Real models
+/// have thousands. A larger number would take the memory of a server when it scores.
+const MAX_ROW_FLOATS: usize = 1 << 20;
+
+/// The maximum number of floats that all nodes of a constant shape have together, in addition to
+/// four times those of the parameters. An executor allocates them before its first batch.
+const MAX_CONSTANT_FLOATS: usize = 1 << 22;
 
 /// The content of a file, with a graph that is owned or borrowed.
 #[derive(Serialize, Deserialize)]
@@ -87,6 +96,7 @@ impl Graph {
             }
         }
         let mut shapes: Vec<Shape> = Vec::with_capacity(self.nodes.len());
+        let mut sizes = Sizes::new(self);
         for node in &self.nodes {
             let refuse = |reason: String| Error::Shape { node: node.name.clone(), reason };
             let before = |id: &NodeId| shapes.get(id.0 as usize).copied();
@@ -102,6 +112,7 @@ impl Graph {
                      damaged"
                 )));
             }
+            sizes.add(&node.op, shape).map_err(refuse)?;
             shapes.push(shape);
         }
         let named = self.outputs.iter().chain(&self.aliases);
@@ -125,6 +136,50 @@ impl Graph {
     }
 }
 
+/// The number of floats that the nodes of a graph need so far.
+struct Sizes {
+    row: usize,
+    constant: usize,
+    most_constant: usize,
+}
+
+impl Sizes {
+    fn new(graph: &Graph) -> Self {
+        let floats = graph.params.iter().map(|param| param.rows.saturating_mul(param.cols));
+        let params = floats.fold(0, usize::saturating_add);
+        let most_constant = params.saturating_mul(4).saturating_add(MAX_CONSTANT_FLOATS);
+        Self { row: 0, constant: 0, most_constant }
+    }
+
+    /// Adds a node, and checks the sums. So the arithmetic with the shapes of checked nodes cannot
+    /// overflow.
+    fn add(&mut self, op: &Op, shape: Shape) -> std::result::Result<(), String> {
+        match shape.rows {
+            Dim::Const(_) if matches!(op, Op::Param { .. }) => {}
+            Dim::Const(_) => {
+                let floats = shape.const_len().unwrap_or(usize::MAX);
+                self.constant = self.constant.saturating_add(floats);
+            }
+            _ => self.row = self.row.saturating_add(shape.cols),
+        }
+        if self.row > MAX_ROW_FLOATS {
+            return Err(format!(
+                "the nodes up to this one have {} floats for each row of a batch, and a file may \
+                 have at most {MAX_ROW_FLOATS}; make the model narrower",
+                self.row
+            ));
+        }
+        if self.constant > self.most_constant {
+            return Err(format!(
+                "the constants up to this one have {} floats, and a file with these parameters may \
+                 have at most {}; the file is damaged",
+                self.constant, self.most_constant
+            ));
+        }
+        Ok(())
+    }
+}
+
 fn refuse_file(reason: String) -> Error {
     Error::Input { input: "the graph file".to_owned(), reason }
 }
@@ -132,7 +187,7 @@ fn refuse_file(reason: String) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{GraphBuilder, Mode};
+    use crate::{Fused, GraphBuilder, Link, Mode, Unary};
 
     fn graph() -> Graph {
         let mut builder = GraphBuilder::new(crate::GraphInputs::default(), Mode::Infer);
@@ -151,5 +206,51 @@ mod tests {
             assert!(text.contains(good), "{text}");
             assert!(Graph::from_json(text.replacen(good, bad, 1).as_bytes()).is_err());
         }
+    }
+
+    #[test]
+    fn sizes_that_would_take_the_memory_are_refused() {
+        let one = "\"cols\":1";
+        let refused = |graph: &Graph, changes: &[(&str, &str)]| {
+            let mut text = String::from_utf8(graph.to_json().unwrap()).unwrap();
+            for (good, bad) in changes {
+                assert!(text.contains(good), "{text}");
+                text = text.replace(good, bad);
+            }
+            Graph::from_json(text.as_bytes()).unwrap_err().to_string()
+        };
+        let error = refused(&graph(), &[(one, "\"cols\":99999999")]);
+        assert!(error.contains("constants up to this one"), "{error}");
+        // A product that does not fit a number is no shape.
+        let most = format!("\"cols\":{}", usize::MAX);
+        let error = refused(&graph(), &[(one, &most), ("{\"const\":1}", "{\"const\":3}")]);
+        assert!(error.contains("half"), "{error}");
+        let columns = format!("[{}]", vec!["0"; MAX_ROW_FLOATS + 1].join(","));
+        let wide = format!("\"cols\":{}", MAX_ROW_FLOATS + 1);
+        let error = refused(&numbers(), &[("[0]", &columns), (one, &wide)]);
+        assert!(error.contains("make the model narrower"), "{error}");
+    }
+
+    #[test]
+    fn a_fused_chain_with_a_wrapped_count_is_refused() {
+        let mut graph = numbers();
+        let fused = Fused {
+            head: Op::Unary(Unary::Relu),
+            head_inputs: 0usize.wrapping_sub(1),
+            chain: vec![Link::MulAdd],
+        };
+        let mut node = graph.nodes[0].clone();
+        (node.op, node.inputs) = (Op::Fused(Box::new(fused)), vec![NodeId(0)]);
+        graph.nodes.push(node);
+        let file = serde_json::to_vec(&File { format: FORMAT, graph: &graph }).unwrap();
+        let error = Graph::from_json(&file).unwrap_err().to_string();
+        assert!(error.contains("found 1 inputs"), "{error}");
+    }
+
+    fn numbers() -> Graph {
+        let inputs = crate::GraphInputs { numeric: vec!["x".into()], ..Default::default() };
+        let mut builder = GraphBuilder::new(inputs, Mode::Infer);
+        builder.numeric("x", &[0]).unwrap();
+        builder.finish()
     }
 }

@@ -53,10 +53,11 @@ impl Shape {
         Self { rows: Dim::Const(rows), cols }
     }
 
-    /// Returns the number of elements of a constant shape, or `None` for a symbolic shape.
+    /// Returns the number of elements of a constant shape; `None` for a symbolic one, and for one
+    /// with more elements than a number can count.
     pub fn const_len(self) -> Option<usize> {
         match self.rows {
-            Dim::Const(rows) => Some(rows * self.cols),
+            Dim::Const(rows) => rows.checked_mul(self.cols),
             _ => None,
         }
     }

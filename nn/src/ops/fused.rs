@@ -21,10 +21,13 @@ pub(super) struct FusedChain;
 impl OpGroup for FusedChain {
     fn shape(op: &Op, inputs: &[Shape], graph: &Graph) -> ShapeResult {
         let Op::Fused(fused) = op else { return cannot_take(op, inputs) };
-        let needed =
-            fused.head_inputs + fused.chain.iter().map(|link| link.inputs()).sum::<usize>();
-        if inputs.len() != needed {
-            return Err(format!("found {} inputs, needed {needed}", inputs.len()));
+        let operands: usize = fused.chain.iter().map(|link| link.inputs()).sum();
+        if inputs.len().checked_sub(operands) != Some(fused.head_inputs) {
+            return Err(format!(
+                "found {} inputs, needed {} and {operands}",
+                inputs.len(),
+                fused.head_inputs
+            ));
         }
         if !can_lead(&fused.head) {
             return Err(format!("{} cannot be the head of a fused chain", fused.head.name()));

@@ -343,5 +343,12 @@ pub(super) fn flat(size: i64) -> TensorShapeProto {
     TensorShapeProto { dim, unknown_rank: false }
 }
 
+/// Reads the head and the columns of a message, and returns whether both can be read.
+pub(super) fn accepts(message: &Bytes) -> bool {
+    let request = PredictRequest::decode(message.clone());
+    let has_columns = request.is_ok_and(|request| parse(&request, &Limits::default()).is_ok());
+    Predict.target(message).is_ok() && has_columns
+}
+
 #[cfg(test)]
 mod tests;

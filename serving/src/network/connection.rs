@@ -1,5 +1,7 @@
 //! One connection: its TLS handshake, its protocol, its requests, and its end.
 
+mod in_memory;
+
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
@@ -31,6 +33,8 @@ use crate::domain::Domain;
 use crate::error::Result;
 use crate::grpc::{Grpc, is_grpc};
 use crate::http;
+
+pub use self::in_memory::InMemoryServer;
 
 /// The largest number of open requests of an HTTP/2 connection.
 const STREAMS: u32 = 256;

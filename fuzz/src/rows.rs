@@ -1,0 +1,266 @@
+//! The targets of the crate `rows`: the parts and the directory of a layer, and the files of a
+//! checkpoint.
+
+use std::fs;
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::sync::{Arc, LazyLock};
+
+use tempfile::TempDir;
+use zillion_device::{Files, Workers};
+use zillion_feature::{FeatureKey, SLOTS, Use};
+use zillion_rows::filter::BLOCK_WORDS;
+use zillion_rows::layer::{
+    Layer, LayerFile, LayerManifest, LayerSource, LayerWriter, Unthrottled, verify_layer,
+};
+use zillion_rows::part::{
+    Need, PartInfo, PartRows, listed_parts, open_candidates, open_filters, open_rows,
+    write_candidates, write_filter, write_rows,
+};
+use zillion_rows::row::{Meta, RowWeights, StoredRow};
+use zillion_rows::{
+    Admission, Candidate, Growth, InitializerSpec, ListedParts, OptimizerSpec, RowShape,
+    SegmentSpec, TableParts, TableSpec,
+};
+
+use crate::harness::Target;
+
+/// All targets of this file.
+pub const ALL: [&Target; 5] =
+    [&LAYER_PARTS, &LAYER_DIRECTORIES, &TABLE_PARTS, &CANDIDATES, &FILTERS];
+
+/// The reader of a part of a layer, beside a valid directory.
+pub const LAYER_PARTS: Target = Target {
+    name: "layer_parts",
+    read: |bytes| {
+        let sample = &*SAMPLE_LAYER;
+        let mut manifest = sample.manifest.clone();
+        manifest.tables[0].parts[0].file = file_of(bytes);
+        read_layer(&manifest, [bytes, &sample.narrow, &sample.directory])
+    },
+    seeds: || vec![SAMPLE_LAYER.part.clone()],
+};
+
+/// The reader of the directory of a layer, beside valid parts.
+pub const LAYER_DIRECTORIES: Target = Target {
+    name: "layer_directories",
+    read: |bytes| {
+        let sample = &*SAMPLE_LAYER;
+        let manifest = LayerManifest { directory: file_of(bytes), ..sample.manifest.clone() };
+        read_layer(&manifest, [&sample.part, &sample.narrow, bytes])
+    },
+    seeds: || vec![SAMPLE_LAYER.directory.clone()],
+};
+
+/// The reader of a part of a checkpoint.
+pub const TABLE_PARTS: Target = Target {
+    name: "table_parts",
+    read: |bytes| {
+        let folder = folder();
+        let shape = shape();
+        let part = place(folder.path(), &shape, "part", bytes);
+        let listed = TableParts { parts: vec![part], ..listed(KEYS.len()) };
+        let shapes = [&shape];
+        let Ok(tables) = listed_parts(&shapes, std::slice::from_ref(&listed)) else { return false };
+        let opened = open_rows(&workers(), folder.path(), &shapes, &tables, Need::State);
+        let Ok(opened) = opened else { return false };
+        for part in opened.iter().flatten() {
+            for row in part.rows_in(&(0..SLOTS)) {
+                let stored = part.stored(row);
+                let _ = (stored.weights.to_floats(), stored.meta, stored.used);
+                assert!(part.find(part.key(row)).is_some(), "every row is found by its key");
+            }
+        }
+        true
+    },
+    seeds: || {
+        let (folder, shape) = (folder(), shape());
+        let mut rows = PartRows::with_capacity(KEYS.len(), &shape);
+        let state = vec![0.5; shape.state_width];
+        for (key, count) in KEYS.into_iter().zip(1..) {
+            let meta = Meta { count, last_step: 7, dirty_epoch: 1 };
+            let weights = RowWeights::F32(&[1.0, 2.0, 3.0, 4.0, 5.0]);
+            let row =
+                StoredRow { weights, state: &state, meta, used: Use::default(), is_narrow: false };
+            rows.push(FeatureKey(key), row);
+        }
+        fs::create_dir_all(folder.path().join("tables/a")).expect("a folder can be made");
+        let place = (0, 1);
+        let info = write_rows(&Files::new(), folder.path(), &shape, place, (rows, false));
+        vec![written(folder.path(), &info.expect("a part can be written"))]
+    },
+};
+
+/// The reader of the keys of a checkpoint that wait for admission.
+pub const CANDIDATES: Target = Target {
+    name: "candidates",
+    read: |bytes| {
+        let (folder, shape) = (folder(), shape());
+        let part = place(folder.path(), &shape, "candidates", bytes);
+        let candidates = ListedParts { rows: KEYS.len() as u64, parts: vec![part] };
+        let listed = TableParts { candidates: Some(candidates), ..listed(0) };
+        let opened = open_candidates(&workers(), folder.path(), &[&shape], &[&listed]);
+        let Ok(opened) = opened else { return false };
+        let all = opened.iter().flatten();
+        all.for_each(|stored| assert_eq!(stored.in_slots(&(0..SLOTS)).count(), KEYS.len()));
+        true
+    },
+    seeds: || {
+        let (folder, shape) = (folder(), shape());
+        fs::create_dir_all(folder.path().join("tables/a")).expect("a folder can be made");
+        let one = |(key, count)| (FeatureKey(key), Candidate { count, last_step: 9 });
+        let all = KEYS.into_iter().zip(1..).map(one);
+        let info = write_candidates(&Files::new(), folder.path(), &shape, (0, 1), all);
+        vec![written(folder.path(), &info.expect("a part can be written"))]
+    },
+};
+
+/// The reader of the filter in which a checkpoint counts waiting keys.
+pub const FILTERS: Target = Target {
+    name: "filters",
+    read: |bytes| {
+        let (folder, shape) = (folder(), filtered_shape());
+        let part = place(folder.path(), &shape, "filter", bytes);
+        let filter = ListedParts { rows: 3, parts: vec![part] };
+        let listed = TableParts { filter: Some(filter), ..listed(0) };
+        let opened = open_filters(&workers(), folder.path(), &[&shape], &[&listed]);
+        let Ok(opened) = opened else { return false };
+        let all = opened.iter().flatten();
+        all.for_each(|stored| assert_eq!(stored.in_slots(&(0..SLOTS)).count(), 3));
+        true
+    },
+    seeds: || {
+        let (folder, shape) = (folder(), filtered_shape());
+        fs::create_dir_all(folder.path().join("tables/a")).expect("a folder can be made");
+        let filter = shape.filter.as_ref().expect("the table has a filter");
+        let blocks = [0, 5, SLOTS - 1].map(|slot| (slot, 0, [0x11; BLOCK_WORDS]));
+        let blocks = blocks.into_iter();
+        let info = write_filter(&Files::new(), folder.path(), (&shape, filter), (0, 1), blocks);
+        vec![written(folder.path(), &info.expect("a part can be written"))]
+    },
+};
+
+/// The keys of the samples, some of which share an entry of the directory.
+const KEYS: [u64; 9] = [0, 1, 2, 3 << 40, 1 << 62, (1 << 62) + 1, 1 << 63, u64::MAX - 9, u64::MAX];
+
+/// A valid layer: its manifest and the bytes of its files.
+struct SampleLayer {
+    manifest: LayerManifest,
+    part: Vec<u8>,
+    narrow: Vec<u8>,
+    directory: Vec<u8>,
+}
+
+static SAMPLE_LAYER: LazyLock<SampleLayer> = LazyLock::new(|| {
+    let (folder, files, mut throttle) = (folder(), Files::new(), Unthrottled);
+    let mut writer = LayerWriter::new(&files, folder.path(), &mut throttle);
+    let written = writer.table_of_rows(&spec().layout(), 6, 3).and_then(|()| {
+        for (at, key) in KEYS.into_iter().enumerate() {
+            let weights = [at as f32, 1.0, 2.0, 3.0, 4.0];
+            // Some keys have narrow rows, and one was removed.
+            let row = match at % 3 {
+                0 => Some(&weights[..3]),
+                _ => Some(&weights[..]).filter(|_| at != 5),
+            };
+            writer.push(FeatureKey(key), row, at as u32)?;
+        }
+        writer.finish()
+    });
+    let manifest = written.expect("the sample can be written");
+    let bytes = |file: &LayerFile| fs::read(folder.path().join(file.name())).expect("it exists");
+    let table = &manifest.tables[0];
+    let narrow = table.narrow.as_ref().expect("the sample has narrow rows");
+    SampleLayer {
+        part: bytes(&table.parts[0].file),
+        narrow: bytes(&narrow.parts[0].file),
+        directory: bytes(&manifest.directory),
+        manifest: manifest.clone(),
+    }
+});
+
+/// Opens a layer of a full part, a narrow part and a directory, verifies it, and reads all rows.
+fn read_layer(manifest: &LayerManifest, files: [&[u8]; 3]) -> bool {
+    let folder = folder();
+    for (file, bytes) in manifest.files().zip(files) {
+        fs::write(folder.path().join(file.name()), bytes).expect("a file can be written");
+    }
+    let layouts = [spec().layout()];
+    let Ok(layer) = Layer::open(folder.path(), manifest, &layouts) else { return false };
+    let is_valid = verify_layer(folder.path(), manifest, &layouts, &mut Unthrottled).is_ok();
+    // A server that verified the hashes reads the rows without a further check.
+    for key in KEYS.iter().flat_map(|&key| [key, key ^ 1, key.swap_bytes()]) {
+        let _ = layer.find(0, FeatureKey(key));
+    }
+    for (key, _) in layer.iter(0).filter(|_| is_valid) {
+        assert!(layer.find(0, key).is_some(), "key {} of a valid layer is lost", key.0);
+    }
+    let workers = Arc::new(workers());
+    let source = LayerSource::new(&[spec()], vec![layer.clone(), layer], workers);
+    let source = source.expect("two layers are allowed");
+    let width = |(_, row): (_, zillion_rows::layer::WholeRow<'_>)| row.weights.len();
+    assert!(source.whole_rows_of(0).map(width).all(|width| width == 5), "rows have all floats");
+    is_valid
+}
+
+/// Returns the entry of a file that has these bytes.
+fn file_of(bytes: &[u8]) -> LayerFile {
+    LayerFile { blake3: blake3::hash(bytes).to_hex().to_string(), bytes: bytes.len() as u64 }
+}
+
+fn folder() -> TempDir {
+    tempfile::tempdir().expect("a temporary folder can be made")
+}
+
+fn workers() -> Workers {
+    Workers::new(NonZeroUsize::MIN).expect("one thread needs no start")
+}
+
+fn spec() -> TableSpec {
+    let segment = |name: &str, dim| {
+        let initializer = InitializerSpec::Normal { mean: 0.0, std: 0.1 };
+        SegmentSpec::new(name, dim, initializer, OptimizerSpec::Sgd { lr: 0.1 })
+    };
+    TableSpec {
+        grow: Some(Growth { at: 3, from: Some(2) }),
+        ..TableSpec::new("a", vec![segment("factors", 4), segment("linear", 1)])
+    }
+}
+
+fn shape() -> RowShape {
+    let spec = TableSpec { admission: Admission::Count { at_least: 100 }, ..spec() };
+    RowShape::new(spec).expect("the sample is a valid table")
+}
+
+fn filtered_shape() -> RowShape {
+    let admission = Admission::Bloom { at_least: 5, keys: 1000, error: 0.01 };
+    RowShape::new(TableSpec { admission, ..spec() }).expect("the sample is a valid table")
+}
+
+/// Returns the entry of a table without files.
+fn listed(rows: usize) -> TableParts {
+    TableParts {
+        table: "a".to_owned(),
+        rows: rows as u64,
+        dirty_epoch: 1,
+        parts: Vec::new(),
+        narrow: None,
+        candidates: None,
+        filter: None,
+        changes: None,
+    }
+}
+
+/// Writes a file of a checkpoint, and returns its entry with the hash of these very bytes.
+fn place(folder: &Path, shape: &RowShape, kind: &str, bytes: &[u8]) -> PartInfo {
+    let file = format!("tables/{}/{kind}-00000.arrow", shape.name());
+    fs::create_dir_all(folder.join("tables").join(shape.name())).expect("a folder can be made");
+    fs::write(folder.join(&file), bytes).expect("a file can be written");
+    let rows = if kind == "filter" { 3 } else { KEYS.len() as u64 };
+    let LayerFile { blake3, bytes } = file_of(bytes);
+    PartInfo { file, rows, bytes, blake3 }
+}
+
+/// Returns the bytes of a file that was written.
+fn written(folder: &Path, info: &PartInfo) -> Vec<u8> {
+    fs::read(folder.join(&info.file)).expect("the file was written")
+}
