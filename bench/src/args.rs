@@ -14,7 +14,9 @@ use zillion_rows::Dtype;
 
 pub(crate) use load::BenchServeArgs;
 pub use load::{LoadgenArgs, Protocol};
-pub(crate) use versions::{BenchColdStartArgs, BenchHotLoadArgs, BenchRegistryArgs, BenchWireArgs};
+pub(crate) use versions::{
+    BenchColdStartArgs, BenchHotLoadArgs, BenchOverloadArgs, BenchRegistryArgs, BenchWireArgs,
+};
 
 /// The arguments of `zillion bench`.
 #[derive(Debug, clap::Args)]
@@ -84,6 +86,11 @@ Example: zillion bench cold-start --rows 10000000 --json")]
     #[command(after_help = "\
 Example: zillion bench wire --candidates 1,100,1000 --threads 1 --json")]
     Wire(BenchWireArgs),
+    /// Send several times the requests that a server can answer, and measure its goodput and the
+    /// latencies of admitted and of refused requests
+    #[command(after_help = "\
+Example: zillion bench overload --seconds 60 --threads 2 --json")]
+    Overload(BenchOverloadArgs),
     /// Measure a registry in which one model has very many versions
     #[command(after_help = "\
 Example: zillion bench registry --versions 100000 --json")]

@@ -21,6 +21,7 @@ mod frappe;
 mod hot_load;
 pub mod load;
 pub mod loadgen;
+mod overload;
 mod reader;
 mod registry;
 mod serve;
@@ -57,6 +58,7 @@ pub fn run(args: &BenchArgs, draft: impl FnOnce(&Path) -> Result<Job>) -> Result
         Bench::HotLoad(args) => hot_load::run(args, is_json),
         Bench::ColdStart(args) => cold_start::run(args, is_json),
         Bench::Wire(args) => wire::run(args, is_json),
+        Bench::Overload(args) => overload::run(args, is_json),
         Bench::Registry(args) => registry::run(args, is_json),
         Bench::Frappe(args) => frappe::run(args, is_json),
     }

@@ -1,5 +1,6 @@
 //! The end-to-end tests, which run the real binary on real files. Each module tests one behaviour.
 
+mod attacks;
 mod bad_input;
 mod bench;
 mod chains;

@@ -88,3 +88,32 @@ pub(crate) struct BenchWireArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) folder: Option<PathBuf>,
 }
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct BenchOverloadArgs {
+    /// Number of rows in the table
+    #[arg(long, default_value = "200000")]
+    pub(crate) rows: NonZeroU64,
+    /// Number of rows in a request (repeatable, or separated by commas)
+    #[arg(long, default_value = "1,100,1000", value_delimiter = ',')]
+    pub(crate) candidates: Vec<NonZeroUsize>,
+    /// Seconds of overload for each size of requests
+    #[arg(long, default_value = "60", value_parser = super::load::positive)]
+    pub(crate) seconds: f64,
+    /// Requests that are due, as a multiple of the measured capacity
+    #[arg(long, default_value = "3", value_parser = super::load::positive)]
+    pub(crate) factor: f64,
+    /// Number of connections of the overload
+    #[arg(long, default_value = "256")]
+    pub(crate) connections: NonZeroUsize,
+    /// Protocol of the requests
+    #[arg(long, value_enum, default_value = "v2")]
+    pub(crate) protocol: super::Protocol,
+    /// Number of threads of the server that score; absent: one a core
+    #[arg(long)]
+    pub(crate) threads: Option<NonZeroUsize>,
+    /// Folder below which the registry and the cache are made and then removed; absent: the folder
+    /// for temporary files
+    #[arg(long, value_name = "DIR")]
+    pub(crate) folder: Option<PathBuf>,
+}

@@ -9,5 +9,6 @@ mod crash;
 mod life;
 mod store;
 
-pub(crate) use place::{BUCKET, KEY, S3Place, SECRET, environment};
-pub(crate) use proxy::{Proxy, storm};
+pub(crate) use place::{BUCKET, KEY, S3Place, SECRET, URL, environment};
+pub(crate) use proxy::{Fault, Proxy, storm};
+pub(crate) use s3::{Create, S3Server};

@@ -1,0 +1,370 @@
+//! Callers without a right: forged, expired, replayed and misdirected credentials of every kind, at
+//! listeners that each take some kinds. Every refusal has its code, says nothing about the reason,
+//! and stands in the audit log.
+
+mod authority;
+mod cases;
+mod client;
+
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use zillion_access::{hash_token, verify_audit_log};
+
+use self::authority::{Authority, Issued, Issuer};
+use self::cases::{Case, Expected};
+use self::client::{Answer, Tls};
+use super::victim::{publish, wait_until};
+use super::wire;
+use crate::harness::{Workplace, stderr, zillion};
+use crate::server::{MODEL, REGISTRY};
+
+/// The texts that refused callers see.
+const UNKNOWN: &str = "the request needs valid credentials";
+const FORBIDDEN: &str = "the caller may not make this request";
+
+/// A listener of the server, in the order of the settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum At {
+    /// Takes tokens of the access file.
+    Token,
+    /// Takes JSON Web Tokens.
+    Jwt,
+    /// Takes certificates, and lets callers without one through the handshake.
+    Mtls,
+    /// Takes certificates, and refuses callers without one in the handshake.
+    Required,
+    /// Takes all kinds of proof.
+    Any,
+    /// Answers metrics and control, for tokens and certificates.
+    Admin,
+}
+
+/// A running server with the listeners of [`At`], its files and the keys of its callers.
+struct Guarded {
+    place: Workplace,
+    child: Child,
+    addresses: Vec<String>,
+    authority: Authority,
+    issuer: Issuer,
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        // The process may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Returns the text of an access file with these further tokens.
+fn access_file(more: &[(&str, &str)]) -> String {
+    let token = |name: &str, token: &str, rest: &str| {
+        format!("[[token]]\nname = '{name}'\nsha256 = '{}'\n{rest}\n", hash_token(token))
+    };
+    let certificate = |name: &str, rest: &str| {
+        format!("[[certificate]]\nname = '{name}'\nsan = 'spiffe://example.org/{name}'\n{rest}\n")
+    };
+    let score = format!("roles = ['score']\nmodels = ['{MODEL}']");
+    let mut text = [
+        token("ranker", "zln_ranker", &score),
+        token("reader", "zln_reader", "roles = ['read']"),
+        token("stranger", "zln_stranger", "roles = ['score']\nmodels = ['other']"),
+        token("former", "zln_former", "roles = ['score']\nexpires = 2020-01-01T00:00:00Z"),
+        token("operator", "zln_operator", "roles = ['read', 'operate', 'metrics']"),
+        certificate("ranker", &score),
+        certificate("reader", "roles = ['read']"),
+        certificate("stranger", "roles = ['score']\nmodels = ['other']"),
+        "[jwt]\nissuer = 'https://login.example.org'\naudience = 'zillion'\nkeys = 'jwks.json'\n"
+            .to_owned(),
+    ]
+    .concat();
+    let tokens: String = more.iter().map(|(name, text)| token(name, text, &score)).collect();
+    text.insert_str(0, &tokens);
+    text
+}
+
+impl Guarded {
+    /// Starts a server, and waits until its model answers.
+    fn start() -> Self {
+        let place = publish(&[]);
+        let (authority, issuer) = (Authority::new("the authority"), Issuer::new());
+        Self::write_certificate(&place, &authority.server());
+        place.write("clients.pem", &authority.pem());
+        place.write("jwks.json", &issuer.keys());
+        place.write("access.toml", &access_file(&[]));
+        let path = |name: &str| place.text(name);
+        let tls = format!("certificate = '{}', key = '{}'", path("server.pem"), path("server.key"));
+        let clients = format!("{tls}, client_authority = '{}'", path("clients.pem"));
+        let required = format!("{clients}, require_client = true");
+        let public = "'infer', 'meta', 'health'";
+        let mut text = format!(
+            "[serve]\nmodels = ['{MODEL}']\nmodel_control = true\naccess = '{}'\naudit_log = '{}'\n",
+            path("access.toml"),
+            path("audit.jsonl")
+        );
+        for (apis, auth, tls) in [
+            (public, "'token'", &tls),
+            (public, "'jwt'", &tls),
+            (public, "'mtls'", &clients),
+            (public, "'mtls'", &required),
+            (public, "'token', 'jwt', 'mtls'", &clients),
+            ("'meta', 'health', 'metrics', 'control'", "'token', 'mtls'", &clients),
+        ] {
+            text += &format!(
+                "[[serve.listener]]\naddress = '127.0.0.1:0'\napis = [{apis}]\nauth = [{auth}]\n\
+                 tls = {{ {tls} }}\n"
+            );
+        }
+        place.write("serve.toml", &text);
+        let config = place.text("serve.toml");
+        let (registry, cache) = (place.text(REGISTRY), place.text("cache"));
+        let arguments = ["serve", "--config", &config, "--registry", &registry, "--cache", &cache];
+        let log = std::fs::File::create(place.path("server.log")).expect("a log file");
+        let spawned = zillion(&arguments).stdout(Stdio::piped()).stderr(log).spawn();
+        let mut child = spawned.expect("the binary runs");
+        let addresses = client::read_addresses(&mut child, At::Admin as usize + 1);
+        let guarded = Self { place, child, addresses, authority, issuer };
+        let tls = guarded.tls(None);
+        wait_until("the server is ready", || {
+            let ready = client::http(guarded.at(At::Token), Some(&tls), "GET /readyz", None, b"");
+            matches!(ready, Answer::Http { status: 200, .. })
+        });
+        guarded
+    }
+
+    fn write_certificate(place: &Workplace, issued: &Issued) {
+        place.write("server.key", &issued.key_pem);
+        place.write("server.pem", &issued.certificate_pem);
+    }
+
+    fn at(&self, at: At) -> &str {
+        &self.addresses[at as usize]
+    }
+
+    fn tls(&self, client: Option<&Issued>) -> Tls {
+        Tls::new(&self.authority, client)
+    }
+
+    /// Returns the lines of the audit log.
+    fn audit(&self) -> Vec<Value> {
+        let text = std::fs::read_to_string(self.place.path("audit.jsonl")).expect("an audit log");
+        text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
+    }
+
+    /// Makes the call of a case, and asserts its answer and its line in the audit log.
+    fn check(&self, case: &Case) {
+        let before = self.audit().len();
+        let answer = case.send(self.at(case.at));
+        let told = format!("{} over {}: {answer:?}", case.name, case.protocol());
+        let (text, reason) = match case.expected {
+            Expected::Allowed => {
+                assert!(answer.is_allowed(), "{told}");
+                return;
+            }
+            Expected::Broken => {
+                assert!(matches!(answer, Answer::Broken), "{told}");
+                return;
+            }
+            Expected::Absent => {
+                assert_eq!(answer.code(), case.code(404, 12), "{told}");
+                assert!(!answer.text().contains(&self.place.text("")), "{told}");
+                return;
+            }
+            Expected::Unknown(reason) => {
+                assert_eq!(answer.code(), case.code(401, 16), "{told}");
+                (UNKNOWN, reason)
+            }
+            Expected::Forbidden(reason) => {
+                assert_eq!(answer.code(), case.code(403, 7), "{told}");
+                (FORBIDDEN, reason)
+            }
+        };
+        // The whole text of the answer, so that nothing else is in it.
+        assert_eq!(answer.text(), text, "{told}");
+        let lines = self.audit();
+        assert_eq!(lines.len(), before + 1, "{told}: {:?}", &lines[before..]);
+        let line = &lines[before];
+        assert_eq!(
+            (&line["action"], &line["outcome"]),
+            (&"refuse".into(), &reason.into()),
+            "{told}"
+        );
+        assert_eq!(line["from"], "127.0.0.1", "{told}");
+        let is_known = matches!(case.expected, Expected::Forbidden(_));
+        assert_eq!(line["who"].as_str().is_some_and(|who| !who.is_empty()), is_known, "{told}");
+        let secret = case.authorization.as_deref().and_then(|text| text.split(' ').nth(1));
+        if let Some(secret) = secret.filter(|secret| secret.len() > 8) {
+            assert!(!line.to_string().contains(secret), "the log repeats a credential: {told}");
+        }
+    }
+}
+
+#[test]
+fn forged_and_misdirected_credentials_are_refused() {
+    let guarded = Guarded::start();
+    let cases = cases::all(&guarded.authority, &guarded.issuer);
+    let refusals = cases.iter().filter(|case| !matches!(case.expected, Expected::Allowed)).count();
+    assert!(refusals >= 40, "{refusals} cases");
+    cases.iter().for_each(|case| guarded.check(case));
+    eprintln!("{refusals} refusals, {} calls that are allowed", cases.len() - refusals);
+    // The log has no line about calls that were allowed, except for those of control.
+    let lines = guarded.audit();
+    let controls: Vec<&Value> = lines.iter().filter(|line| line["action"] != "refuse").collect();
+    assert!(!controls.is_empty(), "control actions are in the audit log");
+    assert!(controls.iter().all(|line| line["who"] == "operator"), "{controls:?}");
+    let report = verify_audit_log(&guarded.place.path("audit.jsonl")).expect("it can be read");
+    assert_eq!((report.problem, report.torn_bytes), (None, None));
+    assert_eq!(report.lines, lines.len() as u64);
+    // Secrets are not in the log of the server either.
+    let log = std::fs::read_to_string(guarded.place.path("server.log")).expect("a log");
+    assert!(!log.contains("zln_"), "{log}");
+}
+
+#[test]
+fn tokens_and_certificates_are_read_again() {
+    let guarded = Guarded::start();
+    let tls = guarded.tls(None);
+    let ask = |token: &str| {
+        let authorization = format!("Bearer {token}");
+        let path = format!("GET /v2/models/{MODEL}");
+        let at = guarded.at(At::Token);
+        client::http(at, Some(&tls), &path, Some(&authorization), b"").code()
+    };
+    // The tokens may score and not read: a known one is forbidden, an unknown one is unknown.
+    assert_eq!((ask("zln_ranker"), ask("zln_new")), (Some(403), Some(401)));
+    guarded.place.write("access.toml", &access_file(&[("new", "zln_new")]));
+    wait_until("the new token is known", || ask("zln_new") == Some(403));
+    // A file that is not valid changes nothing.
+    guarded.place.write("access.toml", "[[token]]\nname = ");
+    wait_until("the invalid file is seen", || {
+        let log = std::fs::read_to_string(guarded.place.path("server.log")).expect("a log");
+        log.contains("access.toml")
+    });
+    assert_eq!((ask("zln_new"), ask("zln_ranker")), (Some(403), Some(403)));
+    guarded.place.write("access.toml", &access_file(&[]));
+    wait_until("the token is unknown again", || ask("zln_new") == Some(401));
+    assert_eq!(ask("zln_ranker"), Some(403));
+
+    // A new certificate is shown to new connections.
+    let shown = || client::server_certificate(guarded.at(At::Token), &tls);
+    let (old, new) = (shown(), guarded.authority.server());
+    assert_ne!(old, new.certificate.to_vec());
+    Guarded::write_certificate(&guarded.place, &new);
+    wait_until("the new certificate is shown", || shown() == new.certificate.to_vec());
+    // The keys of an issuer change too.
+    let at = guarded.at(At::Jwt);
+    let path = format!("GET /v2/models/{MODEL}");
+    let of = |issuer: &Issuer| {
+        let authorization = format!("Bearer {}", issuer.good());
+        client::http(at, Some(&tls), &path, Some(&authorization), b"").code()
+    };
+    let next = Issuer::new();
+    assert_eq!((of(&guarded.issuer), of(&next)), (Some(403), Some(401)));
+    guarded.place.write("jwks.json", &next.keys());
+    wait_until("the new key is known", || of(&next) == Some(403));
+    assert_eq!(of(&guarded.issuer), Some(401));
+}
+
+#[test]
+fn handshakes_that_do_not_end_keep_nobody_out() {
+    let guarded = Guarded::start();
+    let tls = guarded.tls(None);
+    // More begun handshakes than the server makes at a time.
+    let address = guarded.at(At::Token);
+    let mut begun: Vec<wire::Kept> = (0..80).map(|_| wire::Kept::open(address)).collect();
+    for kept in &mut begun {
+        // The head of a record with a ClientHello of 512 bytes, which never comes.
+        kept.send(&[22, 3, 1, 2, 0, 1]).expect("the server reads");
+    }
+    let began = Instant::now();
+    let live = client::http(address, Some(&tls), "GET /healthz", None, b"");
+    let took = began.elapsed();
+    eprintln!("a handshake beside 80 that do not end: {took:?}, {live:?}");
+    assert_eq!(live.code(), Some(200), "{live:?}");
+    // The others have 5 s each; an honest client does not wait for their end.
+    assert!(took < Duration::from_millis(2500), "{took:?}");
+    for kept in &mut begun {
+        kept.read_to_close();
+    }
+}
+
+/// Starts `zillion serve` at an address that other machines can reach.
+fn exposed(place: &Workplace, more: &[&str]) -> std::process::Command {
+    let (registry, cache) = (place.text(REGISTRY), place.text("cache"));
+    let usual = ["serve", "--registry", &registry, "--cache", &cache, "--model", MODEL];
+    let mut command = zillion(&[&usual[..], more].concat());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+#[test]
+fn an_open_server_must_be_meant() {
+    let place = publish(&[]);
+    let authority = Authority::new("the authority");
+    Guarded::write_certificate(&place, &authority.server());
+    place.write("access.toml", &access_file(&[]));
+    place.write("jwks.json", &Issuer::new().keys());
+    let path = |name: &str| place.text(name);
+    let (access, certificate, key) = (path("access.toml"), path("server.pem"), path("server.key"));
+    let open = ["--http", "0.0.0.0:0"];
+    let token = ["--auth", "token", "--access", &access];
+    let tls = ["--tls-certificate", &certificate, "--tls-key", &key];
+    let admin = ["--admin", "127.0.0.1:0"];
+    for (what, arguments, said) in [
+        ("nothing", open.to_vec(), "--auth"),
+        ("TLS alone", [&open[..], &tls].concat(), "--auth"),
+        ("gRPC", vec!["--http", "127.0.0.1:0", "--grpc", "0.0.0.0:0"], "--auth"),
+        ("administration", vec!["--http", "127.0.0.1:0", "--admin", "0.0.0.0:0"], "--auth"),
+        ("every address", vec!["--http", "[::]:0"], "--auth"),
+        ("control without TLS", [&open[..], &token].concat(), "--tls-certificate"),
+        ("no access file", [&open[..], &tls, &["--auth", "token"]].concat(), "--access"),
+        (
+            "no authority",
+            [&open[..], &tls, &["--auth", "mtls", "--access", &access]].concat(),
+            "--tls-client-ca",
+        ),
+    ] {
+        if arguments.contains(&"[::]:0") && std::net::TcpListener::bind("[::]:0").is_err() {
+            // This machine has no IPv6.
+            continue;
+        }
+        let output = exposed(&place, &arguments).output().expect("the binary runs");
+        let text = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{what}: {text}");
+        assert!(text.contains(said), "{what}: {text}");
+    }
+    for arguments in [
+        [&open[..], &["--insecure"]].concat(),
+        [&open[..], &token, &admin].concat(),
+        [&open[..], &token, &tls].concat(),
+    ] {
+        let mut child = exposed(&place, &arguments).spawn().expect("the binary runs");
+        let addresses = client::read_addresses(&mut child, 1);
+        assert!(addresses[0].starts_with("0.0.0.0:"), "{arguments:?}: {addresses:?}");
+        child.kill().expect("our own child can be killed");
+        child.wait().expect("our own child can be waited for");
+    }
+    // With an address for administration, the other one answers neither metrics nor control.
+    let arguments = ["--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--model-control"];
+    let mut child = exposed(&place, &arguments).spawn().expect("the binary runs");
+    let addresses = client::read_addresses(&mut child, 2);
+    let [public, admin] = [&addresses[0], &addresses[1]];
+    wait_until("the server is ready", || {
+        wire::get(admin, "/v2/health/ready").is_ok_and(|reply| reply.status == 200)
+    });
+    for (line, of_public, of_admin) in [
+        ("GET /metrics".to_owned(), 404, 200),
+        ("POST /v2/repository/index".to_owned(), 404, 200),
+        (format!("POST /v2/repository/models/{MODEL}/load"), 404, 200),
+        (format!("POST /v1/models/{MODEL}:predict"), 400, 404),
+        ("GET /healthz".to_owned(), 200, 200),
+    ] {
+        let status = |address: &str| wire::Kept::open(address).ask(&line, b"").map(|r| r.status);
+        let found = [public, admin].map(|address| status(address).expect("an answer"));
+        assert_eq!(found, [of_public, of_admin], "{line}");
+    }
+    child.kill().expect("our own child can be killed");
+    child.wait().expect("our own child can be waited for");
+}

@@ -1,0 +1,169 @@
+//! Certificates of an authority, and JSON Web Tokens of an issuer, both made for one test.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
+    KeyPair, PKCS_ED25519, SanType, SigningKey as _, date_time_ymd,
+};
+use rustls::pki_types::CertificateDer;
+use serde_json::{Value, json};
+
+use crate::server::MODEL;
+
+/// An authority that signs certificates.
+pub(super) struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+/// A certificate with its key.
+pub(super) struct Issued {
+    pub(super) certificate: CertificateDer<'static>,
+    pub(super) certificate_pem: String,
+    pub(super) key: Vec<u8>,
+    pub(super) key_pem: String,
+}
+
+/// The facts of a certificate.
+pub(super) struct Wanted {
+    pub(super) name: SanType,
+    pub(super) use_for: ExtendedKeyUsagePurpose,
+    pub(super) last_year: i32,
+}
+
+impl Wanted {
+    /// Returns a client's certificate with a SPIFFE id.
+    pub(super) fn client(name: &str) -> Self {
+        let id = format!("spiffe://example.org/{name}");
+        Self {
+            name: SanType::URI(id.try_into().expect("an id has plain letters")),
+            use_for: ExtendedKeyUsagePurpose::ClientAuth,
+            last_year: 2100,
+        }
+    }
+}
+
+impl Authority {
+    pub(super) fn new(name: &str) -> Self {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().expect("a key");
+        Self(CertifiedIssuer::self_signed(params, key).expect("a certificate"))
+    }
+
+    /// Returns the certificate of the authority.
+    pub(super) fn pem(&self) -> String {
+        self.0.pem()
+    }
+
+    pub(super) fn der(&self) -> CertificateDer<'static> {
+        self.0.der().clone()
+    }
+
+    pub(super) fn issue(&self, wanted: Wanted) -> Issued {
+        let (params, key) = params(wanted);
+        let certificate = params.signed_by(&key, &self.0).expect("a certificate");
+        Issued::of(&certificate, &key)
+    }
+
+    /// Returns a new certificate of the server.
+    pub(super) fn server(&self) -> Issued {
+        let name = SanType::DnsName("localhost".try_into().expect("a name has plain letters"));
+        let use_for = ExtendedKeyUsagePurpose::ServerAuth;
+        self.issue(Wanted { name, use_for, last_year: 2100 })
+    }
+}
+
+impl Issued {
+    fn of(certificate: &rcgen::Certificate, key: &KeyPair) -> Self {
+        Self {
+            certificate: certificate.der().clone(),
+            certificate_pem: certificate.pem(),
+            key: key.serialize_der(),
+            key_pem: key.serialize_pem(),
+        }
+    }
+
+    /// Returns a certificate that is signed with its own key.
+    pub(super) fn by_itself(wanted: Wanted) -> Self {
+        let (params, key) = params(wanted);
+        Self::of(&params.self_signed(&key).expect("a certificate"), &key)
+    }
+}
+
+fn params(wanted: Wanted) -> (CertificateParams, KeyPair) {
+    let mut params = CertificateParams::default();
+    params.subject_alt_names = vec![wanted.name];
+    params.extended_key_usages = vec![wanted.use_for];
+    params.not_before = date_time_ymd(2000, 1, 1);
+    params.not_after = date_time_ymd(wanted.last_year, 1, 1);
+    (params, KeyPair::generate().expect("a key"))
+}
+
+/// An issuer of JSON Web Tokens.
+pub(super) struct Issuer(KeyPair);
+
+fn base64(bytes: impl AsRef<[u8]>) -> String {
+    URL_SAFE_NO_PAD.encode(bytes)
+}
+
+/// Returns the seconds since 1970.
+pub(super) fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+impl Issuer {
+    pub(super) fn new() -> Self {
+        Self(KeyPair::generate_for(&PKCS_ED25519).expect("a key"))
+    }
+
+    /// Returns the public key as a JSON Web Key.
+    pub(super) fn key(&self) -> Value {
+        json!({ "kty": "OKP", "crv": "Ed25519", "kid": "ed", "x": base64(self.0.public_key_raw()) })
+    }
+
+    /// Returns the key set of the issuer.
+    pub(super) fn keys(&self) -> String {
+        json!({ "keys": [self.key()] }).to_string()
+    }
+
+    /// Returns the claims of a caller that may score.
+    pub(super) fn claims() -> Value {
+        json!({
+            "iss": "https://login.example.org", "aud": "zillion", "sub": "ranker",
+            "exp": now() + 600, "roles": ["score"], "models": [MODEL],
+        })
+    }
+
+    /// Returns a token that is right.
+    pub(super) fn good(&self) -> String {
+        self.sign(&json!({ "alg": "EdDSA", "kid": "ed" }), &Self::claims())
+    }
+
+    /// Returns a token whose claims differ in one name; a null removes it.
+    pub(super) fn with(&self, name: &str, value: Value) -> String {
+        let mut claims = Self::claims();
+        let object = claims.as_object_mut().expect("an object");
+        match value {
+            Value::Null => drop(object.remove(name)),
+            value => drop(object.insert(name.to_owned(), value)),
+        }
+        self.sign(&json!({ "alg": "EdDSA", "kid": "ed" }), &claims)
+    }
+
+    /// Signs claims. The algorithm HS256 takes the public key as its secret, which is the classic
+    /// attack on a verifier that lets the token choose.
+    pub(super) fn sign(&self, header: &Value, claims: &Value) -> String {
+        let message = format!("{}.{}", base64(header.to_string()), base64(claims.to_string()));
+        let signature = match header["alg"].as_str() {
+            Some("EdDSA") => self.0.sign(message.as_bytes()).expect("a signature"),
+            Some("HS256") => {
+                let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, self.0.public_key_raw());
+                ring::hmac::sign(&key, message.as_bytes()).as_ref().to_vec()
+            }
+            _ => Vec::new(),
+        };
+        format!("{message}.{}", base64(signature))
+    }
+}

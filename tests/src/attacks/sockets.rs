@@ -1,0 +1,76 @@
+//! Clients that open connections and say nothing, or not enough.
+
+use super::victim::{Pulse, Victim, predict_body, predict_path, publish};
+use super::wire::{self, Kept};
+
+/// The number of silent connections, which is more than the server takes by default.
+const SILENT: usize = 1100;
+
+/// The beginnings of connections that say nothing more.
+fn openings() -> [(&'static str, Vec<u8>); 5] {
+    [
+        ("silent", Vec::new()),
+        ("half a method", b"GE".to_vec()),
+        ("half a preface", b"PRI * HT".to_vec()),
+        ("half a head", b"POST / HTTP/1.1\r\nHost: x\r\nContent-Le".to_vec()),
+        ("HTTP/2 without requests", wire::http2_preface(65_535)),
+    ]
+}
+
+#[test]
+fn silent_connections_keep_nobody_out() {
+    let place = publish(&[]);
+    let limits = ["--receive-ms", "2000", "--idle-ms", "2000"];
+    let victim = Victim::start(&place, &limits);
+    let body = predict_body(&[&[1]]);
+    for (what, bytes) in openings() {
+        let mut silent: Vec<Kept> = (0..SILENT)
+            .map(|_| {
+                let mut kept = Kept::open(&victim.public);
+                // The server may have closed the connection for a newer one.
+                let _ = kept.send(&bytes);
+                kept
+            })
+            .collect();
+        let pulses = [Pulse::start(&victim.admin), Pulse::start(&victim.public)];
+        for _ in 0..20 {
+            let reply = wire::post(&victim.public, &predict_path(), "", &body);
+            assert_eq!(reply.expect("an answer").status, 200, "{what}");
+        }
+        let [admin, public] = pulses.map(Pulse::finish);
+        admin.assert_alive(&format!("{SILENT} connections, {what}, administration"));
+        public.assert_alive(&format!("{SILENT} connections, {what}, public"));
+        // All of them are closed in the end.
+        for kept in &mut silent {
+            kept.read_to_close();
+        }
+    }
+    let closed = |reason| victim.closed(reason);
+    assert!(closed("evicted") > 0.0, "the oldest idle connections make room");
+    assert!(closed("silent") > 0.0 && closed("idle") > 0.0, "the others are closed in time");
+    victim.survives();
+}
+
+#[test]
+fn one_address_has_a_limit_of_its_own() {
+    let place = publish(&[]);
+    let victim = Victim::start(&place, &["--max-connections-per-address", "4"]);
+    // Connections in the middle of a request are not closed for others.
+    let mut busy: Vec<Kept> = (0..4)
+        .map(|_| {
+            let mut kept = Kept::open(&victim.public);
+            kept.begin_post(&predict_path(), 9);
+            kept
+        })
+        .collect();
+    let mut fifth = Kept::open(&victim.public);
+    assert!(fifth.ask("GET /healthz", b"").is_err(), "a fifth connection is refused");
+    for kept in &mut busy {
+        kept.send(b"{\"in\": 1}").expect("the server reads");
+        assert_eq!(kept.read_reply().expect("an answer").status, 400);
+    }
+    // Now they are idle, and the oldest makes room.
+    assert_eq!(wire::get(&victim.public, "/healthz").expect("an answer").status, 200);
+    assert!(victim.closed("address_full") > 0.0);
+    victim.survives();
+}
