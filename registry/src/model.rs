@@ -320,7 +320,10 @@ impl Model {
     /// Returns [`Error::NoPointer`] if the pointer has no move any more.
     pub fn pointer_since(&self, pointer: &str, known: &PointerMove) -> Result<PointerMove> {
         let last = self.pointer_log(pointer)?.last_since(known)?;
-        last.ok_or_else(|| Error::NoPointer { pointer: pointer.to_owned() })
+        let last = last.ok_or_else(|| Error::NoPointer { pointer: pointer.to_owned() })?;
+        // A move that has not changed can have expired.
+        self.check_last_move(pointer, &last)?;
+        Ok(last)
     }
 
     /// Returns up to `limit` moves of a pointer before number `end`, the newest first, as they were

@@ -295,7 +295,8 @@ impl Domain {
         let work = move |queue: Duration, deadline: Instant| {
             let spent = Cell::new(Spent { queue, ..Spent::default() });
             let shadow = shadow.map(|servable| Shadow { servable, scoring });
-            let scored = Scored { version, limits, metrics, spent, caller, limit, deadline, shadow };
+            let scored =
+                Scored { version, limits, metrics, spent, caller, limit, deadline, shadow };
             work(&scored).map(|done| (done, scored.spent.get()))
         };
         let (done, spent) = self.scoring.run(admitted, bytes, &limits, work).await?;

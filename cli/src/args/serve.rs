@@ -104,6 +104,25 @@ pub(crate) struct ServeArgs {
     /// [default: 30]
     #[arg(long, value_name = "MS")]
     pub(crate) queue_ms: Option<u64>,
+    /// Maximum number of bytes of a model's files in the cache; the files of loaded versions stay
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) cache_bytes: Option<u64>,
+    /// Copy the rows of versions into memory instead of mapping their files
+    #[arg(long)]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) load_into_memory: bool,
+    /// Milliseconds since the last answer of the registry after which the server is not ready;
+    /// absent: the server stays ready
+    #[arg(long, value_name = "MS")]
+    pub(crate) max_stale_ms: Option<u64>,
+    /// Milliseconds that the registry has to answer before a starting server serves the versions
+    /// of its cache [default: 150]
+    #[arg(long, value_name = "MS")]
+    pub(crate) registry_wait_ms: Option<u64>,
+    /// Milliseconds at most that the server leaves a new version to other servers, so that one of
+    /// them proves it first [default: 0]
+    #[arg(long, value_name = "MS")]
+    pub(crate) stagger_ms: Option<u64>,
     /// Shares of requests for canary and shadow versions by model, which only the settings file can
     /// list
     #[arg(skip)]

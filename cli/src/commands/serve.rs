@@ -11,8 +11,11 @@ use std::time::Duration;
 use anyhow::Result;
 use tokio::signal::unix::{SignalKind, signal};
 use zillion_access::{Identities, Reloading};
-use zillion_console::{durable_files, open_registry};
+use zillion_console::durable_files;
+use zillion_device::SystemClock;
+use zillion_registry::Registry;
 use zillion_serving::{Domain, Listener, serve};
+use zillion_store::Location;
 
 use self::reload::Reloader;
 use self::settings::Settings;
@@ -24,6 +27,9 @@ use crate::operator;
 /// service manager.
 const REPORT_INTERVAL: Duration = Duration::from_millis(100);
 
+/// The time that work on the registry has to end when the server exits.
+const EXIT_TIME: Duration = Duration::from_millis(500);
+
 /// The interval at which changes of the access file and of certificates are noticed.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -31,14 +37,18 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     let settings = Settings::read(args)?;
     settings.set_log_filter()?;
     let sockets = systemd::take_sockets()?;
-    let registry = open_registry(settings.registry())?;
+    let url = settings.registry();
+    let config = settings.config(matches!(Location::parse(url)?, Location::Bucket { .. }))?;
+    let models = config.models.iter().map(|(model, _)| model.as_str());
+    // A server can begin with the versions in its cache while the registry does not answer.
+    let clock = Arc::new(SystemClock::new());
+    let registry = Registry::open_for_server(url, durable_files()?, clock, &config.cache, models)?;
     let registry = operator::trust(registry, settings.trust.as_deref())?;
-    let config = settings.config(registry.store().is_remote())?;
     let metrics = crate::metrics::registry("server")?;
     let domain = Arc::new(Domain::start(&config, &registry, &durable_files()?, &metrics)?);
     // The network has threads of its own; this one waits for signals.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
+    let served = runtime.block_on(async {
         let listeners = listeners::open(&settings, sockets)?;
         announce(&listeners.all)?;
         let lame_duck = Duration::from_millis(settings.lame_duck_ms.unwrap_or(0));
@@ -54,8 +64,12 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         if cut > 0 {
             tracing::warn!("{cut} connections were cut off at the end of the drain time");
         }
+        drop(domain);
         Ok(())
-    })
+    });
+    // Work on the registry that does not end is left behind.
+    runtime.shutdown_timeout(EXIT_TIME);
+    served
 }
 
 /// Reports to the service manager the state of the server, the moment when every model answers,

@@ -345,8 +345,7 @@ pub(super) fn flat(size: i64) -> TensorShapeProto {
 
 /// Reads the head and the columns of a message, and returns whether both can be read.
 pub(super) fn accepts(message: &Bytes) -> bool {
-    let request = PredictRequest::decode(message.clone());
-    let has_columns = request.is_ok_and(|request| parse(&request, &Limits::default()).is_ok());
+    let has_columns = parse(message, &Limits::default(), None).is_ok();
     Predict.target(message).is_ok() && has_columns
 }
 

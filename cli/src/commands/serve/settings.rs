@@ -32,7 +32,7 @@ const REMOTE_POLL_MS: u64 = 2000;
 
 /// The settings that cannot change while the server runs. [`Settings::take_changeable`] keeps their
 /// old values.
-const FIXED: [&str; 23] = [
+const FIXED: [&str; 28] = [
     "registry",
     "model_control",
     "http",
@@ -48,6 +48,11 @@ const FIXED: [&str; 23] = [
     "insecure",
     "audit_log",
     "traffic",
+    "cache_bytes",
+    "load_into_memory",
+    "max_stale_ms",
+    "registry_wait_ms",
+    "stagger_ms",
     "trust",
     "cache",
     "threads",
@@ -238,6 +243,11 @@ impl Settings {
             retain: self.retain.unwrap_or(usual.retain),
             server: self.name.clone().unwrap_or_else(default_name),
             model_control: self.model_control,
+            cache_bytes: self.cache_bytes,
+            load_into_memory: self.load_into_memory,
+            max_stale: self.max_stale_ms.map(Duration::from_millis),
+            registry_wait: self.registry_wait_ms.map_or(usual.registry_wait, Duration::from_millis),
+            stagger: self.stagger_ms.map_or(usual.stagger, Duration::from_millis),
             traffic: self.traffic.clone(),
             audit: self.audit_log()?,
             limits: self.limits(),
