@@ -32,7 +32,7 @@ pub(crate) struct JwtSettings {
     audience: String,
     /// The path of the key set (RFC 7517), relative to the access file.
     pub(crate) keys: PathBuf,
-    /// The allowed algorithms.
+    /// The names of the algorithms that tokens may use.
     algorithms: Option<Vec<String>>,
     /// The name of the claim that lists the roles.
     #[serde(default = "roles_claim")]

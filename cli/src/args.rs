@@ -107,7 +107,7 @@ Exit codes: 0 every request was answered (with --check: correctly), 1 otherwise.
     /// Make the tokens by which callers prove their identity to a server
     #[command(subcommand, arg_required_else_help = true)]
     Access(AccessCommand),
-    /// Verify audit logs
+    /// Verify the audit logs of servers
     #[command(subcommand, arg_required_else_help = true)]
     Audit(AuditCommand),
     /// Show which version wrote a key's row last, and the values of the row

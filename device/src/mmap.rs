@@ -17,9 +17,9 @@ use crate::error::DeviceError;
 /// The number of bytes that are copied between two pauses. Copying them takes about 0.1 ms.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// Copies a regular, non-empty file into memory of its own, on huge pages where the system has them.
-/// The copy stays whole if the file is truncated or its disk fails later. `piece` is called after
-/// every 256 KiB.
+/// Copies a regular, non-empty file into memory of its own, on huge pages where the system has
+/// them. The copy stays whole if the file is truncated or its disk fails later. `piece` is called
+/// after every 256 KiB.
 pub fn copy(path: impl AsRef<Path>, piece: &mut dyn FnMut()) -> Result<Bytes, DeviceError> {
     let path = path.as_ref();
     let (mut file, bytes) = open(path)?;

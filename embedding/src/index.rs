@@ -81,8 +81,8 @@ impl<L: Line> Index<L> {
         self.first_slot..self.first_slot + self.slots.len()
     }
 
-    /// Returns the bytes of memory: the memory that the arena has mapped, the list of slots, and the
-    /// keys beside them.
+    /// Returns the bytes of memory: the memory that the arena has mapped, the list of slots, and
+    /// the keys beside them.
     pub(crate) fn bytes(&self) -> usize {
         let slots = self.slots.capacity() * size_of::<SlotIndex<L>>();
         self.arena.bytes().reserved + slots + self.overflow.bytes()

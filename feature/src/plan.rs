@@ -36,7 +36,7 @@ pub struct LookupPlan {
 /// The unique keys that one batch looks up in one table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TablePlan {
-    /// The table.
+    /// The table that the keys belong to.
     pub table: TableId,
     /// The unique keys, sorted by slot. Keys of the same slot are sorted by their first occurrence.
     pub keys: Vec<FeatureKey>,

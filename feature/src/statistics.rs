@@ -23,9 +23,9 @@ pub struct ColumnStatistics {
     pub mean: f64,
     /// The population standard deviation of the values.
     pub std: f64,
-    /// The smallest value.
+    /// The smallest value of the column.
     pub min: f64,
-    /// The largest value.
+    /// The largest value of the column.
     pub max: f64,
     /// The boundaries between the quantile buckets, ascending, or `None` if the feature has no
     /// quantile buckets.

@@ -69,11 +69,11 @@ pub struct Frequencies {
 /// An estimate of a number of distinct values, with bounds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
-    /// The lower bound.
+    /// The lower bound of the estimate.
     pub low: f64,
-    /// The best estimate.
+    /// The most likely number.
     pub value: f64,
-    /// The upper bound.
+    /// The upper bound of the estimate.
     pub high: f64,
 }
 

@@ -208,8 +208,8 @@ impl Cache {
         &self.files_dir
     }
 
-    /// Returns the chain of a version like [`Model::chain`], but reads no manifest twice. Without the
-    /// registry, the manifests are those that the cache has kept.
+    /// Returns the chain of a version like [`Model::chain`], but reads no manifest twice. Without
+    /// the registry, the manifests are those that the cache has kept.
     ///
     /// # Errors
     /// Returns the errors of [`Model::chain`].

@@ -103,7 +103,8 @@ impl Numbered {
         Ok(if end == 0 { None } else { self.page(end, 1)?.pop() })
     }
 
-    /// Returns the names of the folders in `folder` that belong to the sequence, in ascending order.
+    /// Returns the names of the folders in `folder` that belong to the sequence, in ascending
+    /// order.
     fn folders(&self, folder: &str, digits: usize) -> Result<Vec<String>> {
         let mut folders = self.store.list(folder)?.folders;
         folders.retain(|name| name.len() == digits && name.bytes().all(|b| b.is_ascii_digit()));

@@ -3,8 +3,8 @@
 //! A version that ends its server would end all servers if they loaded it at the same time. So a
 //! server can wait until another one has served the version for the first time.
 //!
-//! A proof is an object of a few bytes, `<model>/proofs/<version>.json`. It is never removed, like a
-//! manifest. A lost proof costs a wait and nothing else.
+//! A proof is an object of a few bytes, `<model>/proofs/<version>.json`. It is never removed, like
+//! a manifest. A lost proof costs a wait and nothing else.
 
 use crate::error::Result;
 use crate::model::{Model, check_name};

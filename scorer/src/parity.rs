@@ -60,7 +60,7 @@ pub enum ParityValue {
     Uint(u64),
     /// A floating-point number of type `f64`.
     Float(f64),
-    /// A Boolean value.
+    /// A value that is true or false.
     Bool(bool),
     /// A text, exactly as it was read from the data.
     Text(String),

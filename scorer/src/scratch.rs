@@ -4,8 +4,8 @@
 //! grow to the largest request that they have served. So the pool remembers the size of the largest
 //! recent request, as a maximum that halves every [`HALF_LIFE`]. Buffers that have served a request
 //! of more than [`KEPT_FACTOR`] times this size are released, and buffers that no thread has needed
-//! for [`IDLE_TIME`] are dropped. One set of buffers always stays, because planning the program of a
-//! model takes longer than a small request.
+//! for [`IDLE_TIME`] are dropped. One set of buffers always stays, because planning the program of
+//! a model takes longer than a small request.
 //!
 //! # Concurrency
 //! One mutex guards the list. A request takes it twice, and never for each key. Memory is given

@@ -75,8 +75,11 @@ impl Domain {
         let unguarded = || ServeError::Internal("a request came without its peer".to_owned());
         let peer = extensions.get::<Arc<Peer>>().ok_or_else(unguarded)?;
         let caller = peer.authorize(api, path, model, headers);
-        if let Err(error) = &caller {
-            self.record_refusal(peer, path, error);
+        match &caller {
+            // The call is unknown here, and another listener answers it.
+            Err(ServeError::UnknownPath(_)) => self.audit_refusal(peer, path, "", "wrong_listener"),
+            Err(error) => self.record_refusal(peer, path, error),
+            Ok(_) => {}
         }
         caller
     }
@@ -84,10 +87,21 @@ impl Domain {
     /// Counts a refusal, and writes it to the audit log. Other errors are left alone.
     pub(crate) fn record_refusal(&self, peer: &Peer, path: &str, error: &ServeError) {
         let ServeError::Refused { refusal, caller } = error else { return };
-        self.metrics().record_refused(refusal.name());
+        self.audit_refusal(peer, path, caller, refusal.name());
+    }
+
+    fn audit_refusal(&self, peer: &Peer, path: &str, caller: &str, reason: &'static str) {
+        self.metrics().record_refused(reason);
         let Some(log) = self.audit_log() else { return };
         let from = peer.address.to_string();
-        let event = Peer::refused(&from, path, caller, *refusal);
+        let event = AuditEvent {
+            who: caller,
+            from: &from,
+            action: "refuse",
+            subject: path,
+            outcome: reason,
+            detail: "",
+        };
         if let Err(error) = log.write_refusal(&event, since_1970()) {
             tracing::error!("{error}");
         }

@@ -1,9 +1,10 @@
 //! Admission: the way of a request from its head to its turn on the pool.
 //!
-//! [`Scoring::admit`] decides from the head of a request alone: the work is estimated from the bytes
-//! that the head announces, so that a request which will be refused need not send its body. The work
-//! itself (reading the body, encoding, lookup, model, writing the answer) is one task on the pool,
-//! and the network's thread only waits for it. A request whose client has left is not begun.
+//! [`Scoring::admit`] decides from the head of a request alone: the work is estimated from the
+//! bytes that the head announces, so that a request which will be refused need not send its body.
+//! The work itself (reading the body, encoding, lookup, model, writing the answer) is one task on
+//! the pool, and the network's thread only waits for it. A request whose client has left is not
+//! begun.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};

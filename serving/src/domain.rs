@@ -273,13 +273,12 @@ impl Domain {
         self.scoring.admit(head, &self.limits())
     }
 
-    /// Runs the work of a request on the pool, against one version: `work` reads the body, which has
-    /// `bytes` bytes, calls [`Scored::score`], and writes the answer.
+    /// Runs the work of a request on the pool, against one version: `work` reads the body, which
+    /// has `bytes` bytes, calls [`Scored::score`], and writes the answer.
     ///
     /// # Errors
-    /// Returns [`ServeError::Overloaded`] if too much work waits,
-    /// [`ServeError::Deadline`] if the time of the request is over, and the error of `work`
-    /// if it fails.
+    /// Returns [`ServeError::Overloaded`] if too much work waits, [`ServeError::Deadline`] if the
+    /// time of the request is over, and the error of `work` if it fails.
     pub(crate) async fn request<T: Send + 'static>(
         &self,
         (version, shadow): (Resolved, Option<Arc<Servable>>),

@@ -130,8 +130,8 @@ impl Host {
         contact.answered.elapsed().saturating_add(contact.age)
     }
 
-    /// Returns whether the last look at the registry had no answer, or the last answer is older than
-    /// the configuration allows.
+    /// Returns whether the last look at the registry had no answer, or the last answer is older
+    /// than the configuration allows.
     pub fn is_stale(&self) -> bool {
         self.contact().is_lost || self.is_too_stale()
     }

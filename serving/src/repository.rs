@@ -233,8 +233,8 @@ impl Repository {
         control.1 = true;
         control.0.within(Duration::ZERO);
         drop(control);
-        // Another thread that loads or unloads a model waits for a loader. It must not be waited for
-        // here, and the end of the server stops the loaders again.
+        // Another thread that loads or unloads a model waits for a loader. It must not be waited
+        // for here, and the end of the server stops the loaders again.
         if let Ok(mut loaders) = self.loaders.try_lock() {
             loaders.values_mut().for_each(Loader::stop);
         }

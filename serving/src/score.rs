@@ -74,8 +74,8 @@ pub(crate) fn check_outputs(servable: &Servable, names: &[String]) -> Result<()>
 }
 
 fn check_names(all: &[Output], names: &[String]) -> Result<()> {
-    // Of one name more than there are outputs, one is unknown or occurs twice, so that the loop ends
-    // there.
+    // Of one name more than there are outputs, one is unknown or occurs twice, so that the loop
+    // ends there.
     for (at, name) in names.iter().enumerate() {
         find(all, name)?;
         if names[..at].contains(name) {

@@ -1,5 +1,5 @@
-//! Texts for callers: names of the request that an error repeats, and errors. A request may be large,
-//! and the answer that refuses it is small.
+//! Texts for callers: names of the request that an error repeats, and errors. A request may be
+//! large, and the answer that refuses it is small.
 
 use std::borrow::Cow;
 
@@ -10,8 +10,8 @@ use crate::error::ServeError;
 /// The largest number of characters of a text of the client that an error repeats.
 const MOST_SHOWN: usize = 100;
 
-/// The largest number of characters of an error in an answer. The status of a gRPC call is a header,
-/// and clients take headers of 8 KiB.
+/// The largest number of characters of an error in an answer. The status of a gRPC call is a
+/// header, and clients take headers of 8 KiB.
 const MOST_OF_ERROR: usize = 1000;
 
 /// Cuts a text of the client for an error.
@@ -19,8 +19,8 @@ pub(crate) fn shorten(text: &str) -> Cow<'_, str> {
     cut(text, MOST_SHOWN)
 }
 
-/// Returns the text of an error for the caller. A failure of the model itself stands in the log only,
-/// because its reason may name files of the server.
+/// Returns the text of an error for the caller. A failure of the model itself stands in the log
+/// only, because its reason may name files of the server.
 pub(crate) fn error_text(error: &ServeError) -> String {
     match error {
         ServeError::Scoring(_) => {

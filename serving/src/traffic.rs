@@ -7,7 +7,8 @@
 //! the smaller one.
 //!
 //! A shadow version scores the rows of a request after the answer was sent, on threads that have
-//! nothing else to do. The differences of its scores go into the metrics, and nobody else sees them.
+//! nothing else to do. The differences of its scores go into the metrics, and nobody else sees
+//! them.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -13,7 +13,7 @@ pub(super) const BEFORE_HASH: &str = ",\"hash\":\"";
 /// The largest number of bytes of a field that comes from outside.
 const MOST_BYTES: usize = 400;
 
-/// Something that happened.
+/// An event that the audit log records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AuditEvent<'a> {
     /// The name of the principal, or an empty text if the caller is unknown.

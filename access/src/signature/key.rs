@@ -80,7 +80,7 @@ impl Signature {
     }
 }
 
-/// A private key.
+/// A private key that signs versions and pointer moves.
 pub struct SigningKey {
     pair: Ed25519KeyPair,
     public: [u8; 32],
@@ -142,7 +142,7 @@ impl SigningKey {
         KeyId::of(&self.public)
     }
 
-    /// Signs a statement.
+    /// Signs the bytes of a statement.
     pub fn sign(&self, statement: &[u8]) -> Signature {
         Signature { key: self.id(), ed25519: to_hex(self.pair.sign(statement).as_ref()) }
     }

@@ -1,6 +1,6 @@
-//! The bytes that are signed. Each begins with a text of its kind and format, so that a signature of
-//! one kind never fits another, and each field has its length before it, so that no two statements
-//! have the same bytes.
+//! The bytes that are signed. Each begins with a text of its kind and format, so that a signature
+//! of one kind never fits another, and each field has its length before it, so that no two
+//! statements have the same bytes.
 
 /// Returns the bytes that the signature of a version covers. The chain hash covers the manifest,
 /// and the manifest has the hash of every file.

@@ -1,11 +1,11 @@
 //! The priority of threads: work in the background yields to threads that answer requests.
 
-/// The nice value of a thread with lowered priority. The scheduler gives such a thread about a tenth
-/// of a processor that another thread wants too.
+/// The nice value of a thread with lowered priority. The scheduler gives such a thread about a
+/// tenth of a processor that another thread wants too.
 const NICE: libc::c_int = 10;
 
-/// Lowers the priority of the calling thread, and of no other thread. Returns whether the system did
-/// it; a thread that keeps its priority works all the same.
+/// Lowers the priority of the calling thread, and of no other thread. Returns whether the system
+/// did it; a thread that keeps its priority works all the same.
 pub fn lower_thread_priority() -> bool {
     // SAFETY: the call takes three numbers and no pointer, so that it cannot touch memory. Linux
     // applies `PRIO_PROCESS` with the id 0 to the calling thread alone, and a higher nice value

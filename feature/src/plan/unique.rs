@@ -76,7 +76,7 @@ impl UniqueKeys {
         self.counts.clear();
     }
 
-    /// Empties all cells.
+    /// Empties all cells of the set.
     fn begin_generation(&mut self) {
         self.generation = self.generation.checked_add(1).unwrap_or_else(|| {
             self.cells.fill(Cell::default());

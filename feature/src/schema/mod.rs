@@ -22,7 +22,7 @@ pub use kinds::{
 };
 pub use time::TimeUnit;
 
-/// A validated schema.
+/// A schema whose settings were validated.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Schema {
     /// The features, in the order of the job.

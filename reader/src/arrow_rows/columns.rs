@@ -25,7 +25,7 @@ pub enum ColumnType {
     Uint64,
     /// Floating-point numbers of 64 bits.
     Float,
-    /// Texts in UTF-8.
+    /// Values that are texts in UTF-8.
     Text,
     /// The numbers 0 and 1, in any spelling that a label may have.
     Label,

@@ -1,8 +1,8 @@
 //! The repair of a cache whose files have changed on the disk.
 //!
 //! A file is hashed when it arrives, and later it is found by its name and its length. If a version
-//! cannot be loaded, its files are hashed again, and those that differ are removed, so that the next
-//! attempt fetches or makes them again.
+//! cannot be loaded, its files are hashed again, and those that differ are removed, so that the
+//! next attempt fetches or makes them again.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -61,10 +61,10 @@ impl Cache {
         Ok(damaged)
     }
 
-    /// Hashes one cached file of `chain` that this cache has not hashed since it was opened. Returns
-    /// the name of the file if it differs from what was published or merged; the next
-    /// [`Cache::repair`] removes it. The caller repeats the call, so that in time every file has been
-    /// hashed.
+    /// Hashes one cached file of `chain` that this cache has not hashed since it was opened.
+    /// Returns the name of the file if it differs from what was published or merged; the next
+    /// [`Cache::repair`] removes it. The caller repeats the call, so that in time every file has
+    /// been hashed.
     ///
     /// # Errors
     /// Returns an error if a merge cannot be read.

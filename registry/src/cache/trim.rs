@@ -47,9 +47,9 @@ impl Cache {
     }
 
     /// Trims the cache to `budget` bytes: keeps the files of `chains` in any case, and those of
-    /// `more`, the most important first, as long as all kept files fit the budget. Without a budget,
-    /// all of `more` are kept. Returns the number of freed bytes. Does nothing while another process
-    /// trims the cache.
+    /// `more`, the most important first, as long as all kept files fit the budget. Without a
+    /// budget, all of `more` are kept. Returns the number of freed bytes. Does nothing while
+    /// another process trims the cache.
     ///
     /// # Errors
     /// Returns the errors of [`Cache::trim`].
@@ -134,8 +134,8 @@ impl Cache {
         Ok(needed)
     }
 
-    /// Returns the chains of the versions that other processes have open, or `None` if a manifest is
-    /// not known here.
+    /// Returns the chains of the versions that other processes have open, or `None` if a manifest
+    /// is not known here.
     fn claimed_chains(&self, others: &Others) -> Option<Vec<Vec<Arc<VersionManifest>>>> {
         let chain = |&version: &VersionId| {
             let mut chain = vec![self.known_manifest(version)?];

@@ -384,7 +384,7 @@ pub(super) fn to_f64(bits: u64) -> f64 {
     f32::from_bits(bits as u32).into()
 }
 
-/// Reads truth values.
+/// Reads the values of a Boolean tensor.
 pub(super) fn truth_values(list: List<'_, '_>, count: usize) -> Result<RawValues<'static>> {
     Ok(RawValues::Any(list.numbers(count, |x| RawValue::Bool(x != 0))?))
 }

@@ -1,5 +1,5 @@
-//! The lists of a tensor: numbers and texts, counted before they are read, and read from the bytes of
-//! the message without a copy of it.
+//! The lists of a tensor: numbers and texts, counted before they are read, and read from the bytes
+//! of the message without a copy of it.
 //!
 //! A generated decoder takes up to 32 bytes of memory for one byte of a list, and does so before
 //! anything can be counted. A list of numbers is packed into one field or has a field for each
@@ -75,8 +75,8 @@ impl<'a> List<'_, 'a> {
         Ok(all)
     }
 
-    /// Reads the numbers. `read` makes a value of the bits of a number, and `count` is the number of
-    /// values.
+    /// Reads the numbers. `read` makes a value of the bits of a number, and `count` is the number
+    /// of values.
     ///
     /// # Errors
     /// Returns an error if a field does not have the form of the list.

@@ -137,7 +137,8 @@ pub(super) const MOST_PARAMETERS: usize = 64;
 /// Reads the key of an entry of a map of parameters, of which `count` were read before.
 ///
 /// # Errors
-/// Returns an error if there are more than [`MOST_PARAMETERS`], or if the key is longer than a name.
+/// Returns an error if there are more than [`MOST_PARAMETERS`], or if the key is longer than a
+/// name.
 pub(super) fn parameter<'a>(entry: &'a [u8], count: &mut usize) -> Result<&'a str> {
     *count += 1;
     if *count > MOST_PARAMETERS {

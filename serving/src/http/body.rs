@@ -62,9 +62,9 @@ impl Encoding {
 }
 
 impl Received {
-    /// Decompresses the body to at most [`UNPACKED_RATIO`] times its bytes and 1 MiB, and at most the
-    /// limit of bytes, so that work and memory are in proportion to what was received. This function must not run on a network
-    /// thread.
+    /// Decompresses the body to at most [`UNPACKED_RATIO`] times its bytes and 1 MiB, and at most
+    /// the limit of bytes, so that work and memory are in proportion to what was received. This
+    /// function must not run on a network thread.
     ///
     /// # Errors
     /// Returns an error if the bytes do not fit the encoding, or if the decompressed body is too

@@ -1,8 +1,8 @@
 //! The OpenAPI document of a server: its paths, the models that it serves now, and their inputs.
 //!
 //! The document is made when it is requested first, and again when the open versions have changed,
-//! outside of the network's threads. The part that does not depend on a model is in `template.json`,
-//! and so are the calls that score. The document lists these calls for each model,
+//! outside of the network's threads. The part that does not depend on a model is in
+//! `template.json`, and so are the calls that score. The document lists these calls for each model,
 //! because the inputs of the model define the body.
 //!
 //! A schema cannot require that several lists have the same length. Where a protocol needs that,

@@ -131,8 +131,8 @@ fn refuse(name: &str, reason: &str) -> ServeError {
     ServeError::Malformed(format!("parameter `{}`: {reason}", shorten(name)))
 }
 
-/// A derived reader of several kinds keeps a copy of any value, a list of millions too, until it has
-/// tried them all. This one refuses a list at its first byte.
+/// A derived reader of several kinds keeps a copy of any value, a list of millions too, until it
+/// has tried them all. This one refuses a list at its first byte.
 impl<'de> Deserialize<'de> for Parameter {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Single;

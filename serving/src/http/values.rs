@@ -45,7 +45,7 @@ impl Meter {
         Self { limits: *limits, values: limits.values, exceeded: None }
     }
 
-    /// Takes one value.
+    /// Takes one value of a tensor.
     #[inline]
     fn take_value<E: Error>(&mut self) -> Result<(), E> {
         match self.values.checked_sub(1) {

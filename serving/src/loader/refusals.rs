@@ -1,7 +1,7 @@
 //! The versions that could not be loaded, each with the time of the next attempt.
 //!
-//! An attempt reads and hashes all files, and a damaged file is seldom repaired at once. So the wait
-//! doubles with each attempt.
+//! An attempt reads and hashes all files, and a damaged file is seldom repaired at once. So the
+//! wait doubles with each attempt.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -53,8 +53,14 @@ pub(crate) struct Activity {
     /// The number of requests that were begun, and the number of them that are open.
     begun: AtomicU64,
     open: AtomicUsize,
-    /// Whether the requests came over HTTP/2.
+    /// Whether the requests come over HTTP/2.
     http2: AtomicBool,
+    /// The time of the first byte of a head that is not complete, in milliseconds after the
+    /// beginning, plus one. 0 means that no head is coming.
+    head_ms: AtomicU64,
+    /// The number of answers with scores that are being sent, and the time of their last progress.
+    sending: AtomicUsize,
+    progress_ms: AtomicU64,
     /// The time of the end of the last request, in milliseconds after the beginning.
     ended_ms: AtomicU64,
     /// The time since which an answer waits for the client, in milliseconds after the beginning,
@@ -85,6 +91,9 @@ impl Activity {
             begun: AtomicU64::new(0),
             open: AtomicUsize::new(0),
             http2: AtomicBool::new(false),
+            head_ms: AtomicU64::new(0),
+            sending: AtomicUsize::new(0),
+            progress_ms: AtomicU64::new(0),
             ended_ms: AtomicU64::new(0),
             blocked_ms: AtomicU64::new(0),
             taken: AtomicU64::new(0),
@@ -96,9 +105,29 @@ impl Activity {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Counts bytes that were read.
-    pub(crate) fn record_read(&self, bytes: usize) {
-        self.read.fetch_add(bytes as u64, Ordering::Relaxed);
+    /// Records bytes that were read. The first ones tell HTTP/2, whose preface begins with `PRI`.
+    pub(crate) fn record_read(&self, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        let before = self.read.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        if before == 0 && bytes.starts_with(b"PRI") {
+            self.http2.store(true, Ordering::Relaxed);
+        }
+        if self.open.load(Ordering::Relaxed) == 0 && self.head_ms.load(Ordering::Relaxed) == 0 {
+            self.head_ms.store(self.now_ms() + 1, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts an answer as being sent until [`Activity::end_sending`] is called.
+    pub(crate) fn begin_sending(&self) {
+        self.progress_ms.store(self.now_ms(), Ordering::Relaxed);
+        self.sending.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Ends the count of an answer that was being sent.
+    pub(crate) fn end_sending(&self) {
+        self.sending.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Records that bytes of an answer wait for the client.
@@ -111,6 +140,7 @@ impl Activity {
 
     /// Records that the client took bytes.
     pub(crate) fn record_written(&self, bytes: usize) {
+        self.progress_ms.store(self.now_ms(), Ordering::Relaxed);
         if self.blocked_ms.load(Ordering::Relaxed) == 0 {
             return;
         }
@@ -128,14 +158,15 @@ impl Activity {
     /// Counts a request as open until the returned value is dropped.
     pub(crate) fn begin_request(self: &std::sync::Arc<Self>, is_http2: bool) -> OpenStream {
         self.http2.store(is_http2, Ordering::Relaxed);
+        self.head_ms.store(0, Ordering::Relaxed);
         self.begun.fetch_add(1, Ordering::Relaxed);
         self.open.fetch_add(1, Ordering::Relaxed);
         OpenStream(self.clone())
     }
 
-    /// Returns whether the requests came over HTTP/2.
-    pub(crate) fn is_http2(&self) -> bool {
-        self.http2.load(Ordering::Relaxed)
+    /// Returns whether a request came over HTTP/2.
+    pub(crate) fn has_http2_request(&self) -> bool {
+        self.http2.load(Ordering::Relaxed) && self.begun.load(Ordering::Relaxed) > 0
     }
 
     /// Returns the time for which the connection has had no open request, or `None` if it has one.
@@ -177,8 +208,17 @@ impl Activity {
         if blocked > 0 {
             return (Some(Expired::Unread), blocked - 1, limits.write_time);
         }
+        if self.sending.load(Ordering::Relaxed) > 0 {
+            // A client of HTTP/2 can leave an answer in the server without a blocked socket.
+            let progress = self.progress_ms.load(Ordering::Relaxed);
+            return (Some(Expired::Unread), progress, limits.write_time);
+        }
         if self.open.load(Ordering::Relaxed) > 0 {
             return (None, self.now_ms(), limits.write_time.min(limits.idle_time));
+        }
+        let head = self.head_ms.load(Ordering::Relaxed);
+        if head > 0 && !self.http2.load(Ordering::Relaxed) {
+            return (Some(Expired::Silent), head - 1, limits.head_time);
         }
         if self.begun.load(Ordering::Relaxed) == 0
             && self.read.load(Ordering::Relaxed) < PREFACE_BYTES
@@ -213,11 +253,18 @@ mod tests {
     #[test]
     fn silent_idle_unread_and_evicted_connections_expire() {
         let silent = Activity::new();
-        silent.record_read(10);
+        silent.record_read(b"GET /");
         assert_eq!(expired(&silent), Expired::Silent);
 
+        // A head that does not end, on a connection that had requests before.
+        let half = Arc::new(Activity::new());
+        drop(half.begin_request(false));
+        half.record_read(b"GET /heal");
+        assert_eq!(expired(&half), Expired::Silent);
+
         let idle = Arc::new(Activity::new());
-        drop(idle.begin_request(false));
+        idle.record_read(b"PRI * HTTP/2.0");
+        drop(idle.begin_request(true));
         let began = Instant::now();
         assert_eq!(expired(&idle), Expired::Idle);
         assert!(began.elapsed() >= Duration::from_millis(55) && idle.idle().is_some());
@@ -229,6 +276,15 @@ mod tests {
         unread.record_written(100);
         assert!(unread.idle().is_none());
         assert_eq!(expired(&unread), Expired::Unread);
+        drop(open);
+
+        // An answer that the client's window keeps in the server.
+        let held = Arc::new(Activity::new());
+        let open = held.begin_request(true);
+        held.begin_sending();
+        assert_eq!(expired(&held), Expired::Unread);
+        held.end_sending();
+        assert_eq!(held.next_limit(&limits()).0, None);
         drop(open);
 
         let evicted = Activity::new();

@@ -17,7 +17,7 @@ use hyper::body::{Frame, Incoming, SizeHint};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::net::TcpStream;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use tonic::codegen::Service as _;
 use zillion_access::{CertificateNames, Principal, Reloading, client_names};
@@ -58,8 +58,8 @@ const KEEP_ALIVE_ANSWER: Duration = Duration::from_secs(20);
 /// The time in which an idle client may take the message that its connection ends.
 const GOODBYE_TIME: Duration = Duration::from_secs(1);
 
-/// The largest number of TLS handshakes of a listener at a time, and the time that each has.
-const HANDSHAKES: usize = 64;
+/// The time of a TLS handshake. Their number is not limited: a handshake waits for its client, and
+/// clients that do not go on must keep nobody out.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(5);
 
 /// The parts that the connections of a listener share.
@@ -71,7 +71,6 @@ pub(super) struct Shared {
     grpc: Grpc,
     rules: Arc<Rules>,
     tls: Option<Arc<Reloading<Arc<rustls::ServerConfig>, zillion_access::Error>>>,
-    handshakes: Semaphore,
 }
 
 impl Shared {
@@ -97,7 +96,6 @@ impl Shared {
                 anonymous: Arc::new(Principal::anonymous()),
             }),
             tls,
-            handshakes: Semaphore::new(HANDSHAKES),
         };
         Ok((shared, sockets))
     }
@@ -153,7 +151,7 @@ impl Connection {
             Arc::new(Peer { address: address.ip(), certificate, rules: shared.rules.clone() });
         let service = Requests { shared: shared.clone(), peer, activity: activity.clone() };
         let limits = domain.limits();
-        let builder = protocols(limits.head_time);
+        let builder = protocols();
         let io = TokioIo::new(Watched::new(transport, activity.clone()));
         let mut connection = pin!(builder.serve_connection(io, service));
         let mut expired = pin!(activity.expired(&limits));
@@ -181,7 +179,7 @@ impl Connection {
                     seen = changed;
                     // HTTP/1 clients of a lame duck read `Connection: close` in their next answer,
                     // because a connection without a request would be closed at once here.
-                    if seen == Phase::Draining || activity.is_http2() {
+                    if seen == Phase::Draining || activity.has_http2_request() {
                         connection.as_mut().graceful_shutdown();
                     }
                 }
@@ -203,9 +201,7 @@ impl Shared {
         stream: TcpStream,
     ) -> std::io::Result<(Transport, Option<CertificateNames>)> {
         let Some(tls) = &self.tls else { return Ok((Transport::Plain(stream), None)) };
-        let closed = |_| std::io::Error::other("the listener was closed");
         let shaken = async {
-            let _turn = self.handshakes.acquire().await.map_err(closed)?;
             let config = Arc::clone(&*tls.get());
             TlsAcceptor::from(config).accept(stream).await
         };
@@ -215,9 +211,11 @@ impl Shared {
     }
 }
 
-fn protocols(head_time: Duration) -> auto::Builder<TokioExecutor> {
+/// Returns the settings of HTTP/1 and HTTP/2. The time of a head is limited by [`Activity`], because
+/// hyper's own limit would also end a connection that waits for its next request.
+fn protocols() -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(head_time).keep_alive(true);
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(None).keep_alive(true);
     builder
         .http2()
         .timer(TokioTimer::new())
@@ -248,7 +246,7 @@ impl hyper::service::Service<hyper::Request<Incoming>> for Requests {
         let open = self.activity.begin_request(is_http2);
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(self.peer.clone());
-        let shared = self.shared.clone();
+        let (shared, activity) = (self.shared.clone(), self.activity.clone());
         Box::pin(async move {
             let response = if is_grpc(request.headers()) {
                 shared.grpc.clone().answer(request).await
@@ -264,7 +262,11 @@ impl hyper::service::Service<hyper::Request<Incoming>> for Requests {
                 response.headers_mut().insert(header::CONNECTION, close);
             }
             let held = response.extensions_mut().remove::<Arc<HeldBytes>>();
-            Ok(response.map(|body| Body::new(AnswerBody { body, _open: open, _held: held })))
+            let sending = held.map(|held| {
+                activity.begin_sending();
+                Sending { activity, _held: held }
+            });
+            Ok(response.map(|body| Body::new(AnswerBody { body, _open: open, _sending: sending })))
         })
     }
 }
@@ -273,7 +275,19 @@ impl hyper::service::Service<hyper::Request<Incoming>> for Requests {
 struct AnswerBody {
     body: Body,
     _open: OpenStream,
-    _held: Option<Arc<HeldBytes>>,
+    _sending: Option<Sending>,
+}
+
+/// An answer with scores that is being sent, and its bytes in flight.
+struct Sending {
+    activity: Arc<Activity>,
+    _held: Arc<HeldBytes>,
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        self.activity.end_sending();
+    }
 }
 
 impl HttpBody for AnswerBody {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::activity::Activity;
 use crate::config::Limits;
 
-/// The open connections.
+/// The open connections of a server.
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
     state: Mutex<State>,

@@ -25,7 +25,7 @@ pub enum Api {
 }
 
 impl Api {
-    /// All groups.
+    /// All groups of calls.
     pub const ALL: [Self; 5] =
         [Self::Infer, Self::Meta, Self::Health, Self::Metrics, Self::Control];
 }
@@ -38,7 +38,7 @@ pub enum Proof {
     Token,
     /// A JSON Web Token.
     Jwt,
-    /// A client certificate.
+    /// A certificate that the client shows in TLS.
     Mtls,
 }
 

@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::http::{HeaderMap, header};
 use zillion_access::{
-    AuditEvent, CertificateNames, Credentials, Identities, Principal, Refusal, Reloading, Role,
+    CertificateNames, Credentials, Identities, Principal, Refusal, Reloading, Role,
 };
 
 use super::listener::{Api, Proof};
@@ -106,22 +106,5 @@ impl Peer {
         let (apis, proofs) = (Api::ALL.into(), BTreeSet::new());
         let rules = Arc::new(Rules { apis, proofs, identities: None, anonymous });
         Self { address: IpAddr::from([127, 0, 0, 1]), certificate: None, rules }
-    }
-
-    /// Returns the entry of the audit log for a refused request.
-    pub(crate) fn refused<'a>(
-        address: &'a str,
-        path: &'a str,
-        caller: &'a str,
-        refusal: Refusal,
-    ) -> AuditEvent<'a> {
-        AuditEvent {
-            who: caller,
-            from: address,
-            action: "refuse",
-            subject: path,
-            outcome: refusal.name(),
-            detail: "",
-        }
     }
 }

@@ -53,7 +53,7 @@ impl AsyncRead for Watched {
             Transport::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
             Transport::Tls(stream) => Pin::new(stream.as_mut()).poll_read(context, buffer),
         };
-        self.activity.record_read(buffer.filled().len() - before);
+        self.activity.record_read(&buffer.filled()[before..]);
         read
     }
 }

@@ -37,7 +37,7 @@ const BACKLOG: i32 = 1024;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ListenerSettings {
-    /// The address, HOST:PORT.
+    /// The address of the listener, in the form HOST:PORT.
     pub(crate) address: String,
     /// The groups of calls that are answered. Absent: all but control.
     pub(crate) apis: Option<BTreeSet<Api>>,

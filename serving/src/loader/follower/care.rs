@@ -80,8 +80,8 @@ impl Follower {
         }
     }
 
-    /// Returns whether this server begins to load a new version now, instead of leaving it to another
-    /// server.
+    /// Returns whether this server begins to load a new version now, instead of leaving it to
+    /// another server.
     pub(super) fn may_begin(&mut self, version: VersionId) -> bool {
         let (window, server) = (self.config.stagger, &self.config.server);
         // A store that fails shows no proof, and then the wait decides.
@@ -99,8 +99,8 @@ impl Follower {
         }
     }
 
-    /// Hashes one cached file of the current version. If it has changed on the disk, the damaged files
-    /// are removed, and the open versions are to be loaded again.
+    /// Hashes one cached file of the current version. If it has changed on the disk, the damaged
+    /// files are removed, and the open versions are to be loaded again.
     pub(super) fn scrub(&mut self, open: &OpenVersions) -> Result<(), Error> {
         let Some(current) = open.current else { return Ok(()) };
         let chain = self.cache.chain(&self.model, current)?;

@@ -59,7 +59,7 @@ impl InMemoryServer {
         let peer = Arc::new(Peer { address, certificate: None, rules: shared.rules.clone() });
         let activity = Arc::new(Activity::new());
         let service = Requests { shared: shared.clone(), peer, activity };
-        let builder = protocols(shared.domain.limits().head_time);
+        let builder = protocols();
         let mut answer = Vec::new();
         self.runtime.block_on(async {
             let (client, server) = tokio::io::duplex(WINDOW);
