@@ -26,7 +26,7 @@ use crate::index::line::Line;
 use crate::index::overflow::Overflow;
 
 /// The largest number of buckets that a probe reads.
-const REACH: usize = 16;
+const REACH: usize = 32;
 /// The factor from one size of a slot to the next.
 const GROWTH: f64 = 1.2;
 /// The number of buckets below which a slot grows by only one bucket at a time.
