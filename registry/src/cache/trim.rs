@@ -165,7 +165,7 @@ impl Cache {
         let mut freed = self.sweep()?;
         // An entry leaves before its files, so that no merge is found without them.
         let merges = list_names(&self.merges_dir)?.into_iter();
-        freed += self.remove_all(&self.merges_dir, merges, |name, path| {
+        self.remove_all(&self.merges_dir, merges, |name, path| {
             !needed.merges.contains(name) && !is_young(path)
         })?;
         let files = list_names(&self.files_dir)?.into_iter();
@@ -173,7 +173,7 @@ impl Cache {
             !needed.files.contains_key(name) && !is_young(path)
         })?;
         let manifests = list_names(&self.manifests_dir)?.into_iter();
-        freed += self.remove_all(&self.manifests_dir, manifests, |name, path| {
+        self.remove_all(&self.manifests_dir, manifests, |name, path| {
             let version = name.strip_suffix(".json").and_then(|name| name.parse().ok());
             let is_old =
                 version.is_none_or(|version| oldest.is_none_or(|o| VersionId(version) < o));

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use zillion_device::{Files, SystemClock};
 use zillion_feature::{FeatureKey, Schema, SideColumn, SideIndex, SideTable};
@@ -65,7 +65,7 @@ fn schema() -> Schema {
     Schema::from_job(&JOB.parse::<toml::Table>().unwrap().into()).unwrap()
 }
 
-/// Returns a side table with numbers for a feature of ids, for which the encoder has no answer.
+/// Returns a side table with numbers for a feature of ids, which the encoder refuses.
 fn misfit() -> Vec<u8> {
     let mut index = SideIndex::default();
     index.push(FeatureKey::from_u64(3)).unwrap();
@@ -75,11 +75,13 @@ fn misfit() -> Vec<u8> {
 
 /// Waits until the model shows a problem that contains `text`.
 fn wait_for_problem(domain: &Domain, text: &str) {
+    let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         let problem = domain.host("clicks").unwrap().open().problem.clone().unwrap_or_default();
         if problem.contains(text) {
             return;
         }
+        assert!(Instant::now() < deadline, "the problem is `{problem}` and not `{text}`");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -94,6 +96,7 @@ fn a_version_that_panics_is_refused_and_loading_goes_on() {
         models: vec![("clicks".to_owned(), Follow::Latest)],
         cache: folder.path().join("cache"),
         poll: Duration::from_millis(5),
+        server: "panic at version 1".to_owned(),
         ..ServeConfig::default()
     };
     let metrics = prometheus::Registry::new();

@@ -217,7 +217,7 @@ fn attributes_are_checked_by_their_key() {
     changed(
         "op = 'linear'",
         "op = 'relu'",
-        "unknown key `model.nodes.score.width`; nothing is allowed here",
+        "unknown key `model.nodes.score.width`; no name is allowed here",
     );
     refused(
         "logits = 'w'\n[nodes.w]\nop = 'param'\nshape = [1, 1]\ninit = { kind = 'normall' }",
