@@ -26,7 +26,7 @@ use crate::error::{Error, Result};
 
 /// The largest number of refused callers that are written in a second. Further ones are counted
 /// and written as one line, so that a flood of wrong tokens fills no disk.
-const REFUSALS_PER_SECOND: u32 = 100;
+const REFUSALS_PER_SECOND: u32 = 250;
 
 /// An open audit log. Only one process may write to a file.
 #[derive(Debug)]

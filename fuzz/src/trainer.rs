@@ -23,11 +23,10 @@ pub const JOB_FILES: Target = Target {
         job.in_force().is_ok()
     },
     seeds: || {
-        let jobs: [&str; 4] = [
+        let jobs: [&str; 3] = [
             include_str!("../../examples/adult/job.toml"),
             include_str!("../../examples/beauty/job.toml"),
             include_str!("../../examples/clicks/job.toml"),
-            include_str!("../../examples/custom/gated.toml"),
         ];
         jobs.map(|job| job.as_bytes().to_vec()).into()
     },

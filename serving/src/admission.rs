@@ -21,29 +21,14 @@ use crate::config::Limits;
 use crate::error::{Result, ServeError};
 use crate::host::Host;
 use crate::metrics::{Metrics, Stage};
-use crate::queue::{Claim, Estimates, FlowKey, Full, Queue, Turn};
+use crate::queue::{Claim, Estimates, FlowKey, Full, Queue, Turn, Wire};
 use crate::trace::span;
+
+/// The bytes in flight after which freed memory is returned to the system.
+const BURST_BYTES: usize = 4 << 20;
 
 /// The number of principals whose use of a quota is remembered. Only principals with a quota are.
 const MOST_PRINCIPALS: usize = 100_000;
-
-/// A protocol by which rows come. A byte costs a different time in each.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wire {
-    /// Tensors over HTTP: JSON, with or without binary parts.
-    Tensors,
-    /// Rows over HTTP: the requests of TF-Serving's kinds.
-    Rows,
-    /// A message of the Open Inference Protocol over gRPC.
-    GrpcTensors,
-    /// A message of TensorFlow Serving over gRPC.
-    GrpcTf,
-}
-
-impl Wire {
-    /// The number of protocols.
-    pub(crate) const COUNT: usize = 4;
-}
 
 /// The facts of a request's head that admission needs.
 #[derive(Clone, Copy, Debug)]
@@ -153,6 +138,11 @@ impl Scoring {
     /// Returns a claim on no bytes of the budget of bytes in flight.
     pub(crate) fn hold_bytes(&self) -> HeldBytes {
         self.budget.empty()
+    }
+
+    /// Returns whether a burst of bytes in flight has ended since the last call.
+    pub(crate) fn has_burst_ended(&self) -> bool {
+        self.budget.has_burst_ended(BURST_BYTES)
     }
 
     /// Returns the number of requests that wait, the estimated time of their work, and the bytes in

@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 #[derive(Debug, Default)]
 pub(crate) struct Budget {
     used: AtomicUsize,
+    /// The largest number of bytes in flight since it was taken last.
+    peak: AtomicUsize,
 }
 
 /// Bytes of the budget, which go back when the value is dropped.
@@ -27,6 +29,16 @@ impl Budget {
     /// Returns the number of bytes in flight.
     pub(crate) fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether a burst of at least `bytes` bytes in flight has ended since the last call.
+    pub(crate) fn has_burst_ended(&self, bytes: usize) -> bool {
+        let peak = self.peak.load(Ordering::Relaxed);
+        if peak < bytes || self.used() > peak / 4 {
+            return false;
+        }
+        self.peak.store(0, Ordering::Relaxed);
+        true
     }
 
     /// Returns a claim on no bytes, which [`HeldBytes::grow`] makes larger.
@@ -49,8 +61,9 @@ impl HeldBytes {
         let taken = used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
             used.checked_add(bytes).filter(|&used| used <= most)
         });
-        if taken.is_ok() {
+        if let Ok(before) = taken {
             self.bytes += bytes;
+            self.budget.peak.fetch_max(before + bytes, Ordering::Relaxed);
         }
         taken.is_ok()
     }
@@ -84,5 +97,7 @@ mod tests {
         assert_eq!(budget.used(), 10);
         drop(b);
         assert_eq!(budget.used(), 0);
+        assert!(!budget.has_burst_ended(101) && budget.has_burst_ended(100));
+        assert!(!budget.has_burst_ended(100));
     }
 }

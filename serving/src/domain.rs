@@ -236,6 +236,12 @@ impl Domain {
         self.scoring.check_crowded(&self.limits())
     }
 
+    /// Returns whether a burst of large requests has ended since the last call, so that the memory
+    /// that it needed can be returned to the system.
+    pub fn has_burst_ended(&self) -> bool {
+        self.scoring.has_burst_ended()
+    }
+
     /// Returns a claim on no bytes of the budget of bytes in flight.
     pub(crate) fn hold_bytes(&self) -> HeldBytes {
         self.scoring.hold_bytes()

@@ -40,11 +40,11 @@ pub use self::status::http_status;
 use self::status::status;
 use self::tf::Tf;
 use self::v2::V2;
-use crate::admission::Wire;
 use crate::domain::{Domain, Scored};
 use crate::error::{Result, ServeError};
 use crate::host::Selector;
 use crate::proto;
+use crate::queue::Wire;
 
 /// The services that score, by their full names.
 const SERVICES: [&str; 3] = [

@@ -18,11 +18,10 @@ use std::time::{Duration, Instant};
 use zillion_registry::VersionId;
 use zillion_scorer::Servable;
 
-use crate::admission::Wire;
 use crate::config::Follow;
 use crate::error::{Result, ServeError};
 use crate::problem::ProblemKind;
-use crate::queue::Estimates;
+use crate::queue::{Estimates, Wire};
 use crate::statistics::VersionStatistics;
 
 /// The version that a request asks for.

@@ -36,7 +36,7 @@ mod trace;
 mod traffic;
 
 pub use access::Actor;
-pub use config::{Follow, Limits, ServeConfig};
+pub use config::{Follow, Limits, ServeConfig, Share, TrafficSettings};
 pub use domain::{Domain, RowsRequest, Scored};
 pub use error::{Kind, Result, ServeError};
 pub use grpc::{http_status, read_message};
@@ -49,4 +49,3 @@ pub use repository::{Indexed, ModelState};
 pub use score::{Answer, LOGITS, Output, PROBABILITIES, SCORES, output_names};
 pub use statistics::{Total, Totals, VersionStatistics};
 pub use trace::request_span;
-pub use traffic::{Share, TrafficSettings};

@@ -26,7 +26,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-pub(crate) use self::estimate::Estimates;
+pub(crate) use self::estimate::{Estimates, Wire};
 
 /// A model and a principal, which share the server with other flows.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

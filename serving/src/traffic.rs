@@ -14,63 +14,12 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use axum::http::HeaderMap;
-use serde::{Deserialize, Serialize};
 
+use crate::config::{KEY_HEADER, Share, TrafficSettings};
 use crate::host::Selector;
 
 /// The number of parts that requests are dealt to.
 const PARTS: u64 = 1 << 20;
-
-/// The settings of the traffic of one model.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct TrafficSettings {
-    /// The pointer to the version that answers a share of the requests.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub canary: Option<Share>,
-    /// The pointer to the version that scores a share of the requests beside the answer.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub shadow: Option<Share>,
-    /// The name of the header that holds the key of a request. Absent: `x-request-key`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub key_header: Option<String>,
-}
-
-/// A share of the requests of a model.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Share {
-    /// The name of the pointer.
-    pub label: String,
-    /// The share of the requests, from 0 to 1.
-    pub share: f64,
-}
-
-impl TrafficSettings {
-    /// Checks the settings of a model.
-    ///
-    /// # Errors
-    /// Returns the problem if a share is not between 0 and 1, or the header has no valid name.
-    pub fn check(&self) -> Result<(), String> {
-        for (name, share) in [("canary", &self.canary), ("shadow", &self.shadow)] {
-            if let Some(share) = share.as_ref().filter(|share| !(0.0..=1.0).contains(&share.share))
-            {
-                return Err(format!(
-                    "the share of `{name}` is {}; choose a number from 0 to 1",
-                    share.share
-                ));
-            }
-        }
-        let header = self.key_header.as_deref().unwrap_or(KEY_HEADER);
-        match axum::http::HeaderName::try_from(header) {
-            Ok(_) => Ok(()),
-            Err(_) => Err(format!("`{header}` is not the name of a header; choose another one")),
-        }
-    }
-}
-
-/// The header that holds the key of a request if the settings name none.
-const KEY_HEADER: &str = "x-request-key";
 
 /// The traffic of all models.
 #[derive(Debug, Default)]

@@ -261,9 +261,10 @@ fn a_killed_export_is_whole_or_not_described() {
     // The first export fills the cache: the others have the same operations to disturb.
     export(&place, "reference", &[]);
     let reference = place.digest("reference");
+    let mut operations = usize::MAX;
     for fault in ["kill", "torn", "enospc"] {
         let mut disturbed = 0;
-        for operation in 1.. {
+        for operation in 1..=operations {
             let name = format!("{fault}-{operation}");
             let output = place.text(&name);
             let result = operator(&place, &["model", "export", "--output", &output])
@@ -271,6 +272,14 @@ fn a_killed_export_is_whole_or_not_described() {
                 .output()
                 .expect("the binary runs");
             if result.status.success() {
+                // A full cache frees space and goes on, so that the export is whole all the same.
+                if fault == "enospc" && operation < operations {
+                    assert_eq!(visible(&place, &name), reference, "{name}");
+                    std::fs::remove_dir_all(place.path(&name))
+                        .expect("our own folder can be removed");
+                    continue;
+                }
+                operations = operation;
                 break;
             }
             disturbed += 1;

@@ -235,7 +235,7 @@ fn errors_of_the_job_are_named() {
         (
             "by = \"item\"",
             "by = \"history\"",
-            "is in the item's tower, but is no column of side table",
+            "is in the item's tower, but is not a column of side table",
         ),
         ("user = [\"history\"]", "user = [\"history\", \"item\"]", "is named 2 times"),
         ("item = [\"item\", \"kind\"]", "item = [\"item\"]", "is in neither tower"),

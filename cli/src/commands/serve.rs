@@ -13,6 +13,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use zillion_access::{Identities, Reloading};
 use zillion_console::durable_files;
 use zillion_device::SystemClock;
+use zillion_device::machine::return_free_memory;
 use zillion_registry::Registry;
 use zillion_serving::{Domain, Listener, serve};
 use zillion_store::Location;
@@ -26,6 +27,9 @@ use crate::operator;
 /// The interval at which the server checks whether every model answers. It reports changes to the
 /// service manager.
 const REPORT_INTERVAL: Duration = Duration::from_millis(100);
+
+/// The number of refresh intervals between a burst of large requests and the return of its memory.
+const RETURN_AFTER: u32 = 12;
 
 /// The time that work on the registry has to end when the server exits.
 const EXIT_TIME: Duration = Duration::from_millis(500);
@@ -56,7 +60,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         let reloader = Reloader::new(args.clone(), settings, domain.clone(), &metrics)?;
         tokio::spawn(reloader.follow_hangups()?);
         let stopped = follow_stop_signals(domain.clone(), lame_duck)?;
-        let refresher = tokio::spawn(refresh_files(listeners.identities, listeners.tls));
+        let refresher =
+            tokio::spawn(refresh_files(domain.clone(), listeners.identities, listeners.tls));
         let listeners = listeners.all.into_iter().map(|(_, listener)| listener).collect();
         let cut = serve(domain.clone(), listeners, stopped).await?;
         refresher.abort();
@@ -132,14 +137,28 @@ fn announce(listeners: &[(&str, Listener)]) -> Result<()> {
     Ok(())
 }
 
-/// Reads the access file, certificates and keys again when they change.
+/// Reads the access file, certificates and keys again when they change, and returns memory to the
+/// system after a burst of large requests.
 async fn refresh_files(
+    domain: Arc<Domain>,
     identities: Option<Arc<Reloading<Identities, zillion_access::Error>>>,
     tls: Vec<Arc<Reloading<Arc<rustls::ServerConfig>, zillion_access::Error>>>,
 ) {
     let mut interval = tokio::time::interval(REFRESH_INTERVAL);
+    // Buffers are dropped some seconds after a burst, and memory is returned after that.
+    let mut return_in = None;
     loop {
         interval.tick().await;
+        if domain.has_burst_ended() {
+            return_in = Some(RETURN_AFTER);
+        }
+        return_in = match return_in {
+            Some(0) => {
+                return_free_memory();
+                None
+            }
+            left => left.map(|left: u32| left - 1),
+        };
         let identities = identities.iter().map(|files| files.refresh());
         for refreshed in identities.chain(tls.iter().map(|files| files.refresh())) {
             match refreshed {

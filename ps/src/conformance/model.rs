@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use zillion_device::Files;
 use zillion_embedding::{Counters, Rates};
 use zillion_feature::random::{combine, unit_f32};
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, Step, TableId};
@@ -81,7 +80,7 @@ fn same<T: PartialEq + std::fmt::Debug>(what: &str, got: &T, wanted: &T) -> Resu
     if got == wanted { Ok(()) } else { Err(format!("{what}: {got:?} instead of {wanted:?}")) }
 }
 
-fn failed(call: &'static str) -> impl Fn(crate::Error) -> String {
+pub(super) fn failed(call: &'static str) -> impl Fn(crate::Error) -> String {
     move |e| format!("`{call}` failed: {e}")
 }
 
@@ -105,7 +104,7 @@ impl Model {
             Action::Prefill { ids } => self.prefill(client, ids),
             Action::Restart => {
                 self.versions.iter_mut().for_each(Versions::restarted);
-                restart(client)
+                super::scenarios::restart(client)
             }
             Action::Publish { back } => {
                 let state = self.state();
@@ -477,9 +476,10 @@ impl Model {
     }
 
     fn total(&self) -> Counters {
-        let mut sum = Counters::default();
-        self.counters.iter().for_each(|c| sum.add(*c));
-        sum
+        self.counters.iter().fold(Counters::default(), |mut sum, c| {
+            sum.add(*c);
+            sum
+        })
     }
 
     fn width(&self, table: usize) -> usize {
@@ -493,13 +493,6 @@ impl Model {
 }
 
 fn plan(ids: &[Vec<u64>; TABLES]) -> LookupPlan {
-    let keys = ids.iter().map(|ids| ids.iter().map(|&id| key(id)).collect());
-    plan_of(&keys.collect::<Vec<Vec<FeatureKey>>>())
-}
-
-/// Writes a checkpoint and restores the client from it.
-fn restart(client: &mut dyn TrainClient) -> Result<(), String> {
-    let folder = super::scenarios::Folder::new()?;
-    let parts = client.checkpoint(folder.path(), &Files::new()).map_err(failed("checkpoint"))?;
-    client.restore(folder.path(), &parts).map_err(failed("restore"))
+    let keys: Vec<Vec<_>> = ids.iter().map(|ids| ids.iter().map(|&id| key(id)).collect()).collect();
+    plan_of(&keys)
 }

@@ -17,6 +17,24 @@ const USUAL_NS_A_BYTE: u64 = 50;
 /// The weight of a new measurement in the average: one in this many.
 const WEIGHT: u64 = 8;
 
+/// A protocol by which rows come. A byte costs a different time in each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wire {
+    /// Tensors over HTTP: JSON, with or without binary parts.
+    Tensors,
+    /// Rows over HTTP: the requests of TF-Serving's kinds.
+    Rows,
+    /// A message of the Open Inference Protocol over gRPC.
+    GrpcTensors,
+    /// A message of TensorFlow Serving over gRPC.
+    GrpcTf,
+}
+
+impl Wire {
+    /// The number of protocols.
+    pub(crate) const COUNT: usize = 4;
+}
+
 /// The average work of requests, by the class of their size.
 #[derive(Debug, Default)]
 pub(crate) struct Estimates {

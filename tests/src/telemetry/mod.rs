@@ -105,7 +105,10 @@ fn the_log_is_json_a_line_with_the_trace_of_a_request() {
         .collect();
     let up = lines.iter().find(|line| line["message"] == "this version answers now");
     let up = up.unwrap_or_else(|| panic!("{log}"));
-    assert_eq!((&up["level"], &up["target"]), (&"INFO".into(), &"zillion_serving::loader".into()));
+    assert_eq!(
+        (&up["level"], &up["target"]),
+        (&"INFO".into(), &"zillion_serving::loader::follower".into())
+    );
     assert_eq!((&up["fields"]["model"], &up["fields"]["version"]), (&MODEL.into(), &1.into()));
     let refused = lines.iter().find(|line| line["trace_id"] == TRACE);
     let refused = refused.unwrap_or_else(|| panic!("{log}"));

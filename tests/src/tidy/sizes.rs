@@ -11,8 +11,11 @@ const LARGEST_FUNCTION: usize = 100;
 const LONG_FILES: [(&str, &str); 0] = [];
 
 /// The functions that may be longer, each with a reason.
-const LONG_FUNCTIONS: [(&str, &str, &str); 1] =
-    [("cli/src/metrics/trainer/tables.rs", "new", "a list with one entry a metric")];
+const LONG_FUNCTIONS: [(&str, &str, &str); 3] = [
+    ("cli/src/metrics/trainer/tables.rs", "new", "a list with one entry a metric"),
+    ("serving/src/metrics.rs", "new", "a list with one entry a metric"),
+    ("serving/src/metrics/loading.rs", "new", "a list with one entry a metric"),
+];
 
 #[test]
 fn files_are_within_the_limit() {
