@@ -48,6 +48,7 @@ zillion predict [OPTIONS] <CHECKPOINT> <FILE>
        zillion predict [OPTIONS] --registry <URL> --model <NAME> [--version <VERSION>] <FILE>";
 
 #[derive(Debug, Subcommand)]
+#[expect(clippy::large_enum_variant, reason = "there is one value in a process")]
 pub(crate) enum Command {
     /// Run the whole loop on generated data: train, resume, publish, serve, train on, hot load,
     /// roll back

@@ -9,8 +9,7 @@
 //! # Invariants
 //!
 //! * Every index of a phase runs exactly once, unless an index panics. Then the indices that have
-//! not
-//!   begun are dropped, and the panic continues in the caller. The pool stays usable.
+//!   not begun are dropped, and the panic continues in the caller. The pool stays usable.
 //! * When the call that started a phase returns or unwinds, the phase has ended on every thread.
 //! * Threads without work spin for [`SPIN`] and then sleep, so that an idle pool uses no processor
 //!   time.

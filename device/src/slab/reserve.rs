@@ -16,8 +16,7 @@
 //! # Invariants
 //! * A chunk of the reserve is zeroed, mapped, touched, and without an owner.
 //! * The reserve has at most [`MOST`] chunks, and at most the number that was announced. It can
-//! have
-//!   one more chunk if a slab took a chunk while another one was being touched.
+//!   have one more chunk if a slab took a chunk while another one was being touched.
 //! * If the reserve is empty or cannot be filled, the caller maps a chunk itself. So the reserve
 //!   changes no result and hides no error.
 //!

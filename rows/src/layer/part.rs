@@ -265,7 +265,7 @@ mod tests {
     #[test]
     fn a_long_entry_is_searched_in_few_steps() {
         for len in [0, 1, FEW_KEYS, FEW_KEYS + 1, 100, 1 << 20] {
-            let keys: Vec<u64> = (0..len as u64).map(|i| 7 << 40 | 2 * i).collect();
+            let keys: Vec<u64> = (0..len as u64).map(|i| (7 << 40) | (2 * i)).collect();
             let reads = Cell::new(0);
             let at = |position: usize| {
                 reads.set(reads.get() + 1);

@@ -263,7 +263,7 @@ fn a_large_table_is_cut_and_found_whole() {
 #[test]
 fn keys_that_share_one_entry_are_found() {
     let folder = tempfile::tempdir().unwrap();
-    let model: Model = (0..5000).map(|i| (7 << 52 | i * 2, Some(row(i, 3, 5)))).collect();
+    let model: Model = (0..5000).map(|i| ((7 << 52) | (i * 2), Some(row(i, 3, 5)))).collect();
     let models = [model, Model::new()];
     let manifest = write(folder.path(), &models, None).unwrap();
     verify_layer(folder.path(), &manifest, &layouts(), &mut Unthrottled).unwrap();

@@ -57,7 +57,7 @@ mod tests {
     fn keys_far_from_their_guess_are_found_in_few_steps() {
         let slots = 0..SLOTS;
         let crafted: [fn(u64) -> u64; 4] =
-            [|i| i, |i| u64::MAX - 2 * i, |i| 7 << 52 | 2 * i, |i| (i & 1) << 63 | i];
+            [|i| i, |i| u64::MAX - 2 * i, |i| (7 << 52) | (2 * i), |i| (i & 1) << 63 | i];
         for of in crafted {
             let mut keys: Vec<u64> = (0..1 << 18).map(of).collect();
             keys.sort_unstable();

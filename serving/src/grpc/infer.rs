@@ -48,9 +48,8 @@ impl Scores for Infer {
                 (1, Field::Bytes(name)) => model = scan::name(name)?,
                 (2, Field::Bytes(name)) => version = scan::name(name)?,
                 (4, Field::Bytes(entry)) => {
-                    if scan::parameter(entry, &mut parameters)? == "timeout" {
-                        timeout = Some(entry);
-                    }
+                    let is_timeout = scan::parameter(entry, &mut parameters)? == "timeout";
+                    timeout = if is_timeout { Some(entry) } else { timeout };
                 }
                 _ => {}
             }

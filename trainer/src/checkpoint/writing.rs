@@ -41,7 +41,7 @@ pub(crate) struct Writing(State);
 
 #[derive(Debug)]
 enum State {
-    Tables(CheckpointTicket, Rest),
+    Tables(CheckpointTicket, Box<Rest>),
     Closing(Task<Result<Written>>),
 }
 
@@ -85,7 +85,8 @@ impl Writing {
             None => client.begin_checkpoint(stage.path(), files)?,
             Some(mark) => client.begin_changes(stage.path(), files, mark)?,
         };
-        Ok(Self(State::Tables(ticket, Rest { stage, dense, frequencies, manifest, retention })))
+        let rest = Rest { stage, dense, frequencies, manifest, retention };
+        Ok(Self(State::Tables(ticket, Box::new(rest))))
     }
 
     /// Writes the next piece of the checkpoint without waiting. Returns `true` if
