@@ -136,7 +136,7 @@ impl Program {
         self.settings
     }
 
-    /// Returns the trainable parameters that have a gradient, in order.
+    /// Returns the ids of the trainable parameters that have a gradient, in ascending order.
     pub fn param_grads(&self) -> impl ExactSizeIterator<Item = ParamId> {
         self.param_grads.iter().map(|&(param, _)| param)
     }

@@ -100,8 +100,8 @@ impl DataConfig {
         files::expand(&self.root, &paths.0)
     }
 
-    /// Returns whether a file is a text file. The settings decide, or otherwise the extension of
-    /// the file.
+    /// Returns whether a file is a text file. If the settings name a format, that format decides.
+    /// Otherwise, the extension of the file decides.
     ///
     /// # Errors
     /// Returns an error if the settings name no format and the extension is not known.

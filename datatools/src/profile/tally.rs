@@ -66,7 +66,7 @@ impl Separated {
     }
 }
 
-/// The counts of the values in one column, while the column is read.
+/// The statistics of one column, which are updated while the column is read.
 #[derive(Debug)]
 pub(crate) struct Tally {
     pub(super) missing: u64,

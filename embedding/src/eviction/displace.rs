@@ -119,7 +119,8 @@ impl Table {
         true
     }
 
-    /// Returns the priority of a row. The norm of a narrow row is over the floats that the row has.
+    /// Returns the priority of a row. The norm of a narrow row is computed only from the floats
+    /// that the row has.
     #[inline(always)]
     pub(crate) fn row_priority(&self, priority: Priority, entry: Entry) -> f64 {
         let (shape, companion) = self.companion_of(entry);

@@ -144,8 +144,8 @@ impl Table {
         self.tombstones.iter_mut().for_each(|tombstones| tombstones.trim(slot));
     }
 
-    /// Takes the error that prevented the storing of an image, or returns `None` if there was no
-    /// error.
+    /// Removes and returns the error that occurred when a copy of a row was stored for the
+    /// snapshot, or returns `None` if there was no error.
     pub(crate) fn snapshot_failure(&mut self) -> Option<Error> {
         self.snapshot.as_mut().and_then(|snapshot| snapshot.failure.take())
     }

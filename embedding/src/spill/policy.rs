@@ -66,8 +66,8 @@ impl Policy {
     }
 }
 
-/// Keeps only the `count` rows of least worth in `rows`. Rows of equal worth are ordered by key, so
-/// the choice does not depend on the order of `rows`.
+/// Removes from `rows` all rows except the `count` rows with the lowest value. Rows with equal
+/// values are ordered by key, so the choice does not depend on the order of `rows`.
 pub(crate) fn least(rows: &mut Vec<(f32, FeatureKey, u32)>, count: usize) {
     if count >= rows.len() {
         return;

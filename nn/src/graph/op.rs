@@ -201,8 +201,8 @@ pub enum Op {
     /// The rows of a column's keys. With pooling, the rows of each list become one row: (rows) →
     /// `[B, dim]`. Without pooling, each value has its own row: (rows) → `[V, dim]`.
     Gather(Gather),
-    /// The index in the list of the value with the maximum, for each element of a max pooling:
-    /// (rows) → `[B, dim]`.
+    /// The positions of the maxima of a max pooling. Each element of the result is the position in
+    /// its list of the row with the largest value: (rows) → `[B, dim]`.
     GatherArgMax(Gather),
     /// The gradients of a table's rows. The gradient of a row is the sum over its occurrences in
     /// ascending order: (the gradient of each gather, followed by its arg-max for a max pooling) →

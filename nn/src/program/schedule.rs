@@ -3,7 +3,7 @@
 //! A run alternates between work on constants and passes over the batch. In a pass (phase), each
 //! tile of rows goes through all operations of the phase before the next tile begins, so its values
 //! stay in the cache. A sum over the batch ends a phase, and nodes that need the sum run in a later
-//! phase. A value of which other nodes need all rows also ends a phase.
+//! phase. A value also ends a phase if other nodes need all of its rows.
 //!
 //! A row-wise node runs in the phase of its first use, and not as early as possible. So a model
 //! without batch norm runs its forward and backward pass in a single phase, and its activations

@@ -75,7 +75,8 @@ impl ModelSpec {
         config::from_value(section, path)
     }
 
-    /// Checks that the model has all of these keys. Serde's own check does not know the keys of
+    /// Checks that every key in `keys` is a key of this kind of model. Serde's own check does not
+    /// know the keys of
     /// flattened structs, so it could not suggest the nearest key.
     fn check_keys(&self, keys: &Table, path: &str) -> Result<(), ConfigError> {
         let own = Table::try_from(self).map_err(|e| ConfigError::at(path, e.to_string()))?;

@@ -18,7 +18,8 @@ impl<'a> Lines<'a> {
         Self { grammar, input, start: 0, end: 0 }
     }
 
-    /// Returns the position in the chunk of the line that [`Lines::advance`] returned last.
+    /// Returns the start of the line that [`Lines::advance`] returned last, as a byte offset in the
+    /// chunk.
     pub fn start(&self) -> usize {
         self.start
     }

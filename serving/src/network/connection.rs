@@ -211,8 +211,8 @@ impl Shared {
     }
 }
 
-/// Returns the settings of HTTP/1 and HTTP/2. The time of a head is limited by [`Activity`], because
-/// hyper's own limit would also end a connection that waits for its next request.
+/// Returns the settings of HTTP/1 and HTTP/2. The time of a head is limited by [`Activity`],
+/// because hyper's own limit would also end a connection that waits for its next request.
 fn protocols() -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(None).keep_alive(true);

@@ -188,7 +188,8 @@ fn bytes_of(columns: &RawColumns<'_>) -> usize {
     columns.values().map(of).sum()
 }
 
-/// Returns a message with `inputs` inputs, each of which is one text for a whole shape.
+/// Returns a message with `inputs` inputs. Each input has the shape `dims` and a single text, which
+/// stands for all of its elements.
 fn constants(inputs: usize, dims: &[i64]) -> Vec<u8> {
     let tensor = TensorProto {
         dtype: DataType::DtString.into(),

@@ -18,8 +18,8 @@ use crate::host::OpenVersions;
 const TRIM_EVERY: u64 = 16;
 
 impl Follower {
-    /// Keeps the versions that answer now in the cache, with the time, for a start without the
-    /// registry.
+    /// Writes to the cache which versions answer now, and the current time. A server that starts
+    /// while the registry cannot be reached uses this note.
     pub(super) fn remember(&mut self, follow: &Follow, open: &OpenVersions) {
         let Some(current) = open.current else { return };
         let look = Look { current: Some(current), labels: open.labels.clone() };
