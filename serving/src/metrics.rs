@@ -216,6 +216,10 @@ impl Metrics {
             [&self.current_version, &self.open_versions, &self.layers, &self.registry_seen];
         gauges.iter().for_each(|gauge| gauge.with_label_values(&[model]).set(0));
         self.load_seconds.with_label_values(&[model]);
+        self.shadow_difference.with_label_values(&[model]);
+        self.shadow_skipped.with_label_values(&[model]).inc_by(0);
+        self.closed_connections.with_label_values(&["idle"]).inc_by(0);
+        self.refused_callers.with_label_values(&["no_credentials"]).inc_by(0);
         for stage in Stage::ALL {
             self.stage_seconds.with_label_values(&[stage.name()]);
         }

@@ -242,7 +242,7 @@ fn errors_of_the_job_are_named() {
         (
             "item = [\"item\", \"kind\"]",
             "item = [\"kind\", \"item\"]",
-            "its keys are the ids of `kind`",
+            "are the ids of feature `kind`",
         ),
         ("temperature = 0.2", "temperature = 0", "must be above 0"),
         ("candidates = \"items\"\nexclude = \"history\"", "", "set `columns.group"),

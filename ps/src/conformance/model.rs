@@ -104,7 +104,7 @@ impl Model {
             Action::Prefill { ids } => self.prefill(client, ids),
             Action::Restart => {
                 self.versions.iter_mut().for_each(Versions::restarted);
-                super::scenarios::restart(client)
+                super::versions::restart(client)
             }
             Action::Publish { back } => {
                 let state = self.state();

@@ -9,7 +9,6 @@ use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, Step, TableId};
 use zillion_rows::TableParts;
 use zillion_rows::conformance::{self as rows, plan_of};
 
-use super::model::failed;
 use super::{MakeClient, TABLES, key, specs};
 use crate::client::{PullOptions, PushMode, Since, StepReport, TrainClient};
 use crate::error::Error;
@@ -433,11 +432,4 @@ pub(super) fn the_regulariser_is_summed_over_its_rows(
         return Err(format!("the loss of the regularisers is {loss} instead of {expected}"));
     }
     Ok(())
-}
-
-/// Writes a checkpoint and restores the client from it.
-pub(super) fn restart(client: &mut dyn TrainClient) -> Result<(), String> {
-    let folder = Folder::new()?;
-    let parts = client.checkpoint(folder.path(), &Files::new()).map_err(failed("checkpoint"))?;
-    client.restore(folder.path(), &parts).map_err(failed("restore"))
 }

@@ -240,3 +240,11 @@ pub(super) fn deltas_are_known_or_refused(make: &mut MakeClient<'_>) -> Result<(
     }
     Ok(())
 }
+
+/// Writes a checkpoint and restores the client from it.
+pub(super) fn restart(client: &mut dyn TrainClient) -> Result<(), String> {
+    let folder = Folder::new()?;
+    let parts =
+        client.checkpoint(folder.path(), &Files::new()).map_err(model::failed("checkpoint"))?;
+    client.restore(folder.path(), &parts).map_err(model::failed("restore"))
+}

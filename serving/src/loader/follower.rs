@@ -387,7 +387,7 @@ impl Follower {
     fn load(&mut self, others: &[Arc<Servable>], version: VersionId) -> Result<Servable, Error> {
         // No contents of a version are known that make a loader panic, so that a test asks for one.
         #[cfg(test)]
-        assert!(self.config.server != format!("panic at version {version}"), "a test wants it");
+        assert!(self.config.server != format!("panic-at-version-{version}"), "a test wants it");
         let others = others.iter().map(Arc::as_ref);
         let (cache, pace) = (&mut self.cache, &mut self.pace);
         Servable::load(&self.model, version, others, cache, &self.workers, pace)

@@ -96,7 +96,7 @@ fn a_version_that_panics_is_refused_and_loading_goes_on() {
         models: vec![("clicks".to_owned(), Follow::Latest)],
         cache: folder.path().join("cache"),
         poll: Duration::from_millis(5),
-        server: "panic at version 1".to_owned(),
+        server: "panic-at-version-1".to_owned(),
         ..ServeConfig::default()
     };
     let metrics = prometheus::Registry::new();

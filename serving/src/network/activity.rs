@@ -164,9 +164,9 @@ impl Activity {
         OpenStream(self.clone())
     }
 
-    /// Returns whether a request came over HTTP/2.
-    pub(crate) fn has_http2_request(&self) -> bool {
-        self.http2.load(Ordering::Relaxed) && self.begun.load(Ordering::Relaxed) > 0
+    /// Returns whether a request was begun.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.begun.load(Ordering::Relaxed) > 0
     }
 
     /// Returns the time for which the connection has had no open request, or `None` if it has one.
@@ -193,7 +193,10 @@ impl Activity {
                 return reason.unwrap_or(Expired::Idle);
             }
             // An open request is looked at again later.
-            let wait = due.saturating_sub(now).clamp(1, 3_600_000);
+            // A head or an answer can begin meanwhile, whose limit may come first.
+            let most = limits.head_time.min(limits.write_time) / 2;
+            let most = u64::try_from(most.as_millis()).unwrap_or(u64::MAX).clamp(1, 3_600_000);
+            let wait = due.saturating_sub(now).clamp(1, most);
             tokio::select! {
                 () = tokio::time::sleep(Duration::from_millis(wait)) => {}
                 () = self.close.notified() => return Expired::Evicted,

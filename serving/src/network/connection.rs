@@ -177,9 +177,9 @@ impl Connection {
                 }
                 changed = wait_for_change(&mut phase, seen), if seen != Phase::Draining => {
                     seen = changed;
-                    // HTTP/1 clients of a lame duck read `Connection: close` in their next answer,
-                    // because a connection without a request would be closed at once here.
-                    if seen == Phase::Draining || activity.has_http2_request() {
+                    // A connection without a request would be closed here before it is answered.
+                    // Its client reads `Connection: close` in the first answer.
+                    if seen == Phase::Draining || activity.has_begun() {
                         connection.as_mut().graceful_shutdown();
                     }
                 }
@@ -262,7 +262,9 @@ impl hyper::service::Service<hyper::Request<Incoming>> for Requests {
                 response.headers_mut().insert(header::CONNECTION, close);
             }
             let held = response.extensions_mut().remove::<Arc<HeldBytes>>();
-            let sending = held.map(|held| {
+            // A stream, as that of a health watch, has no size and may be silent.
+            let has_size = HttpBody::size_hint(response.body()).exact().is_some();
+            let sending = (has_size || held.is_some()).then(|| {
                 activity.begin_sending();
                 Sending { activity, _held: held }
             });
@@ -281,7 +283,7 @@ struct AnswerBody {
 /// An answer with scores that is being sent, and its bytes in flight.
 struct Sending {
     activity: Arc<Activity>,
-    _held: Arc<HeldBytes>,
+    _held: Option<Arc<HeldBytes>>,
 }
 
 impl Drop for Sending {
