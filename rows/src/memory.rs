@@ -81,10 +81,10 @@ impl Reckoning {
 /// Returns an upper bound of the bytes that the slabs of all shards map for `rows` rows of `row`
 /// bytes each.
 ///
-/// Let `r` be the number of rows of a shard. A slab below the size of a chunk maps at most 1.5 times
-/// the bytes of `r` rows if its row numbers are below 1.125 times `r` (as in tables that evict).
-/// Rounding adds at most one page and one row. A larger slab maps whole chunks, enough for the
-/// largest number of rows that it ever had. The last chunk may hold a single row.
+/// Let `r` be the number of rows of a shard. A slab below the size of a chunk maps at most 1.5
+/// times the bytes of `r` rows if its row numbers are below 1.125 times `r` (as in tables that
+/// evict). Rounding adds at most one page and one row. A larger slab maps whole chunks, enough for
+/// the largest number of rows that it ever had. The last chunk may hold a single row.
 fn slab_memory(rows: u64, row: u64) -> u64 {
     let beginning = RECKONED_SHARDS * (PAGE + row);
     // Rows of a chunk take its end as well, where that is no row.
