@@ -5,8 +5,8 @@
 //! also holds the TLS settings of a listener, the ed25519 signatures of versions and pointer moves,
 //! and the hash-chained audit log.
 //!
-//! It knows no protocol: HTTP and gRPC adapters hand over the credentials that they found in the
-//! head of a request, and map a [`Refusal`] to their own codes.
+//! The crate knows no protocol. HTTP and gRPC adapters hand over the credentials that they found in
+//! the head of a request, and map a [`Refusal`] to their own codes.
 //!
 //! ```
 //! use zillion_access::{Credentials, Identities, Role, hash_token};

@@ -2,7 +2,7 @@
 //!
 //! Production code writes checkpoints with [`TableSet::begin_snapshot`] and
 //! [`TableSet::finish_snapshot`], while training goes on. This writer runs while nothing changes.
-//! It copies each part and writes it. Both must produce the same bytes for the same rows.
+//! The oracle copies each part and writes it. Both must produce the same bytes for the same rows.
 
 use std::path::Path;
 

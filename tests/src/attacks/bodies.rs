@@ -21,6 +21,14 @@ fn head(bytes: usize) -> String {
     format!("POST {} HTTP/1.1\r\nHost: x\r\n{length}\r\n\r\n", predict_path())
 }
 
+/// Checks that the server gives all bytes of its budget back and goes on answering.
+fn check_given_back(victim: Victim) {
+    wait_until("all bytes are given back", || {
+        victim.metric("zillion_serving_bytes_in_flight") == 0.0
+    });
+    victim.survives();
+}
+
 #[test]
 fn bodies_in_flight_share_a_budget() {
     let place = publish(&[]);
@@ -52,10 +60,7 @@ fn bodies_in_flight_share_a_budget() {
     eprintln!("40 bodies of 1 MiB: memory grew by {} KiB", grown >> 10);
     assert!(grown <= 8 * MIB as u64 + SLACK_BYTES, "{grown} bytes");
     drop(connections);
-    wait_until("all bytes are given back", || {
-        victim.metric("zillion_serving_bytes_in_flight") == 0.0
-    });
-    victim.survives();
+    check_given_back(victim);
 }
 
 #[test]
@@ -81,10 +86,7 @@ fn chunks_count_as_they_come() {
     eprintln!("20 bodies in chunks: memory grew by {} KiB", grown >> 10);
     assert!(grown <= 8 * MIB as u64 + SLACK_BYTES, "{grown} bytes");
     drop(connections);
-    wait_until("all bytes are given back", || {
-        victim.metric("zillion_serving_bytes_in_flight") == 0.0
-    });
-    victim.survives();
+    check_given_back(victim);
 }
 
 #[test]
@@ -126,10 +128,7 @@ fn streams_of_one_connection_share_the_budget() {
     let grown = victim.peak().saturating_sub(before);
     eprintln!("100 streams of 3 MiB: memory grew by {} KiB", grown >> 10);
     assert!(grown <= 8 * MIB as u64 + SLACK_BYTES, "{grown} bytes");
-    wait_until("all bytes are given back", || {
-        victim.metric("zillion_serving_bytes_in_flight") == 0.0
-    });
-    victim.survives();
+    check_given_back(victim);
 }
 
 #[test]

@@ -178,9 +178,7 @@ impl Listeners {
         if let Some(bound) = bound.filter(|_| !settings.insecure) {
             check_exposure(bound, &apis, &auth, tls.is_some())?;
         }
-        if auth.iter().any(|proof| *proof != Proof::Mtls) && self.identities.is_none()
-            || auth.contains(&Proof::Mtls) && self.identities.is_none()
-        {
+        if !auth.is_empty() && self.identities.is_none() {
             return usage_error(format!(
                 "the listener on {address} asks for a proof of identity, and no identities are \
                  known; name the access file with --access"

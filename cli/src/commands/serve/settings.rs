@@ -32,7 +32,7 @@ const REMOTE_POLL_MS: u64 = 2000;
 
 /// The settings that cannot change while the server runs. [`Settings::take_changeable`] keeps their
 /// old values.
-const FIXED: [&str; 28] = [
+const FIXED: [&str; 27] = [
     "registry",
     "model_control",
     "http",
@@ -58,7 +58,6 @@ const FIXED: [&str; 28] = [
     "threads",
     "poll_ms",
     "retain",
-    "max_connections",
     "lame_duck_ms",
     "name",
 ];
