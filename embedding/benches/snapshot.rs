@@ -2,8 +2,9 @@
 //! million rows of 16 weights, or the number of rows in the first argument. Pulls and pushes of
 //! 1,000 uniform keys are measured before the checkpoint, and while it is written.
 //!
-//! The benchmark prints the times and the rate of the operations, by the clock and by the processor time of
-//! the thread. If other programs run on the machine, only the processor time is meaningful.
+//! The benchmark prints the times and the rate of the operations, by the clock and by the
+//! processor time of the thread. If other programs run on the machine, only the processor time is
+//! meaningful.
 
 mod common;
 
