@@ -153,6 +153,7 @@ fn measure(args: &BenchHotLoadArgs) -> Result<Outcome> {
         requests: (args.rate * end.as_secs_f64()).ceil() as u64,
         connections: CONNECTIONS,
         timeout: TIMEOUT,
+        send_within: Duration::MAX,
     };
     let target = server.target()?;
     let texts: Vec<Bytes> = bodies.iter().map(|body| body.json.clone()).collect();

@@ -121,6 +121,7 @@ fn plan(args: &LoadgenArgs) -> Result<Plan> {
         requests: requests as u64,
         connections: args.connections.get(),
         timeout: Duration::from_millis(args.timeout_ms),
+        send_within: Duration::MAX,
     })
 }
 

@@ -10,7 +10,9 @@
 //!
 //! The generator runs on the machine of the server and takes processors from it. It takes more of
 //! them in the third run, so that the goodput can fall below the capacity for this reason alone;
-//! `own_cpus` and `server_cpus` of the third run show both sides.
+//! `own_cpus` and `server_cpus` of the third run show both sides. With `--server-cpus`, the server
+//! keeps to some processors in all runs. A generator that cannot send at the planned rate leaves
+//! requests out, and `sent` shows how many requests a second reached the server.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -45,6 +47,8 @@ const AT_ONCE: f64 = 1e9;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The longest time that a request may take in the overload.
 const TIMEOUT: Duration = Duration::from_secs(2);
+/// The maximum time that a request of the overload waits in the generator.
+const SEND_WITHIN: Duration = Duration::from_millis(10);
 /// The status of a refusal.
 const REFUSED: u16 = 429;
 
@@ -68,6 +72,8 @@ struct Measured {
     capacity: f64,
     /// The number of requests a second that were due.
     offered: f64,
+    /// The number of requests a second that the generator was able to send.
+    sent: f64,
     /// The number of answers with scores a second.
     goodput: f64,
     /// The ratio of the goodput and the capacity.
@@ -95,7 +101,8 @@ pub(crate) fn run(args: &BenchOverloadArgs, is_json: bool) -> Result<()> {
         eprintln!("{candidates} rows a request");
         // Each size has a server of its own, which has learned nothing from the others.
         let name = format!("server-{candidates}");
-        let (server, _) = ServerChild::start_in(folder, &name, args.threads)?;
+        let (server, _) =
+            ServerChild::start_on(folder, &name, args.threads, args.server_cpus.as_deref())?;
         runs.push(measure(&server, args, candidates)?);
     }
     let outcome = Outcome {
@@ -131,6 +138,7 @@ fn measure(server: &ServerChild, args: &BenchOverloadArgs, candidates: usize) ->
         requests: (rate * args.seconds).ceil() as u64,
         connections: args.connections.get(),
         timeout: TIMEOUT,
+        send_within: SEND_WITHIN,
     };
     let before = (CpuTimes::now(), cpu_seconds(server.pid()), Instant::now());
     let run = open_loop::run(&target, &messages, plan, Answers::new(false))?;
@@ -150,6 +158,7 @@ fn measure(server: &ServerChild, args: &BenchOverloadArgs, candidates: usize) ->
         unloaded: Percentiles::of(times),
         capacity: round(capacity),
         offered: round(rate),
+        sent: round(figures.sent as f64 / args.seconds),
         goodput: round(goodput),
         goodput_share: round(goodput / capacity),
         goodput_by_second: figures.slices.iter().map(|s| s.requests - s.failed).collect(),
@@ -176,6 +185,7 @@ fn measure_capacity(
         requests: (alone * threads as f64 * CAPACITY_SECONDS).ceil() as u64,
         connections: threads * CONNECTIONS_A_THREAD,
         timeout: PATIENCE,
+        send_within: Duration::MAX,
     };
     let run = open_loop::run(target, messages, plan, Answers::new(false))?;
     let figures = Figures::of(&run.done, &plan, run.elapsed);

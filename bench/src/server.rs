@@ -46,6 +46,8 @@ pub struct Setup<'a> {
     pub level: &'a str,
     /// The number of threads that score, or `None` for one thread per processor.
     pub threads: Option<NonZeroUsize>,
+    /// The processors that the server may use, as in `0,2-3`, or `None` for all of them.
+    pub cpus: Option<&'a str>,
 }
 
 /// A running `zillion serve`. The server is stopped when this value is dropped.
@@ -67,7 +69,15 @@ impl ServerChild {
         let stderr =
             File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
         let started = Instant::now();
-        let mut command = Command::new(program);
+        let mut command = match setup.cpus {
+            // `taskset` replaces itself with the server, so that the process id is the server's.
+            Some(cpus) => {
+                let mut command = Command::new("taskset");
+                command.args(["--cpu-list", cpus]).arg(program);
+                command
+            }
+            None => Command::new(program),
+        };
         command
             .args(["serve", "--model", setup.model, "--http", "127.0.0.1:0", "--registry"])
             .arg(setup.registry);
@@ -84,7 +94,9 @@ impl ServerChild {
             // Ctrl-C must reach only this program, which then stops the server in an orderly way.
             .process_group(0)
             .spawn()
-            .context("cannot start the server")?;
+            .context(
+                "cannot start the server; with `--server-cpus`, install `taskset` (util-linux)",
+            )?;
         let mut line = String::new();
         if let Some(stdout) = child.stdout.take() {
             BufReader::new(stdout).read_line(&mut line)?;
@@ -106,6 +118,16 @@ impl ServerChild {
         name: &str,
         threads: Option<NonZeroUsize>,
     ) -> Result<(Self, Duration)> {
+        Self::start_on(folder, name, threads, None)
+    }
+
+    /// Starts a server as [`Self::start_in`] does. The server keeps to the processors in `cpus`.
+    pub(crate) fn start_on(
+        folder: &Path,
+        name: &str,
+        threads: Option<NonZeroUsize>,
+        cpus: Option<&str>,
+    ) -> Result<(Self, Duration)> {
         let server = Self::start(Setup {
             model: MODEL,
             name: Some(name),
@@ -115,6 +137,7 @@ impl ServerChild {
             // The server logs nothing at this level in a good run.
             level: "warn",
             threads,
+            cpus,
         })?;
         let time = server.wait_ready()?;
         Ok((server, time))

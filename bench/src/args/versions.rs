@@ -109,6 +109,10 @@ pub(crate) struct BenchOverloadArgs {
     /// Protocol of the requests
     #[arg(long, value_enum, default_value = "v2")]
     pub(crate) protocol: super::Protocol,
+    /// Processors that the server keeps to, as in `0,2-3`; absent: all of them. The generator
+    /// then has the others for itself
+    #[arg(long, value_name = "LIST")]
+    pub(crate) server_cpus: Option<String>,
     /// Number of threads of the server that score; absent: one a core
     #[arg(long)]
     pub(crate) threads: Option<NonZeroUsize>,

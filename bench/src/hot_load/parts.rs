@@ -43,7 +43,13 @@ mod tests {
 
     #[test]
     fn a_request_belongs_to_the_part_in_which_it_was_due() {
-        let plan = Plan { rate: 1.0, requests: 4, connections: 1, timeout: Duration::MAX };
+        let plan = Plan {
+            rate: 1.0,
+            requests: 4,
+            connections: 1,
+            timeout: Duration::MAX,
+            send_within: Duration::MAX,
+        };
         let done = |request| Done {
             request,
             // The request ends long after the part of the run in which it was due.

@@ -131,8 +131,13 @@ mod tests {
 
     #[test]
     fn a_request_counts_in_the_second_that_it_was_due() {
-        let plan =
-            Plan { rate: 2.0, requests: 4, connections: 1, timeout: Duration::from_secs(10) };
+        let plan = Plan {
+            rate: 2.0,
+            requests: 4,
+            connections: 1,
+            timeout: Duration::from_secs(10),
+            send_within: Duration::MAX,
+        };
         let done =
             |request, ms, outcome| Done { request, latency: Duration::from_millis(ms), outcome };
         let all = [

@@ -41,6 +41,10 @@ pub(crate) struct Plan {
     pub(crate) connections: usize,
     /// The maximum time until the answer to a request, counted from its due time.
     pub(crate) timeout: Duration,
+    /// The maximum time from the due time of a request until it is sent. A generator that cannot
+    /// send at the planned rate leaves out requests after this time, so that a server answers
+    /// requests of now and not of a backlog in the generator.
+    pub(crate) send_within: Duration,
 }
 
 impl Plan {
@@ -61,8 +65,8 @@ pub(crate) enum Outcome {
     Broken,
     /// The request was sent, but not answered in time.
     Timeout,
-    /// The request was not sent, because its time limit was reached while it waited for a
-    /// connection.
+    /// The request was not sent, because the time limit of sending was reached while the request
+    /// waited for a connection.
     NotSent,
 }
 
@@ -188,8 +192,9 @@ impl State {
         while let Some(request) = self.next().await {
             let due = self.start + self.plan.due(request);
             let body = (request % bodies.len() as u64) as usize;
-            let left = self.plan.timeout.saturating_sub(due.elapsed());
-            let outcome = if left.is_zero() {
+            let late = due.elapsed();
+            let left = self.plan.timeout.saturating_sub(late);
+            let outcome = if left.is_zero() || late > self.plan.send_within {
                 Outcome::NotSent
             } else {
                 let ask = self.ask(&mut connection, body, bodies);

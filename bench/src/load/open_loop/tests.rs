@@ -66,7 +66,13 @@ fn respond(mut stream: &TcpStream, answer: &str) {
 }
 
 fn plan(rate: f64, requests: u64, connections: usize) -> Plan {
-    Plan { rate, requests, connections, timeout: Duration::from_secs(10) }
+    Plan {
+        rate,
+        requests,
+        connections,
+        timeout: Duration::from_secs(10),
+        send_within: Duration::MAX,
+    }
 }
 
 fn outcomes(run: &Run) -> Vec<Outcome> {

@@ -101,6 +101,7 @@ pub(super) fn run(
         log: &place.server_log,
         level: "info",
         threads: None,
+        cpus: None,
     })?;
     eprintln!("   serving at {}", server.url());
     let question = Question::new(&loaded, place)?;
