@@ -127,8 +127,8 @@ fn measure(name: &str, path: &Path, schema: &Schema) {
     }
 }
 
-/// Measures the CPU time that the Parquet decoder alone needs for the same file. Reading with this
-/// crate cannot be faster.
+/// Measures the CPU time that the Parquet decoder alone needs for a file. Reading the file with
+/// this crate cannot take less time.
 fn measure_decoder(name: &str, path: &Path) {
     if std::env::args().skip(1).any(|arg| !arg.starts_with('-') && !name.contains(&arg)) {
         return;

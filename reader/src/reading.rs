@@ -26,7 +26,7 @@ pub(crate) struct Reading {
     pub(crate) pickers: Vec<Picker>,
     /// The log of the bad rows that are left out.
     pub(crate) rejects: Arc<RejectLog>,
-    /// The folder that the file names in the log of bad rows are relative to.
+    /// The root folder of the data. The log of bad rows names files relative to this folder.
     pub(crate) root: PathBuf,
     pub(crate) counts: Arc<Counts>,
 }

@@ -80,7 +80,7 @@ impl RejectLog {
                 (*place, None, cell_count(*found, *expected))
             }
             ReaderError::Record { place, problem, .. } => (*place, None, problem.clone()),
-            // Other errors are not about one row; they end the reading.
+            // Other errors do not concern a single row. They end the reading.
             _ => return,
         };
         let Place { row, near } = place;

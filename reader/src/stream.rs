@@ -82,7 +82,7 @@ impl BatchStream {
     }
 
     /// Returns the stream as the continuation of an interrupted pass. `rows` is the number of bad
-    /// rows in the epoch before the cursor; they count towards the limit of bad rows.
+    /// rows in the epoch before the cursor; these rows count towards the limit of bad rows.
     #[must_use]
     pub fn with_rejected(mut self, rows: u64) -> Self {
         self.rejected = rows;
@@ -131,7 +131,7 @@ impl BatchStream {
             return Ok(None);
         }
         let batch = self.assembly.batch(&pieces, &self.reading.fields)?;
-        // The pieces are dropped only now, so that the memory of a finished window can be used
+        // The pieces are dropped only here, so that the memory of a finished window can be used
         // again.
         drop(pieces);
         self.windows.read_ahead();

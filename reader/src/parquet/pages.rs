@@ -6,8 +6,8 @@
 //!
 //! This path is only for flat columns of numbers and strings without errors. It gives up in all
 //! other cases: a value that may be refused, an encoding that this module does not know, or damaged
-//! bytes. Then the row group is decoded through Arrow from the same row on, and Arrow's decoder
-//! reports the error.
+//! bytes. The row group is then decoded through Arrow, starting at the same row, and Arrow's
+//! decoder reports the error.
 
 use std::sync::Arc;
 
@@ -316,7 +316,8 @@ impl Inflater {
             Some(decompressor) => decompressor,
             none => none.insert(zstd::bulk::Decompressor::new().ok()?),
         };
-        // A page whose length is not the declared one goes to the other decoder.
+        // If the length after decompression is not the declared length, Arrow's decoder decodes the
+        // page.
         let inflated = decompressor.decompress(bytes, size as usize).ok()?;
         (inflated.len() as u64 == size).then(|| inflated.into())
     }
@@ -395,12 +396,12 @@ fn numbers(physical: Type, found: &DataType, bytes: &[u8]) -> Option<ArrayRef> {
     })
 }
 
-/// Appends one decoded value for each row. A row takes the entry of the dictionary that the next of
-/// `numbers` names. If `levels` is given, a row whose level is not 1 takes the missing value
-/// instead and uses no number.
+/// Appends one decoded value for each row. The next element of `numbers` is the index of the row's
+/// entry in the dictionary. If `levels` is given, a row whose level is not 1 takes the missing
+/// value and no element of `numbers`.
 ///
-/// Returns `None` if a number is not below the number of entries, if `numbers` has too few
-/// elements, or if the column is not of a kind that can be gathered.
+/// Returns `None` if an index is too large, if `numbers` has too few elements, or if the column is
+/// not of a kind that can be gathered.
 fn gather(
     column: &mut Column,
     entries: &Column,

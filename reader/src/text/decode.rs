@@ -96,7 +96,7 @@ impl Decoding<'_> {
             let line = without_line_ends(rows.text());
             bad.push(BadRow { line: line[..line.len().min(LINE)].to_vec(), ..refused });
             if bad.len() as u64 > picker.max_bad {
-                // There are now enough bad rows to refuse the pass.
+                // The bad rows so far are enough to refuse the pass.
                 break;
             }
         }
