@@ -1,5 +1,5 @@
-//! Azure Blob Storage and Data Lake Storage. A store has a storage account, and one of several
-//! kinds of credentials for its requests.
+//! Azure Blob Storage and Data Lake Storage. A store needs a storage account and one of several
+//! kinds of credentials.
 
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 

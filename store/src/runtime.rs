@@ -45,15 +45,15 @@ impl Network {
     ) -> Option<T> {
         let (to_caller, answer) = mpsc::sync_channel(1);
         self.handle.spawn(async move {
-            // A caller that has gone needs no result.
+            // If the caller does not wait any more, the result is not needed.
             let _ = to_caller.send(future.await);
         });
         answer.recv().ok()
     }
 }
 
-/// A switch that ends the operations of a store early. With it, a server that stops need not wait
-/// for a store that hangs.
+/// A switch that ends the operations of a store early. With this switch, a server that stops does
+/// not have to wait for a store that hangs.
 #[derive(Clone, Debug)]
 pub struct StoreStop {
     until: watch::Sender<Option<Instant>>,
