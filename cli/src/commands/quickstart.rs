@@ -187,9 +187,9 @@ impl Observer for Interrupter {
     }
 }
 
-/// Returns the share that training has reached of the best possible gain in AUC. The gain is
-/// counted from 0.5, and the best one is that of the true model. Returns `None` if an AUC is
-/// absent.
+/// Returns the share of the best possible gain in AUC that training has reached. A gain is the
+/// difference of an AUC and 0.5, and the best possible gain is that of the true model. Returns
+/// `None` if an AUC is absent, or if the AUC of the true model is not above 0.5.
 fn share_of_ceiling(auc: Option<f64>, truth: Option<f64>) -> Option<f64> {
     let (auc, truth) = (auc?, truth?);
     (truth > 0.5).then(|| (auc - 0.5) / (truth - 0.5))

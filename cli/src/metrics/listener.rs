@@ -1,4 +1,4 @@
-//! A small HTTP server for `/metrics`, in a program whose main work is different.
+//! A small HTTP server for `/metrics`, in a program whose main task is different.
 //!
 //! # Concurrency
 //! The server is one thread with its own runtime. It reads numbers that other threads update. The

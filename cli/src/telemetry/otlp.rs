@@ -107,8 +107,8 @@ impl Settings {
         }
         let named = value("OTEL_SERVICE_NAME");
         let attributes = value("OTEL_RESOURCE_ATTRIBUTES").unwrap_or_default();
-        // The variable takes precedence over the attributes, and the attributes over this program's
-        // own name.
+        // The variable has priority over the attributes, and the attributes have priority over the
+        // name of this program.
         let is_named = attributes.split(',').any(|pair| pair.trim().starts_with("service.name="));
         let service = named.or_else(|| (!is_named).then(|| "zillion".to_owned()));
         let sampler = sampler(value("OTEL_TRACES_SAMPLER"), value("OTEL_TRACES_SAMPLER_ARG"))?;

@@ -106,7 +106,7 @@ fn choose_output(args: &ConvertArgs) -> Result<(ConvertTo, ConvertOutput)> {
         Some("arrow" | "feather" | "ipc") => Some(ConvertTo::Arrow),
         _ => None,
     };
-    // The name of a folder may end in any way, so its ending does not choose a format.
+    // The name of a folder may have any ending, so its ending does not choose a format.
     let by_ending = by_ending.filter(|_| !args.output.is_dir());
     let asked = args.to.map(|to| match to {
         ConvertKind::Parquet => ConvertTo::Parquet,

@@ -173,7 +173,7 @@ pub(super) fn run(
 }
 
 /// The table whose row the printed `explain` command shows. The table has few ids and no missing
-/// values, so the example's id has certainly a row.
+/// values, so the id of the example certainly has a row.
 const LOOKED_INTO: &str = "C1";
 
 /// A request for the scores of some rows. The rows are the first batch of the test file, because
