@@ -25,9 +25,9 @@ use zillion_console::{compute_pool, durable_files};
 
 /// The number of different requests.
 const DIFFERENT: usize = 64;
-/// The number of requests before the timed ones. Each different request is sent once, so that the
-/// pages of the mapped files are in memory. The peer has its table in memory and sends 30 such
-/// requests.
+/// The number of requests that are sent before the timed requests. Each different request is sent
+/// once, so that the pages of the mapped files are in memory. The peer has its table in memory and
+/// sends 30 such requests.
 const WARM_UP: usize = DIFFERENT;
 
 #[derive(Serialize)]

@@ -37,8 +37,9 @@ struct Outcome {
     /// Whether all batches are decoded and planned before the first step.
     in_memory: bool,
     samples_per_second: Option<f64>,
-    /// The upper bound of the rate if training consisted only of matrix products. It is computed
-    /// from the best rate of such products, which is probed after the run.
+    /// The upper bound of the rate. Training would reach this rate if it consisted only of matrix
+    /// products. The bound is computed from the best rate of such products, which is measured after
+    /// the run.
     bound_samples_per_second: Option<f64>,
     /// The time from the call to the end of the first step. It includes checking the job, opening
     /// the files and reading the statistics.

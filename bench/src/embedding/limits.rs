@@ -36,8 +36,8 @@ impl Limits {
 }
 
 impl Limit {
-    /// Measures the rate. If there are several threads, turns with all threads and with one thread
-    /// alternate.
+    /// Measures the rate. If there are several threads, turns with all threads and turns with one
+    /// thread alternate.
     fn probe(
         workers: &Workers,
         probes: &mut [RowProbe],
