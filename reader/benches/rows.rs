@@ -1,9 +1,9 @@
 //! Benchmark of reading: millions of rows per second from files to batches.
 //!
-//! The data is a set like Criteo's as Parquet and as TSV. If `ZILLION_DATA` names the folder that
-//! contains Frappe, Frappe is measured too. For each case, the benchmark prints one line with two
-//! rates: by wall time, and by CPU time, which other programs disturb less. The times include the
-//! opening of the file.
+//! The data is a synthetic set with the shape of Criteo's data, as Parquet and as TSV. If
+//! `ZILLION_DATA` names the folder that contains Frappe, Frappe is measured too. For each case, the
+//! benchmark prints one line with two rates: by wall time, and by CPU time, which other programs
+//! disturb less. The times include the opening of the file.
 
 use std::fmt::Write as _;
 use std::fs::File;

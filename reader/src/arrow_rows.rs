@@ -45,7 +45,8 @@ enum RowSource {
     Arrays {
         /// The batches of all files, which are opened one after another.
         batches: Batches,
-        /// The rows of the last batch that have not been returned yet.
+        /// The rows of the last batch that have not been returned yet, or `None` if there are no
+        /// such rows.
         rest: Option<RecordBatch>,
     },
 }

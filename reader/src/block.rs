@@ -30,7 +30,7 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// Returns the number of kept rows before index `place` of the span.
+    /// Returns the number of kept rows before the row at index `place` of the span.
     pub(crate) fn rows_before(&self, place: usize) -> usize {
         self.kept.as_ref().map_or(place, |kept| kept.partition_point(|&at| (at as usize) < place))
     }

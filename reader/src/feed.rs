@@ -48,6 +48,7 @@ pub(crate) struct Feed {
     /// The decoded rows that come after the last returned window.
     spill: VecDeque<Piece>,
     /// An error that is reported after all tasks that were spawned before it have been joined.
+    /// `None` if there was no error.
     failed: Option<ReaderError>,
     /// The number of rows that have been joined of the oldest text file in flight.
     rows_of_file: u64,

@@ -183,7 +183,7 @@ struct IpcBatches {
     source: IpcGroups,
     roots: Vec<usize>,
     group: usize,
-    /// The mapped file, until the record batch has been decoded.
+    /// The bytes of the mapped file. They are needed until the record batch has been decoded.
     bytes: Bytes,
     batch: Option<RecordBatch>,
     row: usize,

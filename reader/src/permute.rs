@@ -14,7 +14,8 @@ use zillion_feature::{FeatureKey, LabelColumn};
 use crate::block::{Block, Column, ColumnView, Lists, Piece};
 use crate::error::{ReaderError, Result};
 
-/// A column of one piece. The column is moved out of its block if no other piece uses the block.
+/// A column of one piece. If no other piece uses the block, the column is moved out of the block;
+/// otherwise it is shared.
 enum Source {
     Owned(Column),
     Shared(Arc<Block>),

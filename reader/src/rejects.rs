@@ -22,10 +22,12 @@ pub struct Reject {
     pub file: String,
     /// The number of the row in the file, counted from 1. The header does not count as a row.
     pub row: u64,
-    /// The byte of the (decompressed) text at which the row starts.
+    /// The byte of the (decompressed) text at which the row starts, counted from 0. `None` if the
+    /// file is not text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub byte: Option<u64>,
-    /// The row group of a Parquet file or the record batch of an Arrow file, counted from 0.
+    /// The row group of a Parquet file or the record batch of an Arrow file, counted from 0. `None`
+    /// if the file is text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub row_group: Option<usize>,
     /// The name of the column, if the problem lies in one column.
@@ -33,7 +35,7 @@ pub struct Reject {
     pub column: Option<String>,
     /// The problem of the row, and the remedy.
     pub reason: String,
-    /// The text of the row in a text file, without its line end and cut to 64 KiB.
+    /// The text of the row without its line end, cut to 64 KiB. `None` if the file is not text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<String>,
 }

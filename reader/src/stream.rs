@@ -1,4 +1,4 @@
-//! The stream of the batches of an epoch, which may start at any position.
+//! The stream of the batches of an epoch. It can start at any position of the epoch.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -29,9 +29,9 @@ pub struct BatchOrder {
 /// An iterator over the batches from a cursor to the end of the epoch. Each batch comes with the
 /// cursor of the position after it.
 ///
-/// The pool decodes the next window in advance. `next` waits for the current window if necessary,
-/// gathers a batch from it and returns the batch. The stream ends after an error. The stream is
-/// [`Send`], so a task can prepare the next batch in advance too.
+/// The pool decodes the next window in advance. `next` waits for the current window if this window
+/// is not decoded yet, and then returns a batch of its rows. The stream ends after an error. The
+/// stream is [`Send`], so a task can prepare the next batch in advance too.
 pub struct BatchStream {
     reading: Arc<Reading>,
     assembly: Assembly,

@@ -46,7 +46,8 @@ pub(crate) struct Windows {
     /// epoch.
     next: u64,
     start: u64,
-    /// The number of positions of the first window that an earlier run has already used.
+    /// The number of positions at the beginning of the first window that an earlier run has already
+    /// used.
     taken_before: usize,
     feed: Option<Feed>,
     ahead: Option<Task<(Feed, Result<Window>)>>,

@@ -4,7 +4,7 @@ use arrow_array::Array;
 
 use crate::value::Refusal;
 
-/// A refused value: its row in the array and its text.
+/// A refused value: the index of its row in the array, and the value as text.
 #[derive(Debug)]
 pub(crate) struct Bad {
     pub(crate) row: usize,

@@ -30,11 +30,12 @@ pub(crate) struct Part {
     paged: Option<Box<dyn PagedFields>>,
     /// The reader of the remaining fields, or `None` if there are no such fields.
     reader: Option<GroupBatches>,
-    /// The position of each field's column in the batches of `reader`.
+    /// For each field, the index of its column in the batches of `reader`.
     positions: Vec<usize>,
     plan: Arc<GroupPlan>,
     dictionaries: Vec<DictionaryKeys>,
-    /// The rows that the reader has returned and that are not decoded yet.
+    /// The rows that the reader has returned but that are not decoded yet, or `None` if there are
+    /// no such rows.
     rest: Option<RecordBatch>,
     /// The number of rows of the row group that have been decoded or skipped.
     row: u64,
@@ -44,7 +45,7 @@ pub(crate) struct Part {
     /// with label 0 to keep. `None` if the part keeps all rows with label 0.
     negatives: Option<(usize, Draw)>,
     group: usize,
-    /// The number of rows of the file before the row group.
+    /// The number of rows of the file that come before the row group.
     rows_before: u64,
     path: PathBuf,
 }
@@ -101,7 +102,7 @@ impl Part {
             rows_before: start.rows_before,
             path: path.to_owned(),
         };
-        // The pages can be decoded only from the first row of the row group on, and only without
+        // The pages can be decoded only from the first row of the row group, and only without
         // sampling.
         if start.row == 0 && !picker.thins() {
             let columns = &plan.columns[part.fields.clone()];

@@ -47,8 +47,8 @@ impl TextRules {
     }
 }
 
-/// The keys of the entries of a dictionary. They are computed once for all arrays that share the
-/// dictionary.
+/// The keys of the entries of a dictionary. These keys are computed once for all arrays that share
+/// the dictionary.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DictionaryKeys {
     dictionary: Option<ArrayRef>,

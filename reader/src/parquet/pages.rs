@@ -4,7 +4,7 @@
 //! distinct value, and each row has the number of an entry. This module decodes each entry once
 //! (with its mixing, hashing or transform), and then copies the decoded entry to each row.
 //!
-//! This path is only for flat columns of numbers and strings without errors. It gives up in all
+//! This module decodes only flat columns of numbers and strings without errors. It gives up in all
 //! other cases: a value that may be refused, an encoding that this module does not know, or damaged
 //! bytes. The row group is then decoded through Arrow, starting at the same row, and Arrow's
 //! decoder reports the error.
@@ -91,7 +91,8 @@ struct PagedColumn {
     found: DataType,
     nullable: bool,
     rules: TextRules,
-    /// The decoded entries of the dictionary, and the decoded missing value.
+    /// The decoded entries of the dictionary, or `None` before a dictionary has been read. The next
+    /// field holds the decoded missing value.
     entries: Option<Column>,
     missing: Option<Column>,
     page: Option<DataPage>,
@@ -341,7 +342,8 @@ fn take_plain(bytes: &mut Bytes, physical: Type, count: usize) -> Option<Bytes> 
     (size <= bytes.len()).then(|| bytes.split_to(size))
 }
 
-/// Decodes values in plain encoding by the role and appends them to the column.
+/// Decodes values in plain encoding by the role and appends them to the column. Returns `None` if
+/// the values cannot be decoded here.
 fn decode_plain(
     bytes: &Bytes,
     physical: Type,

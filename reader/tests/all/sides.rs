@@ -77,7 +77,8 @@ fn user(id: u64) -> User {
     }
 }
 
-/// Returns the user of a row. Some rows have no user, and some users are not in the side table.
+/// Returns the user of a row, or `None` if the row has no user. Some users are not in the side
+/// table.
 fn who(row: u64) -> Option<u64> {
     let draw = mix64(row);
     (!draw.is_multiple_of(11)).then_some(draw % (USERS + 4))

@@ -29,7 +29,7 @@ impl<'a> JsonCell<'a> {
         JsonCell { value, row: self.row, settings: self.settings }
     }
 
-    /// Returns the value for a message, in a form that is equal or similar to JSON.
+    /// Returns the value as text for a message. The text is JSON or similar to JSON.
     fn describe(&self) -> String {
         match self.value {
             JsonValue::Missing => "null".to_owned(),

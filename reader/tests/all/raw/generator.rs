@@ -283,7 +283,8 @@ impl Dialect {
         text
     }
 
-    /// Returns the cell for a list of ids. Some lists contain a missing id.
+    /// Returns the cell for a list of ids, or `None` if the list is missing. Some lists contain a
+    /// missing id.
     fn list<T: ToString>(&self, row: usize, items: Option<&[T]>) -> Option<String> {
         let mut items: Vec<String> = items?.iter().map(ToString::to_string).collect();
         if row % 3 == 1 {
