@@ -39,7 +39,7 @@ pub struct Guess {
     pub config: DataConfig,
     /// The name of the label, or the reason why no label was found.
     pub label: Result<String, String>,
-    /// The column of groups, which is the query of a libsvm file; `None` if there is no such
+    /// The column of groups, such as the query of a libsvm file, or `None` if there is no such
     /// column.
     pub group: Option<String>,
     /// The column of event times, or `None` if no such column was found.
