@@ -1,9 +1,9 @@
 //! Create-if-absent on a store whose responses can be lost. This operation decides which of two
 //! writers succeeds.
 //!
-//! A store may carry out a request and the response may be lost. If the writer then sends the
-//! request again, the store answers that the object exists already. So a writer that gets this
-//! answer reads the object. If the object holds exactly the bytes to write, the write has
+//! A store may carry out a request although its response is lost. If the writer then sends the
+//! request again, the store answers that the object exists already. Therefore a writer that gets
+//! this answer reads the object. If the object holds exactly the bytes to write, the write has
 //! succeeded. If two writers write the same bytes, both succeed. This is correct, because the
 //! object has the contents of both.
 

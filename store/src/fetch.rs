@@ -1,9 +1,9 @@
 //! The reader of a large object. The store's thread fetches several ranges at the same time and
 //! delivers them in order.
 //!
-//! If the fetch of a range is interrupted, the range is requested again. The memory is bounded. It
-//! holds the ranges in progress, one range that waits for the reader, and the range that the reader
-//! has. If the reader pauses, fetching pauses too.
+//! If the fetch of a range is interrupted, the range is requested again. The memory is bounded: it
+//! holds only the ranges in progress, one range that waits for the reader, and the range that the
+//! reader uses. If the reader pauses, fetching pauses too.
 
 use std::collections::VecDeque;
 use std::ops::Range;

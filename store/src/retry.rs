@@ -1,11 +1,10 @@
 //! One operation on a remote store: its first request, and the retries after transient failures.
 //!
 //! The retries of `object_store` itself cannot be observed, so they are not used, and every request
-//! is counted here. The longest wait doubles with each attempt. Each wait is drawn evenly between
-//! zero and the longest wait. As a result, clients that were refused at the same time send their
-//! next requests at different times. The crate `backon` does not fit: its jitter adds to the wait
-//! and does not replace it, and the crate neither counts requests nor limits the time of each
-//! request.
+//! is counted here. The maximum wait doubles with each attempt. Each wait is a random time between
+//! zero and this maximum. As a result, clients that were refused at the same time send their next
+//! requests at different times. The crate `backon` does not fit: its jitter adds to the wait and
+//! does not replace it, and the crate neither counts requests nor limits the time of each request.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};

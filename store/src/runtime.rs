@@ -1,9 +1,10 @@
 //! The thread that sends the requests of a remote store, and the functions that wait for its
 //! results.
 //!
-//! Connections need work even while no response is expected, so the thread runs until the store is
-//! dropped. The engines are synchronous: they send futures to the thread and wait for the results.
-//! The thread is never joined, so an operation that hangs does not keep the process from ending.
+//! Open connections need work even if no response is expected, so the thread runs until the store
+//! is dropped. The engines are synchronous: they send futures to the thread and wait for the
+//! results. The thread is never joined, so an operation that hangs does not keep the process from
+//! ending.
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
