@@ -35,7 +35,8 @@ struct Outcome {
     job: PathBuf,
     test_auc: Option<f64>,
     test_logloss: Option<f64>,
-    /// The value of (test AUC - 0.5) / (AUC of the true model - 0.5).
+    /// The value of (test AUC - 0.5) / (AUC of the true model - 0.5), or `None` if it cannot be
+    /// computed.
     share_of_ceiling: Option<f64>,
     samples_per_second: Option<f64>,
     checkpoint: PathBuf,

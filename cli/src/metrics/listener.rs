@@ -42,7 +42,7 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Starts to listen on `address`. With port 0, the system chooses a free port.
+    /// Starts to listen on `address`. If the port is 0, the system chooses a free port.
     ///
     /// # Errors
     /// Returns an error if the address is not valid or if the server cannot listen on it.

@@ -149,8 +149,8 @@ fn refuse_inside(sources: &[PathBuf], output: &ConvertOutput) -> Result<()> {
     }
 }
 
-/// Returns the settings that read the files. Also returns the schema of the job, if the arguments
-/// name a job.
+/// Returns the settings that read the files. Also returns the schema of the job, or `None` if the
+/// arguments name no job.
 pub(super) fn read_settings(
     args: &ReadArgs,
     first: &Path,

@@ -47,7 +47,7 @@ pub(crate) struct ListenerSettings {
     pub(crate) auth: Option<BTreeSet<Proof>>,
     /// The TLS settings of the listener. If absent, the TLS settings of the server apply.
     pub(crate) tls: Option<TlsSettings>,
-    /// The number of network threads.
+    /// The number of network threads, or `None` for the number in the settings of the server.
     pub(crate) threads: Option<NonZeroUsize>,
 }
 
@@ -61,6 +61,7 @@ pub(crate) struct TlsSettings {
     /// The file with the private key of the certificate.
     pub(crate) key: PathBuf,
     /// The file with the certificates of the authorities that sign the certificates of clients.
+    /// `None` if clients have no certificates.
     pub(crate) client_authority: Option<PathBuf>,
     /// Whether the handshake refuses a client without a certificate.
     #[serde(default)]
