@@ -46,7 +46,8 @@ struct Outcome {
     /// The rows per second of the table at its limit, divided by the rows per second of the table
     /// without a limit. The value is the median over the turns.
     rate_ratio: f64,
-    /// The resident memory of the table at its limit, divided by the limit.
+    /// The resident memory of the table at its limit, divided by the limit. `None` if the system
+    /// does not report the memory.
     resident_of_limit: Option<f64>,
     /// The memory that the table itself reports, divided by the limit.
     accounted_of_limit: f64,

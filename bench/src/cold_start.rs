@@ -47,7 +47,8 @@ struct Outcome {
     /// The memory of the first one of two servers that share a cache.
     first_of_two: Memory,
     second_of_two: Memory,
-    /// The number of processors that other programs kept busy while servers loaded versions.
+    /// The number of processors that other programs kept busy while servers loaded versions. `None`
+    /// if the system does not report the times.
     other_cpus: Option<f64>,
 }
 

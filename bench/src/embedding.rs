@@ -196,7 +196,8 @@ impl Pools {
 struct Rate {
     unique: f64,
     values: f64,
-    /// The rate with all threads divided by the rate with one thread.
+    /// The rate with all threads divided by the rate with one thread. `None` if there is only one
+    /// thread.
     speedup: Option<f64>,
     /// The total number of plans that both pools have processed. The plans are used in a cycle that
     /// starts with the first plan.

@@ -2,8 +2,8 @@
 //! to columns and to batches of 4,096 rows.
 //!
 //! The time for opening the file is included. The time for computing the statistics of transforms
-//! is not included, because they are computed once for a job and the peers have no statistics. Rows
-//! are not shuffled.
+//! is not included, because they are computed once for a job, and the compared systems compute no
+//! statistics. Rows are not shuffled.
 
 use std::path::Path;
 use std::time::Instant;

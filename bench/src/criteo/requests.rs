@@ -16,8 +16,8 @@ pub(crate) struct Requests(Vec<RawColumns<'static>>);
 
 impl Requests {
     /// Draws `different` requests of `candidates` rows. The ids are drawn in the same way as in the
-    /// benchmark of the peer: by Zipf's law, and then scattered by a factor within runs of 50,000
-    /// ids.
+    /// benchmark of the compared system: by Zipf's law, and then scattered by a factor within runs
+    /// of 50,000 ids.
     pub(crate) fn new(rows: u64, candidates: usize, different: usize) -> Self {
         let column = |values| RawColumn { values, lengths: None, is_shared: false };
         let request = |request: u64| {

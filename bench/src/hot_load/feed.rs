@@ -42,7 +42,7 @@ pub(crate) struct Feed {
     step: u64,
     /// For each version, the dirty epoch that ended when the version was published.
     epochs: HashMap<VersionId, u32>,
-    /// The parent of the next version.
+    /// The parent of the next version, or `None` before the base has been published.
     parent: Option<VersionManifest>,
 }
 
