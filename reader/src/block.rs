@@ -62,7 +62,7 @@ pub(crate) struct Lists<T> {
     /// list.
     pub(crate) offsets: Vec<i32>,
     pub(crate) values: Vec<T>,
-    /// The weights of the values, or `None` if all weights are 1.
+    /// The weights of the values, one for each value, or `None` if all weights are 1.
     pub(crate) weights: Option<Vec<f32>>,
 }
 
@@ -212,7 +212,7 @@ pub(crate) trait ColumnRows {
     /// only partly appended before it was refused.
     fn keep_first(&mut self, rows: usize);
 
-    /// Removes the rows with the indices `gone`, which must be ascending.
+    /// Removes the rows with the indices `gone`, which must be in ascending order.
     fn drop_rows(&mut self, gone: &[u32]);
 
     /// Appends an arbitrary value in the place of a bad row. The row is removed later.

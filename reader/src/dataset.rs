@@ -263,9 +263,9 @@ impl Dataset {
         Ok(BatchStream::new(reading, assembly, order, window, from, workers))
     }
 
-    /// Plans a pass that runs before the first epoch. The pass leaves out bad rows and rows that
-    /// `data.sample` does not select. It reads all rows with label 0, because each epoch selects a
-    /// different set of them.
+    /// Returns the plan of a pass that runs before the first epoch. The pass leaves out bad rows
+    /// and rows that `data.sample` does not select. It reads all rows with label 0, because each
+    /// epoch selects a different set of them.
     pub(crate) fn first_pass(&self, fields: Vec<Field>) -> Result<Reading> {
         let mut reading = self.reading(fields)?;
         let thinning = Thinning { negatives: None, ..self.policy.thinning };
@@ -274,7 +274,7 @@ impl Dataset {
         Ok(reading)
     }
 
-    /// Plans a pass that decodes `fields` of every row.
+    /// Returns the plan of a pass that decodes `fields` of every row.
     pub(crate) fn reading(&self, fields: Vec<Field>) -> Result<Reading> {
         let reading =
             Reading::new(&self.files, fields, self.rules.clone(), OtherColumns::PassOver)?;

@@ -32,7 +32,7 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
-    /// Plans a pass that decodes `fields` of every row.
+    /// Returns the plan of a pass that decodes `fields` of every row.
     ///
     /// # Errors
     /// Returns an error if a file lacks the column of a field, or if the type of a column does not

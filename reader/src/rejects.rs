@@ -10,7 +10,7 @@ use crate::error::{Near, Place, ReaderError, cell_count};
 /// The number of messages that are kept for the error about too many bad rows.
 const EXAMPLES: usize = 3;
 
-/// The maximum number of bytes of a bad line that are kept.
+/// The maximum number of bytes that the log keeps of a bad line.
 pub(crate) const LINE: usize = 64 << 10;
 
 /// A bad row that was left out.

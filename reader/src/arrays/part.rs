@@ -45,7 +45,7 @@ pub(crate) struct Part {
     /// with label 0 to keep. `None` if the part keeps all rows with label 0.
     negatives: Option<(usize, Draw)>,
     group: usize,
-    /// The number of rows of the file that come before the row group.
+    /// The number of rows that come before the row group in the file.
     rows_before: u64,
     path: PathBuf,
 }

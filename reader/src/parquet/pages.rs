@@ -298,8 +298,8 @@ impl PagedColumn {
 #[derive(Default)]
 struct Inflater(Option<zstd::bulk::Decompressor<'static>>);
 
-/// The maximum number of bytes of a page after decompression. A page that declares more bytes is
-/// left to Arrow's decoder, which reports the error.
+/// The maximum number of bytes of a page after decompression. If a page declares more bytes,
+/// Arrow's decoder decodes it and reports the error.
 const LARGEST_PAGE: u64 = 256 << 20;
 
 impl Inflater {
