@@ -129,7 +129,7 @@ impl Remote {
         Error::Store { action, path: name.to_owned(), reason }
     }
 
-    /// Checks that the bucket exists and that the credentials allow to list it.
+    /// Checks that the bucket exists, and that the credentials permit a listing of the bucket.
     pub(crate) fn check(&self, url: &str, stop: &StoreStop) -> Result<()> {
         let shared = self.shared.clone();
         let listed = self

@@ -200,7 +200,8 @@ impl Store {
         self.hook(Op::Fsync, name)
     }
 
-    /// Writes several objects at the same time. Each write is that of [`Store::put`].
+    /// Writes several objects at the same time. Each object is written in the same way as by
+    /// [`Store::put`].
     ///
     /// # Errors
     /// Returns an error if a name is invalid or if the store refuses one of the objects. Some
