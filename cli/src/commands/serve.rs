@@ -122,7 +122,7 @@ fn format_status(domain: &Domain) -> String {
 }
 
 /// Prints the addresses of the server, first for HTTP and then for gRPC. A program that starts the
-/// server with port 0 reads them.
+/// server with port 0 reads these addresses.
 #[expect(clippy::print_stdout, reason = "the result of a command")]
 fn announce(listeners: &[(&str, Listener)]) -> Result<()> {
     for (text, listener) in listeners {

@@ -28,7 +28,7 @@ use tokio::sync::{Semaphore, oneshot};
 const CONNECTIONS: usize = 32;
 /// The maximum time in which the head of a request must arrive.
 const HEAD_TIME: Duration = Duration::from_secs(10);
-/// The pause after the server could not accept a connection.
+/// The pause before the next attempt after the server could not accept a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// The content type of Prometheus's text format.
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
