@@ -174,7 +174,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Pushes the pulled rows as if they were gradients, and returns the time that this took.
+    /// Pushes the pulled rows as if they were gradients. Returns the time of the push.
     fn push(&mut self, plan: &LookupPlan) -> Result<Duration> {
         self.step += 1;
         let update = Update { step: Step(self.step), rates: Rates::default(), scale: 1.0 };
@@ -214,7 +214,7 @@ impl Bench {
     }
 }
 
-/// Reads words at random places in memory, and returns the time that this took.
+/// Reads words at random places in memory. Returns the time of these reads.
 fn control(words: &[u64], step: u64) -> Duration {
     let began = Instant::now();
     let places = (0..CONTROL_READS).map(|i| mix64(step * CONTROL_READS + i) % CONTROL_WORDS);

@@ -82,8 +82,8 @@ impl Watch {
         lock(&self.state).awaited.push((version, Instant::now()));
     }
 
-    /// Waits until the server has answered with the versions of all moves. Returns the time that
-    /// the last one took, in seconds.
+    /// Waits until the server has answered with the versions of all moves. Returns the time from
+    /// the last move to the answer with its version, in seconds.
     pub(crate) fn settle(&self, patience: Duration) -> Result<f64> {
         let began = Instant::now();
         loop {
