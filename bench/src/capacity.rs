@@ -2,14 +2,14 @@
 //! all the time.
 //!
 //! In a batch, four of five keys are drawn by Zipf's law from a fixed set, and the fifth key has
-//! never occurred before. Each batch is pulled and pushed, and its step is ended. This happens in
-//! two tables: one is full and evicts the least frequently used rows, and the other one has no
+//! never occurred before. Each batch is pulled and pushed, and then its step ends. There are two
+//! tables: one table is full and evicts the least frequently used rows, and the other table has no
 //! limit. The two tables are measured in alternating turns of a quarter of a second, so that
 //! changes in the speed of the machine affect both in the same way. The reported ratio is the
 //! median of the ratios of the turns. The time for building plans is not counted.
 //!
 //! The memory of the limited table is the growth of this process's resident memory, as the system
-//! reports it. The growth is measured from before the limited table is made until before the other
+//! reports it. The measurement begins before the limited table is made, and ends before the other
 //! table is made. Later, both tables are in memory, and the table without a limit grows in its
 //! turns.
 
@@ -31,9 +31,10 @@ use crate::print_outcome;
 use crate::turns::{TURN, median};
 use zillion_console::compute_pool;
 
-/// The interval of new keys in a batch: every fifth key has never occurred before.
+/// The distance between two new keys in a batch: every fifth key has never occurred before.
 const NEW: u64 = 5;
-/// The number of steps after which the pushes of a row count half for the eviction.
+/// The half-life of pushes for the eviction, in steps. After this number of steps, a push counts
+/// half.
 const HALF_LIFE: u64 = 1000;
 
 #[derive(Serialize)]
@@ -45,7 +46,8 @@ struct Outcome {
     /// The rows per second of the table at its limit, divided by the rows per second of the table
     /// without a limit. The value is the median over the turns.
     rate_ratio: f64,
-    /// The resident memory of the table at its limit, divided by the limit.
+    /// The resident memory of the table at its limit, divided by the limit. `None` if the system
+    /// does not report the memory.
     resident_of_limit: Option<f64>,
     /// The memory that the table itself reports, divided by the limit.
     accounted_of_limit: f64,
@@ -73,8 +75,9 @@ pub(crate) fn run(args: &BenchCapacityArgs, is_json: bool) -> Result<()> {
         eviction: Eviction::Lfu { half_life: HALF_LIFE, below: None, every: None },
         ..spec(16)
     };
-    // Both tables are filled with about as many rows as fit. The accounting of the limit reserves
-    // more for the index, so the limited table begins to evict before it is filled.
+    // Both tables are filled with about the number of rows that fit into the limit. The accounting
+    // of the limit reserves more memory for the index, so the limited table begins to evict before
+    // it is filled.
     let rows = max_bytes / limited.bytes_per_row();
     let zipf = Zipf::new(rows);
     let duration = Duration::try_from_secs_f64(args.seconds)

@@ -2,7 +2,7 @@
 //! one server and of two servers that share a cache.
 //!
 //! The time is measured in two cases. With an empty cache, the server hashes all bytes of the
-//! version before it uses them. With the whole version in the cache, the server only maps the
+//! version before it uses them. If the whole version is in the cache, the server only maps the
 //! files. The registry is a local folder that was written shortly before, so its bytes come from
 //! the page cache of the system. The benchmark therefore measures the hashing and not the disk.
 
@@ -47,7 +47,8 @@ struct Outcome {
     /// The memory of the first one of two servers that share a cache.
     first_of_two: Memory,
     second_of_two: Memory,
-    /// The number of processors that other programs kept busy while servers loaded versions.
+    /// The number of processors that other programs kept busy while servers loaded versions. `None`
+    /// if the system does not report the times.
     other_cpus: Option<f64>,
 }
 

@@ -1,9 +1,10 @@
 //! A DeepFM with the shape of Criteo's data, and requests for its scores, for the benchmarks of
 //! serving. The model is published as versions without training.
 //!
-//! The peer uses the same model: 26 ids that share one table with 16 + 1 floats in each row, 13
-//! numbers, and an MLP with layers of 400, 400 and 400. The values of the weights do not change the
-//! time. The places of the rows do, so the rows must be scattered over the table.
+//! The system with which Zillion is compared (the peer, see docs/BENCHMARKS.md) uses the same
+//! model: 26 ids that share one table with 16 + 1 floats in each row, 13 numbers, and an MLP with
+//! layers of 400, 400 and 400. The values of the weights do not influence the time. The places of
+//! the rows influence the time, so the rows must be scattered over the table.
 
 mod requests;
 
@@ -44,7 +45,7 @@ const SEED: u64 = 1;
 /// The number of parity rows of a version.
 const PARITY: usize = 64;
 
-/// All parts of a version except for its rows.
+/// The parts of a version other than its rows.
 pub(crate) struct Criteo {
     /// The job of the model. It has one table for all ids.
     pub(crate) job: Job,
@@ -55,7 +56,8 @@ pub(crate) struct Criteo {
     statistics: Statistics,
     scorer: Scorer,
     parity: RawColumns<'static>,
-    /// The parity rows. Each row is a separate batch, as in the replay by a server.
+    /// The parity rows. Each row is a separate batch, because a server also replays each row
+    /// separately.
     parity_rows: Vec<(Batch, LookupPlan)>,
 }
 
@@ -100,8 +102,8 @@ impl Criteo {
         self.job.tables.iter().map(TableSpec::layout).collect()
     }
 
-    /// Returns the draft of a version with the layer `layer`, whose files are in `folder`. `rows`
-    /// returns all rows of the version.
+    /// Returns the draft of a version with the layer `layer`. The files of the layer are in
+    /// `folder`. `rows` returns all rows of the version.
     pub(crate) fn draft(
         &mut self,
         parent: Option<Link>,

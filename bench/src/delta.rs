@@ -35,7 +35,7 @@ struct Outcome {
     threads: NonZeroUsize,
     base: Written,
     deltas: Vec<Changed>,
-    /// The figures of writing the last delta a second time, by a comparison of two bases.
+    /// The figures of writing the last delta again, this time by a comparison of two bases.
     difference: Written,
     peak_rss_mib: Option<f64>,
 }
@@ -155,9 +155,9 @@ impl Bench<'_> {
         Ok(difference(&self.files, folder, layouts, &[was], now, &mut Unthrottled)?)
     }
 
-    /// Measures the writing of a layer. `write` receives a new folder, because a file that already
-    /// exists would not be written again. The folder is removed afterwards, but the returned layer
-    /// keeps its files mapped.
+    /// Measures the writing of a layer. `write` receives a new folder, because an existing file
+    /// would not be written again. The folder is removed afterwards, but the returned layer keeps
+    /// its files mapped.
     fn write(
         &self,
         write: impl FnOnce(&Self, &Path) -> Result<LayerManifest>,

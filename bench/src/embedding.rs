@@ -2,13 +2,14 @@
 //! limits of this machine's memory.
 //!
 //! Lookup plans (unique keys in the order of slots, as in training) are built before the
-//! measurement, so the figures show only the table. Keys are drawn uniformly or by Zipf's law. The
-//! Zipf figures count unique rows, except for the figures `*_raw`, which count the values of the
-//! batches.
+//! measurement, so the figures show only the work of the table. Keys are drawn uniformly or by
+//! Zipf's law. The Zipf figures count unique rows, except for the figures `*_raw`, which count the
+//! values of the batches.
 //!
 //! The figures `push_*` are for plans that were not pulled before. The figures `push_after_pull_*`
-//! are for pushes as in a training step: the plan is pulled first, so the places of its rows are
-//! known, and then other data passes through the caches of all threads, like the data of a model.
+//! are for pushes like those of a training step. First the plan is pulled, so the places of its
+//! rows are known. Then other data passes through the caches of all threads, like the data of a
+//! model. Then the plan is pushed.
 //!
 //! With several threads, each figure of pulls and pushes is measured in alternating turns with one
 //! thread and with all threads, on the same table. The figure `*_speedup` is the median of the
@@ -43,7 +44,8 @@ use zillion_console::compute_pool;
 
 /// The number of values in a batch: 26 fields for 4,096 rows.
 pub(crate) const BATCH_VALUES: usize = 26 * 4096;
-/// The number of batches that are planned before the measurement. Each figure uses them in a cycle.
+/// The number of batches that are planned before the measurement. Each figure uses these plans in a
+/// cycle.
 const PLANS: usize = 64;
 /// The gradient of each weight in all pushes.
 const GRADIENT: f32 = 1e-3;
@@ -175,7 +177,7 @@ pub(crate) fn run(args: &BenchEmbeddingArgs, is_json: bool) -> Result<()> {
     Ok(())
 }
 
-/// The pool that is measured. If it has several threads, also a pool with one thread for
+/// The pool that is measured. If it has several threads, there is also a pool with one thread for
 /// comparison.
 struct Pools {
     all: Arc<Workers>,
@@ -194,14 +196,15 @@ impl Pools {
 struct Rate {
     unique: f64,
     values: f64,
-    /// The rate with all threads divided by the rate with one thread.
+    /// The rate with all threads divided by the rate with one thread. `None` if there is only one
+    /// thread.
     speedup: Option<f64>,
-    /// The number of plans that both pools have processed in total, in a cycle from the first plan
-    /// on.
+    /// The total number of plans that both pools have processed. The plans are used in a cycle that
+    /// starts with the first plan.
     calls: u64,
 }
 
-/// An amount of work, and the time that it took.
+/// An amount of work, and the time of this work.
 #[derive(Default)]
 struct Work {
     unique: usize,
@@ -216,7 +219,7 @@ impl Work {
         self.busy += other.busy;
     }
 
-    /// Returns the rate in millions per second, if `of` units of work were done in the time.
+    /// Returns the rate in millions per second for `of` units of work in the measured time.
     fn rate(&self, of: usize) -> f64 {
         of as f64 / self.busy.as_secs_f64() / 1e6
     }
@@ -240,7 +243,8 @@ impl Gradients {
         let table = &mut self.0.tables[0];
         let before = table.values.len();
         table.reshape(plan.tables[0].keys.len(), table.stride);
-        // A smaller plan has shortened the buffer, and the values that are added again are zeros.
+        // A smaller plan shortens the buffer. The values that are added again are zeros, so the
+        // gradient is written to them.
         let kept = before.min(table.values.len());
         table.values[kept..].fill(GRADIENT);
         &self.0
@@ -380,7 +384,7 @@ impl Bench {
                 }
             }
         };
-        // The first batch warms the buffers.
+        // The first turn warms the buffers. Its time is not counted.
         turn(&pools.all, Duration::ZERO)?;
         let (mut sum, mut speedups) = (Work::default(), Vec::new());
         loop {

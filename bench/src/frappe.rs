@@ -16,7 +16,8 @@ struct Entry {
     model: &'static str,
     job: &'static str,
     published: f64,
-    /// The minimum AUC for our runs: the published AUC minus a margin for the spread between seeds.
+    /// The minimum AUC for our runs: the published AUC minus a margin for the differences between
+    /// seeds.
     promised: f64,
     /// Whether the model is trained with several seeds.
     seeded: bool,
@@ -133,9 +134,9 @@ pub(crate) fn run(args: &BenchFrappeArgs, is_json: bool) -> Result<()> {
 }
 
 impl Entry {
-    /// Returns the reached and the promised AUC as text if the runs miss the promise, and otherwise
-    /// `None`. For FM, the median over the seeds counts, because about one seed in four stops at a
-    /// saddle point. For the other models, the mean counts.
+    /// Checks the test AUC of the runs. If it is below the promised AUC, returns both as text, and
+    /// otherwise `None`. For FM, the median over the seeds counts, because about one seed in four
+    /// stops at a saddle point. For the other models, the mean counts.
     fn describe_shortfall(&self, runs: &[Run]) -> Option<String> {
         let mut aucs: Vec<f64> =
             runs.iter().filter(|r| r.model == self.model).map(|r| r.test_auc).collect();

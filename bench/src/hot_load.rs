@@ -90,7 +90,7 @@ struct Outcome {
 struct LoadFigures {
     versions: Summary,
     slices: Summary,
-    /// The share of slices that are no longer than the bound in `slices_within_bound_ms`. This
+    /// The share of slices whose time does not exceed the bound in `slices_within_bound_ms`. This
     /// bound is the largest bound of the histogram that does not exceed half a millisecond.
     slices_within: f64,
     slices_within_bound_ms: f64,
@@ -109,10 +109,10 @@ struct FarRollback {
     deltas: usize,
     /// The time of the call that moves the pointer.
     call_ms: f64,
-    /// The time from the move of the pointer to the first answer with the older version.
+    /// The time from the move of the pointer to the first answer with the older version, in
+    /// seconds.
     answers_after_seconds: f64,
-    /// Whether the server serves the next delta, and this delta has the older version as its
-    /// parent.
+    /// Whether the server serves the next delta, and the older version is the parent of this delta.
     branched: bool,
     branch_rows: u64,
     branch_answers_after_seconds: f64,
@@ -190,8 +190,8 @@ fn measure(args: &BenchHotLoadArgs) -> Result<Outcome> {
     }
     drop(server);
     eprintln!("checking {} answers", run.done.len());
-    // The check uses a cache of its own, not that of the server, so that layers which the server
-    // has merged are checked too.
+    // The check uses a cache of its own, and not the cache of the server. Therefore layers that the
+    // server has merged are checked too.
     let cache = folder.join("check");
     let check = run.answers.compare(Protocol::V2, None, &model, &bodies, &cache)?;
     let parts = |from, to| Part::of(&run.done, &plan, from..to);
@@ -267,7 +267,7 @@ fn roll_back_far(
     let call = began.elapsed();
     watch.record_move(to);
     let answers_after_seconds = watch.settle(PATIENCE)?;
-    // The server answers with the version rolled back to for a while.
+    // For one second, the server answers with the version to which the pointer was rolled back.
     std::thread::sleep(Duration::from_secs(1));
     feed.set_parent(to)?;
     let branch = feed.publish_delta(args.delta_rows.get())?;

@@ -71,7 +71,8 @@ pub fn run(args: &LoadgenArgs) -> Result<ExitCode> {
     let cpus = CpuTimes::now().since(&before);
     let check = match args.check {
         true => {
-            // The check uses a cache of its own, because the server removes files from its cache.
+            // The check uses a cache of its own, because the server may remove files from its own
+            // cache.
             let cache = tempfile::tempdir()?;
             let answers = &run.answers;
             Some(answers.compare(args.protocol, args.version, &model, &bodies, cache.path())?)
@@ -134,7 +135,7 @@ fn recipe(args: &LoadgenArgs) -> Result<Recipe> {
     Ok(Recipe { protocol, rows, context: args.context.clone(), outputs: Vec::new() })
 }
 
-/// Returns an error if the answers cannot be compared. The answer to a predict request does not
+/// Returns an error if the answers cannot be compared. In the predict protocol, an answer does not
 /// name its version. If the model has only one output, the answer does not name the output either.
 fn refuse_unless_comparable(args: &LoadgenArgs, schema: &Schema) -> Result<()> {
     let reason = if args.version.is_none() {

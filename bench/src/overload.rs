@@ -1,18 +1,19 @@
-//! The benchmark `zillion bench overload`: a server at a multiple of its capacity.
+//! The benchmark `zillion bench overload`: a server under a load above its capacity.
 //!
-//! For each size of requests there are three runs against a server in a process of its own:
+//! For each number of rows in a request, a server in a separate process gets three kinds of load:
 //!
-//! 1. one connection, one request at a time: the latency without load;
-//! 2. a few connections, each of which sends its next request when an answer came: the capacity,
-//!    in answers a second;
-//! 3. an open loop at a multiple of the capacity: the goodput by second, and the latencies of the
-//!    requests that were admitted and of the refusals (429).
+//! 1. One connection sends one request at a time. This run measures the latency without load.
+//! 2. A few connections each send the next request after the answer to the last one. This run
+//!    measures the capacity, in answers per second.
+//! 3. An open loop sends requests at a multiple of the capacity. This run measures the goodput in
+//!    each second, and the latencies of admitted requests and of refusals (429).
 //!
-//! The generator runs on the machine of the server and takes processors from it. It takes more of
-//! them in the third run, so that the goodput can fall below the capacity for this reason alone;
-//! `own_cpus` and `server_cpus` of the third run show both sides. With `--server-cpus`, the server
-//! keeps to some processors in all runs. A generator that cannot send at the planned rate leaves
-//! requests out, and `sent` shows how many requests a second reached the server.
+//! The generator runs on the same machine as the server and takes processors from the server. It
+//! takes more of them in the third run, and for this reason alone the goodput can fall below the
+//! capacity. The figures `own_cpus` and `server_cpus` of the third run show the processors of both
+//! sides. With `--server-cpus`, the server keeps to some processors in all runs. A generator that
+//! cannot send at the planned rate leaves requests out, and `sent` shows the number of requests per
+//! second that reached the server.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -37,19 +38,20 @@ use crate::server::{Asker, ServerChild};
 
 /// The number of different requests.
 const DIFFERENT: usize = 16;
-/// The number of connections of the run that measures the capacity, for each thread that scores.
+/// The number of connections in the run that measures the capacity, for each thread of the server
+/// that scores.
 const CONNECTIONS_A_THREAD: usize = 2;
 /// The length of the run that measures the capacity, in seconds.
 const CAPACITY_SECONDS: f64 = 5.0;
-/// A rate at which all requests of a run are due at once.
+/// The rate at which all requests of a run are due at once.
 const AT_ONCE: f64 = 1e9;
-/// The longest time that a request may take without an overload.
+/// The time limit of a request in the runs without overload.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The longest time that a request may take in the overload.
+/// The time limit of a request in the run with overload.
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// The maximum time that a request of the overload waits in the generator.
 const SEND_WITHIN: Duration = Duration::from_millis(10);
-/// The status of a refusal.
+/// The HTTP status of a refused request.
 const REFUSED: u16 = 429;
 
 #[derive(Serialize)]
@@ -62,29 +64,29 @@ struct Outcome {
     runs: Vec<Measured>,
 }
 
-/// The figures of requests of one size.
+/// The figures of the requests with one number of rows.
 #[derive(Serialize)]
 struct Measured {
     candidates: usize,
     request_bytes: usize,
     unloaded: Percentiles,
-    /// The number of answers a second without an overload.
+    /// The number of answers per second without overload.
     capacity: f64,
-    /// The number of requests a second that were due.
+    /// The number of requests per second that were due.
     offered: f64,
-    /// The number of requests a second that the generator was able to send.
-    sent: f64,
-    /// The number of answers with scores a second.
+/// The maximum time that a request of the overload waits in the generator.
+const SEND_WITHIN: Duration = Duration::from_millis(10);
+    /// The number of answers with scores per second in the overload.
     goodput: f64,
-    /// The ratio of the goodput and the capacity.
+    /// The goodput divided by the capacity.
     goodput_share: f64,
     goodput_by_second: Vec<u64>,
-    /// The latencies of requests that were answered with scores, from the time they were due.
+    /// The latencies of the requests that were answered with scores, counted from their due times.
     admitted: Percentiles,
-    /// The latencies of refusals.
+    /// The latencies of the refused requests, counted from their due times.
     refused: Percentiles,
     refusals: usize,
-    /// The number of failures by status or kind.
+    /// The number of failed requests, by status or by kind of failure.
     failures: BTreeMap<String, u64>,
     own_cpus: f64,
     server_cpus: Option<f64>,
@@ -99,7 +101,8 @@ pub(crate) fn run(args: &BenchOverloadArgs, is_json: bool) -> Result<()> {
     let mut runs = Vec::new();
     for candidates in args.candidates.iter().map(|candidates| candidates.get()) {
         eprintln!("{candidates} rows a request");
-        // Each size has a server of its own, which has learned nothing from the others.
+        // Each number of rows has its own server, so the server has learned nothing from other
+        // requests.
         let name = format!("server-{candidates}");
         let (server, _) =
             ServerChild::start_on(folder, &name, args.threads, args.server_cpus.as_deref())?;
@@ -171,8 +174,8 @@ fn measure(server: &ServerChild, args: &BenchOverloadArgs, candidates: usize) ->
     })
 }
 
-/// Measures the number of answers a second: a few connections that are never idle. `alone` is the
-/// rate of one connection.
+/// Measures the number of answers per second. A few connections send requests without a pause.
+/// `alone` is the rate of a single connection.
 fn measure_capacity(
     target: &Target,
     messages: &[Bytes],

@@ -2,8 +2,8 @@
 //! to columns and to batches of 4,096 rows.
 //!
 //! The time for opening the file is included. The time for computing the statistics of transforms
-//! is not included, because they are computed once for a job and the peers have no statistics. Rows
-//! are not shuffled.
+//! is not included, because they are computed once for a job, and the compared systems compute no
+//! statistics. Rows are not shuffled.
 
 use std::path::Path;
 use std::time::Instant;
@@ -28,12 +28,12 @@ struct Outcome {
     rows: u64,
     threads: usize,
     columns_read: usize,
-    /// The median of the rows per second of wall time. `batches_rows_per_second` is the same figure
-    /// for batches.
+    /// The median of the rows that are read per second of wall time. `batches_rows_per_second` is
+    /// the same figure for batches.
     columns_rows_per_second: f64,
     batches_rows_per_second: f64,
-    /// The median of the rows per second of this process's CPU time, which other programs disturb
-    /// less. `batches_rows_per_cpu_second` is the same figure for batches.
+    /// The median of the rows that are read per second of this process's CPU time, which other
+    /// programs disturb less. `batches_rows_per_cpu_second` is the same figure for batches.
     columns_rows_per_cpu_second: f64,
     batches_rows_per_cpu_second: f64,
     other_cpus: Option<f64>,
@@ -68,7 +68,8 @@ pub(crate) fn run(
     let before = CpuTimes::now();
     let mut columns = Vec::new();
     let mut batches = Vec::new();
-    // The two are measured alternately, so that disturbances of the machine affect both alike.
+    // The two figures are measured alternately, so that disturbances of the machine affect both in
+    // the same way.
     for _ in 0..args.repeat.get() {
         columns.push(timed(|| Ok(zillion_reader::decode_columns(&open()?, &workers)?))?);
         batches.push(timed(|| {

@@ -111,7 +111,7 @@ fn write_copies(
 }
 
 fn write(folder: &Path, number: u64, value: &impl Serialize) -> Result<()> {
-    // The registry keeps a numbered object at this path.
+    // The registry stores an object with this number at this path.
     let (high, middle) = (number / 1_000_000, number / 1000 % 1000);
     let folder = folder.join(format!("{high:014}/{middle:03}"));
     fs::create_dir_all(&folder)

@@ -1,5 +1,5 @@
-//! The benchmark `zillion bench serve`: scores per second without a network, measured like the
-//! benchmark of the peer.
+//! The benchmark `zillion bench serve`: scores per second without a network, measured in the same
+//! way as the benchmark of the system with which Zillion is compared (the peer).
 //!
 //! The model, the table, the ids and the method of timing are the same as in `s1_serving.py` (ONNX
 //! Runtime and torch, with a numpy array as the table). There is one request at a time, all threads
@@ -25,9 +25,9 @@ use zillion_console::{compute_pool, durable_files};
 
 /// The number of different requests.
 const DIFFERENT: usize = 64;
-/// The number of requests before the timed ones. Each different request is sent once, so that the
-/// pages of the mapped files are in memory. The peer has its table in memory and sends 30 such
-/// requests.
+/// The number of requests that are sent before the timed requests. Each different request is sent
+/// once, so that the pages of the mapped files are in memory. The compared system has its table in
+/// memory and sends 30 such requests.
 const WARM_UP: usize = DIFFERENT;
 
 #[derive(Serialize)]
@@ -45,8 +45,8 @@ struct Outcome {
     /// The median time of a request for encoding its raw values, which mixes keys and transforms
     /// numbers.
     encode_p50_ms: f64,
-    /// The rate that follows from the mean time of a request. The peer computes its rate in the
-    /// same way.
+    /// The rate that follows from the mean time of a request. The rate of the compared system is
+    /// computed in the same way.
     candidates_per_second: f64,
     load_ms: f64,
     resident_mib: Option<u64>,
@@ -104,7 +104,8 @@ pub(crate) fn run(args: &BenchServeArgs, is_json: bool) -> Result<()> {
     print_outcome(&outcome, is_json)
 }
 
-/// Returns the number of requests with `candidates` rows that the peer times.
+/// Returns the number of timed requests with `candidates` rows. The benchmark of the compared
+/// system uses the same numbers.
 fn usual_count(candidates: usize) -> usize {
     match candidates {
         1 => 3000,

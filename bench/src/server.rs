@@ -1,5 +1,5 @@
-//! A server in a separate process, for the first run and for benchmarks. The module starts and ends
-//! the server, sends requests to it and measures it from outside.
+//! A server in a separate process, for the quickstart and for the benchmarks. The module starts and
+//! ends the server, sends requests to it and measures it from outside.
 //!
 //! The process is separate because a benchmark must not share the allocator, the pool of threads or
 //! the memory figures with the server that it measures.
@@ -91,7 +91,7 @@ impl ServerChild {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(stderr)
-            // Ctrl-C must reach only this program, which then stops the server in an orderly way.
+            // Ctrl-C must reach only this program. This program then stops the server by a signal.
             .process_group(0)
             .spawn()
             .context(
@@ -134,7 +134,7 @@ impl ServerChild {
             registry: &folder.join("registry"),
             cache: Some(&folder.join("cache")),
             log: &folder.join(format!("{name}.log")),
-            // The server logs nothing at this level in a good run.
+            // If a run has no problems, the server logs nothing at this level.
             level: "warn",
             threads,
             cpus,
@@ -148,7 +148,7 @@ impl ServerChild {
         &self.url
     }
 
-    /// Drops this value without stopping the server. Returns the id of the server's process.
+    /// Consumes this value without stopping the server. Returns the process id of the server.
     pub fn leave(mut self) -> u32 {
         let pid = self.pid();
         self.child = None;

@@ -22,7 +22,8 @@ use crate::embedding::{self, BATCH_VALUES, Planner, Zipf};
 use crate::print_outcome;
 use zillion_console::{compute_pool, durable_files};
 
-/// The amount by which a push changes each weight. It is a power of two, so that sums are exact.
+/// The amount by which a push changes each weight. This amount is a power of two, so that sums are
+/// exact.
 const RATE: f32 = 1.0 / 4096.0;
 const MIB: f64 = (1u64 << 20) as f64;
 
@@ -183,7 +184,7 @@ struct Bench {
 impl Bench {
     fn new(args: &BenchSpillArgs, home: &SpillHome) -> Result<Self> {
         let spec = spec(args.dim);
-        // The memory that the rows of a table without a limit take, without the index.
+        // The memory of the rows in a table without a limit, without the memory of the index.
         let whole = spec.memory(args.rows, DEFAULT_SHARDS.get()) - spec.index_memory(args.rows);
         let mut tables = TableSet::new(vec![spec], DEFAULT_SHARDS)?;
         tables.spill(TableId(0), (whole as f64 * args.memory_share) as u64, home)?;
@@ -271,8 +272,8 @@ impl Bench {
     /// Looks up all rows in the order of their keys. Returns the number of all rows, the number of
     /// missing rows, and the number of rows whose weights differ from the sum of their pushes.
     fn check(&mut self, workers: &Workers) -> Result<(u64, u64, u64)> {
-        // A row was pushed once while the table was filled, and once for each batch of the stream
-        // that contains it and that was pushed, not only announced.
+        // A row was pushed once while the table was filled. It was also pushed once for each batch
+        // that contains the row and that was pushed, and not only announced.
         let mut pushes = vec![1u32; self.rows as usize];
         for batch in 0..self.drawn - self.announced.len() as u64 {
             let mut ids: Vec<u64> = Self::ids(&self.zipf, batch).collect();

@@ -1,13 +1,13 @@
 //! The benchmark `zillion bench stalls`: the longest of very many small operations on a table. The
 //! operations run while the table grows, and while a checkpoint of the whole table is written.
 //!
-//! An operation is a pull or a push of 1,000 keys. The table grows from an empty table: half of the
-//! keys of a push are new. Then the same operations are timed alone and during a checkpoint. The
-//! ratio of the mean times is the cost of the checkpoint for training.
+//! An operation is a pull or a push of 1,000 keys. At the beginning the table is empty. It grows
+//! because half of the keys of each push are new. Then the same operations are timed alone and
+//! during a checkpoint. The ratio of the mean times is the cost of the checkpoint for training.
 //!
 //! The times are wall times, so they include delays by other work of the machine. A control
-//! measures these delays: between the operations that let the table grow, it reads memory that has
-//! been mapped from the beginning. Only the machine can delay these reads.
+//! measures these delays. Between the operations that let the table grow, the control reads memory
+//! that was mapped before the first operation. Only the machine can delay these reads.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -38,10 +38,10 @@ const COPIED: usize = KEYS as usize / 12;
 /// The number of operations that are timed alone before the checkpoint.
 const ALONE: u64 = 20_000;
 
-/// The number of words of memory from which the control reads. They are much larger than the
+/// The number of words of memory from which the control reads. This memory is much larger than the
 /// caches.
 const CONTROL_WORDS: u64 = 1 << 24;
-/// The number of words that the control reads at a time. Their reading takes about the time of an
+/// The number of words that the control reads at a time. These reads take about the time of one
 /// operation.
 const CONTROL_READS: u64 = 10 * KEYS;
 
@@ -67,8 +67,8 @@ struct Outcome {
     growth_control: Latency,
     alone: Latency,
     /// The operations per second during the checkpoint, divided by the operations per second alone.
-    /// `None` with one thread, because then the checkpoint is not written at the same time as the
-    /// operations.
+    /// With one thread, the value is `None`, because the checkpoint is then not written at the same
+    /// time as the operations.
     throughput_during_checkpoint: Option<f64>,
     #[serde(flatten)]
     checkpoint: Checkpoint,
@@ -123,8 +123,8 @@ struct Checkpoint {
     during: Latency,
     checkpoint_seconds: f64,
     checkpoint_gb: f64,
-    /// The time for which the caller must wait at the start of the checkpoint. `finish_us` is the
-    /// same time at the end of the checkpoint.
+    /// The time for which the caller must wait at the start of the checkpoint, in microseconds.
+    /// `finish_us` is the same time at the end of the checkpoint.
     begin_us: f64,
     finish_us: f64,
     /// The maximum memory of the snapshot. It contains copies of changed rows, and parts that have
@@ -174,7 +174,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Pushes the pulled rows as if they were gradients, and returns the time that this took.
+    /// Pushes the pulled rows as if they were gradients. Returns the time of the push.
     fn push(&mut self, plan: &LookupPlan) -> Result<Duration> {
         self.step += 1;
         let update = Update { step: Step(self.step), rates: Rates::default(), scale: 1.0 };
@@ -214,7 +214,7 @@ impl Bench {
     }
 }
 
-/// Reads words at random places in memory, and returns the time that this took.
+/// Reads words at random places in memory. Returns the time of these reads.
 fn control(words: &[u64], step: u64) -> Duration {
     let began = Instant::now();
     let places = (0..CONTROL_READS).map(|i| mix64(step * CONTROL_READS + i) % CONTROL_WORDS);

@@ -1,9 +1,9 @@
 //! The benchmark `zillion bench train`: samples trained per second from a Parquet file with the
 //! shape of Criteo's data, and the AUC of the same run.
 //!
-//! The job is the same as that of the peers: batches of 4,096 rows, 16 dimensions, tables with
-//! row-wise Adagrad that grow with new keys, Adam for the dense part, one epoch over the first four
-//! fifths of the rows, and a test on the remaining rows.
+//! The systems with which Zillion is compared train the same job: batches of 4,096 rows, 16
+//! dimensions, tables with row-wise Adagrad that grow with new keys, Adam for the dense part, one
+//! epoch over the first four fifths of the rows, and a test on the remaining rows.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -37,11 +37,12 @@ struct Outcome {
     /// Whether all batches are decoded and planned before the first step.
     in_memory: bool,
     samples_per_second: Option<f64>,
-    /// The upper bound of the rate if training consisted only of matrix products. It is computed
-    /// from the best rate of such products, which is probed after the run.
+    /// The upper bound of the rate. Training would reach this rate if it consisted only of matrix
+    /// products. The bound is computed from the best rate of such products, which is measured after
+    /// the run.
     bound_samples_per_second: Option<f64>,
-    /// The time from the call to the end of the first step. It includes checking the job, opening
-    /// the files and reading the statistics.
+    /// The time from the call to the end of the first step, in seconds. It includes checking the
+    /// job, opening the files and reading the statistics. `None` if no step was trained.
     first_step_seconds: Option<f64>,
     test_auc: Option<f64>,
     test_logloss: Option<f64>,

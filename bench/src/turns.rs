@@ -1,5 +1,6 @@
-//! The alternating turns of a comparison. They are needed because the speed of the machine changes:
-//! if the two sides were measured one after the other, such a change would distort the comparison.
+//! The alternating turns of a comparison. The turns are needed because the speed of the machine
+//! changes. If the two sides were measured one after the other, such a change would distort the
+//! comparison.
 
 use std::time::Duration;
 

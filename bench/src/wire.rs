@@ -4,8 +4,8 @@
 //! The server runs in a separate process and receives one request at a time over one connection.
 //! The next request is sent after the answer to the last one, so the figures show single requests
 //! and not a queue. The times in the server come from its histograms of stages. The rest of a
-//! request's time is spent in the client, in the system and in the framing of HTTP or gRPC. The
-//! stage `score` is the work of the engine; all other time is the cost of the protocol.
+//! request's time belongs to the client, to the operating system and to the framing of HTTP or
+//! gRPC. The stage `score` is the work of the engine; all other time is the cost of the protocol.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -57,7 +57,8 @@ struct Measured {
     /// of a stage is its name with `_ms` at the end, such as `queue_ms`.
     #[serde(flatten)]
     stages: BTreeMap<String, f64>,
-    /// The rest of the time, which is spent in the client, the system and the framing.
+    /// The time outside these stages, which belongs to the client, the operating system and the
+    /// framing.
     rest_ms: f64,
 }
 
@@ -112,8 +113,8 @@ fn measure(
         messages.map(|body| body.message(protocol, MODEL, None)).collect::<Result<_>>()?;
     let target = Target::new(server.url(), MODEL, None, protocol)?;
     let asker = Asker::new(server.url())?;
-    // Each different request is sent once, so that pages are mapped and buffers have reached their
-    // sizes.
+    // Each different request is sent once before the measurement, so that pages are mapped and
+    // buffers have their final sizes.
     asker.post_all(&target, &messages, DIFFERENT)?;
     let count = args.requests.map_or_else(|| usual_count(candidates), std::num::NonZeroUsize::get);
     let before = server.series()?;

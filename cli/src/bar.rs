@@ -19,8 +19,8 @@ pub(crate) struct Bar {
 }
 
 impl Bar {
-    /// Starts to show the progress of `total` units of work (0 if the number is unknown). `unit` is
-    /// the name of the units in the plural.
+    /// Starts to show the progress of `total` units of work. `total` is 0 if the number is not
+    /// known. `unit` is the plural name of a unit.
     pub(crate) fn new(what: &str, total: u64, unit: &'static str) -> Self {
         let template = match total {
             0 => "{prefix} {spinner} {human_pos} {msg}",

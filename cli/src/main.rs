@@ -77,8 +77,8 @@ fn main() -> ExitCode {
     code
 }
 
-/// Returns whether a command has no effect except for its output. Such a command ends quietly when
-/// the pipe is closed, as in `zillion … | head`.
+/// Returns whether a command has no effect except for its output. Such a command ends without an
+/// error when the pipe is closed, as in `zillion … | head`.
 fn only_prints(command: &Command) -> bool {
     matches!(
         command,

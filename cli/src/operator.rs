@@ -13,7 +13,8 @@ use zillion_registry::{Model, PointerMove, Registry, Signer};
 use crate::args::{ModelRef, OperatorArgs, TrustArgs};
 use crate::registry::current_user;
 
-/// Returns the registry with the trusted keys of a folder, if a folder is named.
+/// Returns the registry with the trusted keys in `folder`. If `folder` is `None`, returns the
+/// registry unchanged.
 pub(crate) fn trust(registry: Registry, folder: Option<&Path>) -> Result<Registry> {
     Ok(match folder {
         Some(folder) => registry.with_trusted_keys(TrustedKeys::load(folder)?),
@@ -39,7 +40,8 @@ pub(crate) fn open_for_operator(
     Ok(registry.model(&args.model)?)
 }
 
-/// Checks that the path of a key is not the key itself, which errors would then print.
+/// Checks that the argument for the path of a key is not the key itself, because error messages
+/// print this path.
 ///
 /// # Errors
 /// Returns an error if the text is a key in PEM.
@@ -53,13 +55,15 @@ pub(crate) fn check_key_path(path: Option<&Path>) -> Result<()> {
     Ok(())
 }
 
-/// Returns the path of the key that signs what a training publishes, if the environment names one.
+/// Returns the path of the key that signs the versions that training publishes. Returns `None` if
+/// the environment names no key.
 pub(crate) fn sign_key_of_environment() -> Option<PathBuf> {
     std::env::var_os("ZILLION_SIGN_KEY").filter(|path| !path.is_empty()).map(PathBuf::from)
 }
 
-/// Does an action of an operator, and writes to the audit log before it that it was asked for, and
-/// after it what came of it. If the log cannot be written, nothing is done.
+/// Executes an action of an operator. Writes the request for the action to the audit log before the
+/// action, and the result after the action. If the log cannot be written, the action is not
+/// executed.
 ///
 /// # Errors
 /// Returns the error of the action, or an error if the log cannot be opened or written.

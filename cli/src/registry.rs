@@ -86,8 +86,8 @@ pub(crate) fn current_user() -> String {
         .unwrap_or_else(|| "unknown".to_owned())
 }
 
-/// Returns the user's number and the name of the machine, for users without a name, as in
-/// containers. Returns `None` if the system does not tell them.
+/// Returns the user's number and the name of the machine, or `None` if the system does not report
+/// them. They replace the name of a user without a name, as in containers.
 fn user_number() -> Option<String> {
     use std::os::unix::fs::MetadataExt as _;
     let user = std::fs::metadata("/proc/self").ok()?.uid();

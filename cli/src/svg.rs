@@ -293,7 +293,7 @@ fn fit_axis(values: impl Iterator<Item = f64>, axis: &Axis, from: f64, to: f64) 
 fn draw_bars(svg: &mut String, bars: &[(String, f64)], y: &Line) {
     let bottom = HEIGHT - BOTTOM;
     let each = (WIDTH - RIGHT - LEFT) / bars.len().max(1) as f64;
-    // Only as many labels are shown as there is room for.
+    // There is room for only a few labels, so only some of the bars have one.
     let every = bars.len().div_ceil(4).max(1);
     for (at, (name, value)) in bars.iter().enumerate() {
         let (x, top) = (LEFT + at as f64 * each, y.place(*value));

@@ -50,7 +50,7 @@ pub(crate) struct Telemetry {
 /// Returns an error if the log filter is not valid, or if the collector cannot be used.
 pub(crate) fn start(args: &TelemetryArgs, usual: &str) -> Result<Telemetry> {
     let (filter, handle) = reload::Layer::new(EnvFilter::new("off"));
-    // A second start keeps the first log; a program has one `main`.
+    // A second call in the same process keeps the first log.
     let _ = FILTER.set(handle);
     let log = match args.log_format {
         LogFormat::Json => json::Lines.boxed(),
@@ -111,7 +111,8 @@ fn set_log_filter(directives: &str) -> Result<()> {
 
 /// Parses directives. The error names the first directive that is not valid.
 fn parse(directives: &str) -> Result<EnvFilter> {
-    // The parser takes a single word for a module, so a misspelt level would silently log nothing.
+    // The parser takes a single word for the name of a module, so a misspelt level would log
+    // nothing, without an error.
     let is_level = |word: &str| word.parse::<LevelFilter>().is_ok();
     let wrong = |directive: &str| {
         Stop::Usage(format!(

@@ -57,7 +57,7 @@ pub(crate) fn table(
         let mut line = String::new();
         for (at, cell) in row.iter().enumerate() {
             let space = " ".repeat(widths[at] - cell.chars().count());
-            // The last column is flush left; the padding after it is removed below.
+            // The last column is aligned to the left. The spaces after it are removed below.
             let flush_left = at < left || at + 1 == columns;
             line.push_str(&if flush_left {
                 format!("{cell}{space}")

@@ -1,5 +1,5 @@
-//! Tests of the command line: help, usage and exit codes. (Because of this file, `cargo test` also
-//! builds the program that the end-to-end tests run.)
+//! Tests of the command line: help, usage and exit codes. `cargo test` builds the program for this
+//! file, and the end-to-end tests run the same program.
 
 use std::process::{Command, Output};
 

@@ -1,5 +1,5 @@
-//! Keys, tokens, signed versions and audit logs on the command line, with a registry that earlier
-//! programs wrote without signatures.
+//! Tests of keys, tokens, signed versions and audit logs on the command line. An earlier release
+//! wrote the registry, without signatures.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 const MODEL: [&str; 4] = ["--registry", "registry", "--model", "fixture"];
 const CHECKPOINT: &str = "run/checkpoints/step-000000000016";
 
-/// A copy of the files of an earlier release, in which commands run.
+/// A copy of the files of an earlier release. The commands run in this folder.
 struct Place(TempDir);
 
 impl Place {
@@ -44,14 +44,14 @@ impl Place {
         self.command(arguments).output().expect("the binary runs")
     }
 
-    /// Runs a command that must succeed, and returns its stdout.
+    /// Runs a command, asserts that it succeeds, and returns its stdout.
     fn ok(&self, arguments: &[&str]) -> String {
         let output = self.run(arguments);
         assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
         text(&output.stdout)
     }
 
-    /// Runs a command that must fail with a code, and returns its stderr.
+    /// Runs a command, asserts that it fails with the exit code `code`, and returns its stderr.
     fn refused(&self, code: i32, arguments: &[&str]) -> String {
         let output = self.run(arguments);
         let error = text(&output.stderr);
@@ -90,7 +90,7 @@ fn keys_are_made_shown_and_trusted() {
     let secret = place.read("a.b.key");
     assert!(place.refused(1, &["key", "new", "--out", "a.b"]).contains("exists already"));
     assert_eq!(place.read("a.b.key"), secret);
-    // A private key does not belong into a folder of trusted keys.
+    // A private key must not be in a folder of trusted keys.
     place.refused(1, &["key", "trust", "a.b.key", "--keys", "trusted"]);
     place.refused(1, &["key", "show", "job.toml"]);
 }
@@ -149,12 +149,13 @@ fn moves_are_audited_and_the_log_is_verified() {
     assert!(whole.contains("from version 1 to version 2, move 2, not signed"), "{whole}");
     let last = [&verify[..], &["--last", &hash]].concat();
     assert!(place.ok(&last).contains("line 2"));
-    // A log that was cut off is whole, and has its last hash no more.
+    // If lines at the end are removed, the chain is still valid, but the log does not contain the
+    // last hash any more.
     let lines: Vec<&str> = whole.split_inclusive('\n').collect();
     std::fs::write(place.path("audit.jsonl"), lines[0]).expect("a file");
     place.ok(&verify);
     assert!(place.refused(1, &last).contains("cut off"));
-    // A changed line breaks the chain, and nothing is done any more.
+    // A changed line breaks the chain, and then every action is refused.
     std::fs::write(place.path("audit.jsonl"), whole.replacen("done", "none", 1)).expect("a file");
     assert!(place.refused(1, &verify).contains("line 2"));
     let pointer = ["model", "show", "--pointer", "canary"];
@@ -176,7 +177,8 @@ fn readers_with_trusted_keys_take_only_what_was_signed() {
     assert!(place.refused(1, &verify).contains("no signature"));
     assert!(place.refused(1, &predict).contains("no signature"));
 
-    // The checkpoint was published before without a signature, and is published again with one.
+    // The checkpoint was published without a signature before. It is published again with a
+    // signature.
     let publish = [&["publish", CHECKPOINT, "--parity", "valid.csv"], &MODEL[..]].concat();
     let sign = ["--sign", "release.key", "--valid-for", "1d", "--audit-log", "audit.jsonl"];
     let published = place.ok(&[&publish[..], &sign].concat());
@@ -188,7 +190,7 @@ fn readers_with_trusted_keys_take_only_what_was_signed() {
     let shown = place.ok(&["key", "show", "release.pub"]);
     assert!(log.contains(shown.split(' ').next().expect("an id")), "{log}");
 
-    // Neither an unsigned version nor a move of another key gets past the trusted keys.
+    // The trusted keys refuse an unsigned version, and also a move that another key signed.
     let promote =
         |version, key| [&["model", "promote", version, "--sign", key], &MODEL[..], &trust].concat();
     assert!(place.refused(1, &promote("1", "release.key")).contains("no signature"));
@@ -215,19 +217,19 @@ fn a_key_is_a_file_and_is_never_printed() {
     let mut command = place.command(&[&promote[..], &["--help"]].concat());
     let output = command.env("ZILLION_SIGN_KEY", &secret).output().expect("the binary runs");
     assert!(!text(&output.stdout).contains(body));
-    // A validity belongs to a signature.
+    // A validity is allowed only together with a signature.
     let valid_for = ["--valid-for", "1d"];
     place.refused(2, &[&promote[..], &valid_for].concat());
 }
 
-/// A server of the registry of a place that is killed when dropped.
+/// A server that reads the registry of a [`Place`]. The server is killed when the value is dropped.
 struct Server {
     child: Child,
     address: String,
 }
 
 impl Server {
-    /// Starts a server with trusted keys, whose audit log is `log`.
+    /// Starts a server with trusted keys and with the audit log `log`.
     fn start(place: &Place, log: &str) -> Self {
         let options = ["--trust", "trusted", "--cache", "cache", "--audit-log", log];
         let more = ["--http", "127.0.0.1:0", "--poll-ms", "20", "--threads", "1"];
@@ -241,7 +243,7 @@ impl Server {
         Self { child, address }
     }
 
-    /// Returns the answer to a GET request, with its head.
+    /// Returns the head and the body of the answer to a GET request.
     fn get(&self, path: &str) -> String {
         let mut stream = TcpStream::connect(&self.address).expect("the server listens");
         write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
@@ -255,7 +257,7 @@ impl Server {
         self.get("/v2/models/fixture/ready").starts_with("HTTP/1.1 200")
     }
 
-    /// Returns whether version 3 answers and no other version is open.
+    /// Returns whether the server answers with version 3 and has no other version open.
     fn serves_only_the_signed_version(&self) -> bool {
         self.is_ready() && self.get("/v2/models/fixture").contains("\"versions\":[\"3\"]")
     }
@@ -263,7 +265,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // The server may have ended already.
+        // The process of the server may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -312,7 +314,8 @@ fn a_server_follows_only_signed_moves_and_never_back() {
     drop(server);
     let server = Server::start(&place, "second.jsonl");
     wait_for("the old move is refused", || has_refused("second.jsonl", "replayed_move"));
-    // The version that the cache holds is the signed one, and goes on answering after a restart.
+    // The cache holds the signed version, and the server still answers with this version after a
+    // restart.
     wait_for("the signed version answers", || server.serves_only_the_signed_version());
     place.ok(&["audit", "verify", "second.jsonl"]);
 }

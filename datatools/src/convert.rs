@@ -45,7 +45,7 @@ pub enum ConvertTo {
 }
 
 impl ConvertTo {
-    /// Returns the extension of the file names, without the dot.
+    /// Returns the extension of the file names, without the leading dot.
     pub fn ending(self) -> &'static str {
         match self {
             Self::Parquet => "parquet",
@@ -99,7 +99,8 @@ pub struct Converted {
     pub rows: u64,
     /// The bad rows that were left out, in the order of the sources.
     pub rejects: Vec<Reject>,
-    /// The path, the number of rows and the number of bytes of each file.
+    /// The files that were written or kept: the path, the number of rows and the number of bytes of
+    /// each.
     pub files: Vec<(PathBuf, u64, u64)>,
     /// The number of files that were kept from an earlier run.
     pub kept: usize,
@@ -214,7 +215,7 @@ impl Place {
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        // The path of a file has the form that the caller gave.
+        // If the caller gave only a file name, the folder is `.` and is left out of the path.
         match self.folder == Path::new(".") {
             true => PathBuf::from(name),
             false => self.folder.join(name),
@@ -234,7 +235,7 @@ impl Place {
         let other =
             |what: String| ReaderError::OtherConversion { what, path: self.manifest.clone() };
         if let Some(known) = Manifest::read(&self.manifest)? {
-            // A conversion that ended because of too many bad rows may continue with a higher
+            // A conversion that ended because of too many bad rows can continue with a higher
             // limit.
             let goes_on = !known.complete && known.bad() <= spec.max_bad_rows;
             let known = if goes_on { known.with_limit_of(&wanted) } else { known };

@@ -1,6 +1,6 @@
 //! The guess of a first schema from the values in the columns.
 //!
-//! A person reads and corrects the schema, so each guess comes with its reason. A column that no
+//! A person reads and corrects the schema. Therefore each guess has a reason. A column that no
 //! feature can read is left out, and a hint tells what to change in the data.
 
 use std::collections::BTreeMap;
@@ -18,12 +18,12 @@ const AMBIGUOUS: &str = "NA na None none nil - -- missing undefined";
 /// The common names of labels. The most likely name comes first.
 const LABELS: &str = "label click clicked is_click is_clicked target y conversion converted \
                       is_converted purchase purchased bought liked like response outcome class";
-/// The words in a column name that show an id, even if the values are numbers.
+/// The words that mark a column as an id if its name contains them, even if the values are numbers.
 const ID_NAMES: [&str; 22] = [
     "id", "ids", "user", "item", "uid", "iid", "sku", "code", "zip", "zipcode", "category", "cat",
     "brand", "device", "campaign", "ad", "adgroup", "site", "app", "domain", "shop", "store",
 ];
-/// The words in a column name that show a time.
+/// The words that mark a column as a time if its name contains them.
 const TIME_NAMES: [&str; 8] =
     ["time", "timestamp", "ts", "date", "datetime", "hour", "created", "updated"];
 /// The maximum number of distinct whole numbers in a column of ids.
@@ -39,12 +39,13 @@ pub struct Guess {
     pub config: DataConfig,
     /// The name of the label, or the reason why no label was found.
     pub label: Result<String, String>,
-    /// The column of groups, which is the query of a libsvm file; `None` if there is no such
+    /// The column of groups, such as the query of a libsvm file, or `None` if there is no such
     /// column.
     pub group: Option<String>,
     /// The column of event times, or `None` if no such column was found.
     pub event_time: Option<String>,
-    /// The name of and the guess for each column, without the label, the group and the event time.
+    /// The remaining columns, each with its name and its guess. The label, the group and the event
+    /// time are not among them.
     pub columns: Vec<(String, Guessed)>,
 }
 
@@ -81,7 +82,7 @@ pub enum Guessed {
         /// The reason for the guess.
         reason: String,
     },
-    /// A column that becomes no feature, with the reason.
+    /// A column that does not become a feature. The text is the reason.
     Left(String),
 }
 
@@ -91,8 +92,8 @@ pub fn null_markers() -> Vec<String> {
     markers.map(str::to_owned).collect()
 }
 
-/// Guesses a schema from a profile that was made with the [`null_markers`]. If `label` is given, it
-/// is the label; otherwise the label is guessed.
+/// Guesses a schema from a profile that was made with the [`null_markers`]. `label` is the name of
+/// the label; if it is `None`, the label is guessed too.
 pub fn guess(config: &DataConfig, profile: &Profile, label: Option<&str>) -> Guess {
     let mut config = config.clone();
     config.null = choose_null_markers(profile);
@@ -362,7 +363,7 @@ fn guess_whole(column: &ColumnProfile, many: &str, all_distinct: bool) -> Guesse
 
 fn numeric(column: &ColumnProfile, reason: String) -> Guessed {
     let numbers = column.numbers();
-    // Counts and amounts have no value below zero and a long tail.
+    // A logarithm suits counts and amounts, whose values have a long tail and are never below zero.
     let log = numbers.is_some_and(|n| n.min >= 0.0 && n.p99 > 20.0 && n.p99 > 5.0 * n.p50);
     let missing = (column.present() < column.rows).then(|| numbers.map_or(0.0, |n| n.p50));
     Guessed::Numeric { log, missing, reason }

@@ -4,8 +4,8 @@
 //! The new files have the rows of the source files and one more column. The column is a list of the
 //! items of the user's earlier rows. The oldest item comes first, and only the most recent items
 //! are kept. A history never contains the row itself, another row with the same time, or a later
-//! row, because the model must not see the answer. All files share one timeline, so the history of
-//! a test row also contains items of training rows.
+//! row. Otherwise the model would see the answer. All files share one timeline, so the history of a
+//! test row also contains items of training rows.
 //!
 //! The computation reads the Parquet files twice. The first pass stores the owner, the time and the
 //! item of each row in memory. The second pass copies the rows and adds the column.
@@ -37,7 +37,8 @@ pub struct HistorySpec {
     pub of: String,
     /// The column by which rows are ordered in time: whole numbers or timestamps.
     pub time: String,
-    /// The conditions for a row to be an event: pairs of a column and the value that it must have.
+    /// The conditions that make a row an event. Each condition is a column and the value that the
+    /// row must have in this column.
     pub when: Vec<(String, String)>,
     /// The maximum number of items in a history. Only the most recent items are kept.
     pub last: usize,
@@ -133,8 +134,8 @@ pub fn add_histories(
     Ok(written)
 }
 
-/// Returns the path of the new file for each source: its name in the folder `out`. Returns an error
-/// if a path is that of a source or occurs twice.
+/// Returns the path of the new file for each source: the folder `out` with the name of the source.
+/// Returns an error if a path is the path of a source or occurs twice.
 fn targets(paths: &[PathBuf], out: &Path) -> Result<Vec<PathBuf>> {
     let mut targets: Vec<PathBuf> = Vec::with_capacity(paths.len());
     for path in paths {

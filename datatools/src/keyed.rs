@@ -131,7 +131,8 @@ impl KeyedRows {
         let row_bytes = 24 + size_of::<f32>() * self.width();
         let rows = (GROUP_BYTES / row_bytes).clamp(GROUP_ROWS.0, GROUP_ROWS.1);
         let sorted = SortingColumn { column_idx: 0, descending: false, nulls_first: false };
-        // Keys and floats are all different: a dictionary of them costs time and saves nothing.
+        // Keys and floats rarely occur twice, so a dictionary of them would cost time and save
+        // nothing.
         properties()
             .set_dictionary_enabled(false)
             .set_column_dictionary_enabled(ColumnPath::from(IS_MISSING_OF), true)
@@ -159,7 +160,7 @@ impl KeyedRows {
             counts.push(count);
             let of = self.missing.iter().find(|(stands, _)| *stands == key);
             missing.append_option(of.map(|(_, feature)| feature));
-            // A key that stands for a missing value has no id.
+            // The key of a missing value has no id.
             ids.push(of.is_none().then(|| key.unmix()));
             let mut rest: &[f32] = &weights;
             for ((_, dim), floats) in self.segments.iter().zip(&mut floats) {

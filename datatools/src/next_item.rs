@@ -1,11 +1,11 @@
 //! The conversion of sequences to rows for next-item prediction, with a leave-one-out split.
 //!
 //! A source file has one row for each user, with all items that the user chose, in order. For the
-//! sequence `a b c d e`, the target of the test row is the item after `a b c d`, the target of the
-//! validation row is the item after `a b c`, and the targets of the training rows are the items
-//! after `a` and after `a b`. Training therefore never sees the target of a validation or test row.
-//! This is the usual split for next-item prediction (Kang & McAuley, SASRec, 2018), with one row
-//! for each prefix.
+//! sequence `a b c d e`, the target of the test row is `e`, with the history `a b c d`. The target
+//! of the validation row is `d`, with the history `a b c`. The targets of the training rows are `c`
+//! and `b`, with the histories `a b` and `a`. Training therefore never sees the target of a
+//! validation or test row. This is the usual split for next-item prediction (Kang & McAuley,
+//! SASRec, 2018), with one row for each prefix.
 
 use std::io;
 use std::ops::Range;
@@ -54,7 +54,7 @@ pub struct NextItemFiles {
     pub files: [(PathBuf, u64); 3],
 }
 
-/// A part of the data, which becomes one file.
+/// One of the three parts of the data. Each part becomes one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Train,
@@ -233,7 +233,7 @@ fn gather(values: &ArrayRef, at: Vec<u32>, path: &Path) -> Result<ArrayRef> {
     take(values, &UInt32Array::from(at), None).map_err(|error| damaged(&error, path))
 }
 
-/// Checks that the columns of another file have the same types as those of the first file.
+/// Checks that the columns of the last file have the same types as the columns of the first file.
 fn same_types(
     spec: &NextItemSpec,
     owners: &[ArrayRef],

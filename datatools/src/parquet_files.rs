@@ -105,8 +105,8 @@ pub(crate) fn properties() -> WriterPropertiesBuilder {
         .set_max_row_group_row_count(Some(GROUP_ROWS))
 }
 
-/// Writes a Parquet file with the batches that `next` returns. The file ends when `next` returns an
-/// empty list.
+/// Writes a Parquet file with the batches that `next` returns. The file is complete when `next`
+/// returns an empty list.
 pub(crate) fn write_parquet(
     path: &Path,
     schema: SchemaRef,

@@ -1,7 +1,7 @@
 //! The profile of data: a summary of the columns of files, which needs no schema.
 //!
-//! One thread reads whole rows. The pool summarises the columns in parallel, and the summary of
-//! each column has a bounded size. Training does not use this module.
+//! One thread reads the rows. The pool summarises the columns in parallel. The summary of each
+//! column has a bounded size. Training does not use this module.
 
 mod arrow;
 mod column;
@@ -34,8 +34,8 @@ use zillion_reader::text::{Dialect, Grammar, Records, Step, TextFile};
 pub struct ProfileSpec {
     /// The maximum number of rows to read, or `None` to read all rows.
     pub rows: Option<u64>,
-    /// The texts that may mean a missing value. Cells with such a text are counted separately, and
-    /// neither as missing nor as values.
+    /// The texts that may mean a missing value. Cells with such a text are counted separately. They
+    /// count neither as missing nor as values.
     pub markers: Vec<String>,
     /// The keys whose texts the profile searches for. It compares whole cells and the pieces of
     /// cells between `|`, `;` and `,`.
@@ -190,7 +190,7 @@ impl Reading<'_> {
         while let Some(chunk) = chunks.next_chunk()? {
             let mut records = Records::new(dialect, &chunk.bytes);
             let mut text = Vec::with_capacity(chunk.bytes.len());
-            // The ends of the cells, row by row.
+            // The position in the text of the end of each cell, row by row.
             let mut ends = Vec::new();
             let (mut rows, left) = (0usize, self.left());
             loop {

@@ -132,8 +132,8 @@ fn read_beginning(path: &Path) -> Result<Vec<u8>> {
         text.drain(..3);
     }
     if let Err(e) = std::str::from_utf8(&text)
-        // A character that is cut by the end of the bytes that were read is not an error of the
-        // file.
+        // The last character may be incomplete, because only the beginning of the file was read.
+        // This is not an error of the file.
         && e.error_len().is_some()
     {
         let encoding = if text.contains(&0) { "binary" } else { "in another encoding" };
@@ -178,7 +178,7 @@ fn detect_lines(text: &[u8], path: &Path) -> Result<Option<TextFormat>> {
         let is_number =
             |label: &[u8]| std::str::from_utf8(label).is_ok_and(|l| l.parse::<f64>().is_ok());
         if row.read(line).is_err() || !is_number(row.label) || row.entries.is_empty() {
-            // The last line may be cut by the end of what was looked at.
+            // The last line may be incomplete, because only the beginning of the file was read.
             let last = lines.advance().is_none() && text.len() >= LOOKED_AT;
             return Ok((last && rows > 0).then_some(TextFormat::Svm));
         }
@@ -217,7 +217,7 @@ fn dialect(text: &[u8], path: &Path) -> Result<(Dialect, Vec<Vec<String>>)> {
     let mut best: Option<(f64, usize, Dialect, Vec<Vec<String>>)> = None;
     for quote in QUOTES {
         for delimiter in DELIMITERS {
-            // A single quote is an apostrophe unless some cell begins with one.
+            // A single quote counts as an apostrophe, unless it is at the start of some cell.
             let opens = |at: &[u8]| at[1] == b'\'' && [delimiter, b'\n'].contains(&at[0]);
             if quote == Some(b'\'') && !text.windows(2).any(opens) {
                 continue;
@@ -274,7 +274,7 @@ fn is_header(rows: &[Vec<String>]) -> bool {
     if first.iter().any(|cell| is_number(cell)) {
         return false;
     }
-    // One column with a text above numbers decides it.
+    // One column with a text above numbers is enough.
     let numbers_below = (0..first.len()).any(|at| {
         let cells = || rest.iter().filter_map(|row| row.get(at)).filter(|c| !c.is_empty());
         let numbers = cells().filter(|cell| is_number(cell)).count();
@@ -319,7 +319,7 @@ mod tests {
     fn quotes_may_hold_anything() {
         let sniffed = of("id,text\n1,\"a, b\nand \"\"c\"\"\"\n2,\"x\"\n").expect("a table");
         assert_eq!(sniffed.config.quote, Quote::new(Byte::new('"')));
-        // The quote means inches here: a quote that is never closed is text.
+        // The quote means inches here, so a quote that is never closed is text.
         let sniffed = of("id,size\n1,5\"\n2,7\"\n3,\"8\n").expect("a table");
         assert_eq!(sniffed.config.quote, Quote::NONE);
     }

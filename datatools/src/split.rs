@@ -121,7 +121,8 @@ impl SplitSpec {
         self.parts.iter().map(|(name, _)| out.join(format!("{name}.parquet"))).collect()
     }
 
-    /// Returns the cumulative fraction at the end of each part, without the last part.
+    /// Returns the sum of the fractions up to the end of each part. The last part is left out,
+    /// because its sum is 1.
     fn cuts(&self) -> Vec<f64> {
         let mut sum = 0.0;
         let sums = self.parts.iter().map(|(_, fraction)| {
@@ -243,7 +244,7 @@ impl<'a> Rule<'a> {
             SplitBy::Row => rows.map(|row| draw(self.seed, row)).collect(),
             SplitBy::Group(column) => {
                 let groups = read_owners(column, batch, path)?.into_iter().zip(rows);
-                // A row without a group is drawn by itself.
+                // A row without a group is drawn on its own.
                 let part = |(group, row): (Option<FeatureKey>, u64)| {
                     group.map_or_else(|| draw(!self.seed, row), |key| draw(self.seed, key.0))
                 };
@@ -263,7 +264,7 @@ impl<'a> Rule<'a> {
 
 /// Returns the part that a random word of 64 bits selects.
 fn drawn_part(cuts: &[f64], bits: u64) -> usize {
-    // 53 bits fill a float between 0 and 1 evenly.
+    // With 53 bits, all floats between 0 and 1 are equally likely.
     let draw = (mix64(bits) >> 11) as f64 / (1u64 << 53) as f64;
     cuts.partition_point(|&cut| cut <= draw)
 }
@@ -314,7 +315,7 @@ fn write_part(
         })
     });
     match failure {
-        // The cause of the error is a source, not the file that is written.
+        // The cause of the error is a source, and not the file that is written.
         Some(error) => Err(error),
         None => written.map(|()| rows),
     }
@@ -380,7 +381,8 @@ struct Range {
 impl Range {
     /// Returns the number of times in a bin.
     fn width(&self) -> u64 {
-        // The difference of the ends is one less than the number of moments, which may be 2^64.
+        // The range has one time more than the difference of its ends, so the number of times may
+        // be 2^64.
         self.high.abs_diff(self.low) / BINS + 1
     }
 

@@ -201,7 +201,8 @@ mod tests {
         assert_eq!(sizes.iter().max(), Some(&10_000));
         assert_eq!((sizes[5], sizes[8], sizes[19]), (24, 3, 4));
         let (batch, _) = log.block(&schema(), 0..5000);
-        // I1 and C4 are missing in some rows, C1 in none; the most frequent id of C1 is frequent.
+        // I1 and C4 are missing in some rows, and C1 in none. The most frequent id of C1 occurs
+        // often.
         let nulls = |name: &str| batch.column_by_name(name).map_or(0, |c| c.null_count());
         assert!(nulls("I1") > 1000 && nulls("C4") > 50 && nulls("C1") == 0);
     }

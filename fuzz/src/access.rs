@@ -62,8 +62,8 @@ pub const KEY_SETS: Target = Target {
     seeds: || vec![key_set().into_bytes(), KEY_SET_OF_MANY.as_bytes().to_vec()],
 };
 
-/// The verifier of bearer tokens. An input that is a JSON object is the claims of a token that the
-/// issuer has signed.
+/// The verifier of bearer tokens. If the input is a JSON object, it is used as the claims of a
+/// token that the issuer signs.
 pub const TOKENS: Target = Target {
     name: "tokens",
     read: |bytes| {
@@ -126,7 +126,7 @@ const NOW: u64 = 1_800_000_000;
 const CLAIMS: &str = r#"{"iss": "https://i", "aud": ["zillion"], "sub": "ranker", "exp": 1800000060,
  "nbf": 1799999999.5, "roles": "score read other", "models": ["ctr", "cvr"]}"#;
 
-/// A key set with kinds of keys that the issuer does not use.
+/// A key set with several kinds of keys that the issuer does not use.
 const KEY_SET_OF_MANY: &str = r#"{"keys": [
  {"kty": "RSA", "kid": "r", "n": "zJ0x1p0S0hQ2x5u2yXbqkVtVx5b0s2n4oQ8a3V1W2aM", "e": "AQAB"},
  {"kty": "EC", "crv": "P-256", "kid": "e", "x": "f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU",
@@ -148,7 +148,7 @@ fn key_set() -> String {
     format!(r#"{{"keys": [{{"kty": "OKP", "crv": "Ed25519", "kid": "k", "x": "{public}"}}]}}"#)
 }
 
-/// Signs claims as the issuer does.
+/// Signs claims in the way of the issuer, and returns the token.
 fn sign(claims: &str) -> String {
     let header = URL_SAFE_NO_PAD.encode(r#"{"alg":"EdDSA","kid":"k","typ":"JWT"}"#);
     let message = format!("{header}.{}", URL_SAFE_NO_PAD.encode(claims));
@@ -156,7 +156,7 @@ fn sign(claims: &str) -> String {
     format!("{message}.{signature}")
 }
 
-/// Reads the identities of an access file with this key set.
+/// Returns the identities that an access file with this key set defines.
 fn identities_of(keys: &[u8]) -> zillion_access::Result<Identities> {
     let folder = folder();
     let path = folder.path().join("access.toml");

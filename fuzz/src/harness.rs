@@ -1,11 +1,13 @@
 //! The oracle of all fuzz targets, and the mutations with which CI tests them.
 //!
-//! A target reads bytes from outside as the program does. Whatever the bytes are, it must not panic
-//! and must not cost more memory or time than its input is worth. The fuzz crate and the tests
-//! `hostile.rs` of the crates share this file, so that both check the same.
+//! A target reads bytes from outside in the same way as the program. For all bytes, the target must
+//! not panic and must not exceed limits of memory and time, which grow with the size of the input.
+//! The fuzz crate and the tests `hostile.rs` of the crates share this file, so both check the same
+//! properties.
 //!
-//! The mutations are our own and not those of proptest: they know the bytes of formats (lengths,
-//! numbers in text, nesting), and the number of a case gives the same input on every machine.
+//! This file has its own mutations. The mutations of proptest were rejected, because they do not
+//! know the parts of formats (lengths, numbers in text, nesting). The number of a case gives the
+//! same input on every machine.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,17 +17,18 @@ use std::time::Duration;
 use zillion_device::CountingAllocator;
 use zillion_device::machine::CpuTimes;
 
-/// The largest number of bytes that a target may use at a time, apart from its input.
+/// The maximum number of bytes of memory that a target may use at the same time for an empty input.
 pub const FREE_BYTES: usize = 64 << 20;
 
-/// The largest number of bytes that a target may use at a time for each byte of its input.
+/// The additional number of bytes of memory that a target may use at the same time, for each byte
+/// of its input.
 pub const BYTES_A_BYTE: usize = 8;
 
-/// The largest processor time of a target, apart from its input. It is far more than any target
-/// needs, because a shared machine is slow at times.
+/// The maximum processor time of a target for an empty input. The limit is far above the need of
+/// any target, because a shared machine is slow at times.
 pub const FREE_TIME: Duration = Duration::from_secs(1);
 
-/// The largest processor time of a target for each byte of its input.
+/// The additional processor time that a target may use for each byte of its input.
 pub const TIME_A_BYTE: Duration = Duration::from_micros(20);
 
 /// The number of mutated inputs of each target in CI.
@@ -34,19 +37,20 @@ const CASES: u64 = 400;
 /// The largest number of bytes of a mutated input.
 const LARGEST: usize = 256 << 10;
 
-/// A target that takes more memory than this ends the process with an error. Otherwise one length
-/// that is believed could take the memory of the machine.
+/// The allocator, which ends the process with an error if a target takes more memory than this.
+/// Without this limit, a reader that trusts one wrong length could take all memory of the machine.
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator::with_limit(1 << 30);
 
 /// A reader of bytes from outside.
 #[derive(Debug)]
 pub struct Target {
-    /// The name of the target, of its program in `fuzz_targets` and of its folder in `seeds`.
+    /// The name of the target. Its program in `fuzz_targets` and its folder in `seeds` have the
+    /// same name.
     pub name: &'static str,
-    /// The reader, which returns whether it accepts the bytes.
+    /// The reader. The result tells whether the reader accepts the bytes.
     pub read: fn(&[u8]) -> bool,
-    /// The inputs that the reader must accept, written by the code that writes the format.
+    /// The inputs that the reader must accept. They are written by the code that writes the format.
     pub seeds: fn() -> Vec<Vec<u8>>,
 }
 
@@ -54,7 +58,7 @@ impl Target {
     /// Reads an input, and returns whether the reader accepts it.
     ///
     /// # Panics
-    /// Panics if the reader panics or costs too much.
+    /// Panics if the reader panics, or if it exceeds the limits of memory or time.
     pub fn check(&self, input: &[u8]) -> bool {
         let before = ALLOCATOR.reset_peak();
         let began = CpuTimes::now().own;
@@ -71,9 +75,9 @@ impl Target {
 
     /// Checks the seeds, the kept inputs of `fuzz/seeds`, and mutations of the seeds.
     ///
-    /// Each input is written to a file first, whose path is printed if the check fails: a process
-    /// that runs out of memory cannot print its input. With the variable `WRITE_FUZZ_SEEDS`, the
-    /// seeds are also written to `fuzz/seeds`, where fuzzers begin.
+    /// Each input is first written to a file. If the check fails, the path of this file is printed,
+    /// because a process without memory cannot print its input. If the variable `WRITE_FUZZ_SEEDS`
+    /// is set, the seeds are also written to `fuzz/seeds`, from which fuzzers start.
     ///
     /// # Panics
     /// Panics if a check fails, or if a seed is not accepted.
@@ -101,7 +105,7 @@ impl Target {
         }
     }
 
-    /// Checks an input that is kept in a file for as long as the check runs.
+    /// Checks an input. A file contains the input during the check.
     fn check_kept(&self, input: &[u8]) -> bool {
         let folder = PathBuf::from(option_env!("CARGO_TARGET_TMPDIR").unwrap_or("."));
         let path = folder.join(format!("{}.input", self.name));
@@ -120,13 +124,14 @@ pub fn wait_for_turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the largest memory and the largest time for an input of so many bytes.
+/// Returns the maximum memory in bytes and the maximum processor time for an input of `bytes`
+/// bytes.
 fn limits(bytes: usize) -> (usize, Duration) {
     let time = TIME_A_BYTE.saturating_mul(u32::try_from(bytes).unwrap_or(u32::MAX));
     (bytes.saturating_mul(BYTES_A_BYTE).saturating_add(FREE_BYTES), FREE_TIME + time)
 }
 
-/// The file of the input that is being checked.
+/// The file with the input of the current check.
 struct Kept<'a>(&'a Path);
 
 impl Drop for Kept<'_> {
@@ -134,7 +139,7 @@ impl Drop for Kept<'_> {
         if std::thread::panicking() {
             eprintln!("the input is in {}", self.0.display());
         } else {
-            // A file that stays is overwritten by the next run.
+            // If the file cannot be removed, the next run overwrites it.
             let _ = fs::remove_file(self.0);
         }
     }
@@ -168,7 +173,7 @@ impl Random {
         all[self.below(all.len())]
     }
 
-    /// Returns a range of the bytes, short ones more often than long ones.
+    /// Returns a random range of the bytes. Short ranges are more frequent than long ranges.
     fn range(&mut self, bytes: &[u8]) -> std::ops::Range<usize> {
         let longest = [4, 16, 256, usize::MAX][self.below(4)].min(bytes.len());
         let length = self.below(longest + 1);
@@ -215,21 +220,22 @@ fn flip_bit(bytes: &mut [u8], random: &mut Random) {
     bytes.get_mut(at).into_iter().for_each(|byte| *byte ^= 1 << bit);
 }
 
-/// Repeats a range in place, up to thousands of times.
+/// Repeats a range of the bytes at its place, up to ten thousand times.
 fn repeat(bytes: &mut Vec<u8>, range: std::ops::Range<usize>, random: &mut Random) {
     let times = random.one_of(&[1, 2, 7, 100, 10_000]).min(LARGEST / range.len().max(1));
     let again = bytes[range.clone()].repeat(times);
     bytes.splice(range.end..range.end, again);
 }
 
-/// Inserts many openings, so that a reader that calls itself runs out of stack.
+/// Inserts many opening brackets or similar bytes, so that a recursive reader without a limit runs
+/// out of stack.
 fn nest(bytes: &mut Vec<u8>, at: usize, random: &mut Random) {
     let opening = random.one_of(&[&b"["[..], b"{\"a\":", b"{a=", b"(", b"\x0a\x7f", b"a."]);
     let times = random.one_of(&[100, 20_000]).min(LARGEST / opening.len());
     bytes.splice(at..at, opening.repeat(times));
 }
 
-/// Replaces the first number in text at or behind `at`.
+/// Replaces the first decimal number in the text that begins at or after the index `at`.
 fn change_decimal(bytes: &mut Vec<u8>, at: usize, random: &mut Random) {
     let Some(start) = bytes[at..].iter().position(u8::is_ascii_digit).map(|found| at + found)
     else {
@@ -254,7 +260,7 @@ fn change_decimal(bytes: &mut Vec<u8>, at: usize, random: &mut Random) {
     bytes.splice(start..start + digits, number.bytes());
 }
 
-/// Writes an integer of two, four or eight bytes over the bytes at `at`.
+/// Overwrites the bytes at `at` with an integer of two, four or eight bytes.
 fn change_integer(bytes: &mut [u8], at: usize, random: &mut Random) {
     let length = bytes.len() as u64;
     let value = random.one_of(&[
@@ -274,7 +280,7 @@ fn change_integer(bytes: &mut [u8], at: usize, random: &mut Random) {
     ]);
     let value = value.wrapping_add(random.one_of(&[0, 0, 8, 0u64.wrapping_sub(1)]));
     let width = random.one_of(&[2, 4, 8]);
-    // Lengths and offsets of binary formats are aligned.
+    // Lengths and offsets of binary formats are usually aligned.
     let at = if random.below(2) == 0 { at - at % width } else { at };
     let end = bytes.len().min(at + width);
     bytes[at..end].copy_from_slice(&value.to_le_bytes()[..end - at]);

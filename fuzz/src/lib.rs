@@ -1,5 +1,6 @@
-//! The fuzz targets of Zillion, one constant each. The programs in `fuzz_targets` hand them bytes;
-//! the tests `hostile.rs` of the crates check the same targets with mutations of valid inputs.
+//! The fuzz targets of Zillion. Each target is a constant. The programs in `fuzz_targets` give
+//! bytes to the targets. The tests `hostile.rs` of the crates check the same targets with mutations
+//! of valid inputs.
 
 pub mod access;
 pub mod harness;

@@ -11,12 +11,12 @@ use crate::harness::Target;
 /// All targets of this file.
 pub const ALL: [&Target; 2] = [&GRAPHS, &SAFETENSORS];
 
-/// The reader of graphs, and the plan of a graph, as a server that loads a version makes it.
+/// The reader of graphs and the planner. A server uses both when it loads a version.
 pub const GRAPHS: Target = Target {
     name: "graphs",
     read: |bytes| {
         let Ok(graph) = Graph::from_json(bytes) else { return false };
-        // A server compares the parameters with their file before it makes an executor.
+        // Before a server makes an executor, it compares the parameters with their file.
         let floats = graph.params.iter().map(|param| param.rows.saturating_mul(param.cols));
         if floats.fold(0, usize::saturating_add) > bytes.len() {
             return true;
@@ -77,7 +77,8 @@ fn graph_of_lookups() -> Vec<u8> {
     file_of(inputs, build)
 }
 
-/// Returns the file of a graph with numbers, constants, norms and a fold of constants.
+/// Returns the file of a graph with numbers, normalisations, and an operation on constants that is
+/// folded.
 fn graph_of_numbers() -> Vec<u8> {
     let inputs = GraphInputs {
         numeric: vec!["x".to_owned(), "y".to_owned()],

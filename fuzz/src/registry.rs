@@ -21,8 +21,8 @@ use crate::harness::Target;
 /// All targets of this file.
 pub const ALL: [&Target; 3] = [&VERSION_MANIFESTS, &POINTER_MOVES, &SIDE_TABLES];
 
-/// The reader of the manifest of a version. The writer of a bucket can give a manifest any hash, so
-/// that a manifest which can be parsed is sealed again.
+/// The reader of the manifest of a version. A writer of the bucket can compute the right hash for
+/// any manifest. The target therefore seals a manifest again if it can be parsed.
 pub const VERSION_MANIFESTS: Target = Target {
     name: "version_manifests",
     read: |bytes| {
@@ -65,7 +65,7 @@ pub const POINTER_MOVES: Target = Target {
     },
 };
 
-/// The reader of side tables, and the encoder that a server makes from them.
+/// The reader of side tables, and the encoder that a server makes from the side tables.
 pub const SIDE_TABLES: Target = Target {
     name: "side_tables",
     read: |bytes| {
@@ -91,7 +91,7 @@ pub const SIDE_TABLES: Target = Target {
     },
 };
 
-/// Returns a model whose first numbered object of a kind has these bytes.
+/// Returns a model in a new registry. The first numbered object of the given kind has these bytes.
 fn model_with(kind: &str, bytes: &[u8]) -> (TempDir, Model) {
     let folder = tempfile::tempdir().expect("a temporary folder can be made");
     let place = format!("m/{kind}/{:014}/{:03}/{:020}.json", 0, 0, 1);
@@ -125,7 +125,7 @@ fn schema() -> Schema {
     Schema::from_job(&job.into()).expect("the sample is a schema")
 }
 
-/// Returns a manifest without the fields that may be absent.
+/// Returns a manifest without the optional fields.
 fn sample_manifest() -> VersionManifest {
     let hash = |name: &str| blake3::hash(name.as_bytes()).to_hex().to_string();
     let file = |name: &str| json!({ "blake3": hash(name), "bytes": 1000 });

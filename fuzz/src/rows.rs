@@ -29,7 +29,7 @@ use crate::harness::Target;
 pub const ALL: [&Target; 5] =
     [&LAYER_PARTS, &LAYER_DIRECTORIES, &TABLE_PARTS, &CANDIDATES, &FILTERS];
 
-/// The reader of a part of a layer, beside a valid directory.
+/// The reader of a part of a layer. The directory of the layer is valid.
 pub const LAYER_PARTS: Target = Target {
     name: "layer_parts",
     read: |bytes| {
@@ -41,7 +41,7 @@ pub const LAYER_PARTS: Target = Target {
     seeds: || vec![SAMPLE_LAYER.part.clone()],
 };
 
-/// The reader of the directory of a layer, beside valid parts.
+/// The reader of the directory of a layer. The parts of the layer are valid.
 pub const LAYER_DIRECTORIES: Target = Target {
     name: "layer_directories",
     read: |bytes| {
@@ -140,7 +140,7 @@ pub const FILTERS: Target = Target {
     },
 };
 
-/// The keys of the samples, some of which share an entry of the directory.
+/// The keys of the samples. Some of them share an entry of the directory.
 const KEYS: [u64; 9] = [0, 1, 2, 3 << 40, 1 << 62, (1 << 62) + 1, 1 << 63, u64::MAX - 9, u64::MAX];
 
 /// A valid layer: its manifest and the bytes of its files.
@@ -157,7 +157,7 @@ static SAMPLE_LAYER: LazyLock<SampleLayer> = LazyLock::new(|| {
     let written = writer.table_of_rows(&spec().layout(), 6, 3).and_then(|()| {
         for (at, key) in KEYS.into_iter().enumerate() {
             let weights = [at as f32, 1.0, 2.0, 3.0, 4.0];
-            // Some keys have narrow rows, and one was removed.
+            // Some keys have narrow rows, and one key is removed.
             let row = match at % 3 {
                 0 => Some(&weights[..3]),
                 _ => Some(&weights[..]).filter(|_| at != 5),
@@ -178,7 +178,8 @@ static SAMPLE_LAYER: LazyLock<SampleLayer> = LazyLock::new(|| {
     }
 });
 
-/// Opens a layer of a full part, a narrow part and a directory, verifies it, and reads all rows.
+/// Opens a layer with a part of full rows, a part of narrow rows and a directory. Verifies the
+/// layer and reads all its rows. Returns whether the layer is valid.
 fn read_layer(manifest: &LayerManifest, files: [&[u8]; 3]) -> bool {
     let folder = folder();
     for (file, bytes) in manifest.files().zip(files) {
@@ -187,7 +188,7 @@ fn read_layer(manifest: &LayerManifest, files: [&[u8]; 3]) -> bool {
     let layouts = [spec().layout()];
     let Ok(layer) = Layer::open(folder.path(), manifest, &layouts) else { return false };
     let is_valid = verify_layer(folder.path(), manifest, &layouts, &mut Unthrottled).is_ok();
-    // A server that verified the hashes reads the rows without a further check.
+    // A server that has verified the hashes reads the rows without another check.
     for key in KEYS.iter().flat_map(|&key| [key, key ^ 1, key.swap_bytes()]) {
         let _ = layer.find(0, FeatureKey(key));
     }
@@ -202,7 +203,7 @@ fn read_layer(manifest: &LayerManifest, files: [&[u8]; 3]) -> bool {
     is_valid
 }
 
-/// Returns the entry of a file that has these bytes.
+/// Returns the manifest entry for a file with these bytes.
 fn file_of(bytes: &[u8]) -> LayerFile {
     LayerFile { blake3: blake3::hash(bytes).to_hex().to_string(), bytes: bytes.len() as u64 }
 }
@@ -236,7 +237,7 @@ fn filtered_shape() -> RowShape {
     RowShape::new(TableSpec { admission, ..spec() }).expect("the sample is a valid table")
 }
 
-/// Returns the entry of a table without files.
+/// Returns the manifest entry of a table with `rows` rows and no files.
 fn listed(rows: usize) -> TableParts {
     TableParts {
         table: "a".to_owned(),
@@ -250,7 +251,7 @@ fn listed(rows: usize) -> TableParts {
     }
 }
 
-/// Writes a file of a checkpoint, and returns its entry with the hash of these very bytes.
+/// Writes a file of a checkpoint, and returns its entry with the hash of exactly these bytes.
 fn place(folder: &Path, shape: &RowShape, kind: &str, bytes: &[u8]) -> PartInfo {
     let file = format!("tables/{}/{kind}-00000.arrow", shape.name());
     fs::create_dir_all(folder.join("tables").join(shape.name())).expect("a folder can be made");
@@ -260,7 +261,7 @@ fn place(folder: &Path, shape: &RowShape, kind: &str, bytes: &[u8]) -> PartInfo 
     PartInfo { file, rows, bytes, blake3 }
 }
 
-/// Returns the bytes of a file that was written.
+/// Returns the bytes of a file that a checkpoint entry names.
 fn written(folder: &Path, info: &PartInfo) -> Vec<u8> {
     fs::read(folder.join(&info.file)).expect("the file was written")
 }

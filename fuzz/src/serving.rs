@@ -1,4 +1,5 @@
-//! The targets of the crate `serving`: bodies and messages that ask for scores, and connections.
+//! The targets of the crate `serving`: the bodies and the messages of requests for scores, and
+//! connections.
 
 use std::sync::{Arc, LazyLock};
 
@@ -20,8 +21,8 @@ use crate::harness::Target;
 /// All targets of this file.
 pub const ALL: [&Target; 4] = [&REQUEST_BODIES, &INFER_MESSAGES, &PREDICT_MESSAGES, &CONNECTIONS];
 
-/// The readers of the bodies of HTTP requests that ask for scores. The first two bytes are the
-/// length of the JSON in a body with binary tensors.
+/// The readers of the bodies of HTTP requests for scores. In a body with binary tensors, the first
+/// two bytes of the input are the length of the JSON part.
 pub const REQUEST_BODIES: Target = Target {
     name: "request_bodies",
     read: |bytes| read_body(bytes).contains(&true),
@@ -128,8 +129,8 @@ pub const PREDICT_MESSAGES: Target = Target {
     },
 };
 
-/// The bytes of a whole connection: heads of HTTP/1.1 and frames of HTTP/2, the router, and the
-/// answers of a server without models.
+/// The reader of all bytes of a connection: heads of HTTP/1.1, frames of HTTP/2, and the router.
+/// The server has no models.
 pub const CONNECTIONS: Target = Target {
     name: "connections",
     read: |bytes| !SERVER.answer(bytes).is_empty(),
@@ -148,7 +149,8 @@ pub const CONNECTIONS: Target = Target {
         vec![
             get("/healthz"),
             [get("/v2/models/%6D/ready"), get("/v1/models/m/labels/canary/metadata")].concat(),
-            // The document of `/openapi.json` is made on another thread, after the client has left.
+            // The path `/openapi.json` is not among the seeds, because another thread makes its
+            // document after the client has left.
             get("/v2"),
             post.to_vec(),
             chunked.to_vec(),
@@ -159,7 +161,7 @@ pub const CONNECTIONS: Target = Target {
 
 /// A server without models.
 static SERVER: LazyLock<InMemoryServer> = LazyLock::new(|| {
-    // The registry is not read again, because there is no model.
+    // The registry is not read again, because the server has no model.
     let folder = tempfile::tempdir().expect("a temporary folder can be made");
     let url = folder.path().display().to_string();
     let registry = Registry::create(&url, Files::new(), Arc::new(SystemClock::new()));

@@ -12,7 +12,7 @@ use crate::harness::Target;
 /// All targets of this file.
 pub const ALL: [&Target; 2] = [&JOB_FILES, &CHECKPOINT_MANIFESTS];
 
-/// The reader of job files, which also prints the job with every default.
+/// The reader of job files. It also prints the job with the defaults of all settings.
 pub const JOB_FILES: Target = Target {
     name: "job_files",
     read: |bytes| {
@@ -32,8 +32,8 @@ pub const JOB_FILES: Target = Target {
     },
 };
 
-/// The reader of the manifest of a checkpoint. The input is the JSON; the first line, with the hash
-/// of the JSON, is made for it.
+/// The reader of the manifest of a checkpoint. The input is the JSON of the manifest. The target
+/// adds the first line, which contains the hash of the JSON.
 pub const CHECKPOINT_MANIFESTS: Target = Target {
     name: "checkpoint_manifests",
     read: |bytes| {

@@ -1,9 +1,9 @@
 //! Benchmark of reading: millions of rows per second from files to batches.
 //!
-//! The data is a set like Criteo's as Parquet and as TSV. If `ZILLION_DATA` names the folder that
-//! contains Frappe, Frappe is measured too. For each case, the benchmark prints one line with two
-//! rates: by wall time, and by CPU time, which other programs disturb less. The times include the
-//! opening of the file.
+//! The data is a synthetic set with the shape of Criteo's data, as Parquet and as TSV. If
+//! `ZILLION_DATA` names the folder that contains Frappe, Frappe is measured too. For each case, the
+//! benchmark prints one line with two rates: by wall time, and by CPU time, which other programs
+//! disturb less. The times include the opening of the file.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -127,8 +127,8 @@ fn measure(name: &str, path: &Path, schema: &Schema) {
     }
 }
 
-/// Measures the CPU time that the Parquet decoder alone needs for the same file. Reading with this
-/// crate cannot be faster.
+/// Measures the CPU time that the Parquet decoder alone needs for a file. Reading the file with
+/// this crate cannot take less time.
 fn measure_decoder(name: &str, path: &Path) {
     if std::env::args().skip(1).any(|arg| !arg.starts_with('-') && !name.contains(&arg)) {
         return;

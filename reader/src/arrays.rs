@@ -1,4 +1,5 @@
-//! The conversion of Arrow arrays to columns, for all file formats whose decoders return arrays.
+//! The conversion of Arrow arrays to columns. Every file format whose decoder returns arrays uses
+//! it.
 //!
 //! A format with row groups implements [`GroupSource`]. The [`Part`]s of a row group decode its
 //! arrays.

@@ -45,17 +45,19 @@ enum RowSource {
     Arrays {
         /// The batches of all files, which are opened one after another.
         batches: Batches,
-        /// The rows of the last batch that have not been returned yet.
+        /// The rows of the last batch that have not been returned yet, or `None` if there are no
+        /// such rows.
         rest: Option<RecordBatch>,
     },
 }
 
-/// The rows of one read, in the form before they become one record batch.
+/// The rows that one call of [`ArrowRows::next`] has read, before they are converted to a record
+/// batch.
 pub struct RowSpan {
     values: Values,
     /// The number of rows of the data that the span covers.
     pub span: u64,
-    /// The number of rows that the batch will have.
+    /// The number of rows that the record batch will have.
     pub rows: u64,
     /// The number of rows of the span that were left out as bad.
     pub bad: u64,
@@ -118,7 +120,7 @@ impl ArrowRows {
         check_names(&arrow)?;
         check_columns(columns, &files)?;
         let files = Arc::new(files);
-        // A column without a type must not be lost silently.
+        // If a column has no type, the conversion must not drop it silently.
         let rules = TextRules::new(config);
         let mut reading = Reading::new(&files, fields, rules, OtherColumns::Refuse)?;
         reading.refuse_empty()?;
@@ -263,7 +265,7 @@ impl RowSpan {
 }
 
 fn batches(file: &DataFile) -> Result<Batches> {
-    // Text files were separated from the others when the files were opened.
+    // Text files cannot occur here, because `open` handles them separately.
     file.arrays().map_or_else(|| Ok(Box::new(std::iter::empty()) as Batches), ArraySource::batches)
 }
 

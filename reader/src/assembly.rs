@@ -1,5 +1,5 @@
-//! The assembly of batches from decoded rows: the columns of all pieces are gathered, side tables
-//! are joined, and crosses are computed.
+//! The assembly of batches from decoded rows: it gathers the columns of all pieces, joins side
+//! tables and computes crosses.
 
 use std::sync::Arc;
 
@@ -71,7 +71,8 @@ impl Assembly {
     /// Returns an error if a column of lists has more ids than offsets of 32 bits can count.
     pub(crate) fn batch(&self, pieces: &[Piece], fields: &[Field]) -> Result<Batch> {
         let rows = pieces.iter().map(|piece| piece.rows).sum();
-        // A column that a source for prediction lacks has no field and is left out.
+        // If the data for prediction lacks a column, there is no field for this column, and the
+        // batch leaves it out.
         let empty = Batch::empty(&self.schema);
         let mut batch = Batch { rows, weight: None, group: None, event_time: None, ..empty };
         for (i, field) in fields.iter().enumerate() {

@@ -30,7 +30,7 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// Returns the number of kept rows before index `place` of the span.
+    /// Returns the number of kept rows before the row at index `place` of the span.
     pub(crate) fn rows_before(&self, place: usize) -> usize {
         self.kept.as_ref().map_or(place, |kept| kept.partition_point(|&at| (at as usize) < place))
     }
@@ -58,10 +58,11 @@ pub(crate) enum Column {
 /// A column of lists.
 #[derive(Debug)]
 pub(crate) struct Lists<T> {
-    /// The index in `values` at which each list ends, after a first entry 0.
+    /// The first entry is 0. Each later entry is the index in `values` after the last value of a
+    /// list.
     pub(crate) offsets: Vec<i32>,
     pub(crate) values: Vec<T>,
-    /// The weights of the values, or `None` if all weights are 1.
+    /// The weights of the values, one for each value, or `None` if all weights are 1.
     pub(crate) weights: Option<Vec<f32>>,
 }
 
@@ -69,7 +70,7 @@ pub(crate) struct Lists<T> {
 #[derive(Debug, Default)]
 pub(crate) struct Texts {
     pub(crate) bytes: Vec<u8>,
-    /// The byte of the buffer at which each text ends.
+    /// The byte offset in the buffer at which each text ends.
     pub(crate) ends: Vec<usize>,
     /// Whether each row has a text; one flag for each row.
     pub(crate) there: Vec<bool>,
@@ -109,7 +110,7 @@ impl<T> Lists<T> {
 }
 
 impl Texts {
-    /// Returns the byte of the buffer at which the text of a row begins.
+    /// Returns the byte offset in the buffer at which the text of a row begins.
     pub(crate) fn start(&self, row: usize) -> usize {
         row.checked_sub(1).map_or(0, |before| self.ends[before])
     }
@@ -211,7 +212,7 @@ pub(crate) trait ColumnRows {
     /// only partly appended before it was refused.
     fn keep_first(&mut self, rows: usize);
 
-    /// Removes the rows with the indices `gone`, which must be ascending.
+    /// Removes the rows with the indices `gone`, which must be in ascending order.
     fn drop_rows(&mut self, gone: &[u32]);
 
     /// Appends an arbitrary value in the place of a bad row. The row is removed later.
@@ -299,7 +300,7 @@ impl<T> ColumnRows for Lists<T> {
 
     fn drop_rows(&mut self, gone: &[u32]) {
         let mut gone = gone.iter().peekable();
-        // The numbers of the values that go with their lists.
+        // The indices of the values to remove, because their lists are removed.
         let mut gone_values = Vec::new();
         let mut offsets = vec![0];
         for (row, ends) in (0..).zip(self.offsets.windows(2)) {
@@ -318,7 +319,8 @@ impl<T> ColumnRows for Lists<T> {
     }
 }
 
-/// A part of a block: consecutive rows of the data, and those of them that the columns hold.
+/// A part of a block. It covers consecutive rows of the data; the columns may lack some of these
+/// rows.
 #[derive(Clone, Debug)]
 pub(crate) struct Piece {
     pub(crate) block: Arc<Block>,

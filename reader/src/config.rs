@@ -31,7 +31,7 @@ pub struct DataConfig {
     pub format: Format,
     /// Whether text files start with a header, or the names of the columns if they have no header.
     pub header: Header,
-    /// The character between cells; by default `,` in CSV and a tab in TSV.
+    /// The character between cells. If `None`, it is `,` in CSV and a tab in TSV.
     pub delimiter: Option<Byte>,
     /// The character around cells that contain delimiters, or an empty text if no character quotes
     /// cells.
@@ -47,8 +47,8 @@ pub struct DataConfig {
     /// a side table is always an error.
     #[serde(skip_serializing_if = "is_default")]
     pub max_bad_rows: u64,
-    /// The file to which the bad rows are written, as one JSON object in each line. Each bad row is
-    /// written once.
+    /// The file to which the bad rows are written, or `None` to write no such file. The file has
+    /// one JSON object for each row, and each bad row is written once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rejects: Option<PathBuf>,
     /// The share of the training rows that is used, or `None` to use all rows. The seed, the file
@@ -163,9 +163,9 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// The sampling of rows with label 0 in training. Each epoch draws other rows, so that training
-/// uses all rows in the long run. Scoring corrects the predictions of the model for the rows that
-/// were left out.
+/// The sampling of rows with label 0 in training. Each epoch draws a different set of rows, so that
+/// training uses all rows in the long run. Scoring corrects the predictions of the model for the
+/// rows that were left out.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NegativesConfig {

@@ -52,8 +52,8 @@ impl BadRowKind {
     }
 }
 
-/// The counts of decoded bytes and bad rows in all passes over a dataset. They include the first
-/// passes and resumed passes.
+/// The counts of decoded bytes and bad rows in all passes over a dataset. They include the passes
+/// before the first epoch, and the passes that continue an interrupted run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReadCounts {
     /// The number of bytes that were decoded. For text, these are the decompressed bytes; for

@@ -44,8 +44,8 @@ pub struct Dataset {
     schema: Arc<Schema>,
     sides: SideTables,
     statistics: Statistics,
-    /// The places in a batch of the labels, weights, groups and event times whose columns are
-    /// missing in some file.
+    /// The places in a batch of those labels, weights, groups and event times that lack their
+    /// column in some file.
     lacking: Vec<Slot>,
     rules: TextRules,
     shuffle_window: usize,
@@ -162,7 +162,8 @@ impl Dataset {
     }
 
     /// Returns the dataset as training data: batches contain only the rows that `data.sample` and
-    /// `data.negatives` select. The first passes apply `data.sample` but not `data.negatives`.
+    /// `data.negatives` select. The passes before the first epoch apply `data.sample` but not
+    /// `data.negatives`.
     ///
     /// # Errors
     /// Returns an error in the same cases as [`DataConfig::negatives`].
@@ -192,13 +193,14 @@ impl Dataset {
         self.counts.snapshot()
     }
 
-    /// Returns whether a pass may leave out bad rows. If so, all passes must leave out the same
+    /// Returns whether a pass may leave out bad rows. If it may, all passes must leave out the same
     /// rows.
     pub(crate) fn leaves_out(&self) -> bool {
         self.policy.max_bad > 0
     }
 
-    /// Returns whether the column of a field may be missing and is missing in some file.
+    /// Returns whether the column of a field is missing in some file, which is allowed for this
+    /// field.
     pub(crate) fn lacks(&self, field: &Field) -> bool {
         self.lacking.contains(&field.slot)
     }
@@ -253,7 +255,7 @@ impl Dataset {
         let reading = Arc::new(reading);
         let window = match (order.shuffle, reading.is_stream()) {
             (true, _) => self.shuffle_window,
-            // Rows of a stream are passed on as soon as a batch is full.
+            // The rows of a stream are returned as soon as a batch is full.
             (false, true) => order.batch_rows.max(1),
             (false, false) => PLAIN_WINDOW.max(order.batch_rows),
         };
@@ -261,9 +263,9 @@ impl Dataset {
         Ok(BatchStream::new(reading, assembly, order, window, from, workers))
     }
 
-    /// Plans a pass that runs before the first epoch. The pass leaves out bad rows and rows that
-    /// `data.sample` does not select. It reads all rows with label 0, because each epoch selects
-    /// others of them.
+    /// Returns the plan of a pass that runs before the first epoch. The pass leaves out bad rows
+    /// and rows that `data.sample` does not select. It reads all rows with label 0, because each
+    /// epoch selects a different set of them.
     pub(crate) fn first_pass(&self, fields: Vec<Field>) -> Result<Reading> {
         let mut reading = self.reading(fields)?;
         let thinning = Thinning { negatives: None, ..self.policy.thinning };
@@ -272,7 +274,7 @@ impl Dataset {
         Ok(reading)
     }
 
-    /// Plans a pass that decodes `fields` of every row.
+    /// Returns the plan of a pass that decodes `fields` of every row.
     pub(crate) fn reading(&self, fields: Vec<Field>) -> Result<Reading> {
         let reading =
             Reading::new(&self.files, fields, self.rules.clone(), OtherColumns::PassOver)?;

@@ -21,7 +21,7 @@ pub enum ReaderError {
     Setting {
         /// The problem, and the remedy.
         problem: String,
-        /// The key of the job file, or the path of the file.
+        /// The key of the setting in the job file, or the path of the file that is wrong.
         key: String,
     },
     /// A pattern that is not a valid glob.
@@ -234,7 +234,8 @@ pub enum ReaderError {
         /// The messages of the first few bad rows.
         examples: Vec<String>,
     },
-    /// A conversion whose output place contains other files, or files of another conversion.
+    /// An output path of a conversion at which there are already other files, or files of another
+    /// conversion.
     #[error(
         "{}: {what}; choose another output path, or set `force` to write all parts again",
         path.display()
@@ -270,7 +271,7 @@ impl ReaderError {
 
     /// Returns whether the error concerns one row only, so that this row can be left out
     /// ([`data.max_bad_rows`]). Such errors are a value that cannot be used, a record that does not
-    /// follow its format, and a record with too many or too few cells. After such an error, the
+    /// follow its format, or a record with too many or too few cells. After such an error, the
     /// start of the next row is still known.
     ///
     /// All other errors end the reading: a file that cannot be opened or decoded, a column that is

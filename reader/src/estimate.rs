@@ -53,7 +53,8 @@ impl Sketch {
     }
 }
 
-/// The number of values in a sample, and the numbers of distinct values by how often they occur.
+/// The frequencies of the values in a sample: the number of all values, of distinct values, and of
+/// values that occur exactly once or twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Frequencies {
     /// The number of values in the sample, including repeated values.
@@ -112,8 +113,8 @@ impl Frequencies {
             }
             false => seen,
         };
-        // In log-log scale, the slope of the number of distinct values at the end of the sample is
-        // once / distinct.
+        // In a log-log plot, the number of distinct values has the slope once / distinct at the end
+        // of the sample.
         let high = (seen * (total as f64 / n).powf(once / seen)).min(seen + more).max(low);
         Estimate { low, value: (low * high).sqrt(), high }
     }
@@ -146,7 +147,7 @@ mod tests {
     fn the_truth_lies_between_the_bounds() {
         let draw = |i: u64| {
             let u = (mix64(i) >> 11) as f64 / (1u64 << 53) as f64;
-            // Inverse of a power law with exponent 1.4, cut at ten million.
+            // The inverse of a power law with exponent 1.4, limited to ten million.
             ((1.0 - u).powf(-2.5) as u64).min(10_000_000)
         };
         let mut counts: HashMap<u64, u64> = HashMap::new();

@@ -1,8 +1,8 @@
 //! The feed, which decodes units on the pool ahead of their use and returns the rows in order.
 //!
 //! # Invariants
-//! * The rows that the feed returns are the rows of the units in the order of the units. Neither
-//!   the number of threads nor the division into tasks changes them.
+//! * The feed returns the rows of the units in the order of the units. Neither the number of
+//!   threads nor the division into tasks changes them.
 //! * The feed reports the first error in the order of the rows.
 //! * Memory is bounded: the decoded rows are at most one window and [`Feed::in_flight`] chunks of
 //!   text.
@@ -25,7 +25,7 @@ use crate::reading::Reading;
 use crate::source::{FilePlan, Unit};
 use crate::text::{BadRow, Chunk, Chunks, Problem, TextBlock, TextPlan};
 
-/// The number of rows from which several parts decode a row group in parallel.
+/// The minimum number of rows of a row group that several parts decode in parallel.
 const LARGE_GROUP: u64 = 32_768;
 
 /// The minimum number of fields that a part decodes.
@@ -45,11 +45,12 @@ pub(crate) struct Feed {
     /// task holds the decoders of the group until it ends, so the next piece must wait for it.
     awaiting: bool,
     flight: VecDeque<Flight>,
-    /// The decoded rows that follow the last returned window.
+    /// The decoded rows that come after the last returned window.
     spill: VecDeque<Piece>,
-    /// An error that is reported when all tasks that were spawned before it have been joined.
+    /// An error that is reported after all tasks that were spawned before it have been joined.
+    /// `None` if there was no error.
     failed: Option<ReaderError>,
-    /// The number of rows of the text file at the front of the flight that have been joined.
+    /// The number of rows that have been joined of the oldest text file in flight.
     rows_of_file: u64,
     /// The number of rows of the open text file for which decoding tasks have been spawned. It is
     /// counted only if the sampling needs the number of each row.
@@ -58,7 +59,7 @@ pub(crate) struct Feed {
     skip: u64,
 }
 
-/// A unit that has been read in part.
+/// A unit that is open and has been read in part.
 enum Open {
     RowGroup { unit: usize, row: u64, parts: Vec<Part> },
     Text { unit: usize, plan: Arc<TextPlan>, chunks: Chunks },
@@ -319,8 +320,8 @@ impl Feed {
     /// column.
     fn without_bad(&self, file: usize, decoded: Decoded) -> Result<Block> {
         let Decoded { mut columns, mut kept, mut bad } = decoded;
-        // If a row has several bad values, the one of the first column is reported, as it would be
-        // without a limit.
+        // If a row has several bad values, the reported value is that of the first column, as in a
+        // pass without a limit of bad rows.
         bad.sort_by_key(|bad| bad.row);
         bad.dedup_by_key(|bad| bad.row);
         for bad in &bad {
@@ -413,8 +414,8 @@ impl Feed {
     }
 }
 
-/// Returns the number of the row that an error of a row group names, or 0 if the error concerns the
-/// whole group.
+/// Returns the number of the row, counted from 1, that an error of a row group names, or 0 if the
+/// error concerns the whole group.
 fn row_of_error(error: &ReaderError) -> u64 {
     match error {
         ReaderError::Value { place, .. } => place.row,

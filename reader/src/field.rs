@@ -15,7 +15,7 @@ use crate::value::Transform;
 /// fields.
 #[derive(Clone, Debug)]
 pub(crate) struct Field {
-    /// The name of the use in error messages: "feature `user`", "label `click`",
+    /// The name of the use of the column in error messages: "feature `user`", "label `click`",
     /// "`columns.weight`".
     pub(crate) used_by: String,
     /// The name of the column.
@@ -78,7 +78,7 @@ pub(crate) enum Slot {
 }
 
 impl Slot {
-    /// Returns whether the data for prediction may lack the column.
+    /// Returns whether the data for prediction may lack the column, because only training needs it.
     pub(crate) fn only_training_needs_it(self) -> bool {
         matches!(self, Self::Label(_) | Self::Weight | Self::Group | Self::EventTime)
     }

@@ -35,14 +35,14 @@ pub(crate) fn expand(root: &Path, entries: &[String]) -> Result<Vec<PathBuf>> {
 
 fn expand_one(root: &Path, entry: &str) -> Result<Vec<PathBuf>> {
     let path = root.join(entry);
-    // A name that looks like a glob may be the name of an existing file.
+    // A name that looks like a glob may also be the name of an existing file.
     if path.exists() {
         return if path.is_dir() { list_directory(&path) } else { Ok(vec![path]) };
     }
     if !entry.contains(['*', '?', '[']) {
         return Ok(Vec::new());
     }
-    // The root is a path and not a pattern: its own brackets and stars are literal.
+    // The root is a path and not a pattern, so its own brackets and stars are literal.
     let escaped_root = glob::Pattern::escape(&root.to_string_lossy());
     let pattern = Path::new(&escaped_root).join(entry);
     let options = glob::MatchOptions { require_literal_leading_dot: true, ..Default::default() };

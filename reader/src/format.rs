@@ -64,8 +64,8 @@ pub enum FileFormat {
     Text(TextFormat, Compression),
 }
 
-/// Returns the format of a file. The setting of the job decides, or otherwise the extension of the
-/// file.
+/// Returns the format of a file. If the setting names a format, this is the result. Otherwise, the
+/// extension of the file decides.
 ///
 /// # Errors
 /// Returns an error if the setting is [`Format::Auto`] and the extension is not known.

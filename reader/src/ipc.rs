@@ -28,8 +28,8 @@ use crate::header;
 const MAGIC: &[u8] = b"ARROW1";
 /// The maximum number of bytes that a compressed buffer may declare for its decompressed contents.
 const LARGEST_BUFFER: i64 = 1 << 32;
-/// The number of rows that the reader returns at a time. It is small enough that a column fits into
-/// the first-level cache.
+/// The number of rows that the reader returns at a time. With this number, a column fits into the
+/// first-level cache.
 const ROWS: usize = 8192;
 
 /// An Arrow file whose footer has been read.
@@ -50,7 +50,7 @@ pub(crate) struct IpcFile {
 #[derive(Clone, Debug)]
 struct IpcGroups {
     file: Arc<IpcFile>,
-    /// The type to read a column as if the file gives it the null type; one entry for each column.
+    /// The type that replaces the null type of a column; one entry for each column.
     null_types: Vec<DataType>,
     /// Whether a dictionary of strings stays a dictionary, so that each entry is hashed only once;
     /// one flag for each column.
@@ -183,7 +183,7 @@ struct IpcBatches {
     source: IpcGroups,
     roots: Vec<usize>,
     group: usize,
-    /// The mapped file, until the record batch has been decoded.
+    /// The bytes of the mapped file. They are needed until the record batch has been decoded.
     bytes: Bytes,
     batch: Option<RecordBatch>,
     row: usize,

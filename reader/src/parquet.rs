@@ -32,7 +32,7 @@ pub struct ParquetFile {
     metadata: Arc<ParquetMetaData>,
     /// The types of the columns as the Parquet metadata declares them. A writer may also store an
     /// Arrow schema in the file, which is ignored here: it distinguishes encodings with the same
-    /// meaning, such as large and small strings, and each distinction would need another decoder.
+    /// meaning, such as large and small strings, and each encoding would need a decoder of its own.
     schema: SchemaRef,
     /// The number of rows of each row group.
     pub(crate) groups: Vec<u64>,
@@ -81,8 +81,9 @@ impl ParquetFile {
             if types[column] != DataType::Utf8 {
                 continue;
             }
-            // Strings that the file holds as a dictionary are decoded as a dictionary: each is
-            // hashed once. Other strings stay in their page (as views) until they are hashed.
+            // Strings that the file stores as a dictionary are decoded as a dictionary, so that
+            // each string is hashed only once. Other strings stay in their page (as views) until
+            // they are hashed.
             let alone = columns.iter().filter(|&&c| c == column).count() == 1;
             let dictionary = alone && matches!(field.role, Role::Id { .. });
             types[column] = if dictionary && self.is_dictionary(column) {

@@ -59,9 +59,9 @@ fn quantiles(feature: &FeatureSpec) -> Option<u32> {
     }
 }
 
-/// The source of the values of a feature in a pass, which starts with the column of a field. For a
-/// feature of the data, this column holds the values. For a joined feature, it holds row indices of
-/// a side table, and `side` holds the values of this side table.
+/// The source of the values of a feature in a pass. For a feature of the data, the column of the
+/// field holds the values. For a joined feature, this column holds row indices of a side table, and
+/// `side` holds the values of the side table.
 struct Input<'a> {
     field: usize,
     side: Option<&'a [f64]>,
@@ -74,7 +74,7 @@ impl Input<'_> {
         let column = &block.columns[self.field];
         match self.side {
             None => column.view::<[f64]>().iter().filter(|x| !x.is_nan()).for_each(|&x| show(x)),
-            // The row behind the last one stands for a key that the side table does not have.
+            // The index after the last row stands for a key that the side table does not have.
             Some(numbers) => column
                 .view::<[u32]>()
                 .iter()
@@ -131,11 +131,11 @@ fn one_pass(
     let mut samples: Vec<Option<Sample>> =
         features.iter().map(|feature| quantiles(feature).map(|_| Sample::default())).collect();
     visit(dataset, fields, workers, |window| {
-        // A block that lies in several windows is a piece of each; only its first piece, which
-        // starts with its first row, is visited.
+        // A block may lie in several windows, with one piece in each. Only the piece that starts
+        // with the first row of the block is visited, because a visit covers the whole block.
         for piece in window.pieces.iter().filter(|piece| piece.span_start == 0) {
-            // Columns do not depend on each other, so the pool works on them in parallel, on each
-            // in the order of its rows.
+            // Columns do not depend on each other, so the pool processes several columns in
+            // parallel. Each column is processed in the order of its rows.
             let mut columns: Vec<_> = inputs.iter().zip(&mut moments).zip(&mut samples).collect();
             workers.for_each_mut(&mut columns, |_, ((input, moments), sample)| {
                 input.visit(&piece.block, |x| moments.add(x));
@@ -187,7 +187,8 @@ pub fn vocabulary(
     workers: &Arc<Workers>,
 ) -> Result<Vec<Vec<FeatureKey>>> {
     let schema = dataset.schema();
-    // For each wanted column of a batch, this is the table that it fills.
+    // For each wanted column of a batch, `owners` holds the index of the column and the index of
+    // the table that the column fills.
     let owner = |table: TableId| tables.iter().position(|(wanted, _)| *wanted == table);
     let owners: Vec<(usize, usize)> = (0..)
         .zip(schema.sparse_tables())
@@ -270,7 +271,7 @@ pub fn frequencies(
 /// needs it.
 fn with_members(schema: &Schema, wanted: impl Fn(&FeatureSpec) -> bool) -> Vec<bool> {
     let mut read: Vec<bool> = schema.features.iter().map(wanted).collect();
-    // The members of a cross stand before it in the schema.
+    // The members of a cross come before the cross in the schema.
     for (index, feature) in schema.features.iter().enumerate().rev() {
         if let (true, FeatureKind::Cross { of, .. }) = (read[index], &feature.kind) {
             of.iter().for_each(|&member| read[member] = true);

@@ -1,9 +1,9 @@
 //! The permutation of the rows of a window.
 //!
 //! The rows of a whole window are permuted, one column after another, before batches are cut from
-//! it. To gather the rows of each batch from the window in file order was rejected: each batch
-//! would touch every page of every column, which is much more memory than the caches and the TLB
-//! cover. A single column nearly fits into the second-level cache.
+//! it. An alternative was rejected: the window keeps the file order, and each batch gathers its
+//! rows from it. Each batch would then touch every page of every column, which is much more memory
+//! than the caches and the TLB cover. A single column nearly fits into the second-level cache.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -14,7 +14,8 @@ use zillion_feature::{FeatureKey, LabelColumn};
 use crate::block::{Block, Column, ColumnView, Lists, Piece};
 use crate::error::{ReaderError, Result};
 
-/// A column of one piece. The column is moved out of its block if no other piece uses the block.
+/// A column of one piece. If no other piece uses the block, the column is moved out of the block;
+/// otherwise it is shared.
 enum Source {
     Owned(Column),
     Shared(Arc<Block>),
@@ -62,7 +63,7 @@ pub(crate) fn permute(pieces: Vec<Piece>, order: &[u32], workers: &Workers) -> R
             .collect();
         work.done = Some(permute_column(&parts, order));
     });
-    // The pool runs every index of a phase, so every column is done.
+    // The pool runs every index of a phase, so every column has been permuted.
     let columns = work.into_iter().filter_map(|work| work.done).collect::<Result<_>>()?;
     let (rows, span) = (order.len(), order.len());
     Ok(Piece::whole(Block { rows, columns, span, ..Block::default() }))
@@ -110,7 +111,8 @@ where
 }
 
 fn permute_lists(parts: &[Part<'_>], order: &[u32]) -> Result<Lists<FeatureKey>> {
-    // A table of the list of each row: one lookup instead of a search for the row's part.
+    // This table holds the list of each row. A lookup in the table replaces a search for the row's
+    // part.
     let mut lists: Vec<(&[FeatureKey], Option<&[f32]>)> = Vec::with_capacity(order.len());
     let mut weighted = false;
     for part in parts {

@@ -184,7 +184,7 @@ mod tests {
         assert_ne!(negatives(0), negatives(1));
         let all = policy(Some(1.0), None).of_file(0, 0, None);
         assert!((0..n).all(|row| all.samples(row)));
-        // A pass without the label does not sample the rows with label 0.
+        // A pass that does not decode the label does not sample the rows with label 0.
         assert!(!policy(None, Some(0.3)).of_file(0, 0, None).thins());
     }
 

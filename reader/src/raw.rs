@@ -2,10 +2,10 @@
 //!
 //! All other modules of this crate make batches. A request holds raw values, because a model
 //! encodes them itself ([`Encoder`](zillion_feature::Encoder)). Predictions from files use this
-//! module. So does the publishing of a version, which stores some rows so that a server can check
-//! itself. Cells, missing values and lists are decoded as in training. If a model encodes these
-//! rows, the batches are therefore bit for bit equal to the batches that training reads from the
-//! files.
+//! module. The publishing of a version uses it too, because a version contains some rows with which
+//! a server checks itself. Cells, missing values and lists are decoded as in training. If a model
+//! encodes these rows, the batches are therefore bit for bit equal to the batches that training
+//! reads from the files.
 //!
 //! # Invariants
 //! * All rows are returned, in the order of the files: no row is shuffled, sampled or left out. A

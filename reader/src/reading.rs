@@ -26,13 +26,13 @@ pub(crate) struct Reading {
     pub(crate) pickers: Vec<Picker>,
     /// The log of the bad rows that are left out.
     pub(crate) rejects: Arc<RejectLog>,
-    /// The folder that the file names in the log of bad rows are relative to.
+    /// The root folder of the data. The log of bad rows names files relative to this folder.
     pub(crate) root: PathBuf,
     pub(crate) counts: Arc<Counts>,
 }
 
 impl Reading {
-    /// Plans a pass that decodes `fields` of every row.
+    /// Returns the plan of a pass that decodes `fields` of every row.
     ///
     /// # Errors
     /// Returns an error if a file lacks the column of a field, or if the type of a column does not

@@ -10,7 +10,7 @@ use crate::error::{Near, Place, ReaderError, cell_count};
 /// The number of messages that are kept for the error about too many bad rows.
 const EXAMPLES: usize = 3;
 
-/// The maximum number of bytes of a bad line that are kept.
+/// The maximum number of bytes that the log keeps of a bad line.
 pub(crate) const LINE: usize = 64 << 10;
 
 /// A bad row that was left out.
@@ -22,10 +22,12 @@ pub struct Reject {
     pub file: String,
     /// The number of the row in the file, counted from 1. The header does not count as a row.
     pub row: u64,
-    /// The byte of the (decompressed) text at which the row starts.
+    /// The byte of the (decompressed) text at which the row starts, counted from 0. `None` if the
+    /// file is not text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub byte: Option<u64>,
-    /// The row group of a Parquet file or the record batch of an Arrow file, counted from 0.
+    /// The row group of a Parquet file or the record batch of an Arrow file, counted from 0. `None`
+    /// if the file is text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub row_group: Option<usize>,
     /// The name of the column, if the problem lies in one column.
@@ -33,7 +35,7 @@ pub struct Reject {
     pub column: Option<String>,
     /// The problem of the row, and the remedy.
     pub reason: String,
-    /// The text of the row in a text file, without its line end and cut to 64 KiB.
+    /// The text of the row without its line end, cut to 64 KiB. `None` if the file is not text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<String>,
 }
@@ -80,7 +82,7 @@ impl RejectLog {
                 (*place, None, cell_count(*found, *expected))
             }
             ReaderError::Record { place, problem, .. } => (*place, None, problem.clone()),
-            // Other errors are not about one row; they end the reading.
+            // Other errors do not concern a single row. They end the reading.
             _ => return,
         };
         let Place { row, near } = place;

@@ -82,10 +82,10 @@ fn load_table(config: &DataConfig, schema: &Schema, side: usize) -> Result<SideT
     Ok(SideTable { index: Arc::new(index), columns })
 }
 
-/// Returns the place of the other row with the same key, for the error about a key of two rows.
-/// `first` and `second` are the indices of the two rows in the table; row `second` is in the last
-/// file of `starts`. The error names the first row of the last file that has the key. If both rows
-/// are in this file, the other row is `second`; if not, it is `first`.
+/// Returns the place of the other row with the same key. The error about a key of two rows needs
+/// this place. `first` and `second` are the indices of the two rows in the table; row `second` is
+/// in the last file of `starts`. The error names the first row of the last file that has the key.
+/// If both rows are in this file, the other row is `second`; if not, it is `first`.
 fn other_row(starts: &[(u32, PathBuf)], first: u32, second: u32) -> String {
     let file = starts.partition_point(|&(start, _)| start <= first) - 1;
     let (start, path) = &starts[file];
@@ -105,8 +105,8 @@ struct SideFile<'a> {
 impl SideFile<'_> {
     /// Reads all rows of the file in order.
     fn read(&self, fields: Vec<Field>) -> Result<Vec<Piece>> {
-        // A side table may have another format than the data, so its ending takes precedence over
-        // the job's setting.
+        // A side table may have another format than the data. Therefore its extension has priority
+        // over the setting of the job.
         let format = match format_of(self.path, Format::Auto) {
             Ok(_) => Format::Auto,
             Err(_) => self.config.format,
@@ -127,8 +127,9 @@ impl SideFile<'_> {
         Ok(pieces)
     }
 
-    /// Returns the error about a missing key, or about the key `twice`, which the row `other` has
-    /// too. The file is read again to get the text of the key.
+    /// Returns the error about a missing key, or about a key of two rows. `twice` is the key of the
+    /// two rows, and `other` is the place of the second row. The file is read again to get the text
+    /// of the key.
     fn refuse(&self, twice: FeatureKey, other: String) -> ReaderError {
         let rule = Rule::Unique { twice, other };
         let lookup = SideLookup { raw: self.spec.raw, rule };

@@ -16,12 +16,12 @@ pub(crate) struct SideLookup {
 /// The rule for the keys that are looked up.
 #[derive(Clone, Debug)]
 pub(crate) enum Rule {
-    /// The rule for the keys of the data, which are looked up in the side table. If the side table
+    /// The rule for the keys in the data. They are looked up in the side table. If the side table
     /// does not have a key, the result is the index after its last row. If `needed` is true, such a
     /// key is refused instead.
     Find { index: Arc<SideIndex>, needed: bool },
-    /// The rule for the keys in the file of the side table itself. A missing key is refused, and so
-    /// is the key `twice`, which the row `other` has too.
+    /// The rule for the keys in the file of the side table itself. A missing key is refused. The
+    /// key `twice` is refused too, because the row at the place `other` has the same key.
     Unique { twice: FeatureKey, other: String },
 }
 

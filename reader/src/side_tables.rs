@@ -27,7 +27,7 @@ impl SideTables {
 
     /// Returns the column of a side table that a feature reads.
     pub(crate) fn column(&self, side: usize, feature: usize) -> &SideColumn {
-        // The function `load` reads a column for every feature that names the side table.
+        // The function `load` reads a column for every feature that uses the side table.
         self.0[side].column(feature).expect("a side table has its features' columns")
     }
 }

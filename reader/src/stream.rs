@@ -1,4 +1,4 @@
-//! The stream of the batches of an epoch, which may start at any position.
+//! The stream of the batches of an epoch. It can start at any position of the epoch.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -29,9 +29,9 @@ pub struct BatchOrder {
 /// An iterator over the batches from a cursor to the end of the epoch. Each batch comes with the
 /// cursor of the position after it.
 ///
-/// The pool decodes the next window in advance. `next` waits for the current window if necessary,
-/// gathers a batch from it and returns the batch. The stream ends after an error. The stream is
-/// [`Send`], so a task can prepare the next batch in advance too.
+/// The pool decodes the next window in advance. `next` waits for the current window if this window
+/// is not decoded yet, and then returns a batch of its rows. The stream ends after an error. The
+/// stream is [`Send`], so a task can prepare the next batch in advance too.
 pub struct BatchStream {
     reading: Arc<Reading>,
     assembly: Assembly,
@@ -82,7 +82,7 @@ impl BatchStream {
     }
 
     /// Returns the stream as the continuation of an interrupted pass. `rows` is the number of bad
-    /// rows in the epoch before the cursor; they count towards the limit of bad rows.
+    /// rows in the epoch before the cursor; these rows count towards the limit of bad rows.
     #[must_use]
     pub fn with_rejected(mut self, rows: u64) -> Self {
         self.rejected = rows;
@@ -131,7 +131,7 @@ impl BatchStream {
             return Ok(None);
         }
         let batch = self.assembly.batch(&pieces, &self.reading.fields)?;
-        // The pieces are dropped only now, so that the memory of a finished window can be used
+        // The pieces are dropped only here, so that the memory of a finished window can be used
         // again.
         drop(pieces);
         self.windows.read_ahead();

@@ -1,7 +1,7 @@
 //! The summation of many numbers with very small rounding errors. A mean therefore depends very
 //! little on the order of the numbers.
 
-/// The count, minimum, maximum, mean and standard deviation of a column.
+/// The count, the minimum, the maximum, the mean and the standard deviation of a column.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Moments {
     pub(crate) count: u64,

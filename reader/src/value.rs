@@ -54,7 +54,7 @@ pub(crate) fn shorten(text: &[u8]) -> String {
 }
 
 /// A feature's transform with a table of the results for small whole numbers. Most numbers in a log
-/// are small counts, and one logarithm costs as much time as decoding ten counts.
+/// are small counts, and one logarithm takes the time of decoding ten counts.
 #[derive(Clone, Debug)]
 pub(crate) struct Transform {
     map: NumericMap,
@@ -80,7 +80,7 @@ impl Transform {
     /// computed result.
     #[inline]
     pub(crate) fn apply(&self, x: f64) -> f32 {
-        // The conversion saturates; the comparison of bits also distinguishes -0 from 0.
+        // The conversion to `u32` saturates. The comparison of bits also distinguishes -0 from 0.
         let count = x as u32;
         match self.small.get(count as usize) {
             Some(&y) if f64::from(count).to_bits() == x.to_bits() => y,
@@ -111,8 +111,8 @@ pub(crate) fn label(x: f64, at_least: Option<f64>) -> Outcome<f32> {
     }
 }
 
-/// Appends a label. If the label is `None`, the row is marked in the mask, or refused if there is
-/// no mask.
+/// Appends a label. If the label is `None` and there is a mask, the mask marks the row. If there is
+/// no mask, the row is refused.
 #[inline]
 pub(crate) fn push_label(labels: &mut LabelColumn, label: Option<f32>) -> Outcome<()> {
     match &mut labels.mask {

@@ -46,7 +46,8 @@ pub(crate) struct Windows {
     /// epoch.
     next: u64,
     start: u64,
-    /// The number of positions of the first window that an earlier run has already used.
+    /// The number of positions at the beginning of the first window that an earlier run has already
+    /// used.
     taken_before: usize,
     feed: Option<Feed>,
     ahead: Option<Task<(Feed, Result<Window>)>>,
@@ -64,10 +65,10 @@ impl Windows {
         row: u64,
     ) -> Self {
         let cancelled = Arc::new(AtomicBool::new(false));
-        // Without a permutation a window can start anywhere.
+        // If rows are not permuted, a window can start at any row.
         let taken_before = if order.shuffle { (row % window_rows as u64) as usize } else { 0 };
         let units = order.units(reading.units.len());
-        // A thread of the pool must not wait for a stream that returns nothing.
+        // A thread of the pool must not wait for a stream that may return no bytes for a long time.
         let reads_ahead = !reading.is_stream();
         let skip = row - taken_before as u64;
         let feed = Feed::new(reading, workers.clone(), cancelled.clone(), units, skip);
@@ -160,7 +161,7 @@ impl Drop for Windows {
     fn drop(&mut self) {
         self.cancelled.store(true, Ordering::Relaxed);
         if let Some(task) = self.ahead.take() {
-            // A panic of the task cannot be reported any more.
+            // A panic of the task cannot be reported here any more.
             let _ = catch_unwind(AssertUnwindSafe(|| drop(task.join())));
         }
     }
@@ -249,7 +250,7 @@ impl Window {
         self.rows -= left;
         self.taken += left;
         while left > 0 {
-            // `rows` counts the rows of the pieces.
+            // `rows` is the sum of the rows of the pieces, so there is a piece.
             let Some(piece) = self.pieces.front_mut() else { break };
             if piece.rows <= left {
                 left -= piece.rows;

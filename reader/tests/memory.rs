@@ -1,5 +1,5 @@
-//! Test that memory depends on the size of a window and not on the size of the file. The test has a
-//! process of its own, because it measures the memory of its process.
+//! Test that memory depends on the size of a window and not on the size of the file. The test runs
+//! in a process of its own, because it measures the memory of the whole process.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -87,14 +87,14 @@ fn resident_memory_stays_flat_on_a_file_of_twenty_windows() {
     let schema = Schema::from_job(&job.into()).unwrap();
     let config =
         DataConfig { shuffle_window: WindowRows::new(WINDOW).unwrap(), ..DataConfig::default() };
-    // All rows decoded take this much; a window takes a twentieth.
+    // This is the memory of all decoded rows. A window needs a twentieth of it.
     let whole = (ROWS * COLUMNS * size_of::<u64>()) as u64;
     for file in files {
         for shuffle in [true, false] {
             let (early, late) = peaks(&config, &file, &schema, shuffle);
             eprintln!("{}: {} MiB early, {} MiB late", file.display(), early >> 20, late >> 20);
-            // The allocator keeps and gives back as it likes; a quarter of the file is far above
-            // that and far below what keeping rows would take.
+            // The allocator decides when it returns memory. A quarter of the file is far above this
+            // uncertainty, and far below the memory of all rows.
             assert!(late < early + whole / 4, "{file:?}: {early} grew to {late}");
         }
     }

@@ -1,5 +1,5 @@
-//! Azure Blob Storage and Data Lake Storage. A store has a storage account, and one of several
-//! kinds of credentials for its requests.
+//! Azure Blob Storage and Data Lake Storage. A store needs a storage account and one of several
+//! kinds of credentials.
 
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 
@@ -43,8 +43,8 @@ const SECRET: [&str; 6] = [
     "AZURE_STORAGE_TOKEN",
 ];
 
-/// The names of variables that the tools of Azure read. Each stands beside the name that the client
-/// expects.
+/// The pairs of variable names: a name that the tools of Azure read, and the name that the client
+/// expects for the same setting.
 const SYNONYMS: [(&str, &str); 2] = [
     ("AZURE_STORAGE_ACCOUNT", "AZURE_STORAGE_ACCOUNT_NAME"),
     ("AZURE_STORAGE_KEY", "AZURE_STORAGE_ACCOUNT_KEY"),

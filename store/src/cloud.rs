@@ -32,7 +32,8 @@ pub(crate) fn client_options(options: &Options) -> ClientOptions {
 pub(crate) fn install_tls() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // An error means that another implementation is installed, which serves as well.
+        // An error means that the process has already installed another implementation, which can
+        // be used too.
         let _ = rustls::crypto::ring::default_provider().install_default();
     });
 }

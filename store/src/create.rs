@@ -1,9 +1,9 @@
 //! Create-if-absent on a store whose responses can be lost. This operation decides which of two
 //! writers succeeds.
 //!
-//! A store may carry out a request and the response may be lost. If the writer then sends the
-//! request again, the store answers that the object exists already. So a writer that gets this
-//! answer reads the object. If the object holds exactly the bytes to write, the write has
+//! A store may carry out a request although its response is lost. If the writer then sends the
+//! request again, the store answers that the object exists already. Therefore a writer that gets
+//! this answer reads the object. If the object holds exactly the bytes to write, the write has
 //! succeeded. If two writers write the same bytes, both succeed. This is correct, because the
 //! object has the contents of both.
 
@@ -40,7 +40,8 @@ pub(crate) async fn create(shared: &Shared, path: &Path, bytes: Bytes) -> Result
         let failure = match failure.outcome {
             Outcome::Exists => match shared.read(path, u64::MAX).await {
                 Ok(there) => return Ok(there == bytes),
-                // Two writes collided (409), and the object may exist or not.
+                // The store reported a conflict of two writes (409), so the object may exist or
+                // not.
                 Err(missing) if missing.outcome == Outcome::Missing => Failure::new(
                     Outcome::Throttled,
                     "the store reports another write of the object at the same time",
@@ -54,8 +55,8 @@ pub(crate) async fn create(shared: &Shared, path: &Path, bytes: Bytes) -> Result
             if !may_exist {
                 return Err(given_up);
             }
-            // The last request may have been carried out too, so that a look at the object is worth
-            // a request.
+            // The store may have carried out the last request too, so reading the object is worth
+            // one more request.
             let look = async {
                 shared.client.objects.get_opts(&place, Default::default()).await?.bytes().await
             };
@@ -79,7 +80,8 @@ fn unknown_result(failure: Failure) -> Failure {
 /// probe is not removed, so the next probe needs only one request.
 pub(crate) async fn probe(shared: &Shared) -> Result<bool, Failure> {
     let path = Path::from(PROBE);
-    // The two texts are unique, because `create` takes an object with equal bytes for its own.
+    // The two texts must be unique, because `create` treats an object with equal bytes as its own
+    // write.
     let unique = RandomState::new().hash_one((SystemTime::now(), std::process::id()));
     let text = |which: &str| Bytes::from(format!("{which} write of {unique:016x}\n"));
     Ok(!create(shared, &path, text("first")).await?

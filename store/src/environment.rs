@@ -1,7 +1,7 @@
 //! The environment variables as one value that callers pass to stores.
 //!
-//! Stores take their credentials and settings only from this value and never from the process. So a
-//! test can open two stores with different settings.
+//! Stores take their credentials and settings only from this value and never from the process.
+//! Therefore a test can open two stores with different settings.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -44,7 +44,7 @@ impl Failure {
             (None, Some((_, text))) => text.clone(),
             (None, None) => shorten(&error.to_string()),
         };
-        // The credentials of the machine are asked for at a link-local address.
+        // The client requests the credentials of the machine from a link-local address.
         if answer.is_none()
             && let Some((HttpErrorKind::Connect | HttpErrorKind::Timeout, text)) = &transport
             && error.to_string().contains("://169.254.")
@@ -66,7 +66,7 @@ impl Failure {
             _ => match (&answer, transport) {
                 (Some(answer), _) => answer.outcome(),
                 (None, Some((HttpErrorKind::Timeout, _))) => Outcome::Timeout,
-                // An answer that cannot be understood was cut, or does not come from the store.
+                // An answer that cannot be parsed is incomplete, or does not come from the store.
                 (None, _) => Outcome::Connection,
             },
         };
@@ -93,7 +93,8 @@ struct Answer {
 impl Answer {
     /// Finds the response of the store in an error and its causes. Returns `None` if there is none.
     fn find(error: &object_store::Error) -> Option<Self> {
-        // Every outer text repeats the inner ones, and any of them has the status.
+        // The text of each error repeats the texts of its causes, and any of these texts may
+        // contain the status.
         std::iter::once(error.to_string()).chain(causes(error).map(ToString::to_string)).find_map(
             |text| {
                 if let Some((_, rest)) = text.split_once("returned non-2xx status code: ")
@@ -120,7 +121,7 @@ impl Answer {
 
     fn outcome(&self) -> Outcome {
         match (self.status, self.code.as_str()) {
-            // The body arrived incomplete: the network is to blame, and not the request.
+            // The store received an incomplete body. The cause is the network and not the request.
             (400, "RequestTimeout" | "IncompleteBody" | "BadDigest")
             | (400, "XAmzContentSHA256Mismatch") => Outcome::Connection,
             (400, "ExpiredToken" | "InvalidToken") | (401 | 403, _) => Outcome::Denied,
@@ -241,7 +242,7 @@ mod tests {
         let incomplete = "HTTP/1.1 400 Bad\r\nContent-Length: 42\r\n\r\n\
                           <Error><Code>IncompleteBody</Code></Error>";
         assert_eq!(of(incomplete), Outcome::Connection);
-        // The answer is cut before, inside and behind its head.
+        // The answer is cut off before, inside and after its head.
         assert_eq!(of(""), Outcome::Connection);
         assert_eq!(of("HTTP/1.1 200"), Outcome::Connection);
         let cut = "HTTP/1.1 200 OK\r\nContent-Length: 10\r\nETag: \"a\"\r\n\

@@ -1,9 +1,9 @@
 //! The reader of a large object. The store's thread fetches several ranges at the same time and
 //! delivers them in order.
 //!
-//! If the fetch of a range is interrupted, the range is requested again. The memory is bounded. It
-//! holds the ranges in progress, one range that waits for the reader, and the range that the reader
-//! has. If the reader pauses, fetching pauses too.
+//! If the fetch of a range is interrupted, the range is requested again. The memory is bounded: it
+//! holds only the ranges in progress, one range that waits for the reader, and the range that the
+//! reader uses. If the reader pauses, fetching pauses too.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -39,7 +39,7 @@ impl Fetch {
                 () = read(shared, path, bytes, &to_reader) => {}
                 () = stop.over() => {
                     let why = Failure::new(Outcome::Timeout, "the process is stopping and does not wait for the store");
-                    // A reader that has gone needs no answer.
+                    // If the reader has been dropped, the error is not needed.
                     let _ = to_reader.send(Err(why)).await;
                 }
             }
@@ -112,7 +112,7 @@ async fn piece(
         let answer =
             objects.get_opts(&place, GetOptions { range, ..GetOptions::default() }).await?;
         let size = answer.meta.size;
-        // The body of an object of another size is not worth reading.
+        // If the object has another size, its body is not read.
         if size != bytes {
             return Ok((size, Bytes::new()));
         }

@@ -93,7 +93,7 @@ mod tests {
         );
         let missing = [("GOOGLE_APPLICATION_CREDENTIALS", "/nonexistent/key.json")];
         assert!(about(&missing).unwrap_err().to_string().contains("/nonexistent/key.json"));
-        // The file that gcloud leaves in the home folder is found.
+        // The store finds the file that gcloud writes to the home folder.
         let path = home.path().join(WELL_KNOWN);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         let user = r#"{"type": "authorized_user", "client_id": "c", "client_secret": "hunter22",

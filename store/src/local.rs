@@ -26,7 +26,8 @@ const PUTS_AT_ONCE: usize = 16;
 
 /// A store in a folder of this machine.
 pub(crate) struct Local {
-    /// The files of the folder, from the first moment at which the folder exists.
+    /// The files of the folder. The value is set when an operation first finds that the folder
+    /// exists.
     objects: OnceLock<Arc<LocalFileSystem>>,
     runtime: tokio::runtime::Runtime,
     url: String,
@@ -45,7 +46,8 @@ impl Local {
         Ok(local)
     }
 
-    /// Makes the store of a folder that may not exist yet. Every operation fails until it does.
+    /// Makes the store of a folder that may not exist yet. Every operation returns an error until
+    /// the folder exists.
     pub(crate) fn attach(folder: &FilePath, url: &str) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build()

@@ -10,8 +10,8 @@ use crate::error::{Error, Result};
 pub(crate) struct Options {
     /// The maximum number of requests for one operation, including the first request.
     pub(crate) tries: u32,
-    /// The longest wait before the second request of an operation. Before each further request, the
-    /// longest wait doubles.
+    /// The maximum wait before the second request of an operation. The maximum doubles before each
+    /// further request.
     pub(crate) backoff: Duration,
     /// The upper bound of the maximum wait, which limits the doubling.
     pub(crate) longest_backoff: Duration,
@@ -78,7 +78,8 @@ impl Options {
             connect_time: millis("ZILLION_STORE_CONNECT_MS", default.connect_time)?,
             request_time: millis("ZILLION_STORE_REQUEST_MS", default.request_time)?,
             operation_time: millis("ZILLION_STORE_OPERATION_MS", default.operation_time)?,
-            // Stores take parts from 5 MiB on. Stand-ins for tests take smaller ones.
+            // Stores accept parts of at least 5 MiB. The stand-ins in tests also accept smaller
+            // parts.
             multipart_bytes: size(
                 "ZILLION_STORE_MULTIPART_BYTES",
                 5 << 30,

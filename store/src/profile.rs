@@ -17,7 +17,8 @@ pub(crate) struct Profile {
     pub(crate) keys: Option<Keys>,
     pub(crate) region: Option<String>,
     pub(crate) endpoint: Option<String>,
-    /// The file with a token, and the role that the token gives access to.
+    /// The path of the file with a token, and the role to which the token gives access. `None` if
+    /// the profile does not use such a token.
     pub(crate) web_identity: Option<(String, String)>,
 }
 

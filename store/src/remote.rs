@@ -74,7 +74,8 @@ impl Remote {
         let tasks: Vec<_> = objects.into_iter().enumerate().map(start).collect();
         let done = self.attempt(stop, async move {
             let mut results: Vec<Option<T>> = tasks.iter().map(|_| None).collect();
-            // Tasks are cheap, and the permits bound the open requests. All tasks end with the set.
+            // Tasks need few resources, and the permits limit the number of open requests. When the
+            // set is dropped, all its tasks end.
             let mut open: JoinSet<_> = tasks.into_iter().collect();
             while let Some(done) = open.join_next().await {
                 let stopped = |e: JoinError| Failure::new(Outcome::Refused, e.to_string());
@@ -128,7 +129,7 @@ impl Remote {
         Error::Store { action, path: name.to_owned(), reason }
     }
 
-    /// Checks that the bucket exists and that the credentials allow to list it.
+    /// Checks that the bucket exists, and that the credentials permit a listing of the bucket.
     pub(crate) fn check(&self, url: &str, stop: &StoreStop) -> Result<()> {
         let shared = self.shared.clone();
         let listed = self
@@ -233,7 +234,7 @@ impl Shared {
         let read = || async {
             let answer = objects.get(&path).await?;
             let size = answer.meta.size;
-            // The body of an object that is too large is not worth reading.
+            // If the object is too large, its body is not read.
             let bytes = if size > most { None } else { Some(answer.bytes().await?) };
             Ok((size, bytes))
         };
@@ -292,7 +293,8 @@ impl Shared {
             pages.list_paginated(prefix.as_deref(), asked)
         };
         let mut page = self.policy.retry(Operation::List, list).await?;
-        // Consoles create an empty object of the folder's own name for "new folder".
+        // The web consoles of stores implement "new folder" by an empty object with the name of the
+        // folder.
         page.result.objects.retain(|object| object.location != folder);
         Ok((page.result, page.page_token))
     }
@@ -325,7 +327,7 @@ fn none_if_missing<T>(answer: Result<T, Failure>) -> Result<Option<T>, Failure> 
     }
 }
 
-/// The time that a stopping server waits for its store.
+/// The maximum time that a server waits for its store while the server stops.
 pub const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Describes an object that is too large to be read as a whole.

@@ -1,9 +1,9 @@
 //! One operation on a remote store: its first request, and the retries after transient failures.
 //!
 //! The retries of `object_store` itself cannot be observed, so they are not used, and every request
-//! is counted here. The longest wait doubles with each attempt. Each wait is drawn evenly between
-//! zero and the longest wait. So many clients that were refused at the same time do not send their
-//! next requests at the same time. The crate `backon` does not fit: its jitter adds to the wait and
+//! is counted here. The maximum wait doubles with each attempt. Each wait is a random time between
+//! zero and this maximum. As a result, clients that were refused at the same time send their next
+//! requests at different times. The crate `backon` does not fit: its jitter adds to the wait and
 //! does not replace it, and the crate neither counts requests nor limits the time of each request.
 
 use std::hash::{BuildHasher, RandomState};
@@ -37,7 +37,7 @@ pub(crate) struct Attempts<'a> {
 impl RetryPolicy {
     pub(crate) fn new(options: Options, secrets: Vec<String>) -> Self {
         let draws = AtomicU64::new(0);
-        // The random state differs from process to process, and so do their waits.
+        // Each process has a different random state, so the waits of different processes differ.
         Self { options, stats: StoreStats::default(), secrets, random: RandomState::new(), draws }
     }
 

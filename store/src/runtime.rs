@@ -1,9 +1,10 @@
 //! The thread that sends the requests of a remote store, and the functions that wait for its
 //! results.
 //!
-//! Connections need work even while no response is expected, so the thread runs until the store is
-//! dropped. The engines are synchronous: they send futures to the thread and wait for the results.
-//! The thread is never joined, so an operation that hangs does not keep the process from ending.
+//! Open connections need work even if no response is expected, so the thread runs until the store
+//! is dropped. The engines are synchronous: they send futures to the thread and wait for the
+//! results. The thread is never joined, so an operation that hangs does not keep the process from
+//! ending.
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -45,15 +46,15 @@ impl Network {
     ) -> Option<T> {
         let (to_caller, answer) = mpsc::sync_channel(1);
         self.handle.spawn(async move {
-            // A caller that has gone needs no result.
+            // If the caller does not wait any more, the result is not needed.
             let _ = to_caller.send(future.await);
         });
         answer.recv().ok()
     }
 }
 
-/// A switch that ends the operations of a store early. With it, a server that stops need not wait
-/// for a store that hangs.
+/// A switch that ends the operations of a store early. With this switch, a server that stops does
+/// not have to wait for a store that hangs.
 #[derive(Clone, Debug)]
 pub struct StoreStop {
     until: watch::Sender<Option<Instant>>,

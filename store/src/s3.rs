@@ -40,6 +40,7 @@ pub(crate) struct Setup {
     /// The variables that are passed to the client without changes.
     passed_on: Vec<(AmazonS3ConfigKey, String)>,
     /// The certificate authorities, as PEM, that are trusted in addition to those of the system.
+    /// `None` if there are none.
     authorities: Option<Vec<u8>>,
 }
 

@@ -49,11 +49,11 @@ enum Place {
 /// The checks when a store is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Opening {
-    /// A missing folder is created, and the store must decide between two writers.
+    /// A missing folder is created, and the store must support create-if-absent.
     New,
     /// The store must exist and be accessible.
     Checked,
-    /// The store is not asked.
+    /// The store is not accessed, so it may be missing.
     Unchecked,
 }
 
@@ -200,7 +200,8 @@ impl Store {
         self.hook(Op::Fsync, name)
     }
 
-    /// Writes several objects at the same time. Each write is that of [`Store::put`].
+    /// Writes several objects at the same time. Each object is written in the same way as by
+    /// [`Store::put`].
     ///
     /// # Errors
     /// Returns an error if a name is invalid or if the store refuses one of the objects. Some

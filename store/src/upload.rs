@@ -30,7 +30,8 @@ pub(crate) async fn upload(shared: &Arc<Shared>, path: &Path, bytes: Bytes) -> R
         Err(failure) => Err(failure),
     };
     if written.is_err() {
-        // One request suffices: the lifecycle rule removes what the request does not reach.
+        // One request is enough, because the lifecycle rule of the bucket removes the parts that
+        // remain.
         let mut attempts = shared.policy.begin(Operation::Upload);
         let _ = attempts.make(store.abort_multipart(&place, &id)).await;
     }
@@ -62,7 +63,7 @@ async fn parts(
     let mut parts: Vec<Option<PartId>> = vec![None; count];
     while let Some(put) = open.join_next().await {
         let stopped = |e: tokio::task::JoinError| Failure::new(Outcome::Refused, e.to_string());
-        // The other parts end with the set.
+        // An error drops the set, which cancels the uploads of the other parts.
         let (index, part) = put.map_err(stopped)??;
         parts[index] = Some(part);
     }

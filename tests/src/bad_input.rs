@@ -215,7 +215,7 @@ fn a_flipped_bit_anywhere_in_a_checkpoint_is_refused_by_name() {
     for name in files.keys() {
         let path = place.path("run/checkpoints").join(name);
         let good = fs::read(&path).expect("it is there");
-        // The places are the ends of the file and some pseudo-random ones.
+        // The places are the ends of the file and some pseudo-random positions.
         let somewhere =
             |i: u64| (mix64(combine(text_seed(7, name), i)) % good.len() as u64) as usize;
         for share in 0..5 {
@@ -244,7 +244,7 @@ fn a_flipped_bit_anywhere_in_a_checkpoint_is_refused_by_name() {
             assert_eq!(result.status.code(), Some(1), "byte {at} of {name}: {said}");
             assert!(said.contains(file), "byte {at} of {name}: {said}");
         }
-        // A file that is cut short anywhere is refused as well.
+        // A file that is cut off at any position is refused too.
         for cut in [0, 1, good.len() / 2, somewhere(10), somewhere(11), good.len() - 1] {
             fs::write(&path, &good[..cut]).expect("it can be replaced");
             let data = place.text("test.csv");

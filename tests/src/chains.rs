@@ -78,7 +78,7 @@ fn every_reader_of_checkpoints_reads_chains() {
     let other = ["--set", "train.keep=100", "--set", "run.threads=1", "--set", "run.shards=7"];
     place.train_ok("elsewhere", &with(&[&other[..], &CHAINED].concat()));
     assert!(place.digest("elsewhere/checkpoints") == place.digest("chained/checkpoints"));
-    // Whole checkpoints are the same, whatever lies between them.
+    // The full checkpoints are the same, and the checkpoints of changes between them do not matter.
     for step in [6, 24, 42, 48] {
         let (a, b) = (folder("whole", step), folder("chained", step));
         assert!(contents(&place, &a) == contents(&place, &b), "step {step}");
@@ -104,8 +104,8 @@ fn every_reader_of_checkpoints_reads_chains() {
             ]
         };
         assert_eq!(read("whole"), read("chained"), "step {step}");
-        // A shrunk checkpoint is whole. If nothing is left out, it equals the one that was never
-        // cut up.
+        // A shrunk checkpoint is a full checkpoint. If no row is left out, it is equal to the full
+        // checkpoint of the other run.
         for run in ["whole", "chained"] {
             let out = format!("{run}-shrunk-{step}");
             let rule = ["--table", "tags", "--min-count", "0", "--out", &out];
@@ -114,7 +114,7 @@ fn every_reader_of_checkpoints_reads_chains() {
         let shrunk = contents(&place, &format!("chained-shrunk-{step}"));
         assert_eq!(shrunk, contents(&place, &format!("whole-shrunk-{step}")));
         assert_eq!(shrunk, contents(&place, &folder("whole", step)));
-        // Training can begin from it, and versions can be published of it.
+        // Training can start from it, and it can be published as a version.
         let once =
             ["--set", "train.epochs=1", "--set", "tables.user.eviction={kind='unseen',steps=6}"];
         for run in ["whole", "chained"] {
@@ -140,13 +140,13 @@ fn every_reader_of_checkpoints_reads_chains() {
 fn parents_of_kept_checkpoints_are_kept() {
     let place = Workplace::new();
     let one = ["--set", "train.epochs=1", "--set", "train.full_every=10"];
-    // The newest two are 18 and 24: 18 depends on 12, and 12 on 6.
+    // The newest two checkpoints are 18 and 24. Checkpoint 18 depends on 12, and 12 depends on 6.
     place.train_ok("two", &with(&[&one[..], &["--set", "train.keep=2"]].concat()));
     assert_eq!(steps(&place, "two"), [6, 12, 18, 24]);
     place.train_ok("one", &with(&[&one[..], &["--set", "train.keep=1"]].concat()));
     assert_eq!(steps(&place, "one"), [24]);
-    // When no checkpoint depends on them any more, they are removed, also where later ones are all
-    // whole.
+    // Older checkpoints are removed when no checkpoint depends on them any more, even if all later
+    // checkpoints are full.
     let more = ["--resume", "--set", "train.epochs=2", "--set", "train.keep=2"];
     place.train_ok("two", &with(&more));
     assert_eq!(steps(&place, "two"), [42, 48]);
@@ -237,7 +237,8 @@ fn a_chain_with_a_gap_or_another_link_is_refused_by_name() {
         let (path, aside) = (place.path(&folder("run", step)), place.path("aside"));
         fs::rename(&path, &aside).expect("it can be moved");
         refused(&[&format!("step-{step:012}"), "not beside it"]);
-        // Then another one is in its place: of another training, whole and with every hash right.
+        // Then another checkpoint is in its place. It belongs to another training, but it is
+        // complete and all its hashes are right.
         let copied = std::process::Command::new("cp")
             .args(["-r", &place.text(&folder("other", step)), path.to_str().expect("text")])
             .status();
@@ -247,13 +248,14 @@ fn a_chain_with_a_gap_or_another_link_is_refused_by_name() {
         fs::rename(&aside, &path).expect("it can be moved");
         assert_eq!(eval().0, Some(0));
     }
-    // Then a bit of any file that the chain is read from is flipped.
+    // Then one bit of each file of the chain is flipped.
     let mut tried = 0;
     for step in [6, 12, 18] {
         for name in place.digest(&folder("run", step)).keys() {
             let is_below = step < 18;
             if is_below && (name.contains("item") || name.contains("dense")) {
-                // A file that is written whole is not read from the parent.
+                // This file is complete in the newest checkpoint, so it is not read from the
+                // parent.
                 continue;
             }
             let path = place.path(&folder("run", step)).join(name);

@@ -43,13 +43,14 @@ fn check_predicts_the_cost_of_a_good_job() {
         assert_eq!(told["name"], real["name"]);
         let (told_rows, rows) = (told["rows"].as_f64(), real["rows"].as_f64());
         let (told_rows, rows) = (told_rows.expect("rows"), rows.expect("rows"));
-        // There may be fewer buckets than requested where values repeat, or none for a missing
-        // value.
+        // There may be fewer buckets than requested if values repeat, and there may be no bucket
+        // for a missing value.
         assert!(told_rows >= rows && told_rows <= rows + 3.0, "{told} {real}");
         let ratio = told["bytes"].as_f64().expect("bytes") / real["bytes"].as_f64().expect("bytes");
         assert!((0.6..1.7).contains(&ratio), "{ratio}: {told} {real}");
     }
-    // The text has the figures as well, and with checkpoints there it names the remedy for `train`.
+    // The text contains the figures too. If there are checkpoints, it also names the remedy for
+    // `train`.
     let text = zillion(&["check", &place.text("job.toml"), "--set"])
         .arg(format!("data.root={}", place.text("")))
         .args(["--set", &format!("run.output={}", place.text("run"))])
@@ -101,7 +102,7 @@ fn all_errors_of_a_job_are_reported_at_once() {
     assert_eq!(code, 1);
     finds(&report, "error", "features.user", &["did you mean `user`?"]);
     finds(&report, "error", "features.price", &["did you mean `price`?"]);
-    // Two columns have values that are refused.
+    // Two columns have values that a feature refuses.
     let rows: Vec<String> = (0..50).map(|i| row(0, i)).collect();
     let bad = rows[7].replacen(',', ",x", 1).replace(",1", ",2").replace(",0", ",2");
     place.write("train.csv", &format!("{HEADER}\n{}\n{bad}\n", rows.join("\n")));
@@ -141,7 +142,7 @@ fn check_reports_a_missing_number_without_a_default() {
 #[test]
 fn a_job_that_should_not_run_is_exit_code_three() {
     let place = Workplace::new();
-    // The columns teach nothing.
+    // The columns contain no information about the label.
     let ones: Vec<String> = csv(0, 200)
         .lines()
         .map(|l| if l.ends_with(",0") { format!("{}1", &l[..l.len() - 1]) } else { l.to_owned() })
@@ -150,8 +151,8 @@ fn a_job_that_should_not_run_is_exit_code_three() {
     let (code, report) = check(&place, &[]);
     assert_eq!(code, 3);
     finds(&report, "stop", "labels.label", &["is 1 in all"]);
-    // The job needs more memory than there is: vectors of a quarter of a megabyte, and many
-    // buckets.
+    // The job needs more memory than the machine has, because of vectors of a quarter of a megabyte
+    // and many buckets.
     let place = Workplace::new();
     let huge = ["--set", "tables.age.dim=65536", "--set", "features.age.buckets=400000000"];
     let lr = ["--set", "model={kind=\"dnn\"}", "--set", "tables.age.max_rows=2000000000"];

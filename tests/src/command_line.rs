@@ -20,7 +20,7 @@ fn train_reports_its_outcome_as_json_on_the_last_line() {
     assert!(std::path::Path::new(checkpoint).join("MANIFEST").exists());
     let rows = outcome["tables"][0]["rows"].as_u64().expect("a number");
     assert_eq!(rows, 50, "users of the generator");
-    // Without --json nothing is printed on stdout.
+    // Without --json, the command prints nothing on stdout.
     assert_eq!(stdout(&place.train_ok("quiet", &["--set", "train.epochs=1"])), "");
 }
 
@@ -41,12 +41,12 @@ fn settings_come_in_layers_and_can_be_printed() {
     let variable = Some(("ZILLION_TRAIN__EPOCHS", "7"));
     assert_eq!(epochs(&print(&[], variable)), Some(7));
     assert_eq!(epochs(&print(&["--set", "train.epochs=9"], variable)), Some(9));
-    // Defaults are written out, and nothing has run.
+    // The printed job contains all defaults, and the command runs nothing.
     let config = print(&[], None);
     assert_eq!(config["tables"]["age"]["dim"].as_integer(), Some(4));
     assert!(config["train"].get("keep").is_some());
     assert!(!place.path("run").exists());
-    // The printed job means the same.
+    // The printed job has the same meaning.
     place.write("printed.toml", &toml::to_string(&config).expect("it is TOML"));
     let again = zillion(&["train", &place.text("printed.toml"), "--print-config"]).output();
     let again = stdout(&again.expect("the binary runs")).parse::<toml::Table>();
@@ -77,7 +77,8 @@ fn eval_repeats_the_test_of_training() {
     assert_eq!(report["auc"], trained["test_auc"]);
     assert_eq!(report["logloss"], trained["test_logloss"]);
     assert_eq!(report["rows"], 400);
-    // The same file by name, through the folder of the checkpoint, with another number of threads.
+    // The same file is given by its name, the checkpoint by its folder, and the number of threads
+    // is different.
     let checkpoint = trained["checkpoint"].as_str().expect("a path");
     let data = place.text("test.csv");
     let output =
@@ -98,7 +99,7 @@ fn predict_scores_files_and_stdin_with_and_without_labels() {
     let scores: Vec<f64> = lines[1..].iter().map(|l| l.parse().expect("a number")).collect();
     assert!(scores.iter().all(|p| (0.0..=1.0).contains(p)));
 
-    // The mean log loss of the printed scores is the one that training reported.
+    // The mean log loss of the printed scores is equal to the log loss that training reported.
     let test = csv(2, 400);
     let labels: Vec<f64> =
         test.lines().skip(1).map(|l| if l.ends_with(",1") { 1.0 } else { 0.0 }).collect();
@@ -107,7 +108,7 @@ fn predict_scores_files_and_stdin_with_and_without_labels() {
     let reported = trained["test_logloss"].as_f64().expect("a number");
     assert!((logloss - reported).abs() < 1e-5, "{logloss} {reported}");
 
-    // The rows have no label column and come through stdin.
+    // The rows have no label column, and they are read from stdin.
     let bare: String =
         test.lines().map(|l| format!("{}\n", l.rsplit_once(',').expect("cells").0)).collect();
     let mut child = zillion(&["predict", &place.text("run"), "-"])

@@ -118,12 +118,13 @@ fn every_text_format_becomes_the_same_rows() {
         assert_eq!(types, wanted_types, "{output}");
         assert_eq!(found, wanted, "{output}");
     }
-    // The inputs are TSV, packed and not, JSON lines, and one of the new files for the other.
+    // The inputs are TSV files with and without compression, JSON lines, and a converted file in
+    // each format.
     let tsv = rows.replace("\"c,\"\"d\"", "c;d").replace(',', "\t").replace("c;d", "\"c,\"\"d\"");
     place.write("rows.tsv", &tsv);
     for pack in [&["gzip", "-kf"][..], &["zstd", "-qkf"]] {
         let packed = Command::new(pack[0]).args(&pack[1..]).arg(place.path("rows.tsv")).status();
-        // The zstd program may be missing: the reader has its own.
+        // The zstd program may be missing. The reader has its own decompressor.
         if packed.is_ok_and(|status| status.success()) {
             let ending = if pack[0] == "gzip" { "gz" } else { "zst" };
             let output = format!("{ending}.parquet");
@@ -144,8 +145,8 @@ fn every_text_format_becomes_the_same_rows() {
     ok(convert(&place, "rows.arrow", "again.parquet", &[]));
     assert_eq!(shown(&place, "again.parquet").1, wanted);
 
-    // The inputs are a file without a header, by the names of the job; libsvm with weights; libffm
-    // by field.
+    // The inputs are a file without a header (the job has the names of its columns), a libsvm file
+    // with weights, and a libffm file with fields.
     place.write("bare.csv", "1,2\n3,4\n");
     ok(convert(&place, "bare.csv", "bare.parquet", &["--set", "data.header=[\"a\",\"b\"]"]));
     assert_eq!(shown(&place, "bare.parquet").1, ["1 ; 2", "3 ; 4"]);
@@ -181,7 +182,7 @@ fn training_from_the_new_files_gives_the_same_bytes() {
     };
     let reference = tables_of("plain", "\"train.csv\"", &[]);
     let job = place.text("job.toml");
-    // The types come from the job, or from the look of the columns.
+    // The types come from the job, or they are guessed from the columns.
     for (name, more) in
         [("by-job", &["--job", &job][..]), ("guessed", &["--type", "tags=list<string>"])]
     {
@@ -205,7 +206,8 @@ fn training_from_the_new_files_gives_the_same_bytes() {
 fn bad_rows_are_named_or_left_out_and_listed() {
     let place = Workplace::new();
     let mut text = "id,x\n".to_owned();
-    // The bad rows lie beyond those from which types are guessed, so that they come as a surprise.
+    // The bad rows come after the rows from which the types are guessed, so the guess does not see
+    // them.
     for row in 0..60_000 {
         match row {
             55_000 => text.push_str("55000,oops\n"),
@@ -243,14 +245,14 @@ fn bad_rows_are_named_or_left_out_and_listed() {
     assert_eq!(of("line")[0], "55000,oops");
     let (_, rows) = shown(&place, "three/part-00008.parquet");
     assert_eq!(rows.last().map(String::as_str), Some("59998 ; 8.5"));
-    // A conversion that a bad row has ended continues with a higher limit, without `--force`.
+    // A conversion that a bad row has ended can continue with a higher limit, without `--force`.
     let cut = &more[4..];
     let (code, said) = fails(convert(&place, "bad.csv", "on", cut));
     assert!(code == 1 && said.contains("--max-bad-rows"), "{said}");
     ok(convert(&place, "bad.csv", "on", &[cut, &["--max-bad-rows", "3"]].concat()));
     assert_eq!(shown(&place, "on/part-00008.parquet").1, rows);
 
-    // A key that the first rows do not have would get lost.
+    // The first rows do not have one key, so its values would be lost.
     let mut lines: String = (0..1500).map(|i| format!("{{\"a\":{i}}}\n")).collect();
     lines.push_str("{\"a\":1,\"late\":2}\n");
     place.write("late.jsonl", &lines);
@@ -287,7 +289,7 @@ fn mismatched_inputs_are_refused_by_name() {
         assert!(text.contains(said), "{input} {more:?}: {text}");
         assert_eq!(found, code, "{input} {more:?}: {text}");
     }
-    // A second file has other columns, fewer or more.
+    // A second file has fewer or more columns.
     for other in ["b.csv", "c.csv"] {
         let other = place.text(other);
         let (_, said) = fails(convert(&place, "a.csv", "both.parquet", &[&other]));
@@ -299,7 +301,7 @@ fn mismatched_inputs_are_refused_by_name() {
     let text = place.text("a.csv");
     let (_, said) = fails(convert(&place, "a.parquet", "mixed.arrow", &[&text]));
     assert!(said.contains("a.csv"), "{said}");
-    // The output cannot be an input, and a file of another program is not overwritten.
+    // The output must not be an input. A file of another program must not be overwritten.
     let (code, said) = fails(convert(&place, "a.parquet", "a.parquet", &[]));
     assert!(code == 2 && said.contains("a.parquet"), "{said}");
     place.write("taken.parquet", "mine");
@@ -388,7 +390,7 @@ fn changed_settings_are_refused_and_damaged_parts_made_again() {
     assert_eq!(again["kept_parts"], 5);
     assert_eq!(again["rows"], 5000);
 
-    // Damaged and missing parts are made again, the others kept.
+    // Damaged and missing parts are written again, and the other parts are kept.
     std::fs::remove_file(place.path("out/part-00001.parquet")).expect("it is there");
     let path = place.path("out/part-00003.parquet");
     let mut bytes = std::fs::read(&path).expect("it is there");
@@ -422,7 +424,7 @@ fn changed_settings_are_refused_and_damaged_parts_made_again() {
     assert_ne!(visible(&place, "out"), reference);
     ok(convert(&place, "rows.csv", "fresh", &cut));
     assert_eq!(visible(&place, "fresh"), visible(&place, "out"));
-    // One output file is resumed as well, with its description beside it.
+    // A conversion to one output file can be resumed too. Its manifest is beside the file.
     ok(convert(&place, "rows.csv", "one.arrow", &[]));
     assert_eq!(ok(convert(&place, "rows.csv", "one.arrow", &[]))["kept_parts"], 1);
     assert!(place.path("_one.arrow.convert.json").exists());

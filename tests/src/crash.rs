@@ -70,7 +70,8 @@ fn disturbed_at_every_write_fsync_and_rename_and_resumed() {
                 .output()
                 .expect("the binary runs");
             if result.status.success() {
-                // The run has fewer operations than this: all have been disturbed.
+                // The run has fewer operations than this number, so all its operations have been
+                // disturbed.
                 break;
             }
             disturbed += 1;

@@ -56,7 +56,7 @@ fn killed_at_random_moments_and_resumed_with_rows_on_disk() {
         let tables = whole["tables"].as_array().expect("a list").iter();
         tables.filter_map(|table| table["spill"][what].as_u64()).sum()
     };
-    // Without a kill, the run does all of it.
+    // A run without a kill uses all parts of spilling.
     for what in ["spilled", "brought_in", "compacted", "cold_rows"] {
         assert!(all(what) > 0, "{what}: {whole}");
     }
@@ -77,7 +77,7 @@ fn killed_at_random_moments_and_resumed_with_rows_on_disk() {
         let status = child.wait().expect("our own child can be waited for");
         killed += u32::from(status.signal() == Some(SIGKILL));
         leftovers += left(&place, &output);
-        // The run resumes with the same memory, with another on another number of shards, or with
+        // The run resumes with the same memory, with another memory and number of shards, or with
         // all rows in memory.
         let then = match kill % 3 {
             0 => tight.clone(),
@@ -118,7 +118,7 @@ fn disturbed_at_operations_of_the_files_and_resumed() {
                 .output()
                 .expect("the binary runs");
             if result.status.success() {
-                // The run has fewer operations than this.
+                // The run has fewer operations than this number.
                 break;
             }
             disturbed += 1;
@@ -131,7 +131,8 @@ fn disturbed_at_operations_of_the_files_and_resumed() {
                 _ => {
                     assert_eq!(result.status.code(), Some(1), "{said}");
                     assert!(said.contains("error: ") && !said.contains("panicked"), "{said}");
-                    // The path names the disk: rows may lie on another than checkpoints.
+                    // The error contains the path of the disk, because rows may be on another disk
+                    // than checkpoints.
                     assert!(said.contains(place.text("").trim_end_matches('/')), "{said}");
                     if fault == "enospc" {
                         assert!(said.contains("free some space"), "{said}");

@@ -93,7 +93,7 @@ fn a_custom_model_trains_and_resumes_to_the_same_bytes() {
     let stopped = place.train("resumed", &["--step"]).stdin(answers).output().expect("it runs");
     assert!(stopped.status.success(), "{}", stderr(&stopped));
     assert!(stderr(&stopped).contains("interrupted: go on with --resume"), "{}", stderr(&stopped));
-    // The other run has other threads and shards, and the nodes in another order.
+    // The other run has another number of threads and shards, and its nodes are in another order.
     let mut nodes: Vec<&str> = GATED.split("[model.nodes.").collect();
     nodes[1..].reverse();
     place.write("job.toml", &with_model(&nodes.join("\n[model.nodes.")));
@@ -222,8 +222,8 @@ fn each_label_may_have_its_node() {
     place.write("job.toml", &job.replace("[labels.label]\n", label));
     let output = place.train_ok("run", &["--json"]);
     let outcome: Value = serde_json::from_str(stdout(&output).trim()).expect("JSON");
-    // Both labels ask the same question: one of a node that reads everything, one of a node that
-    // reads only the price.
+    // Both tasks have the same label. The node of one task reads all features, and the node of the
+    // other task reads only the price.
     let auc = |task: &str| outcome["test"]["tasks"][task]["auc"].as_f64().expect("a number");
     assert!(auc("label") > auc("again") + 0.02, "{outcome}");
 

@@ -28,13 +28,13 @@ fn threads_and_shards_do_not_change_a_byte() {
 #[test]
 fn rows_on_disk_do_not_change_a_byte() {
     let place = Workplace::new();
-    // The rows are so wide that they do not fit.
+    // The rows are so wide that not all of them fit into memory.
     let wide = ["--set", "tables.\"*\".dim=64"];
     place.train_ok("reference", &wide);
     let reference = place.digest("reference/checkpoints");
     for shards in [1, 3] {
         let output = format!("s{shards}");
-        // This is the least size of slabs: some rows a shard.
+        // This is the minimum size of slabs: a few rows for each shard.
         let memory = |table: &str| format!("run.spill.{table}=\"{} KiB\"", 9 * shards);
         let (user, tags) = (memory("user"), memory("tags"));
         let shards = format!("run.shards={shards}");

@@ -25,7 +25,7 @@ fn findings_are_graded_and_bad_ones_have_a_remedy() {
     }
     let rate = findings.iter().find(|f| f["what"] == "disk rate").expect("the disk is measured");
     assert!(rate["found"].as_str().is_some_and(|found| found.contains("MB/s")), "{rate}");
-    // The file of the probe is removed.
+    // The file of the measurement is removed.
     let left = std::fs::read_dir(&folder).expect("our own folder");
     let left = left.filter_map(Result::ok).map(|e| e.file_name());
     assert!(!left.into_iter().any(|name| name.to_string_lossy().contains("probe")));
@@ -33,7 +33,7 @@ fn findings_are_graded_and_bad_ones_have_a_remedy() {
 
 #[test]
 fn a_low_limit_is_reported() {
-    // The shell lowers the limit of the one command that it becomes.
+    // The shell lowers the limit, and then runs the command in its place.
     let script =
         format!("ulimit -S -n 64; exec {} doctor --disk-mib 1", crate::harness::binary().display());
     let place = Workplace::new();

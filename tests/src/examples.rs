@@ -1,5 +1,5 @@
 //! Tests of the commands in README.md and in the examples. Each command must run and print the
-//! lines that stand below it.
+//! lines below it.
 //!
 //! A `console` block has commands (they begin with `$ `) and the lines that they print. Numbers are
 //! not compared, because times and last digits depend on the machine. The line `...` stands for any
@@ -69,7 +69,7 @@ fn run(page: &Path) {
     let steps = steps(&fs::read_to_string(page).expect("the page is text"));
     assert!(!steps.is_empty(), "{} has no commands", page.display());
     for Step { command, printed } in steps {
-        // The binary is built already, and a tenth of the rows shows the same.
+        // The binary has already been built, and a tenth of the rows is enough for the test.
         let typed =
             command.replace("cargo run --release -- quickstart", "zillion quickstart --rows 20000");
         let output = Command::new("sh")

@@ -48,7 +48,7 @@ fn exit_codes_of_every_command() {
     train(3, &["--set", "train.epochs=1"]);
     train(3, &["--resume", "--set", "train.batch_size=32"]);
 
-    // A wrong job file is a finding of `check` like any other.
+    // For `check`, a wrong job file is a finding like any other problem.
     check(1, &["--set", "train.epoch=3"]);
     check(1, &["--set", "data.train=\"gone.csv\""]);
     exits(1, &["check", "/nonexistent/job.toml"]);

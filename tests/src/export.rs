@@ -189,12 +189,12 @@ fn exported_rows_equal_the_chain_with_original_ids() {
         }
     }
     assert!(layers["item"].len() > 50 && layers["age"].len() >= 4);
-    // The dense parameters have the published bytes.
+    // The exported dense parameters have the same bytes as the published ones.
     let newest = &chain[chain.len() - 1];
     let hash = newest["dense"]["blake3"].as_str().expect("a hash");
     let dense = std::fs::read(place.path("exported/dense.safetensors")).expect("it was written");
     assert_eq!(blake3::hash(&dense).to_hex().as_str(), hash);
-    // An earlier version differs, and a pointer names one.
+    // An earlier version has other rows. A pointer can select the version too.
     let base = export(&place, "base", &["--version", "1", "--only", "rows"]);
     assert_eq!(base["files"].as_array().map(Vec::len), Some(layers.len()));
     let (rows, _) = read(&place.path("base/rows/user.parquet"));
@@ -233,7 +233,7 @@ fn existing_files_are_overwritten_only_with_force() {
         assert_eq!(failed.status.code(), Some(1), "{}", stderr(&failed));
         assert!(stderr(&failed).contains(said), "{}", stderr(&failed));
     }
-    // A damaged file of the cache is not exported.
+    // A damaged file in the cache is not exported.
     let newest = chain(&place, None);
     let hash = newest[newest.len() - 1]["dense"]["blake3"].as_str().expect("a hash").to_owned();
     let cached = place
@@ -258,7 +258,7 @@ fn existing_files_are_overwritten_only_with_force() {
 fn a_killed_export_is_whole_or_not_described() {
     let place = Workplace::new();
     publishing(&place, &["--set", "train.epochs=1"]);
-    // The first export fills the cache: the others have the same operations to disturb.
+    // The first export fills the cache, so all other exports have the same operations.
     export(&place, "reference", &[]);
     let reference = place.digest("reference");
     let mut operations = usize::MAX;
@@ -272,7 +272,8 @@ fn a_killed_export_is_whole_or_not_described() {
                 .output()
                 .expect("the binary runs");
             if result.status.success() {
-                // A full cache frees space and goes on, so that the export is whole all the same.
+                // If the cache is full, it frees space and the export continues, so the export is
+                // complete anyway.
                 if fault == "enospc" && operation < operations {
                     assert_eq!(visible(&place, &name), reference, "{name}");
                     std::fs::remove_dir_all(place.path(&name))

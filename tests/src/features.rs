@@ -16,7 +16,7 @@ fn csv(part: u64, rows: u64) -> String {
     let mut text = "user,item,history,label\n".to_owned();
     for row in 0..rows {
         let draw = |salt: u64| mix64(combine(combine(part, salt), row));
-        // A few users and items are in no side table.
+        // A few users and items are not in a side table.
         let (user, item) = (draw(1) % (USERS + 2), draw(2) % (ITEMS + 1));
         let history: Vec<String> =
             (0..draw(3) % 6).map(|i| (draw(4 + i) % ITEMS).to_string()).collect();
@@ -140,8 +140,8 @@ fn all_three_train_resume_and_score_from_the_checkpoint() {
         assert!(rows(&report["test"]).is_some_and(|n| n > 10), "{report}");
     }
 
-    // A run that is killed in the middle and resumed with other threads and shards ends in the same
-    // bytes.
+    // A run that is killed in the middle and resumed with other threads and shards ends with the
+    // same bytes.
     let killed = place.train("killed", &[]).env("ZILLION_FAILPOINT", "120:kill").output();
     assert!(!killed.expect("the binary runs").status.success());
     place.train_ok("killed", &["--resume", "--set", "run.threads=2", "--set", "run.shards=5"]);
@@ -153,7 +153,7 @@ fn all_three_train_resume_and_score_from_the_checkpoint() {
         zillion(&["eval", &run, "--json", "--set", &root]).output().expect("the binary runs");
     assert!(eval.status.success(), "{}", stderr(&eval));
     assert_eq!(outcome(&stdout(&eval))["auc"].as_f64(), Some(auc));
-    // A request without labels carries only ids; the rest comes from the side tables.
+    // A request without labels contains only ids. All other values come from the side tables.
     place.write("request.csv", "user,item,history\nu1,2,3|4\nnobody,999,\n");
     let request = place.text("request.csv");
     let predict = zillion(&["predict", &run, &request, "--set", &root]).output();

@@ -130,7 +130,7 @@ fn packed_split_and_tsv_files_train_to_the_same_bytes() {
     place.write("bare.csv", rows);
     let names: Vec<String> = header.split(',').map(|n| format!("\"{n}\"")).collect();
     let header = format!("data.header=[{}]", names.join(","));
-    // The validation and test files would need the same change: they are left out.
+    // The validation and test files would need the same change, so they are left out.
     let train =
         ["--set", "data.train=\"bare.csv\"", "--set", "data.valid=[]", "--set", "data.test=[]"];
     let mut arguments = UNSHUFFLED.to_vec();

@@ -85,7 +85,7 @@ fn a_version_answers_as_the_checkpoint_does() {
     let names = checkpoints.map(|entry| entry.expect("an entry").path());
     let last = names.filter(|path| path.join("MANIFEST").is_file()).max().expect("a checkpoint");
     let last = last.to_str().expect("plain names");
-    // The last version is of the last step: a base, deltas on it, and merges of these.
+    // The last version belongs to the last step. The chain has a base, deltas, and merged deltas.
     let versions: Value =
         serde_json::from_str(&operate(&place, &["model", "list", "--json"])).expect("JSON");
     assert!(versions["versions"].as_array().is_some_and(|all| all.len() > 5), "{versions}");
@@ -109,7 +109,7 @@ fn a_version_answers_as_the_checkpoint_does() {
         ["--registry", &registry, "--model", MODEL, "--version", &newest, "--batch", "100"];
     assert_eq!(scores(&version), trained);
 
-    // A server scores users of both widths the same way.
+    // A server scores users with narrow rows and with full rows in the same way.
     let mut server = Server::start(&place, &[]);
     assert!(server.becomes_ready());
     server.wait_for(newest.parse().expect("a number"));
@@ -124,7 +124,7 @@ fn a_version_answers_as_the_checkpoint_does() {
         assert_eq!(chances, wanted, "rows {}", at * 100);
     }
 
-    // The tools know both widths.
+    // The tools can read narrow rows and full rows.
     let stats = run_json(&["table", "stats", last, "--json"]);
     let of = |name: &str| {
         let tables = stats["tables"].as_array().expect("a list");
@@ -169,7 +169,7 @@ fn settings_that_conflict_with_growth_are_refused_by_key() {
     let spill = ["--set", "tables.user.grow={ at = 5 }", "--set", "run.spill.user='64 MiB'"];
     let (_, message) = place.train_fails(&spill);
     assert!(message.contains("run.spill.user"), "{message}");
-    // Rows that are full from the start are as those without `grow`.
+    // If rows are full from the start, the result is the same as without `grow`.
     place.train_ok("off", &["--set", "tables.user.grow={ at = 1 }", "--set", "train.epochs=1"]);
     place.train_ok("without", &["--set", "train.epochs=1"]);
     assert_eq!(place.digest("off/checkpoints"), place.digest("without/checkpoints"));

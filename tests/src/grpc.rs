@@ -142,7 +142,7 @@ fn scores_equal_those_of_http_on_both_addresses() {
             }
         }
     });
-    // Both protocols are counted by the version that answered, failures too.
+    // The requests of both protocols are counted by the version that answered, including failures.
     assert_eq!(server.post(&infer, b"{}").status, 400);
     let of = |name: &str| sample(&server, &format!("{name}{{model=\"{MODEL}\",version="));
     assert_eq!(
@@ -152,7 +152,7 @@ fn scores_equal_those_of_http_on_both_addresses() {
     assert_eq!((of("nv_inference_count"), of("nv_inference_exec_count")), (300.0, 3.0));
     let spent = of("nv_inference_request_duration_us");
     assert!(spent >= of("nv_inference_compute_infer_duration_us") && spent > 0.0);
-    // HTTP continues at both addresses, in either version.
+    // Both addresses still answer HTTP, in both versions of HTTP.
     let over = |protocol: &str| {
         let series = "zillion_serving_requests_total";
         sample(
@@ -243,7 +243,7 @@ fn clients_choose_models_where_they_may() {
     });
     assert!(ordinary.terminate().success());
 
-    // Without models a server is ready and serves none.
+    // A server without models is ready and serves no model.
     let mut server = Server::configured(&place, &["--model-control"], &[]);
     assert!(server.becomes_ready());
     run(async {
@@ -271,7 +271,8 @@ fn clients_choose_models_where_they_may() {
             "{nobody:?}"
         );
     });
-    // A name of the registry that cannot be loaded is not kept: the server goes on as before.
+    // If a model of the registry cannot be loaded, the server does not keep its name and continues
+    // as before.
     std::fs::create_dir_all(place.path(&format!("{REGISTRY}/empty/versions"))).expect("a folder");
     run(async {
         let mut client = connect(&server.address).await;
@@ -324,7 +325,7 @@ fn failed_requests_have_the_code_of_the_protocol() {
             r.inputs[3].contents.as_mut().expect("lengths").int64_contents = vec![1001, 0, 0, 0];
         });
         refused(client.model_infer(tags).await, Code::ResourceExhausted, "serve.max_values");
-        // The bytes are no message, or the method does not exist.
+        // The bytes are not a message, or the method does not exist.
         let at = server.address.as_str();
         let infer = "/inference.GRPCInferenceService/ModelInfer";
         let (code, message) = call(at, infer, b"\x0a\xff", None).await;
@@ -339,10 +340,10 @@ fn failed_requests_have_the_code_of_the_protocol() {
             Code::Unimplemented
         );
         assert_eq!(call(at, "/nobody.Nothing/Nothing", b"", None).await.0, Code::Unimplemented);
-        // The connection stays usable.
+        // The connection can still be used.
         assert!(client.model_infer(good.clone()).await.is_ok());
     });
-    // The same content type is refused where it cannot be answered.
+    // A request with the same content type is refused at an address that cannot answer it.
     let head = "POST /inference.GRPCInferenceService/ModelInfer HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/grpc\r\nContent-Length: 0\r\n\r\n";
     let reply = server.send(head, b"").expect("an answer");
     assert!(reply.status == 505 && reply.error().contains("HTTP/2"), "{reply:?}");
@@ -397,7 +398,8 @@ fn the_server_observes_the_deadline_of_the_client() {
     let message = request(&rows, &[]).encode_to_vec();
     let infer = "/inference.GRPCInferenceService/ModelInfer";
     run(async {
-        // A nanosecond is over before any row is scored; this client would wait for ever.
+        // A nanosecond is over before any row is scored. This client itself would wait without a
+        // limit.
         let (code, said) = call(&server.address, infer, &message, Some("1n")).await;
         assert_eq!(code, Code::DeadlineExceeded, "{said}");
         let mut client = connect(&server.address).await;
@@ -426,7 +428,7 @@ fn a_client_above_the_limit_gets_a_retry_delay() {
 #[test]
 fn health_follows_readiness_and_ends_with_the_server() {
     let place = Workplace::new();
-    // With a registry without a model the server lives and is not ready.
+    // If the registry has no model, the server runs but is not ready.
     std::fs::create_dir(place.path(REGISTRY)).expect("a folder");
     let mut server = Server::start(&place, &["--grpc", "127.0.0.1:0"]);
     let address = server.grpc.clone().expect("it was asked for");
@@ -462,7 +464,8 @@ fn health_follows_readiness_and_ends_with_the_server() {
         tokio::time::timeout(PATIENCE, watch.message()).await.expect("in time").expect("a message")
     });
     assert_eq!(next.expect("a status").status(), ServingStatus::Serving);
-    // A server that is told to stop reports it, and a watching client does not keep it alive.
+    // A server that is stopping reports this. A client that watches the health does not keep the
+    // server alive.
     let pid = server.pid().to_string();
     assert!(std::process::Command::new("kill").arg(&pid).status().expect("`kill` runs").success());
     runtime.block_on(async {

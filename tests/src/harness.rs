@@ -295,6 +295,6 @@ pub(crate) fn skip(test: &str, why: &str) {
     let allowed = include_str!("../allowed_skips.txt");
     let listed = allowed.lines().any(|line| line.split_whitespace().next() == Some(test));
     assert!(listed, "{test} may not skip ({why}): it is not in tests/allowed_skips.txt");
-    // The test harness hides the output of `eprintln!` where a test passes.
+    // The test harness hides the output of `eprintln!` if a test passes.
     writeln!(std::io::stderr(), "SKIPPED {test}: {why}").expect("stderr takes a line");
 }

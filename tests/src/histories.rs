@@ -32,7 +32,7 @@ fn log(first_user: u64, users: u64) -> Vec<Row> {
             let item = draw(1) % ITEMS;
             let liked = item % 4 == mix64(user) % 4;
             let label = i64::from(liked != draw(2).is_multiple_of(12));
-            // Two turns share a moment: neither sees the other.
+            // Two turns of a user have the same time, so the history of neither contains the other.
             rows.push((format!("u{user}"), item as i64, (turn / 2) as i64, label));
         }
     }
@@ -107,7 +107,7 @@ fn a_row_has_the_earlier_likes_of_its_user() {
             known.entry(user.clone()).or_default().push((*time, *item));
         }
     }
-    // Events of one moment are in the order of the files.
+    // Events with the same time are in the order of the files.
     known.values_mut().for_each(|events| events.sort_by_key(|&(time, _)| time));
     for (index, (name, log)) in logs.iter().enumerate() {
         let (lists, columns) = histories(&place, &format!("with/{name}.parquet"));
@@ -123,7 +123,7 @@ fn a_row_has_the_earlier_likes_of_its_user() {
         assert_eq!(report[index]["empty"].as_u64(), Some(empty));
         assert_eq!(report[index]["rows"].as_u64(), Some(log.len() as u64));
     }
-    // With a lag, the events of the moment before are unknown as well.
+    // With a lag, the history also leaves out the events of the previous time.
     let result = add(&place, &["--lag", "100", "--in", "test.parquet"]);
     assert!(result.status.success(), "{}", stderr(&result));
     assert!(histories(&place, "with/test.parquet").0.iter().all(Vec::is_empty));
@@ -217,7 +217,7 @@ fn attention_learns_from_histories() {
     let auc = test_auc(&stdout(&report));
     assert!(auc > 0.7, "{auc}");
 
-    // A run that is killed and resumed with other threads and shards ends in the same bytes.
+    // A run that is killed and resumed with other threads and shards ends with the same bytes.
     let mut killed = place.train("killed", &["--set", &root]);
     let killed = killed.env("ZILLION_FAILPOINT", "150:kill").output();
     assert!(!killed.expect("the binary runs").status.success());
@@ -225,7 +225,7 @@ fn attention_learns_from_histories() {
     place.train_ok("killed", &other);
     assert_eq!(place.digest("killed/checkpoints"), place.digest("reference/checkpoints"));
 
-    // Without histories there is nothing to learn.
+    // Without histories, the data has no information about the label.
     let (before, rest) = JOB.split_once("[features.liked]").expect("the history");
     let (_, labels) = rest.split_once("[labels.label]").expect("what follows it");
     let (tables, rest) = labels.split_once("[model]").expect("what follows it");

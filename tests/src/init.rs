@@ -36,7 +36,8 @@ fn walks(place: &Workplace, file: &str, text: &str) -> (toml::Table, String) {
     let bad = |f: &&Value| f["severity"] != "note";
     let findings = checked["findings"].as_array().expect("a list");
     assert_eq!(findings.iter().filter(bad).count(), 0, "{findings:#?}");
-    // The model has learned something: the loss is below that of the base rate, which is near ln 2.
+    // The model has learned something, because its loss is below the loss of the base rate, which
+    // is near ln 2.
     let output = format!("run.output=run-{file}");
     let trained = run(&["train", &job, "--set", &output, "--set", "train.epochs=5", "--json"]);
     let line = stderr(&trained);
@@ -113,7 +114,7 @@ fn semicolons_and_decimal_commas_are_drafted() {
     assert_eq!(job["features"]["Kunde"]["type"].as_str(), Some("string"));
     assert_eq!(job["features"]["Artikel-Nr_"]["column"].as_str(), Some("Artikel-Nr."));
     assert_eq!(kind(&job, "Preis"), "numeric");
-    // A column that cannot be read as it stands is named, with its remedy.
+    // The message names the column that cannot be read, and the remedy.
     assert!(said.contains("`Umsatz`") && said.contains("separators of thousands"), "{said}");
     assert!(said.contains("`Datum`") && said.contains("dates such as"), "{said}");
 }
@@ -266,7 +267,7 @@ fn a_single_file_is_split_and_gets_an_auc() {
     assert!(lines.contains("valid auc"), "{lines}");
     let report: Value = serde_json::from_str(stdout(&trained).trim()).expect("JSON");
     assert!(report["test"]["auc"].as_f64().expect("an AUC") > 0.6, "{report}");
-    // The same rows are in the same parts again, and files that exist are left alone.
+    // A second split puts the same rows into the same parts. Files that exist are not overwritten.
     let split = |more: &[&str]| run(&[&["data", "split", "log.csv", "--json"], more].concat());
     let again = split(&["--out", "again"]);
     assert!(again.status.success(), "{}", stderr(&again));

@@ -54,7 +54,7 @@ fn equal_sets_do_not_drift_and_changed_ones_do() {
         let psi = drifted["numeric"].as_f64().unwrap_or(0.0);
         assert!(psi < 0.1, "{drifted}");
     }
-    // Prices rise by a half, half of the items are new, and the rest stays.
+    // Prices rise by a half, and half of the items are new. All other values stay the same.
     let mut text = format!("{HEADER}\n");
     for i in 0..800 {
         let line = row(3, i);
@@ -75,7 +75,7 @@ fn equal_sets_do_not_drift_and_changed_ones_do() {
     assert!((0.4..0.55).contains(&unseen), "{unseen}");
     assert!(drift("age")["numeric"].as_f64().expect("a number") < 0.1);
     assert_eq!(drift("user")["unseen"].as_f64(), Some(0.0));
-    // The job says how its text is written.
+    // The job describes the format of the text.
     let result =
         zillion(&["data", "inspect", "train.csv", "--job", "job.toml", "--against", "later.csv"])
             .current_dir(place.path(""))

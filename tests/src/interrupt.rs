@@ -21,7 +21,7 @@ fn a_signal_ends_a_run_after_a_checkpoint() {
             .stderr(Stdio::piped())
             .spawn()
             .expect("the binary runs");
-        // The first checkpoint proves that training is under way.
+        // The first checkpoint shows that training has begun.
         let checkpoints = place.path(&format!("{signal}/checkpoints"));
         while !std::fs::read_dir(&checkpoints).is_ok_and(|mut entries| {
             entries.any(|e| e.is_ok_and(|e| e.file_name().to_string_lossy().starts_with("step-")))

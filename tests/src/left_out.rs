@@ -48,7 +48,7 @@ fn left_out_rows_do_not_change_the_result() {
 
     let (code, said) = place.train_fails(&unshuffled);
     assert_eq!(code, 1);
-    // The first pass reads only numbers; a record of two cells stops it too.
+    // The pass before the first step reads only numbers. A record with two cells stops it too.
     assert!(said.contains("row 200 (byte"), "{said}");
 
     let rejected = format!("data.rejects={}", place.text("out/rejects.jsonl"));
@@ -72,8 +72,8 @@ fn left_out_rows_do_not_change_the_result() {
     assert_eq!(trained[0]["column"], "item");
     assert_eq!(of("test.csv").len(), 2);
 
-    // With one less allowed, the first pass stops, names the first few, and lists the rest in the
-    // file.
+    // If the limit is lower by one, the pass before the first step stops. The error names the first
+    // bad rows, and the file lists all of them.
     let rejected = format!("data.rejects={}", place.text("rejects.jsonl"));
     let too_few = ["--set", "data.max_bad_rows=4", "--set", &rejected];
     let (code, said) = place.train_fails(&[&unshuffled[..], &too_few].concat());
@@ -118,7 +118,8 @@ fn scores_stay_beside_their_rows() {
         assert_eq!(object["probability"].is_null(), empty.contains(&(i + 1)), "{object}");
     }
 
-    // Files of only bad rows have lines too, and metrics count what they leave out.
+    // If all rows of a file are bad, the output still has one line for each row. The metrics count
+    // the rows that were left out.
     place.write("bad.csv", "user,item,tags,price,age,label\nu1,x,,1,1,1\nu1,y,,1,1,1\n");
     let none = score("bad.csv", &leave);
     assert_eq!(stdout(&none), "label\n\n\n", "{}", stderr(&none));
@@ -160,7 +161,7 @@ fn a_check_counts_the_bad_rows_of_its_sample() {
     assert_eq!(check(&["--set", "data.max_bad_rows=4"]).0, Some(1));
     assert_eq!(check(&[]).0, Some(1));
 
-    // A tenth of the rows is bad: the sample allows it, the whole would not.
+    // A tenth of the rows is bad. The limit is enough for the sample but not for all rows.
     let lines: Vec<String> = csv(0, 120_000)
         .lines()
         .enumerate()
@@ -172,7 +173,7 @@ fn a_check_counts_the_bad_rows_of_its_sample() {
     finding(&report, "stop", "9000 may be left out");
     let (code, report) = check(&["--sample", "5000", "--set", "data.max_bad_rows=15000"]);
     assert_eq!(code, Some(0), "{report:#}");
-    // There are fewer rows to train.
+    // The number of rows for training is smaller.
     let (_, report) = check(&["--set", "data.max_bad_rows=15000", "--set", "data.sample=0.25"]);
     let rows = report["data"]["rows"].as_f64().expect("a number");
     assert!((28_000.0..32_000.0).contains(&rows), "{rows}");
@@ -245,10 +246,10 @@ fn a_sample_is_a_share_of_the_rows_and_zero_is_refused() {
     let whole = run("whole", &["--set", "data.sample=1.0", "--set", "train.epochs=1"]);
     assert_eq!(whole["epoch_rows"], 1500);
     assert_eq!(run("plain", &["--set", "train.epochs=1"])["test_auc"], whole["test_auc"]);
-    // Validation and test are never sampled.
+    // The validation and test data are never sampled.
     assert_eq!(whole["test"]["rows"], 400);
-    // The job of the workplace has passes before the first step, which would find no rows before
-    // it.
+    // The usual job has passes before the first step, which would already fail because they find no
+    // rows. This job has no such passes.
     place.write(
         "job.toml",
         "[data]\ntrain = [\"train.csv\"]\n[features.item]\nkind = \"id\"\n[labels.label]\n\
@@ -295,7 +296,7 @@ fn fewer_negatives_keep_the_scores_calibrated() {
         let figures = figures.map(|key| (key, outcome[key].clone()));
         eprintln!("{name} {figures:?}");
     }
-    // A tenth of the zeros and all ones remain of 80,000 rows.
+    // Of 80,000 rows, a tenth of the rows with label 0 and all rows with label 1 remain.
     let ones = 80_000.0 * number(&truth, "base_rate");
     let expected = ones + 0.1 * (80_000.0 - ones);
     assert!((number(&fewer, "epoch_rows") / expected - 1.0).abs() < 0.03, "{fewer}");
@@ -303,7 +304,7 @@ fn fewer_negatives_keep_the_scores_calibrated() {
     assert!(number(&fewer, "test_logloss") < number(&all, "test_logloss") + 0.02, "{fewer} {all}");
     assert!(number(&fewer, "test_auc") > number(&all, "test_auc") - 0.02, "{fewer} {all}");
 
-    // Without the correction, the printed logits without ln(keep) are far off.
+    // The printed logits contain the correction ln(keep). Without it, the scores would be far off.
     let scored =
         zillion(&["predict", &place.text("fewer"), &format!("{log}/test.parquet"), "--json"])
             .output()

@@ -39,7 +39,7 @@ fn threads_and_shards_do_not_change_admission_and_eviction() {
     let (user, tags) = (table(&reference, "user"), table(&reference, "tags"));
     for (what, table) in [("user", user), ("tags", tags)] {
         for counter in ["created", "admitted", "waiting", "evicted", "lapsed"] {
-            // Every tag comes within every few steps.
+            // Every tag occurs again after a few steps.
             let is_rare = what == "user" || !["evicted", "lapsed"].contains(&counter);
             assert!(
                 !is_rare || table[counter].as_u64() > Some(0),
@@ -131,7 +131,8 @@ fn tables_at_limits_end_in_the_same_bytes_on_any_shards() {
     let alone = ["--set", "run.shards=1", "--set", "run.threads=2"];
     place.train_ok("other", &[&LIMITED[..], &alone].concat());
     assert_eq!(place.digest("other/checkpoints"), files);
-    // The run trains one epoch less, and then the last one from its checkpoint.
+    // The run trains all epochs but the last one. Then it resumes from its checkpoint and trains
+    // the last epoch.
     let epochs = reference["epochs"].as_u64().expect("a number");
     let fewer = format!("train.epochs={}", epochs - 1);
     place.train_ok("resumed", &[&LIMITED[..], &["--set", &fewer]].concat());
@@ -210,12 +211,12 @@ batch_size = 2000
     assert_eq!(all, rows);
     let evict = ["--set", "tables.id.eviction={ kind = 'unseen', steps = 8 }"];
     let (window, mib, bytes) = run("bounded", &evict);
-    // An id stays for eight steps and at most one round of eight more.
+    // An id stays for eight steps, and for at most one more round of eight steps.
     assert!((8 * 2000..=16 * 2000).contains(&window), "{window} rows");
     assert!(bytes * 6 < all_bytes, "{bytes} bytes of {all_bytes}");
     let payload = (all_bytes - bytes) as f64 / f64::from(1 << 20);
     assert!(mib < all_mib - 0.8 * payload, "{mib} MiB of {all_mib}, {payload} less in the table");
-    // No id comes twice, so none is admitted.
+    // No id occurs twice, so no id is admitted.
     let admit = ["--set", "tables.id.admission={ kind = 'count', at_least = 2 }"];
     let (none, mib, bytes) = run("waiting", &admit);
     assert_eq!(none, 0);
@@ -241,7 +242,7 @@ fn contradictory_rules_are_refused_with_a_remedy() {
         assert_eq!(code, 2, "{said}");
         assert!(said.contains(wanted), "{said}");
     }
-    // A rule for every table can be revoked for one.
+    // A rule for all tables can be switched off for one table.
     let every = [
         "--set",
         "tables.\"*\".admission={ kind = 'count', at_least = 2 }",
@@ -253,7 +254,7 @@ fn contradictory_rules_are_refused_with_a_remedy() {
     ];
     let config = stdout(&place.train_ok("config", &every));
     assert_eq!(config.matches("at_least = 2").count(), 2, "{config}");
-    // Other rules make it another job, which cannot resume the run.
+    // A job with other rules is another job, which cannot resume the run.
     place.train_ok("run", &["--set", "train.epochs=1"]);
     let output = place
         .train("run", &[&["--resume"][..], &LIFE[..2]].concat())
@@ -278,7 +279,7 @@ fn check_predicts_admission() {
         let table = tables.iter().find(|t| t["name"] == "user").expect("the table");
         (table["rows"].as_u64(), table["candidates"].as_u64().unwrap_or(0), table["bytes"].as_u64())
     };
-    // There are three epochs: 50 users come often, 300 come once an epoch.
+    // There are three epochs. 50 users occur often, and 300 users occur once in each epoch.
     let (rows, waiting, bytes) = user(&check(&[]));
     assert_eq!((rows, waiting), (Some(350), 0));
     let four = ["--set", "tables.user.admission={ kind = 'count', at_least = 4 }"];

@@ -38,11 +38,11 @@ fn a_version_scores_a_file_as_its_checkpoint_does() {
     let (run, valid) = (place.text("run"), place.text("valid.csv"));
     for more in [&[][..], &["--json"]] {
         let checkpoint = ok(zillion(&[&["predict", &run, &valid], more].concat()));
-        // In the batches of the job, the bits are the same.
+        // With the batches of the job, the scores have the same bits.
         let version = ok(predict(&place, &[more, &["--batch", "64", &valid]].concat()));
         assert_eq!(checkpoint, version);
         assert_eq!(version.lines().count(), 400 + usize::from(more.is_empty()));
-        // In other batches, the scores are the same, perhaps with other bits.
+        // With other batches, the scores are the same, but their bits may differ.
         let small = [more, &["--batch", "7", "--version", "1", &valid]].concat();
         let small = ok(predict(&place, &small));
         assert_eq!(small.lines().count(), version.lines().count());
@@ -129,7 +129,8 @@ fn wrong_answers_and_failures_are_exit_code_one() {
     let place = published();
     let mut server = Server::start(&place, &[]);
     assert!(server.becomes_ready());
-    // Version 1 of this registry was trained otherwise, so the server's answers differ from it.
+    // Version 1 of the other registry was trained with other settings, so the server's answers
+    // differ from it.
     let other = Workplace::new();
     let registry = format!("publish.registry={}", other.text(REGISTRY));
     other.train_ok("run", &["--set", &registry, "--set", "train.epochs=1", "--set", "seed=6"]);

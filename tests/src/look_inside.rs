@@ -47,7 +47,7 @@ fn fetched_values_are_those_that_the_model_computes() {
         assert_eq!(values.len(), 16);
         assert!(values.iter().all(|x| x.as_f64().is_some_and(|x| x >= 0.0)), "{line}");
     }
-    // A weight is the same for every row.
+    // A weight has the same value for every row.
     assert_eq!(of("output.weight").len(), 1);
     assert_eq!(of("output.weight")[0]["values"].as_array().map(Vec::len), Some(8));
     assert_eq!(lines(&predict(&["--fetch", "logits", "--rows", "3"])).len(), 3);
@@ -125,10 +125,10 @@ fn an_unknown_node_is_answered_with_the_nearest() {
     let text = stdout(&shown(&["--train", "--pass", "epilogues"]));
     assert!(text.starts_with("# after running_sums: "), "{text}");
     assert!(text.contains("\n# after epilogues: ") && text.contains("+relu("), "{text}");
-    // The pass over the buffers prints their sizes: one for each value, planned, and planned in
-    // place. Where chains are joined, little is left to save. The tests of `nn` show the saving
-    // where there is one: with few small buffers, another order of assigning them may take a row
-    // more.
+    // The pass over the buffers prints three sizes: with a separate buffer for each value, planned,
+    // and planned in place. After operations have been fused, this pass saves little. The tests of
+    // `nn` show a case in which it saves more. With few small buffers, another order of assigning
+    // them may even need one row more.
     let apart = [
         ["--set", "train.tile_rows=256"],
         ["--set", "train.passes_off=[\"epilogues\"]"],
@@ -146,7 +146,7 @@ fn an_unknown_node_is_answered_with_the_nearest() {
         sizes[0] > 2.0 * sizes[1] && sizes[0] > 2.0 * sizes[2] && sizes[1] != sizes[2],
         "{text}"
     );
-    // A pass that the job leaves out does not run.
+    // A pass that the job switches off does not run.
     let left_out = ["--train", "--pass", "in_place", "--set", "train.passes_off=[\"in_place\"]"];
     let text = stdout(&shown(&left_out));
     assert!(text.lines().count() == 3 && !text.contains("after in_place"), "{text}");
@@ -179,8 +179,8 @@ fn a_step_shows_its_worst_rows_and_waits() {
     assert_eq!(worst.len(), 9, "{said}");
     let loss = |line: &str| line.split_whitespace().nth(3).and_then(|x| x.parse::<f64>().ok());
     assert!(loss(worst[0]) >= loss(worst[1]) && loss(worst[1]) >= loss(worst[2]), "{said}");
-    // Ids of integers are shown as the data has them, ids of text as keys, then a list in brackets
-    // and the number.
+    // Ids of integers are shown as in the data, and ids of text are shown as keys. A list in
+    // brackets and a number follow.
     let row = said.lines().find(|line| line.trim_start().starts_with("user=0x")).expect("a row");
     let value = |name: &str| row.split(&format!(" {name}=")).nth(1).expect("the feature");
     let item: u64 = value("item").split(' ').next().and_then(|x| x.parse().ok()).expect("an id");

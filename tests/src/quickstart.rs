@@ -33,7 +33,7 @@ fn the_first_run_and_its_printed_commands_work() {
     assert!(share > 0.6 && auc < ceiling + 0.02, "{auc} of {ceiling}");
     assert!(said.contains("ceiling") && said.contains("every byte"), "{said}");
 
-    // The commands are typed into a shell one after another, in the same folder.
+    // A shell runs the commands one after another, in the same folder.
     let commands = report["commands"].as_array().expect("a list");
     assert!(commands.len() >= 6);
     for command in commands {
@@ -47,15 +47,15 @@ fn the_first_run_and_its_printed_commands_work() {
     assert_eq!(scores.lines().count(), 2001);
     assert!(commands[0].as_str().is_some_and(|c| c.contains(binary().to_str().expect("a path"))));
 
-    // The same seed makes the same data and the same model, on one thread too; another seed makes
-    // others.
+    // The same seed gives the same data and the same model, also with one thread. Another seed
+    // gives other data and another model.
     let again = outcome(&stdout(&run("again", &["--threads", "1"])));
     assert_eq!(again["test_auc"], report["test_auc"]);
     assert_eq!(place.digest("again/data"), place.digest("first run/data"));
     let other = outcome(&stdout(&run("other", &["--seed", "2"])));
     assert_ne!(other["data"]["truth_auc"], report["data"]["truth_auc"]);
 
-    // A second run destroys nothing.
+    // A second run does not overwrite the files of the first one.
     let refused = run("again", &[]);
     assert_eq!(refused.status.code(), Some(3));
     assert!(stderr(&refused).contains("--output"), "{}", stderr(&refused));

@@ -192,7 +192,7 @@ fn two_towers_beat_popularity_and_resume_exactly() {
     assert!(eval.status.success(), "{}", stderr(&eval));
     let again = json(&stdout(&eval));
     assert_eq!((&again["ranking"], &again["popularity"]), (&test["ranking"], &test["popularity"]));
-    // Without labels a score is a cosine over the temperature.
+    // Without labels, a score is the cosine divided by the temperature.
     let data = place.text("data/test.parquet");
     for (more, first) in [(&[][..], "score"), (&["--json"][..], "{\"row\":0,\"score\":")] {
         let arguments = [&["predict", &run, &data, "--set", &root][..], more].concat();

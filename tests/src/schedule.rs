@@ -34,7 +34,7 @@ fn the_best_epoch_is_tested_and_overfitting_is_stopped() {
     assert_eq!(epochs, best + 3, "patience is three: {outcome}");
     assert!(epochs < 40, "it is stopped: {outcome}");
 
-    // The validation AUC of every epoch was printed: the best one is the largest.
+    // The validation AUC of every epoch is printed. The best epoch has the largest AUC.
     let said = stderr(&output);
     let aucs: Vec<f64> = said
         .lines()
@@ -45,7 +45,7 @@ fn the_best_epoch_is_tested_and_overfitting_is_stopped() {
     assert_eq!(aucs[best as usize - 1], largest, "{said}");
     assert!(aucs[epochs as usize - 1] < largest, "{said}");
 
-    // The tested checkpoint is that of this epoch, and not the last one.
+    // The tested checkpoint is the checkpoint of the best epoch, and not the last one.
     let steps = ROWS.div_ceil(64) as u64;
     let checkpoint = outcome["checkpoint"].as_str().expect("a path");
     assert!(checkpoint.ends_with(&format!("step-{:012}", best * steps)), "{checkpoint}");
@@ -73,7 +73,7 @@ fn a_checkpoint_on_the_last_step_of_an_epoch_is_the_epochs() {
     for key in ["best_epoch", "valid_auc", "test_auc", "test_logloss"] {
         assert_eq!(with[key], without[key], "{key}");
     }
-    // A finished run has nothing left to do.
+    // A finished run has no more steps.
     let again = train("with", &["--resume", "--set", &every]);
     assert_eq!(again["seconds"]["validate"], 0.0);
     assert_eq!(again["test_auc"], with["test_auc"]);

@@ -177,7 +177,8 @@ impl Server {
 
     /// Sends SIGTERM and returns the exit status.
     pub(crate) fn terminate(&mut self) -> std::process::ExitStatus {
-        // A server that was stopped otherwise may have ended, and its number may be in use again.
+        // If the server was stopped in another way, its process may have ended, and another process
+        // may have the same id.
         if self.is_running() {
             self.signal("TERM");
         }
@@ -215,10 +216,10 @@ impl Server {
     pub(crate) fn over(mut stream: TcpStream, head: &str, body: &[u8]) -> std::io::Result<Reply> {
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.write_all(head.as_bytes())?;
-        // A server that refuses a body may close before it has received all of it.
+        // A server that refuses a body may close the connection before it has received all bytes.
         let _ = stream.write_all(body);
         let mut answer = Vec::new();
-        // An answer before a reset counts.
+        // An answer that arrives before a reset counts.
         let _ = stream.read_to_end(&mut answer);
         let text = String::from_utf8_lossy(&answer).into_owned();
         let cut = || std::io::Error::other(format!("no whole answer: {text:?}"));
@@ -232,7 +233,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // The process may have ended by itself.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

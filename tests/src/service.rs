@@ -48,7 +48,7 @@ fn the_service_manager_is_notified() {
     let place = Workplace::new();
     let mut manager = Manager::new(&place);
     let socket = place.text("notify");
-    // The registry is there, the model is not.
+    // The registry exists, but the model does not exist.
     std::fs::create_dir(place.path(REGISTRY)).expect("our own folder");
     let environment = [("NOTIFY_SOCKET", socket.as_str()), ("WATCHDOG_USEC", "300000")];
     let mut server = Server::try_start(&place, &[], &environment).expect("it listens");
@@ -70,7 +70,8 @@ fn an_inherited_socket_is_served() {
     publishing(&place, "run", 1000, &["--set", "train.epochs=1"]);
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("an address");
-    // A connection is made before any server accepts: the socket is the manager's and loses none.
+    // A client connects before any server accepts. The socket belongs to the manager, so no
+    // connection is lost.
     let early = std::net::TcpStream::connect(address).expect("the socket listens");
     let command = |name: &str| {
         let script = format!(
@@ -135,11 +136,12 @@ fn settings_are_read_again_on_sighup() {
     settings("max_rows = 9\n");
     reload(&server, "done");
     assert_eq!(ask(&server), 413);
-    // A file that cannot be read changes nothing.
+    // A settings file that cannot be read changes nothing.
     settings("max_rows = 'many'\n");
     reload(&server, "refused");
     assert_eq!(ask(&server), 413);
-    // A setting that cannot change waits for a restart, and a message says so; the others change.
+    // A setting that cannot change at once waits for a restart, and a message reports this. The
+    // other settings change.
     settings("max_rows = 100\nretain = 3\n");
     reload(&server, "done");
     assert_eq!(ask(&server), 200);
@@ -158,7 +160,7 @@ fn settings_are_read_again_on_sighup() {
     assert!(log.contains("wait for a restart"), "{log}");
 }
 
-/// Returns how many reloads of the settings had this outcome.
+/// Returns the number of reloads of the settings that had this outcome.
 fn reloads(server: &Server, outcome: &str) -> f64 {
     let series = format!("zillion_serving_config_reloads_total{{outcome=\"{outcome}\"}} ");
     let metrics = server.get("/metrics").body;

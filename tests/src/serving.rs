@@ -68,7 +68,7 @@ fn close(a: &[f32], b: &[f32]) -> bool {
 #[test]
 fn the_server_scores_as_the_trainer_does() {
     let place = Workplace::new();
-    // The batches are those of the job, so that rows meet in the same ones on both sides.
+    // The batches are those of the job, so that the same rows share a batch on both sides.
     publishing(&place, "run", 1000, &["--set", "train.batch_size=500"]);
     place.write("rows.csv", &csv(7, ROWS));
     let wanted = trained(&place, "run", "rows.csv");
@@ -76,7 +76,8 @@ fn the_server_scores_as_the_trainer_does() {
     let latest = operate(&place, &["model", "list", "--json"]);
     let latest: Value = serde_json::from_str(&latest).expect("JSON");
     let latest = latest["versions"][0]["version"].as_u64().expect("a number");
-    // `predict` takes the checkpoint of the best epoch; so does the version that is asked.
+    // `predict` uses the checkpoint of the best epoch. The version of the requests is made from the
+    // same checkpoint.
     operate(
         &place,
         &["publish", &place.text("run"), "--set", &format!("data.root={}", place.text(""))],
@@ -109,7 +110,7 @@ fn the_server_scores_as_the_trainer_does() {
         let best = scores.iter().copied().fold(f32::MIN, f32::max);
         assert_eq!((top.len(), top[0]["score"].as_f64().map(|x| x as f32)), (3, Some(best)));
     }
-    // The requests are single rows, and batches of another size.
+    // The requests have single rows, and then batches of another size.
     for at in 0..20 {
         let body = json!({ "instances": [rows[at]] }).to_string();
         let reply = server.post(&format!("{v1}/versions/{latest}:predict"), body.as_bytes());
@@ -119,7 +120,8 @@ fn the_server_scores_as_the_trainer_does() {
         let reply = server.post(&infer, infer_body(&rows[..rows_at], &[]).as_bytes());
         assert!(close(&output(&reply, "probabilities"), &chances[..rows_at]), "{rows_at}");
     }
-    // The context is given once for all candidates, and scores as if each of them gave it.
+    // The request contains the context only once for all candidates. The scores are the same as if
+    // each candidate had its own copy.
     let context =
         json!({ "user": rows[0]["user"], "tags": rows[0]["tags"], "age": rows[0]["age"] });
     let candidates: Vec<Value> = rows[..50]
@@ -148,7 +150,7 @@ fn the_server_scores_as_the_trainer_does() {
     let body = json!({ "inputs": columns, "signature_name": "serving_default" }).to_string();
     let reply = server.post(&format!("{v1}:predict"), body.as_bytes()).json();
     assert!(close(&floats(&reply["outputs"]), &chances[..9]));
-    // The server ends in good order.
+    // The server stops without an error.
     assert!(server.terminate().success());
 }
 
@@ -170,13 +172,13 @@ fn deltas_hold_the_changes_and_rollbacks_are_exact() {
     );
     operate(&place, &["model", "verify"]);
 
-    // The chain of deltas is the checkpoint of the same step, bit for bit.
+    // The chain of deltas is equal to the checkpoint of the same step, bit for bit.
     place.write("rows.csv", &csv(7, 300));
     let of_checkpoint = trained(&place, "run", "rows.csv");
     let of_version = |version: u64| published(&place, version, "rows.csv", 64);
     assert_eq!(bits(&of_version(latest)), bits(&of_checkpoint));
 
-    // A rollback, and a move forward again, restore the scores of that time.
+    // After a rollback and after the move forward, the server gives the earlier scores again.
     let rows = instances(&csv(7, 64));
     let mut server = Server::start(&place, &["--retain", "2"]);
     assert!(server.becomes_ready());
@@ -200,7 +202,8 @@ fn deltas_hold_the_changes_and_rollbacks_are_exact() {
     server.wait_for(1);
     assert_eq!(bits(&ask().1), bits(&of_version(1)[..64]));
 
-    // The next publication depends on the version that was rolled back to, and is loaded.
+    // The parent of the next published version is the version to which the pointer was rolled back.
+    // The server loads it.
     publishing(&place, "run", 8, &["--set", "train.epochs=3", "--resume"]);
     let show: Value =
         serde_json::from_str(&operate(&place, &["model", "show", "--json"])).expect("JSON");
@@ -265,7 +268,8 @@ fn a_key_s_row_is_explained() {
 fn sibling_versions_are_distinguished_and_moves_are_logged() {
     let place = Workplace::new();
     publishing(&place, "run", 1000, &["--set", "train.epochs=1"]);
-    // Two runs from the same checkpoint have the same name, the same steps, and other rows.
+    // Two runs start from the same checkpoint. They have the same name and the same steps, but
+    // other rows.
     place.write("monday.csv", &csv(21, 400));
     place.write("tuesday.csv", &csv(22, 400));
     let from = place.text("run");
@@ -283,7 +287,8 @@ fn sibling_versions_are_distinguished_and_moves_are_logged() {
         "{second}"
     );
     let root = format!("data.root={}", place.text(""));
-    // A version that was published before is only pointed to; a base of it is another version.
+    // If a checkpoint was published before, only the pointer moves. A base of the same checkpoint
+    // is a new version.
     let monday = place.text("monday");
     let publish = |more: &[&str]| {
         let mut arguments = vec!["publish", monday.as_str(), "--set", &root];
@@ -303,21 +308,21 @@ fn sibling_versions_are_distinguished_and_moves_are_logged() {
     let of = |version: u64| bits(&published(&place, version, "rows.csv", 64));
     assert_eq!(of(4), of(2));
     assert_ne!(of(3), of(2));
-    // A promotion to the present place of the pointer is no move, and a rollback does not skip a
-    // move.
+    // A promotion to the current version of the pointer is not a move, and a rollback does not skip
+    // a move.
     let moves = pointer().as_array().map(Vec::len);
     operate(&place, &["model", "promote", "4"]);
     assert_eq!(pointer().as_array().map(Vec::len), moves);
     operate(&place, &["model", "rollback"]);
     assert_eq!(pointer()[0]["to"]["version"], 2);
-    // A version that gc has removed cannot be pointed to.
+    // A pointer cannot move to a version that gc has removed.
     operate(&place, &["model", "promote", "4"]);
     operate(&place, &["model", "gc", "--keep", "1", "--grace", "0"]);
     let refused = crate::server::operator(&place, &["model", "promote", "3"]).output();
     let refused = refused.expect("the binary runs");
     assert_eq!(refused.status.code(), Some(1));
     assert!(stderr(&refused).contains("collected by gc"), "{}", stderr(&refused));
-    // It does not count as published, and is published again.
+    // The removed version does not count as published, so it is published again.
     let anew = operate(&place, &["publish", &place.text("tuesday"), "--set", &root]);
     assert!(anew.contains("version 5 of e2e"), "{anew}");
     operate(&place, &["model", "verify"]);
@@ -332,9 +337,10 @@ fn a_server_outlives_its_cache_and_its_registry() {
     std::fs::remove_dir_all(place.path("cache")).expect("our own folder");
     operate(&place, &["model", "promote", "1"]);
     server.wait_for(1);
-    // The registry disappears, and comes back with a new version.
+    // The registry disappears, and later it is there again with a new version.
     std::fs::rename(place.path(REGISTRY), place.path("elsewhere")).expect("our own folder");
-    // There are one or two failures: a look may fall into the middle of the move.
+    // There are one or two failures, because the server may read the registry in the middle of the
+    // move.
     let never = format!("zillion_serving_load_failures_total{{model=\"{MODEL}\"}} 0\n");
     let began = std::time::Instant::now();
     while server.get("/metrics").body.contains(&never) {

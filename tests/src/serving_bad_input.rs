@@ -120,7 +120,7 @@ fn requests_that_cannot_be_answered_are_refused_by_name() {
         assert!(reply.error().contains(message), "{path} {shown}\n{reply:?}");
     }
     assert_eq!(server.get(&infer).status, 405);
-    // These inputs are unusual and right: negative ids, ids beyond the vocabulary, missing values,
+    // These inputs are unusual but valid: negative ids, ids outside the vocabulary, missing values,
     // no tags.
     for body in [
         with("item", json!(-5)),
@@ -159,7 +159,7 @@ fn large_slow_and_vanishing_clients_are_dropped() {
     let (_place, mut server) = served(&["--receive-ms", "700", "--max-body-bytes", "1000000"]);
     let path = format!("/v1/models/{MODEL}:predict");
 
-    // A hundred megabytes come, announced or not.
+    // The client sends a hundred megabytes, with and without an announced length.
     let huge = vec![b' '; 100 << 20];
     let reply = server.post(&path, &huge);
     assert_eq!(reply.status, 413, "{}", reply.head);
@@ -170,7 +170,8 @@ fn large_slow_and_vanishing_clients_are_dropped() {
     chunk.extend(b"\r\n0\r\n\r\n");
     assert_eq!(server.send(&head, &chunk).expect("an answer").status, 413);
 
-    // A client that trickles its head is cut off; one that trickles its body gets an answer.
+    // The server closes the connection of a client that sends its head very slowly. A client that
+    // sends its body very slowly gets an answer.
     let began = Instant::now();
     let mut trickle = TcpStream::connect(&server.address).expect("a connection");
     trickle.set_read_timeout(Some(PATIENCE)).expect("a timeout");
@@ -183,7 +184,7 @@ fn large_slow_and_vanishing_clients_are_dropped() {
     assert_eq!(reply.status, 408, "{reply:?}");
     assert!(reply.error().contains("within"), "{reply:?}");
 
-    // Clients that leave in the middle leave nothing behind.
+    // Clients that disconnect in the middle of a request leave no resources in use.
     for _ in 0..50 {
         let mut gone = TcpStream::connect(&server.address).expect("a connection");
         gone.write_all(head.as_bytes()).expect("it takes some");
@@ -194,7 +195,7 @@ fn large_slow_and_vanishing_clients_are_dropped() {
         assert!(began.elapsed() < PATIENCE, "connections stay");
         std::thread::sleep(Duration::from_millis(20));
     }
-    // The bytes are no HTTP.
+    // The bytes are not HTTP.
     let _ = server.send("\u{0}\u{1}\u{2} nonsense\r\n\r\n", b"");
     let infer = format!("/v2/models/{MODEL}/infer");
     assert_eq!(server.post(&infer, good_body().as_bytes()).status, 200);
@@ -211,7 +212,7 @@ fn an_overloaded_server_answers_with_delay_or_reason() {
     drop(server);
     let mut server = Server::start(&place, &["--request-ms", "1"]);
     assert!(server.becomes_ready());
-    // The request is more than a millisecond's work.
+    // The work for this request takes longer than a millisecond.
     let reply = server.post(&infer, infer_body(&instances(&csv(3, 10_000)), &[]).as_bytes());
     assert_eq!(reply.status, 504, "{reply:?}");
     drop(server);
@@ -230,7 +231,7 @@ fn an_overloaded_server_answers_with_delay_or_reason() {
 #[test]
 fn a_stopping_server_answers_open_requests() {
     let (_place, mut server) = served(&[]);
-    // Half of a request's body has arrived when the signal comes.
+    // When the signal comes, half of the request's body has arrived.
     let path = format!("/v2/models/{MODEL}/infer");
     let body = good_body();
     let length = body.len();
@@ -242,7 +243,7 @@ fn a_stopping_server_answers_open_requests() {
     stream.write_all(head.as_bytes()).expect("it takes the head");
     let (first, rest) = body.as_bytes().split_at(length / 2);
     stream.write_all(first).expect("it takes half");
-    // The server has the head once it reads; the signal must not come before.
+    // The server must have read the head before the signal comes.
     std::thread::sleep(Duration::from_millis(200));
     let pid = server.pid().to_string();
     std::process::Command::new("kill").arg(&pid).status().expect("`kill` runs");

@@ -48,8 +48,8 @@ fn file_of(place: &Workplace, hash: &str) -> PathBuf {
 #[test]
 fn a_flipped_bit_in_any_kind_of_file_is_found_by_name() {
     let place = published();
-    // The files are rows of the second version, on which the newest depends, and the rest of the
-    // newest.
+    // The files are the rows of the second version, on which the newest version depends, and all
+    // files of the newest version.
     let version = show(&place, "2");
     let newest = show(&place, &show_newest(&place).to_string());
     let hash = |file: &Value| file["blake3"].as_str().expect("a hash").to_owned();
@@ -59,12 +59,12 @@ fn a_flipped_bit_in_any_kind_of_file_is_found_by_name() {
     for name in ["graph", "dense", "parity"] {
         kinds.push((name, hash(&newest[name])));
     }
-    // A server with an empty cache has never seen the version whole, and must refuse it.
+    // A server with an empty cache has never verified the version, so it must refuse it.
     for (kind, hash) in kinds {
         let path = file_of(&place, &hash);
         let good = std::fs::read(&path).expect("the file can be read");
-        // The places are the head, the middle (of a part: keys, weights, counts, tombstones) and
-        // the foot.
+        // The places are the head, the middle and the foot of the file. The middle of a part
+        // contains keys, weights, counts or tombstones.
         let places: Vec<usize> = match kind {
             "part" => (0..16).map(|i| i * (good.len() - 1) / 15).collect(),
             _ => vec![0, good.len() / 2, good.len() - 1],
@@ -72,7 +72,7 @@ fn a_flipped_bit_in_any_kind_of_file_is_found_by_name() {
         for at in places {
             let mut bad = good.clone();
             bad[at] ^= 1;
-            // A new file replaces it, because others may hold a link to the old one.
+            // A new file replaces the old one, because other files may be links to the old one.
             std::fs::remove_file(&path).expect("our own file");
             std::fs::write(&path, &bad).expect("our own file");
             let said = fails(&place, &["model", "verify"]);
@@ -102,7 +102,7 @@ fn refused_by_server(place: &Workplace) -> String {
     let said = loop {
         let reply = server.post(&format!("/v2/models/{MODEL}/infer"), body.as_bytes());
         assert_eq!(reply.status, 503, "{reply:?}");
-        // Callers see a code. The reason is in the index, for operators.
+        // Callers see only a code. The repository index tells operators the reason.
         let index = server.post("/v2/repository/index", b"").json();
         let reason = index[0]["reason"].as_str().expect("text");
         if !reason.is_empty() {
@@ -135,15 +135,15 @@ fn a_chain_with_a_gap_fork_or_wrong_manifest_is_refused() {
     let keep = |path: &PathBuf| std::fs::read(path).expect("a manifest");
     let newest = show_newest(&place);
     assert!(newest >= 3);
-    // The chain has a gap.
+    // One version of the chain is missing.
     let second = keep(&manifest(2));
     let path = manifest(2);
     std::fs::remove_file(&path).expect("our own file");
     let said = fails(&place, &["model", "verify", "--version", "3"]);
     assert!(said.contains("version 2") && said.contains("version 3"), "{said}");
     std::fs::write(&path, &second).expect("our own file");
-    // The chain has a fork: the second is another than the third depends on, although whole in
-    // itself.
+    // The third version depends on another second version than the one in the chain, although that
+    // one is valid.
     let forged =
         String::from_utf8(second.clone()).expect("JSON").replace("\"step\": ", "\"step\": 1");
     std::fs::write(&path, forged).expect("our own file");
@@ -151,7 +151,7 @@ fn a_chain_with_a_gap_fork_or_wrong_manifest_is_refused() {
     assert!(said.contains("changed after it was published"), "{said}");
     let said = fails(&place, &["model", "promote", "3"]);
     assert!(said.contains("changed after it was published"), "{said}");
-    // The manifest of the first version has the number of the second.
+    // The manifest of the first version is stored under the number of the second version.
     std::fs::write(&path, keep(&manifest(1))).expect("our own file");
     let said = fails(&place, &["model", "show", "--version", "2"]);
     assert!(said.contains("belongs to version 1"), "{said}");
@@ -160,7 +160,7 @@ fn a_chain_with_a_gap_fork_or_wrong_manifest_is_refused() {
     assert!(said.contains("cannot be parsed"), "{said}");
     std::fs::write(&path, &second).expect("our own file");
     operate(&place, &["model", "verify"]);
-    // The names lead elsewhere.
+    // The names lead to other folders.
     for name in ["../e2e", "/etc", "", "a/b", ".hidden"] {
         let registry = place.text(REGISTRY);
         let list = ["model", "verify", "--registry", &registry, "--model", name];
@@ -186,7 +186,7 @@ fn a_full_or_read_only_store_makes_nothing_visible() {
     let publish = ["publish", other.as_str(), "--set", root.as_str()];
     for fault in ["enospc", "eio", "torn"] {
         let mut disturbed = 0;
-        // Every third operation is disturbed: the first of a kind, the last, and those between.
+        // Every third operation is disturbed, so all kinds of operations are covered.
         for operation in (1..).step_by(3) {
             let result = operator(&place, &publish)
                 .env("ZILLION_FAILPOINT", format!("{operation}:{fault}"))
@@ -208,13 +208,13 @@ fn a_full_or_read_only_store_makes_nothing_visible() {
             disturbed += 1;
         }
         assert!(disturbed > 5, "{fault}: {disturbed}");
-        // The next fault meets a run that has published nothing.
+        // At the next fault, the run has published nothing.
         std::fs::write(place.path("other/RUN"), format!("again-{fault}")).expect("our own file");
         let visible = show_newest(&place);
         assert_eq!(visible, before + 1, "{fault}");
         remove_newest(&place, visible);
     }
-    // A training that cannot publish goes on, and reports it at its end.
+    // If a training cannot publish, it continues and reports this at its end.
     let registry = "publish.registry=/proc/registry";
     let said = place.train_fails(&["--set", registry, "--set", "train.epochs=1"]);
     assert!(said.1.contains("/proc/registry"), "{}", said.1);
@@ -258,8 +258,8 @@ fn parity_refuses_a_changed_weight_with_right_checksums() {
     };
     let servable = load(stable, &mut cache).expect("what was published loads");
     let manifest = servable.manifest().clone();
-    // The first row of the validation file, from which parity rows are taken: the first weight of
-    // its user.
+    // The value is the first weight of the user in the first row of the validation file. The parity
+    // rows come from this file.
     let user = csv(1, 1).lines().nth(1).and_then(|row| row.split(',').next().map(str::to_owned));
     let user = FeatureKey::from_text(&user.expect("a row"));
     let bytes = |file: &VersionFile| std::fs::read(file_of(&place, &file.blake3)).expect("a file");
@@ -273,7 +273,8 @@ fn parity_refuses_a_changed_weight_with_right_checksums() {
         let rows = cache.rows(&model, &chain, &workers, &mut Unthrottled).expect("rows");
         let mut changed = 0;
         for (table, spec) in manifest.tables.iter().enumerate() {
-            // The rows of the chain are merged: the newest layer that has a key counts.
+            // The rows of the chain are merged. For each key, the newest layer with this key
+            // counts.
             let mut all = std::collections::BTreeMap::new();
             for layer in rows.layers() {
                 for (key, found) in layer.iter(table) {
@@ -316,7 +317,8 @@ fn parity_refuses_a_changed_weight_with_right_checksums() {
             Ok(_) => assert!(is_loaded, "a changed weight was not noticed"),
             Err(Error::Parity { row, version: of, .. }) => {
                 assert!(!is_loaded && of == version, "row {row}");
-                // A server that is told to serve the version goes on with the one it has.
+                // A server that is told to serve the damaged version continues with its current
+                // version.
                 let mut server = Server::start(&place, &[]);
                 assert!(server.becomes_ready());
                 let before = model.pointer(STABLE).expect("it was set").to.version;

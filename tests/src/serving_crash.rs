@@ -59,11 +59,11 @@ fn killed_everywhere(place: &Workplace, command: &[&str], after: impl Fn(bool)) 
         if !is_whole {
             assert_eq!(result.status.signal(), Some(SIGKILL), "{}", stderr(&result));
         }
-        // Every visible version is whole, and the earlier ones are there.
+        // Every visible version is complete, and the earlier versions still exist.
         assert!(latest(place) >= before, "{command:?} lost a version at operation {operation}");
         operate(place, &["model", "verify"]);
         operate(place, &["model", "list"]);
-        // No manual step is needed: the same command runs again.
+        // No manual step is necessary. The same command runs again.
         let again = operator(place, command).output().expect("the binary runs");
         assert!(again.status.success(), "{command:?} after {operation}: {}", stderr(&again));
         operate(place, &["model", "verify"]);
@@ -78,7 +78,7 @@ fn killed_everywhere(place: &Workplace, command: &[&str], after: impl Fn(bool)) 
 #[test]
 fn publishing_promoting_and_collecting_killed_at_every_step() {
     let place = place_with_versions(1000);
-    // The registry has the versions of both epochs; one more epoch is to be published.
+    // The registry has the versions of both epochs, and one more epoch is to be published.
     place.train_ok("run", &["--resume", "--set", "train.epochs=3"]);
     let root = format!("data.root={}", place.text(""));
     let before = latest(&place);
@@ -97,8 +97,8 @@ fn publishing_promoting_and_collecting_killed_at_every_step() {
     let promote = ["model", "promote", newest.as_str(), "--to", "canary"];
     let operations = killed_everywhere(&place, &promote, |_| {});
     assert!(operations >= 2, "{operations}");
-    // The base of another run, on which all later versions depend: the others are not needed any
-    // more.
+    // A base of another run is published. Later versions depend only on this base, so the earlier
+    // versions are not needed any more.
     std::fs::write(place.path("run/RUN"), "another").expect("our own file");
     operate(&place, &["publish", &newest_checkpoint(&place), "--set", &root]);
     operate(&place, &["model", "promote", &latest(&place).to_string(), "--to", "canary"]);
@@ -141,7 +141,7 @@ fn a_server_killed_at_every_step_of_its_loads_and_merges() {
         let server = Server::try_start(&place, &[], &[("ZILLION_FAILPOINT", failpoint.as_str())]);
         let survived = server.is_some_and(|mut server| server.becomes_ready());
         disturbed += u64::from(!survived);
-        // The cache is as the kill left it.
+        // The cache is in the state in which the kill left it.
         let mut server = Server::start(&place, &[]);
         assert!(server.becomes_ready(), "operation {operation}");
         server.wait_for(newest);
@@ -164,7 +164,7 @@ fn crash_time() -> Duration {
 fn a_run_and_its_server_killed_at_random_moments() {
     let place = Workplace::new();
     let registry = format!("publish.registry={}", place.text(REGISTRY));
-    // The server may be there before the first version.
+    // The server may start before the first version exists.
     std::fs::create_dir(place.path(REGISTRY)).expect("a folder");
     let rows = instances(&csv(7, 20));
     let body = infer_body(&rows, &["logits"]);
@@ -214,7 +214,8 @@ fn a_run_and_its_server_killed_at_random_moments() {
         }
     }
     assert!(kills >= 3 && answers > 0, "{kills} kills, {answers} answers");
-    // Everything goes on: the server comes back, and one last version reaches it.
+    // After the kills, everything still works: the server starts again, and one last version
+    // reaches it.
     let show = operate(&place, &["model", "show", "--json"]);
     let show: Value = serde_json::from_str(&show).expect("JSON");
     let reached = show["origin"]["cursor"]["epoch"].as_u64().expect("a number");
@@ -243,8 +244,7 @@ fn a_run_and_its_server_killed_at_random_moments() {
 #[test]
 fn of_two_publishers_at_once_exactly_one_wins() {
     let place = place_with_versions(1000);
-    // Two other runs of the same job publish bases to the same model, again and again, at the same
-    // time.
+    // Two other runs of the same job repeatedly publish bases to the same model at the same time.
     for run in ["left", "right"] {
         place.train_ok(run, &["--set", "train.epochs=1"]);
     }
@@ -256,7 +256,7 @@ fn of_two_publishers_at_once_exactly_one_wins() {
         let children: Vec<_> = ["left", "right"]
             .iter()
             .map(|run| {
-                // A new name makes it a run that has published nothing yet.
+                // With a new name, the run counts as one that has published nothing yet.
                 std::fs::remove_file(place.path(&format!("{run}/RUN")))
                     .expect("the run has a name");
                 std::fs::write(place.path(&format!("{run}/RUN")), format!("{run}{won}{told}"))

@@ -159,7 +159,7 @@ fn compressed_bodies_are_read_under_the_limit() {
     let place = published();
     let server = served(&place, &["--max-body-bytes", "100000"]);
     let path = format!("/v1/models/{MODEL}:predict");
-    // This is the form of zlib for bytes that are not compressed.
+    // This is the zlib format for bytes without compression.
     let stored = |bytes: &[u8]| {
         let (low, high) = (bytes.len() as u16).to_le_bytes().into();
         let mut zlib = vec![0x78, 0x01, 0x01, low, high, !low, !high];
@@ -259,11 +259,11 @@ fn an_unready_server_names_the_models_it_waits_for() {
     assert_eq!(reply["models"][0]["reason"], "no_version", "{reply}");
     let model = server.get(&format!("/v2/models/{MODEL}/ready"));
     assert!(model.status == 503 && model.error().contains("no_version"), "{model:?}");
-    // The reason itself is for operators.
+    // Only operators see the reason, in the repository index.
     let index = server.post("/v2/repository/index", b"").json();
     let reason = index[0]["reason"].as_str().expect("text");
     assert!(reason.contains("pointer `stable` was never set"), "{index}");
-    // The document exists without a version too, and says less.
+    // The document exists even without a version, but with less content.
     let document = server.get("/openapi.json").json();
     assert!(document["paths"][format!("/v2/models/{MODEL}/infer")]["post"].is_object());
 }

@@ -34,7 +34,7 @@ fn stats_add_up() {
     let place = Workplace::new();
     let waiting = "tables.user.admission={ kind = 'count', at_least = 31 }";
     place.train_ok("run", &["--set", "train.epochs=1", "--set", waiting]);
-    // The rows of the data are not needed.
+    // The command does not need the rows of the data.
     std::fs::remove_file(place.path("train.csv")).expect("our own file");
     let report = table(&place, &["stats", "run"]);
     let tables = report["tables"].as_array().expect("a list");
@@ -58,8 +58,8 @@ fn stats_add_up() {
         (user["rows"].as_u64(), user["candidates"].as_u64()),
         (Some(often), Some(50 - often))
     );
-    // The payload is five floats of a row in eight; accumulators and metadata are five more in
-    // eight.
+    // The payload has five floats for each row in slots of eight. Accumulators and metadata have
+    // five more floats in slots of eight.
     assert_eq!(user["payload_bytes"].as_u64(), Some(often * 32));
     assert_eq!(user["state_bytes"].as_u64(), Some(often * 32));
     let said = zillion(&["table", "stats", &place.text("run")]).output().expect("the binary runs");
@@ -70,7 +70,7 @@ fn stats_add_up() {
 #[test]
 fn top_names_the_ids() {
     let place = Workplace::new();
-    // With one row a step, pushes are occurrences.
+    // With one row in each step, the number of pushes is the number of occurrences.
     let all = [
         "--set",
         "train.epochs=1",
@@ -96,7 +96,7 @@ fn top_names_the_ids() {
     let items = table(&place, &["top", "run", "--table", "item", "-n", "500"]);
     assert!(rows(&items).is_sorted_by(|a, b| a.1 >= b.1));
     assert_eq!(sorted(rows(&items)), sorted(frequent(1)));
-    // Texts come from a file that has them, pieces of a cell too.
+    // Texts come from a file that contains them, also as pieces of a cell.
     let users = table(&place, &["top", "run", "--table", "user", "-n", "3"]);
     assert!(users["rows"][0]["id"].is_null(), "{users}");
     let users =
@@ -145,7 +145,7 @@ fn missing_tables_and_keys_are_named() {
     assert!(code == 1 && said.contains("no row of -7"), "{said}");
     let (code, said) = fails(&["stats", &place.text("nowhere")]);
     assert!(code == 1 && said.contains("nowhere"), "{said}");
-    // An altered part is refused, as everywhere.
+    // A changed part is refused, as by all other commands.
     let checkpoint = std::fs::read_dir(place.path("run/checkpoints"))
         .expect("the folder is there")
         .filter_map(|entry| entry.ok().map(|e| e.path()))

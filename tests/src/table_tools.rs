@@ -71,7 +71,7 @@ fn histograms_hold_every_row() {
         }
         assert!(text(&place, &["histogram", "run", "--of", of]).contains("table item, 80 rows"));
     }
-    // The rows of a list are those of the histogram.
+    // The rows of the list are the rows of the histogram.
     let top = table(&place, &["top", "run", "--table", "item", "-n", "1000"]);
     let counts = top["rows"].as_array().expect("a list").iter().map(|row| share(&row["count"]));
     let counts: Vec<f64> = counts.collect();
@@ -97,7 +97,7 @@ fn explain_predicts_the_eviction_of_a_key() {
     let every = ["--set", "train.checkpoint_every=1", "--set", "train.keep=50"];
     place.train_ok("run", &[&SHORT[..], &every].concat());
     let at = |step: u64| format!("run/checkpoints/step-{step:012}");
-    // At the tenth step, about a hundredth of the users have been seen less than three times.
+    // At the tenth step, about a hundredth of the users have occurred less than three times.
     let users: Vec<String> = (0..50).map(|id| format!("u{id}")).collect();
     let explain = |step: u64, user: &str| {
         table(&place, &["explain", &at(step), "--table", "user", "--key", user])
@@ -118,7 +118,7 @@ fn explain_predicts_the_eviction_of_a_key() {
                 }
                 other => panic!("{other}"),
             }
-            // A key with a row will be evicted, and stays until then if it is not seen again.
+            // A key with a row stays until its eviction if it does not occur again.
             if let Some(goes) = now["eviction"]["at_step"].as_u64() {
                 assert!(goes > step && goes <= step + 20, "{now}");
             } else {
@@ -130,7 +130,7 @@ fn explain_predicts_the_eviction_of_a_key() {
     assert_eq!(states.len(), 2, "{states:?}");
     let said = text(&place, &["explain", &at(10), "--table", "user", "--key", "u7"]);
     assert!(said.contains("of 4,096") && said.contains("if it is not seen again"), "{said}");
-    // A dense table has neither.
+    // A dense table has neither admission nor eviction.
     let said = text(&place, &["explain", &at(10), "--table", "item", "--key", "79"]);
     assert!(said.contains("has a row") && said.contains("evicts nothing"), "{said}");
     let never = table(&place, &["explain", &at(10), "--table", "item", "--key", "8000"]);
@@ -154,7 +154,7 @@ fn a_shrunk_checkpoint_is_a_checkpoint() {
     assert_eq!(was["rows"], is["rows"]);
     assert!(number(&is["missing_keys"]) > number(&was["missing_keys"]), "{report}");
     assert!(share(&is["auc"]) != share(&was["auc"]), "{report}");
-    // The first rows by pushes stay, row by row; the other tables are as they were.
+    // The rows with the most pushes stay unchanged. The other tables do not change.
     let rows = |of: &str, name: &str| {
         let top = table(&place, &["top", of, "--table", name, "-n", "1000"]);
         top["rows"].as_array().expect("a list").clone()
@@ -177,7 +177,7 @@ fn a_shrunk_checkpoint_is_a_checkpoint() {
         "{said}"
     );
     assert_eq!(place.digest("again"), place.digest("small"));
-    // Training resumes from it, and evicted keys come back.
+    // Training resumes from the smaller checkpoint, and evicted keys get rows again.
     let on = place
         .train("on", &["--from", &place.text("small"), "--set", "train.epochs=1"])
         .output()
@@ -185,7 +185,7 @@ fn a_shrunk_checkpoint_is_a_checkpoint() {
     assert!(on.status.success(), "{}", stderr(&on));
     assert_eq!(rows("on", "user").len(), 50);
 
-    // Other rules follow, and settings that are refused.
+    // The test continues with other rules and with settings that are refused.
     let waits = "tables.user.admission={ kind = 'count', at_least = 31 }";
     place.train_ok("waits", &["--set", "train.epochs=1", "--set", waits]);
     let sizes = |rule: &[&str]| {
@@ -237,7 +237,7 @@ fn a_shrunk_checkpoint_is_whole_or_absent() {
         }
     }
     assert_eq!(whole, 1, "no number was beyond the last operation");
-    // No leftover stands in the way.
+    // The remains of earlier runs do not stop the command.
     let result = zillion(&shrink).current_dir(place.path("")).output().expect("the binary runs");
     assert!(result.status.success(), "{}", stderr(&result));
 }
@@ -272,7 +272,7 @@ fn a_plan_predicts_training() {
     let user = &tables[0];
     assert_eq!((number(&user["keys"]), number(&user["values"])), (50, 1500));
     assert_eq!(number(&user["one_in"]), 1);
-    // The plan is compared with the rows themselves.
+    // The plan is compared with the actual rows.
     let steps = user_steps();
     for point in user["admission"].as_array().expect("a list") {
         let at_least = number(&point["at_least"]);
@@ -286,7 +286,7 @@ fn a_plan_predicts_training() {
         assert_eq!(number(&point["rows"]), rows, "{point}");
         assert!((share(&point["found"]) - found as f64 / 1500.0).abs() < 1e-9, "{point}");
     }
-    // The plan is compared with training under one of these settings.
+    // The plan is compared with a training that uses one of these settings.
     place.train_ok(
         "run",
         &[&order[..], &["--set", "tables.user.admission={ kind = 'count', at_least = 20 }"]]
@@ -302,8 +302,8 @@ fn a_plan_predicts_training() {
     let svg = std::fs::read_to_string(place.path("plan.svg")).expect("the plot is there");
     assert!(svg.contains("Admission") && svg.contains("user: 50 keys"), "{svg}");
     assert!(!svg.contains("NaN") && svg.trim_end().ends_with("</svg>"));
-    // The data is that of the job where none is named; part of it; a setting that the grid does not
-    // have.
+    // The test also plans with the data of the job, with a part of this data, and with a setting
+    // that is not in the grid.
     assert_eq!(plan(&[])["tables"], report["tables"]);
     assert_eq!(number(&plan(&["--rows", "100"])["rows"]), 128);
     let own = plan(&["--set", "tables.user.eviction={ kind = 'unseen', steps = 7 }"]);
@@ -313,7 +313,7 @@ fn a_plan_predicts_training() {
     for words in ["admission count", "a cache of", "table tags", "buckets of numbers: age"] {
         assert!(said.contains(words), "{said}");
     }
-    // The formats agree.
+    // All formats give the same result.
     place.write("train.tsv", &csv(0, ROWS).replace(',', "\t"));
     assert_eq!(plan(&["--sample", "train.tsv"])["tables"], report["tables"]);
     let (code, said) = fails(&place, &["plan", "job.toml", "--sample", "gone.csv"]);

@@ -85,7 +85,7 @@ fn crates_depend_only_on_allowed_crates() {
         }
         let allowed = edges.get(name).unwrap_or_else(|| panic!("no rule for crate {name}"));
         for dependency in &package.dependencies {
-            // Tests of a crate may lean on others; what ships may not.
+            // The tests of a crate may depend on other crates, but its production code may not.
             if dependency.kind == DependencyKind::Development || !is_ours(&dependency.name) {
                 continue;
             }
@@ -136,7 +136,7 @@ fn vectorised_closures_are_inlined() {
 
 #[test]
 fn no_lock_stands_in_the_way_of_a_key() {
-    // Tests that stand beside a crate's sources may wait for each other.
+    // Test files beside the sources of a crate may use locks.
     for (path, text) in ["embedding/src", "ps/src"].iter().flat_map(|c| sources(&root().join(c))) {
         let tests = text.find("#[cfg(test)]\nmod ").unwrap_or(text.len());
         for (number, line) in text[..tests].lines().enumerate() {
@@ -150,7 +150,7 @@ fn no_lock_stands_in_the_way_of_a_key() {
 
 #[test]
 fn nothing_is_left_unfinished() {
-    // In pieces, so that this file does not find itself.
+    // The words are written in pieces, so that this test does not find its own file.
     let words = [["to", "do!("].concat(), ["unimple", "mented!("].concat(), ["FIX", "ME"].concat()];
     for (path, text) in sources(root()) {
         for word in &words {

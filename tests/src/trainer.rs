@@ -67,7 +67,7 @@ impl Trainer {
 
 impl Drop for Trainer {
     fn drop(&mut self) {
-        // The process may have ended by itself.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

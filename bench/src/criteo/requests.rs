@@ -15,8 +15,9 @@ const ZIPF: f64 = 1.2;
 pub(crate) struct Requests(Vec<RawColumns<'static>>);
 
 impl Requests {
-    /// Draws `different` requests of `candidates` rows. The ids are drawn as the peer draws them:
-    /// by Zipf's law, then scattered by a factor within runs of 50,000 ids.
+    /// Draws `different` requests of `candidates` rows. The ids are drawn in the same way as in the
+    /// benchmark of the compared system: by Zipf's law, and then scattered by a factor within runs
+    /// of 50,000 ids.
     pub(crate) fn new(rows: u64, candidates: usize, different: usize) -> Self {
         let column = |values| RawColumn { values, lengths: None, is_shared: false };
         let request = |request: u64| {
@@ -47,8 +48,8 @@ impl Requests {
         self.0.iter().map(|columns| recipe.body(columns.clone())).collect()
     }
 
-    /// Returns the columns of request `i`, counted from 0. After the last request, the count starts
-    /// again.
+    /// Returns the columns of request `i`, counted from 0. An index after the last request
+    /// continues with the first request.
     pub(crate) fn get(&self, i: usize) -> &RawColumns<'static> {
         &self.0[i % self.0.len()]
     }
@@ -79,7 +80,7 @@ impl Stream {
         loop {
             let (u, v) = (1.0 - self.unit(), self.unit());
             let x = u.powf(-1.0 / (a - 1.0)).floor();
-            // A rank that does not fit into an `i64` is drawn again.
+            // A rank that does not fit an `i64` is drawn again.
             if x >= i64::MAX as f64 {
                 continue;
             }

@@ -1,10 +1,10 @@
-//! The check of the benchmark: the values that each row must have after the pushes. A model that is
-//! independent of the table computes these values.
+//! The check of the benchmark, which compares each row with the values that it must have after the
+//! pushes. A model that does not use the table computes these values.
 //!
-//! The check is needed because a table that loses rows or changes wrong rows may be very fast. All
-//! pushes of this benchmark have the same gradient. Therefore a sum in `f64` gives the values of a
-//! row from the initial row of its key and the number of its pushes. The plans determine the
-//! numbers of pushes. The work of this module is never timed.
+//! The check is needed because a table with defects, which loses rows or changes the wrong rows,
+//! may be very fast. All pushes of this benchmark have the same gradient. Therefore a sum in `f64`
+//! gives the values of a row from the initial row of its key and the number of its pushes. The
+//! plans determine the numbers of pushes. The work of this module is never timed.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -72,7 +72,7 @@ impl Pushes {
         mut plan: impl FnMut(std::ops::Range<u64>) -> LookupPlan,
     ) -> Result<Checked> {
         let moved = self.total_changes(spec.segments[0].optimizer, f64::from(gradient))?;
-        // A pull of a key without a row returns the values that its row would begin with.
+        // If a key has no row, a pull returns the values with which its row would begin.
         let mut beginning = TableSet::new(vec![spec.clone()], DEFAULT_SHARDS)?;
         let (mut rows, mut began) = (RowBuffer::default(), RowBuffer::default());
         let mut checked = Checked::default();
@@ -105,8 +105,8 @@ impl Pushes {
 
 /// Returns the maximum difference that is allowed between a weight and the model. Each push rounds
 /// the weight and the accumulator. Equal gradients are rounded in the same direction, so the errors
-/// add up. A single push too many may stay within this tolerance, but the count of the row shows
-/// it.
+/// add up. One additional push may stay within this tolerance, but the count of the row shows the
+/// error.
 fn tolerance(dtype: Dtype, began: f32, moved: f64, pushes: u32) -> f64 {
     let last_place = match dtype {
         Dtype::F32 => f64::from(f32::EPSILON),
@@ -129,7 +129,7 @@ mod tests {
         assert!((moved[1] - 0.25 / 4.5f64.sqrt()).abs() < 1e-9);
         assert!((moved[2] - moved[1] - 0.25 / 8.5f64.sqrt()).abs() < 1e-9);
         assert!(Pushes(vec![1]).total_changes(OptimizerSpec::Sgd { lr: 0.1 }, 1.0).is_err());
-        // The effect of one push more or less is far larger than the tolerance of f32.
+        // One push more or less has a far larger effect than the tolerance of f32.
         let one = moved[3] - moved[2];
         assert!(tolerance(Dtype::F32, 0.01, moved[3], 3) < one / 1000.0);
     }

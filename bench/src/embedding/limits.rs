@@ -18,7 +18,8 @@ pub(super) struct Limits {
 /// The rate of one kind of memory access.
 pub(super) struct Limit {
     pub(super) mrows_s: f64,
-    /// The rate with all threads divided by the rate with one thread.
+    /// The rate with all threads divided by the rate with one thread. `None` if there is only one
+    /// thread.
     pub(super) speedup: Option<f64>,
 }
 
@@ -36,8 +37,8 @@ impl Limits {
 }
 
 impl Limit {
-    /// Measures the rate. If there are several threads, turns with all threads and with one thread
-    /// alternate.
+    /// Measures the rate. If there are several threads, turns with all threads and turns with one
+    /// thread alternate.
     fn probe(
         workers: &Workers,
         probes: &mut [RowProbe],

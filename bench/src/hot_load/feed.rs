@@ -40,16 +40,16 @@ pub(crate) struct Feed {
     folder: PathBuf,
     rows: u64,
     step: u64,
-    /// The dirty epoch that ended when a version was published, for each version.
+    /// For each version, the dirty epoch that ended when the version was published.
     epochs: HashMap<VersionId, u32>,
-    /// The parent of the next version.
+    /// The parent of the next version, or `None` before the base has been published.
     parent: Option<VersionManifest>,
 }
 
 impl Feed {
     /// Creates a feed. Its table contains all ids from 0 to `rows - 1`.
     pub(crate) fn new(model: &Model, rows: u64, folder: &Path) -> Result<Self> {
-        // One thread must be enough, because the server has the other processors.
+        // This process uses only one thread, because the server needs the other processors.
         let workers = compute_pool(Some(NonZeroUsize::MIN))?;
         let criteo = Criteo::new(rows, &workers)?;
         let client = LocalClient::new(criteo.job.tables.clone(), DEFAULT_SHARDS, workers.clone())?;
@@ -83,7 +83,7 @@ impl Feed {
     pub(crate) fn publish_delta(&mut self, keys: usize) -> Result<VersionId> {
         let (seed, rows) = (self.step, self.rows);
         self.push((0..keys as u64).map(|i| mix64(combine(seed, i)) % rows))?;
-        // A training step would change the dense parameters too, so they are changed here.
+        // A training step also changes the dense parameters, so this step changes them too.
         for (_, values) in self.criteo.params.iter_mut() {
             for (at, value) in (0..).zip(values) {
                 *value += 1e-4 * (unit_f32(mix64(combine(seed, at)) as u32) - 0.5);

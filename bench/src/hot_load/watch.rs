@@ -15,7 +15,7 @@ use crate::load::answers::named_version;
 use crate::load::target::Target;
 use crate::server::Asker;
 
-/// The time between two requests of this thread. It is the resolution of the measurement.
+/// The pause between two requests of this thread. The pause is the resolution of the measurement.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// The times from moves of the pointer to the first answers with the new versions.
@@ -23,11 +23,11 @@ const PAUSE: Duration = Duration::from_millis(5);
 pub(crate) struct Freshness {
     /// The number of moves after which the server answered with the new version.
     seen: usize,
-    /// The number of moves whose version the server never answered with, because a later move came
-    /// first.
+    /// The number of moves whose version the server never answered with, because the next move came
+    /// too early.
     overtaken: usize,
     /// The median time from a move to the first answer with its version. If a later move came
-    /// first, the time to the first answer with a later version counts.
+    /// before this answer, the time to the first answer with a later version counts.
     median_seconds: f64,
     max_seconds: f64,
 }
@@ -82,8 +82,8 @@ impl Watch {
         lock(&self.state).awaited.push((version, Instant::now()));
     }
 
-    /// Waits until the server has answered with the versions of all moves. Returns the time that
-    /// the last one took, in seconds.
+    /// Waits until the server has answered with the versions of all moves. Returns the time from
+    /// the last move to the answer with its version, in seconds.
     pub(crate) fn settle(&self, patience: Duration) -> Result<f64> {
         let began = Instant::now();
         loop {
@@ -99,7 +99,7 @@ impl Watch {
         }
     }
 
-    /// Returns the figures of all moves so far, and the number of requests that got no answer.
+    /// Returns the figures of all moves so far, and the number of requests without an answer.
     pub(crate) fn freshness(&self) -> (Freshness, u64) {
         let state = lock(&self.state);
         let mut seconds = state.seconds.clone();

@@ -104,7 +104,7 @@ impl Answers {
 
     /// Compares all answers with scores that this process computes for `bodies`. Each version is
     /// loaded once, with a cache in the folder `cache`, and shares layers with the version that was
-    /// loaded before it. `asked` is the version of the answers that name no version.
+    /// loaded before it. `asked` is the version for answers that do not name a version.
     pub(crate) fn compare(
         &self,
         protocol: Protocol,

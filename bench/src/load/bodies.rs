@@ -149,8 +149,8 @@ pub(crate) fn row_of(column: &RawColumn<'static>, row: usize) -> RawColumn<'stat
     RawColumn { values, lengths, is_shared: column.is_shared }
 }
 
-/// Returns rows as JSON objects. They contain either the shared columns or the other columns, as
-/// `are_shared` tells.
+/// Returns the rows as JSON objects. If `are_shared` is true, they contain only the shared columns,
+/// and otherwise only the other columns.
 fn rows(
     columns: &RawColumns<'static>,
     count: usize,

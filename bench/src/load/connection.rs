@@ -55,7 +55,7 @@ impl<'a> Connection<'a> {
         Self { target, open: None, made: 0 }
     }
 
-    /// Opens a connection if none is open. A server may close an idle connection; this does not
+    /// Opens a connection if none is open. A server may close an idle connection, and this does not
     /// count as a failed request.
     ///
     /// # Errors
@@ -72,7 +72,7 @@ impl<'a> Connection<'a> {
         stream.set_nodelay(true)?;
         let io = TokioIo::new(stream);
         // The task of a connection ends with the connection. Its error can be ignored here, because
-        // the task that waits for an answer gets it.
+        // the call that waits for an answer gets an error too.
         self.open = Some(if self.target.is_grpc {
             let mut builder = http2::Builder::new(TokioExecutor::new());
             builder.initial_stream_window_size(WINDOW).initial_connection_window_size(WINDOW);
@@ -111,8 +111,8 @@ impl<'a> Connection<'a> {
         let answer = response.into_body().collect().await?;
         if *is_grpc && status.is_success() {
             code = code.or_else(|| answer.trailers().and_then(code_of));
-            // The gRPC status is translated to an HTTP status, so that the figures of all protocols
-            // have the same names of failures.
+            // The gRPC status is converted to an HTTP status, so that failures have the same names
+            // in all protocols.
             let code = code.unwrap_or(Code::Unknown);
             status = StatusCode::from_u16(zillion_serving::http_status(code))?;
         }

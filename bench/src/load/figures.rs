@@ -58,7 +58,8 @@ pub(crate) struct Slice {
 /// The figures of all requests of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Figures {
-    /// The number of requests that were due. All other figures are based on all of them.
+    /// The number of requests that were due. All other figures are relative to this number of
+    /// requests.
     pub(crate) requests: u64,
     /// The number of requests that were sent to the server.
     pub(crate) sent: u64,

@@ -1,9 +1,10 @@
 //! An open loop of requests. The times at which requests are due do not depend on the server.
 //!
 //! A client that sends the next request only after the last answer sends fewer requests to a slow
-//! server. It leaves out exactly the requests that would have had to wait ("coordinated omission",
-//! Gil Tene). Here, request `k` is due at `start + k / rate`, and its latency counts from this
-//! time. If all connections are busy, the request waits, and its latency includes the wait.
+//! server. Such a client leaves out exactly the requests that would have waited ("coordinated
+//! omission", Gil Tene). Here, request `k` is due at `start + k / rate`, and its latency counts
+//! from this time. If all connections are busy, the request waits, and its latency includes the
+//! wait.
 //!
 //! # Concurrency
 //! A separate thread watches the clock, because the timers of an async runtime are accurate only to
@@ -132,7 +133,7 @@ pub(crate) fn run(target: &Target, bodies: &[Bytes], plan: Plan, answers: Answer
         anyhow::Ok(())
     });
     stop.store(true, Ordering::Relaxed);
-    // The thread only sleeps and gives out permits, so the result of joining it can be ignored.
+    // The thread only sleeps and issues permits, so the result of the join can be ignored.
     let _ = clock.join();
     outcome?;
     drop(local);
@@ -162,7 +163,8 @@ fn watch_clock(plan: Plan, start: Instant, due: &Semaphore, stop: &AtomicBool) {
             std::thread::sleep(next.min(LONGEST_SLEEP));
         }
     }
-    // A connection that still waits has no more requests to send and must be released.
+    // The run has ended, so a connection that still waits has no more requests to send. It must be
+    // released.
     if given < plan.requests { due.close() } else { due.add_permits(plan.connections) }
 }
 

@@ -46,7 +46,7 @@ impl Target {
             Protocol::V2 => format!("{prefix}/v2/models/{model}{version}/infer"),
             Protocol::Predict => format!("{prefix}/v1/models/{model}{version}:predict"),
             Protocol::Rank => format!("{prefix}/v1/models/{model}{version}:rank"),
-            // The model and the version are in the message, not in the path.
+            // The message contains the model and the version, so the path does not.
             Protocol::Grpc => "/inference.GRPCInferenceService/ModelInfer".to_owned(),
         };
         if protocol == Protocol::Grpc && !prefix.is_empty() {

@@ -1,4 +1,5 @@
-//! A blocking client, which sends one request after another. It does not generate the load.
+//! A blocking client, which sends one request after another. The load of the benchmarks comes from
+//! the module `load`.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};

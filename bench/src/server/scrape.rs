@@ -12,7 +12,7 @@ pub(crate) struct Series(BTreeMap<String, f64>);
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Histogram {
     /// The upper bounds of the buckets in ascending order, each with the number of observations
-    /// that do not exceed it. The last bound is infinite.
+    /// that do not exceed the bound. The last bound is infinite.
     buckets: Vec<(f64, f64)>,
     count: f64,
     sum: f64,
@@ -92,7 +92,7 @@ impl Histogram {
     }
 
     /// Returns the upper bound of the bucket that contains the quantile `share`, or 0 if there is
-    /// none.
+    /// no such bucket.
     fn quantile_bound(&self, share: f64) -> f64 {
         let wanted = share * self.count;
         let found = self.buckets.iter().find(|(_, count)| *count >= wanted);
@@ -108,7 +108,7 @@ impl Histogram {
     }
 
     pub(crate) fn summary(&self) -> Summary {
-        // Times are rounded to the microsecond, and limited because JSON has no infinity.
+        // Times are rounded to the microsecond, and they are limited because JSON has no infinity.
         let ms = |seconds: f64| (seconds.min(1e9) * 1e6).round() / 1e3;
         Summary {
             count: self.count as u64,

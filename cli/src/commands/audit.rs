@@ -13,8 +13,9 @@ pub(crate) fn run(command: &AuditCommand) -> Result<()> {
     }
 }
 
-/// Verifies the chain of a log. A chain says nothing about lines that are cut off at its end, so
-/// the last hash of an earlier verification can be given, which must still be there.
+/// Verifies the chain of a log. A chain does not show that lines at its end were removed. Therefore
+/// the caller can give the last hash of an earlier verification, and the log must still contain
+/// this hash.
 fn verify(args: &AuditVerifyArgs) -> Result<()> {
     let mut found = None;
     let report = verify_audit_log_with(&args.file, |line, hash| {

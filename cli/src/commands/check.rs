@@ -19,7 +19,7 @@ const GRADIENT_ROWS: usize = 32;
 pub(crate) fn run(args: &CheckArgs) -> Result<ExitCode> {
     let (report, job) = report(args)?;
     let mut gradients = None;
-    // A job that cannot run has no gradients to compare.
+    // If the job cannot run, it has no gradients to compare.
     if let Some(job) = job.filter(|_| args.gradients && report.worst() != Some(Severity::Error)) {
         let workers = compute_pool(job.run.threads)?;
         gradients = Some(zillion_trainer::gradients(&job, GRADIENT_ROWS, &workers)?);
@@ -98,8 +98,8 @@ fn show(report: &CheckReport) {
     if !report.tables.is_empty() {
         println!("{}", tables(&report.tables));
     }
-    // Without data, nothing is known of the tables, and the memory of the rest would be mistaken
-    // for the memory of the whole job.
+    // Without data, the memory of the tables is not known. A reader would take the memory of the
+    // other parts for the memory of the whole job.
     if let (Some(memory), Some(_)) = (&report.memory, &report.data) {
         println!("{}\n", memory_line(memory));
     }

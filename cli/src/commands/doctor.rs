@@ -2,7 +2,7 @@
 //! for bad properties.
 //!
 //! If a property can be improved, its finding gives the command to type. The doctor itself changes
-//! nothing. A property that the system does not tell is shown as not reported.
+//! nothing. If the system does not report a property, the finding says so.
 
 mod checks;
 mod disk;

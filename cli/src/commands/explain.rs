@@ -38,7 +38,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<()> {
         let layer = cache.layer(&model, link, &mut Unthrottled)?;
         match layer.find(table, key) {
             Some(Found::Row(row)) => {
-                // The values that a narrow row lacks are those of its initial row.
+                // The values that a narrow row lacks are taken from its initial row.
                 entries.push(json!({
                     "version": link.version, "count": row.count, "values": defaults.whole(table, key, row),
                 }));

@@ -46,7 +46,7 @@ pub(crate) fn run(args: &InitArgs) -> Result<()> {
     }
     drafted.print_notes();
     if to_stdout {
-        // The text ends with the end of its last line, which `print_line` adds.
+        // The line end of the text is removed, because `print_line` adds one.
         print_line(text.trim_end());
         return Ok(());
     }
@@ -104,7 +104,7 @@ fn draft(data: &Path, label: Option<&str>) -> Result<(Draft, String, Job)> {
     Ok((draft, text, job))
 }
 
-/// The draft of a job file, with the guesses it is made from.
+/// The draft of a job file, with the guesses from which it is made.
 struct Draft {
     name: String,
     folder: PathBuf,

@@ -26,7 +26,7 @@ fn create(args: &KeyNewArgs) -> Result<()> {
     Ok(())
 }
 
-/// Adds an ending to a name, which may have dots of its own.
+/// Adds an ending to a file name, which may already contain dots.
 fn with_ending(name: &Path, ending: &str) -> PathBuf {
     let mut name: OsString = name.as_os_str().to_owned();
     name.push(ending);

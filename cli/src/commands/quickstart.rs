@@ -35,7 +35,8 @@ struct Outcome {
     job: PathBuf,
     test_auc: Option<f64>,
     test_logloss: Option<f64>,
-    /// The value of (test AUC - 0.5) / (AUC of the true model - 0.5).
+    /// The value of (test AUC - 0.5) / (AUC of the true model - 0.5), or `None` if it cannot be
+    /// computed.
     share_of_ceiling: Option<f64>,
     samples_per_second: Option<f64>,
     checkpoint: PathBuf,
@@ -187,9 +188,9 @@ impl Observer for Interrupter {
     }
 }
 
-/// Returns the share that training has reached of the best possible gain in AUC. The gain is
-/// counted from 0.5, and the best one is that of the true model. Returns `None` if an AUC is
-/// absent.
+/// Returns the share of the best possible gain in AUC that training has reached. A gain is the
+/// difference of an AUC and 0.5, and the best possible gain is that of the true model. Returns
+/// `None` if an AUC is absent, or if the AUC of the true model is not above 0.5.
 fn share_of_ceiling(auc: Option<f64>, truth: Option<f64>) -> Option<f64> {
     let (auc, truth) = (auc?, truth?);
     (truth > 0.5).then(|| (auc - 0.5) / (truth - 0.5))

@@ -31,7 +31,7 @@ const REPORT_INTERVAL: Duration = Duration::from_millis(100);
 /// The number of refresh intervals between a burst of large requests and the return of its memory.
 const RETURN_AFTER: u32 = 12;
 
-/// The time that work on the registry has to end when the server exits.
+/// The maximum time that work on the registry gets to finish when the server exits.
 const EXIT_TIME: Duration = Duration::from_millis(500);
 
 /// The interval at which changes of the access file and of certificates are noticed.
@@ -44,7 +44,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     let url = settings.registry();
     let config = settings.config(matches!(Location::parse(url)?, Location::Bucket { .. }))?;
     let models = config.models.iter().map(|(model, _)| model.as_str());
-    // A server can begin with the versions in its cache while the registry does not answer.
+    // While the registry does not answer, a server can start with the versions in its cache.
     let clock = Arc::new(SystemClock::new());
     let registry = Registry::open_for_server(url, durable_files()?, clock, &config.cache, models)?;
     let registry = operator::trust(registry, settings.trust.as_deref())?;
@@ -72,13 +72,13 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         drop(domain);
         Ok(())
     });
-    // Work on the registry that does not end is left behind.
+    // Work on the registry that has not finished by then is abandoned.
     runtime.shutdown_timeout(EXIT_TIME);
     served
 }
 
-/// Reports to the service manager the state of the server, the moment when every model answers,
-/// and that the server is alive.
+/// Sends three kinds of reports to the service manager: the state of the server, the moment when
+/// every model answers, and a regular sign that the server is alive.
 async fn report_state(domain: Arc<Domain>) {
     let mut watchdog = systemd::watchdog().map(|limit| tokio::time::interval(limit / 3));
     let mut reported = None;
@@ -122,7 +122,7 @@ fn format_status(domain: &Domain) -> String {
 }
 
 /// Prints the addresses of the server, first for HTTP and then for gRPC. A program that starts the
-/// server with port 0 reads them.
+/// server with port 0 reads these addresses.
 #[expect(clippy::print_stdout, reason = "the result of a command")]
 fn announce(listeners: &[(&str, Listener)]) -> Result<()> {
     for (text, listener) in listeners {
@@ -137,7 +137,7 @@ fn announce(listeners: &[(&str, Listener)]) -> Result<()> {
     Ok(())
 }
 
-/// Reads the access file, certificates and keys again when they change, and returns memory to the
+/// Reads the access file, certificates and keys again when they change. Also returns memory to the
 /// system after a burst of large requests.
 async fn refresh_files(
     domain: Arc<Domain>,
@@ -145,7 +145,7 @@ async fn refresh_files(
     tls: Vec<Arc<Reloading<Arc<rustls::ServerConfig>, zillion_access::Error>>>,
 ) {
     let mut interval = tokio::time::interval(REFRESH_INTERVAL);
-    // Buffers are dropped some seconds after a burst, and memory is returned after that.
+    // Buffers are dropped some seconds after a burst, and their memory is returned later.
     let mut return_in = None;
     loop {
         interval.tick().await;
@@ -172,9 +172,10 @@ async fn refresh_files(
     }
 }
 
-/// Returns a future that ends `lame_duck` after SIGTERM or Ctrl-C. During that time the server
-/// reports that it is not ready and still accepts requests, because a load balancer must notice
-/// this state before the server stops accepting requests. A second signal ends the future at once.
+/// Returns a future that completes when the time `lame_duck` has passed after SIGTERM or Ctrl-C.
+/// During this time, the server reports that it is not ready and still accepts requests, because a
+/// load balancer must notice this state before the server stops accepting requests. After a second
+/// signal, the future completes at once.
 fn follow_stop_signals(
     domain: Arc<Domain>,
     lame_duck: Duration,

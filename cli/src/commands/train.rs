@@ -29,7 +29,7 @@ pub(crate) fn run(args: &TrainArgs) -> Result<()> {
     }
     let address = args.metrics.as_ref().or(job.run.metrics.as_ref());
     let served = address.map(|address| serve_metrics(address, &job)).transpose()?;
-    // The listener is dropped, and so stops, when the command ends.
+    // When the command ends, the listener is dropped, which stops it.
     let (_listener, metrics) = served.unzip();
     let options = TrainOptions {
         resume: args.resume,

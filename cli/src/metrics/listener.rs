@@ -1,4 +1,4 @@
-//! A small HTTP server for `/metrics`, in a program whose main work is different.
+//! A small HTTP server for `/metrics`, in a program whose main task is different.
 //!
 //! # Concurrency
 //! The server is one thread with its own runtime. It reads numbers that other threads update. The
@@ -28,7 +28,7 @@ use tokio::sync::{Semaphore, oneshot};
 const CONNECTIONS: usize = 32;
 /// The maximum time in which the head of a request must arrive.
 const HEAD_TIME: Duration = Duration::from_secs(10);
-/// The pause after the server could not accept a connection.
+/// The pause before the next attempt after the server could not accept a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// The content type of Prometheus's text format.
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -42,7 +42,7 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Starts to listen on `address`. With port 0, the system chooses a free port.
+    /// Starts to listen on `address`. If the port is 0, the system chooses a free port.
     ///
     /// # Errors
     /// Returns an error if the address is not valid or if the server cannot listen on it.

@@ -113,7 +113,7 @@ impl Maker<'_> {
     }
 }
 
-/// Increases a counter to a count, which never decreases during a run.
+/// Increases a counter to the value `count`, which never decreases during a run.
 fn raise_to(counter: &Counter, count: f64) {
     counter.inc_by((count - counter.get()).max(0.0));
 }

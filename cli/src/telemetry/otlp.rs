@@ -4,8 +4,8 @@
 //! Nothing is sent unless `--otlp` or the environment names a collector. The environment variables
 //! are those of OpenTelemetry: `OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`,
 //! `OTEL_SERVICE_NAME`, `OTEL_TRACES_SAMPLER` and its `_ARG`, `OTEL_SDK_DISABLED`. The
-//! OpenTelemetry libraries read the variables for headers, timeouts and the sizes of batches. If
-//! this program does not support a setting, it is an error and not ignored.
+//! OpenTelemetry libraries read the variables for headers, timeouts and the sizes of batches. A
+//! setting that this program does not support causes an error and is not ignored.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -107,8 +107,8 @@ impl Settings {
         }
         let named = value("OTEL_SERVICE_NAME");
         let attributes = value("OTEL_RESOURCE_ATTRIBUTES").unwrap_or_default();
-        // The variable takes precedence over the attributes, and the attributes over this program's
-        // own name.
+        // The variable has priority over the attributes, and the attributes have priority over the
+        // name of this program.
         let is_named = attributes.split(',').any(|pair| pair.trim().starts_with("service.name="));
         let service = named.or_else(|| (!is_named).then(|| "zillion".to_owned()));
         let sampler = sampler(value("OTEL_TRACES_SAMPLER"), value("OTEL_TRACES_SAMPLER_ARG"))?;
@@ -150,7 +150,7 @@ fn usage<T>(setting: &str, value: &str, problem: &str) -> Result<T> {
 }
 
 /// An exporter that logs a warning when spans cannot be sent, because the libraries do not report
-/// this. After a warning, it logs nothing until spans could be sent again.
+/// this. After a warning, it logs nothing until spans have been sent successfully again.
 #[derive(Debug)]
 struct WarningExporter {
     exporter: SpanExporter,

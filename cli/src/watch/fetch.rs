@@ -32,7 +32,7 @@ impl Choice {
         }
     }
 
-    /// Returns whether this row or a later row is chosen.
+    /// Returns whether this row or any later row is chosen.
     pub(crate) fn goes_on(&self, row: u64) -> bool {
         match self {
             Self::All => true,

@@ -8,7 +8,7 @@ use zillion_trainer::InspectedStep;
 
 use crate::ids::{IdKind, hex};
 
-/// The number of rows of a batch that are shown, which are those with the largest loss.
+/// The number of rows of a batch that are shown: the rows with the largest loss.
 const WORST: usize = 3;
 /// The largest number of ids of a list that are shown.
 const MOST_IDS: usize = 8;

@@ -133,8 +133,8 @@ impl Manifest {
         self.parts.values().map(|part| part.rejects.len() as u64).sum()
     }
 
-    /// Returns this manifest with the limit of bad rows from `wanted`. The limit does not change
-    /// the bytes of the parts.
+    /// Returns this manifest with the limit of bad rows of `wanted`. The limit does not change the
+    /// bytes of the parts.
     pub(super) fn with_limit_of(mut self, wanted: &Self) -> Self {
         if let Some(limit) = wanted.settings.get(LIMIT) {
             self.settings.insert(LIMIT.to_owned(), limit.clone());

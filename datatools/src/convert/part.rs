@@ -1,4 +1,5 @@
-//! The writing of one part: the pool encodes the row groups, and they are written in their order.
+//! The writing of one part. The pool encodes the row groups, and the caller writes them in their
+//! order.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};

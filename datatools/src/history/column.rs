@@ -67,7 +67,8 @@ pub(crate) fn read_owners(
 /// A reader of the column of times, which orders the rows (setting `time`).
 pub(crate) struct Moments<'a> {
     name: &'a str,
-    /// The type of the column in the first file, which determines the unit of the times.
+    /// The type of the column in the first file, which determines the unit of the times. `None`
+    /// before the first file has been read.
     found: Option<DataType>,
 }
 

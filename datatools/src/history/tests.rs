@@ -13,7 +13,7 @@ struct Row {
 }
 
 /// Returns the items of all events that are older than the row by more than the lag, in the order
-/// of time and cut to the last ones.
+/// of time. Only the last `last` items are kept.
 fn slow(rows: &[Row], of: Row, last: usize, lag: i64) -> Vec<u32> {
     let (Some(owner), Some(now)) = (of.owner, of.time) else { return Vec::new() };
     let mut before: Vec<(i64, usize, u32)> = Vec::new();

@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //! The events of one owner are contiguous and sorted by time. Events with the same time keep the
-//! order of their rows. Therefore a history of any length is one range of events, and needs only
-//! two numbers of memory.
+//! order of their rows. Therefore a history of any length is one range of events, which is stored
+//! as two numbers.
 
 use std::ops::Range;
 

@@ -41,7 +41,7 @@ pub(super) fn add(tally: &mut Tally, array: &ArrayRef, is_missing: &dyn Fn(&[u8]
     downcast_integer_array!(
         array => each!(array, x => match i64::try_from(i128::from(x)) {
             Ok(id) => tally.whole(id),
-            // Only an unsigned number of 64 bits does not fit.
+            // A whole number that does not fit an `i64` is an unsigned number of 64 bits.
             Err(_) => tally.beyond_i64(x as u64),
         }),
         DataType::Float16 => {

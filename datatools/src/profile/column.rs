@@ -17,7 +17,7 @@ pub struct ColumnProfile {
     pub rows: u64,
     /// The number of rows without a value.
     pub missing: u64,
-    /// The counts of the cells with a value, for each shape.
+    /// The numbers of cells with a value, by the shape of the value.
     pub cells: Cells,
     /// The number of values in all lists.
     pub items: u64,
@@ -131,8 +131,8 @@ impl ColumnProfile {
         self.values.distinct()
     }
 
-    /// Returns the `n` most frequent values. A value that occurs in less than a 4,096th of the rows
-    /// may have no text; such a value is left out.
+    /// Returns the `n` most frequent values. Only a value that occurs in less than 1/4096 of the
+    /// rows may have no text. A value without a text is left out.
     pub fn top(&self, n: usize) -> Vec<Count> {
         let shown = |(key, count)| {
             self.values.text(key).map(|text| Count { value: text.to_owned(), count })
@@ -164,7 +164,7 @@ impl ColumnProfile {
     pub fn quantile(&self, share: f64) -> Option<f64> {
         let at = (share * self.numbers.len() as f64) as usize;
         let number = self.numbers.get(at.min(self.numbers.len().checked_sub(1)?))?;
-        // The number is shown as it was written: 0.1, not 0.10000000149.
+        // The number is shown in its shortest form: 0.1, and not 0.10000000149.
         number.to_string().parse().ok()
     }
 }

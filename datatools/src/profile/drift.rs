@@ -14,7 +14,7 @@ use super::column::ColumnProfile;
 const TOP: usize = 50;
 /// The number of bins for numbers. Each bin has an equal share of the first set.
 const BINS: usize = 10;
-/// The minimum share of a bin. A smaller share is replaced by it, so that an empty bin does not
+/// The minimum share of a bin. This minimum replaces a smaller share, so that an empty bin does not
 /// make the index infinite.
 const FLOOR: f64 = 1e-4;
 

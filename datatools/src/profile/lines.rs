@@ -11,7 +11,7 @@ use zillion_reader::text::{
     Grammar, JsonKeys, JsonRow, JsonValue, Lines, SvmColumn, SvmRow, TextFile,
 };
 
-/// The [`super::ColumnProfile::data_type`] of the label column of libsvm files.
+/// The value of [`super::ColumnProfile::data_type`] for the label column of libsvm files.
 pub(crate) const SVM_LABEL: &str = "libsvm label";
 pub(crate) const SVM_QUERY: &str = "libsvm query";
 pub(crate) const SVM_VECTOR: &str = "libsvm vector";

@@ -49,7 +49,7 @@ pub struct Cells {
     pub lines: u64,
 }
 
-/// The counts of values in cells if one character separates the values of a cell.
+/// The counts of cells and pieces, if one character is the separator of the values in a cell.
 #[derive(Clone, Debug, Default)]
 pub struct Separated {
     /// The number of cells that contain the separator.
@@ -154,7 +154,7 @@ impl Tally {
         self.cells.fraction += 1;
         self.ascending = false;
         self.number(x);
-        // 3 and 3.0 are one value, within a file and across two files.
+        // 3 and 3.0 are the same value, in one file or in two files.
         let key = match x.fract() == 0.0 && x.abs() < 1e15 {
             true => FeatureKey::from_i64(x as i64),
             false => FeatureKey(mix64(x.to_bits())),

@@ -3,8 +3,8 @@
 //! # Invariants
 //! Memory is bounded, because at most [`KEPT`] values are counted individually. If a column has
 //! more distinct values, the least frequent ones are dropped, and the count of a value may be too
-//! low by at most `Values::count_error`. Every value in at least a 4,096th of the rows keeps its
-//! text.
+//! low by at most `Values::count_error`. Every value that occurs in at least 1/4096 of the rows
+//! keeps its text.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,8 @@ use zillion_reader::Sketch;
 
 /// The maximum number of values that are counted individually.
 const KEPT: usize = 1 << 18;
-/// A value keeps its text if its share of the rows is larger than one in this number.
+/// The limit for texts: a value keeps its text if it occurs more than once in this number of rows
+/// on average.
 const WORTH_A_TEXT: u64 = 4096;
 
 type Map<T> = HashMap<FeatureKey, T, MixedHasher>;
@@ -43,7 +44,7 @@ impl Values {
         }
     }
 
-    /// Drops the least frequent values, which are at least half of the values.
+    /// Drops the least frequent values, so that at most half of [`KEPT`] values remain.
     fn drop_rare(&mut self) {
         let mut least = 0;
         while self.counts.len() > KEPT / 2 {

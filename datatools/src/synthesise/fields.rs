@@ -42,7 +42,7 @@ pub(super) struct IdField {
     /// A number that makes the raw ids of this field differ from the raw ids of other fields.
     salt: u32,
     missing_percent: u64,
-    /// The cumulative probability of all ids up to each rank.
+    /// The cumulative probabilities: entry `r` is the probability of an id of rank `r` or less.
     cumulative: Vec<f64>,
 }
 
@@ -55,8 +55,8 @@ pub(super) struct NumericField {
 }
 
 /// Returns the categorical fields of a log of `rows` rows. The fields have the same order by size
-/// as in Criteo's data set. No field has more ids than there, and the largest field has `rows / 20`
-/// ids.
+/// as in Criteo's data set. No field has more ids than in that data set. The largest field has
+/// about `rows / 20` ids.
 pub(super) fn id_fields(rows: u64) -> Vec<IdField> {
     let largest = CRITEO.into_iter().max().unwrap_or(1) as f64;
     let top = (rows / ROWS_AN_ID).max(2) as f64;

@@ -50,7 +50,8 @@ impl Truth {
         });
         let interacting = |ids: &IdField| ids.cardinality() <= LARGEST_INTERACTING;
         let partners = ids.iter().filter(|ids| interacting(ids)).count() as f64;
-        // A pair's inner product of vectors of scale s has standard deviation s² √RANK.
+        // With vectors whose elements have the standard deviation s, the inner product of a pair
+        // has the standard deviation s² √RANK.
         let pairs = (partners * (partners - 1.0) / 2.0).max(1.0);
         let scale = (INTERACTIONS / (pairs * RANK as f64).sqrt()).sqrt();
         let vectors = ids.iter().enumerate().map(|(field, ids)| {
@@ -99,7 +100,7 @@ impl Truth {
                 }
             }
         }
-        // All pairs are summed at once: (|Σ v|² - Σ |v|²) / 2.
+        // The sum over all pairs is computed in one step: (|Σ v|² - Σ |v|²) / 2.
         logit += (sum.iter().map(|s| s * s).sum::<f64>() - squares) / 2.0;
         for ((x, field), (slope, curvature)) in row.numbers.iter().zip(numbers).zip(self.numbers) {
             if let Some(x) = x {

@@ -1,4 +1,5 @@
-//! The conversion of Arrow arrays to columns. The role and the type select the loop for an array.
+//! The conversion of Arrow arrays to columns. The role of the field and the type of the array
+//! decide which loop converts the array.
 
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, ListArray, downcast_integer_array, downcast_temporal_array};
@@ -93,7 +94,7 @@ pub(crate) fn append(
         }),
         (Role::Group, Column::Words(words)) => groups(array, rules, words),
         (Role::EventTime { unit }, Column::Times(times)) => event_times(array, *unit, times),
-        // `Column::with_capacity` chose the column by the role.
+        // The variant always fits the role, because `Column::with_capacity` chose it by the role.
         (role, column) => unreachable!("{role:?} does not decode into {column:?}"),
     }
 }
@@ -151,7 +152,7 @@ fn list_ids<I: ArrayId>(
     let first = ends[0] as usize;
     let values = array.values().slice(first, ends[array.len()] as usize - first);
     let mut elements = Vec::with_capacity(values.len());
-    // Elements without a value are left out; the decoder marks them by `None`.
+    // Elements without a value are left out. The decoder marks them with `None`.
     let decoded = if raw == RawType::String {
         texts(&values, |text| {
             elements.push(rules.present(text).map(|t| t.id()).transpose()?);

@@ -189,8 +189,8 @@ pub(super) fn numbers(
     })
 }
 
-/// Transforms and appends all values of an array. Null rows are converted too; their values are
-/// undefined.
+/// Transforms and appends all values of an array. The values of null rows are converted too,
+/// although they have no meaning.
 fn extend<T: ArrowPrimitiveType>(
     floats: &mut Vec<f32>,
     array: &PrimitiveArray<T>,

@@ -1,4 +1,4 @@
-//! The decoder for some columns of one row group, which decodes a limited number of rows at a time.
+//! The decoder of some columns of one row group. It decodes a limited number of rows at a time.
 //!
 //! The decoder does not read the whole row group at once, because a row group may be larger than a
 //! window. Several parts decode a large row group in parallel, each with its own columns.
@@ -26,15 +26,16 @@ use crate::value;
 pub(crate) struct Part {
     /// The fields of the pass that this part decodes.
     fields: Range<usize>,
-    /// The decoder of the fields that need no Arrow arrays, if there are such fields.
+    /// The decoder of the fields that need no Arrow arrays, or `None` if there are no such fields.
     paged: Option<Box<dyn PagedFields>>,
-    /// The reader of the remaining fields, if there are such fields.
+    /// The reader of the remaining fields, or `None` if there are no such fields.
     reader: Option<GroupBatches>,
-    /// The position of each field's column in the batches of `reader`.
+    /// For each field, the index of its column in the batches of `reader`.
     positions: Vec<usize>,
     plan: Arc<GroupPlan>,
     dictionaries: Vec<DictionaryKeys>,
-    /// The rows that the reader has returned and that are not decoded yet.
+    /// The rows that the reader has returned but that are not decoded yet, or `None` if there are
+    /// no such rows.
     rest: Option<RecordBatch>,
     /// The number of rows of the row group that have been decoded or skipped.
     row: u64,
@@ -44,7 +45,7 @@ pub(crate) struct Part {
     /// with label 0 to keep. `None` if the part keeps all rows with label 0.
     negatives: Option<(usize, Draw)>,
     group: usize,
-    /// The number of rows of the file before the row group.
+    /// The number of rows that come before the row group in the file.
     rows_before: u64,
     path: PathBuf,
 }
@@ -54,7 +55,7 @@ pub(crate) struct Part {
 pub(crate) struct Decoded {
     /// The columns, one for each field. A bad value is replaced by a stand-in.
     pub(crate) columns: Vec<Column>,
-    /// The record that tells which of the rows that were read are in the columns.
+    /// The record of which rows are in the columns and which rows were left out.
     pub(crate) kept: Kept,
     /// The bad values, with the indices of their rows in the columns.
     pub(crate) bad: Vec<BadValue>,
@@ -101,7 +102,8 @@ impl Part {
             rows_before: start.rows_before,
             path: path.to_owned(),
         };
-        // Pages can be decoded only from the first row on, and only whole.
+        // The pages can be decoded only from the first row of the row group, and only without
+        // sampling.
         if start.row == 0 && !picker.thins() {
             let columns = &plan.columns[part.fields.clone()];
             let roles = &roles[part.fields.clone()];
@@ -118,7 +120,8 @@ impl Part {
         let is_paged = |field: usize| self.paged.as_ref().is_some_and(|paged| paged.has(field));
         let others = columns.iter().enumerate().filter(|&(field, _)| !is_paged(field));
         let mut roots: Vec<usize> = others.map(|(_, &column)| column).collect();
-        // Every part reads the label, because the label decides which rows are kept.
+        // Every part reads the label of the sampling, because this label decides which rows are
+        // kept.
         let label = self.picker.negatives.map(|(field, draw)| (self.plan.columns[field], draw));
         roots.extend(label.map(|(column, _)| column));
         roots.sort_unstable();
@@ -162,8 +165,7 @@ impl Part {
                 self.rest = Some(batch.slice(taken, batch.num_rows() - taken));
             }
             let batch = self.draw(batch.slice(0, taken), label, &mut decoded.kept)?;
-            // If there are more bad rows than a pass may have, the rows behind them do not matter
-            // any more.
+            // After too many bad rows the pass fails, so the remaining rows are not decoded.
             if decoded.bad.len() as u64 <= self.picker.max_bad {
                 self.append(&batch, fields, &mut decoded, rows - left)?;
             }
@@ -193,7 +195,8 @@ impl Part {
             (self.negatives, label)
         {
             let mut row = 0;
-            // A value that is not a label is refused where it is decoded, not here.
+            // The sampling ignores a value that is not a label. The decoder of the label refuses it
+            // later.
             let scanned = scan(batch.column(position), |x| {
                 let is_negative = x.is_some_and(|x| value::label(x, *at_least) == Ok(0.0));
                 drawn[row] &= !is_negative || draw.keeps(first + row as u64);
@@ -241,8 +244,8 @@ impl Part {
             problem: explain(refused.refusal, field, refused.text.as_deref()),
             path: path.clone(),
         };
-        // All columns are decoded, also behind a bad value: the row that is reported must not
-        // depend on how the columns were divided between parts.
+        // All columns are decoded, even after a bad value, because the reported row must not depend
+        // on how the columns are divided between parts.
         let mut first_bad: Option<(Bad, &Field)> = None;
         for (i, field) in fields.iter().enumerate() {
             if self.paged.as_ref().is_some_and(|paged| paged.has(i)) {

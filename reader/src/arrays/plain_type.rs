@@ -1,4 +1,5 @@
-//! The mapping of Arrow types to the types of their values without the encoding.
+//! The mapping from an Arrow type to the type of its values, which does not depend on their
+//! encoding.
 
 use std::sync::Arc;
 

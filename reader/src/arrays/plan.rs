@@ -14,7 +14,7 @@ use crate::field::Field;
 #[derive(Clone, Debug)]
 pub(crate) struct GroupPlan {
     pub(crate) source: Arc<dyn GroupSource>,
-    /// The position of each field's column in the file.
+    /// For each field, the index of its column in the file.
     pub(crate) columns: Vec<usize>,
 }
 

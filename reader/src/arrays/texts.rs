@@ -40,15 +40,15 @@ impl TextRules {
         cell.split(|&b| b == self.list_separator).filter(|id| !self.is_missing(id))
     }
 
-    /// Returns the text unless it stands for a missing value.
+    /// Returns the text, or `None` if there is no text or if the text stands for a missing value.
     #[inline]
     pub(super) fn present<'a>(&self, text: Option<Text<'a>>) -> Option<Text<'a>> {
         text.filter(|text| !self.is_missing(text.bytes()))
     }
 }
 
-/// The keys of the entries of a dictionary. They are computed once for all arrays that share the
-/// dictionary.
+/// The keys of the entries of a dictionary. These keys are computed once for all arrays that share
+/// the dictionary.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DictionaryKeys {
     dictionary: Option<ArrayRef>,
@@ -156,8 +156,8 @@ pub(super) fn dictionary_keys(
     }
     let entries = &cache.keys;
     keys.extend(array.keys().iter().map(|entry| {
-        // A damaged file may refer to an entry behind its dictionary. Arrow checks that; this code
-        // does not rely on it.
+        // In a damaged file, an index may lie beyond the end of the dictionary. Arrow checks the
+        // indices too, but this code does not rely on that check.
         let entry = entry.and_then(|e| entries.get(e as usize));
         entry.copied().unwrap_or(missing)
     }));

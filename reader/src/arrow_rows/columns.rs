@@ -139,7 +139,8 @@ pub(super) fn array_of(pieces: &[Piece], field: usize, of: ColumnType) -> Result
         ColumnType::Int64 => vec![ids(RawType::I64, pieces.iter().flat_map(|p| p.values(field)))],
         ColumnType::Uint64 => vec![ids(RawType::U64, pieces.iter().flat_map(|p| p.values(field)))],
         ColumnType::Float => {
-            // NaN stands for a missing value: any other NaN is refused where it is read.
+            // NaN always stands for a missing value here, because the decoder refuses a NaN of the
+            // data.
             let numbers = pieces.iter().flat_map(|piece| piece.values(field));
             let numbers = numbers.map(|&x: &f64| (!x.is_nan()).then_some(x));
             vec![Arc::new(Float64Array::from_iter(numbers))]

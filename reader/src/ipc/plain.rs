@@ -18,7 +18,8 @@ use zillion_feature::RawType;
 use crate::arrays::plain_type;
 use crate::field::Role;
 
-/// Returns the type to read a column of the null type as. All values of such a column are missing.
+/// Returns the type that replaces the null type of a column. All values of such a column are
+/// missing.
 pub(super) fn type_of_nulls(role: &Role) -> DataType {
     match role {
         Role::Id { raw: RawType::String, .. }

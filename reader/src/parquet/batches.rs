@@ -1,5 +1,5 @@
-//! A reader that returns all rows of a Parquet file as Arrow arrays. Tools use it; training does
-//! not.
+//! A reader that returns all rows of a Parquet file as Arrow arrays. Only tools use it; training
+//! does not.
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;

@@ -12,7 +12,7 @@ use crate::arrays::{GroupBatches, GroupSource, PagedFields, Start, TextRules, wi
 use crate::error::{Near, ReaderError, Result};
 use crate::field::Field;
 
-/// The number of rows that Arrow decodes at a time. It is small enough that a column fits into the
+/// The number of rows that Arrow decodes at a time. With this number, a column fits into the
 /// first-level cache.
 const ARROW_ROWS: usize = 8192;
 

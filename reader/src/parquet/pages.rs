@@ -4,10 +4,10 @@
 //! distinct value, and each row has the number of an entry. This module decodes each entry once
 //! (with its mixing, hashing or transform), and then copies the decoded entry to each row.
 //!
-//! This path is only for flat columns of numbers and strings without errors. It gives up in all
+//! This module decodes only flat columns of numbers and strings without errors. It gives up in all
 //! other cases: a value that may be refused, an encoding that this module does not know, or damaged
-//! bytes. Then the row group is decoded through Arrow from the same row on, and Arrow's decoder
-//! reports the error.
+//! bytes. The row group is then decoded through Arrow, starting at the same row, and Arrow's
+//! decoder reports the error.
 
 use std::sync::Arc;
 
@@ -91,7 +91,8 @@ struct PagedColumn {
     found: DataType,
     nullable: bool,
     rules: TextRules,
-    /// The decoded entries of the dictionary, and the decoded missing value.
+    /// The decoded entries of the dictionary, or `None` before a dictionary has been read. The next
+    /// field holds the decoded missing value.
     entries: Option<Column>,
     missing: Option<Column>,
     page: Option<DataPage>,
@@ -297,8 +298,8 @@ impl PagedColumn {
 #[derive(Default)]
 struct Inflater(Option<zstd::bulk::Decompressor<'static>>);
 
-/// The maximum number of bytes of a page after decompression. A page that declares more bytes is
-/// left to Arrow's decoder, which reports the error.
+/// The maximum number of bytes of a page after decompression. If a page declares more bytes,
+/// Arrow's decoder decodes it and reports the error.
 const LARGEST_PAGE: u64 = 256 << 20;
 
 impl Inflater {
@@ -316,7 +317,8 @@ impl Inflater {
             Some(decompressor) => decompressor,
             none => none.insert(zstd::bulk::Decompressor::new().ok()?),
         };
-        // A page whose length is not the declared one goes to the other decoder.
+        // If the length after decompression is not the declared length, Arrow's decoder decodes the
+        // page.
         let inflated = decompressor.decompress(bytes, size as usize).ok()?;
         (inflated.len() as u64 == size).then(|| inflated.into())
     }
@@ -340,7 +342,8 @@ fn take_plain(bytes: &mut Bytes, physical: Type, count: usize) -> Option<Bytes> 
     (size <= bytes.len()).then(|| bytes.split_to(size))
 }
 
-/// Decodes values in plain encoding by the role and appends them to the column.
+/// Decodes values in plain encoding by the role and appends them to the column. Returns `None` if
+/// the values cannot be decoded here.
 fn decode_plain(
     bytes: &Bytes,
     physical: Type,
@@ -395,12 +398,12 @@ fn numbers(physical: Type, found: &DataType, bytes: &[u8]) -> Option<ArrayRef> {
     })
 }
 
-/// Appends one decoded value for each row. A row takes the entry of the dictionary that the next of
-/// `numbers` names. If `levels` is given, a row whose level is not 1 takes the missing value
-/// instead and uses no number.
+/// Appends one decoded value for each row. The next element of `numbers` is the index of the row's
+/// entry in the dictionary. If `levels` is given, a row whose level is not 1 takes the missing
+/// value and no element of `numbers`.
 ///
-/// Returns `None` if a number is not below the number of entries, if `numbers` has too few
-/// elements, or if the column is not of a kind that can be gathered.
+/// Returns `None` if an index is too large, if `numbers` has too few elements, or if the column is
+/// not of a kind that can be gathered.
 fn gather(
     column: &mut Column,
     entries: &Column,

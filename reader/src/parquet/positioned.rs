@@ -42,13 +42,13 @@ impl ChunkReader for PositionedFile {
     type T = BufReader<From>;
 
     fn get_read(&self, start: u64) -> Result<Self::T> {
-        // A page header has some tens of bytes; the data behind it is read by `get_bytes`.
+        // A page header has a few dozen bytes. The data after the header is read by `get_bytes`.
         Ok(BufReader::with_capacity(512, From { file: self.clone(), position: start }))
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes> {
-        // The check comes before the allocation: a damaged length must not ask for more than the
-        // file holds.
+        // The check comes before the allocation, so that a damaged length cannot request more
+        // memory than the size of the file.
         if start.checked_add(length as u64).is_none_or(|end| end > self.length) {
             return Err(ParquetError::EOF(format!(
                 "bytes {start} to {start} + {length} of a file of {} bytes",

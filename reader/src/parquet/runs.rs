@@ -96,7 +96,7 @@ impl Runs {
             self.run = Run::Packed { start: self.next, done: 0, left: count.checked_mul(8)? };
             self.next = self.next.checked_add(size)?;
         }
-        // An empty run would be read again and again without an end.
+        // An empty run is refused, because the loop would read it again without end.
         (count > 0).then_some(())
     }
 
@@ -121,7 +121,7 @@ fn unpack(bytes: &[u8], first: usize, width: usize, out: &mut [u32]) -> Option<(
         out.fill(0);
         return Some(());
     }
-    // The packed bytes may be truncated only within the padding behind the last number.
+    // The packed bytes may end early only within the padding after the last number.
     let end = (first + out.len()).checked_mul(width)?.div_ceil(8);
     let bytes =
         bytes.get(..bytes.len().min((first + out.len()).div_ceil(8).checked_mul(width)?))?;
@@ -166,7 +166,8 @@ fn unpack_groups<const WIDTH: usize>(bytes: &[u8], groups: &mut [u32]) {
     for (group, out) in groups.chunks_exact_mut(8).enumerate() {
         let start = group * WIDTH;
         let mut padded = [0; 40];
-        // The loop reads words of eight bytes; the last group has no bytes behind it.
+        // The loop reads words of eight bytes. The last group may be followed by too few bytes for
+        // a word.
         let from = match bytes.get(start..start + WIDTH + 8) {
             Some(from) => from,
             None => {

@@ -91,8 +91,8 @@ fn shared_role(feature: &Role, side: RawType) -> Option<Role> {
     let raw = match (feature, side) {
         (Role::RawId { raw: RawType::String }, _) => RawType::String,
         (Role::RawId { .. }, RawType::String) => side,
-        // Of the two integer types, the signed one is used: an id beyond it is refused, as in
-        // training.
+        // If there are two integer types, the result is the signed one. An id that does not fit it
+        // is refused, as in training.
         (Role::RawId { raw }, _) if *raw != side => RawType::I64,
         (Role::RawId { .. }, _) | (Role::Number { .. }, RawType::I64 | RawType::U64) => side,
         _ => return None,
@@ -111,7 +111,8 @@ fn not_told_apart(feature: &Field, by: &str, side: &str) -> ReaderError {
 /// Returns ids as the values of one input. If all ids are present and are numbers, the result holds
 /// numbers of one type.
 fn ids(raw: RawType, values: Vec<RawValue<'static>>) -> RawValues<'static> {
-    // A grammar returns each whole number in a type that fits it; the declared type fits it too.
+    // A grammar returns each whole number in an integer type that fits the number. The number also
+    // fits the declared type.
     let typed = |value: RawValue<'static>| match (raw, value) {
         (RawType::I64, RawValue::Uint(id)) => {
             i64::try_from(id).map_or(RawValue::Uint(id), RawValue::Int)

@@ -18,7 +18,7 @@ use crate::text::{OtherColumns, TextFile, TextPlan};
 pub struct DataFile(pub(crate) Opened);
 
 impl DataFile {
-    /// Opens a file. The settings name its format, or otherwise its extension does.
+    /// Opens a file. If the settings name no format, the extension of the file decides.
     ///
     /// # Errors
     /// Returns an error if the format is not known, or if the file cannot be read, is empty or is

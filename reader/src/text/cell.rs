@@ -11,7 +11,7 @@ use crate::config::Decimal;
 use crate::field::Role;
 use crate::value::{self, Outcome, Refusal};
 
-/// A value in the form that a grammar gives it. The methods return `None` if the value is missing.
+/// A value of a row, as a grammar parses it. The methods return `None` if the value is missing.
 pub(super) trait Cell {
     fn id<I: RawId>(&self, raw: RawType) -> Outcome<Option<I>>;
     /// Appends the ids of a list to `list`, without missing ids.
@@ -92,7 +92,7 @@ pub(super) fn push<C: Cell>(column: &mut Column, role: &Role, cell: &C) -> Outco
         (Role::EventTime { unit }, Column::Times(times)) => {
             times.push(value::time(cell.time()?.ok_or(Refusal::Missing)?, *unit)?);
         }
-        // `Column::with_capacity` chose the column by the role.
+        // The variant always fits the role, because `Column::with_capacity` chose it by the role.
         (role, column) => unreachable!("{role:?} does not decode into {column:?}"),
     }
     Ok(())

@@ -16,8 +16,8 @@ use crate::error::{Near, Place, ReaderError, Result};
 /// The target number of bytes of a chunk.
 pub(super) const CHUNK: usize = 1 << 20;
 
-/// The maximum number of bytes of a record. A longer record is an error, because probably a quote
-/// was never closed.
+/// The maximum number of bytes of a record. A longer record is an error, because its cause is
+/// probably a quote that is never closed.
 const MAX_RECORD: usize = 16 << 20;
 
 /// The number of rows at the start of a file from which its columns are determined if the file has
@@ -80,7 +80,7 @@ impl Chunks {
             at_end: false,
             fresh: true,
         };
-        // This is enough for a byte order mark and most headers.
+        // These bytes are enough for a byte order mark and for most headers.
         chunks.read_up_to(4096)?;
         if chunks.buffer.is_empty() {
             return Err(ReaderError::EmptyFile { path: chunks.path });
@@ -163,7 +163,7 @@ impl Chunks {
             }
             start += at + 1;
         }
-        // Only the end of the line can show whether the line is a row, unless the file ends here.
+        // Whether the line is a row is known only at the end of the line or of the file.
         let rest = &self.buffer[start..];
         (is_blank(self.grammar, rest)).then_some(if self.at_end {
             self.buffer.len()
@@ -173,7 +173,8 @@ impl Chunks {
     }
 
     /// Returns the columns of a file without a header. The function `of` finds the columns in the
-    /// bytes of the first rows. These rows stay in the buffer. A file without rows has no columns.
+    /// bytes of the first rows. The bytes of these rows stay in the buffer. A file without rows has
+    /// no columns.
     ///
     /// # Errors
     /// Returns an error if the source or its first rows cannot be read.
@@ -221,8 +222,8 @@ impl Chunks {
                 }
             };
             if let Some(end) = end {
-                // The rest is shorter than a record, so it is copied; the chunk keeps the large
-                // allocation.
+                // The rest is shorter than one record, so it is copied, and the chunk keeps the
+                // large allocation.
                 let rest = self.buffer[end..].to_vec();
                 let mut bytes = std::mem::replace(&mut self.buffer, rest);
                 bytes.truncate(end);

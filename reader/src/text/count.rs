@@ -35,7 +35,7 @@ pub fn count_rows(chunk: &Chunk, grammar: Grammar) -> usize {
 fn lines_of_cells(bytes: &[u8]) -> usize {
     let is_end = |byte: u8| (byte == b'\n') | (byte == b'\r');
     let first = bytes.first().map_or(0, |&byte| usize::from(!is_end(byte)));
-    // A line begins at each character that follows a line end and is not one itself.
+    // A line begins at each character that follows a line end and is not itself a line end.
     let begins = vectorised(
         #[inline(always)]
         || {

@@ -39,7 +39,7 @@ pub(crate) struct TextBlock {
 pub(crate) struct Decoding<'a> {
     pub(super) chunk: &'a Chunk,
     pub(super) fields: &'a [Field],
-    /// The number of rows at the beginning of the chunk that are skipped.
+    /// The number of rows to skip at the beginning of the chunk.
     pub(super) skip: usize,
     /// The index in the file of the chunk's first row. It is used only if rows are sampled.
     pub(super) first: u64,
@@ -96,7 +96,7 @@ impl Decoding<'_> {
             let line = without_line_ends(rows.text());
             bad.push(BadRow { line: line[..line.len().min(LINE)].to_vec(), ..refused });
             if bad.len() as u64 > picker.max_bad {
-                // There are now enough bad rows to refuse the pass.
+                // The bad rows so far are enough to refuse the pass.
                 break;
             }
         }

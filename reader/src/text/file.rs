@@ -172,8 +172,8 @@ impl TextFile {
                     cells.push((header::find(&self.columns, field, &self.path, first)?, index));
                 }
                 cells.sort_unstable();
-                // A record has as many cells as the header, so no value of another column can get
-                // lost.
+                // The number of cells of a record is the number of columns in the header, so no
+                // value of another column can be lost.
                 Box::new(CellPlan { dialect, width: self.columns.len(), cells })
             }
             Grammar::Json => {

@@ -49,8 +49,8 @@ impl<'a> Records<'a> {
             None => builder.quoting(false),
         };
         let mut reader = builder.build();
-        // A csv-core reader removes a byte order mark from its first input, but only a file may
-        // start with one, and `Chunks` has already removed that. An empty line adds no record, and
+        // A csv-core reader removes a byte order mark from its first input. Only a file may start
+        // with this mark, and `Chunks` has already removed it. The empty line adds no record, and
         // after it the chunk is no longer the first input.
         reader.read_record(b"\n", &mut [0], &mut [0]);
         Self { reader, input, consumed: 0, text: vec![0; 1024], ends: vec![0; 64], cells: 0 }
@@ -66,9 +66,9 @@ impl<'a> Records<'a> {
         let (mut written, mut ended) = (0, 0);
         loop {
             let rest = &self.input[self.consumed..];
-            // At the end, one more line end is added: outside of quotes it ends the record or means
-            // nothing, inside of quotes it is text. So an open quote differs from a missing last
-            // line end.
+            // At the end of the chunk, one more line end is added. Outside quotes, it ends the
+            // record or has no effect. Inside quotes, it is text. This distinguishes an open quote
+            // from a last line without a line end.
             let at_end = rest.is_empty();
             let input = if at_end { b"\n" } else { rest };
             let (result, read, out, cells) =
@@ -111,7 +111,7 @@ impl<'a> Records<'a> {
 /// whole record.
 pub(super) fn last_record_end(dialect: Dialect, input: &[u8]) -> Option<usize> {
     if dialect.quote.is_none_or(|quote| !input.contains(&quote)) {
-        // Without quotes every line end ends a record.
+        // If there are no quotes, every line end ends a record.
         if let Some(at) = input.iter().rposition(|&b| b == b'\n') {
             return Some(at + 1);
         }

@@ -48,7 +48,7 @@ impl SvmPlan {
     ) -> ReaderResult<Self> {
         let mut reads = Vec::with_capacity(fields.len());
         for field in fields {
-            // The column was found among those that `columns` returned.
+            // The column is one of the columns that `columns` returned, so it has a known name.
             let read = SvmColumn::of(&field.column).unwrap_or(SvmColumn::Features);
             let fits = matches!(
                 (read, &field.role),
@@ -146,8 +146,8 @@ impl LinePlan for SvmPlan {
 /// Returns the problem of the first row if none of the rows can be read.
 pub(super) fn columns(text: &[u8]) -> Result<Vec<String>, String> {
     let mut with_query = false;
-    // The first entry shows whether there are fields; rows of the other form are refused when they
-    // are read.
+    // The first entry shows whether entries have fields. Rows of the other form are refused later,
+    // when they are read.
     let mut with_fields = None;
     let mut numbers = BTreeSet::new();
     let mut row = SvmRow::default();

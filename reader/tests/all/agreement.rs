@@ -176,7 +176,7 @@ fn columns(rows: &[Row]) -> Vec<(&'static str, ArrayRef)> {
         .iter()
         .map(|r| r.tags.as_ref().map(|t| t.iter().copied().map(Some).collect::<Vec<_>>()));
     vec![
-        // Another order than in the text.
+        // The order of the columns differs from the order in the text.
         ("time", ints(&|r| Some(r.time))),
         (
             "user_group",
@@ -239,7 +239,7 @@ proptest! {
         group in 1usize..40,
         dictionary in any::<bool>(),
     ) {
-        // Statistics need a value in every column.
+        // The statistics need a value in every column.
         let mut rows = rows;
         rows[0].size = Some(3);
         rows[0].price = Some(4.5);
@@ -247,7 +247,7 @@ proptest! {
         folder.write("a.csv", text(&rows));
         write_ipc(&folder.path("a.arrow"), columns(&rows), group, None);
         let compression = [None, Some(CompressionType::ZSTD), Some(CompressionType::LZ4_FRAME)][group % 3];
-        // A dictionary is written once, and so there is one record batch.
+        // A writer stores each dictionary once, so there is only one record batch.
         write_ipc(&folder.path("b.feather"), encoded(&rows), rows.len(), compression);
         folder.write_gzip("a.jsonl.gz", json(&rows).as_bytes());
         write_parquet(&folder.path("a.parquet"), columns(&rows), group, dictionary);
@@ -268,7 +268,7 @@ proptest! {
             prop_assert_eq!(&first.1, &other.1, "{}", name);
         }
         if group >= rows.len() {
-            // One unit each: the shuffled order is the same as well.
+            // Each file is one unit, so the shuffled order is the same too.
             let shuffled = |name: &str, statistics: &Statistics| {
                 let dataset = folder.open(&[name], &job()).unwrap().with_statistics(statistics.clone());
                 read(&dataset, order, Cursor::default(), 1).unwrap()

@@ -1,4 +1,4 @@
-//! Tests of bad input: it is refused with the file, the place and a remedy.
+//! Tests of the errors for bad input. Each error names the file, the place and a remedy.
 
 use std::sync::Arc;
 
@@ -79,7 +79,7 @@ fn a_different_header_in_the_second_file_names_both_files() {
     assert!(error.starts_with("column `age` of feature `age` is missing; "), "{error}");
     assert!(error.contains("The columns differ from those of a.csv"), "{error}");
     assert!(error.ends_with(": b.csv"), "{error}");
-    // Another order and other columns beside are no difference that matters.
+    // Another order of the columns and additional columns are allowed.
     assert_eq!(folder.rows(&["a.csv", "c.csv"], &job()).len(), 2);
 }
 
@@ -126,7 +126,7 @@ fn empty_and_rowless_files_are_refused() {
     assert!(folder.error(&["a.parquet"], &job()).starts_with("a.parquet is empty"));
     folder.write_gzip("a.csv.gz", b"");
     assert!(folder.error(&["a.csv.gz"], &job()).starts_with("a.csv.gz is empty"));
-    // A rowless file among others is what distributed writers leave; it is no mistake.
+    // Distributed writers may leave a file without rows among others. This is not an error.
     folder.write("b.csv", "user,age,label\n");
     folder.write("c.csv", "user,age,label\n1,2,0\n");
     assert_eq!(folder.rows(&["b.csv", "c.csv"], &job()).len(), 1);
@@ -407,7 +407,7 @@ fn of_several_bad_values_the_first_row_is_reported_for_every_number_of_threads()
     let names: Vec<String> = (0..columns).map(|i| format!("f{i}")).collect();
     let mut data: Vec<(&str, ArrayRef)> = Vec::new();
     for (i, name) in names.iter().enumerate() {
-        // The last column has the earliest bad row.
+        // The last column has the first bad row of the file.
         let mut values = vec![1.0; rows];
         values[30_000 - i] = f64::NAN;
         data.push((name, floats(&values)));

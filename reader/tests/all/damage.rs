@@ -1,4 +1,4 @@
-//! Tests of damaged files: each is an error, and never a panic or an endless loop.
+//! Tests of damaged files. Each of them must cause an error, and never a panic or an endless loop.
 
 use std::sync::Arc;
 

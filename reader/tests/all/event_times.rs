@@ -60,7 +60,7 @@ fn a_unit_and_a_timestamp_must_agree() {
 
 #[test]
 fn a_number_that_is_none_of_its_unit_is_a_bad_row_in_every_format() {
-    // Milliseconds where seconds are said.
+    // Some times are in milliseconds, although the job declares seconds.
     let numbers = vec![1_700_000_000_i64, 1_700_000_000_000];
     let text = "x,label,t\n1,1,1700000000\n0,0,1700000000000\n";
     let folder = Folder::with("max_bad_rows = 1");
@@ -76,7 +76,7 @@ fn a_number_that_is_none_of_its_unit_is_a_bad_row_in_every_format() {
         let counts = dataset.counts();
         assert_eq!(counts.bad_rows, [1, 0, 0], "{file}");
         assert!(counts.bytes > 0, "{file}");
-        // A second pass counts again.
+        // A second pass counts the same rows again.
         times(&dataset);
         assert_eq!(dataset.counts().bad_rows, [2, 0, 0], "{file}");
         assert_eq!(dataset.counts().bytes, 2 * counts.bytes, "{file}");

@@ -16,7 +16,7 @@ use crate::fixture::{Folder, PLAIN, read, rows, schema, workers};
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
     None,
-    /// The id has the type `u64` and is negative.
+    /// The id is negative, although its type is `u64`.
     Negative,
     Label,
     NoLabel,
@@ -107,7 +107,7 @@ fn open(folder: &Folder, names: &[String]) -> Dataset {
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let dataset = folder.open(&names, &job()).unwrap().thinned(&folder.config, 9).unwrap();
     let known = statistics(&dataset, &workers(2));
-    // Every row may be left out, and then there is nothing to standardise by.
+    // If every row is left out, there are no values for the statistics.
     dataset.with_statistics(known.unwrap_or_else(|_| {
         let mut known = zillion_feature::Statistics::default();
         let column = zillion_feature::ColumnStatistics {
@@ -128,8 +128,9 @@ fn table(dataset: &Dataset, name: &str) -> TableId {
     TableId(tables.iter().position(|table| table == name).unwrap() as u16)
 }
 
-/// The result of a pass. The first part holds the batches, each with the cursor after it and the
-/// bad rows that were passed during it. The second part holds the bad rows after the last batch.
+/// The result of a pass. The first part holds the batches, each with the cursor after the batch and
+/// the bad rows that the cursor passed in the batch. The second part holds the bad rows after the
+/// last batch.
 type Pass = (Vec<(Batch, Cursor, Vec<u64>)>, Vec<u64>);
 
 fn pass(dataset: &Dataset, order: BatchOrder, from: Cursor, rejected: u64, threads: usize) -> Pass {
@@ -178,7 +179,7 @@ proptest! {
         let from = Cursor { epoch, row: 0 };
         let (whole, last) = pass(&dataset, order, from, 0, 1);
 
-        // No bad row, no row twice, all the good ones where none are drawn.
+        // No row is bad and no row occurs twice. Without sampling, all good rows occur.
         let in_order = users(&whole);
         let mut seen = in_order.clone();
         seen.sort_unstable();
@@ -194,7 +195,8 @@ proptest! {
             let ones = |i: &&usize| i.is_multiple_of(3);
             prop_assert!(good.iter().filter(ones).eq(seen.iter().filter(ones)));
         }
-        // The sample is the same in every epoch, and a first pass sees it whole.
+        // The sample is the same in every epoch, and a pass before the first epoch reads the whole
+        // sample.
         if negatives.is_none() {
             let (other, _) = pass(&dataset, order, Cursor { epoch: epoch + 1, row: 0 }, 0, 2);
             let mut other = users(&other);
@@ -209,7 +211,7 @@ proptest! {
             prop_assert_eq!(known.len(), seen.len());
         }
 
-        // Full batches but the last, and cursors that count rows of the data.
+        // All batches but the last are full, and the cursors count the rows of the data.
         let mut before = 0;
         for (i, (batch, cursor, rejected)) in whole.iter().enumerate() {
             prop_assert!(batch.rows == batch_rows || i + 1 == whole.len());
@@ -219,7 +221,8 @@ proptest! {
         }
         prop_assert!(last.iter().all(|&row| row >= before && row < faults.len() as u64));
 
-        // From a cursor that a batch left behind: the same batches remain, with threads too.
+        // Reading resumes at the cursor after a batch. The remaining batches are the same, with
+        // several threads too.
         if !whole.is_empty() {
             let at = at.index(whole.len());
             let passed: usize = whole[..=at].iter().map(|(.., r)| r.len()).sum();
@@ -227,11 +230,11 @@ proptest! {
             prop_assert_eq!(&rest.0[..], &whole[at + 1..]);
             prop_assert_eq!(&rest.1, &last);
         }
-        // From any row: the rows that stand behind it remain.
+        // Reading resumes at any row. The remaining rows are the same.
         let row = place.index(faults.len() + 1) as u64;
         let rest = users(&pass(&dataset, order, Cursor { epoch, row }, 0, 1).0);
         prop_assert!(in_order.ends_with(&rest));
-        // What was rejected is told once, with its place.
+        // Each bad row is listed once, with its place.
         let told = dataset.rejects();
         let mut places: Vec<_> = told.iter().map(|r| (r.file.clone(), r.row)).collect();
         places.dedup();
@@ -248,8 +251,8 @@ proptest! {
         sample in prop_oneof![Just("1.0"), Just("0.4")],
         keep in prop_oneof![Just("1.0"), Just("0.3")],
     ) {
-        // A record that is cut short says nothing of its label, a Parquet row without a number
-        // does.
+        // The label of a record with too few cells is unknown. The label of a Parquet row without a
+        // number is known.
         let whole = |fault| if fault == Fault::Short { Fault::Negative } else { fault };
         let faults: Vec<Fault> = faults.into_iter().map(whole).collect();
         let settings = format!(
@@ -314,7 +317,8 @@ fn negatives_are_the_same_rows_in_every_format() {
             rows(&read(&dataset, PLAIN, Cursor { epoch: 2, row: 0 }, 2).unwrap())
         })
     };
-    // Every fifth row is a one; once as it stands, once as a rating of which 4 and 5 are ones.
+    // Every fifth row has label 1. The label is first a plain number, and then a rating whose
+    // values 4 and 5 mean label 1.
     let plain = read_all("", |i| i64::from(i % 5 == 0));
     assert!((140..240).contains(&plain[0].len()), "{}", plain[0].len());
     assert!(plain.iter().all(|rows| *rows == plain[0]));
@@ -336,7 +340,7 @@ fn the_first_passes_see_what_training_sees() {
         let folder = Folder::with("max_bad_rows = 30");
         let names = write(&folder, &[(parquet, faults.clone())], 20);
         let dirty = open(&folder, &names);
-        // The same rows in a file that has no others.
+        // A second file contains the same good rows and no bad rows.
         let clean: Vec<String> =
             (0..90).filter(|&i| faults[i] == Fault::None).map(|i| line(i, Fault::None)).collect();
         let other = Folder::new();
@@ -368,14 +372,15 @@ fn above_the_limit_the_first_few_are_named() {
         let read_all = |limit: usize| {
             let folder = Folder::with(&format!("max_bad_rows = {limit}\nshuffle_window = 8"));
             let names = write(&folder, &[(parquet, faults.clone())], 10);
-            // The first pass has the same limit, so the statistics come from elsewhere.
+            // The pass for the statistics has the same limit, so the statistics come from another
+            // dataset.
             let with_all = Folder::with("max_bad_rows = 99");
             let known = open(&with_all, &write(&with_all, &[(parquet, faults.clone())], 10));
             let known = statistics(&known, &workers(1)).unwrap();
             let dataset = folder.open(&[&names[0]], &job()).unwrap().with_statistics(known);
             let order = BatchOrder { seed: 1, shuffle: false, batch_rows: 6, drop_last: false };
             let all = read(&dataset, order, Cursor::default(), 2);
-            // Bad rows before the cursor count, wherever reading is taken up.
+            // The bad rows before the cursor count towards the limit at every cursor.
             let half = dataset.batches(order, Cursor { epoch: 0, row: 20 }, workers(1)).unwrap();
             let half: Result<Vec<_>, _> = half.with_rejected(2).collect();
             assert_eq!(all.is_err(), half.is_err(), "{limit}");

@@ -96,7 +96,7 @@ fn a_key_that_no_line_has_is_a_missing_column() {
     let error = folder.error(&["a.jsonl"], &job);
     assert!(error.starts_with("column `tags` of feature `tags` is missing; none of the first 1000 rows has it, did you mean `tag`?"), "{error}");
     assert!(error.contains("as null"), "{error}");
-    // Once among the first rows is enough, and later it may come and go.
+    // A column needs to occur only once in the first rows. Later rows may have it or not.
     folder.write(
         "a.jsonl",
         line.repeat(900) + "{\"user\":1,\"tags\":null,\"price\":1,\"click\":0}\n" + &line.repeat(9),
@@ -127,7 +127,7 @@ fn libsvm_rows_are_weighted_lists() {
     );
     assert_eq!(batch.labels[0].values, [1.0, 0.0, 0.0]);
     assert_eq!(batch.group, Some(vec![id(7).0, id(8).0, id(8).0]));
-    // Weights that are all one are no weights: the same rows as lists of ids.
+    // If all weights are 1, there are no weights, and the rows are equal to rows with lists of ids.
     folder.write("b.libfm", "1 0:1 5:1.0\n0 2:1\n");
     folder.write("b.csv", "label,features\n1,0|5\n0,2\n");
     let job = schema(SPARSE);
@@ -135,7 +135,7 @@ fn libsvm_rows_are_weighted_lists() {
         read(&folder.open(&[name], &job).unwrap(), PLAIN, Cursor::default(), 1).unwrap()
     };
     assert_eq!(of("b.libfm"), of("b.csv"));
-    // Two formats in one list.
+    // One list of files contains two formats.
     folder.write("c.svm", "0 5:2\n");
     let both = read(&folder.open(&["b.csv", "c.svm"], &job).unwrap(), PLAIN, Cursor::default(), 2)
         .unwrap();

@@ -89,18 +89,18 @@ proptest! {
         let in_order = seen.clone();
         seen.sort_unstable();
         prop_assert_eq!(seen, (0..count as u64).collect::<Vec<_>>());
-        // Full batches but the last, and cursors that count rows.
+        // All batches but the last are full, and the cursors count the rows.
         let mut total = 0;
         for (i, (batch, cursor)) in whole.iter().enumerate() {
             total += batch.rows;
             prop_assert!(batch.rows == batch_rows || i + 1 == whole.len());
             prop_assert_eq!(*cursor, Cursor { epoch, row: total as u64 });
         }
-        // From a cursor that a batch left behind: the same batches remain.
+        // Reading resumes at the cursor after a batch. The remaining batches are the same.
         let at = at.index(whole.len());
         let rest = read(&dataset, order, whole[at].1, 1).unwrap();
         prop_assert_eq!(rest.as_slice(), &whole[at + 1..]);
-        // From any row: the same rows remain.
+        // Reading resumes at any row. The remaining rows are the same.
         let row = row.index(count + 1);
         let rest = users(&dataset, order, Cursor { epoch, row: row as u64 });
         prop_assert_eq!(rest.as_slice(), &in_order[row..]);
@@ -171,7 +171,7 @@ fn epochs_and_seeds_give_different_orders_and_windows_mix_units() {
     assert_eq!(epoch(1, 0), epoch(1, 0));
     assert_ne!(epoch(1, 0), epoch(1, 1));
     assert_ne!(epoch(1, 0), epoch(2, 0));
-    // With a window over everything, rows of both files stand in the first half.
+    // If one window covers all rows, the first half contains rows of both files.
     let half = &epoch(1, 0)[..count / 2];
     assert!((100..200).contains(&half.iter().filter(|&&u| u < 300).count()));
 }
@@ -193,7 +193,7 @@ fn a_stream_can_be_dropped_at_any_moment_and_moved_to_another_thread() {
     let (_folder, dataset, _) = dataset(&[(true, 5000), (false, 5000)], 500, 700);
     let order = BatchOrder { seed: 1, shuffle: true, batch_rows: 100, drop_last: false };
     for taken in 0..30 {
-        // The stream is the last owner of the pool.
+        // The stream holds the last reference to the pool.
         let mut stream = dataset.batches(order, Cursor::default(), workers(3)).unwrap();
         let first = stream.by_ref().take(taken).count();
         assert_eq!(first, taken);

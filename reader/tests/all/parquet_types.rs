@@ -51,7 +51,7 @@ fn a_label_by_threshold_reads_alike_in_text_and_parquet() {
     for label in labels {
         assert_eq!(label.mask.as_deref(), Some(&[true, true, false, true][..]));
     }
-    // True is not more or less than 2.5, and a text is no number.
+    // A boolean cannot be compared with 2.5, and a text is not a number.
     let flag: ArrayRef = Arc::new(BooleanArray::from(vec![true; 4]));
     folder.write_parquet("flag.parquet", vec![("user", user), ("r", flag)], 9);
     let refused = folder.open(&["flag.parquet"], &job).unwrap_err().to_string();
@@ -115,7 +115,7 @@ fn floats_and_booleans_are_numbers_and_booleans_are_ids() {
     let flags: ArrayRef = Arc::new(BooleanArray::from(vec![Some(false), None, Some(true)]));
     let wanted = [FeatureKey::from_i64(0), FeatureKey::missing("x"), FeatureKey::from_i64(1)];
     assert_eq!(batch("kind='id'", flags).sparse[0].keys, wanted);
-    // A missing value goes through the transform like any other.
+    // A missing value is replaced before the transform, so it is transformed too.
     let x: ArrayRef = Arc::new(Float64Array::from(vec![Some(1.0), None, Some(-1.0)]));
     let logs = &batch("kind='numeric'\ntransform='log1p'\nmissing=1", x).numeric[0];
     assert_eq!((logs[0], logs[2]), (logs[1], -logs[1]));

@@ -102,7 +102,7 @@ fn a_vocabulary_is_sorted_unique_and_capped() {
         (0..100_000).map(|i| format!("{},1,{}|{},x,0\n", i % 1000, i % 10, 5000 + i % 5)).collect();
     folder.write("a.csv", format!("user,age,items,city,label\n{rows},1,,,1\n"));
     let dataset = folder.open(&["a.csv"], &job).unwrap();
-    // A transform without statistics is no obstacle: its feature has no table.
+    // A transform without statistics is allowed, because its feature has no table.
     let (ids, city) = (TableId(0), TableId(1));
     let found = vocabulary(&dataset, &[(city, 2), (ids, 1006)], &workers(2)).unwrap();
     let mut wanted: Vec<FeatureKey> =

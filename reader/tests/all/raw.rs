@@ -87,7 +87,7 @@ proptest! {
     ) {
         let schema = schema(JOB);
         let mut rows = rows;
-        // Statistics need a value in every column.
+        // The statistics need a value in every column.
         rows[0].size = Some(3);
         rows[0].price = Some(-0.0);
         rows[0].shop = Some("s1".to_owned());
@@ -162,7 +162,7 @@ fn values_have_the_type_that_their_features_declare() {
     assert_eq!(values("tags"), &RawValues::Ints(vec![1, -2]));
     assert_eq!(block.columns["tags"].lengths, Some(vec![2, 0]));
     assert_eq!(values("price"), &RawValues::Floats(vec![1.5, -0.0]));
-    // The file has no label, and none is needed.
+    // The file has no label. A request does not need one.
     assert_eq!(block.labels, [None]);
 
     folder.write("b.csv", "user,big,word,tags,price\n?,,?,,\n-3,3,?,,2\n");
@@ -209,7 +209,7 @@ fn labels_are_those_of_training_and_may_be_missing() {
     let labels = block(&folder, &["a.csv", "b.csv"], &schema).labels;
     assert_eq!(labels[0], None);
     assert_eq!(labels[1], label(&[1.0, 0.0, 0.0, 1.0], &[true, true, false, true]));
-    // What is not asked for is not looked at.
+    // Columns that are not requested are not decoded.
     folder.write("c.csv", "user,click,stars\n1,maybe,many\n");
     let rows = RawRows::open(&folder.config, &files(&folder, &["c.csv"]), &schema).unwrap();
     assert_eq!(blocks(rows, 9).unwrap()[0].labels, [None, None]);
@@ -255,7 +255,7 @@ fn what_is_bad_is_named_by_file_row_and_column() {
     folder.write("e.csv", "price\n");
     assert!(error(&folder, &["e.csv"], &need).contains(" has no rows"));
 
-    // Behind an error there is nothing.
+    // No row follows an error.
     let mut rows = RawRows::open(&folder.config, &files(&folder, &["n.csv"]), &need).unwrap();
     assert!(rows.next_block(9).is_err());
     assert_eq!(rows.next_block(9).unwrap(), None);
@@ -278,7 +278,7 @@ fn inputs_of_one_name_are_one_value_or_refused() {
     let folder = Folder::new();
     folder.write("u.csv", "k,age\n7,30\n");
     folder.write("a.csv", "user,who\n07,x\n,\n");
-    // The text is kept for the feature, and is a number for the join.
+    // The feature reads the column as a text, and the join reads it as a number.
     let text = schema(&format!("[features.user]\nkind='id'\ntype='string'\n{joined}{side}"));
     let block = block(&folder, &["a.csv"], &text);
     assert_eq!(block.columns["user"].values, texts(&[Some("07"), None]));
@@ -296,7 +296,7 @@ fn inputs_of_one_name_are_one_value_or_refused() {
 
 #[test]
 fn a_block_is_a_request_of_its_own() {
-    // What was read can go on to another thread and outlive the reader.
+    // The returned values can be sent to another thread and can live longer than the reader.
     fn owned<T: Send + 'static>(_: &T) {}
     let folder = Folder::new();
     folder.write("a.csv", "user,big,word,tags,price\n1,1,,,\n2,2,,,\n3,3,,,\n");

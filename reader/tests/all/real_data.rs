@@ -13,7 +13,8 @@ use crate::fixture::{read, schema, workers};
 fn open(test: &str, set: &str, job: &Schema) -> Option<Dataset> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data").join(set);
     if !root.exists() {
-        // Not `eprintln!`, which the test harness keeps to itself where a test passes.
+        // The test does not use `eprintln!`, because the test harness hides its output if the test
+        // passes.
         let mut stderr = std::io::stderr().lock();
         writeln!(stderr, "SKIPPED {test}: {set} is not beside the checkout").unwrap();
         return None;

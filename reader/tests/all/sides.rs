@@ -77,7 +77,8 @@ fn user(id: u64) -> User {
     }
 }
 
-/// Returns the user of a row. Some rows have no user, and some users are not in the side table.
+/// Returns the user of a row, or `None` if the row has no user. Some users are not in the side
+/// table.
 fn who(row: u64) -> Option<u64> {
     let draw = mix64(row);
     (!draw.is_multiple_of(11)).then_some(draw % (USERS + 4))
@@ -181,7 +182,7 @@ fn a_join_is_the_joined_file_in_text_and_in_parquet() {
             assert_eq!(missing, absent, "{name}");
         }
     }
-    // Text files are one unit, so that the shuffled order is the same.
+    // Each text file is one unit, so the shuffled order is the same.
     assert_eq!(rows(&read(&csv, shuffled, Cursor::default(), 2).unwrap()), rows(&joined_shuffled));
 }
 
@@ -216,7 +217,7 @@ fn passes_see_joined_values() {
     for dataset in [csv, parquet] {
         assert_eq!(statistics(&dataset, &workers(3)).unwrap(), found);
         assert_eq!(vocabulary(&dataset, &wanted, &workers(2)).unwrap(), reference);
-        // A pass for the cross alone reads what its members need.
+        // A pass for the cross alone also reads the members of the cross.
         let cross = tables.iter().position(|t| t == "item_city_age").unwrap();
         let only = vocabulary(&dataset, &wanted[cross..=cross], &workers(1)).unwrap();
         assert_eq!(only, reference[cross..=cross]);
@@ -418,7 +419,7 @@ fn bad_side_tables_and_keys_are_named() {
         folder.error(&["a.csv"], &split),
         "column `user`, row 2 (byte 14): \"2\" is the key of row 2 of u.csv too; keep one of the two rows: v.csv"
     );
-    // A side table without rows is one that no key is in.
+    // A side table without rows is allowed. It contains no key.
     folder.write("ok.csv", "user,label\n1,0\n");
     let dataset = folder.open(&["ok.csv"], &sides_job("kind = 'id'", "bare.csv")).unwrap();
     let (batch, _) = &read(&dataset, PLAIN, Cursor::default(), 1).unwrap()[0];

@@ -70,7 +70,8 @@ proptest! {
         last_end in any::<bool>(),
         mark in any::<bool>(),
     ) {
-        // A quote in the middle of an unquoted cell is text; at its start it would open one.
+        // A quote in the middle of an unquoted cell is text. A quote at the start would open the
+        // cell.
         let text = write_csv(&cells, line_end, quote_all, last_end);
         let mark = if mark { "\u{feff}" } else { "" };
         let folder = Folder::new();
@@ -100,7 +101,7 @@ proptest! {
 
 #[test]
 fn large_files_with_and_without_quotes_keep_every_row() {
-    // Several chunks; quoted line ends fall on every side of a chunk's end.
+    // The text has several chunks. Quoted line ends lie before, at and after the end of a chunk.
     for quoted in [false, true] {
         let folder = Folder::new();
         let cells: Vec<Vec<String>> = (0..150_000)
@@ -147,7 +148,8 @@ fn compressed_files_read_like_plain_ones() {
     folder.write("a.csv", &text);
     folder.write_gzip("a.csv.gz", text.as_bytes());
     folder.write_zstd("a.csv.zst", text.as_bytes());
-    // Members and frames one after another, as `cat` and parallel compressors make them.
+    // The file has several gzip members or zstd frames, as `cat` and parallel compressors write
+    // them.
     let (head, tail) = text.as_bytes().split_at(700_001);
     folder.write_gzip("head", head);
     folder.write_gzip("tail", tail);

@@ -1,4 +1,4 @@
-//! Bodies and answers in flight, which share one budget of bytes.
+//! Tests of request bodies and answers in flight, which share one budget of bytes.
 
 use bytes::Bytes;
 use http_body_util::StreamBody;
@@ -12,7 +12,8 @@ use crate::server::PATIENCE;
 
 const MIB: usize = 1 << 20;
 
-/// Returns the head of a request with a body of `bytes` bytes, or in chunks if that is 0.
+/// Returns the head of a POST request with a body of `bytes` bytes. If `bytes` is 0, the head
+/// announces a body in chunks.
 fn head(bytes: usize) -> String {
     let length = match bytes {
         0 => "Transfer-Encoding: chunked".to_owned(),
@@ -21,7 +22,7 @@ fn head(bytes: usize) -> String {
     format!("POST {} HTTP/1.1\r\nHost: x\r\n{length}\r\n\r\n", predict_path())
 }
 
-/// Checks that the server gives all bytes of its budget back and goes on answering.
+/// Checks that the server returns all bytes to its budget and still answers.
 fn check_given_back(victim: Victim) {
     wait_until("all bytes are given back", || {
         victim.metric("zillion_serving_bytes_in_flight") == 0.0
@@ -36,12 +37,13 @@ fn bodies_in_flight_share_a_budget() {
     let limits = ["--max-bytes-in-flight", &budget, "--receive-ms", "3000"];
     let victim = Victim::start(&place, &limits);
     let before = victim.resident();
-    // Each connection announces a body of 1 MiB, and sends half of it. Eight fit.
+    // Each connection announces a body of 1 MiB and sends half of it. Only eight bodies fit into
+    // the budget.
     let mut connections: Vec<Kept> = (0..40)
         .map(|_| {
             let mut kept = Kept::open(&victim.public);
             kept.send(head(MIB).as_bytes()).expect("the server reads");
-            // A server that refuses the request may close the connection meanwhile.
+            // A server that refuses the request may close the connection at the same time.
             let _ = kept.send(&vec![b' '; MIB / 2]);
             kept
         })
@@ -50,8 +52,8 @@ fn bodies_in_flight_share_a_budget() {
         .iter_mut()
         .map(|kept| kept.read_reply().ok().map(|reply| reply.status))
         .collect();
-    // The others are refused at once, and the eight when their time is over. A client whose
-    // connection was reset while it sent may miss the answer.
+    // The other requests are refused at once, and the eight requests are refused when their time is
+    // over. If a connection is reset while the client sends, the client may miss the answer.
     let count = |status| statuses.iter().filter(|found| **found == Some(status)).count();
     assert_eq!(count(408), 8, "{statuses:?}");
     assert!(count(429) >= 1, "{statuses:?}");
@@ -105,7 +107,7 @@ fn streams_of_one_connection_share_the_budget() {
         tokio::spawn(connection);
         let mut answers = tokio::task::JoinSet::new();
         for _ in 0..100 {
-            // A body that never ends, in pieces of 1 MiB.
+            // The body never ends. It is sent in pieces of 1 MiB.
             let pieces = (0..3).map({
                 let piece = piece.clone();
                 move |_| Ok::<_, std::convert::Infallible>(Frame::data(piece.clone()))
@@ -117,7 +119,8 @@ fn streams_of_one_connection_share_the_budget() {
             answers.spawn(sender.send_request(request));
         }
         let mut statuses = Vec::new();
-        // Four bodies of 3 MiB do not fit into the budget: most are refused, and a few wait.
+        // Four bodies of 3 MiB do not fit into the budget. Most requests are refused, and a few
+        // requests wait.
         while statuses.len() < 90 {
             let answer = answers.join_next().await.expect("streams").expect("no panic");
             statuses.push(answer.expect("an answer").status().as_u16());
@@ -136,14 +139,15 @@ fn clients_that_do_not_read_are_closed() {
     let place = publish(&[]);
     let victim = Victim::start(&place, &["--write-ms", "500"]);
     let body = predict_body(&[&[1]]);
-    // Over HTTP/1, more answers than the buffers of a socket hold.
+    // Over HTTP/1, the clients request more answers than the buffers of a socket can hold.
     let mut readers: Vec<Kept> = (0..3).map(|_| Kept::open(&victim.public)).collect();
     let request = "GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n".repeat(1000);
     for kept in &mut readers {
         kept.send(request.as_bytes()).expect("the server reads");
     }
     wait_until("slow readers are closed", || victim.closed("unread") >= 3.0);
-    // Over HTTP/2, a window of no bytes: the answers wait in the server while its socket is free.
+    // Over HTTP/2, the clients announce a window of 0 bytes. The answers wait in the server
+    // although its socket is free.
     let mut streams: Vec<Kept> = (0..3).map(|_| Kept::open(&victim.public)).collect();
     for kept in &mut streams {
         let mut bytes = wire::http2_preface(0);

@@ -1,4 +1,4 @@
-//! Requests that ask for more work or memory than they weigh.
+//! Tests of requests that need more work or memory than their size justifies.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -27,19 +27,19 @@ const INFER: &str = "/inference.GRPCInferenceService/ModelInfer";
 /// The time limit of a request whose cost is measured.
 const PATIENT: [&str; 2] = ["--request-ms", "60000"];
 
-/// Returns ids whose keys differ in the high bits only, so that an index by the low bits of a key
-/// finds all of them in one cell.
+/// Returns ids whose keys differ only in the high bits. An index that used the low bits of a key
+/// would put all of them into one cell.
 fn crafted_ids(count: usize) -> Vec<u64> {
     let ids = (1u64..).map(|i| FeatureKey(i << 26).unmix());
     ids.filter(|&id| i64::try_from(id).is_ok()).take(count).collect()
 }
 
-/// Returns ids with about as many digits as those of [`crafted_ids`].
+/// Returns random ids that have about the same number of digits as the ids of [`crafted_ids`].
 fn random_ids(count: usize) -> Vec<u64> {
     (0..count as u64).map(|i| mix64(i) >> 1).collect()
 }
 
-/// Returns the processor time of the server for this many requests with a body.
+/// Returns the processor time of the server, in seconds, for `requests` requests with this body.
 fn cpu_of(victim: &Victim, requests: usize, body: &[u8]) -> f64 {
     let before = victim.cpu();
     for _ in 0..requests {
@@ -54,7 +54,7 @@ fn crafted_ids_cost_what_random_ids_cost() {
     let place = publish(&[]);
     let victim = Victim::start(&place, &PATIENT);
     let (random, crafted) = (random_ids(60_000), crafted_ids(60_000));
-    // One list of a row, and the same ids in the lists of many rows.
+    // The ids are in one list of one row, and then they are divided among the lists of many rows.
     for rows in [1, 600] {
         let body = |ids: &[u64]| {
             let lists: Vec<&[u64]> = ids.chunks(ids.len() / rows).collect();
@@ -70,7 +70,7 @@ fn crafted_ids_cost_what_random_ids_cost() {
     victim.survives();
 }
 
-/// Returns a tensor whose shape has `values` values of which only one is sent.
+/// Returns a tensor whose shape declares `values` values, although only one value is sent.
 fn one_for_all(dtype: DataType, values: i64) -> TensorProto {
     let dim = Dim { size: values, name: String::new() };
     TensorProto {
@@ -143,7 +143,7 @@ fn an_output_is_answered_once() {
     };
     let (code, said) = wire::call(&victim.public, INFER, &request.encode_to_vec());
     assert!(code == Code::InvalidArgument && said.len() < 1000, "{code:?} {said}");
-    // An answer is bounded whatever it is made of.
+    // The size of an answer is limited for every kind of request.
     let many: Vec<&[u64]> = vec![&[1]; 5_000];
     let reply = wire::post(&victim.public, &predict_path(), "", &predict_body(&many));
     let reply = reply.expect("an answer");

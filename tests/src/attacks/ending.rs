@@ -1,5 +1,5 @@
-//! The end of connections and of the server: idle connections, the announcement of a stop, and a
-//! stop in every state of clients and of the registry.
+//! Tests of the end of connections and of the server: idle connections, the announcement of a stop,
+//! and a stop in every state of the clients and of the registry.
 
 use std::io::Write as _;
 use std::net::TcpStream;
@@ -27,7 +27,7 @@ fn a_kept_connection_outlives_the_time_of_a_head() {
         let reply = kept.ask(&line, &body).expect("the connection is kept");
         assert_eq!(reply.status, 200, "{reply:?}");
     }
-    // A head that comes in part has its time all the same, on a connection with a past too.
+    // The time limit also applies to an incomplete head on a connection that was used before.
     kept.send(b"GET /healthz HTTP/1.1\r\nHo").expect("the server reads");
     kept.read_to_close();
     victim.survives();
@@ -52,7 +52,7 @@ fn idle_connections_are_closed() {
 fn a_stop_is_announced_on_open_connections() {
     let place = publish(&[]);
     let mut victim = Victim::start(&place, &["--lame-duck-ms", "60000"]);
-    // One connection has a request that is begun, one speaks HTTP/2.
+    // One connection has an incomplete request, and one connection uses HTTP/2.
     let mut begun = Kept::open(&victim.public);
     let body = predict_body(&[&[1]]);
     begun.begin_post(&predict_path(), body.len());
@@ -62,7 +62,7 @@ fn a_stop_is_announced_on_open_connections() {
     http2.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     let request = [wire::http2_preface(65_535), wire::http2_get(1, "/healthz")].concat();
     http2.write_all(&request).expect("the server reads");
-    // The head of the answer.
+    // This is the frame with the head of the answer.
     wire::http2_read(&mut http2, 1).expect("an answer");
     victim.stop();
     wire::http2_read(&mut http2, GOAWAY).expect("the end is announced");
@@ -71,7 +71,8 @@ fn a_stop_is_announced_on_open_connections() {
     assert_eq!(reply.status, 200, "{reply:?}");
     assert!(reply.head.contains("connection: close"), "{}", reply.head);
     wait_until("the idle connection is closed", || idle.is_closed());
-    // A load balancer that has not noticed yet still gets answers, over connections that end.
+    // A load balancer that has not noticed the stop yet still gets answers. The server closes the
+    // connection after each answer.
     for _ in 0..20 {
         let mut late = Kept::open(&victim.public);
         let reply = late.ask(&format!("POST {}", predict_path()), &body).expect("an answer");
@@ -98,7 +99,7 @@ impl Clients {
             let (address, stop, body) = (victim.public.clone(), stops.clone(), body.clone());
             std::thread::spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
-                    // The server may be ending.
+                    // The server may be stopping.
                     let _ = wire::post(&address, &predict_path(), "", &body);
                 }
             })
@@ -119,8 +120,8 @@ fn a_stop_under_load_ends_within_the_drain_time() {
     let place = publish(&[]);
     let mut victim = Victim::start(&place, &["--drain-ms", "1000"]);
     let clients = Clients::start(&victim, 4);
-    // Clients that hold a connection in every state: silent, half a head, half a body, answers
-    // that are not read, and HTTP/2 with a stream that has no end.
+    // The clients hold a connection in every state: no bytes, half a head, half a body, unread
+    // answers, and an HTTP/2 stream that does not end.
     let watch = {
         let mut bytes = wire::http2_preface(0);
         bytes.extend(wire::http2_get(1, "/openapi.json"));
@@ -165,7 +166,7 @@ fn a_stop_does_not_wait_for_a_control_call() {
     .expect("the server listens");
     assert!(server.becomes_ready());
     hangs.store(true, Ordering::Relaxed);
-    // Several calls, which wait for each other and for the store.
+    // Several calls wait for each other and for the store.
     let mut calls: Vec<Kept> = (0..4).map(|_| Kept::open(&server.address)).collect();
     for call in &mut calls {
         let head = "POST /v2/repository/index HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n";

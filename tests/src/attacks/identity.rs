@@ -1,6 +1,6 @@
-//! Callers without a right: forged, expired, replayed and misdirected credentials of every kind, at
-//! listeners that each take some kinds. Every refusal has its code, says nothing about the reason,
-//! and stands in the audit log.
+//! Tests of callers without a right. The credentials of every kind are forged, expired, replayed or
+//! meant for another receiver. Each listener accepts only some kinds. Every refusal has its code,
+//! does not tell the reason, and is recorded in the audit log.
 
 mod authority;
 mod cases;
@@ -24,24 +24,25 @@ use crate::server::{MODEL, REGISTRY};
 const UNKNOWN: &str = "the request needs valid credentials";
 const FORBIDDEN: &str = "the caller may not make this request";
 
-/// A listener of the server, in the order of the settings.
+/// The listeners of the server, in the order of the settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum At {
-    /// Takes tokens of the access file.
+    /// The listener that accepts tokens of the access file.
     Token,
-    /// Takes JSON Web Tokens.
+    /// The listener that accepts JSON Web Tokens.
     Jwt,
-    /// Takes certificates, and lets callers without one through the handshake.
+    /// The listener that accepts certificates. A caller without a certificate passes the handshake.
     Mtls,
-    /// Takes certificates, and refuses callers without one in the handshake.
+    /// The listener that accepts certificates. A caller without a certificate is refused in the
+    /// handshake.
     Required,
-    /// Takes all kinds of proof.
+    /// The listener that accepts all kinds of proof.
     Any,
-    /// Answers metrics and control, for tokens and certificates.
+    /// The listener that answers metrics and control. It accepts tokens and certificates.
     Admin,
 }
 
-/// A running server with the listeners of [`At`], its files and the keys of its callers.
+/// A running server with the listeners of [`At`], with its files and with the keys of its callers.
 struct Guarded {
     place: Workplace,
     child: Child,
@@ -52,13 +53,13 @@ struct Guarded {
 
 impl Drop for Guarded {
     fn drop(&mut self) {
-        // The process may have ended by itself.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Returns the text of an access file with these further tokens.
+/// Returns the text of an access file with the usual tokens and the tokens in `more`.
 fn access_file(more: &[(&str, &str)]) -> String {
     let token = |name: &str, token: &str, rest: &str| {
         format!("[[token]]\nname = '{name}'\nsha256 = '{}'\n{rest}\n", hash_token(token))
@@ -153,7 +154,7 @@ impl Guarded {
         text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
     }
 
-    /// Makes the call of a case, and asserts its answer and its line in the audit log.
+    /// Sends the call of a case. Asserts the answer and the line in the audit log.
     fn check(&self, case: &Case) {
         let before = self.audit().len();
         let answer = case.send(self.at(case.at));
@@ -181,7 +182,7 @@ impl Guarded {
                 (FORBIDDEN, reason)
             }
         };
-        // The whole text of the answer, so that nothing else is in it.
+        // The whole text of the answer is compared, so the answer contains nothing else.
         assert_eq!(answer.text(), text, "{told}");
         let lines = self.audit();
         assert_eq!(lines.len(), before + 1, "{told}: {:?}", &lines[before..]);
@@ -209,7 +210,7 @@ fn forged_and_misdirected_credentials_are_refused() {
     assert!(refusals >= 40, "{refusals} cases");
     cases.iter().for_each(|case| guarded.check(case));
     eprintln!("{refusals} refusals, {} calls that are allowed", cases.len() - refusals);
-    // The log has no line about calls that were allowed, except for those of control.
+    // The log has no lines about allowed calls, except for calls of control.
     let lines = guarded.audit();
     let controls: Vec<&Value> = lines.iter().filter(|line| line["action"] != "refuse").collect();
     assert!(!controls.is_empty(), "control actions are in the audit log");
@@ -217,7 +218,7 @@ fn forged_and_misdirected_credentials_are_refused() {
     let report = verify_audit_log(&guarded.place.path("audit.jsonl")).expect("it can be read");
     assert_eq!((report.problem, report.torn_bytes), (None, None));
     assert_eq!(report.lines, lines.len() as u64);
-    // Secrets are not in the log of the server either.
+    // The log of the server contains no secrets either.
     let log = std::fs::read_to_string(guarded.place.path("server.log")).expect("a log");
     assert!(!log.contains("zln_"), "{log}");
 }
@@ -232,11 +233,12 @@ fn tokens_and_certificates_are_read_again() {
         let at = guarded.at(At::Token);
         client::http(at, Some(&tls), &path, Some(&authorization), b"").code()
     };
-    // The tokens may score and not read: a known one is forbidden, an unknown one is unknown.
+    // The tokens allow scoring but not reading. A known token is forbidden, and an unknown token is
+    // refused as unknown.
     assert_eq!((ask("zln_ranker"), ask("zln_new")), (Some(403), Some(401)));
     guarded.place.write("access.toml", &access_file(&[("new", "zln_new")]));
     wait_until("the new token is known", || ask("zln_new") == Some(403));
-    // A file that is not valid changes nothing.
+    // An access file that is not valid changes nothing.
     guarded.place.write("access.toml", "[[token]]\nname = ");
     wait_until("the invalid file is seen", || {
         let log = std::fs::read_to_string(guarded.place.path("server.log")).expect("a log");
@@ -247,13 +249,13 @@ fn tokens_and_certificates_are_read_again() {
     wait_until("the token is unknown again", || ask("zln_new") == Some(401));
     assert_eq!(ask("zln_ranker"), Some(403));
 
-    // A new certificate is shown to new connections.
+    // The server shows a new certificate to new connections.
     let shown = || client::server_certificate(guarded.at(At::Token), &tls);
     let (old, new) = (shown(), guarded.authority.server());
     assert_ne!(old, new.certificate.to_vec());
     Guarded::write_certificate(&guarded.place, &new);
     wait_until("the new certificate is shown", || shown() == new.certificate.to_vec());
-    // The keys of an issuer change too.
+    // The keys of an issuer can change too.
     let at = guarded.at(At::Jwt);
     let path = format!("GET /v2/models/{MODEL}");
     let of = |issuer: &Issuer| {
@@ -271,11 +273,13 @@ fn tokens_and_certificates_are_read_again() {
 fn handshakes_that_do_not_end_keep_nobody_out() {
     let guarded = Guarded::start();
     let tls = guarded.tls(None);
-    // More begun handshakes than the server makes at a time.
+    // The number of incomplete handshakes is larger than the number that the server handles at the
+    // same time.
     let address = guarded.at(At::Token);
     let mut begun: Vec<wire::Kept> = (0..80).map(|_| wire::Kept::open(address)).collect();
     for kept in &mut begun {
-        // The head of a record with a ClientHello of 512 bytes, which never comes.
+        // This is the head of a TLS record with a ClientHello of 512 bytes. The ClientHello itself
+        // never follows.
         kept.send(&[22, 3, 1, 2, 0, 1]).expect("the server reads");
     }
     let began = Instant::now();
@@ -283,14 +287,14 @@ fn handshakes_that_do_not_end_keep_nobody_out() {
     let took = began.elapsed();
     eprintln!("a handshake beside 80 that do not end: {took:?}, {live:?}");
     assert_eq!(live.code(), Some(200), "{live:?}");
-    // The others have 5 s each; an honest client does not wait for their end.
+    // Each of the other handshakes has 5 s. An honest client does not wait until they end.
     assert!(took < Duration::from_millis(2500), "{took:?}");
     for kept in &mut begun {
         kept.read_to_close();
     }
 }
 
-/// Starts `zillion serve` at an address that other machines can reach.
+/// Returns the command `zillion serve` with an address that other machines can reach.
 fn exposed(place: &Workplace, more: &[&str]) -> std::process::Command {
     let (registry, cache) = (place.text(REGISTRY), place.text("cache"));
     let usual = ["serve", "--registry", &registry, "--cache", &cache, "--model", MODEL];
@@ -327,7 +331,7 @@ fn an_open_server_must_be_meant() {
         ),
     ] {
         if arguments.contains(&"[::]:0") && std::net::TcpListener::bind("[::]:0").is_err() {
-            // This machine has no IPv6.
+            // This machine does not support IPv6.
             continue;
         }
         let output = exposed(&place, &arguments).output().expect("the binary runs");
@@ -346,7 +350,8 @@ fn an_open_server_must_be_meant() {
         child.kill().expect("our own child can be killed");
         child.wait().expect("our own child can be waited for");
     }
-    // With an address for administration, the other one answers neither metrics nor control.
+    // If there is an address for administration, the other address answers neither metrics nor
+    // control.
     let arguments = ["--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--model-control"];
     let mut child = exposed(&place, &arguments).spawn().expect("the binary runs");
     let addresses = client::read_addresses(&mut child, 2);

@@ -1,10 +1,11 @@
-//! Load above the capacity of the server. Goodput (answers with scores a second) must level off and
-//! not fall.
+//! Tests of load above the capacity of the server. The goodput (answers with scores per second)
+//! must reach a constant level and must not fall.
 //!
-//! The capacity is measured with the same generator and the same requests: as many requests as
-//! there are connections are open at a time, and the next is sent when an answer came. Then three
-//! times that rate is sent in an open loop. Both share the machine with the generator in the same
-//! way. `zillion bench overload` measures the same with a larger model and for longer.
+//! The capacity is measured with the same generator and the same requests. Each connection sends
+//! its next request after the answer to the last one. Then an open loop sends requests at three
+//! times this rate. In both measurements, the server shares the machine with the generator in the
+//! same way. `zillion bench overload` measures the same figures with a larger model and for a
+//! longer time.
 
 use serde_json::Value;
 
@@ -27,11 +28,11 @@ fn number(figures: &Value, name: &str) -> f64 {
     figures[name].as_f64().unwrap_or_else(|| panic!("no {name}: {figures}"))
 }
 
-/// Measures the capacity, and then the goodput at three times the capacity. Returns the ratio of
-/// both.
+/// Measures the capacity, and then the goodput at three times the capacity. Returns the goodput
+/// divided by the capacity.
 fn goodput_share(place: &Workplace, victim: &Victim, rows: usize) -> f64 {
     const SECONDS: f64 = 4.0;
-    // All requests are due at once, so that the connections send one after another.
+    // All requests are due at once, so each connection sends one request after another.
     let seconds = if rows == 1 { "0.003" } else { "0.0004" };
     let at_once = ["--rate", "1000000", "--seconds", seconds, "--timeout-ms", "60000"];
     let closed = [&at_once[..], &["--connections", "4"]].concat();
@@ -58,11 +59,13 @@ fn goodput_share(place: &Workplace, victim: &Victim, rows: usize) -> f64 {
 
 #[test]
 fn goodput_levels_off_above_the_capacity() {
-    // The model is large enough that its work, and not the generator's, fills the processors.
+    // The model is large, so that the work of the server fills the processors, and not the work of
+    // the generator.
     let place = publish(&["--set", "model.hidden=[512, 256]"]);
     let victim = Victim::start(&place, &[]);
     for rows in [1, 100] {
-        // Other programs may take the machine in one of the two measurements, and not three times.
+        // Other programs may use the machine during one of the two measurements, but hardly during
+        // three attempts.
         let shares: Vec<f64> = (0..3)
             .map(|_| goodput_share(&place, &victim, rows))
             .take_while(|&share| share < 0.5)

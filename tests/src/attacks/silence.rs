@@ -1,5 +1,5 @@
-//! Messages and floods that must not silence the server: whatever one client sends, others are
-//! answered meanwhile.
+//! Tests of messages and floods that must not silence the server. While one client sends them, the
+//! server must answer other clients.
 
 use tonic::Code;
 
@@ -7,7 +7,7 @@ use super::victim::{Pulse, Victim, predict_body, predict_path, publish};
 use super::wire;
 use crate::server::MODEL;
 
-/// Returns a field of a message: its number, and bytes.
+/// Returns a field of a Protobuf message with this number and these bytes.
 fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
     let mut field = vec![number << 3 | 2];
     let mut length = bytes.len();
@@ -20,12 +20,12 @@ fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
     field
 }
 
-/// Returns a message with the model's name in the field `name`, and with `count` entries of a map
-/// of parameters in the field `map`.
+/// Returns a message with the model's name in the field `name`. The field `map` has `count` entries
+/// of a map of parameters.
 fn parameters(name: u8, map: u8, count: usize) -> Vec<u8> {
     let mut message = field(name, MODEL.as_bytes());
     for index in 0..count {
-        // An entry has a key, and a value that is a message with one flag.
+        // An entry has a key and a value. The value is a message with one flag.
         let key = format!("{index:06x}");
         let entry = [field(1, key.as_bytes()), field(2, &[8, 1])].concat();
         message.extend(field(map, &entry));
@@ -63,7 +63,7 @@ fn no_message_silences_the_server() {
             examples(14 << 20),
             &[Code::Unimplemented, Code::ResourceExhausted],
         ),
-        // The address for administration answers this call.
+        // Only the address for administration answers this call.
         (
             format!("{inference}/RepositoryModelLoad"),
             parameters(2, 3, entries),
@@ -77,7 +77,8 @@ fn no_message_silences_the_server() {
         admin.assert_alive(&format!("{call} with {} bytes, administration", message.len()));
         public.assert_alive(&format!("{call} with {} bytes, public", message.len()));
     }
-    // The same call where it is answered: the message is refused by its size.
+    // The same call goes to the address that answers it. The message is refused because of its
+    // size.
     let pulse = Pulse::start(&victim.public);
     let load = format!("{inference}/RepositoryModelLoad");
     let (code, said) = wire::call(&victim.admin, &load, &parameters(2, 3, entries));
@@ -86,7 +87,8 @@ fn no_message_silences_the_server() {
     victim.survives();
 }
 
-/// Asks for a path over four connections, and returns the processor time of a request in seconds.
+/// Requests a path over four connections, and returns the processor time for each request in
+/// seconds.
 fn flood(victim: &Victim, address: &str, path: &str) -> f64 {
     const REQUESTS: usize = 100;
     let before = victim.cpu();
@@ -109,8 +111,8 @@ fn flood(victim: &Victim, address: &str, path: &str) -> f64 {
 fn the_description_of_the_server_is_cheap() {
     let place = publish(&[]);
     let victim = Victim::start(&place, &[]);
-    // A document is copied to its socket and no more: a model's metadata is built for each request
-    // and is a hundredth of the size.
+    // The server only copies a document to the socket. In comparison, it builds the metadata of a
+    // model for each request, although the metadata has a hundredth of the size.
     let metadata = flood(&victim, &victim.public, &format!("/v2/models/{MODEL}"));
     let pulse = Pulse::start(&victim.admin);
     let description = flood(&victim, &victim.public, "/openapi.json");

@@ -1,12 +1,13 @@
-//! Clients that open connections and say nothing, or not enough.
+//! Tests of clients that open connections and send nothing or too little.
 
 use super::victim::{Pulse, Victim, predict_body, predict_path, publish};
 use super::wire::{self, Kept};
 
-/// The number of silent connections, which is more than the server takes by default.
+/// The number of silent connections. It is larger than the default limit of the server.
 const SILENT: usize = 1100;
 
-/// The beginnings of connections that say nothing more.
+/// Returns the first bytes of several connections, with a name for each. No connection sends more
+/// bytes.
 fn openings() -> [(&'static str, Vec<u8>); 5] {
     [
         ("silent", Vec::new()),
@@ -27,7 +28,7 @@ fn silent_connections_keep_nobody_out() {
         let mut silent: Vec<Kept> = (0..SILENT)
             .map(|_| {
                 let mut kept = Kept::open(&victim.public);
-                // The server may have closed the connection for a newer one.
+                // The server may have closed the connection to accept a newer one.
                 let _ = kept.send(&bytes);
                 kept
             })
@@ -40,7 +41,7 @@ fn silent_connections_keep_nobody_out() {
         let [admin, public] = pulses.map(Pulse::finish);
         admin.assert_alive(&format!("{SILENT} connections, {what}, administration"));
         public.assert_alive(&format!("{SILENT} connections, {what}, public"));
-        // All of them are closed in the end.
+        // In the end, all of them are closed.
         for kept in &mut silent {
             kept.read_to_close();
         }
@@ -55,7 +56,7 @@ fn silent_connections_keep_nobody_out() {
 fn one_address_has_a_limit_of_its_own() {
     let place = publish(&[]);
     let victim = Victim::start(&place, &["--max-connections-per-address", "4"]);
-    // Connections in the middle of a request are not closed for others.
+    // A connection in the middle of a request is not closed to accept another one.
     let mut busy: Vec<Kept> = (0..4)
         .map(|_| {
             let mut kept = Kept::open(&victim.public);
@@ -69,7 +70,7 @@ fn one_address_has_a_limit_of_its_own() {
         kept.send(b"{\"in\": 1}").expect("the server reads");
         assert_eq!(kept.read_reply().expect("an answer").status, 400);
     }
-    // Now they are idle, and the oldest makes room.
+    // The connections are idle now, so the oldest one is closed to accept another one.
     assert_eq!(wire::get(&victim.public, "/healthz").expect("an answer").status, 200);
     assert!(victim.closed("address_full") > 0.0);
     victim.survives();

@@ -1,5 +1,5 @@
-//! The server under attack: a process of its own with an address for administration, and the
-//! figures of that process.
+//! The server under attack, which is a separate process with an address for administration, and the
+//! figures of this process.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
@@ -15,11 +15,11 @@ use super::wire;
 use crate::harness::{JOB, ROWS, Workplace, csv, zillion};
 use crate::server::{MODEL, PATIENCE, REGISTRY};
 
-/// The memory that a request may take beside a multiple of its body, in bytes.
+/// The memory in bytes that a request may need in addition to a multiple of its body.
 pub(super) const SLACK_BYTES: u64 = 64 << 20;
 
-/// Trains a model for one epoch and publishes it. The tags of its rows are whole numbers, so that a
-/// client chooses the keys of a list.
+/// Trains a model for one epoch and publishes it. The tags of its rows are whole numbers, so a
+/// client can choose the keys of a list.
 pub(super) fn publish(more: &[&str]) -> Workplace {
     let place = Workplace::new();
     let numbers = "kind = \"ids\"";
@@ -50,14 +50,16 @@ pub(super) fn predict_path() -> String {
     format!("/v1/models/{MODEL}:predict")
 }
 
-/// The turn of the tests that measure: two of them at a time would measure each other.
+/// The lock of the tests that measure. Two such tests at the same time would disturb each other's
+/// figures.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// A running server, which is stopped when dropped. There is one at a time.
+/// A running server. It is stopped when the value is dropped. Only one such server exists at a
+/// time.
 pub(super) struct Victim {
     child: Child,
     _turn: MutexGuard<'static, ()>,
-    /// The address for all calls but metrics and control.
+    /// The address for all calls except metrics and control.
     pub(super) public: String,
     /// The address for health, metadata, metrics and control.
     pub(super) admin: String,
@@ -66,7 +68,7 @@ pub(super) struct Victim {
 impl Victim {
     /// Starts a server of the workplace's model, and waits until it is ready.
     pub(super) fn start(place: &Workplace, more: &[&str]) -> Self {
-        // A test that failed in its turn says so itself.
+        // If another test failed while it held the lock, that test reports the failure itself.
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let (registry, cache) = (place.text(REGISTRY), place.text("cache"));
         let usual = [
@@ -115,7 +117,7 @@ impl Victim {
         self.memory("VmRSS:")
     }
 
-    /// Returns the largest resident memory that the process ever had, in bytes.
+    /// Returns the maximum resident memory of the process so far, in bytes.
     pub(super) fn peak(&self) -> u64 {
         self.memory("VmHWM:")
     }
@@ -158,7 +160,7 @@ impl Victim {
         status.is_some_and(|status| status.success())
     }
 
-    /// Asserts that the server still scores, and that it ends in good order.
+    /// Asserts that the server still answers with scores, and that it then stops without an error.
     pub(super) fn survives(mut self) {
         let reply = wire::post(&self.public, &predict_path(), "", &predict_body(&[&[1]]));
         let reply = reply.expect("the server answers");
@@ -170,13 +172,14 @@ impl Victim {
 
 impl Drop for Victim {
     fn drop(&mut self) {
-        // The process may have ended by itself.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Waits until a condition holds, and panics if it does not within the time limit of the tests.
+/// Waits until a condition holds. Panics if the condition does not hold within the time limit of
+/// the tests.
 pub(super) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let began = Instant::now();
     while !holds() {
@@ -185,13 +188,13 @@ pub(super) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// A client that asks for the health of a server again and again, over a new connection each time.
+/// A client that requests the health of a server repeatedly, each time over a new connection.
 pub(super) struct Pulse {
     stops: Arc<AtomicBool>,
     thread: JoinHandle<Vec<Duration>>,
 }
 
-/// The times of the answers about health.
+/// The response times of the health requests.
 #[derive(Debug)]
 pub(super) struct Latencies {
     pub(super) count: usize,
@@ -200,7 +203,7 @@ pub(super) struct Latencies {
 }
 
 impl Pulse {
-    /// Starts to ask for the health of a server.
+    /// Starts a thread that requests the health of a server repeatedly.
     pub(super) fn start(address: &str) -> Self {
         let (address, stops) = (address.to_owned(), Arc::new(AtomicBool::new(false)));
         let stop = stops.clone();
@@ -218,7 +221,7 @@ impl Pulse {
         Self { stops, thread }
     }
 
-    /// Stops asking, and returns the times.
+    /// Stops the requests, and returns the response times.
     pub(super) fn finish(self) -> Latencies {
         self.stops.store(true, Ordering::Relaxed);
         let mut times = self.thread.join().expect("every question has an answer");
@@ -230,8 +233,9 @@ impl Pulse {
 }
 
 impl Latencies {
-    /// Writes the times to stderr, and asserts that nothing silenced the server. The limits are far
-    /// above the times of a quiet machine, because the machine of a test has other work.
+    /// Writes the response times to stderr, and asserts that the server was never silent. The
+    /// limits are far above the times on an idle machine, because the machine of a test has other
+    /// work.
     pub(super) fn assert_alive(&self, attack: &str) {
         let Self { count, p99, max } = self;
         eprintln!("{attack}: /healthz {count} times, p99 {p99:?}, at most {max:?}");

@@ -1,5 +1,5 @@
-//! The clients of attacks: whole requests over new connections, connections that are kept, and
-//! calls of gRPC.
+//! The clients of the attacks: whole requests over new connections, connections for several
+//! requests, and gRPC calls.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -13,13 +13,14 @@ use tonic::Code;
 
 use crate::server::{PATIENCE, Reply, Server};
 
-/// Sends a GET over a new connection.
+/// Sends a GET request over a new connection, and returns the answer.
 pub(super) fn get(address: &str, path: &str) -> std::io::Result<Reply> {
     let head = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
     Server::over(TcpStream::connect(address)?, &head, b"")
 }
 
-/// Posts a body over a new connection, with further headers that end with a line break each.
+/// Sends a POST request over a new connection, and returns the answer. `headers` contains
+/// additional headers, each with a line break at its end.
 pub(super) fn post(
     address: &str,
     path: &str,
@@ -46,7 +47,7 @@ impl Kept {
         Self { stream: BufReader::new(stream) }
     }
 
-    /// Sends bytes as they are.
+    /// Sends bytes without any change.
     pub(super) fn send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
         self.stream.get_mut().write_all(bytes)
     }
@@ -95,19 +96,19 @@ impl Kept {
     /// Reads until the server closes the connection, and returns the number of bytes.
     ///
     /// # Panics
-    /// Panics if the server does not close it within the time limit of the tests.
+    /// Panics if the server does not close the connection within the time limit of the tests.
     pub(super) fn read_to_close(&mut self) -> usize {
         let mut bytes = Vec::new();
         match self.stream.read_to_end(&mut bytes) {
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
                 panic!("the server keeps the connection")
             }
-            // A reset closes a connection too.
+            // A reset closes the connection too.
             _ => bytes.len(),
         }
     }
 
-    /// Returns whether the server has closed the connection by now.
+    /// Returns whether the server has already closed the connection.
     pub(super) fn is_closed(&mut self) -> bool {
         let stream = self.stream.get_mut();
         stream.set_read_timeout(Some(Duration::from_millis(1))).expect("a timeout");
@@ -121,8 +122,8 @@ impl Kept {
     }
 }
 
-/// The beginning of an HTTP/2 connection: the preface, and settings with an initial window of
-/// `window` bytes.
+/// Returns the beginning of an HTTP/2 connection: the preface, and settings with an initial window
+/// of `window` bytes.
 pub(super) fn http2_preface(window: u32) -> Vec<u8> {
     let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
     bytes.extend([0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 4]);
@@ -130,10 +131,10 @@ pub(super) fn http2_preface(window: u32) -> Vec<u8> {
     bytes
 }
 
-/// A frame of HTTP/2 that asks for a path and ends the request.
+/// Returns an HTTP/2 frame that requests a path and ends the request.
 pub(super) fn http2_get(stream: u32, path: &str) -> Vec<u8> {
-    // The method GET and the scheme http of the static table, then the path and the authority as
-    // texts (RFC 7541).
+    // The block has the method GET and the scheme http from the static table, and then the path and
+    // the authority as texts (RFC 7541).
     let mut block = vec![0x82, 0x86, 0x04, path.len() as u8];
     block.extend(path.as_bytes());
     block.extend([0x01, 1, b'x']);
@@ -143,7 +144,8 @@ pub(super) fn http2_get(stream: u32, path: &str) -> Vec<u8> {
     frame
 }
 
-/// Reads frames of HTTP/2 until one of this type comes, and returns its payload.
+/// Reads HTTP/2 frames until a frame of the type `kind` arrives, and returns the payload of this
+/// frame.
 pub(super) fn http2_read(stream: &mut impl Read, kind: u8) -> std::io::Result<Vec<u8>> {
     loop {
         let mut head = [0; 9];
@@ -157,7 +159,7 @@ pub(super) fn http2_read(stream: &mut impl Read, kind: u8) -> std::io::Result<Ve
     }
 }
 
-/// Runs a client to its end, and panics if it takes longer than `limit`.
+/// Runs a client until it has finished. Panics if the client takes longer than `limit`.
 pub(super) fn run<T>(limit: Duration, client: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime for the client").block_on(async {
@@ -165,7 +167,7 @@ pub(super) fn run<T>(limit: Duration, client: impl Future<Output = T>) -> T {
     })
 }
 
-/// Returns the bytes of a message of gRPC with its length before it.
+/// Returns a gRPC message with its length in front of it.
 pub(super) fn frame(message: &[u8]) -> Bytes {
     let mut framed = BytesMut::with_capacity(message.len() + 5);
     framed.put_u8(0);
@@ -174,8 +176,7 @@ pub(super) fn frame(message: &[u8]) -> Bytes {
     framed.freeze()
 }
 
-/// Calls a method of gRPC over a new connection, and returns the code and the message of the
-/// answer.
+/// Calls a gRPC method over a new connection. Returns the code and the message of the answer.
 pub(super) fn call(address: &str, path: &str, message: &[u8]) -> (Code, String) {
     run(2 * PATIENCE, async {
         let stream = tokio::net::TcpStream::connect(address).await.expect("a connection");
@@ -183,7 +184,7 @@ pub(super) fn call(address: &str, path: &str, message: &[u8]) -> (Code, String) 
     })
 }
 
-/// Calls a method of gRPC over an open connection.
+/// Calls a gRPC method over an open connection. Returns the code and the message of the answer.
 pub(super) async fn call_over(
     stream: impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
     path: &str,

@@ -56,7 +56,7 @@ fn exported_rows_and_layers_open_everywhere() {
     place.write("rows.json", &serde_json::to_string(&wanted).expect("JSON"));
     run(&mut python.script("files.py", &["rows", &output, &place.text("rows.json")]));
 
-    // The test reads the registry's own file, of the newest version that has tombstones.
+    // The test reads the registry's own file of the newest version that has tombstones.
     let parts = |manifest: &Value| -> Vec<(String, bool)> {
         let tables = manifest["layer"]["tables"].as_array().expect("tables");
         let of = |table: &Value| {
@@ -312,7 +312,8 @@ fn onnxruntime_scores_as_zillion_does() {
     for (name, text) in models() {
         place.write("job.toml", &text);
         place.train_ok(name, &["--set", &registry, "--set", &format!("publish.model={MODEL}")]);
-        // Training has seen these rows; where unknown keys are zeros, it has not seen others.
+        // Training has seen the scored rows. If unknown keys read zeros, training has not seen
+        // them.
         let part = if text.contains("'zero'") { 3 } else { 1 };
         let scored: String =
             data(part, 1200).lines().take(SCORED + 1).map(|line| format!("{line}\n")).collect();
@@ -345,7 +346,7 @@ fn onnxruntime_scores_as_zillion_does() {
         let wanted = json!({ "data": data, "texts": texts, "outputs": outputs });
         place.write("score.json", &wanted.to_string());
         let doc = doc.to_str().expect("a plain path");
-        // The script compares, and fails where a difference is larger than 1e-5.
+        // The script compares the scores, and fails if a difference is larger than 1e-5.
         run(&mut python.script("files.py", &["score", &exported, &place.text("score.json"), doc]));
     }
 }

@@ -46,7 +46,7 @@ impl Python {
         if stamp.exists() {
             return Some(Self { interpreter });
         }
-        // The leftover of an interrupted attempt is not used.
+        // The remains of an interrupted attempt are not used.
         if folder.exists() {
             fs::remove_dir_all(&folder).expect("an unfinished environment can be removed");
         }

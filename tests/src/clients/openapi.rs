@@ -16,14 +16,14 @@ fn every_answer_follows_the_openapi_document() {
     let settings = ["--set", &registry, "--set", "publish.every=12", "--set", "train.epochs=1"];
     place.train_ok("run", &settings);
     operate(&place, &["model", "promote", "1", "--to", "canary"]);
-    // A request that waits long for a processor is no error of the document.
+    // A request that waits a long time for a processor is not an error of the document.
     let mut server = Server::start(&place, &["--request-ms", "30000", "--receive-ms", "30000"]);
     assert!(server.becomes_ready());
 
     let document = server.get("/openapi.json").json();
     let paths = document["paths"].as_object().expect("paths");
     assert!(paths.len() > 35, "{paths:?}");
-    // Each path that names a model without a parameter is there for every model.
+    // Each path that names a model without a parameter exists for every model.
     for path in [
         format!("/v2/models/{MODEL}/infer"),
         format!("/v1/models/{MODEL}/labels/{{label}}:predict"),
@@ -50,7 +50,7 @@ fn every_answer_follows_the_openapi_document() {
             "--no-color",
         ],
     );
-    // The program leaves a folder of examples, with which it would begin the next time.
+    // The program writes a folder of examples, from which its next run would start.
     let said = run(command.current_dir(place.path("")));
     let generated = said
         .lines()

@@ -39,7 +39,7 @@ impl Moto {
                 break address.parse().expect("an address");
             }
         };
-        // The server writes a line a request, and a full pipe would stop it.
+        // The server writes one line for each request, and a full pipe would stop the server.
         std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
         Self { child, address }
     }
@@ -47,7 +47,7 @@ impl Moto {
 
 impl Drop for Moto {
     fn drop(&mut self) {
-        // The process may have ended by itself.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -57,7 +57,8 @@ impl Drop for Moto {
 fn boto3_reads_versions_published_to_moto() {
     let Some(python) = Python::get() else { return };
     let moto = Moto::start(python);
-    // A proxy lies between the two: the objects that boto3 reads came through many faults.
+    // A proxy is between Zillion and the server. The objects that boto3 reads were written in spite
+    // of many faults.
     let proxy = Proxy::start(moto.address, storm(9, 60));
     let mut s3 = S3Place::new(proxy.address);
     s3.set("ZILLION_STORE_MULTIPART_BYTES", "4000");
@@ -90,7 +91,7 @@ fn boto3_reads_versions_published_to_moto() {
     assert_eq!(read["versions"], newest);
     assert!(read["rows"].as_u64() > Some(100), "{read}");
     assert!(read["in_parts"].as_u64() > Some(3), "{read}");
-    // The version is served, promoted, rolled back and verified from there.
+    // The version in the bucket is served, promoted, rolled back and verified.
     let mut server = s3.serve(&[]);
     assert!(server.becomes_ready());
     server.wait_for(newest);

@@ -34,7 +34,7 @@ fn tritons_grpc_clients_work_unmodified() {
     let Some(python) = Python::get() else { return };
     let (place, rows) = published();
     let (mut server, grpc, version) = served(&place);
-    // A second server begins without models, with a cache of its own as on another machine.
+    // A second server starts without models. It has its own cache, as on another machine.
     let cache = place.text("controlled-cache");
     let mut controlled = Server::configured(
         &place,

@@ -70,7 +70,7 @@ fn labels_of(line: &str) -> Vec<String> {
     let mut rest = rest;
     while let Some((name, after)) = rest.split_once("=\"") {
         names.push(name.trim_start_matches([',', ' ']).to_owned());
-        // Label values of these tests contain no quotes.
+        // In these tests, the values of labels contain no quotes.
         let Some((_, after)) = after.split_once('"') else { break };
         rest = after;
         if rest.starts_with('}') {

@@ -92,7 +92,8 @@ fn every_alert_gives_advice_and_has_a_test() {
     let alerts = values_of("alerts.yml", "alert:");
     assert!(alerts.len() > 20, "{alerts:?}");
     assert_eq!(alerts.iter().collect::<BTreeSet<_>>().len(), alerts.len(), "{alerts:?}");
-    // Each alert is tested twice: where it must be quiet, and where it must fire.
+    // Each alert is tested twice: in a state in which it must not fire, and in a state in which it
+    // must fire.
     let mut asked: BTreeMap<String, usize> = BTreeMap::new();
     values_of("tests.yml", "alertname:")
         .into_iter()
@@ -200,14 +201,14 @@ fn dashboards_rules_and_documents_match_exposed_metrics() {
     ask(&server);
     let scraping = Prometheus::start(&prometheus, &place, &trainer.address, &server.address);
 
-    // Every series that is named comes.
+    // Every series that a dashboard or a rule names must appear.
     let named = named();
     let began = Instant::now();
     loop {
         let known = scraping.names();
         let absent: Vec<&String> = named.difference(&known).collect();
-        // Recording rules use rates, and freshness needs a version that was loaded while the server
-        // was up.
+        // Recording rules compute rates, and freshness needs a version that was loaded while the
+        // server was running.
         let fresh = scraping.query("zillion_serving_freshness_seconds_count > 0").len();
         let servable =
             scraping.query("zillion_serving_publish_to_servable_seconds_count > 0").len();
@@ -229,7 +230,7 @@ fn dashboards_rules_and_documents_match_exposed_metrics() {
             .replace("$model", ".*");
         assert!(!plain.contains('$'), "{dashboard}: {expression}");
         let found = scraping.query(&plain);
-        // Differences and quotients may have no value; a plain selector always has one.
+        // Differences and quotients may have no value. A plain selector always has a value.
         let selects = plain.starts_with("zillion") || plain.starts_with("process");
         assert!(!selects || !found.is_empty(), "{dashboard} shows nothing: {plain}");
     }
@@ -237,7 +238,7 @@ fn dashboards_rules_and_documents_match_exposed_metrics() {
     assert_eq!(scraping.query("zillion_serving_ready == 1").len(), 1);
     assert_eq!(scraping.query("zillion_build_info == 1").len(), 2);
 
-    // Every metric is on a dashboard, and described as it is.
+    // Every metric is on a dashboard, and its description is right.
     let trained = Families::parse(&scraping.get(&trainer.address, "/metrics"));
     let served = Families::parse(&scraping.get(&server.address, "/metrics"));
     let exposed = trained.and(&served);

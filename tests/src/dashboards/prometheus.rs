@@ -90,7 +90,7 @@ impl Prometheus {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).expect("it answers in text");
         let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
-        // Bad expressions are answered with 400 and a reason.
+        // Prometheus answers a bad expression with the status 400 and a reason.
         let is_answered = [" 200 ", " 400 ", " 503 "].iter().any(|status| head.contains(status));
         assert!(is_answered, "{path}: {answer}");
         body.to_owned()
@@ -128,7 +128,7 @@ impl Prometheus {
 
 impl Drop for Prometheus {
     fn drop(&mut self) {
-        // The process may have ended by itself.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -73,7 +73,8 @@ fn a_run_and_its_server_are_killed_among_store_faults() {
         }
         assert!(round < 10_000, "{kills} kills, {answers} answers");
     }
-    // Everything goes on: the server comes back, and one last version reaches it.
+    // After the kills, everything still works: the server starts again, and one last version
+    // reaches it.
     let show = s3.operate(&["model", "show", "--json"]);
     let show: Value = serde_json::from_str(&show).expect("JSON");
     let reached = show["origin"]["cursor"]["epoch"].as_u64().expect("a number");
@@ -106,7 +107,7 @@ fn of_two_publishers_at_once_exactly_one_wins() {
         let children: Vec<_> = ["left", "right"]
             .iter()
             .map(|run| {
-                // A new name makes it a run that has published nothing yet.
+                // With a new name, the run counts as one that has published nothing yet.
                 std::fs::write(place.path(&format!("{run}/RUN")), format!("{run}{round}"))
                     .expect("a name");
                 s3.operator(&["publish", &place.text(run), "--set", &root, "--json"])

@@ -38,7 +38,7 @@ fn the_whole_loop_works_among_store_faults() {
     let place = &s3.place;
     let run = ["--set", "publish.every=10", "--set", "train.epochs=1"];
     s3.train_ok("run", &run);
-    // The same training publishes into a folder.
+    // The same training also publishes into a folder.
     let registry = format!("publish.registry={}", place.text(REGISTRY));
     place.train_ok("local-run", &[&["--set", &registry], &run[..]].concat());
     let newest = s3.latest();
@@ -70,12 +70,12 @@ fn the_whole_loop_works_among_store_faults() {
     s3.operate(&["model", "pin", &newest.to_string()]);
     s3.operate(&["model", "gc", "--keep", "1", "--grace", "0"]);
     s3.operate(&["model", "verify", "--version", &newest.to_string()]);
-    // A server begins without files, after the collection.
+    // After the collection, a server starts without files.
     let mut fresh = s3.serve(&["--cache", &place.text("fresh-cache")]);
     assert!(fresh.becomes_ready());
     fresh.wait_for(newest);
     assert_eq!(ask(&fresh), wanted);
-    // Metrics show what happened.
+    // The metrics count the faults and the retries.
     assert!(proxy.broken() > 20, "{}", proxy.broken());
     let began = std::time::Instant::now();
     let store = |name: &str| counter(&running, &format!("zillion_registry_store_{name}"));
@@ -143,7 +143,7 @@ fn a_server_that_stops_does_not_wait_for_a_store_that_hangs() {
     while proxy.broken() == 0 {
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
-    // The server goes on answering, and ends when it is told to.
+    // The server still answers, and it stops when it gets the signal.
     assert_eq!(ask(&running), scores);
     assert!(running.terminate().success());
 }

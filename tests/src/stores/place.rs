@@ -48,7 +48,7 @@ impl S3Place {
 
     /// Adds the environment variables of the bucket to a command.
     pub(crate) fn command(&self, mut command: Command) -> Command {
-        // Profiles and proxies of the machine are not used.
+        // The profiles and proxies of this machine are not used.
         for name in
             ["AWS_PROFILE", "AWS_REGION", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"]
         {

@@ -65,14 +65,14 @@ impl Proxy {
                 }
                 let Ok(stream) = stream else { continue };
                 let shared = accepting.clone();
-                // Any error here is one more fault.
+                // Any error here counts as one more fault.
                 std::thread::spawn(move || drop(pass(&shared, stream)));
             }
         });
         Self { address, shared }
     }
 
-    /// Returns how many requests have had a fault.
+    /// Returns the number of requests that have had a fault.
     pub(crate) fn broken(&self) -> u64 {
         self.shared.broken.load(Ordering::Relaxed)
     }
@@ -81,7 +81,7 @@ impl Proxy {
 impl Drop for Proxy {
     fn drop(&mut self) {
         self.shared.ends.store(true, Ordering::Relaxed);
-        // The connection wakes the thread that accepts.
+        // The connection wakes the thread that accepts connections.
         let _ = TcpStream::connect(self.address);
     }
 }
@@ -156,7 +156,7 @@ fn pass(shared: &Shared, mut client: TcpStream) -> std::io::Result<()> {
             client.shutdown(Shutdown::Both)
         }
         Fault::Hang => {
-            // The proxy waits until the client gives up and closes.
+            // The proxy waits until the client gives up and closes the connection.
             let _ = client.read(&mut [0; 1]);
             Ok(())
         }

@@ -51,7 +51,8 @@ impl S3Server {
         std::fs::create_dir(folder.path().join(BUCKET)).expect("our own folder");
         let files = s3s_fs::FileSystem::new(folder.path()).expect("a folder that is there");
         let mut builder = S3ServiceBuilder::new(files);
-        // A removed header was signed for, so a server that ignores it must not check signatures.
+        // A server that ignores the condition removes its header. The signature of a request covers
+        // this header, so such a server must not check signatures.
         if create == Create::Honoured {
             builder.set_auth(SimpleAuth::from_single(KEY, SECRET));
         }
@@ -97,7 +98,7 @@ async fn accept(listener: TcpListener, service: S3Service, create: Create) {
         tokio::spawn(async move {
             let answer =
                 service_fn(move |request| answer(service.clone(), turn.clone(), create, request));
-            // Connections are cut on purpose.
+            // Some connections are cut on purpose, so the error is ignored.
             let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), answer).await;
         });
     }
@@ -115,7 +116,7 @@ async fn answer(
         *response.status_mut() = status;
         Ok(response)
     };
-    // A body that is cut is no request: nothing is done.
+    // A body that is cut is not a request, so the server does nothing.
     let Ok(body) = Body::from(body).store_all_limited(MOST_BYTES).await else {
         return failed(StatusCode::BAD_REQUEST);
     };

@@ -64,7 +64,8 @@ fn objects_are_written_read_listed_and_removed() {
     store.delete("a/one").unwrap();
     store.delete("a/one").unwrap();
     assert_eq!(store.get("a/one").unwrap(), None);
-    // The prefix is that of the URL, and another registry of the bucket sees none of it.
+    // The URL gives the prefix of the registry. Another registry in the bucket does not see its
+    // objects.
     assert!(server.bucket().join("of/a/team/a/b/two").is_file());
     let other = Store::open_in(&env(server.address, &[]), "s3://models/other", Files::new());
     assert_eq!(other.unwrap().list("").unwrap(), Default::default());
@@ -104,7 +105,7 @@ fn a_create_with_a_lost_answer_succeeds() {
     ];
     for (index, fault) in faults.into_iter().enumerate() {
         let name = format!("versions/{index}");
-        // An object that was stored before the answer was lost belongs to the writer.
+        // If an object was stored and the answer was lost, the object belongs to this writer.
         let (wanted, mut left) = (name.clone(), 1);
         let proxy = Proxy::start(server.address, move |head| {
             let is_it = creates(head) && head.contains(&wanted) && left > 0;
@@ -115,7 +116,7 @@ fn a_create_with_a_lost_answer_succeeds() {
         assert!(store.create(&name, text("ours")).unwrap(), "{fault:?}");
         assert_eq!(proxy.broken(), 1);
         assert_eq!(store.stats().requests(Operation::Create, Outcome::Exists), 2, "{fault:?}");
-        // Here the object of another writer exists, and the same happens.
+        // Here, the object of another writer already exists, and the same fault happens.
         let name = format!("theirs/{index}");
         let (wanted, mut left) = (name.clone(), 1);
         let proxy = Proxy::start(server.address, move |head| {
@@ -170,7 +171,7 @@ fn a_store_that_cannot_decide_between_two_writers_is_refused() {
     let refused = Store::create_in(&unsigned, URL, Files::new()).map(drop);
     let said = refused.unwrap_err().to_string();
     assert!(said.contains("If-None-Match"), "{said}");
-    // A reader does not need the guarantee.
+    // A reader does not need create-if-absent.
     Store::open_in(&unsigned, URL, Files::new()).expect("it can be read");
 }
 
@@ -192,7 +193,7 @@ fn large_objects_go_in_parts_among_faults() {
     let server = S3Server::start(Create::Honoured);
     let mut storm = storm(77, 300);
     let proxy = Proxy::start(server.address, move |head| match storm(head) {
-        // A hanging request is one long wait, which other tests have.
+        // A request that hangs only causes one long wait. Other tests cover this fault.
         Fault::Hang => Fault::LoseAnswer,
         fault => fault,
     });
@@ -204,7 +205,7 @@ fn large_objects_go_in_parts_among_faults() {
         .collect();
     store.put_all(objects.clone()).unwrap();
     for (name, bytes) in &objects {
-        // The bytes are compared as they lie there, and as they are read.
+        // The bytes are compared twice: in the file of the server, and as the store reads them.
         let there = std::fs::read(server.bucket().join("of/a/team").join(name)).unwrap();
         assert!(there == *bytes, "{name}: {} bytes", there.len());
         assert_eq!(store.head(name).unwrap().map(|o| o.bytes), Some(bytes.len() as u64));
@@ -238,7 +239,7 @@ fn a_hanging_store_does_not_delay_a_stop() {
         requests += 1;
         if requests > 1 { Fault::Hang } else { Fault::None }
     });
-    // A client with an hour of patience would hang for good.
+    // A client with a time limit of an hour would hang here.
     let patient =
         [("ZILLION_STORE_REQUEST_MS", "3600000"), ("ZILLION_STORE_OPERATION_MS", "3600000")];
     let store = Store::open_in(&env(proxy.address, &patient), URL, Files::new()).unwrap();

@@ -42,7 +42,8 @@ impl Collector {
                 if stopped.load(Ordering::Relaxed) {
                     return;
                 }
-                // There is one exporter at a time; a process that ends closes its connection.
+                // There is only one exporter at a time. A process closes its connection when it
+                // ends.
                 receive(stream.expect("a connection"), &kept);
             }
         });
@@ -62,10 +63,10 @@ impl Collector {
 impl Drop for Collector {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        // The connection wakes the thread, which then sees that it is to end.
+        // The connection wakes the thread, which then sees that it must end.
         drop(TcpStream::connect(self.address));
         if let Some(thread) = self.thread.take() {
-            // A panic there fails the test by the missing spans.
+            // If the thread panicked, spans are missing and the test fails.
             let _ = thread.join();
         }
     }

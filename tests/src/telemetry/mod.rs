@@ -59,8 +59,8 @@ fn a_clients_trace_is_continued_to_the_collector() {
     assert!(server.becomes_ready());
     let sampled = format!("traceparent: 00-{TRACE}-{PARENT}-01\r\ntracestate: vendor=x\r\n");
     assert_eq!(infer(&server, &sampled, &body()), 200);
-    // A client that does not want to be sampled is not, and a client with an invalid header begins
-    // a new trace.
+    // If a client does not want to be sampled, its request is not sampled. If a client sends an
+    // invalid header, a new trace begins.
     let unsampled = format!("traceparent: 00-{}-{PARENT}-00\r\n", TRACE.replace('4', "5"));
     assert_eq!(infer(&server, &unsampled, &body()), 200);
     assert_eq!(infer(&server, "traceparent: nonsense\r\n", &body()), 200);
@@ -113,7 +113,7 @@ fn the_log_is_json_a_line_with_the_trace_of_a_request() {
     let refused = lines.iter().find(|line| line["trace_id"] == TRACE);
     let refused = refused.unwrap_or_else(|| panic!("{log}"));
     assert_eq!((&refused["level"], &refused["fields"]["status"]), (&"DEBUG".into(), &400.into()));
-    // The line names the span that the collector has.
+    // The line contains the id of the span that the collector received.
     let spans = collector.spans();
     let request = spans.iter().find(|span| span.trace == TRACE && span.parent == PARENT);
     assert_eq!(request.map(|span| span.id.as_str()), refused["span_id"].as_str(), "{spans:?}");
@@ -180,7 +180,7 @@ fn a_missing_collector_is_reported() {
     assert!(server.terminate().success());
     let log = std::fs::read_to_string(place.path("server.log")).expect("the log is there");
     assert_eq!(log.matches("spans are lost").count(), 1, "{log}");
-    // A command that makes no spans reports nothing.
+    // A command without spans reports nothing.
     let listed = operate(&place, &["model", "list"]);
     assert!(listed.contains('1'), "{listed}");
     assert!(!stdout(&zillion(&["completions", "bash"]).output().expect("it runs")).is_empty());

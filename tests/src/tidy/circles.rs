@@ -218,7 +218,7 @@ impl Module {
         let mut at = 0;
         while at < tokens.len() {
             let text = tokens[at].text.as_str();
-            // `use<'a>` in a bound names lifetimes and imports nothing.
+            // A `use<'a>` in a bound names lifetimes and does not import anything.
             let imports = text == "use" && tokens.get(at + 1).is_some_and(|next| next.text != "<");
             if imports {
                 let is_public = is_public(&tokens[..at]);

@@ -1,4 +1,4 @@
-//! Tests of the open loop with servers that misbehave on purpose.
+//! Tests of the open loop with servers that stall, close connections or do not answer.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -83,8 +83,9 @@ fn outcomes(run: &Run) -> Vec<Outcome> {
 
 #[test]
 fn waiting_for_a_stalled_server_counts() {
-    // The sixth of 100 requests, of which one is due every 5 ms, stalls the only connection for 300
-    // ms: about sixty others become due meanwhile. A closed loop would report one slow request.
+    // One of 100 requests is due every 5 ms. The sixth request stalls the only connection for 300
+    // ms, and about sixty other requests become due in this time. A closed loop would report only
+    // one slow request.
     let target = server(|number, _| {
         if number == 5 {
             std::thread::sleep(Duration::from_millis(300));
@@ -133,7 +134,7 @@ fn failures_are_counted_and_connections_made_again() {
 
 #[test]
 fn nobody_listening_is_a_failure_of_each_request() {
-    // The port was bound and released, so that no server listens there.
+    // The port was bound and then released, so no server listens on it.
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let target = Target { host: address.clone(), address, path: "/".to_owned(), is_grpc: false };
     let run = run(&target, &["{}".into()], plan(1000.0, 5, 2), Answers::new(false)).unwrap();
@@ -146,8 +147,8 @@ fn a_request_has_an_end_sent_or_not() {
         std::thread::sleep(Duration::from_millis(1500));
         Some("200 {}".to_owned())
     });
-    // All requests are due at once, so that the time of the later ones is over when the first one
-    // times out.
+    // All requests are due at once. When the first request times out, the time of the later
+    // requests is over too.
     let plan = Plan { timeout: Duration::from_millis(200), ..plan(1e6, 3, 1) };
     let run = run(&target, &["{}".into()], plan, Answers::new(false)).unwrap();
     assert_eq!(outcomes(&run), [Outcome::Timeout, Outcome::NotSent, Outcome::NotSent]);

@@ -106,7 +106,7 @@ fn choose_output(args: &ConvertArgs) -> Result<(ConvertTo, ConvertOutput)> {
         Some("arrow" | "feather" | "ipc") => Some(ConvertTo::Arrow),
         _ => None,
     };
-    // The name of a folder may end in any way, so its ending does not choose a format.
+    // The name of a folder may have any ending, so its ending does not choose a format.
     let by_ending = by_ending.filter(|_| !args.output.is_dir());
     let asked = args.to.map(|to| match to {
         ConvertKind::Parquet => ConvertTo::Parquet,
@@ -149,8 +149,8 @@ fn refuse_inside(sources: &[PathBuf], output: &ConvertOutput) -> Result<()> {
     }
 }
 
-/// Returns the settings that read the files. Also returns the schema of the job, if the arguments
-/// name a job.
+/// Returns the settings that read the files. Also returns the schema of the job, or `None` if the
+/// arguments name no job.
 pub(super) fn read_settings(
     args: &ReadArgs,
     first: &Path,

@@ -14,8 +14,8 @@ use crate::args::InspectArgs;
 use crate::raw_files::guess_config;
 use crate::text::{self, figure, grouped, percent};
 
-/// The smallest population stability index for which a column is reported as worth a look. The next
-/// constant is the index for a changed column.
+/// The minimum population stability index at which the report recommends a look at the column. The
+/// next constant is the minimum index at which the report calls the column changed.
 const WORTH_A_LOOK: f64 = 0.1;
 const CHANGED: f64 = 0.25;
 
@@ -37,8 +37,8 @@ struct Column {
     missing_share: f64,
     distinct: u64,
     distinct_is_exact: bool,
-    /// The number of distinct values divided by the number of present values: 1 if no value occurs
-    /// twice.
+    /// The number of distinct values divided by the number of present values. It is 1 if no value
+    /// occurs twice.
     coverage: f64,
     top: Vec<Count>,
     /// The largest number by which a count may be too low.

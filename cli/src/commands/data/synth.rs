@@ -26,7 +26,7 @@ pub(in crate::commands) struct Synthetic {
     /// The AUC of the true probabilities on the test rows, or `None` if all test rows have the same
     /// label.
     pub(in crate::commands) truth_auc: Option<f64>,
-    /// The log loss of the true probabilities on the test rows.
+    /// The log loss of the true probabilities on the test rows, or `None` if it cannot be computed.
     pub(in crate::commands) truth_logloss: Option<f64>,
 }
 

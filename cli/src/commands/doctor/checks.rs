@@ -9,8 +9,8 @@ use zillion_device::simd::{self, Level};
 
 use super::Finding;
 
-/// The number of files that a server with the default limits may have open. They are its
-/// connections and the files of versions.
+/// The number of files that a server with the default limits may have open: its connections and the
+/// files of its versions.
 const FILES: u64 = 8192;
 /// The number of memory mappings that is enough for a server with many open versions.
 const MAPPINGS: u64 = 65_530;
@@ -127,7 +127,7 @@ fn huge_pages() -> Finding {
     }
 }
 
-/// Measures the rates of one thread. The rates have no grade, because they only serve to compare
+/// Measures the rates of one thread. The rates have no grade, because they are used only to compare
 /// machines.
 fn rates() -> Finding {
     let gflops = gemm_flops_per_second(PROBED_TIME) / 1e9;

@@ -10,8 +10,8 @@ use super::Finding;
 
 /// The write rate in bytes per second below which a checkpoint of several gigabytes takes minutes.
 const SLOW_WRITE: f64 = 200e6;
-/// The seconds that a sync may take. With slower syncs, the small files of a registry (pointers,
-/// manifests) are slow to write.
+/// The duration in seconds above which a sync is slow. With slower syncs, the small files of a
+/// registry (pointers, manifests) are slow to write.
 const SLOW_SYNC: f64 = 0.02;
 
 /// Measures the speed of the disk with a file of `mib` MiB in `folder`.

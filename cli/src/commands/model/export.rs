@@ -198,8 +198,8 @@ impl<'a> Export<'a> {
         Ok(())
     }
 
-    /// Describes the inputs of the graph's columns. They have the names of the features and of the
-    /// segments of their tables.
+    /// Returns the description of each column of the graph. The inputs have the names of the
+    /// features and of the segments of their tables.
     fn columns(&self, graph: &Graph) -> Result<Vec<OnnxColumn>> {
         let layouts: Vec<TableLayout> = self.version.tables.iter().map(|t| t.layout()).collect();
         let mut columns = Vec::with_capacity(graph.inputs.columns.len());

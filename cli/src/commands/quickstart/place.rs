@@ -30,7 +30,7 @@ impl Place {
         }
     }
 
-    /// Returns the commands that repeat each step. They must be started in the present folder.
+    /// Returns the commands that repeat each step. They must be started in the current folder.
     pub(super) fn commands(&self) -> Vec<(&'static str, String)> {
         let (zillion, job) = (program(), word(&self.job));
         let test = word(self.data.join("test.parquet"));
@@ -78,7 +78,7 @@ pub(super) fn run_setting(run: &Path) -> String {
 }
 
 /// Returns the path of this binary for a printed command, so that the command can be run in the
-/// present folder.
+/// current folder.
 pub(super) fn program() -> String {
     let Ok(path) = std::env::current_exe() else { return "zillion".to_owned() };
     let here = std::env::current_dir().unwrap_or_default();

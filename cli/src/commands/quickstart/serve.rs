@@ -43,13 +43,14 @@ pub(super) struct Served {
     versions: [u64; 2],
     /// The number of rows in the second version, which is a delta.
     delta_rows: u64,
-    /// The seconds until the new version answers, counted from the move of the pointer. The next
-    /// field is the same for the old version after the rollback.
+    /// The time from the move of the pointer to the first answer with the new version, in seconds.
+    /// The next field is the time for the old version after the rollback.
     seconds_to_serve: f64,
     seconds_to_roll_back: f64,
     /// The command that starts the server.
     serve: String,
-    /// An id of the example request, which a printed command looks up.
+    /// An id of the example request, which a printed command looks up. `None` if the example has no
+    /// such id.
     #[serde(skip)]
     id: Option<String>,
     /// The process id of the server, or `None` if the server was stopped.
@@ -174,7 +175,7 @@ pub(super) fn run(
 }
 
 /// The table whose row the printed `explain` command shows. The table has few ids and no missing
-/// values, so the example's id has certainly a row.
+/// values, so the id of the example certainly has a row.
 const LOOKED_INTO: &str = "C1";
 
 /// A request for the scores of some rows. The rows are the first batch of the test file, because

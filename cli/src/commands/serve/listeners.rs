@@ -1,8 +1,8 @@
-//! The listeners of a server: their addresses, the calls that each answers, TLS, and the proof of
-//! identity that each asks for.
+//! The listeners of a server. Each listener has an address, the groups of calls that it answers,
+//! TLS settings, and the kinds of proof of identity that it accepts.
 //!
-//! The options `--http`, `--grpc` and `--admin` are short forms of a listener. A settings file can
-//! list listeners instead, each with settings of its own:
+//! Each of the options `--http`, `--grpc` and `--admin` is a short form of a listener. A settings
+//! file can list the listeners instead, each with its own settings:
 //!
 //! ```toml
 //! [serve]
@@ -39,13 +39,15 @@ const BACKLOG: i32 = 1024;
 pub(crate) struct ListenerSettings {
     /// The address of the listener, in the form HOST:PORT.
     pub(crate) address: String,
-    /// The groups of calls that are answered. Absent: all but control.
+    /// The groups of calls that the listener answers. If absent, it answers all groups except
+    /// control.
     pub(crate) apis: Option<BTreeSet<Api>>,
-    /// The kinds of proof of identity that are taken. Absent: those of `serve.auth`.
+    /// The kinds of proof of identity that the listener accepts. If absent, `serve.auth` names
+    /// them.
     pub(crate) auth: Option<BTreeSet<Proof>>,
-    /// The TLS settings. Absent: those of the server.
+    /// The TLS settings of the listener. If absent, the TLS settings of the server apply.
     pub(crate) tls: Option<TlsSettings>,
-    /// The number of network threads.
+    /// The number of network threads, or `None` for the number in the settings of the server.
     pub(crate) threads: Option<NonZeroUsize>,
 }
 
@@ -53,13 +55,15 @@ pub(crate) struct ListenerSettings {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TlsSettings {
-    /// The certificate of the server, with those between it and the root.
+    /// The file with the certificate of the server, followed by the certificates between it and the
+    /// root.
     pub(crate) certificate: PathBuf,
-    /// The private key of the certificate.
+    /// The file with the private key of the certificate.
     pub(crate) key: PathBuf,
-    /// The certificates of the authorities that sign clients' certificates.
+    /// The file with the certificates of the authorities that sign the certificates of clients.
+    /// `None` if clients have no certificates.
     pub(crate) client_authority: Option<PathBuf>,
-    /// Whether a client without a certificate is refused in the handshake.
+    /// Whether the handshake refuses a client without a certificate.
     #[serde(default)]
     pub(crate) require_client: bool,
 }
@@ -67,15 +71,15 @@ pub(crate) struct TlsSettings {
 /// A value that is read again when its files change.
 type FromFiles<T> = Arc<Reloading<T, zillion_access::Error>>;
 
-/// The listeners of a server, and the files that they read again when those change.
+/// The listeners of a server, and the values that are read again when their files change.
 pub(super) struct Listeners {
-    /// The listeners, each with the words before its address in the announcement.
+    /// The listeners. The text of each listener stands before its address in the announcement.
     pub(super) all: Vec<(&'static str, Listener)>,
     pub(super) identities: Option<FromFiles<Identities>>,
     pub(super) tls: Vec<FromFiles<Arc<rustls::ServerConfig>>>,
 }
 
-/// A listener with all its settings resolved.
+/// A listener with all its settings after the defaults were applied.
 struct Resolved {
     announcement: &'static str,
     socket: Option<TcpListener>,
@@ -89,8 +93,8 @@ struct Resolved {
 /// Opens the listeners of the settings. Sockets that systemd opened are used for `http` and `grpc`.
 ///
 /// # Errors
-/// Returns an error if an address cannot be listened on, a file is not valid, or callers that prove
-/// nothing could reach the server from another machine.
+/// Returns an error if the server cannot listen on an address, if a file is not valid, or if
+/// callers on another machine could reach the server without a proof of identity.
 pub(super) fn open(
     settings: &Settings,
     mut handed: HashMap<&'static str, TcpListener>,
@@ -110,7 +114,7 @@ pub(super) fn open(
     Ok(listeners)
 }
 
-/// Returns the listeners of the settings, with the defaults in the place of what is absent.
+/// Returns the listeners of the settings. Defaults replace the settings that are absent.
 fn resolve(
     settings: &Settings,
     handed: &mut HashMap<&'static str, TcpListener>,
@@ -138,7 +142,8 @@ fn resolve(
         });
         return Ok(resolved.collect());
     }
-    // With an address for administration, the other ones answer neither metrics nor control.
+    // If there is an address for administration, the other listeners answer neither metrics nor
+    // control.
     let administration = [Api::Metrics, Api::Control];
     let public: BTreeSet<Api> = Api::ALL
         .into_iter()
@@ -229,7 +234,7 @@ fn check_exposure(
     Ok(())
 }
 
-/// Reads TLS settings that are read again when their files change.
+/// Reads the files of TLS settings. The returned value reads them again when they change.
 fn read_again(tls: TlsSettings) -> Result<FromFiles<Arc<rustls::ServerConfig>>> {
     let TlsSettings { certificate, key, client_authority, require_client } = tls;
     let files = TlsFiles { certificate, key, client_authority, require_client };
@@ -237,7 +242,8 @@ fn read_again(tls: TlsSettings) -> Result<FromFiles<Arc<rustls::ServerConfig>>> 
     Ok(Arc::new(Reloading::new(load)?))
 }
 
-/// Opens `count` sockets on one address. With several, the kernel deals connections to them.
+/// Opens `count` sockets on one address. If there are several sockets, the kernel distributes the
+/// connections among them.
 fn bind(address: &str, count: usize) -> Result<Vec<TcpListener>> {
     let mut address = address.to_socket_addrs()?.next().context("the name has no address")?;
     let mut sockets = Vec::new();
@@ -250,7 +256,8 @@ fn bind(address: &str, count: usize) -> Result<Vec<TcpListener>> {
         socket.bind(&address.into())?;
         socket.listen(BACKLOG)?;
         let socket = TcpListener::from(socket);
-        // Port 0 takes a free port, and the next sockets take the same one.
+        // If the port is 0, the system chooses a free port for the first socket. The next sockets
+        // use the same port.
         address = socket.local_addr()?;
         sockets.push(socket);
     }

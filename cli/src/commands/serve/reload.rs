@@ -13,8 +13,8 @@ use super::settings::Settings;
 use super::{format_status, systemd};
 use crate::args::ServeArgs;
 
-/// The state that a reload needs: the settings of the running server, the command line they came
-/// from, and the models of the server.
+/// The state that a reload needs: the settings of the running server, the command line that set
+/// them, and the models of the server.
 pub(super) struct Reloader {
     args: ServeArgs,
     settings: Settings,
@@ -84,7 +84,8 @@ impl Reloader {
         if !fixed.is_empty() {
             tracing::warn!("these settings wait for a restart: {}", fixed.join(", "));
         }
-        // A setting that has to wait may contradict one that changes at once.
+        // A setting that changes only after a restart may contradict a setting that changes at
+        // once.
         let mut running = self.settings.clone();
         running.take_changeable(&new)?;
         running.check()?;

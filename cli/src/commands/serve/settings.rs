@@ -113,7 +113,7 @@ impl Settings {
     /// Checks that the settings fit together.
     ///
     /// # Errors
-    /// Returns an error if a required setting is missing, or two settings contradict each other.
+    /// Returns an error if a required setting is missing, or if two settings contradict each other.
     pub(super) fn check(&self) -> Result<()> {
         let missing = |what: &str, options: &str, key: &str| {
             usage_error(format!(
@@ -172,7 +172,8 @@ impl Settings {
         self.http.as_deref().unwrap_or("127.0.0.1:8080")
     }
 
-    /// Returns the TLS settings of listeners that have none of their own.
+    /// Returns the TLS settings of listeners without their own TLS settings. Returns `None` if the
+    /// settings name no certificate.
     ///
     /// # Errors
     /// Returns an error if only one of the certificate and its key is named.
@@ -191,10 +192,10 @@ impl Settings {
         }
     }
 
-    /// Opens the audit log, if one is named.
+    /// Opens the audit log. Returns `None` if the settings name no audit log.
     ///
     /// # Errors
-    /// Returns an error if the log cannot be opened or its chain is broken.
+    /// Returns an error if the log cannot be opened or if its chain is broken.
     pub(super) fn audit_log(&self) -> Result<Option<Arc<AuditLog>>> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let log = self.audit_log.as_ref().map(|path| AuditLog::open(path, now));

@@ -1,6 +1,6 @@
 //! The ids from which a table's keys were made. An integer is computed from its key by inverting
-//! the mixing function. A missing value is known from its feature. A text is found in files that
-//! contain it.
+//! the mixing function. The key of a missing value is computed from the name of its feature. A text
+//! is found in files that contain it.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -72,7 +72,7 @@ pub(crate) fn run(args: &TableShrinkArgs) -> Result<()> {
     print_result(args.source.json, &report, show)
 }
 
-/// Returns the rule that the command line gives. The parser ensures that there is exactly one.
+/// Returns the rule that the command line gives. The parser ensures that there is exactly one rule.
 fn choose_rule(args: &TableShrinkArgs) -> Result<Keep> {
     let by = match args.by {
         ShrinkBy::Count => Order::Count,

@@ -29,7 +29,7 @@ impl<'a> JsonCell<'a> {
         JsonCell { value, row: self.row, settings: self.settings }
     }
 
-    /// Returns the value for a message, in a form that is equal or similar to JSON.
+    /// Returns the value as text for a message. The text is JSON or similar to JSON.
     fn describe(&self) -> String {
         match self.value {
             JsonValue::Missing => "null".to_owned(),
@@ -59,7 +59,8 @@ impl Cell for JsonCell<'_> {
     fn id<I: RawId>(&self, raw: RawType) -> Outcome<Option<I>> {
         let id = match self.value {
             JsonValue::Missing => return Ok(None),
-            // As a text id, a number has the same key as a CSV cell with the same digits.
+            // If the id is a text, a JSON number gets the same key as a CSV cell with the same
+            // digits.
             JsonValue::Int(id) => id_from_int(raw, id),
             JsonValue::UInt(id) => id_from_uint(raw, id),
             JsonValue::Bool(flag) => Ok(id_from_flag(raw, flag)),

@@ -23,10 +23,10 @@ pub enum JsonValue<'a> {
     Float(f64),
     /// A string without escapes, borrowed from the line.
     Text(&'a str),
-    /// A string with escapes. The two numbers are its start and end in the unescaped texts of the
-    /// row.
+    /// A string with escapes. The two numbers are the byte offsets of its start and its end in the
+    /// unescaped texts of the row.
     Unescaped(usize, usize),
-    /// A list. The two numbers are its start and end in [`JsonRow::items`].
+    /// A list. The two numbers are the indices of its start and its end in [`JsonRow::items`].
     List(usize, usize),
     /// An object. Its contents are not stored.
     Object,

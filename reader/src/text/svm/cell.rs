@@ -43,7 +43,7 @@ impl Cell for SvmCell<'_> {
         }
         let mut entries = self.row.entries_of(self.read);
         let Some(entry) = entries.next() else { return Ok(None) };
-        // An id has no weight, and it would be wrong to drop a weight silently.
+        // The result is an id without a weight, and a weight must not be dropped silently.
         if entries.next().is_some() || entry.value != 1.0 {
             return Err(Refusal::List);
         }
@@ -68,7 +68,7 @@ impl Cell for SvmCell<'_> {
     fn label(&self) -> Outcome<Option<f32>> {
         let text = self.text()?;
         match (self.read, text.label()) {
-            // The two classes of a libsvm file are +1 and -1.
+            // The two classes of a libsvm file are +1 and -1, so -1 means label 0.
             (SvmColumn::Label, Err(Refusal::NotLabel)) if text.number() == Ok(Some(-1.0)) => {
                 Ok(Some(0.0))
             }

@@ -160,7 +160,8 @@ pub(super) fn row() -> impl Strategy<Value = Row> {
         prop_oneof![
             -1e6..1e6f64,
             (0..50i32).prop_map(f64::from),
-            // Long mantissas and sums that differ in f32.
+            // The numbers have long mantissas, so that the order of a sum changes its result in
+            // `f32`.
             any::<f32>().prop_filter("in range", |x| x.abs() < 1e30).prop_map(f64::from),
         ]
     };
@@ -212,19 +213,20 @@ pub(super) fn write(folder: &Folder, name: &str, rows: &[Row], group: usize, dic
             folder.write_zstd(name, dialect.text(rows).as_bytes());
         }
         "tsv" => {
-            // Without a header.
+            // This file has no header.
             let text = Dialect::new("\t", "|").text(rows);
             folder.write(name, text.split_once('\n').map_or("", |(_, rows)| rows));
         }
         "txt" => {
             let dialect = Dialect { quote: "'", null: ["-", ""], ..Dialect::new("|", " ") };
-            // Spaces are in words too, which then are several.
+            // Words may contain spaces. Here a space separates ids, so such a word becomes several
+            // ids.
             folder.write(name, dialect.text(rows));
         }
         "jsonl.gz" => folder.write_gzip(name, json(rows).as_bytes()),
         "parquet" => write_parquet(&folder.path(name), columns(rows), group, dictionary),
         "arrow" => write_ipc(&folder.path(name), columns(rows), group, None),
-        // A dictionary is written once, and so there is one record batch.
+        // A writer stores each dictionary once, so there is only one record batch.
         _ => write_ipc(&folder.path(name), encoded(rows), rows.len(), None),
     }
 }
@@ -281,7 +283,8 @@ impl Dialect {
         text
     }
 
-    /// Returns the cell for a list of ids. Some lists contain a missing id.
+    /// Returns the cell for a list of ids, or `None` if the list is missing. Some lists contain a
+    /// missing id.
     fn list<T: ToString>(&self, row: usize, items: Option<&[T]>) -> Option<String> {
         let mut items: Vec<String> = items?.iter().map(ToString::to_string).collect();
         if row % 3 == 1 {

@@ -1,4 +1,5 @@
-//! Certificates of an authority, and JSON Web Tokens of an issuer, both made for one test.
+//! The certificates of an authority and the JSON Web Tokens of an issuer. Each test makes its own
+//! authority and its own issuer.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -16,7 +17,7 @@ use crate::server::MODEL;
 /// An authority that signs certificates.
 pub(super) struct Authority(CertifiedIssuer<'static, KeyPair>);
 
-/// A certificate with its key.
+/// A certificate with its private key.
 pub(super) struct Issued {
     pub(super) certificate: CertificateDer<'static>,
     pub(super) certificate_pem: String,
@@ -24,7 +25,7 @@ pub(super) struct Issued {
     pub(super) key_pem: String,
 }
 
-/// The facts of a certificate.
+/// The properties of a certificate to issue.
 pub(super) struct Wanted {
     pub(super) name: SanType,
     pub(super) use_for: ExtendedKeyUsagePurpose,
@@ -32,7 +33,7 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    /// Returns a client's certificate with a SPIFFE id.
+    /// Returns the properties of a client certificate with a SPIFFE id.
     pub(super) fn client(name: &str) -> Self {
         let id = format!("spiffe://example.org/{name}");
         Self {
@@ -52,7 +53,7 @@ impl Authority {
         Self(CertifiedIssuer::self_signed(params, key).expect("a certificate"))
     }
 
-    /// Returns the certificate of the authority.
+    /// Returns the certificate of the authority as PEM.
     pub(super) fn pem(&self) -> String {
         self.0.pem()
     }
@@ -67,7 +68,7 @@ impl Authority {
         Issued::of(&certificate, &key)
     }
 
-    /// Returns a new certificate of the server.
+    /// Issues a new certificate for the server.
     pub(super) fn server(&self) -> Issued {
         let name = SanType::DnsName("localhost".try_into().expect("a name has plain letters"));
         let use_for = ExtendedKeyUsagePurpose::ServerAuth;
@@ -85,7 +86,7 @@ impl Issued {
         }
     }
 
-    /// Returns a certificate that is signed with its own key.
+    /// Issues a certificate that is signed with its own key.
     pub(super) fn by_itself(wanted: Wanted) -> Self {
         let (params, key) = params(wanted);
         Self::of(&params.self_signed(&key).expect("a certificate"), &key)
@@ -108,7 +109,7 @@ fn base64(bytes: impl AsRef<[u8]>) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// Returns the seconds since 1970.
+/// Returns the current time in seconds since 1970.
 pub(super) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
@@ -136,12 +137,13 @@ impl Issuer {
         })
     }
 
-    /// Returns a token that is right.
+    /// Returns a valid token.
     pub(super) fn good(&self) -> String {
         self.sign(&json!({ "alg": "EdDSA", "kid": "ed" }), &Self::claims())
     }
 
-    /// Returns a token whose claims differ in one name; a null removes it.
+    /// Returns a token in which one claim has another value. If the value is null, the claim is
+    /// absent.
     pub(super) fn with(&self, name: &str, value: Value) -> String {
         let mut claims = Self::claims();
         let object = claims.as_object_mut().expect("an object");
@@ -152,8 +154,8 @@ impl Issuer {
         self.sign(&json!({ "alg": "EdDSA", "kid": "ed" }), &claims)
     }
 
-    /// Signs claims. The algorithm HS256 takes the public key as its secret, which is the classic
-    /// attack on a verifier that lets the token choose.
+    /// Signs claims. With the algorithm HS256, the secret is the public key. This is the classic
+    /// attack on a verifier that lets the token choose the algorithm.
     pub(super) fn sign(&self, header: &Value, claims: &Value) -> String {
         let message = format!("{}.{}", base64(header.to_string()), base64(claims.to_string()));
         let signature = match header["alg"].as_str() {

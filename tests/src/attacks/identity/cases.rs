@@ -1,4 +1,4 @@
-//! The table of callers: who calls what at which listener, and what must come of it.
+//! The table of cases. A case has a caller, a call and a listener, and the expected outcome.
 
 use prost::Message as _;
 use rcgen::ExtendedKeyUsagePurpose;
@@ -13,21 +13,21 @@ use super::client::{self, Answer, Tls};
 use crate::attacks::victim::{predict_body, predict_path};
 use crate::server::MODEL;
 
-/// The outcome that a case must have, with the reason that the audit log must name.
+/// The expected outcome of a case, with the reason that the audit log must contain.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Expected {
     Allowed,
-    /// The caller is unknown: 401 or 16.
+    /// The caller is unknown. The code is 401 in HTTP or 16 in gRPC.
     Unknown(&'static str),
-    /// The caller is known and has no right: 403 or 7.
+    /// The caller is known but has no right. The code is 403 in HTTP or 7 in gRPC.
     Forbidden(&'static str),
-    /// The listener does not have the call: 404 or 12.
+    /// The listener does not answer this call. The code is 404 in HTTP or 12 in gRPC.
     Absent,
     /// The connection ends without an answer.
     Broken,
 }
 
-/// A call, in its form of HTTP or of gRPC.
+/// A call, which exists in HTTP and in gRPC.
 #[derive(Clone, Copy, Debug)]
 enum Call {
     Score,
@@ -38,7 +38,7 @@ enum Call {
     Load,
 }
 
-/// A caller and its call.
+/// A caller, its call and the expected outcome.
 pub(super) struct Case {
     pub(super) name: String,
     pub(super) at: At,
@@ -55,12 +55,12 @@ impl Case {
         if self.is_grpc { "gRPC" } else { "HTTP" }
     }
 
-    /// Returns the code of the case's protocol.
+    /// Returns the code for the protocol of the case.
     pub(super) fn code(&self, http: u16, grpc: u16) -> Option<u16> {
         Some(if self.is_grpc { grpc } else { http })
     }
 
-    /// Makes the call of the case.
+    /// Sends the call of the case, and returns the answer.
     pub(super) fn send(&self, address: &str) -> Answer {
         let (tls, authorization) = (self.tls.as_ref(), self.authorization.as_deref());
         if !self.is_grpc {
@@ -85,7 +85,7 @@ impl Call {
         }
     }
 
-    /// Returns the path and the message of the call. gRPC has no call for metrics.
+    /// Returns the path and the message of the call in gRPC. There is no gRPC call for metrics.
     fn of_grpc(self) -> (&'static str, Vec<u8>) {
         let name = || MODEL.to_owned();
         match self {
@@ -117,7 +117,7 @@ impl Call {
     }
 }
 
-/// The cases so far, and the usual parts of a case.
+/// The cases that have been added so far, and the authority that issues their certificates.
 struct Table<'a> {
     authority: &'a Authority,
     cases: Vec<Case>,
@@ -292,7 +292,8 @@ fn certificates(table: &mut Table<'_>) {
     let expired = authority.issue(Wanted { last_year: 2020, ..Wanted::client("ranker") });
     let use_for = ExtendedKeyUsagePurpose::ServerAuth;
     let of_server = authority.issue(Wanted { use_for, ..Wanted::client("ranker") });
-    // Another authority with the same name, and a certificate without any authority.
+    // One certificate is from another authority with the same name, and one certificate has no
+    // authority.
     let foreign = Authority::new("the authority").issue(Wanted::client("ranker"));
     let alone = Issued::by_itself(Wanted::client("ranker"));
     for at in [At::Mtls, At::Required, At::Any] {
@@ -315,13 +316,13 @@ fn certificates(table: &mut Table<'_>) {
     let token = Some("Bearer zln_ranker");
     table.add("a token instead", At::Mtls, Score, None, token, Unknown("wrong_kind"));
     table.add("a token instead", At::Required, Score, None, token, Broken);
-    // A token counts before the certificate, and must be right where it is there.
+    // If a request has a token and a certificate, the token counts, and it must be valid.
     let (ranker, wrong) = (Some(&ranker), Some("Bearer zln_nobody"));
     table.add("a token beside", At::Mtls, Score, ranker, token, Unknown("wrong_kind"));
     table.add("a wrong token beside", At::Any, Score, ranker, wrong, Unknown("unknown_token"));
     let reader = Some("Bearer zln_reader");
     table.add("a token of less right", At::Any, Score, ranker, reader, Forbidden("no_role"));
-    // A listener for tokens asks for no certificate, so that there is none.
+    // A listener for tokens does not ask for a certificate, so the server receives none.
     table.add("a certificate instead", At::Token, Score, ranker, None, Unknown("no_credentials"));
 }
 
@@ -333,7 +334,7 @@ fn calls(table: &mut Table<'_>, issuer: &Issuer) {
         table.add("anybody", at, Health, None, None, Allowed);
     }
     for call in [Index, Load] {
-        // Rights do not matter where the listener does not have the call.
+        // If the listener does not answer the call, the rights of the caller do not matter.
         table.bearer("control in public", At::Token, call, operator, Absent);
         table.bearer("control in public", At::Any, call, operator, Absent);
         table.add("control in public", At::Token, call, None, None, Absent);

@@ -1,4 +1,5 @@
-//! The clients of the listeners: HTTP/1 and gRPC, plain or over TLS, with or without a certificate.
+//! The clients of the listeners. They use HTTP/1 or gRPC, with or without TLS, and with or without
+//! a certificate.
 
 use std::io::{BufRead, BufReader};
 use std::process::Child;
@@ -22,8 +23,8 @@ use crate::server::PATIENCE;
 pub(super) struct Tls(ClientConfig);
 
 impl Tls {
-    /// Creates the settings of a client that trusts an authority, and shows a certificate if there
-    /// is one.
+    /// Creates the settings of a client that trusts an authority. If `client` is given, the client
+    /// shows this certificate.
     pub(super) fn new(authority: &Authority, client: Option<&Issued>) -> Self {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut roots = RootCertStore::empty();
@@ -72,7 +73,7 @@ pub(super) enum Answer {
 }
 
 impl Answer {
-    /// Returns the status of HTTP or the code of gRPC, or `None` without an answer.
+    /// Returns the status of HTTP or the code of gRPC, or `None` if there is no answer.
     pub(super) fn code(&self) -> Option<u16> {
         match self {
             Self::Http { status, .. } => Some(*status),
@@ -81,17 +82,17 @@ impl Answer {
         }
     }
 
-    /// Returns whether the call was let through to its handler.
+    /// Returns whether the server passed the call to its handler.
     pub(super) fn is_allowed(&self) -> bool {
         match self {
             Self::Http { status, .. } => *status == 200,
-            // A message without inputs is a fault that only the handler sees.
+            // Only the handler can find that a message has no inputs.
             Self::Grpc { code, .. } => matches!(code, Code::Ok | Code::InvalidArgument),
             Self::Broken => false,
         }
     }
 
-    /// Returns the text of a failure.
+    /// Returns the text of an error answer.
     pub(super) fn text(&self) -> String {
         match self {
             Self::Http { body, .. } => {
@@ -106,7 +107,8 @@ impl Answer {
     }
 }
 
-/// Sends a request over a new connection, with TLS where `tls` is given.
+/// Sends a request over a new connection, and returns the answer. The connection uses TLS if `tls`
+/// is given.
 pub(super) fn http(
     address: &str,
     tls: Option<&Tls>,
@@ -135,8 +137,8 @@ pub(super) fn http(
                 };
                 let _ = stream.write_all(&request).await;
                 let _ = stream.flush().await;
-                // A refused certificate shows here: the client's part of the handshake is over
-                // before the server has looked at it.
+                // The client learns here that its certificate was refused, because the client's
+                // part of the handshake ends before the server checks the certificate.
                 let _ = stream.read_to_end(&mut answer).await;
             }
         }
@@ -149,7 +151,7 @@ pub(super) fn http(
     })
 }
 
-/// Calls a method of gRPC over a new connection.
+/// Calls a gRPC method over a new connection, and returns the answer.
 pub(super) fn grpc(
     address: &str,
     tls: Option<&Tls>,
@@ -181,7 +183,7 @@ pub(super) fn server_certificate(address: &str, tls: &Tls) -> Vec<u8> {
     })
 }
 
-/// Reads the addresses that a server announces.
+/// Reads the addresses that a server announces on stdout.
 pub(super) fn read_addresses(child: &mut Child, count: usize) -> Vec<String> {
     let lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
     let addresses = lines.take(count).map(|line| {

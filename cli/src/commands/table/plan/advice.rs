@@ -10,7 +10,7 @@ const VALUES: f64 = 0.03;
 const RETURNS: f64 = 0.01;
 /// The minimum share of rows that a recommended setting must save.
 const ROWS: f64 = 0.1;
-/// The largest error of a forecast of growth that needs no warning.
+/// The maximum error of a forecast of growth for which the advice gives no warning.
 const FORESIGHT: f64 = 0.1;
 /// The minimum share of the best possible hit rate that a recommended cache must reach.
 const REACHED: f64 = 0.95;
