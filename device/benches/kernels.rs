@@ -1,5 +1,5 @@
 //! Benchmarks of loops at each level of the instruction set, of a phase of the pool, and of random
-//! rows of a slab.
+//! access to the rows of a slab.
 
 use std::hint::black_box;
 use std::num::NonZeroUsize;
@@ -18,7 +18,7 @@ fn loops(criterion: &mut Criterion) {
     let inputs: Vec<f32> = (0..LENGTH).map(|i| i as f32 * 0.005 - 10.0).collect();
     let mut outputs = vec![0.0f32; LENGTH];
     for wanted in Level::ALL.into_iter().filter(|wanted| *wanted <= level()) {
-        // The macro is the loop; a function pointer would not inline.
+        // The loop is in the macro, because a function pointer would not be inlined.
         macro_rules! bench {
             ($name:literal, $body:expr) => {
                 group.bench_function(format!("{} {wanted:?}", $name), |bencher| {

@@ -106,7 +106,7 @@ unsafe fn tile<V: Vector, const M: usize, const N: usize>(call: &Call) {
             *row = call.left.wrapping_add(i * call.left_row);
         }
         if call.accumulate {
-            // The old values come from far memory while the sums are made.
+            // The old values may come from distant memory while the sums are computed.
             for i in 0..M {
                 let old = call.out.add(i * call.out_row).cast::<i8>();
                 for v in 0..N {
@@ -132,11 +132,12 @@ unsafe fn tile<V: Vector, const M: usize, const N: usize>(call: &Call) {
                     sums[i][v] = V::mul_add(factor, values[v], sums[i][v]);
                 }
             }
-            // The last of these addresses are not read and may lie outside.
+            // The last of these addresses are never read, and may be outside of the operand.
             right = right.wrapping_add(right_step);
             at += left_step;
         }
-        // Each stage runs over all registers, so that none of them has to wait in memory.
+        // Each stage processes all registers, so that no register has to be stored in memory
+        // between stages.
         if call.accumulate {
             for i in 0..M {
                 let old = call.out.add(i * call.out_row);

@@ -31,7 +31,7 @@ pub(super) fn grown_bytes(bytes: usize, row_bytes: usize, place: usize) -> usize
         return next;
     }
     let last = LAST + place % STAGGERS * STAGGER;
-    // Large rows may leave nothing between this size and a chunk.
+    // With large rows, there may be no size between this size and a chunk.
     let is_between = (rows + 1..CHUNK_BYTES / row_bytes).contains(&(last / row_bytes));
     if bytes < last && is_between { last } else { CHUNK_BYTES }
 }
@@ -50,7 +50,8 @@ pub(super) fn shrunk_bytes(
     end: usize,
     row_bytes: usize,
 ) -> Option<usize> {
-    // The new size has room for rows that lie a little beyond their number, and for the next one.
+    // The new size has room for rows whose numbers are slightly above the number of rows, and for
+    // one more row.
     let fitting = bytes_holding(end.max(live + live / 8 + 1), row_bytes);
     (fitting <= bytes / 8 * 7).then_some(fitting)
 }
@@ -72,7 +73,8 @@ pub(crate) fn most_mapped_bytes(rows: usize, row_bytes: usize) -> usize {
         }
         bytes
     };
-    // The places between become chunks later than the first, and smaller than the last.
+    // The slabs between become whole chunks at larger sizes than the first slab, and at smaller
+    // sizes than the last slab.
     of_place(0).max(of_place(STAGGERS - 1))
 }
 
@@ -107,7 +109,7 @@ mod tests {
                 for pair in sizes.windows(2) {
                     let full = pair[0] / row_bytes;
                     assert!(pair[1] / row_bytes > full, "{pair:?}, {row_bytes} bytes a row");
-                    // The size is checked as soon as there is one row more.
+                    // The size is checked when there is one more row than fits.
                     let worth = (full + 1) * row_bytes;
                     assert!(pair[1] <= worth * 3 / 2 + FIRST_BYTES, "{pair:?}, {row_bytes}");
                 }

@@ -82,7 +82,7 @@ impl Notice {
         if after < half && half <= before {
             return Some(Self::Announce);
         }
-        // A power of two lies between the two numbers.
+        // This is true if a power of two lies between the two numbers.
         let is_halved = before > 0 && after < 1 << before.ilog2() && before <= half;
         (is_halved && before >= whole / SMALLEST_PART).then_some(Self::Remind)
     }
@@ -118,7 +118,7 @@ impl Reserve {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // A list of pages is consistent at any moment.
+        // A list of pages is always consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -139,7 +139,7 @@ impl Reserve {
         state.announced += 1;
         if !state.has_thread {
             let thread = std::thread::Builder::new().name("zillion-memory".to_owned());
-            // Without a thread there is no reserve, which costs only time.
+            // Without a thread, there is no reserve. This only costs time.
             state.has_thread = thread.spawn(move || self.fill(node)).is_ok();
         }
         drop(state);
@@ -168,8 +168,8 @@ impl Reserve {
                 state = self.lock();
                 match chunk {
                     Ok(chunk) => state.ready.push(chunk),
-                    // Memory ends: the thread that needs a chunk shall get the memory, and see the
-                    // error.
+                    // The system has no memory left. The thread that needs a chunk should get the
+                    // remaining memory, or see the error.
                     Err(_) => state.announced = 0,
                 }
             }

@@ -147,7 +147,7 @@ fn a_small_slab_is_small() {
         };
         assert!((bytes.used..=most).contains(&bytes.reserved), "{bytes:?}");
         assert!(bytes.reserved <= Slab::<f32>::mapped_bytes(rows, 64));
-        // The bookkeeping is a bit a row, and little beside it.
+        // The bookkeeping takes one bit per row, and little more.
         assert!(bytes.bookkeeping <= rows / 4 + 2048, "{} for {rows}", bytes.bookkeeping);
     }
 }
@@ -201,7 +201,8 @@ fn absent_rows_cannot_be_read() {
     for _ in 0..8 {
         slab.alloc().unwrap();
     }
-    // The chunks of rows 2, 3 and 4, 5 are emptied: the first is kept, the second goes back.
+    // Both rows of the chunks with rows 2, 3 and 4, 5 are freed. The first chunk is kept, and the
+    // second chunk is returned.
     for row in 2..6 {
         slab.free(row);
     }
