@@ -1,4 +1,5 @@
-//! An evaluation that receives rows batch by batch and computes its metrics once, at the end.
+//! The evaluation of a model. It receives rows batch by batch, and computes its metrics once, at
+//! the end.
 //!
 //! # Invariants
 //! Sums are computed in f64 in the order in which rows are pushed, and ranking is exact. So the
@@ -23,8 +24,8 @@ const CALIBRATION_BUCKETS: usize = 10;
 pub enum Scores<'a> {
     /// Probabilities in `[0, 1]`.
     Probabilities(&'a [f32]),
-    /// Log odds. They are ranked directly, because as probabilities, large log odds would become
-    /// equal.
+    /// Log odds. They are ranked directly. If they were converted to probabilities first, different
+    /// large log odds would become equal.
     Logits(&'a [f32]),
 }
 
@@ -39,7 +40,8 @@ impl<'a> Scores<'a> {
 /// The metrics over all pushed rows. A metric is `None` if it cannot be computed from the rows.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
-    /// The ranking metrics of the groups; empty if none were requested or there is no group column.
+    /// The ranking metrics of the groups. The list is empty if none were requested or if there is
+    /// no group column.
     pub ranking: Vec<RankingFigure>,
     /// The exact area under the ROC curve; `None` if the rows do not have both classes.
     pub auc: Option<f64>,
@@ -96,12 +98,11 @@ impl Evaluation {
     }
 
     /// Adds a batch. Every batch must have the same columns as the first.
-    ///
     /// # Errors
     /// Returns an error if a score is NaN, a probability is outside `[0, 1]`, a label is neither 0
     /// nor 1, or a weight is negative or infinite. Such an error names the row, counted from the
-    /// first batch. Returns an error also if columns have different lengths, or if the batch does
-    /// not have the columns of the first one.
+    /// first row of the first batch. Also returns an error if columns have different lengths, or if
+    /// the batch does not have the columns of the first batch.
     pub fn push(
         &mut self,
         scores: Scores<'_>,
@@ -212,7 +213,7 @@ impl Evaluation {
     }
 }
 
-/// Returns the logistic function in f64.
+/// Returns the value of the logistic function at `logit`, computed in f64.
 fn probability_of_logit(logit: f32) -> f64 {
     1.0 / (1.0 + (-f64::from(logit)).exp())
 }
