@@ -63,7 +63,8 @@ impl QuotaUse {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a request as open until the returned value is dropped. `now` counts from any fixed moment.
+    /// Counts a request as open until the returned value is dropped. `now` counts from any fixed
+    /// moment.
     ///
     /// # Errors
     /// Returns the reason if the quota refuses the request: there are too many open requests, or

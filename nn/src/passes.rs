@@ -147,8 +147,8 @@ impl Passes {
         PASSES.iter().position(|pass| pass.name == name).is_some_and(|i| self.off & 1 << i == 0)
     }
 
-    /// Runs the passes of the set that rewrite graphs, and calls `each` with the graph after each of
-    /// them.
+    /// Runs the passes of the set that rewrite graphs, and calls `each` with the graph after each
+    /// of them.
     pub(crate) fn run(self, mut ir: Ir, mut each: impl FnMut(&'static str, &Ir)) -> Result<Ir> {
         for pass in PASSES.iter().filter(|pass| self.has(pass.name)) {
             if let Some(run) = pass.run {

@@ -176,7 +176,7 @@ fn tasks_and_pools_may_outlive_each_other() {
         let results: Vec<usize> = tasks.into_iter().map(|task| task.join()).collect();
         assert_eq!(results, [0, 1, 2]);
 
-        // A task starts a phase in a pool of which it is the last owner.
+        // A task is the last owner of its pool, and starts a phase in this pool.
         let workers = Arc::new(pool(2));
         let inner = workers.clone();
         let task = workers.spawn(move || inner.map(3, |index| index).len());

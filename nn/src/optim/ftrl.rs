@@ -1,7 +1,7 @@
 //! FTRL-Proximal (McMahan et al. 2013, Algorithm 1), in the same form as the row optimizer `ftrl`
-//! of `zillion_embedding`. In this form, a step computes the `z` of a weight from the weight itself,
-//! unless the weight is zero. With a constant learning rate, only the rounding differs from the
-//! paper. The reasons for this form are given at the row optimizer.
+//! of `zillion_embedding`. In this form, a step computes the `z` of a weight from the weight
+//! itself, unless the weight is zero. With a constant learning rate, only the rounding differs from
+//! the paper. The reasons for this form are given at the row optimizer.
 
 use super::shaping::Shaping;
 

@@ -48,8 +48,8 @@ pub(super) fn run(ir: &Ir) -> Result<Ir> {
     dead_code::run(&rewrite.finish())
 }
 
-/// Adds the next terms of a sum that have already been computed. Returns whether this call has added
-/// the last term.
+/// Adds the next terms of a sum that have already been computed. Returns whether this call has
+/// added the last term.
 fn advance(sum: &mut Sum<'_>, rewrite: &mut Rewrite<'_>) -> Result<bool> {
     let before = sum.added;
     while let Some(&term) = sum.terms.get(sum.added).filter(|&&term| rewrite.has(term)) {
