@@ -83,7 +83,7 @@ impl Scorer {
         Ok(Self { executor, outputs, workers, rows: RowBuffer::default() })
     }
 
-    /// Returns the executor, which holds the results of the last batch, including those of the
+    /// Returns the executor. It holds the results of the last batch, including the results of the
     /// further nodes.
     pub fn executor(&self) -> &Executor {
         &self.executor
