@@ -7,8 +7,8 @@
 //! because its name is probably misspelt.
 //!
 //! An input has the name of the feature that reads it, or the name of the column in the training
-//! data. A feature from a side table is not an input; instead, the column with the key of the side
-//! table is an input.
+//! data. A feature from a side table is not an input. The input is the column with the key of the
+//! side table.
 
 mod shape;
 
@@ -124,8 +124,8 @@ struct Join {
 }
 
 impl Encoder {
-    /// Returns an encoder for a schema. `statistics` are those of the training data. `sides` are
-    /// the side tables in the order of the schema.
+    /// Returns an encoder for a schema. `statistics` are the statistics of the training data.
+    /// `sides` are the side tables in the order of the schema.
     ///
     /// # Errors
     /// Returns an error if a feature needs statistics that are absent, or if the side tables do not

@@ -92,7 +92,7 @@ pub enum RawType {
     I64,
     /// Unsigned integers of 64 bits. A negative value is an error.
     U64,
-    /// Texts in UTF-8.
+    /// Texts that are encoded in UTF-8.
     String,
 }
 
