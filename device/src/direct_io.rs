@@ -33,7 +33,7 @@ pub const PAGE: usize = 4096;
 #[repr(C, align(4096))]
 pub struct Page([u8; PAGE]);
 
-/// Allocates zeroed pages; [`bytes`] and [`bytes_mut`] give access to their bytes.
+/// Allocates zeroed pages. The functions [`bytes`] and [`bytes_mut`] give access to their bytes.
 pub fn pages(count: usize) -> Vec<Page> {
     vec![Page::zeroed(); count]
 }

@@ -1,11 +1,11 @@
-//! Rows of one fixed size that are accessed by their number. A slab is the memory of an embedding
-//! table.
+//! The slab, which is the memory of an embedding table. It consists of rows of one fixed size, and
+//! a row is accessed by its number.
 //!
 //! A slab grows by chunks of 2 MiB. Each chunk is aligned, and the slab asks the kernel to make it
 //! one huge page. So access to a random row costs one cache miss and almost no address translation.
-//! The first chunk begins with 4 KiB and grows by a quarter, so that the thousand small tables of a
-//! model stay small. The lowest free row is allocated first, which keeps the live rows together. A
-//! chunk without live rows is returned to the operating system.
+//! The first chunk has 4 KiB at first and grows by a quarter each time, because a model may have a
+//! thousand small tables. The lowest free row is allocated first, so the live rows stay close
+//! together. A chunk without live rows is returned to the operating system.
 //!
 //! # Invariants
 //!

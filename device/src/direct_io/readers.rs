@@ -187,7 +187,7 @@ impl Reading {
 
 impl Drop for Reading {
     fn drop(&mut self) {
-        // The results are not wanted any more: jobs that have not begun are skipped.
+        // No thread needs the results any more, so jobs that have not begun are skipped.
         lock(&self.results.done).waiting = 0;
     }
 }

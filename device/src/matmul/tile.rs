@@ -30,8 +30,8 @@ pub(super) struct Call {
     pub(super) columns: usize,
     /// Whether the sum is added to the old value. If not, it replaces the old value.
     pub(super) accumulate: bool,
-    /// The address of the biases, one for each column, which are added to the sums; null for no
-    /// bias.
+    /// The address of the biases, or null if there is no bias. There is one bias for each column,
+    /// and it is added to the sum.
     pub(super) bias: *const f32,
     /// Whether values below zero become zero at the end.
     pub(super) relu: bool,
@@ -90,7 +90,7 @@ impl Kernels {
 ///
 /// # Safety
 ///
-/// The conditions are those of [`Kernel`].
+/// The caller must meet the conditions of [`Kernel`].
 #[inline(always)]
 #[expect(clippy::needless_range_loop, reason = "the same two indices go through several arrays")]
 unsafe fn tile<V: Vector, const M: usize, const N: usize>(call: &Call) {
@@ -184,7 +184,7 @@ unsafe fn tile<V: Vector, const M: usize, const N: usize>(call: &Call) {
 ///
 /// # Safety
 ///
-/// The conditions are those of [`Kernel`].
+/// The caller must meet the conditions of [`Kernel`].
 #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,fma")]
 unsafe fn avx512<const M: usize, const N: usize>(call: &Call) {
     // SAFETY: the caller's promise, passed on; the frame has the instructions of `__m512`.
@@ -195,7 +195,7 @@ unsafe fn avx512<const M: usize, const N: usize>(call: &Call) {
 ///
 /// # Safety
 ///
-/// The conditions are those of [`Kernel`].
+/// The caller must meet the conditions of [`Kernel`].
 #[target_feature(enable = "avx2,fma")]
 unsafe fn avx2<const M: usize, const N: usize>(call: &Call) {
     // SAFETY: the caller's promise, passed on; the frame has the instructions of `__m256`.

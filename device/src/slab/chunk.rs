@@ -215,8 +215,8 @@ impl Chunk {
         self.pages = pages;
     }
 
-    /// Returns the notice to send about the next chunk after the allocation of row `index`, or
-    /// `None`. The row must have had no former owner.
+    /// Returns the notice about the next chunk that must be sent after the allocation of row
+    /// `index`, or `None` if no notice is due. The row must have had no former owner.
     #[inline(always)]
     pub(super) fn notice(&self, index: usize) -> Option<Notice> {
         Notice::for_remaining(self.rows - index, self.rows - index - 1, self.rows)

@@ -22,8 +22,8 @@ pub(super) fn first_bytes(row_bytes: usize) -> usize {
     bytes_holding(1, row_bytes)
 }
 
-/// Returns the next size after `bytes`, when these are full of rows. `place` is the number of the
-/// slab in its group. The result is at most a whole chunk.
+/// Returns the next size of a first chunk of `bytes` bytes that is full of rows. `place` is the
+/// number of the slab in its group. The result is at most a whole chunk.
 pub(super) fn grown_bytes(bytes: usize, row_bytes: usize, place: usize) -> usize {
     let rows = bytes / row_bytes;
     let next = bytes_holding((rows + rows / 4).max(rows + 1), row_bytes);
@@ -56,8 +56,8 @@ pub(super) fn shrunk_bytes(
     (fitting <= bytes / 8 * 7).then_some(fitting)
 }
 
-/// Returns the largest number of bytes that a slab of `rows` rows has mapped if it has only grown,
-/// for any number in a group.
+/// Returns the largest number of bytes that a slab with `rows` rows can have mapped if no row was
+/// freed. The result is valid for every number of the slab in a group.
 pub(crate) fn most_mapped_bytes(rows: usize, row_bytes: usize) -> usize {
     let whole = CHUNK_BYTES / row_bytes;
     if rows == 0 || whole == 0 {

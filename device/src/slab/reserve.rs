@@ -75,7 +75,7 @@ pub(crate) enum Notice {
 
 impl Notice {
     /// Returns the notice to send when the number of free parts of a chunk falls from `before` to
-    /// `after`, or `None`. `whole` is the number of all parts.
+    /// `after`, or `None` if no notice is due. `whole` is the number of all parts.
     #[inline(always)]
     pub(crate) fn for_remaining(before: usize, after: usize, whole: usize) -> Option<Self> {
         let half = whole / 2;

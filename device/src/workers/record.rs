@@ -26,7 +26,7 @@ pub struct Stretch {
     pub activity: Activity,
     /// The thread of the stretch.
     pub thread: ThreadId,
-    /// The thread that started the phase; for a task, the thread itself.
+    /// The thread that started the phase. For a task, the thread that ran the task.
     pub starter: ThreadId,
     /// The moment at which the stretch began.
     pub begin: Instant,
