@@ -52,7 +52,7 @@ pub struct Executor {
     /// index of the lane, and the lower 24 bits are the index of the row in the lane.
     locate: Vec<u32>,
     outputs: Vec<Vec<f32>>,
-    /// For each column, the largest number of values in a tile of the batch.
+    /// The largest number of values of each column in a tile of the batch.
     longest: Vec<usize>,
     profile: Option<Profile>,
     log: Log,
@@ -62,7 +62,7 @@ pub struct Executor {
 }
 
 impl Executor {
-    /// Creates an executor without buffers; the first run allocates them.
+    /// Creates an executor without buffers. The first run allocates them.
     pub fn new(program: Program) -> Self {
         let consts = program.placement.const_lens.iter().map(|&len| vec![0.0; len]).collect();
         let lanes = (0..program.settings.lanes).map(|_| Lane::new(&program.placement)).collect();

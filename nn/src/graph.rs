@@ -67,14 +67,14 @@ pub enum ParamInit {
 pub struct ParamSpec {
     /// The name, unique in the model, which is also the tensor's name in a checkpoint.
     pub name: String,
-    /// The number of rows; for a weight, the number of input units.
+    /// The number of rows. For a weight, it is the number of input units.
     pub rows: usize,
-    /// The number of columns; for a weight, the number of output units.
+    /// The number of columns. For a weight, it is the number of output units.
     pub cols: usize,
     /// The distribution of the initial values.
     pub init: ParamInit,
-    /// Whether an optimizer changes the parameter; the running statistics of batch norm are not
-    /// trainable.
+    /// Whether an optimizer changes the parameter. It does not change the running statistics of
+    /// batch norm, for example.
     pub trainable: bool,
 }
 

@@ -15,7 +15,7 @@
 //! names as in the graph. For the first task, they are `logits` and `probabilities`. For every
 //! other task, `/<task>` follows these names.
 //!
-//! The module is not a general converter: it refuses operations that exist only in training, and
+//! The module is not a general converter. It refuses operations that exist only in training, and
 //! its error names them.
 
 pub(crate) mod emit;

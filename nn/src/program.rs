@@ -72,7 +72,7 @@ pub struct Program {
     pub(crate) row_grads: Vec<(usize, NodeId)>,
     pub(crate) updates: Vec<(ParamId, NodeId)>,
     pub(crate) reads_labels: bool,
-    /// For each sparse column, whether a node looks up its rows.
+    /// The flags of the sparse columns. A flag is `true` if a node looks up the rows of the column.
     pub(crate) columns_read: Vec<bool>,
     /// The indices of the sparse columns whose values have separate rows in a computation.
     pub(crate) value_columns: Vec<usize>,

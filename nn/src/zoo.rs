@@ -1,9 +1,10 @@
 //! The models that a job chooses by name. A job's `[model]` section becomes a [`Graph`].
 //!
-//! The architectures, including their biases, are those of FuxiCTR, with whose published results
-//! ours are compared. A test compares the number of parameters with the leaderboard. A model is
-//! defined once and built twice, for training and for inference. Both graphs declare the same
-//! parameters in the same order, so one set of [`Params`](crate::Params) fits both.
+//! The architectures, including their biases, are the ones of FuxiCTR, because our results are
+//! compared with its published results. A test compares the number of parameters with the
+//! leaderboard. A model is defined once and built twice, for training and for inference. Both
+//! graphs declare the same parameters in the same order, so one set of [`Params`](crate::Params)
+//! fits both.
 //!
 //! | kind | logit |
 //! |---|---|

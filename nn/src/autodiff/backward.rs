@@ -21,7 +21,8 @@ struct Gathered {
 pub(crate) struct Backward {
     pub(super) graph: Graph,
     names: HashSet<String>,
-    /// For each node, whether its value depends on a trainable parameter or on the rows of a table.
+    /// The flags of the nodes. A flag is `true` if the node's value depends on a trainable
+    /// parameter or on the rows of a table.
     wanted: Vec<bool>,
     pub(super) grads: Vec<Vec<NodeId>>,
     gathered: BTreeMap<usize, Vec<Gathered>>,

@@ -72,8 +72,8 @@ impl Executor {
         });
     }
 
-    /// Copies the rows of all lanes into one buffer, for each value of which later phases read all
-    /// rows.
+    /// Collects the values that later phases read with all their rows. The rows of each such value
+    /// are copied from all lanes into one buffer.
     pub(super) fn collect(&mut self, phase: usize) {
         let Self { program, consts, lanes, log, .. } = self;
         for &id in &program.phases[phase].collects {

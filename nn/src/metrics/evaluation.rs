@@ -43,19 +43,20 @@ pub struct Report {
     /// The ranking metrics of the groups. The list is empty if none were requested or if there is
     /// no group column.
     pub ranking: Vec<RankingFigure>,
-    /// The exact area under the ROC curve; `None` if the rows do not have both classes.
+    /// The exact area under the ROC curve, or `None` if the rows do not have both classes.
     pub auc: Option<f64>,
-    /// The grouped AUC; `None` without a group column.
+    /// The grouped AUC, or `None` if there is no group column.
     pub gauc: Option<Gauc>,
-    /// The mean logistic loss; `None` without rows.
+    /// The mean logistic loss, or `None` if there are no rows.
     pub logloss: Option<f64>,
-    /// The sum of predictions divided by the sum of observed labels; `None` without a positive row.
+    /// The sum of the predictions divided by the sum of the observed labels, or `None` if there is
+    /// no positive row.
     pub calibration: Option<f64>,
     /// The number of rows evaluated.
     pub rows: u64,
     /// The number of rows labelled 1.
     pub positives: u64,
-    /// The weighted mean of the predicted probabilities; `None` without rows.
+    /// The weighted mean of the predicted probabilities, or `None` if there are no rows.
     pub mean_prediction: Option<f64>,
     /// The calibration table, with about a tenth of the rows in each bucket, in ascending order of
     /// prediction.

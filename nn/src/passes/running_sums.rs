@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use super::*;
 use crate::graph::op::Binary;
 
-/// The state of a sum of which some terms have been added.
+/// The state of a sum while its terms are being added.
 struct Sum<'a> {
     id: NodeId,
     terms: &'a [NodeId],

@@ -376,8 +376,8 @@ fn share_buffers(
 
 /// The values that are written directly into the columns of a concatenation.
 struct Parts {
-    /// For each value, the concatenation into which it is written, and its first column there.
-    /// `None` for values that are not written into a concatenation.
+    /// The concatenation into which each value is written, and the first column of the value there.
+    /// `None` for a value that is not written into a concatenation.
     within: Vec<Option<(NodeId, usize)>>,
 }
 

@@ -54,7 +54,7 @@ impl Class {
 /// The phases of a graph.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Schedule {
-    /// The class of each node; `None` if no requested value depends on it.
+    /// The class of each node, or `None` if no requested value depends on the node.
     pub(crate) classes: Vec<Option<Class>>,
     /// The phase of each node. A row-wise node or a sum over the batch is computed in the pass of
     /// this phase. A constant is computed before the pass of this phase.

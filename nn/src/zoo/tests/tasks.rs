@@ -25,7 +25,7 @@ fn workers() -> Workers {
     Workers::new(NonZeroUsize::new(2).unwrap()).unwrap()
 }
 
-/// A batch with two labels, each of which is missing in some rows.
+/// A batch with two labels. Each label is missing in some rows.
 struct Two {
     batch: TestBatch,
     second: Vec<f32>,
