@@ -98,7 +98,8 @@ impl Evaluation {
         self.scores.len() as u64
     }
 
-    /// Adds a batch. Every batch must have the same columns as the first.
+    /// Adds a batch. Every batch must have the columns of the first batch.
+    ///
     /// # Errors
     /// Returns an error if a score is NaN, a probability is outside `[0, 1]`, a label is neither 0
     /// nor 1, or a weight is negative or infinite. Such an error names the row, counted from the

@@ -28,8 +28,8 @@ pub enum LossSpec {
     /// The focal loss of Lin et al. 2017: `(1 − p)^gamma` times the cross-entropy, where `p` is the
     /// probability of the true label.
     Focal {
-        /// The exponent that reduces the weight of easy examples. With 0, all examples have the
-        /// same weight.
+        /// The exponent that reduces the weight of easy examples. With 0, easy and hard
+        /// examples count equally.
         #[serde(default = "two", deserialize_with = "not_negative")]
         gamma: f32,
         /// The class weights: the loss is multiplied by `alpha` where the label is 1, and by `1 −
