@@ -66,7 +66,7 @@ impl Scorer {
         Ok(Self { executor, outputs: logits, workers, rows: RowBuffer::default() })
     }
 
-    /// Creates a scorer for the outputs of a graph whose names are in `outputs`.
+    /// Creates a scorer that computes the outputs with the names `outputs` of a graph.
     ///
     /// # Errors
     /// Returns an error if the graph does not have one of the outputs.
@@ -128,8 +128,8 @@ impl Scorer {
         Ok(Scores { outputs, missing: report.total_missing() })
     }
 
-    /// Drops the buffers of the batches so far, and the results of the last batch. The next batch
-    /// allocates what it needs.
+    /// Drops all buffers and the results of the last batch. The next batch allocates the buffers
+    /// that it needs.
     pub fn release(&mut self) {
         self.executor.release();
         self.rows = RowBuffer::default();
