@@ -97,8 +97,8 @@ pub enum SideColumn {
     Numbers(Vec<f64>),
 }
 
-/// The transformed values of one feature: one value for each row of the side table, and one more
-/// value for unknown keys.
+/// The transformed values of one feature: one value for each row of the side table, and an
+/// additional value for unknown keys.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attribute {
     /// The position of the feature's column among the sparse or numeric columns of a batch.
