@@ -69,8 +69,8 @@ fn phases(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Measures the rates of random rows and prints them as rows per second. It makes one long run for
-/// each rate and does not use criterion.
+/// Measures the rates of random access to rows, and prints them in rows per second. Each rate is
+/// measured in one long run, without criterion.
 fn rows(_: &mut Criterion) {
     let mut probe = RowProbe::new(10_000_000).expect("640 MB");
     let duration = Duration::from_secs(1);

@@ -77,8 +77,8 @@ struct Mappings {
     mappings: Vec<Option<Mapping>>,
     /// The free stretches: the length, the number of the mapping and the first line of each.
     free: BTreeSet<(u32, u32, u32)>,
-    /// The number of a mapping of full size without runs, which is kept for the next request;
-    /// `None` if there is none.
+    /// The number of the spare mapping, or `None` if there is none. A spare mapping has full size
+    /// and no runs, and is kept for the next request.
     spare: Option<u32>,
     bytes: ArenaBytes,
 }

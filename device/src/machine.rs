@@ -163,8 +163,8 @@ pub struct CpuTimes {
 pub struct CpuUse {
     /// The number of processors that this process used.
     pub own_cpus: f64,
-    /// The number of processors that other processes used, or that the host of a virtual machine
-    /// gave to others. It is near zero during a clean benchmark.
+    /// The number of processors that other processes used, or that the host of this virtual machine
+    /// gave to other virtual machines. It is near zero during a clean benchmark.
     pub other_cpus: Option<f64>,
 }
 

@@ -73,8 +73,8 @@ impl Kernels {
     }
 
     /// Returns the largest number of columns of a tile with `rows` rows. `rows` must be between one
-    /// and [`Kernels::rows`]. With few rows, more registers are free for columns, and memory is
-    /// read in longer runs.
+    /// and [`Kernels::rows`]. With few rows, more registers are free for columns, so more
+    /// neighbouring columns are read at a time.
     pub(super) fn width(self, rows: usize) -> usize {
         self.table[rows - 1].len() * self.lanes
     }

@@ -78,8 +78,8 @@ pub(crate) fn most_mapped_bytes(rows: usize, row_bytes: usize) -> usize {
     of_place(0).max(of_place(STAGGERS - 1))
 }
 
-/// Returns the size in bytes of a first chunk for `rows` rows. It is a whole chunk if the size is
-/// nearly that of a whole chunk, or if the rows fill a chunk.
+/// Returns the size in bytes of a first chunk for `rows` rows. If the rows need nearly a whole
+/// chunk or more, the result is a whole chunk.
 fn bytes_holding(rows: usize, row_bytes: usize) -> usize {
     let bytes = (rows * row_bytes).next_multiple_of(FIRST_BYTES);
     let is_whole = bytes >= NEARLY_WHOLE || bytes / row_bytes >= CHUNK_BYTES / row_bytes;

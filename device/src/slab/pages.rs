@@ -97,8 +97,8 @@ impl Pages {
         is_there.then_some(pages)
     }
 
-    /// Extends the mapping to `bytes` bytes, which must be less than a chunk. Nothing is copied;
-    /// only the address changes.
+    /// Extends the mapping to `bytes` bytes, which must be less than a chunk. No bytes are copied,
+    /// but the address may change.
     #[cfg(target_os = "linux")]
     pub(super) fn extend(&mut self, bytes: usize) -> Result<(), DeviceError> {
         assert!(self.bytes < bytes && bytes < CHUNK_BYTES, "small pages grow by other small pages");

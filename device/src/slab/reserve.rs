@@ -60,8 +60,8 @@ struct State {
     has_thread: bool,
 }
 
-/// The smallest part of a chunk for which reminders are sent: no reminder follows when less than a
-/// 256th of the chunk is free.
+/// The divisor for the smallest free part of a chunk for which reminders are sent. If less than a
+/// 256th of the chunk is free, no reminder is sent.
 const SMALLEST_PART: usize = 256;
 
 /// A notice of a slab about the chunk that it will need next.

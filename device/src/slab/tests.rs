@@ -34,8 +34,9 @@ fn assert_consistent(slab: &Slab<u32>, model: &BTreeMap<u32, u32>) {
 #[derive(Clone, Debug)]
 enum Turn {
     Alloc(usize),
-    /// Frees live rows. The first number selects their place, in 256ths of the live rows. The
-    /// second is the number of rows that are freed one after another at this place.
+    /// Frees several live rows, one after another. The first number is a position among the live
+    /// rows, in 256ths of their number. Each time, the row at this position is freed. The second
+    /// number is the number of freed rows.
     Free(usize, usize),
     Write(usize, u32),
     Clear,
