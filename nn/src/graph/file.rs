@@ -36,7 +36,7 @@ struct File<G> {
 }
 
 impl Graph {
-    /// Writes the bytes of the file. The same graph gives the same bytes.
+    /// Returns the graph as the bytes of a JSON file. The same graph always gives the same bytes.
     ///
     /// # Errors
     /// Returns an error if the graph has a constant that is not finite, which JSON cannot

@@ -72,7 +72,7 @@ impl List {
     }
 
     /// Writes the softmax over each list. The largest value of the list is subtracted first, so
-    /// that nothing overflows.
+    /// that no exponential overflows.
     pub(crate) fn softmax(&self, e: &mut Emitter, x: &str, cols: usize) -> String {
         let largest = self.max(e, x, cols);
         let largest = self.repeat(e, &largest);

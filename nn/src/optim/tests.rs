@@ -177,8 +177,8 @@ fn follow_the_textbook() {
     }
 }
 
-/// Makes the step of one parameter by You et al. 2019, Algorithm 2. The function phi of the paper
-/// is the identity.
+/// Makes one step for one parameter by Algorithm 2 of You et al. 2019. The function phi of the
+/// paper is the identity.
 fn lamb_step(references: &mut [Reference], t: i32, gradients: &[f64], rate_scale: f64) {
     let DenseOptimizerSpec::Lamb { lr, beta1, beta2, eps, weight_decay } = lamb() else {
         unreachable!()
