@@ -1,15 +1,15 @@
-//! The audit log: every control action, refused identity and pointer move, as a hash chain.
+//! The audit log: a hash chain that records every control action, refused caller and pointer move.
 //!
-//! A line is a JSON object. Its last field, `hash`, is the BLAKE3 hash of the line before this
-//! field, which begins with the hash of the previous line. So a line that is changed, removed or
-//! put between others breaks the chain at its place. Lines that are cut off at the end leave a
-//! valid chain: compare the last hash with the one in a copy of the log, as `zillion audit verify`
-//! prints it.
+//! A line is a JSON object. The first field of a line is the hash of the previous line. Its last
+//! field, `hash`, is the BLAKE3 hash of the text of the line before this field. If a line is
+//! changed, removed or inserted, the chain is broken at this place. If lines at the end are
+//! removed, the rest is still a valid chain. To detect this, compare the last hash, which `zillion
+//! audit verify` prints, with the last hash of a copy of the log.
 //!
 //! # Crash consistency
-//! A line is written with one call and synchronised before the action is reported as done. A last
-//! line without an end belongs to an action that was not reported: opening the log removes it, and
-//! writes a line that says so.
+//! A line is written with one call and synchronised before the action is reported as done. If the
+//! last line has no end, its action was never reported as done. When the log is opened, such a line
+//! is removed, and a line that records the removal is written.
 
 mod line;
 mod verify;
@@ -24,8 +24,9 @@ pub use self::line::AuditEvent;
 pub use self::verify::{AuditReport, verify_audit_log, verify_audit_log_with};
 use crate::error::{Error, Result};
 
-/// The largest number of refused callers that are written in a second. Further ones are counted
-/// and written as one line, so that a flood of wrong tokens fills no disk.
+/// The maximum number of refused callers per second that have a line of their own. Further refusals
+/// in the same second are only counted, and one line records their number. So a flood of wrong
+/// tokens cannot fill the disk.
 const REFUSALS_PER_SECOND: u32 = 250;
 
 /// An open audit log. Only one process may write to a file.
@@ -42,17 +43,18 @@ struct State {
     number: u64,
     /// The hash of the last line.
     hash: String,
-    /// The second in which refusals are counted, and their number.
+    /// The second in which `refusals` are counted, since 1970.
     second: u64,
     refusals: u32,
 }
 
 impl AuditLog {
-    /// Opens a log, or creates it. All lines are verified first. `now` is the time since 1970.
+    /// Opens a log, or creates it if it does not exist. Verifies all lines first. `now` is the time
+    /// since 1970.
     ///
     /// # Errors
-    /// Returns an error if the file cannot be read or written, another process writes to it, or its
-    /// chain is broken.
+    /// Returns an error if the file cannot be read or written, if another process writes to it, or
+    /// if its chain is broken.
     pub fn open(path: &Path, now: Duration) -> Result<Self> {
         let mut options = OpenOptions::new();
         let file = options.create(true).read(true).append(true).open(path);
@@ -92,8 +94,8 @@ impl AuditLog {
     /// Writes an event. `now` is the time since 1970.
     ///
     /// # Errors
-    /// Returns an error if the line cannot be written and synchronised. A control action must not
-    /// be done then.
+    /// Returns an error if the line cannot be written and synchronised. Then the caller must not
+    /// perform the control action.
     pub fn write(&self, event: &AuditEvent<'_>, now: Duration) -> Result<()> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         self.flush_refusals(&mut state, now)?;
@@ -101,8 +103,8 @@ impl AuditLog {
         state.file.sync_data().map_err(Error::file("synchronise", &self.path))
     }
 
-    /// Writes that a caller was refused. The line is not synchronised, and refusals above the rate
-    /// are written as a count.
+    /// Writes that a caller was refused. The line is not synchronised. Refusals above the maximum
+    /// rate are only counted, and a later line records their number.
     ///
     /// # Errors
     /// Returns an error if the line cannot be written.
@@ -116,7 +118,8 @@ impl AuditLog {
         }
     }
 
-    /// Writes the number of refusals of an earlier second that were only counted.
+    /// Writes the number of the refusals in an earlier second that were only counted, if there are
+    /// any.
     fn flush_refusals(&self, state: &mut State, now: Duration) -> Result<()> {
         if state.second == now.as_secs() {
             return Ok(());

@@ -5,13 +5,14 @@ use rustls::pki_types::CertificateDer;
 /// The subject alternative names of a certificate that TLS has verified.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CertificateNames {
-    /// The URI names (a SPIFFE id is one of them) and the DNS names, in the order of the
-    /// certificate, URIs first.
+    /// The URI names (such as a SPIFFE id) and then the DNS names, each in the order of the
+    /// certificate.
     pub names: Vec<String>,
 }
 
 impl CertificateNames {
-    /// Reads the names of a verified certificate. A certificate that cannot be read has none.
+    /// Reads the names of a verified certificate. The result has no names if the certificate cannot
+    /// be parsed.
     pub fn read(certificate: &CertificateDer<'_>) -> Self {
         let Ok(certificate) = webpki::EndEntityCert::try_from(certificate) else {
             return Self::default();

@@ -3,17 +3,17 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The result of an operation on such a file.
+/// The result of an operation that can fail with an error of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The reason why a file of access control could not be used.
+/// An error about a file of access control.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A file that cannot be read or written.
     #[error("cannot {verb} `{}`: {source}", path.display())]
     File {
-        /// The verb of the operation: `read`, `write`.
+        /// The verb of the operation, such as `read` or `write`.
         verb: &'static str,
         /// The path of the file.
         path: PathBuf,
@@ -39,7 +39,7 @@ pub enum Error {
         /// The problem and its remedy.
         reason: String,
     },
-    /// A system that gives no random bytes.
+    /// A failure of the operating system to provide random bytes.
     #[error("the system gave no random bytes; a key cannot be made without them")]
     Random,
 }

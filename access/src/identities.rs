@@ -1,4 +1,5 @@
-//! The access file: tokens, certificates and JSON Web Tokens, with the principals that they prove.
+//! The access file. It lists tokens, certificates and JSON Web Tokens, and the principals whose
+//! identities they prove.
 //!
 //! ```toml
 //! [[token]]
@@ -38,13 +39,13 @@ use crate::quota::Quota;
 use crate::refusal::Refusal;
 use crate::token::{from_hex, token_digest};
 
-/// The largest number of bytes of a bearer token. Signed tokens with many claims have about 2 KiB.
+/// The maximum number of bytes of a bearer token. Signed tokens with many claims have about 2 KiB.
 const MOST_TOKEN_BYTES: usize = 8 << 10;
 
-/// The largest number of bytes of an access file, and of a key set.
+/// The maximum number of bytes of an access file, and of a key set.
 const MOST_FILE_BYTES: u64 = 4 << 20;
 
-/// The credentials that a request brought.
+/// The credentials in a request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Credentials<'a> {
     /// The token of the header `Authorization: Bearer`.
@@ -54,13 +55,13 @@ pub struct Credentials<'a> {
 }
 
 impl<'a> Credentials<'a> {
-    /// Creates credentials of a bearer token alone.
+    /// Creates credentials that consist only of a bearer token.
     pub fn bearer(token: &'a str) -> Self {
         Self { bearer: Some(token), certificate: None }
     }
 }
 
-/// All identities that a server knows.
+/// The identities that a server knows.
 #[derive(Debug, Default)]
 pub struct Identities {
     tokens: Vec<TokenEntry>,
@@ -71,7 +72,7 @@ pub struct Identities {
 #[derive(Debug)]
 struct TokenEntry {
     sha256: [u8; 32],
-    /// The end of the token's validity, in seconds since 1970.
+    /// The time at which the token expires, in seconds since 1970, or `None` if it never expires.
     expires: Option<u64>,
     principal: Arc<Principal>,
 }
@@ -113,16 +114,16 @@ impl Identities {
     /// Reads an access file and the key set that it names.
     ///
     /// # Errors
-    /// Returns an error if a file cannot be read or an entry is not valid.
+    /// Returns an error if a file cannot be read or if an entry is not valid.
     pub fn load(path: &Path) -> Result<Self> {
         Self::parse(&read_text(path)?, path)
     }
 
-    /// Reads the text of an access file. The path is the one that errors name, and the place from
-    /// which the key set is found.
+    /// Reads the identities from the text of an access file. Error messages contain `path`, and the
+    /// path of the key set is relative to the folder of `path`.
     ///
     /// # Errors
-    /// Returns an error if an entry is not valid, or the key set cannot be read.
+    /// Returns an error if an entry is not valid or if the key set cannot be read.
     pub fn parse(text: &str, path: &Path) -> Result<Self> {
         let invalid = |reason: String| Error::invalid(path, reason);
         let file: File = toml::from_str(text).map_err(|e| invalid(e.to_string()))?;
@@ -177,7 +178,8 @@ impl Identities {
         Ok(Self { tokens, certificates, jwt })
     }
 
-    /// Lists the files that the identities of `path` come from: the access file and its key set.
+    /// Lists the files that contain the identities of the access file `path`: the access file
+    /// itself and its key set.
     pub fn files(path: &Path) -> Vec<PathBuf> {
         let mut files = vec![path.to_owned()];
         let parsed = read_text(path).ok().and_then(|text| toml::from_str::<File>(&text).ok());
@@ -185,12 +187,12 @@ impl Identities {
         files
     }
 
-    /// Returns the principal that the credentials prove, at `now` in seconds since 1970. A bearer
-    /// token counts before a certificate: a caller behind a proxy with a certificate is the one
-    /// that the token names.
+    /// Returns the principal that the credentials prove. `now` is in seconds since 1970. If there
+    /// are a bearer token and a certificate, only the token is used: a proxy may have a
+    /// certificate, and the token then names the caller behind the proxy.
     ///
     /// # Errors
-    /// Returns the reason if the credentials prove no principal.
+    /// Returns the reason for the refusal if the credentials prove no principal.
     pub fn identify(
         &self,
         credentials: &Credentials<'_>,
@@ -217,8 +219,8 @@ impl Identities {
             return jwt.verify(bearer, now).map(Arc::new);
         }
         let digest = token_digest(bearer);
-        // All entries are compared, in constant time, so that the time of an answer says nothing
-        // about the hashes.
+        // Every entry is compared, in constant time, so the time of an answer reveals nothing about
+        // the hashes.
         let mut found = None;
         for entry in &self.tokens {
             if bool::from(entry.sha256.ct_eq(&digest)) {
@@ -257,16 +259,16 @@ fn check_entry(name: &str, roles: &BTreeSet<Role>) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the path of a file that another file names, relative to that other file.
+/// Returns the path of the file `name`, relative to the folder of the file `path`.
 fn beside(path: &Path, name: &Path) -> PathBuf {
     path.parent().unwrap_or(Path::new("")).join(name)
 }
 
-/// Reads a text file of bounded size.
+/// Reads a text file, and refuses a file of more than [`MOST_FILE_BYTES`] bytes.
 pub(crate) fn read_text(path: &Path) -> Result<String> {
     let file = fs::File::open(path).map_err(Error::file("read", path))?;
     let mut text = String::new();
-    // A device has no size, so that the bytes are counted while they are read.
+    // A device file reports no size, so the bytes are counted while they are read.
     let read = file.take(MOST_FILE_BYTES + 1).read_to_string(&mut text);
     if read.map_err(Error::file("read", path))? as u64 > MOST_FILE_BYTES {
         let reason = format!("the file has more than {MOST_FILE_BYTES} bytes; shorten it");
@@ -275,7 +277,8 @@ pub(crate) fn read_text(path: &Path) -> Result<String> {
     Ok(text)
 }
 
-/// Returns the seconds since 1970 of a time with its zone, or `None` if a part is missing.
+/// Returns the seconds from 1970 to a time with a time zone, or `None` if a part of the time is
+/// missing.
 fn seconds_since_1970(time: &Datetime) -> Option<u64> {
     use toml::value::Offset;
     let (date, clock, offset) = (time.date?, time.time?, time.offset?);
@@ -283,7 +286,7 @@ fn seconds_since_1970(time: &Datetime) -> Option<u64> {
         Offset::Z => 0,
         Offset::Custom { minutes } => i64::from(minutes),
     };
-    // Days since 1970 of a date of the Gregorian calendar, counted in years that begin in March.
+    // The number of days from 1970 to a Gregorian date. Years are counted from March.
     let (year, month, day) = (i64::from(date.year), i64::from(date.month), i64::from(date.day));
     let year = if month <= 2 { year - 1 } else { year };
     let (century, of_century) = (year.div_euclid(400), year.rem_euclid(400));

@@ -1,7 +1,8 @@
-//! JSON Web Tokens: signed claims of an issuer, verified with the keys of a key set.
+//! JSON Web Tokens: claims that an issuer has signed. The keys of a key set verify the signatures.
 //!
-//! The crate `jsonwebtoken` reads and validates tokens. Only signatures with a private key are
-//! allowed: no `none`, and no HMAC, whose key a server would have to share with the issuer.
+//! The crate `jsonwebtoken` parses and validates tokens. Only signatures with a private key are
+//! allowed. The algorithm `none` is refused, and so is HMAC, because a server would have to share
+//! the issuer's secret key.
 
 mod provider;
 
@@ -19,7 +20,7 @@ use crate::principal::{Models, Principal, Role};
 use crate::quota::Quota;
 use crate::refusal::Refusal;
 
-/// The algorithms that are allowed where the settings name none.
+/// The algorithms that are allowed if the settings list none.
 const USUAL_ALGORITHMS: [&str; 3] = ["RS256", "ES256", "EdDSA"];
 
 /// The settings of JSON Web Tokens in the access file.
@@ -28,19 +29,20 @@ const USUAL_ALGORITHMS: [&str; 3] = ["RS256", "ES256", "EdDSA"];
 pub(crate) struct JwtSettings {
     /// The issuer that the claim `iss` must name.
     issuer: String,
-    /// The service that the claim `aud` must name.
+    /// The name of this service, which the claim `aud` must contain.
     audience: String,
     /// The path of the key set (RFC 7517), relative to the access file.
     pub(crate) keys: PathBuf,
-    /// The names of the algorithms that tokens may use.
+    /// The names of the algorithms that tokens may use, or `None` for the usual algorithms.
     algorithms: Option<Vec<String>>,
     /// The name of the claim that lists the roles.
     #[serde(default = "roles_claim")]
     roles_claim: String,
-    /// The name of the claim that lists the models. A token without it is for all models.
+    /// The name of the claim that lists the models. A token without this claim gives access to all
+    /// models.
     #[serde(default = "models_claim")]
     models_claim: String,
-    /// The largest difference between the clocks of the issuer and of this server, in seconds.
+    /// The maximum difference between the clocks of the issuer and of this server, in seconds.
     #[serde(default = "leeway")]
     leeway_s: u64,
     /// The quota of each principal.
@@ -76,10 +78,11 @@ struct Key {
 }
 
 impl JwtVerifier {
-    /// Creates a verifier from the settings of `file` and the text of the key set `keys`.
+    /// Creates a verifier from the settings in the access file `file`. `text` is the text of the
+    /// key set in the file `keys`.
     ///
     /// # Errors
-    /// Returns an error if an algorithm is not allowed or the key set is not valid.
+    /// Returns an error if an algorithm is not allowed or if the key set is not valid.
     pub(crate) fn new(settings: JwtSettings, text: &str, keys: &Path, file: &Path) -> Result<Self> {
         provider::install();
         let names = settings.algorithms.clone();
@@ -102,8 +105,8 @@ impl JwtVerifier {
         validation.set_issuer(&[&settings.issuer]);
         validation.set_audience(&[&settings.audience]);
         validation.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
-        // The crate would compare times with its own clock. `check_times` compares them with the
-        // clock of the caller, which a test can set.
+        // The crate would compare times with its own clock. Instead, `check_times` compares them
+        // with the clock of the caller, which a test can set.
         validation.validate_exp = false;
         validation.validate_nbf = false;
 
@@ -111,7 +114,7 @@ impl JwtVerifier {
             Error::invalid(keys, format!("the file is not a key set (RFC 7517): {e}"))
         })?;
         let usable = set.keys.iter().filter_map(|key| {
-            // Other kinds of keys, as those for encryption, may stand in a set.
+            // A key set may contain other kinds of keys, such as keys for encryption.
             let id = key.common.key_id.clone();
             let key = DecodingKey::from_jwk(key).ok()?;
             (key.family() != jsonwebtoken::AlgorithmFamily::Hmac).then_some(Key { id, key })
@@ -125,10 +128,10 @@ impl JwtVerifier {
         Ok(Self { settings, validation, keys: usable })
     }
 
-    /// Returns the principal that a token names, at `now` in seconds since 1970.
+    /// Returns the principal that a token names. `now` is in seconds since 1970.
     ///
     /// # Errors
-    /// Returns the reason if the token is not valid.
+    /// Returns the reason for the refusal if the token is not valid.
     pub(crate) fn verify(&self, token: &str, now: u64) -> Result<Principal, Refusal> {
         let header = decode_header(token).map_err(|e| refusal(e.kind()))?;
         if !self.validation.algorithms.contains(&header.alg) {
@@ -141,8 +144,8 @@ impl JwtVerifier {
         };
         let key = key.filter(family).ok_or(Refusal::UnknownKey)?;
         let mut validation = self.validation.clone();
-        // The crate wants all allowed algorithms to fit the key, and the one of the header is
-        // allowed and fits.
+        // The crate requires that all allowed algorithms fit the key. The algorithm of the header
+        // was checked above, so it is the only one that is passed on.
         validation.algorithms = vec![header.alg];
         let claims = decode::<Map<String, Value>>(token, &key.key, &validation);
         let claims = claims.map_err(|e| refusal(e.kind()))?.claims;
@@ -172,7 +175,7 @@ impl JwtVerifier {
             return Err(Refusal::Malformed);
         }
         let roles = claims.get(&self.settings.roles_claim).ok_or(Refusal::MissingClaim)?;
-        // Roles of other services may stand in the same claim.
+        // The same claim may contain roles of other services.
         let roles = texts(roles)?.into_iter();
         let roles: BTreeSet<Role> =
             roles.filter_map(|role| serde_json::from_value(Value::String(role)).ok()).collect();
@@ -184,7 +187,8 @@ impl JwtVerifier {
     }
 }
 
-/// Reads a claim that lists texts: an array, or one text with spaces between (RFC 8693's `scope`).
+/// Reads a claim that lists texts. The claim is an array, or one text with spaces between the items
+/// (`scope` in RFC 8693).
 fn texts(claim: &Value) -> Result<Vec<String>, Refusal> {
     match claim {
         Value::String(text) => Ok(text.split_whitespace().map(str::to_owned).collect()),

@@ -1,12 +1,13 @@
-//! Access control: the identity of a caller, the calls that it may make, and the proof of both.
+//! Access control: the identities of callers, the calls that each caller may make, and the audit
+//! log.
 //!
-//! A *principal* is a caller that proved its identity with a token, a JSON Web Token or a client
-//! certificate. A principal has roles, the models that the roles hold for, and a quota. The crate
-//! also holds the TLS settings of a listener, the ed25519 signatures of versions and pointer moves,
-//! and the hash-chained audit log.
+//! A *principal* is a caller that has proved its identity with a token, a JSON Web Token or a
+//! client certificate. A principal has roles, a set of models for which the roles are valid, and a
+//! quota. The crate also contains the TLS settings of a listener, the ed25519 signatures of
+//! versions and pointer moves, and the hash-chained audit log.
 //!
-//! The crate knows no protocol. HTTP and gRPC adapters hand over the credentials that they found in
-//! the head of a request, and map a [`Refusal`] to their own codes.
+//! The crate does not know any network protocol. HTTP and gRPC adapters pass the credentials from
+//! the head of a request to this crate, and convert a [`Refusal`] to their own status codes.
 //!
 //! ```
 //! use zillion_access::{Credentials, Identities, Role, hash_token};

@@ -23,18 +23,18 @@ pub enum Role {
     Publish,
 }
 
-/// The models that the roles of a principal hold for.
+/// The models for which the roles of a principal are valid.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Models {
-    /// All models, present and future.
+    /// All models, including models that are created later.
     #[default]
     All,
-    /// The models of these names.
+    /// Only the models with these names.
     Only(BTreeSet<String>),
 }
 
 impl Models {
-    /// Returns whether the model is one of these.
+    /// Returns whether the set contains the model.
     pub fn contains(&self, model: &str) -> bool {
         match self {
             Self::All => true,
@@ -43,16 +43,16 @@ impl Models {
     }
 }
 
-/// A caller whose identity is proven.
+/// A caller that has proved its identity.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Principal {
-    /// The name of the caller in the audit log.
+    /// The name of the principal, which the audit log contains.
     pub name: String,
-    /// The groups of calls that the caller may make.
+    /// The groups of calls that the principal may make.
     pub roles: BTreeSet<Role>,
-    /// The models that the roles hold for.
+    /// The models for which the roles are valid.
     pub models: Models,
-    /// The amount of work that the caller may ask for.
+    /// The maximum amount of work that the principal may request.
     pub quota: Quota,
 }
 
@@ -68,7 +68,8 @@ impl Principal {
         }
     }
 
-    /// Checks that the principal may make a call of `role`, on `model` if the call names one.
+    /// Checks that the principal may make a call of the group `role`. If the call names a model,
+    /// `model` is its name.
     ///
     /// # Errors
     /// Returns [`Refusal::NoRole`] or [`Refusal::NoModel`] if the principal may not make the call.

@@ -1,38 +1,39 @@
-//! Quotas: the amount of work that a principal may ask for.
+//! Quotas: the maximum amount of work that a principal may request.
 //!
 //! # Concurrency
-//! One mutex guards the use of one principal. It is held for a few additions, and principals do not
-//! wait for each other.
+//! One mutex for each principal guards its use of the quota. A thread holds the mutex only for a
+//! few additions. Requests of different principals do not wait for each other.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde::Deserialize;
 
-/// The amount of work that a principal may ask for. A field that is absent sets no limit.
+/// The maximum amount of work that a principal may request. A field that is `None` sets no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Quota {
-    /// The largest number of open requests.
+    /// The maximum number of requests that are open at the same time.
     pub concurrent: Option<usize>,
-    /// The number of rows a second, on average. One second's rows may come at once.
+    /// The maximum number of rows per second, on average. The rows of one second may come all at
+    /// once.
     pub rows_per_second: Option<f64>,
-    /// The largest number of rows of a request.
+    /// The maximum number of rows in one request.
     pub rows: Option<usize>,
-    /// The largest number of bytes of a body.
+    /// The maximum number of bytes in the body of one request.
     pub body_bytes: Option<usize>,
 }
 
-/// The reason why a quota does not admit a request.
+/// The reason why a quota refuses a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Usage {
-    /// The principal has as many open requests as it may have.
+    /// The principal already has the maximum number of open requests.
     TooManyRequests,
-    /// The principal asked for its rows of this second already. It may ask again after this time.
+    /// The principal has used up its rows for now. It may send the request again after this time.
     TooManyRows(Duration),
 }
 
-/// The present use of a principal's quota.
+/// The present use of the quota of one principal.
 #[derive(Debug, Default)]
 pub struct QuotaUse {
     state: Mutex<State>,
@@ -41,13 +42,13 @@ pub struct QuotaUse {
 #[derive(Debug, Default)]
 struct State {
     open: usize,
-    /// The rows that may be asked for at once. A negative number is a debt.
+    /// The number of rows that may be requested now. A negative number is a debt.
     rows: f64,
-    /// The time of the last refill.
+    /// The time at which `rows` was last increased, or `None` before the first request.
     at: Option<Duration>,
 }
 
-/// An open request of a principal. It ends when the value is dropped.
+/// An open request of a principal. Dropping the value ends the request.
 #[derive(Debug)]
 pub struct OpenRequest(Arc<QuotaUse>);
 
@@ -62,11 +63,12 @@ impl QuotaUse {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a request as open until the returned value is dropped.
+    /// Counts a request as open until the returned value is dropped. `now` counts from any fixed
+    /// moment.
     ///
     /// # Errors
-    /// Returns the reason if the quota does not admit the request: too many open requests, or a
-    /// debt of rows.
+    /// Returns the reason if the quota refuses the request: there are too many open requests, or
+    /// the principal has no rows left.
     pub fn open(self: &Arc<Self>, quota: &Quota, now: Duration) -> Result<OpenRequest, Usage> {
         let mut state = self.lock();
         if quota.concurrent.is_some_and(|most| state.open >= most) {
@@ -83,9 +85,9 @@ impl QuotaUse {
         Ok(OpenRequest(self.clone()))
     }
 
-    /// Takes the rows of an open request from the quota. The number of rows is known only after
-    /// the body was read, so that the last request of a second may leave a debt that later seconds
-    /// pay.
+    /// Subtracts `rows`, the number of rows of an open request, from the rows that may be
+    /// requested. The number of rows is known only after the body has been read. So the last
+    /// request of a second may cause a debt, which reduces the rows of later seconds.
     pub fn take_rows(&self, quota: &Quota, rows: usize, now: Duration) {
         let Some(rate) = quota.rows_per_second else { return };
         let mut state = self.lock();
@@ -131,7 +133,7 @@ mod tests {
         };
         assert!(wait > Duration::from_millis(500) && wait < Duration::from_millis(520), "{wait:?}");
         assert!(used.open(&quota, at(1520)).is_ok());
-        // A clock that steps back neither pays nor panics.
+        // A clock that steps back does not refill the quota and does not cause a panic.
         used.take_rows(&quota, 1000, at(1520));
         assert!(used.open(&quota, at(0)).is_err());
     }

@@ -1,20 +1,20 @@
-//! The reasons for which a caller is refused.
+//! The reasons for the refusal of a request.
 
 use crate::principal::Role;
 
-/// The reason why a request is refused. The caller sees a code and no detail; the audit log gets
-/// the name of the reason.
+/// The reason why a request is refused. The caller receives only a status code. The audit log
+/// records the name of the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The request has no credentials.
     NoCredentials,
-    /// The credentials are of a kind that this listener does not take.
+    /// This listener does not accept credentials of this kind.
     WrongKind,
-    /// The credentials cannot be read.
+    /// The credentials cannot be parsed.
     Malformed,
-    /// No token has this hash.
+    /// No entry of the access file has the hash of the token.
     UnknownToken,
-    /// No entry names this certificate.
+    /// No entry of the access file has a name of the certificate.
     UnknownCertificate,
     /// The JSON Web Token names a key that is not in the key set.
     UnknownKey,
@@ -30,17 +30,17 @@ pub enum Refusal {
     WrongIssuer,
     /// The JSON Web Token is meant for another service.
     WrongAudience,
-    /// A claim that must be there is missing.
+    /// The JSON Web Token lacks a required claim.
     MissingClaim,
-    /// The principal does not have this role.
+    /// The principal does not have the required role.
     NoRole(Role),
-    /// The roles of the principal do not hold for this model.
+    /// The roles of the principal are not valid for this model.
     NoModel,
 }
 
 impl Refusal {
-    /// Returns whether the caller is unknown (HTTP 401), as opposed to known and not permitted
-    /// (HTTP 403).
+    /// Returns `true` if the caller is unknown (HTTP 401), and `false` if the caller is known but
+    /// the call is not permitted (HTTP 403).
     pub fn is_unauthenticated(self) -> bool {
         !matches!(self, Self::NoRole(_) | Self::NoModel)
     }

@@ -1,21 +1,22 @@
-//! Values that are read from files, and read again after the files changed.
+//! Values that are read from files, and are read again when the files have changed.
 //!
 //! # Concurrency
-//! Readers take a reference-counted value and keep it for as long as they want. One thread at a
-//! time reloads.
+//! A reader gets a reference-counted value, and can use it for any length of time. Only one thread
+//! at a time reads the files again.
 
 use std::fs;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::SystemTime;
 
-/// The sizes and times by which a change of files is recognised.
+/// The size and the modification time of each file, by which a change is detected. `None` if the
+/// file does not exist.
 type Stamps = Vec<Option<(u64, SystemTime)>>;
 
-/// The result of reading the value: the value, and the files that it came from.
+/// The result of reading a value: the value, and the paths of the files that contain it.
 type Loaded<T, E> = Result<(T, Vec<PathBuf>), E>;
 
-/// A value that is read again when its files change.
+/// A value that is read again when its files have changed.
 pub struct Reloading<T, E> {
     load: Box<dyn Fn() -> Loaded<T, E> + Send + Sync>,
     value: RwLock<Arc<T>>,
@@ -48,9 +49,9 @@ impl<T, E> Reloading<T, E> {
         self.value.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Reads the value again if its files changed since they were read last, and returns whether
-    /// they did. The present value stays where the files are not valid, and the same change is not
-    /// reported again.
+    /// Reads the value again if its files have changed since the last call. Returns whether they
+    /// have changed. If the new files are not valid, the present value stays, and a further call
+    /// does not report this change again.
     ///
     /// # Errors
     /// Returns the error of `load`.

@@ -1,11 +1,12 @@
 //! Signatures of versions and of pointer moves, with ed25519 (RFC 8032).
 //!
-//! Whoever can write to a bucket can write a version and move a pointer. A signature says that a
-//! holder of a private key did it: a server with trusted keys takes nothing else. A pointer move is
-//! signed with its number and an end of its validity, so that an old move cannot be shown again.
+//! Any program with write access to a bucket can write a version or move a pointer. A signature
+//! proves that the writer has the private key. A server with trusted keys accepts only versions and
+//! pointer moves that are signed with one of these keys. The signature of a pointer move covers its
+//! number and its expiry time, so that an old move cannot be used again.
 //!
-//! Keys are PEM files in the usual forms: PKCS#8 for private keys, SubjectPublicKeyInfo for public
-//! ones. OpenSSL reads and writes both.
+//! Keys are stored in PEM files of the usual formats: PKCS#8 for private keys, and
+//! SubjectPublicKeyInfo for public keys. OpenSSL can read and write both formats.
 
 mod key;
 mod statement;

@@ -1,4 +1,5 @@
-//! The TLS settings of a listener: its certificate and key, and the authority of its clients.
+//! The TLS settings of a listener: its certificate, its key, and the authorities that sign the
+//! certificates of clients.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,28 +12,28 @@ use rustls::{RootCertStore, ServerConfig, ServerConnection};
 use crate::certificate::CertificateNames;
 use crate::error::{Error, Result};
 
-/// The protocols that a listener offers, the preferred one first.
+/// The protocols that a listener offers, in the order of preference.
 const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
-/// The files of a listener's TLS settings, all in PEM.
+/// The files with the TLS settings of a listener, all in PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The certificate of the server, with the certificates between it and the root.
+    /// The certificate of the server, followed by the certificates between it and the root.
     pub certificate: PathBuf,
     /// The private key of the certificate.
     pub key: PathBuf,
-    /// The certificates of the authorities that sign clients' certificates. Clients are not asked
-    /// for a certificate where this is absent.
+    /// The certificates of the authorities that sign the certificates of clients. If it is `None`,
+    /// the server does not ask clients for a certificate.
     pub client_authority: Option<PathBuf>,
-    /// Whether a client without a certificate is refused in the handshake.
+    /// Whether the server refuses, in the handshake, a client without a certificate.
     pub require_client: bool,
 }
 
 impl TlsFiles {
-    /// Reads the files.
+    /// Reads the files and returns the TLS settings.
     ///
     /// # Errors
-    /// Returns an error if a file cannot be read, or the key does not belong to the certificate.
+    /// Returns an error if a file cannot be read or if the key does not belong to the certificate.
     pub fn load(&self) -> Result<Arc<ServerConfig>> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ServerConfig::builder_with_provider(provider.clone())
@@ -63,7 +64,7 @@ impl TlsFiles {
             .with_single_cert(certificates(&self.certificate)?, key)
             .map_err(|e| Error::invalid(&self.certificate, e.to_string()))?;
         config.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).into();
-        // A client that comes again shows a ticket, so that the server keeps no session.
+        // A client that connects again presents a ticket, so the server does not store sessions.
         config.ticketer = rustls::crypto::ring::Ticketer::new()
             .map_err(|e| Error::invalid(&self.certificate, e.to_string()))?;
         Ok(Arc::new(config))
@@ -87,7 +88,8 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
     }
 }
 
-/// Returns the names of the client's certificate, or `None` if the client showed none.
+/// Returns the names in the client's certificate, or `None` if the client has not sent a
+/// certificate.
 pub fn client_names(connection: &ServerConnection) -> Option<CertificateNames> {
     connection.peer_certificates()?.first().map(CertificateNames::read)
 }

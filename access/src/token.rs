@@ -1,4 +1,4 @@
-//! Bearer tokens: random texts, of which only the hash is kept.
+//! Bearer tokens: random texts. The server stores only their hashes.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -7,40 +7,42 @@ use ring::rand::{SecureRandom, SystemRandom};
 
 use crate::error::{Error, Result};
 
-/// The first letters of a token, by which scanners of source code find a token that was committed.
+/// The first letters of every token. Tools that scan source code find a published token by these
+/// letters.
 const PREFIX: &str = "zln_";
 
-/// Returns the SHA-256 of a token in hexadecimal, which is the form that the access file holds.
+/// Returns the SHA-256 hash of a token in hexadecimal. The access file contains this text.
 ///
-/// A plain hash is enough for 256 random bits: nobody can try them all, so that a slow password
-/// hash would only cost time in each request.
+/// A simple hash is safe for 256 random bits, because nobody can try all of their values. A slow
+/// password hash would only make each request slower.
 pub fn hash_token(token: &str) -> String {
     to_hex(&token_digest(token))
 }
 
-/// Creates a token of 256 random bits.
+/// Creates a token with 256 random bits.
 ///
 /// # Errors
-/// Returns an error if the system gives no random bytes.
+/// Returns an error if the operating system cannot provide random bytes.
 pub fn new_token() -> Result<String> {
     let mut bytes = [0u8; 32];
     SystemRandom::new().fill(&mut bytes).map_err(|_| Error::Random)?;
     Ok(format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(bytes)))
 }
 
-/// Returns the SHA-256 of a token.
+/// Returns the SHA-256 hash of a token.
 pub(crate) fn token_digest(token: &str) -> [u8; 32] {
     let mut bytes = [0u8; 32];
     bytes.copy_from_slice(digest(&SHA256, token.as_bytes()).as_ref());
     bytes
 }
 
-/// Writes bytes in hexadecimal.
+/// Formats bytes in hexadecimal.
 pub(crate) fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Reads exactly `N` bytes from hexadecimal, or returns `None` if the text has another form.
+/// Parses exactly `N` bytes from hexadecimal. Returns `None` if the text has another length or
+/// contains other characters.
 pub(crate) fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
     if text.len() != 2 * N || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return None;

@@ -1,5 +1,5 @@
-//! Hostile bytes in the place of access files, key sets, tokens, keys and audit logs: no panic, and
-//! no cost out of proportion.
+//! Tests that read hostile bytes as access files, key sets, tokens, keys and audit logs. No input
+//! may cause a panic, and the cost must stay in proportion to the size of the input.
 
 #[path = "../../fuzz/src/harness.rs"]
 #[allow(unreachable_pub, reason = "the fuzz crate exports this module")]
@@ -21,7 +21,8 @@ fn no_bytes_are_a_panic_or_a_cost() {
     targets::ALL.iter().for_each(|target| target.check_cases());
 }
 
-/// Returns the message of the panic with which a target fails on one byte, if it fails.
+/// Checks the target `read` on an input of one byte. Returns the message of the panic, or `None` if
+/// the check passes.
 fn failure(read: fn(&[u8]) -> bool) -> Option<String> {
     let target = Target { name: "sample", read, seeds: Vec::new };
     let panic = catch_unwind(move || target.check(b"x")).err()?;

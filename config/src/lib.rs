@@ -32,7 +32,8 @@ enum Problem {
 impl std::error::Error for ConfigError {}
 
 impl ConfigError {
-    /// Returns an error with this message about the key at a dotted path such as `tables.ids.dim`.
+    /// Returns an error with the text `message` about the key at the dotted path `path`, such as
+    /// `tables.ids.dim`.
     pub fn at(path: &str, message: impl Into<String>) -> Self {
         let path = path.split('.').filter(|p| !p.is_empty()).map(str::to_owned).collect();
         Self { path, problem: Problem::Other(message.into()) }
@@ -117,8 +118,8 @@ fn owned(names: &[&str]) -> Vec<String> {
     names.iter().map(|&n| n.to_owned()).collect()
 }
 
-/// Returns "did you mean `x`?" if a valid name is similar to `given`. Otherwise, returns a text
-/// that lists the valid names.
+/// Returns the text "did you mean `x`?" if the valid name `x` is similar to `given`. Otherwise,
+/// returns a text that lists the valid names.
 pub fn suggestion(given: &str, valid: &[String]) -> String {
     let near = nearest(given, valid.iter().map(String::as_str));
     match near {
@@ -139,7 +140,7 @@ pub fn nearest<'a>(given: &str, valid: impl Iterator<Item = &'a str>) -> Option<
     let score = |name: &str| {
         let name = name.to_lowercase();
         let score = strsim::jaro_winkler(&lowered, &name);
-        // In a short name, two swapped letters would count for more than they should.
+        // Without this condition, two swapped letters would make short names too similar.
         let swapped = name.len() > 2 && strsim::osa_distance(&lowered, &name) == 1;
         if swapped { score.max(0.8) } else { score }
     };

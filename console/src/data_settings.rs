@@ -1,5 +1,5 @@
-//! The settings for reading the files that a command scores: a `[data]` section, whose settings the
-//! environment and `--set` may override.
+//! The settings for reading the files that a command scores. They are a `[data]` section, and the
+//! environment and `--set` can override them.
 
 use anyhow::{Context, Result};
 use toml::{Table, Value};
@@ -18,8 +18,8 @@ pub fn of_checkpoint(job: &Job, sets: &[String]) -> Result<DataConfig> {
 }
 
 /// Returns a `[data]` section of default values, after the environment and `--set` have overridden
-/// them. Default values are needed because a version records its columns but not the format of
-/// files.
+/// them. A published version does not record the format of files, so its files are read with these
+/// settings.
 pub fn of_file(sets: &[String]) -> Result<DataConfig> {
     overlay_data(Value::Table(Table::new()), sets, "the version carries the job")
 }

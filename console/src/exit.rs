@@ -11,7 +11,7 @@ const FAILED: u8 = 1;
 const USAGE: u8 = 2;
 const REFUSED: u8 = 3;
 
-/// An error that the user must resolve on the command line.
+/// An error that the user must resolve by a change of the command line or of the job file.
 #[derive(Debug, thiserror::Error)]
 pub enum Stop {
     /// The command line or the job file is incomplete or wrong.
@@ -43,8 +43,8 @@ pub fn as_usage(error: anyhow::Error) -> anyhow::Error {
     Stop::Usage(format!("{error:#}")).into()
 }
 
-/// Formats an error as text. The text names the action that failed, each cause that adds
-/// information, and a remedy if there is one, such as leaving out bad rows.
+/// Formats an error as text. The text contains the action that failed, each cause that adds
+/// information, and a remedy (such as leaving out bad rows) if there is one.
 pub fn format_error(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain() {
@@ -74,7 +74,8 @@ fn name_flags(cause: &(dyn std::error::Error + 'static)) -> Option<&'static str>
     }
 }
 
-/// Returns whether an error concerns only one row, so that leaving out this row would resolve it.
+/// Returns whether an error concerns only one row. Such an error is resolved if this row is left
+/// out.
 fn is_of_one_row(cause: &(dyn std::error::Error + 'static)) -> bool {
     let reader = cause.downcast_ref::<ReaderError>().or_else(|| match cause.downcast_ref() {
         Some(Error::Reader(error)) => Some(error),

@@ -1,5 +1,6 @@
-//! The job that results from three layers of settings. Each layer overrides the one before it: the
-//! job file (and the files that it extends), the environment, and `--set`.
+//! The reading of a job from three layers of settings. The first layer is the job file with the
+//! files that it extends, the second is the environment, and the third is `--set`. Each layer
+//! overrides the layers before it.
 
 use std::path::{Path, PathBuf};
 
@@ -24,8 +25,8 @@ const NOT_SETTINGS: [&str; 6] = [
 pub const SERVE_PREFIX: &str = "ZILLION_SERVE__";
 /// The settings outside all sections of a job, which an environment variable without `__` can set.
 const ROOT_SETTINGS: [&str; 2] = ["name", "seed"];
-/// The maximum number of `extends` steps from a job file to the last file of its chain. A longer
-/// chain is considered to be a cycle.
+/// The maximum number of `extends` steps from a job file to the last file of its chain. If a chain
+/// is longer, it is considered to be a cycle.
 const MAX_EXTENDS: usize = 16;
 
 /// Reads a job file. The environment and then `sets` override its settings.
@@ -54,8 +55,8 @@ pub fn load_data(path: &Path) -> Result<(Value, DataConfig)> {
     Ok((job, data))
 }
 
-/// Overrides the settings of a job that has been read, first by the environment and then by `sets`.
-/// Settings of a server in the environment are ignored.
+/// Overrides the settings of the job `job`, first by the environment and then by `sets`. Settings
+/// of a server in the environment are ignored.
 pub fn overlay(
     job: &mut Table,
     environment: impl Iterator<Item = (String, String)>,
@@ -118,7 +119,7 @@ fn read(path: &Path, depth: usize) -> Result<Table> {
     Ok(merged)
 }
 
-/// Returns whether an environment variable is known but is not a setting of a job.
+/// Returns whether an environment variable is known to Zillion but is not a setting of a job.
 fn is_of_others(name: &str) -> bool {
     NOT_SETTINGS.contains(&name) || zillion_store::STORE_SETTINGS.contains(&name)
 }

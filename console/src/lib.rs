@@ -51,19 +51,20 @@ pub fn create_registry(url: &str) -> Result<Registry> {
     Ok(Registry::create(url, durable_files()?, Arc::new(SystemClock::new()))?)
 }
 
-/// Prints a value as one line of JSON on stdout.
+/// Prints a value on stdout, as one line of JSON.
 #[expect(clippy::print_stdout, reason = "the result of a command")]
 pub fn print_json(value: &impl serde::Serialize) -> Result<()> {
     println!("{}", serde_json::to_string(value)?);
     Ok(())
 }
 
-/// Prints a value as one line of JSON on stdout if `json` is true.
+/// Prints a value on stdout as one line of JSON if `json` is true, and otherwise prints nothing.
 pub fn print_json_if(json: bool, value: &impl serde::Serialize) -> Result<()> {
     if json { print_json(value) } else { Ok(()) }
 }
 
-/// Prints a result on stdout: as one line of JSON if `json` is true, and otherwise with `show`.
+/// Prints a result on stdout. If `json` is true, the result is one line of JSON. Otherwise, `show`
+/// prints it.
 pub fn print_result<T: serde::Serialize>(
     json: bool,
     result: &T,
@@ -76,10 +77,11 @@ pub fn print_result<T: serde::Serialize>(
     Ok(())
 }
 
-/// Prints a line on stdout. A closed pipe is not an error, because in `zillion … | head`, for
-/// example, `head` closes the pipe after the lines that it needs.
+/// Prints a line on stdout. A closed pipe is not an error: in `zillion … | head`, for example,
+/// `head` closes the pipe after it has read enough lines.
 pub fn print_line(line: &str) {
     use std::io::Write as _;
-    // A command that only prints is ended by SIGPIPE at its first write after the reader has gone.
+    // SIGPIPE ends a command that only prints, at its first write after the reader has closed the
+    // pipe.
     let _ = writeln!(std::io::stdout().lock(), "{line}");
 }

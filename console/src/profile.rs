@@ -1,4 +1,5 @@
-//! The `--profile` flag: the timeline of a run as a Chrome trace, and a summary of it as text.
+//! The support of the `--profile` flag: the timeline of a run as a Chrome trace, and a summary of
+//! it as text.
 //!
 //! The file has the JSON of the Trace Event Format (complete events, `"ph": "X"`, in microseconds),
 //! which Perfetto and chrome://tracing can open. Each event has its own line, so that other tools
@@ -33,8 +34,8 @@ const MOST_SPANS: usize = 90_000;
 /// The maximum number of kinds of kernels in the summary.
 const LISTED: usize = 16;
 
-/// Returns the options for recording a run, or `None` without `--profile`. Refuses a path to which
-/// no file can be written, so that the user learns it before the run begins.
+/// Returns the options for recording a run, or `None` if `--profile` is absent. Returns an error if
+/// no file can be written to the path, so that the user sees the problem before the run begins.
 pub fn options(args: &ProfileArgs) -> Result<Option<ProfileOptions>> {
     let Some(path) = &args.profile else { return Ok(None) };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -46,8 +47,8 @@ pub fn options(args: &ProfileArgs) -> Result<Option<ProfileOptions>> {
     Ok(Some(ProfileOptions { every: args.profile_every, most_spans: MOST_SPANS }))
 }
 
-/// Returns the summary of a recorded run, together with the limits of the machine, which are
-/// measured for it. If `--profile` names a file, writes the trace to this file and prints the
+/// Measures the limits of the machine and returns the summary of a recorded run, which compares the
+/// run with these limits. If `--profile` names a file, writes the trace to this file and prints the
 /// summary on stderr. Returns `None` if the run was not recorded.
 pub fn report(args: &ProfileArgs, report: &TrainReport) -> Result<Option<Summary>> {
     let Some(timeline) = &report.profile else { return Ok(None) };

@@ -1,5 +1,5 @@
-//! The progress of training, as a bar on a terminal and otherwise as plain lines. The output goes
-//! to stderr, so that stdout contains only results.
+//! The display of the progress of training: a bar on a terminal, and otherwise plain lines. The
+//! output goes to stderr, so that stdout contains only results.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use zillion_trainer::{EpochReport, EvalReport, Observer, StepReport, TaskReport}
 /// The minimum time between two plain lines.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Starts a progress bar with the number `total` at its end and the layout `template`. Returns
+/// Starts a progress bar with the layout `template` that is full at the number `total`. Returns
 /// `None` if stderr is not a terminal.
 pub fn start_bar(total: Option<u64>, template: &str) -> Option<ProgressBar> {
     std::io::stderr().is_terminal().then(|| {
@@ -35,8 +35,8 @@ impl Default for Progress {
 }
 
 impl Progress {
-    /// Starts to show the progress: as a bar if stderr is a terminal, and otherwise as a line every
-    /// few seconds.
+    /// Starts to show the progress. The progress is a bar if stderr is a terminal, and otherwise a
+    /// line every few seconds.
     pub fn new() -> Self {
         let bar = start_bar(None, "{prefix} {bar:30} {pos}/{len} rows  {msg}  eta {eta}");
         Self { bar, last_line: Instant::now() }
@@ -129,8 +129,8 @@ fn format_validation(report: &EvalReport) -> String {
     text
 }
 
-/// Formats figures as text. A single figure has no name; several figures have the names of their
-/// tasks.
+/// Formats the figures of all tasks as text. If there is only one figure, its text has no name. If
+/// there are several, the name of the task comes before each figure.
 fn format_tasks(figures: &[(String, Option<f64>)]) -> String {
     match figures {
         [(_, only)] => format_figure(*only),

@@ -1,5 +1,5 @@
 //! Benchmarks of loops at each level of the instruction set, of a phase of the pool, and of random
-//! rows of a slab.
+//! access to the rows of a slab.
 
 use std::hint::black_box;
 use std::num::NonZeroUsize;
@@ -18,7 +18,7 @@ fn loops(criterion: &mut Criterion) {
     let inputs: Vec<f32> = (0..LENGTH).map(|i| i as f32 * 0.005 - 10.0).collect();
     let mut outputs = vec![0.0f32; LENGTH];
     for wanted in Level::ALL.into_iter().filter(|wanted| *wanted <= level()) {
-        // The macro is the loop; a function pointer would not inline.
+        // The loop is in the macro, because a function pointer would not be inlined.
         macro_rules! bench {
             ($name:literal, $body:expr) => {
                 group.bench_function(format!("{} {wanted:?}", $name), |bencher| {
@@ -69,8 +69,8 @@ fn phases(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Measures the rates of random rows and prints them as rows per second. It makes one long run for
-/// each rate and does not use criterion.
+/// Measures the rates of random access to rows, and prints them in rows per second. Each rate is
+/// measured in one long run, without criterion.
 fn rows(_: &mut Criterion) {
     let mut probe = RowProbe::new(10_000_000).expect("640 MB");
     let duration = Duration::from_secs(1);

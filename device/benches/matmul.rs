@@ -1,7 +1,8 @@
-//! Benchmarks of the matrix products of a DeepFM step on one thread, for our kernels and for the
-//! `gemm` crate. A tile has 256 rows, 429 inputs and hidden layers of 400. The throughput is the
-//! number of multiplications and additions per second. On a machine with other work, use the
-//! example `products` for ratios: it measures both in turn.
+//! Benchmarks of the matrix products in a training step of DeepFM, on one thread, for our kernels
+//! and for the `gemm` crate. A tile has 256 rows and 429 inputs, and the hidden layers have 400
+//! units. The throughput is the number of multiplications and additions per second. If the machine
+//! does other work at the same time, the example `products` gives better ratios, because it
+//! measures both alternately.
 
 use std::hint::black_box;
 

@@ -1,5 +1,6 @@
-//! A program that compares our kernels with the `gemm` crate, in turn and on one thread. It prints
-//! GFLOP/s and their ratio for the products of dense layers on a tile of rows.
+//! A program that compares our kernels with the `gemm` crate on one thread. It measures both
+//! alternately, and prints the GFLOP/s of each and their ratio for the products of dense layers on
+//! a tile of rows.
 //!
 //! ```text
 //! cargo run --release -p zillion-device --example products -- 256   # rows of a tile
@@ -125,7 +126,7 @@ fn layer(level: Level, rows: usize, k: usize, n: usize) {
     );
 }
 
-/// Measures two functions in turn, and prints their rates.
+/// Measures two functions alternately, and prints their rates.
 fn report<T: ?Sized>(
     name: &str,
     flops: f64,

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 /// A source of time.
 ///
-/// An implementation must never let `now` go backwards. `wall` may jump, as the machine's clock
-/// does.
+/// The result of `now` must never decrease. The result of `wall` may jump, as the time of the
+/// machine does when it is set.
 pub trait Clock: Send + Sync {
     /// Returns the time since a fixed moment, for the measurement of durations.
     fn now(&self) -> Duration;
@@ -16,7 +16,7 @@ pub trait Clock: Send + Sync {
     fn wall(&self) -> SystemTime;
 }
 
-/// The clocks of the machine; `now` counts from the creation of this value.
+/// The clocks of the machine. The time of `now` begins when this value is created.
 #[derive(Debug, Clone, Copy)]
 pub struct SystemClock {
     origin: Instant,
@@ -66,7 +66,7 @@ pub struct ManualClock {
 }
 
 impl ManualClock {
-    /// Creates a clock at zero, with the given time of day.
+    /// Creates a clock whose `now` is zero and whose time of day is `wall`.
     pub fn new(wall: SystemTime) -> Self {
         Self { time: Mutex::new((Duration::ZERO, wall)) }
     }

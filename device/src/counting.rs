@@ -1,5 +1,5 @@
-//! An allocator that counts allocations and bytes, for tests of code that must not allocate and of
-//! code whose memory must stay in proportion to its input.
+//! An allocator that counts allocations and bytes. It is for tests of code that must not allocate,
+//! and of code whose memory must stay in proportion to its input.
 //!
 //! ```
 //! use zillion_device::CountingAllocator;
@@ -16,7 +16,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// The allocator of the system, with a count of the allocations and of the bytes.
+/// The allocator of the system, which also counts the allocations and their bytes.
 #[derive(Debug)]
 pub struct CountingAllocator {
     count: AtomicU64,
@@ -24,7 +24,7 @@ pub struct CountingAllocator {
     live: AtomicUsize,
     /// The largest value of `live` since the last reset.
     peak: AtomicUsize,
-    /// The largest value that `live` may have.
+    /// The limit on `live`. An allocation that would exceed it fails.
     most: usize,
 }
 
@@ -35,8 +35,9 @@ impl CountingAllocator {
         Self::with_limit(usize::MAX)
     }
 
-    /// Creates an allocator that fails if more than `most` bytes would be allocated at a time. A
-    /// test of hostile input then ends with an error before it takes the memory of the machine.
+    /// Creates an allocator whose allocations fail if more than `most` bytes would be allocated at
+    /// the same time. So a test of hostile input ends with an error before it uses up the memory of
+    /// the machine.
     #[must_use]
     pub const fn with_limit(most: usize) -> Self {
         let (live, peak) = (AtomicUsize::new(0), AtomicUsize::new(0));
@@ -53,21 +54,22 @@ impl CountingAllocator {
         self.live.load(Ordering::Relaxed)
     }
 
-    /// Returns the largest number of bytes that were allocated at a time since the last call of
-    /// [`CountingAllocator::reset_peak`]. A reallocation counts as if the old and the new bytes
-    /// existed together.
+    /// Returns the largest number of bytes that were allocated at the same time since the last call
+    /// of [`CountingAllocator::reset_peak`]. During a reallocation, the old bytes and the new bytes
+    /// both count.
     pub fn peak_bytes(&self) -> usize {
         self.peak.load(Ordering::Relaxed)
     }
 
-    /// Forgets the peak, and returns the number of bytes that are allocated now.
+    /// Sets the peak to the number of bytes that are allocated now, and returns this number.
     pub fn reset_peak(&self) -> usize {
         let live = self.live_bytes();
         self.peak.store(live, Ordering::Relaxed);
         live
     }
 
-    /// Counts an allocation, and returns whether the limit allows its bytes.
+    /// Adds an allocation of `bytes` bytes to the counts. If the limit forbids the allocation,
+    /// returns `false` and leaves the count of bytes unchanged.
     fn take(&self, bytes: usize) -> bool {
         self.count.fetch_add(1, Ordering::Relaxed);
         let before = self.live.fetch_add(bytes, Ordering::Relaxed);
@@ -142,7 +144,7 @@ mod tests {
     fn bytes_are_counted_up_to_the_limit() {
         let counts = CountingAllocator::with_limit(100);
         let layout = |bytes| Layout::from_size_align(bytes, 8).unwrap();
-        // SAFETY: every layout has bytes, and each place is given back once with its own layout.
+        // Every layout has at least one byte, and each block is freed once with its own layout.
         unsafe {
             let first = counts.alloc(layout(40));
             assert!(!first.is_null());

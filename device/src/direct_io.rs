@@ -1,13 +1,13 @@
-//! A scratch file that bypasses the page cache, and many small reads of it at the same time.
+//! Scratch files that bypass the page cache, and many small reads of such a file at the same time.
 //!
-//! Tables that are larger than memory are stored in such files. Reads bypass the page cache, so a
-//! table that spills uses no more memory than its limit, and measured rates are those of the disk.
-//! A disk reaches its full rate only with many reads in flight: [`Readers`] are threads that wait
-//! for the disk, so that compute threads do not wait.
+//! Tables that are larger than memory are stored in such files. Because reads bypass the page
+//! cache, a table that spills uses no more memory than its limit, and the measured rates are those
+//! of the disk. A disk reaches its full rate only if many reads are in progress at the same time.
+//! The threads of [`Readers`] wait for the disk, so that compute threads do not wait.
 //!
 //! # Crash consistency
-//! A crash loses the file: nothing is synced, and the file is removed when its owner is dropped.
-//! The next owner of the folder removes the leftovers of a process that was killed.
+//! A crash loses the file, because nothing is synced. The file is removed when its owner is
+//! dropped. If a process was killed, the next owner of the folder removes the files that it left.
 
 mod readers;
 
@@ -28,12 +28,12 @@ pub use readers::{Pieces, Readers, Reading};
 /// The alignment of direct reads and writes, in the file and in memory.
 pub const PAGE: usize = 4096;
 
-/// An aligned page of memory.
+/// A page of memory, aligned to its size.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C, align(4096))]
 pub struct Page([u8; PAGE]);
 
-/// Allocates zeroed pages; [`bytes`] and [`bytes_mut`] give access to their bytes.
+/// Allocates zeroed pages. The functions [`bytes`] and [`bytes_mut`] give access to their bytes.
 pub fn pages(count: usize) -> Vec<Page> {
     vec![Page::zeroed(); count]
 }
@@ -48,7 +48,7 @@ pub fn bytes_mut(pages: &mut [Page]) -> &mut [u8] {
     bytemuck::cast_slice_mut(pages)
 }
 
-/// The counts of a file's reads and writes so far.
+/// The numbers of reads and writes of a file so far, with their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Transfers {
     /// The number of reads.
@@ -61,8 +61,9 @@ pub struct Transfers {
     pub written_bytes: u64,
 }
 
-/// Returns whether the file system keeps this file in memory. Newer kernels accept `O_DIRECT` on
-/// such a file system. If another file system (overlayfs) is above it, this check cannot see it.
+/// Returns whether the file system stores this file in memory. The check is needed because newer
+/// kernels accept `O_DIRECT` for such a file. It cannot detect a memory file system below another
+/// file system (overlayfs).
 fn is_memory(file: &File) -> bool {
     const RAMFS_MAGIC: u64 = 0x8584_58f6;
     let mut system = MaybeUninit::<libc::statfs>::uninit();
@@ -89,8 +90,8 @@ pub struct DirectFile {
 }
 
 impl DirectFile {
-    /// Creates an empty file. `files` runs its failpoints before every operation on it, as for
-    /// durable files.
+    /// Creates an empty file. The failpoints of `files` run before every operation on the file, as
+    /// for durable files.
     ///
     /// # Errors
     /// Returns an error if the file exists or cannot be created.

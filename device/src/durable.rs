@@ -178,8 +178,8 @@ impl Files {
             .map_err(|e| DeviceError::file("create the folder", path, e))
     }
 
-    /// Begins a folder under a hidden name. [`Stage::commit`] makes it visible as `target`, with
-    /// all its files.
+    /// Creates a folder with a hidden name, to which files can be added. [`Stage::commit`] makes it
+    /// visible as `target`, with all its files.
     ///
     /// # Errors
     ///

@@ -92,7 +92,8 @@ impl DeviceError {
     }
 }
 
-/// Returns the text of an operating system's error, with a short advice.
+/// Returns the text of an operating system's error, with a short piece of advice where one is
+/// known.
 fn describe(error: &io::Error) -> String {
     let hint = match error.kind() {
         io::ErrorKind::NotFound => "check that it exists",

@@ -1,5 +1,5 @@
-//! Runs of cache lines on huge pages. They are the memory of indexes that consist of many small
-//! arrays, which grow slowly.
+//! Runs of cache lines on huge pages. An index that consists of many small, slowly growing arrays
+//! uses them as its memory.
 //!
 //! An ordinary allocator would place such arrays on small pages, and then each lookup costs a walk
 //! through the page tables. Here the arrays are placed side by side on pages of 2 MiB. A [`Run`] is
@@ -29,7 +29,7 @@ const LINE_BYTES: usize = WORDS * size_of::<u32>();
 /// The number of bytes of the first mapping of an arena.
 const FIRST_BYTES: usize = 4 << 10;
 
-/// The largest number of free stretches that a search in earlier mappings examines.
+/// The maximum number of free stretches that a search in earlier mappings examines.
 const MOST_EXAMINED: usize = 64;
 
 /// A cache line of 16 words.
@@ -61,7 +61,7 @@ pub struct ArenaBytes {
 pub struct Run {
     start: NonNull<CacheLine>,
     lines: u32,
-    /// The number of the mapping with the lines.
+    /// The number of the mapping that contains the lines.
     mapping: u32,
     arena: LineArena,
 }
@@ -77,8 +77,8 @@ struct Mappings {
     mappings: Vec<Option<Mapping>>,
     /// The free stretches: the length, the number of the mapping and the first line of each.
     free: BTreeSet<(u32, u32, u32)>,
-    /// The number of a mapping of full size without runs, which is kept for the next request;
-    /// `None` if there is none.
+    /// The number of the spare mapping, or `None` if there is none. A spare mapping has full size
+    /// and no runs, and is kept for the next request.
     spare: Option<u32>,
     bytes: ArenaBytes,
 }
@@ -145,17 +145,18 @@ impl LineArena {
         run
     }
 
-    /// Returns a run without lines, which has no memory.
+    /// Returns a run without lines, which uses no memory.
     pub fn empty(&self) -> Run {
         Run { start: NonNull::dangling(), lines: 0, mapping: 0, arena: self.clone() }
     }
 
-    /// Allocates a run of zeros in an earlier mapping, with the length of `run`. Returns `None` if
-    /// no earlier mapping has room. Moving runs to earlier mappings makes the last mappings empty,
-    /// and empty mappings are returned to the operating system.
+    /// Allocates a run of zeros with the length of `run` in an earlier mapping. Returns `None` if
+    /// no earlier mapping has room. If runs move to earlier mappings, the last mappings become
+    /// empty, and empty mappings are returned to the operating system.
     pub fn allocate_below(&self, run: &Run) -> Option<Run> {
         let mut shared = self.lock();
-        // The list may be long; where there is much room, a fitting stretch is near its beginning.
+        // The list may be long. If there is much room, a fitting stretch is near the beginning of
+        // the list.
         let fitting = shared.free.range((run.lines, 0, 0)..).take(MOST_EXAMINED);
         let &(length, mapping, first) =
             fitting.filter(|(_, mapping, _)| *mapping < run.mapping).min_by_key(|f| f.1)?;

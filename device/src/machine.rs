@@ -25,8 +25,8 @@ pub use memory_return::return_free_memory;
 pub use priority::lower_thread_priority;
 pub use processor::{clock_source, governor, instruction_sets, numa_nodes, processor_name};
 
-/// Returns the number of processors that this process may use. Affinity and the quotas of cgroups
-/// are considered.
+/// Returns the number of processors that this process may use. The affinity of the process and the
+/// quotas of its cgroups limit this number.
 pub fn cpus() -> NonZeroUsize {
     std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
 }
@@ -66,8 +66,8 @@ pub fn caches() -> Caches {
     caches
 }
 
-/// Returns the memory of the machine in bytes: the smaller of the physical memory and the limit of
-/// the cgroup.
+/// Returns the memory that this process can use, in bytes: the smaller of the physical memory and
+/// the limit of the cgroup.
 pub fn total_memory() -> Option<u64> {
     let machine = kib_field("/proc/meminfo", "MemTotal:");
     let cgroup = fs::read_to_string("/sys/fs/cgroup/memory.max").ok();
@@ -95,9 +95,9 @@ const KEPT: libc::c_int = 64 << 20;
 /// The size in bytes from which the allocator maps each allocation separately.
 const MAPPED_ALONE: libc::c_int = 32 << 20;
 
-/// Makes the allocator keep up to 64 MiB of freed memory, so that it does not return this memory at
-/// once. Batches are allocated and freed many times per second, and page faults for them would cost
-/// a third of the reader's time.
+/// Makes the allocator keep up to 64 MiB of freed memory instead of returning it at once. Batches
+/// are allocated and freed many times per second, and page faults for their memory would take a
+/// third of the reader's time.
 pub fn keep_freed_memory() {
     #[cfg(target_env = "gnu")]
     // SAFETY: mallopt takes two integers and touches only the settings of the allocator; it refuses
@@ -108,8 +108,9 @@ pub fn keep_freed_memory() {
     }
 }
 
-/// Makes this process end when it writes to a closed pipe (`zillion … | head`), like the programs
-/// of the system. A command that prints and ends should use this, but not a server.
+/// Makes this process end when it writes to a closed pipe (`zillion … | head`), like most programs
+/// of the system. A command that only prints results should call this function, but a server should
+/// not.
 pub fn exit_on_closed_pipe() {
     // SAFETY: the default disposition of a signal is always valid. It replaces no handler of ours
     // (the standard library ignores this signal), and nothing but the disposition changes.
@@ -162,8 +163,8 @@ pub struct CpuTimes {
 pub struct CpuUse {
     /// The number of processors that this process used.
     pub own_cpus: f64,
-    /// The number of processors that other processes used, or that the host of a virtual machine
-    /// gave to others. It is near zero during a clean benchmark.
+    /// The number of processors that other processes used, or that the host of this virtual machine
+    /// gave to other virtual machines. It is near zero during a clean benchmark.
     pub other_cpus: Option<f64>,
 }
 
@@ -274,7 +275,8 @@ mod tests {
             std::hint::spin_loop();
         }
         let used = CpuTimes::now().since(&start);
-        // The figure is below one where other processes compete; the other tests may add to it.
+        // The value is below one if other processes use the processor at the same time. Other tests
+        // may increase it.
         assert!(used.own_cpus > 0.05, "{used:?}");
         assert!(used.other_cpus.unwrap() >= 0.0, "{used:?}");
     }

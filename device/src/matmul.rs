@@ -1,6 +1,6 @@
-//! Matrix products of f32 on one thread, with row-major and strided matrices. The caller divides
-//! the rows into tiles and passes the tiles to the pool, so that products on several threads never
-//! wait for each other.
+//! Matrix products of f32 on one thread, for row-major matrices and for matrices with any strides.
+//! The caller divides the rows into tiles and passes the tiles to the pool. So products on several
+//! threads never wait for each other.
 //!
 //! The crate has two families of products. [`linear`] and [`outer_product`] are the products of a
 //! dense layer, computed by our own kernels. Their definition (see `product`) fixes the bits of
@@ -95,7 +95,7 @@ pub fn gemm(
     assert_fits("b", b.len(), k, n, b_rs, b_cs);
     assert_fits("c", c.len(), m, n, c_rs, 1);
     assert!(m == 1 || c_rs >= n, "rows of c overlap: stride {c_rs}, {n} columns");
-    // The kernels want a column-major result: c^T = b^T * a^T.
+    // The kernels need a column-major result: c^T = b^T * a^T.
     let kernel = gemm_f32::gemm::f32::get_gemm_fn();
     let stride = |stride: usize| stride as isize;
     // SAFETY: the kernel reads element (i, j) of a for i < m and j < k, and of b for i < k and j <

@@ -1,9 +1,9 @@
 //! Files as memory: a read-only mapping in the form of [`bytes::Bytes`]. Slices share the mapping
 //! without a copy, and the mapping stays until the last slice is dropped.
 //!
-//! A file that is truncated while it is mapped kills its readers with SIGBUS. So mapped files must
-//! never change, and may be removed only by unlink, which keeps a mapping whole. A copy
-//! ([`copy`]) has no such danger, and costs memory that processes do not share.
+//! If a file is truncated while it is mapped, SIGBUS kills the processes that read it. So mapped
+//! files must never change. They may be removed only by unlink, which does not change a mapping. A
+//! copy ([`copy`]) avoids this danger, but processes cannot share its memory.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -14,11 +14,12 @@ use memmap2::{Mmap, MmapMut};
 
 use crate::error::DeviceError;
 
-/// The number of bytes that are copied between two pauses. Copying them takes about 0.1 ms.
+/// The number of bytes that are copied between two calls of `piece`. Copying them takes about 0.1
+/// ms.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// Copies a regular, non-empty file into memory of its own, on huge pages where the system has
-/// them. The copy stays whole if the file is truncated or its disk fails later. `piece` is called
+/// Copies a regular, non-empty file into separate memory, with huge pages if the system has them.
+/// The copy does not change if the file is truncated or its disk fails later. `piece` is called
 /// after every 256 KiB.
 pub fn copy(path: impl AsRef<Path>, piece: &mut dyn FnMut()) -> Result<Bytes, DeviceError> {
     let path = path.as_ref();
@@ -28,7 +29,7 @@ pub fn copy(path: impl AsRef<Path>, piece: &mut dyn FnMut()) -> Result<Bytes, De
         .map_err(|e| failed("copy into memory")(io::Error::new(io::ErrorKind::OutOfMemory, e)))?;
     let mut memory =
         MmapMut::map_anon(bytes).map_err(|source| DeviceError::OutOfMemory { bytes, source })?;
-    // Small pages hold the same bytes, so that a refusal does not matter.
+    // Small pages contain the same bytes, so a refusal does not matter.
     #[cfg(target_os = "linux")]
     let _ = memory.advise(memmap2::Advice::HugePage);
     for part in memory.chunks_mut(PIECE_BYTES) {
@@ -55,7 +56,8 @@ pub fn map(path: impl AsRef<Path>) -> Result<Bytes, DeviceError> {
 
 /// Opens a regular, non-empty file for reading. Returns it with its size in bytes.
 fn open(path: &Path) -> Result<(File, u64), DeviceError> {
-    // The type is checked by name first: opening a pipe would wait for its writer.
+    // The type of the file is checked by its path before it is opened, because opening a pipe would
+    // wait for its writer.
     let metadata =
         std::fs::metadata(path).map_err(|e| DeviceError::file("open for reading", path, e))?;
     if !metadata.is_file() {
@@ -96,7 +98,7 @@ mod tests {
         std::fs::write(&path, &contents).unwrap();
         let mut pieces = 0;
         let bytes = copy(&path, &mut || pieces += 1).unwrap();
-        // With a mapping, the next read would be the end of the process.
+        // With a mapping, the next read would kill the process.
         File::options().write(true).open(&path).unwrap().set_len(1).unwrap();
         assert_eq!((&bytes[..], pieces), (&contents[..], 2));
         assert!(copy(folder.path(), &mut || ()).unwrap_err().to_string().contains("regular file"));

@@ -1,6 +1,6 @@
-//! Hints to the processor that a cache line will soon be needed. With hints, random rows of a table
-//! are read at the full rate of the memory, and not one latency after another. A hint never changes
-//! results. A hint beyond the end of a slice has no effect.
+//! Hints to the processor that a cache line will soon be needed. With hints, several random rows of
+//! a table are loaded at the same time, so they are read at the full rate of the memory. A hint
+//! never changes results. A hint beyond the end of a slice has no effect.
 
 /// Prefetches the cache line of `values[index]` for a read.
 #[inline(always)]

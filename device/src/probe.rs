@@ -1,4 +1,4 @@
-//! The best rates of the machine, with which benchmarks compare their rates.
+//! Measurements of the best rates of the machine. Benchmarks compare their own rates with them.
 
 mod disk;
 
@@ -11,7 +11,7 @@ use crate::{matmul, simd};
 
 pub use disk::{DiskSpeed, measure_disk};
 
-/// The number of elements of a probed row, which fill one cache line.
+/// The number of elements in a probed row. A row fills one cache line.
 const STRIDE: usize = 16;
 /// The distance in rows at which a row is prefetched before its use.
 const AHEAD: u64 = 16;
@@ -92,7 +92,7 @@ pub fn gemm_flops_per_second(duration: Duration) -> f64 {
 }
 
 /// Measures the bytes per second that this thread moves between its registers and its first-level
-/// cache, in a loop that reads two arrays and writes one of them.
+/// cache. The measured loop reads two arrays and writes one of them.
 pub fn cached_bytes_per_second(duration: Duration) -> f64 {
     const FLOATS: usize = 8192;
     let from = vec![0.5f32; FLOATS];
@@ -107,8 +107,8 @@ pub fn cached_bytes_per_second(duration: Duration) -> f64 {
     rounds * (3 * size_of::<f32>() * FLOATS) as f64
 }
 
-/// Measures the number of calls of `body` per second. The calls get the arguments 0, 1, 2 and so
-/// on. The clock is read after every `batch` calls.
+/// Measures the number of calls of `body` per second. The argument of the first call is 0, and each
+/// further call has the next number. The clock is read after every `batch` calls.
 #[inline(always)]
 fn measure_rate(duration: Duration, batch: u64, mut body: impl FnMut(u64)) -> f64 {
     let start = Instant::now();

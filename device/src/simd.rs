@@ -4,7 +4,7 @@
 //! [`vectorised`] runs a closure inside a function with `#[target_feature]`. LLVM inlines the
 //! closure into this function, and vectorises its loops with the wide registers. The scalar version
 //! has the same source. Rust does not fuse `a * b + c` and does not reorder sums, so all versions
-//! give the same bits. So the result of a training does not depend on the instruction set.
+//! give the same bits. The results of training therefore do not depend on the instruction set.
 //!
 //! # How to write a kernel
 //!

@@ -1,11 +1,11 @@
-//! Rows of one fixed size that are accessed by their number. A slab is the memory of an embedding
-//! table.
+//! The slab, which is the memory of an embedding table. It consists of rows of one fixed size, and
+//! a row is accessed by its number.
 //!
 //! A slab grows by chunks of 2 MiB. Each chunk is aligned, and the slab asks the kernel to make it
 //! one huge page. So access to a random row costs one cache miss and almost no address translation.
-//! The first chunk begins with 4 KiB and grows by a quarter, so that the thousand small tables of a
-//! model stay small. The lowest free row is allocated first, which keeps the live rows together. A
-//! chunk without live rows is returned to the operating system.
+//! The first chunk has 4 KiB at first and grows by a quarter each time, because a model may have a
+//! thousand small tables. The lowest free row is allocated first, so the live rows stay close
+//! together. A chunk without live rows is returned to the operating system.
 //!
 //! # Invariants
 //!
@@ -44,7 +44,7 @@ use places::Places;
 pub(crate) use reserve::Notice;
 pub use reserve::reserve_bytes;
 
-/// The size of a chunk: one huge page of x86-64 and of aarch64 with 4 KiB pages.
+/// The size of a chunk in bytes. It is one huge page on x86-64, and on aarch64 with 4 KiB pages.
 pub const CHUNK_BYTES: usize = 2 << 20;
 /// The initial size in bytes of the first chunk, which is a page, unless a row is larger.
 const FIRST_BYTES: usize = 4 << 10;
@@ -109,8 +109,9 @@ impl<T: Pod> Slab<T> {
     }
 
     /// Returns the slab with the number `place` among the slabs of a group whose sizes grow at the
-    /// same pace. The first chunk of each slab becomes a whole chunk at some size, which costs a
-    /// copy. With different numbers, the slabs do this at different sizes.
+    /// same pace. At a certain size, the first chunk of a slab becomes a whole chunk, which
+    /// requires a copy. Different numbers give different sizes, so the slabs of a group do not all
+    /// copy at the same time.
     #[must_use]
     pub fn staggered(self, place: usize) -> Self {
         Self { place, ..self }
@@ -247,7 +248,7 @@ impl<T: Pod> Slab<T> {
             return;
         }
         if emptied {
-            // Of two chunks without rows the lower is kept, because it fills next.
+            // Of two chunks without rows, the lower one is kept, because it is filled next.
             let spare = self.spare.map_or(number, |spare| spare.min(number));
             if let Some(former) = self.spare {
                 self.release(former.max(number) as usize);
@@ -307,7 +308,8 @@ impl<T: Pod> Slab<T> {
                 first.grow(growth::grown_bytes(first.bytes(), row_bytes, self.place))?;
             self.places.set(0, first.start().cast(), first.rows());
             self.open.insert(0);
-            // The chunk will be whole when it is full, or is whole and the next one will be needed.
+            // The present chunk is whole, or its next size is a whole chunk. So the next chunk will
+            // be needed.
             if growth::grown_bytes(first.bytes(), row_bytes, self.place) == CHUNK_BYTES {
                 Notice::Announce.send();
             }
@@ -331,8 +333,8 @@ impl<T: Pod> Slab<T> {
             self.release(spare as usize);
         }
         let [Some(first)] = self.chunks.as_mut_slice() else { return };
-        // Without memory to move to, the chunk stays as it is: the next row that is freed tries
-        // again.
+        // If there is no memory for the move, the chunk stays unchanged. The next call of `free`
+        // tries again.
         if let Ok(given) = first.shrink()
             && given > 0
         {

@@ -1,9 +1,9 @@
 //! The synchronization primitives for passing work between threads.
 //!
 //! The pool ([`crate::workers`]) and the readers ([`crate::direct_io`]) use only the locks, atomics
-//! and threads of this module. In this crate, they are those of the standard library. The test
-//! `device/tests/handover` compiles the same sources with other primitives, whose schedule it
-//! controls.
+//! and threads of this module. In this crate, the module contains the primitives of the standard
+//! library. The test `device/tests/handover` compiles the same sources with other primitives, whose
+//! schedule it controls.
 
 pub(crate) use std::hint::spin_loop;
 pub(crate) use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

@@ -1,5 +1,5 @@
-//! Tests of the memory of a slab by the numbers of the operating system. They have their own
-//! process, because these numbers belong to a process.
+//! Tests of the memory of a slab, measured by the numbers of the operating system. They run in a
+//! process of their own, because these numbers are for a whole process.
 
 use zillion_device::{Slab, machine};
 
@@ -16,7 +16,7 @@ fn freed_chunks_go_back_to_the_system() {
     }
     let full = resident() - start;
     assert!((full - (512 << 20)).abs() < TOLERANCE, "{full} bytes resident for 512 MiB of rows");
-    // All rows of the upper half are freed, and all of the lower one but the first.
+    // All rows of the upper half are freed, and all rows of the lower half except the first row.
     for row in (1..ROWS).rev() {
         slab.free(row);
     }

@@ -1,9 +1,10 @@
-//! A batch of rows in columns.
+//! Batches: sets of rows in the form of columns.
 
 use crate::key::FeatureKey;
 use crate::schema::Schema;
 
-/// A set of rows in columns. The reader makes batches, and all other parts consume them.
+/// A set of rows in the form of columns. The reader makes batches, and all other parts consume
+/// them.
 ///
 /// `sparse[i]` belongs to the i-th sparse feature of the schema, counting only the features that
 /// index a table. `numeric[j]` belongs to the j-th numeric feature, and `labels[k]` to the k-th

@@ -17,7 +17,7 @@ pub fn cross_key(members: impl IntoIterator<Item = FeatureKey>) -> FeatureKey {
     FeatureKey(members.into_iter().fold(0, |key, member| random::combine(key, member.0)))
 }
 
-/// The cross columns of a schema's batches, each with the columns of its members.
+/// The crosses of a schema, with the columns that they read and fill.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Crosses {
     /// Each cross column with the columns of its members, as positions in [`Batch::sparse`]. The

@@ -1,4 +1,4 @@
-//! The position in the order of rows.
+//! The position of training in the order of rows.
 
 use serde::{Deserialize, Serialize};
 

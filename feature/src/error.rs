@@ -9,7 +9,7 @@ pub enum SchemaError {
     /// An error about a key of the job file.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// A feature whose transform needs statistics that are absent.
+    /// A feature whose transform needs statistics, although none were given.
     #[error(
         "feature `{feature}` has no statistics, which training collects before its first step; {hint}"
     )]
@@ -19,7 +19,7 @@ pub enum SchemaError {
         /// The remedy for the caller.
         hint: &'static str,
     },
-    /// A number of side tables that differs from the number in the schema.
+    /// A wrong number of side tables.
     #[error(
         "the schema joins {want} side table(s), but {have} were given; give one for each `[side]` section, in the same order"
     )]
@@ -29,7 +29,8 @@ pub enum SchemaError {
         /// The number of side tables in the schema.
         want: usize,
     },
-    /// A side table without a column that a feature reads, or with a column of another kind.
+    /// A side table that does not have a column that a feature reads, or in which this column has
+    /// another kind.
     #[error(
         "feature `{feature}` has no values of its kind in its side table; load the side tables of the same schema"
     )]

@@ -91,7 +91,7 @@ impl FeatureKey {
     }
 }
 
-/// A hasher of keys for the maps and sets of the standard library. It does not mix the keys again.
+/// A builder of hashers for the maps and sets of the standard library. It does not mix keys again.
 pub type MixedHasher = BuildHasherDefault<KeyHasher>;
 
 /// The hasher of [`MixedHasher`], which returns the bits of a key unchanged.
@@ -104,7 +104,7 @@ impl Hasher for KeyHasher {
         self.0
     }
     fn write(&mut self, bytes: &[u8]) {
-        // A `FeatureKey` does not use this function: it hashes as one `u64`.
+        // A `FeatureKey` never calls this function, because its hash is one `u64`.
         for &byte in bytes {
             self.0 = self.0.rotate_left(8) ^ u64::from(byte);
         }

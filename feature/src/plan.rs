@@ -2,14 +2,15 @@
 //! the values of the batch.
 //!
 //! # Invariants
-//! The order of everything here is a function of the batch alone. Unique keys are sorted by slot
-//! and, inside a slot, by first occurrence. So a shard's keys are one contiguous run for *every*
-//! number of shards, and insertion order, gradient sums and norms do not depend on the number of
-//! shards.
+//! The order of all lists here is a function of the batch alone. Unique keys are sorted by slot,
+//! and keys of one slot are sorted by their first occurrence. So the keys of a shard are one
+//! contiguous run for *every* number of shards. The order in which rows are inserted, the sums of
+//! gradients and the norms do not depend on the number of shards.
 //!
 //! # Cost
-//! The ids of a batch can be chosen by a client, who knows how an id becomes a key. So the set of
-//! the unique keys has a secret seed, and places its keys anew if searches become long.
+//! A client can choose the ids of a batch, and it may know how an id becomes a key. So the set of
+//! the unique keys uses a hash with a secret seed. If searches become long, it places its keys
+//! again with another seed.
 
 mod unique;
 
@@ -46,7 +47,7 @@ pub struct TablePlan {
     pub occurrences: Occurrences,
 }
 
-/// The mapping from each unique key to the values of the batch, in the form of a compressed sparse
+/// The positions in the batch at which each unique key occurs, in the form of a compressed sparse
 /// matrix.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Occurrences {
@@ -86,14 +87,14 @@ impl TablePlan {
 }
 
 /// The maximum number of unique keys for which sorting by comparison is faster than counting the
-/// keys of all slots.
+/// keys in each slot.
 const FEW_KEYS: usize = 256;
 
 /// The memory for building plans, which is reused for each batch.
 #[derive(Debug, Default)]
 pub struct PlanScratch {
     unique: UniqueKeys,
-    /// The map from the order of first occurrence to the slot order.
+    /// The index of each unique key in slot order. The list is in the order of first occurrence.
     rank: Vec<u32>,
     /// The index of the first key of each slot, which [`PlanScratch::sort_many`] uses.
     slot_starts: Vec<u32>,
@@ -129,8 +130,8 @@ impl LookupPlan {
 }
 
 impl PlanScratch {
-    /// Creates scratch memory whose set of keys has this seed instead of a random one, for tests
-    /// and measurements that must repeat. No plan depends on the seed.
+    /// Creates scratch memory whose set of keys uses the given seed instead of a random seed, for
+    /// tests and for measurements that must be repeatable. The plans do not depend on the seed.
     pub fn with_seed(seed: u64) -> Self {
         Self { unique: UniqueKeys::new(SeededHash::new(seed)), ..Self::default() }
     }
@@ -167,13 +168,14 @@ impl PlanScratch {
         TablePlan { table, keys, slots, occurrences }
     }
 
-    /// Sorts the unique keys by slot, stably, and sets `rank`, which the inverse needs.
+    /// Sorts the unique keys by slot with a stable sort. Returns the sorted keys and the index of
+    /// the first key of each slot. Also sets `rank`, with which the inverse indices are converted.
     fn sort_by_slot(&mut self) -> (Vec<FeatureKey>, Vec<(u16, u32)>) {
         if self.unique.keys.len() <= FEW_KEYS { self.sort_few() } else { self.sort_many() }
     }
 
-    /// Sorts by comparison, for few keys. A request of a few rows would take too long if all slots
-    /// had to be counted.
+    /// Sorts the unique keys by comparison. This is the faster way for few keys, because counting
+    /// would visit all slots.
     fn sort_few(&mut self) -> (Vec<FeatureKey>, Vec<(u16, u32)>) {
         let Self { unique, rank, order, .. } = self;
         let first_seen = &unique.keys;
@@ -196,7 +198,8 @@ impl PlanScratch {
         (keys, slots)
     }
 
-    /// Sorts by counting the keys of each slot, for many keys.
+    /// Sorts the unique keys by counting the keys of each slot. This is the faster way for many
+    /// keys.
     fn sort_many(&mut self) -> (Vec<FeatureKey>, Vec<(u16, u32)>) {
         let unique = self.unique.keys.len();
         self.slot_starts.clear();

@@ -1,4 +1,4 @@
-//! The counter-based random numbers, which are pure functions of their arguments.
+//! Counter-based random numbers, which are pure functions of their arguments.
 //!
 //! Zillion stores no state of random numbers, because such a state could depend on the order in
 //! which threads run. A dropout mask is a function of the seed, the step, the row and the unit. An
@@ -15,8 +15,8 @@ pub fn mix64(x: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Returns a new seed that a seed and a word determine. `combine(combine(seed, a), b)` is the seed
-/// of the stream with the coordinates (seed, a, b).
+/// Computes a new seed from a seed and a word. `combine(combine(seed, a), b)` is the seed of the
+/// random stream with the coordinates (seed, a, b).
 #[inline(always)]
 pub fn combine(seed: u64, word: u64) -> u64 {
     mix64(seed ^ mix64(word))
@@ -37,19 +37,20 @@ pub fn unit_f32(bits: u32) -> f32 {
     (bits >> 8) as f32 * (1.0 / 16_777_216.0)
 }
 
-/// Returns a new seed that a seed and a text determine. It is used for parameters, whose random
-/// numbers then depend on their names and not on their positions.
+/// Computes a new seed from a seed and a text. It is used for parameters: their random numbers then
+/// depend on their names and not on their positions.
 pub fn text_seed(seed: u64, text: &str) -> u64 {
     combine(seed, xxhash_rust::xxh3::xxh3_64(text.as_bytes()))
 }
 
-/// Returns the permutation of `0..n` that the seed determines, by Fisher–Yates shuffling with
-/// counter-based draws.
+/// Returns a permutation of `0..n` that depends only on the seed. It is made by Fisher–Yates
+/// shuffling with counter-based draws.
 pub fn permutation(seed: u64, n: u32) -> Vec<u32> {
     let mut order: Vec<u32> = (0..n).collect();
     for i in (1..order.len()).rev() {
         let draw = mix64(seed.wrapping_add(i as u64));
-        // Multiply-shift into 0..=i: the bias of 2⁻³² is far below anything a shuffle can show.
+        // Multiply-shift maps the draw into 0..=i. Its bias of 2⁻³² is too small to be visible in a
+        // shuffle.
         let j = ((u128::from(draw) * (i as u128 + 1)) >> 64) as usize;
         order.swap(i, j);
     }

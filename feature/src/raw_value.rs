@@ -1,4 +1,4 @@
-//! The conversion of one raw value to the key or the number that it means.
+//! The conversion of raw values to keys and numbers.
 //!
 //! Training (the readers of text, JSON and arrays) and serving (requests) both use this module, so
 //! that a value has the same meaning in both. One function converts a raw value to a key, and
@@ -27,8 +27,8 @@ pub enum ValueError {
     NotFinite,
     /// The text is not UTF-8.
     NotUtf8,
-    /// The value is a floating-point number, but its declared type is text. The text is unknown,
-    /// because a number can be written in several ways.
+    /// The value is a floating-point number, but its declared type is text. Such a number has no
+    /// unique text, because it can be written in several ways.
     NoText,
 }
 
@@ -107,7 +107,7 @@ impl RawValue<'_> {
             Self::Uint(id) => id_from_uint(raw, *id).map(Some),
             Self::Bool(flag) => Ok(Some(id_from_flag(raw, *flag))),
             Self::Float(_) if raw == RawType::String => Err(ValueError::NoText),
-            // Some clients write a whole number as 42.0. From 2^53 on, floats are not accepted as
+            // Some clients write the whole number 42 as 42.0. Floats from 2^53 on are refused as
             // ids.
             Self::Float(x) if x.fract() == 0.0 && x.abs() < 9e15 => {
                 id_from_i64(raw, *x as i64).map(Some)
@@ -232,8 +232,8 @@ pub fn group_from_bytes(text: &[u8]) -> Result<u64, ValueError> {
     id_from_bytes(text).map(|key: FeatureKey| key.0)
 }
 
-/// Returns whether a text can be a whole number in its usual spelling, without leading zeros and
-/// without a plus sign. The rest of the text is not checked.
+/// Returns whether the beginning of a text fits a whole number in its usual spelling, which has no
+/// leading zeros and no plus sign. The rest of the text is not checked.
 fn is_canonical(text: &[u8]) -> bool {
     matches!(text, b"0" | [b'-', b'1'..=b'9', ..] | [b'1'..=b'9', ..])
 }
@@ -289,7 +289,7 @@ fn parse_digits(digits: &[u8]) -> Result<u64, ValueError> {
         return Err(ValueError::NotWhole);
     }
     let mut digits = digits.iter().map(|digit| u64::from(digit - b'0'));
-    // Nineteen digits always fit.
+    // A number of nineteen digits always fits.
     if digits.len() <= 19 {
         return Ok(digits.fold(0, |value, digit| value * 10 + digit));
     }
@@ -304,7 +304,7 @@ fn parse_digits(digits: &[u8]) -> Result<u64, ValueError> {
 /// Returns an error if the text is not a number.
 #[inline]
 pub fn parse_f64(text: &[u8]) -> Result<f64, ValueError> {
-    // Counts are the common case; up to 15 digits are exact.
+    // Counts are the most common case, and numbers of up to 15 digits are exact.
     let (negative, digits) = match text {
         [b'-', digits @ ..] => (true, digits),
         digits => (false, digits),
@@ -319,9 +319,9 @@ pub fn parse_f64(text: &[u8]) -> Result<f64, ValueError> {
     text.parse().map_err(|_| ValueError::NotNumber)
 }
 
-/// Parses a text as a floating-point number with a decimal comma. A point is refused, because in
-/// such texts it separates thousands: if 1.234 were read as a number a little above 1, nobody would
-/// notice the error.
+/// Parses a text as a floating-point number with a decimal comma. A text with a point is refused,
+/// because the point may separate thousands. If 1.234 were then read as a number slightly above 1,
+/// nobody would notice the error.
 ///
 /// # Errors
 /// Returns an error if the text is not a number, or if it contains a point.

@@ -7,8 +7,8 @@
 //! because its name is probably misspelt.
 //!
 //! An input has the name of the feature that reads it, or the name of the column in the training
-//! data. A feature from a side table is not an input; instead, the column with the key of the side
-//! table is an input.
+//! data. A feature from a side table is not an input. The input is the column with the key of the
+//! side table.
 
 mod shape;
 
@@ -27,10 +27,11 @@ use crate::statistics::Statistics;
 use crate::transform::{Bucketizer, NumericMap};
 use shape::Shape;
 
-/// The number of characters of a client's name that an error repeats.
+/// The maximum number of characters of an unknown input's name that an error message repeats.
 const LONGEST_NAME: usize = 100;
 
-/// The raw values of a column. Tensors hold numbers of one type, JSON holds values of any type.
+/// The raw values of a column. Tensors contain numbers of one type, and JSON contains values of any
+/// type.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RawValues<'a> {
     /// Signed integers of 64 bits.
@@ -111,20 +112,20 @@ enum Rule {
     Side { raw: RawType },
 }
 
-/// A join: an input whose values are looked up in a side table.
+/// A side table, together with the input whose values are looked up in it.
 #[derive(Clone, Debug)]
 struct Join {
     reference: SideRef,
     table: Arc<SideTable>,
     attributes: Vec<Attribute>,
-    /// Whether some feature needs a value in every row, so that every key of a request must be in
-    /// the side table.
+    /// Whether a feature needs a value in every row. Then every key of a request must be in the
+    /// side table.
     is_needed: bool,
 }
 
 impl Encoder {
-    /// Returns an encoder for a schema. `statistics` are those of the training data. `sides` are
-    /// the side tables in the order of the schema.
+    /// Returns an encoder for a schema. `statistics` are the statistics of the training data.
+    /// `sides` are the side tables in the order of the schema.
     ///
     /// # Errors
     /// Returns an error if a feature needs statistics that are absent, or if the side tables do not
@@ -288,14 +289,14 @@ impl Encoder {
     }
 
     fn refuse_unread(&self, columns: &RawColumns<'_>) -> Result<(), RequestError> {
-        // Both lists are sorted, so one walk over both is enough.
+        // Both lists are sorted, so one pass over both is enough.
         let mut known = self.names.iter();
         let mut is_read = |name: &str| {
             known.by_ref().find(|known| known.as_str() >= name).is_some_and(|known| known == name)
         };
         let Some(name) = columns.keys().find(|name| !is_read(name)) else { return Ok(()) };
-        // A client may send a name of any length. Neither the answer nor the time of the comparison
-        // may grow with it.
+        // A client may send a name of any length. The size of the answer and the time of the
+        // comparison must not depend on this length.
         let name: String = name.chars().take(LONGEST_NAME).collect();
         let names = self.inputs.iter().map(|i| i.spec.name.as_str());
         let nearest = zillion_config::nearest(&name, names)

@@ -23,7 +23,8 @@ pub struct TableRows {
     pub uses: Option<Vec<Use>>,
 }
 
-/// The occurrences of a row's key in one batch, and the labels at these occurrences.
+/// The number of occurrences of a row's key in one batch, and the sum of the labels at these
+/// occurrences.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Use {
     /// The number of occurrences of the key.

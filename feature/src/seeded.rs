@@ -1,16 +1,19 @@
-//! The hash of keys in memory, with a secret seed.
+//! A hash with a secret seed, for keys in memory.
 //!
-//! A key is a public function of its id, so that a client can compute ids whose keys agree in any
-//! bits. A set that reads its position from the bits of a key puts such keys into one place, and a
-//! lookup walks over all of them. The hash here depends on a seed that a client does not know.
+//! A key is a public function of its id. So a client can compute ids whose keys agree in any chosen
+//! bits. If the bits of a key gave its position in a set, such keys would all have the same
+//! position, and a lookup would visit all of them. The hash of this module depends on a seed that a
+//! client does not know.
 //!
-//! One multiplication by a secret odd number would not be enough: the keys `i << 26` would then be
-//! equal steps around the table, and for one multiplier in `k` the steps lie so near to each other
-//! that a lookup walks over about `k` keys. Keys that differ in their top bits alone keep equal
-//! steps through two multiplications as well. The third one breaks this order.
+//! One multiplication by a secret odd number would not be enough. The hashes of the keys `i << 26`
+//! would then have equal distances. For one multiplier in `k`, the distances are so small that a
+//! lookup visits about `k` keys. If keys differ only in their top bits, their hashes have equal
+//! distances even after two multiplications. Only after the third multiplication are the distances
+//! irregular.
 //!
 //! # Invariants
-//! No result depends on the seed: a user of the hash must not read the order of its cells.
+//! No result depends on the seed. The user of the hash must not use the order of its cells for a
+//! result.
 
 use std::collections::hash_map::RandomState;
 use std::fmt;
@@ -19,7 +22,7 @@ use std::hash::{BuildHasher, Hasher};
 use crate::key::FeatureKey;
 use crate::random::{combine, mix64};
 
-/// A hash of keys with a secret seed.
+/// A hash function of keys with a secret seed.
 #[derive(Clone, Copy)]
 pub(crate) struct SeededHash {
     seed: u64,
@@ -27,18 +30,18 @@ pub(crate) struct SeededHash {
 }
 
 impl SeededHash {
-    /// Creates the hash of a seed.
+    /// Creates the hash function with a given seed.
     pub(crate) fn new(seed: u64) -> Self {
-        // A product with an odd number loses no bits of the key.
+        // A product with an odd number keeps all bits of the key.
         Self { seed, factors: [1, 2, 3].map(|word| combine(seed, word) | 1) }
     }
 
-    /// Creates the hash of a seed that follows from the seed of this hash.
+    /// Creates a hash function with another seed, which is computed from the present seed.
     pub(crate) fn next(self) -> Self {
         Self::new(mix64(self.seed))
     }
 
-    /// Returns the hash of a key. The top bits of the result are the best ones.
+    /// Returns the hash of a key. The top bits of the hash are the most random ones.
     #[inline(always)]
     pub(crate) fn hash(self, key: FeatureKey) -> u64 {
         let [first, second, third] = self.factors;
@@ -47,7 +50,7 @@ impl SeededHash {
         (x ^ (x >> 29)).wrapping_mul(third)
     }
 
-    /// Creates a hash that leaves small keys almost as they are, the worst one.
+    /// Creates a bad hash function for tests, which leaves small keys almost unchanged.
     #[cfg(test)]
     pub(crate) fn worst() -> Self {
         Self { seed: 0, factors: [1; 3] }
@@ -55,20 +58,20 @@ impl SeededHash {
 }
 
 impl Default for SeededHash {
-    /// Creates the hash of a random seed.
+    /// Creates a hash function with a random seed.
     fn default() -> Self {
         Self::new(RandomState::new().build_hasher().finish())
     }
 }
 
 impl fmt::Debug for SeededHash {
-    /// Writes the name of the type without the seed, which is a secret.
+    /// Formats only the name of the type, because the seed is a secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SeededHash").finish_non_exhaustive()
     }
 }
 
-/// The hasher of a map or set of the standard library that [`SeededHash`] makes.
+/// A hasher for the maps and sets of the standard library, with the function of a [`SeededHash`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SeededHasher {
     hash: SeededHash,
@@ -87,12 +90,12 @@ impl BuildHasher for SeededHash {
 impl Hasher for SeededHasher {
     #[inline]
     fn finish(&self) -> u64 {
-        // The maps of the standard library read the low bits first.
+        // The maps of the standard library use the low bits first.
         self.state.rotate_left(32)
     }
 
     fn write(&mut self, bytes: &[u8]) {
-        // A `FeatureKey` does not use this function: it hashes as one `u64`.
+        // A `FeatureKey` never calls this function, because its hash is one `u64`.
         for &byte in bytes {
             self.write_u64(u64::from(byte));
         }
@@ -108,7 +111,8 @@ impl Hasher for SeededHasher {
 pub(crate) mod tests {
     use super::*;
 
-    /// Returns groups of keys that agree in many bits, as a client can make them.
+    /// Returns named groups of `count` keys that agree in many bits, as an attacker could choose
+    /// them.
     pub(crate) fn crafted_keys(count: u64) -> Vec<(&'static str, Vec<FeatureKey>)> {
         let keys = |of: fn(u64) -> u64| (0..count).map(|i| FeatureKey(of(i))).collect();
         vec![
@@ -132,7 +136,7 @@ pub(crate) mod tests {
                     keys.iter().for_each(|&key| counts[place(hash.hash_one(key))] += 1);
                     counts.into_iter().max().unwrap()
                 };
-                // Random keys put 6 to 9 of 4096 into the fullest of 4096 cells.
+                // Of 4096 random keys, 6 to 9 fall into the fullest of 4096 cells.
                 assert!(fullest(|hash| hash as usize % (1 << 12)) <= 12, "{name}, low bits");
                 assert!(fullest(|hash| (hash >> 20) as usize % (1 << 12)) <= 12, "{name}, middle");
             }

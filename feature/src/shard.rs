@@ -12,8 +12,8 @@ pub struct ShardMap {
 }
 
 impl ShardMap {
-    /// Returns a division into `shards` shards, or into one shard for each slot if there are fewer
-    /// slots.
+    /// Returns a division into `shards` shards. If there are fewer slots than shards, returns one
+    /// shard for each slot.
     pub fn new(shards: NonZeroUsize) -> Self {
         Self { shards: shards.get().min(SLOTS) }
     }
@@ -32,7 +32,7 @@ impl ShardMap {
 
     /// Returns the shard that owns a slot.
     pub fn shard_of(&self, slot: usize) -> usize {
-        // The inverse of `range`: the last shard whose start is at most `slot`.
+        // This is the inverse of `range`: the last shard whose first slot is not above `slot`.
         ((slot + 1) * self.shards).div_ceil(SLOTS) - 1
     }
 }

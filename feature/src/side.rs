@@ -1,5 +1,5 @@
-//! The side tables: attributes of users or items in separate files, which are joined to rows by
-//! key.
+//! Side tables: separate files with attributes of users or items, which are joined to the rows of
+//! the data by key.
 //!
 //! Each row of the data contains a key. The row of the side table with this key contains the
 //! values. A join has two steps. When the data is decoded, each key is replaced by the index of its
@@ -97,8 +97,8 @@ pub enum SideColumn {
     Numbers(Vec<f64>),
 }
 
-/// The transformed values of one feature: one value for each row of the side table, and one more
-/// value for unknown keys.
+/// The transformed values of one feature: one value for each row of the side table, and an
+/// additional value for unknown keys.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attribute {
     /// The position of the feature's column among the sparse or numeric columns of a batch.
@@ -149,7 +149,7 @@ impl Attribute {
                 let key = |&x: &f64| if x.is_nan() { absent } else { buckets.key(x) };
                 Values::Keys(numbers.iter().map(key).chain([absent]).collect())
             }
-            // The file of a version may come from another schema.
+            // A file of a published version may belong to another schema.
             _ => return Err(SchemaError::SideColumn { feature: spec.name.clone() }),
         };
         Ok(Self { at: schema.column_positions()[feature], values })

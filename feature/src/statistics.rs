@@ -1,4 +1,4 @@
-//! The statistics of numeric columns, which a first pass over the training data computes.
+//! The statistics of numeric columns, which are computed in a first pass over the training data.
 
 use std::collections::BTreeMap;
 

@@ -83,8 +83,8 @@ impl Bucketizer {
         Ok(Self { boundaries })
     }
 
-    /// Returns the key of the bucket that contains a value. The number of the bucket is the number
-    /// of boundaries that are less than or equal to `x`.
+    /// Returns the key of the bucket that contains the value `x`. The number of the bucket is the
+    /// number of boundaries that are less than or equal to `x`.
     #[inline]
     pub fn key(&self, x: f64) -> FeatureKey {
         let bucket = self.boundaries.partition_point(|&b| f64::from(b) <= x);

@@ -1,6 +1,6 @@
-//! A program that measures the time of a model's dense step. Its batches have the shape of
-//! Criteo's: 26 fields of 16 floats with Zipf-like ids, and 13 numbers. The rows are already
-//! pulled.
+//! A program that measures the time of a model's dense step. Its batches have the shape of the
+//! Criteo data set: 26 fields with vectors of 16 floats and Zipf-like ids, and 13 numbers. The
+//! measured time does not include the pull of rows.
 //!
 //! ```text
 //! cargo run --release -p zillion-nn --example step -- deepfm 2
@@ -50,7 +50,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let graph = zoo::build(&spec, &model_inputs(), Mode::Train)?;
     let loss = graph.output(zoo::LOSS).ok_or("a model for training has a loss")?;
     let train = differentiate(&graph, loss)?;
-    // Passes to leave out, for a comparison: `all`, or names with commas between them.
+    // The passes to leave out, for a comparison: `all`, or names separated by commas.
     let off: Vec<&str> =
         arguments.get(4).map(|names| names.split(',').collect()).unwrap_or_default();
     let settings = Settings { lanes, tile_rows, passes: Passes::without(&off)? };
@@ -68,7 +68,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut executor = Executor::new(program);
     let mut params = Params::init(&train.graph.params, 1);
     let batches: Vec<Batch> = (0..4).map(Batch::new).collect();
-    // A caller keeps its buffers too.
+    // A caller of the library reuses its buffers too.
     let mut grads: Vec<Vec<Vec<f32>>> =
         batches.iter().map(|b| b.tables.iter().map(|t| vec![1.0; t.len()]).collect()).collect();
     let mut step = |executor: &mut Executor, number: usize| -> Result<f64, Box<dyn Error>> {
@@ -84,7 +84,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for number in 0..5 {
         step(&mut executor, number)?;
     }
-    // In turns, so that other work on the machine slows both alike.
+    // Both are measured alternately, so that other work on the machine slows both equally.
     let (mut times, mut alone) = (Vec::new(), Vec::new());
     for number in 0..40 {
         times.push(step(&mut executor, number)?);
@@ -153,7 +153,8 @@ fn flops_a_row(graph: &Graph) -> usize {
     2 * products.sum::<usize>()
 }
 
-/// Returns the seconds that the step's matrix products take alone, with the same tiles and lanes.
+/// Returns the time in seconds that the matrix products of the step take without the other
+/// operations, with the same tiles and lanes.
 fn products_alone(graph: &Graph, workers: &Workers, lanes: usize, tile_rows: usize) -> f64 {
     let mut shapes = Vec::new();
     for node in &graph.nodes {
@@ -223,7 +224,8 @@ impl Batch {
             let mut unique: HashMap<u32, u32> = HashMap::new();
             let inverse: Vec<u32> = (0..ROWS)
                 .map(|i| {
-                    // Nearly Zipf: the logarithm of the rank is uniform.
+                    // The ids are nearly Zipf distributed, because the logarithm of the rank is
+                    // uniform.
                     let id = (77_000f32.ln() * unit(field, i)).exp() as u32;
                     let next = unique.len() as u32;
                     *unique.entry(id).or_insert(next)

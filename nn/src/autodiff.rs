@@ -1,4 +1,4 @@
-//! Reverse-mode differentiation, which adds the nodes of the gradients to a graph.
+//! Reverse-mode differentiation. It adds nodes that compute the gradients to a graph.
 //!
 //! The gradient rule of each operation is next to its kernels in [`ops`](crate::ops). This module
 //! visits the nodes in reverse order and adds up the gradients. If several nodes use a value, its
@@ -17,18 +17,20 @@ use backward::Backward;
 /// A graph with the gradients of its loss.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TrainGraph {
-    /// The model's nodes, unchanged, and the backward nodes after them.
+    /// The unchanged nodes of the model, followed by the nodes of the backward pass.
     pub graph: Graph,
     /// The node of the loss, of shape `[1, 1]`.
     pub loss: NodeId,
-    /// The gradients of the parameters. Each trainable parameter that the loss depends on has one.
+    /// The gradients of the parameters. Each pair is a trainable parameter that the loss depends
+    /// on, and the node of its gradient.
     pub param_grads: Vec<(ParamId, NodeId)>,
-    /// The gradients of the rows of tables, of shape `[U, stride]`. Each table that the loss
-    /// depends on has one.
+    /// The gradients of the rows of tables, of shape `[U, stride]`. Each pair is the index of a
+    /// table that the loss depends on, and the node of its gradient.
     pub row_grads: Vec<(usize, NodeId)>,
 }
 
-/// Returns the graph with the gradients of `loss` added. `loss` is a node of shape `[1, 1]`.
+/// Returns the graph with additional nodes for the gradients of `loss`, which is a node of shape
+/// `[1, 1]`.
 pub fn differentiate(graph: &Graph, loss: NodeId) -> Result<TrainGraph> {
     if loss.0 as usize >= graph.nodes.len() || graph.shape(loss) != Shape::constant(1, 1) {
         let node =

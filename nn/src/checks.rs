@@ -10,7 +10,8 @@ pub(crate) trait Float<'de>: Deserialize<'de> + Copy + Display + Into<f64> {}
 
 impl<'de, T: Deserialize<'de> + Copy + Display + Into<f64>> Float<'de> for T {}
 
-/// Reads a number. If it is out of range, refuses it with an error that describes the range.
+/// Reads a number. Returns an error that describes the allowed range if the number is outside this
+/// range.
 fn read<'de, D: Deserializer<'de>, T: Float<'de>>(
     deserializer: D,
     range: &str,

@@ -1,7 +1,8 @@
-//! The cost of a node: floating-point operations, and the bytes of its result.
+//! The cost of a node: the number of floating-point operations, and the number of bytes of the
+//! result.
 //!
-//! Additions, multiplications and functions of an element count as one operation each. Moving data
-//! without computing (lookups of one row, concatenations, views) costs nothing.
+//! An addition, a multiplication or a function of one element counts as one operation. Moving data
+//! without computing (a lookup of one row, a concatenation, a view) counts as no operation.
 
 use std::iter::Sum;
 
@@ -84,7 +85,8 @@ mod tests {
         let after = totals(&stages[stages.len() - 1].graph);
         assert_eq!(stages[stages.len() - 1].pass, Some("epilogues"));
         assert_eq!(after.flops, before.flops);
-        // The linear layer's result, and the gradient before the activation's derivative.
+        // The difference is the result of the linear layer, and the gradient before the derivative
+        // of the activation.
         assert_eq!(after.bytes + 2 * 160, before.bytes);
     }
 }

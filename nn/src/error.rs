@@ -1,10 +1,11 @@
 //! The errors of models, their parameters and their inputs.
 
-/// The errors of this crate. Each names the node, the parameter or the input to look at.
+/// An error of this crate. Its message names the node, the parameter or the input with the problem.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A layer whose input shapes do not fit each other: change its inputs or sizes.
+    /// A layer whose input shapes do not fit each other. The remedy is to change its inputs or its
+    /// sizes.
     #[error("layer `{node}`: {reason}")]
     Shape {
         /// The name of the node.
@@ -12,7 +13,7 @@ pub enum Error {
         /// The reason, with the values that do not fit each other.
         reason: String,
     },
-    /// A name that two layers of one model share: rename one.
+    /// A name that two layers of one model share. The remedy is to rename one of them.
     #[error("layer `{node}`: another layer has this name; rename one of them")]
     DuplicateName {
         /// The name that two layers share.
@@ -37,10 +38,11 @@ pub enum Error {
         /// The reason, with the values that do not fit each other.
         reason: String,
     },
-    /// A row that a metric cannot use: check the row in the data, or the model that scored it.
+    /// A row that a metric cannot use. The remedy is to check the row in the data, or the model
+    /// that scored it.
     #[error("row {row}: {reason}")]
     Row {
-        /// The number of the row; the first evaluated row has the number 0.
+        /// The number of the row, counted from 0 over all evaluated rows.
         row: u64,
         /// The reason why the metric cannot use the row.
         reason: String,
@@ -53,8 +55,8 @@ pub enum Error {
         /// The reason, with the values that do not fit each other.
         reason: String,
     },
-    /// A node that ONNX cannot represent, or a name that two values of the ONNX file would share:
-    /// change the layer, or use the safetensors file.
+    /// A node that ONNX cannot represent, or a name that two values of the ONNX file would share.
+    /// The remedy is to change the layer, or to use the safetensors file.
     #[error("`{node}` cannot be written as ONNX: {reason}")]
     Onnx {
         /// The name of the node, the feature or the parameter.
@@ -68,7 +70,7 @@ pub enum Error {
     /// An invalid key in the model section of a job.
     #[error(transparent)]
     Config(#[from] zillion_config::ConfigError),
-    /// A run that was stopped before its end, because its result came too late.
+    /// A run that was stopped before its end, because its result would have come too late.
     #[error(
         "the model was stopped before its end, because the time was over; score fewer rows, or \
          allow more time"

@@ -48,11 +48,11 @@ pub struct Executor {
     tile_buffers: Vec<TileBuffers>,
     lists: Vec<ListColumn>,
     packing: Packing,
-    /// The place of each row of the batch. The upper 8 bits are the lane, and the lower 24 bits are
-    /// the index of the row in the lane.
+    /// The place of each row of the batch in the buffers of the lanes. The upper 8 bits are the
+    /// index of the lane, and the lower 24 bits are the index of the row in the lane.
     locate: Vec<u32>,
     outputs: Vec<Vec<f32>>,
-    /// The maximum number of values in a tile of the batch, for each column.
+    /// The largest number of values of each column in a tile of the batch.
     longest: Vec<usize>,
     profile: Option<Profile>,
     log: Log,
@@ -62,7 +62,7 @@ pub struct Executor {
 }
 
 impl Executor {
-    /// Creates an executor without buffers; the first run allocates them.
+    /// Creates an executor without buffers. The first run allocates them.
     pub fn new(program: Program) -> Self {
         let consts = program.placement.const_lens.iter().map(|&len| vec![0.0; len]).collect();
         let lanes = (0..program.settings.lanes).map(|_| Lane::new(&program.placement)).collect();
@@ -91,7 +91,8 @@ impl Executor {
         &self.program
     }
 
-    /// Starts or stops measuring the time of each node.
+    /// Starts or stops the measurement of the time of each node. Both remove the times that were
+    /// measured before.
     pub fn set_profile(&mut self, on: bool) {
         let nanos = vec![0; self.program.graph.nodes.len()];
         self.profile = on.then_some(Profile { nanos, runs: 0 });
@@ -109,17 +110,17 @@ impl Executor {
         self.is_recorded = on;
     }
 
-    /// Appends the events since the last call: first those of each lane in order of time, then
-    /// those of no lane.
+    /// Removes all events since the last call, and appends them to `events`. The events of the
+    /// lanes come first, in the order of time in each lane. The events without a lane follow.
     pub fn take_events(&mut self, events: &mut Vec<Event>) {
         self.lanes.iter_mut().for_each(|lane| events.append(&mut lane.events));
         events.append(&mut self.log.events());
     }
 
-    /// Runs a training program: computes the loss and all gradients, and updates the running
+    /// Runs a training program. It computes the loss and all gradients, and updates the running
     /// statistics in `params`. `row_grads` has one slice of `unique × stride` floats for each
-    /// table, with the stride of the inputs. The gradients of table rows are written to it. If the
-    /// loss does not depend on a table, its slice is filled with zeros.
+    /// table, with the stride of the inputs. The gradients of the table's rows are written to its
+    /// slice. If the loss does not depend on a table, its slice is filled with zeros.
     pub fn train(
         &mut self,
         workers: &Workers,
@@ -145,12 +146,12 @@ impl Executor {
         self.infer_unless(workers, inputs, params, None)
     }
 
-    /// Runs an inference program, and stops it between two tiles when `is_late` returns `true`. The
-    /// threads of the run call `is_late` before each tile.
+    /// Runs an inference program, and stops the run if `is_late` returns `true`. The threads of the
+    /// run call `is_late` before each tile.
     ///
     /// # Errors
-    /// Returns [`Error::Late`] if the run was stopped; its results are then undefined. Returns an
-    /// error if the inputs or parameters do not fit the program.
+    /// Returns [`Error::Late`] if the run was stopped. Its results are then unspecified. Returns an
+    /// error if the inputs or the parameters do not fit the program.
     pub fn infer_unless(
         &mut self,
         workers: &Workers,
@@ -166,7 +167,7 @@ impl Executor {
     }
 
     /// Returns the number of bytes of the buffers that grow with a batch. Packed weights and the
-    /// scratch memory of products, which depend on the model alone, are not included.
+    /// scratch memory of products are not included, because they depend only on the model.
     pub fn buffer_bytes(&self) -> usize {
         let floats = self.consts.iter().chain(&self.outputs).map(Vec::capacity).sum::<usize>()
             + self.lanes.iter().map(Lane::capacity).sum::<usize>()
@@ -188,8 +189,8 @@ impl Executor {
         };
     }
 
-    /// Returns a result of the last run, row after row. `node` is its node in the graph from which
-    /// the program was planned. Returns `None` if the result was not requested.
+    /// Returns a result of the last run, row after row. `node` is the node of the result in the
+    /// graph from which the program was planned. Returns `None` if the result was not requested.
     pub fn output(&self, node: NodeId) -> Option<&[f32]> {
         let index = self.program.requested.iter().position(|&id| id == node)?;
         Some(&self.outputs[index])
@@ -217,7 +218,7 @@ impl Executor {
         constant(&self.program, &self.consts, grads[index].1)
     }
 
-    /// Returns the gradients of the parameters that have one, in the order of parameters.
+    /// Returns the gradient of each parameter that has one, in the order of parameters.
     pub fn param_grads(&self) -> impl Iterator<Item = (ParamId, &[f32])> {
         self.program.param_grads.iter().filter_map(|&(param, node)| {
             constant(&self.program, &self.consts, node).map(|grad| (param, grad))
@@ -292,7 +293,7 @@ impl Executor {
         Ok(())
     }
 
-    /// After a run, adds the times of the events that belong to no lane to the profile.
+    /// Adds the times of the events without a lane to the profile, after a run.
     fn add_up_log(&mut self) {
         let mut events = self.log.events();
         if let Some(profile) = &mut self.profile {
@@ -312,7 +313,8 @@ impl Executor {
         self.profile.is_some() || self.is_recorded
     }
 
-    /// Cuts the batch into lanes and grows the buffers to its size.
+    /// Divides the rows of the batch among the lanes, and grows the buffers to the size of the
+    /// batch.
     fn share_rows(&mut self, inputs: &Inputs<'_>, threads: usize) {
         let Settings { lanes, tile_rows, .. } = self.program.settings;
         let rows = inputs.rows;
@@ -358,7 +360,7 @@ impl Executor {
         self.longest = values;
     }
 
-    /// Finds the maximum number of values in a tile, for each column.
+    /// Computes the largest number of values in a tile, for each column.
     fn longest_tiles(&self, inputs: &Inputs<'_>, longest: &mut Vec<usize>) {
         longest.clear();
         longest.resize(inputs.columns.len(), 0);
@@ -378,8 +380,8 @@ impl Executor {
         }
     }
 
-    /// Computes the factors of weighted and averaged lists and, for a backward pass, the row of
-    /// each value.
+    /// Computes the factors of the values in weighted and in averaged lists. For a backward pass,
+    /// it also computes the row of each value.
     fn prepare_lists(&mut self, workers: &Workers, inputs: &Inputs<'_>, train: bool) {
         let graph = &self.program.graph;
         let read = &self.program.columns_read;
@@ -415,8 +417,8 @@ impl Executor {
         });
     }
 
-    /// Computes the constants of a phase that depend only on other constants. One thread does this,
-    /// because the work is too small to share.
+    /// Computes the constants of a phase that depend only on other constants. One thread computes
+    /// them, because the work is too little for several threads.
     fn globals(&mut self, phase: usize, inputs: &Inputs<'_>, params: &Params, seed: StepSeed) {
         for &id in &self.program.phases[phase].globals {
             let Place::Const { slot, .. } = self.program.placement.places[id.0 as usize] else {

@@ -67,18 +67,18 @@ pub enum ParamInit {
 pub struct ParamSpec {
     /// The name, unique in the model, which is also the tensor's name in a checkpoint.
     pub name: String,
-    /// The number of rows; for a weight, the number of input units.
+    /// The number of rows. For a weight, it is the number of input units.
     pub rows: usize,
-    /// The number of columns; for a weight, the number of output units.
+    /// The number of columns. For a weight, it is the number of output units.
     pub cols: usize,
     /// The distribution of the initial values.
     pub init: ParamInit,
-    /// Whether an optimizer changes the parameter; the running statistics of batch norm are not
-    /// trainable.
+    /// Whether an optimizer changes the parameter. It does not change the running statistics of
+    /// batch norm, for example.
     pub trainable: bool,
 }
 
-/// A table that the graph reads: rows of `stride` floats.
+/// A table that the graph reads. Each row has `stride` floats.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TableInput {
@@ -98,8 +98,8 @@ pub struct ColumnInput {
     pub table: usize,
 }
 
-/// The inputs that a graph reads from a batch. A run's [`Inputs`](crate::Inputs) match them by
-/// index.
+/// The inputs that a graph reads from a batch. The [`Inputs`](crate::Inputs) of a run have the same
+/// tables and columns at the same indices.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GraphInputs {
@@ -126,10 +126,11 @@ pub struct Graph {
     pub params: Vec<ParamSpec>,
     /// The results of the graph, by name.
     pub outputs: Vec<(String, NodeId)>,
-    /// The parameters that a training step sets to a node's value (running statistics).
+    /// The parameters with running statistics, each with the node that computes the value after a
+    /// training step.
     pub updates: Vec<(ParamId, NodeId)>,
-    /// The additional names of nodes. For example, the last node of a layer with several nodes has
-    /// the layer's name.
+    /// The additional names of nodes. For example, the name of a layer with several nodes is an
+    /// additional name of the layer's last node.
     pub aliases: Vec<(String, NodeId)>,
 }
 
@@ -154,7 +155,8 @@ impl Graph {
         self.outputs.iter().find(|(n, _)| n == name).map(|&(_, id)| id)
     }
 
-    /// Returns a flag for each node. It is `true` if the node is a root or a root depends on it.
+    /// Returns one flag for each node. The flag is `true` if the node is a root, or if a root
+    /// depends on the node.
     pub(crate) fn live(&self, roots: impl IntoIterator<Item = NodeId>) -> Vec<bool> {
         let mut live = vec![false; self.nodes.len()];
         roots.into_iter().for_each(|root| live[root.0 as usize] = true);

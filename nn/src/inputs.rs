@@ -1,4 +1,4 @@
-//! The inputs of one run: a batch, the rows of its keys, and the indices that connect them.
+//! The inputs of one run: a batch, the rows of its keys, and the indices that map values to rows.
 
 use std::ops::Range;
 
@@ -8,7 +8,8 @@ use crate::error::{Error, Result};
 use crate::graph::GraphInputs;
 use crate::graph::shape::Dim;
 
-/// The inputs of one run. They correspond to the graph's [`GraphInputs`] by index.
+/// The inputs of one run. They have the same tables and columns as the graph's [`GraphInputs`], at
+/// the same indices.
 #[derive(Clone, Debug, Default)]
 pub struct Inputs<'a> {
     /// The number of rows of the batch.
@@ -17,11 +18,11 @@ pub struct Inputs<'a> {
     pub tables: Vec<TableView<'a>>,
     /// The sparse columns, in schema order.
     pub columns: Vec<ColumnView<'a>>,
-    /// The occurrences of the rows of each table; empty for inference.
+    /// The occurrences of the rows of each table. The list is empty for inference.
     pub occurrences: Vec<OccurrenceView<'a>>,
     /// The values of the numeric columns.
     pub numeric: Vec<&'a [f32]>,
-    /// The labels; they can be left out for inference.
+    /// The labels. The list may be empty for inference.
     pub labels: Vec<LabelView<'a>>,
     /// The sample weights, if the batch has any.
     pub weight: Option<&'a [f32]>,
@@ -89,8 +90,9 @@ impl<'a> ColumnView<'a> {
 }
 
 impl<'a> Inputs<'a> {
-    /// Returns the part of a dimension that belongs to some rows of the batch. For the batch, it is
-    /// these rows. For a column, it is their values.
+    /// Returns the part of a dimension that belongs to the rows `batch`. For the dimension of the
+    /// batch, these are the rows themselves. For the dimension of a column, these are the values of
+    /// the rows.
     #[inline]
     pub(crate) fn span(&self, dim: Dim, batch: &Range<usize>) -> Range<usize> {
         match dim {
@@ -102,8 +104,8 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// Creates the inputs of a batch whose rows have been pulled. Without `train`, they have no
-    /// occurrences and no labels.
+    /// Creates the inputs of a batch whose rows have been pulled. If `train` is `false`, the inputs
+    /// have no occurrences and no labels.
     pub fn new(batch: &'a Batch, plan: &'a LookupPlan, rows: &'a RowBuffer, train: bool) -> Self {
         let tables = rows.tables.iter().map(|t| TableView {
             values: &t.values,
@@ -137,9 +139,9 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// Checks all values that kernels use as an index. So a batch that does not fit the graph
-    /// cannot make a kernel fail. `labels` tells whether labels are read, and `train` whether a
-    /// backward pass runs.
+    /// Checks all values that kernels use as an index, so that a batch that does not fit the graph
+    /// cannot make a kernel panic. `labels` tells whether labels are read, and `train` tells
+    /// whether a backward pass runs.
     pub(crate) fn check(&self, graph: &GraphInputs, labels: bool, train: bool) -> Result<()> {
         if self.rows == 0 || self.rows > MAX_ROWS {
             return Err(wrong(
@@ -183,7 +185,7 @@ impl<'a> Inputs<'a> {
         Ok(())
     }
 
-    /// Checks that each of these columns has one value for each row, because a node needs that.
+    /// Checks that each of these columns has one value for each row, as some node requires.
     pub(crate) fn check_single(&self, graph: &GraphInputs, columns: &[usize]) -> Result<()> {
         match columns.iter().find(|&&column| self.columns[column].offsets.is_some()) {
             Some(&column) => Err(wrong(
@@ -229,7 +231,8 @@ impl<'a> Inputs<'a> {
             return Err(format!("the column is of table {}, needed table {table}", column.table));
         }
         let unique = self.tables[table].unique;
-        // A maximum vectorises; a loop that stops at the first bad index would not.
+        // The loop computes a maximum, because such a loop is vectorised. A loop that stops at the
+        // first wrong index would not be.
         let largest = column.inverse.iter().fold(0, |a, &b| a.max(b));
         if !column.inverse.is_empty() && largest as usize >= unique {
             return Err(format!("found index {largest}, but there are {unique} unique rows"));
@@ -291,12 +294,11 @@ impl<'a> Inputs<'a> {
 }
 
 /// The maximum number of rows in a batch. It is also the maximum number of values of a list column
-/// whose values have their own rows. The executor's map from rows to lanes has 24 bits for an
-/// index.
+/// whose values have their own rows. The executor stores the index of a row in 24 bits.
 const MAX_ROWS: usize = 1 << 24;
 
-/// Returns whether offsets begin with 0 and never descend. The loop does not stop early, so that it
-/// vectorises.
+/// Returns whether the first offset is 0 and no offset is below the one before it. The loop does
+/// not stop early, so that it is vectorised.
 fn ascend_from_0<T: Copy + PartialOrd + From<u8>>(offsets: &[T]) -> bool {
     let descends = offsets.windows(2).fold(false, |bad, w| bad | (w[0] > w[1]));
     offsets.first().is_some_and(|&first| first == T::from(0)) && !descends

@@ -12,10 +12,10 @@
 //! | `<feature>.value` | `[batch, 1]` | a number, transformed as the job says |
 //!
 //! Pooling, attention over histories and all later layers are in the graph. Outputs have the same
-//! names as in the graph: `logits` and `probabilities`, and with a suffix `/<task>` for the second
-//! and later tasks.
+//! names as in the graph. For the first task, they are `logits` and `probabilities`. For every
+//! other task, `/<task>` follows these names.
 //!
-//! The module is not a general converter: it refuses operations that exist only in training, and
+//! The module is not a general converter. It refuses operations that exist only in training, and
 //! its error names them.
 
 pub(crate) mod emit;
@@ -48,7 +48,7 @@ const IR_VERSION: i64 = 8;
 /// The maximum number of bytes of a protobuf message.
 const MAX_BYTES: usize = i32::MAX as usize;
 
-/// The form in which the values of a sparse column are given to the model.
+/// The form in which the model receives the values of a sparse column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OnnxColumn {
     /// Whether a row of the batch has a list of values.
@@ -107,7 +107,7 @@ pub enum OnnxHolds {
 /// A model in the ONNX format.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OnnxModel {
-    /// The bytes of the file; the same model gives the same bytes.
+    /// The bytes of the file. The same model always gives the same bytes.
     pub bytes: Vec<u8>,
     /// The inputs to feed, in the order of the file.
     pub inputs: Vec<OnnxInput>,
@@ -117,9 +117,9 @@ pub struct OnnxModel {
 }
 
 impl Graph {
-    /// Exports a graph that was built for inference, with these parameters. `columns` describes how
-    /// the values of the sparse columns are given to the model. `metadata` is written to the file
-    /// unchanged.
+    /// Exports a graph that was built for inference, with these parameters. `columns` describes the
+    /// form in which the model receives the values of the sparse columns. `metadata` is written to
+    /// the file unchanged.
     ///
     /// # Errors
     /// Returns [`Error::Onnx`] if ONNX cannot represent an operation, or if two values share a
@@ -155,7 +155,7 @@ impl Graph {
     }
 }
 
-/// Writes one node. Its inputs must have been written before.
+/// Writes one node. The inputs of the node must have been written before it.
 fn write_node(writer: &mut Writer<'_>, id: NodeId) -> Result<()> {
     let graph = writer.graph;
     let node = graph.node(id);
@@ -173,7 +173,7 @@ fn write_node(writer: &mut Writer<'_>, id: NodeId) -> Result<()> {
     Ok(())
 }
 
-/// Writes the file of a graph whose nodes are all written.
+/// Completes the file of a graph after all its nodes have been written.
 fn finish(mut writer: Writer<'_>, metadata: &BTreeMap<String, String>) -> Result<OnnxModel> {
     let mut outputs = Vec::new();
     let mut infos = Vec::new();

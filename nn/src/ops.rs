@@ -42,7 +42,7 @@ pub(crate) use fused::{compute_in_place, is_operand, link_of};
 pub(crate) use gather::{BatchRows, GatherSource, add_row_gradients};
 pub(crate) use list_column::{ListColumn, factor_kind};
 
-// The files of the groups import these names by `use super::*`.
+// The files of the groups import these names with `use super::*`.
 use std::fmt;
 
 use zillion_device::matmul::Scratch;
@@ -65,10 +65,10 @@ pub(crate) type ShapeResult = std::result::Result<Shape, String>;
 
 /// A group of operations in one file, for example a function and its gradient.
 ///
-/// A group is a type without values. One `match` for each node and tile chooses the functions of
-/// the group. The loops inside are made for one operation, so they do not dispatch. Each function
-/// is called only for operations of the group. If a function does not apply to an operation, the
-/// default remains.
+/// A group is a type without values. For each node and tile, one `match` chooses the group, and so
+/// the functions. The loops inside are compiled for one operation, so they contain no such choice.
+/// Each function is called only for operations of its group. If a function does not apply to any
+/// operation of the group, the group keeps the default.
 trait OpGroup {
     /// Writes, in brackets, the attributes that distinguish the operation from others of its kind.
     fn write_attributes(_op: &Op, _f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -78,7 +78,7 @@ trait OpGroup {
     /// Returns the shape of the result.
     fn shape(op: &Op, inputs: &[Shape], graph: &Graph) -> ShapeResult;
 
-    /// Computes rows of an operation that works row by row or on constants.
+    /// Computes the rows of a tile, for an operation that works row by row or on constants.
     fn forward(op: &Op, _tile: &Tile<'_>, _inputs: &[View<'_>], _out: ViewMut<'_>) {
         reject(op);
     }
@@ -113,24 +113,25 @@ trait OpGroup {
     }
 
     /// Returns whether the operation sums over the rows of its first input. If the inputs of such
-    /// an operation are constants, it works on the rows of the input and not on the rows of its
-    /// result.
+    /// an operation are constants, the operation works on the rows of the input. Any other
+    /// operation works on the rows of its result.
     fn sums_rows(_op: &Op) -> bool {
         false
     }
 
-    /// Returns the way in which the operation can be the head of a chain of fused links.
+    /// Returns the way in which the operation can be the first operation of a chain of fused
+    /// functions.
     fn chaining(_op: &Op) -> Chaining {
         Chaining::None
     }
 
-    /// Appends the gradients of the node's inputs; `g` is the gradient of its result.
+    /// Appends the gradients of the node's inputs. `g` is the gradient of the node's result.
     fn gradient(cx: &mut Backward, id: NodeId, _g: NodeId) -> Result<()> {
         Err(cx.refuse_gradient(id))
     }
 
-    /// Returns the number of floating-point operations. Additions, multiplications and functions of
-    /// an element count as one each; moving values costs nothing.
+    /// Returns the number of floating-point operations. An addition, a multiplication or a function
+    /// of one element counts as one operation. Moving values counts as no operation.
     fn flops(_op: &Op, _sizes: &NodeSizes<'_>) -> u64 {
         0
     }
@@ -142,16 +143,17 @@ trait OpGroup {
     }
 }
 
-/// The way in which an operation can be the head of a chain of fused links.
+/// The way in which an operation can be the head, which is the first operation of a chain of fused
+/// functions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Chaining {
     /// The operation cannot be the head of a chain, because it reads the inputs of the batch or the
     /// bounds of lists.
     None,
-    /// The operation can compute a few rows of a tile at a time, without repeating work.
+    /// The operation can compute a few rows of a tile at a time, without doing any work twice.
     Rows,
-    /// The operation must compute the whole tile at once, because it is a product or needs factors
-    /// of a column that are computed once in each call.
+    /// The operation must compute the whole tile at once. It is a product, or it needs factors of a
+    /// column that are computed once per call.
     Tile,
 }
 
@@ -237,7 +239,7 @@ pub(crate) fn shape(op: &Op, inputs: &[Shape], graph: &Graph) -> ShapeResult {
     with_group!(op, Group => Group::shape(op, inputs, graph))
 }
 
-/// Computes rows of an operation that works row by row or on constants.
+/// Computes the rows of a tile, for an operation that works row by row or on constants.
 pub(crate) fn forward(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], out: ViewMut<'_>) {
     with_group!(op, Group => Group::forward(op, tile, inputs, out));
 }
@@ -259,10 +261,11 @@ pub(crate) fn combines_by_element(op: &Op) -> bool {
     with_group!(op, Group => Group::combines_by_element(op))
 }
 
-/// Computes a sum over the batch from the lanes' partial sums. `partials` has the number of rows
-/// and the partial sum of each lane, in the order of lanes. If [`combines_by_element`], this
-/// computes only the elements from `start` on, otherwise all. `total_rows` is the number of rows of
-/// all lanes. In a column, some or all lanes may have no values.
+/// Computes a sum over the batch from the partial sums of the lanes. `partials` has the number of
+/// rows and the partial sum of each lane, in the order of lanes. If [`combines_by_element`] is
+/// true, only the elements from `start` on are computed. Otherwise, all elements are computed.
+/// `total_rows` is the number of rows of all lanes. In a column, some or all lanes may have no
+/// values.
 pub(crate) fn combine<'a>(
     op: &Op,
     partials: impl Iterator<Item = (usize, &'a [f32])>,
@@ -277,12 +280,13 @@ pub(crate) fn combine<'a>(
 }
 
 /// Returns whether the operation sums over the rows of its first input. If the inputs of such an
-/// operation are constants, it works on the rows of the input and not on the rows of its result.
+/// operation are constants, the operation works on the rows of the input. Any other operation works
+/// on the rows of its result.
 pub(crate) fn sums_rows(op: &Op) -> bool {
     with_group!(op, Group => Group::sums_rows(op))
 }
 
-/// Returns whether an operation can be the head of a chain of fused links.
+/// Returns whether an operation can be the first operation of a chain of fused functions.
 pub(crate) fn can_lead(op: &Op) -> bool {
     chaining(op) != Chaining::None
 }
@@ -418,8 +422,8 @@ fn format_shapes(shapes: &[Shape]) -> String {
     if shapes.is_empty() { "no inputs".into() } else { shapes.join(" and ") }
 }
 
-/// Reports a defect: a kernel was called with operands that the shape rule or the class of the
-/// operation excludes.
+/// Reports a defect: a kernel was called for an operation or with operands that it does not
+/// support.
 #[cold]
 fn reject(op: &Op) {
     debug_assert!(false, "{} was executed in a way that its shape rule excludes", op.name());

@@ -1,10 +1,10 @@
-//! The learning of dense parameters. The module contains the optimizers (one file for each rule),
-//! the global norm of the gradients and its clipping, the schedules by steps and by validation, and
+//! The optimizers of dense parameters. The module contains one file for each rule, the global norm
+//! of the gradients and its clipping, the schedules by steps and by validation, and the storage of
 //! the state in a checkpoint.
 //!
 //! The formulas are PyTorch's, because published results were trained with them. The regulariser is
-//! part of the gradient: `λ·w` is added before the norm is computed and clipped, like the gradient
-//! of a loss term `(λ/2)·|w|²`. It is not decoupled from the gradient.
+//! part of the gradient: `λ·w` is added before the norm is computed and clipped. This equals the
+//! gradient of a loss term `(λ/2)·|w|²`. The regulariser is not a decoupled weight decay.
 //!
 //! A training step with clipping is
 //!

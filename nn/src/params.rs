@@ -1,4 +1,4 @@
-//! The dense parameters: named matrices in order of creation.
+//! The dense parameters of a model: named matrices in the order of their creation.
 
 use std::collections::BTreeMap;
 
@@ -17,8 +17,8 @@ pub struct Params {
 }
 
 impl Params {
-    /// Creates the initial values. Each value depends only on the seed, the parameter's name and
-    /// the element, so a new layer does not change the values of other layers.
+    /// Creates the initial values. Each value depends only on the seed, the name of the parameter
+    /// and the index of the element. So a new layer does not change the values of other layers.
     pub fn init(specs: &[ParamSpec], seed: u64) -> Self {
         let values = specs.iter().map(|spec| initial(spec, seed)).collect();
         Self { specs: specs.to_vec(), values }
@@ -76,8 +76,8 @@ impl Params {
         Ok(())
     }
 
-    /// Writes a safetensors file with one f32 tensor `[rows, cols]` for each parameter. The same
-    /// values give the same bytes.
+    /// Returns the bytes of a safetensors file with one f32 tensor `[rows, cols]` for each
+    /// parameter. The same values always give the same bytes.
     pub fn to_safetensors(&self) -> Result<Vec<u8>> {
         let tensors = self.iter().map(|(spec, values)| {
             Ok((spec.name.as_str(), float_tensor([spec.rows, spec.cols], values)?))
@@ -85,14 +85,14 @@ impl Params {
         Ok(safetensors::serialize(tensors.collect::<Result<Vec<_>>>()?, None)?)
     }
 
-    /// Reads the file that [`Params::to_safetensors`] wrote. It must contain every parameter of the
-    /// model in its shape, and nothing else.
+    /// Reads the bytes of a file that [`Params::to_safetensors`] has produced. The file must
+    /// contain every parameter of the model with the right shape, and nothing else.
     pub fn from_safetensors(specs: &[ParamSpec], bytes: &[u8]) -> Result<Self> {
         Self::from_safetensors_by_piece(specs, bytes, &mut || {})
     }
 
-    /// Reads a safetensors file, and calls `piece` after every few tens of kilobytes. There, a
-    /// caller can let other work use the processor.
+    /// Reads a safetensors file, and calls `piece` after every few tens of kilobytes. In this
+    /// function, a caller can let other work use the processor.
     pub fn from_safetensors_by_piece(
         specs: &[ParamSpec],
         bytes: &[u8],
@@ -102,7 +102,8 @@ impl Params {
         Self::from_tensors(specs, file.tensors(), piece)
     }
 
-    /// Reads the parameters from tensors, and calls `piece` after every few tens of kilobytes.
+    /// Reads the values of the parameters from tensors, and calls `piece` after every few tens of
+    /// kilobytes.
     pub(crate) fn from_tensors<'a>(
         specs: &[ParamSpec],
         tensors: impl IntoIterator<Item = (String, TensorView<'a>)>,
@@ -144,7 +145,7 @@ impl Params {
         }
     }
 
-    /// Checks that these are the parameters that a graph needs.
+    /// Checks that these parameters have the names and the shapes that a graph needs.
     pub(crate) fn fits(&self, specs: &[ParamSpec]) -> Result<()> {
         if self.specs.len() != specs.len() {
             let reason =
@@ -197,7 +198,7 @@ fn initial(spec: &ParamSpec, seed: u64) -> Vec<f32> {
 }
 
 /// Draws a standard normal number by the method of Box and Muller. It is computed in f64, because
-/// initialisation takes little time.
+/// the initialisation takes little time in any case.
 fn normal(stream: u64, element: u64) -> f64 {
     let bits = random::combine(stream, element);
     let scale = 1.0 / f64::from(1u32 << 31) / 2.0;

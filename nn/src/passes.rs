@@ -1,14 +1,14 @@
-//! The passes that rewrite a graph before it runs. They are an ordered list, and each pass can be
-//! switched off.
+//! The passes that rewrite a graph before it runs. The list of passes is ordered, and each pass can
+//! be switched off.
 //!
 //! A pass takes a graph with its roots, and returns a graph that computes the same results. The
 //! passes remove, share, move and join operations. Joined operations add and multiply in the order
-//! of the single operations, so every bit stays the same. So a version does not need to store which
-//! passes were on in training. The only exception is the sign of a zero.
+//! of the single operations, so every bit stays the same, except for the sign of a zero. For this
+//! reason, a version does not need to store which passes were on in training.
 //!
 //! To add a pass, add a file here, a line in [`PASSES`], and a test of the printed graph before and
-//! after the pass. One test checks that every model computes the same with each pass on and off.
-//! This test includes new passes automatically.
+//! after the pass. Another test checks that every model computes the same results with each pass on
+//! and off. This test includes new passes automatically.
 
 mod algebra;
 mod common_subexpressions;
@@ -20,7 +20,7 @@ mod running_sums;
 #[cfg(test)]
 mod tests;
 
-// The files of the passes import these names by `use super::*`.
+// The files of the passes import these names with `use super::*`.
 use std::fmt;
 
 use crate::error::{Error, Result};
@@ -34,8 +34,8 @@ use ir::Rewrite;
 struct Pass {
     name: &'static str,
     what: &'static str,
-    /// The function that rewrites a graph; `None` for a pass over the plan of the buffers, which
-    /// changes no graph.
+    /// The function that rewrites a graph. `None` for a pass that changes only the plan of the
+    /// buffers.
     run: Option<fn(&Ir) -> Result<Ir>>,
 }
 
@@ -78,8 +78,7 @@ const PASSES: [Pass; 7] = [
     },
 ];
 
-/// The set of passes that are applied to a program's graph: all passes except those that are
-/// switched off.
+/// The set of the passes that are applied to the graph of a program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Passes {
     off: u32,
@@ -105,7 +104,7 @@ impl Passes {
         PASSES.iter().map(|pass| (pass.name, pass.what))
     }
 
-    /// Returns the set of all passes without the named ones. The name `all` means every pass.
+    /// Returns the set of all passes except the named ones. The name `all` means every pass.
     ///
     /// # Errors
     /// Returns an error if a name belongs to no pass. The error suggests the nearest valid name.
@@ -143,12 +142,13 @@ impl Passes {
         }
     }
 
-    /// Returns whether the pass of this name runs.
+    /// Returns whether the set contains the pass with this name.
     pub fn has(self, name: &str) -> bool {
         PASSES.iter().position(|pass| pass.name == name).is_some_and(|i| self.off & 1 << i == 0)
     }
 
-    /// Runs the passes on a graph, and calls `each` with the graph after every pass that ran.
+    /// Runs the passes of the set that rewrite graphs, and calls `each` with the graph after each
+    /// of them.
     pub(crate) fn run(self, mut ir: Ir, mut each: impl FnMut(&'static str, &Ir)) -> Result<Ir> {
         for pass in PASSES.iter().filter(|pass| self.has(pass.name)) {
             if let Some(run) = pass.run {

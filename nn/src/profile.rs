@@ -1,5 +1,5 @@
-//! The time of a run by node and by operation, summed over threads. The module
-//! [`timeline`](crate::timeline) records when each thread computed which node.
+//! The times of runs by node and by operation, summed over threads. The module
+//! [`timeline`](crate::timeline) records when each thread has computed which node.
 
 use std::collections::BTreeMap;
 
@@ -7,30 +7,30 @@ use crate::graph::Graph;
 use crate::graph::shape::NodeId;
 
 /// The time of each node, summed over threads and runs. The code of profiling is always compiled.
-/// If a run is not profiled, it costs one branch for each operation and tile.
+/// In a run that is not profiled, it costs one branch for each operation and tile.
 #[derive(Clone, Debug, Default)]
 pub struct Profile {
     pub(crate) nanos: Vec<u64>,
-    /// The number of runs that were counted.
+    /// The number of profiled runs.
     pub runs: u64,
 }
 
-/// The time of all nodes of one operation.
+/// The time of all nodes with one operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpTime {
-    /// The number of nodes of this operation.
+    /// The number of nodes with this operation.
     pub nodes: usize,
-    /// The number of nanoseconds over all threads and runs.
+    /// The time in nanoseconds, summed over threads and runs.
     pub nanos: u64,
 }
 
 impl Profile {
-    /// Returns the nanoseconds that a node took, over all threads and runs.
+    /// Returns the time of a node in nanoseconds, summed over threads and runs.
     pub fn nanos(&self, id: NodeId) -> u64 {
         self.nanos.get(id.0 as usize).copied().unwrap_or(0)
     }
 
-    /// Returns the time of each operation, the slowest operation first.
+    /// Returns the name and the time of each operation, with the slowest operation first.
     pub fn by_op(&self, graph: &Graph) -> Vec<(&'static str, OpTime)> {
         let mut times: BTreeMap<&'static str, OpTime> = BTreeMap::new();
         for (node, &nanos) in graph.nodes.iter().zip(&self.nanos) {
@@ -45,7 +45,7 @@ impl Profile {
         times
     }
 
-    /// Returns [`Profile::by_op`] as a printed table, in milliseconds for each run.
+    /// Returns the times of [`Profile::by_op`] as a table in text form, in milliseconds per run.
     pub fn table(&self, graph: &Graph) -> String {
         let runs = self.runs.max(1) as f64;
         let total: u64 = self.nanos.iter().sum();

@@ -1,4 +1,4 @@
-//! A program: the nodes of a graph that a run computes, their order, and their buffers.
+//! A program: the nodes that a run computes, their order, and their buffers.
 
 pub(crate) mod packing;
 pub(crate) mod placement;
@@ -16,16 +16,17 @@ use crate::passes::{Ir, Passes, Stage};
 use crate::program::placement::{Placement, Width};
 use crate::program::schedule::{Class, Schedule, is_view};
 
-/// The settings by which a batch is cut into lanes and tiles. The result depends on them, because
-/// they determine the order of additions.
+/// The settings for dividing a batch into lanes and tiles. The result depends on them, because they
+/// determine the order of additions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The number of lanes, which are contiguous shares of the batch. The sums of the lanes are
+    /// The number of lanes. A lane is a contiguous part of the batch, and the sums of the lanes are
     /// added in order. This is also the maximum number of threads that can work on one pass.
     pub lanes: usize,
-    /// The number of rows that go through all operations of a pass together.
+    /// The number of rows in a tile. A tile goes through all operations of a pass before the next
+    /// tile begins.
     pub tile_rows: usize,
-    /// The passes over the graph before it runs, which do not change the result.
+    /// The passes over the graph before it runs. They do not change the result.
     pub passes: Passes,
 }
 
@@ -35,22 +36,23 @@ impl Default for Settings {
     }
 }
 
-/// The minimum number of rows in a lane in a training step. With fewer rows, the partial sums of
-/// the lanes cost more time than another thread saves.
+/// The minimum number of rows in a share (see [`Program::share_rows`]) in a training step. With
+/// fewer rows, the partial sums of the lanes would take more time than another thread saves.
 const LEAST_SHARE: usize = 64;
 
-/// The bytes of a program's buffers for one batch.
+/// The number of bytes of a program's buffers for one batch, with and without planning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
-    /// The bytes of the planned buffers: [`Program::bytes`].
+    /// The number of bytes of the planned buffers, which [`Program::bytes`] returns.
     pub planned: usize,
-    /// The number of bytes if every computed value had its own buffer for all rows.
+    /// The number of bytes that would be needed if every computed value had a separate buffer for
+    /// all rows.
     pub naive: usize,
 }
 
-/// The maximum number of values of a column in a tile, divided by the rows of a full tile. A tile
-/// that would have more values gets fewer rows. For example, the values of 256 rows with histories
-/// of fifty items would not stay in the cache.
+/// The maximum number of values of a column in a tile, divided by the number of rows of a full
+/// tile. If a tile would have more values, it gets fewer rows. For example, the values of 256 rows
+/// with histories of fifty items would not fit in the cache.
 const VALUES_A_ROW: usize = 8;
 
 /// A graph that is planned for execution: its phases and the places of its values.
@@ -62,23 +64,24 @@ pub struct Program {
     pub(crate) placement: Placement,
     /// The requested results, in the order of the request.
     pub(crate) outputs: Vec<NodeId>,
-    /// The requested results, as nodes of the given graph. Passes change the numbers of nodes.
+    /// The requested results, as nodes of the graph before the passes. Passes change the numbers of
+    /// nodes.
     pub(crate) requested: Vec<NodeId>,
     pub(crate) loss: Option<NodeId>,
     pub(crate) param_grads: Vec<(ParamId, NodeId)>,
     pub(crate) row_grads: Vec<(usize, NodeId)>,
     pub(crate) updates: Vec<(ParamId, NodeId)>,
     pub(crate) reads_labels: bool,
-    /// Whether a node looks up each sparse column.
+    /// The flags of the sparse columns. A flag is `true` if a node looks up the rows of the column.
     pub(crate) columns_read: Vec<bool>,
-    /// The sparse columns whose values have their own rows in a computation.
+    /// The indices of the sparse columns whose values have separate rows in a computation.
     pub(crate) value_columns: Vec<usize>,
-    /// The sparse columns that must have one value in each row.
+    /// The indices of the sparse columns that must have one value in each row.
     pub(crate) single_columns: Vec<usize>,
 }
 
-/// A phase of a run. First constants are computed, then a pass goes over the batch, and then the
-/// sums of the pass are completed.
+/// A phase of a run. First, constants are computed. Then a pass goes over the batch. At the end,
+/// the sums over the batch are completed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Phase {
     /// The nodes that compute constants from other constants.
@@ -87,16 +90,17 @@ pub(crate) struct Phase {
     pub(crate) tile: Vec<Step>,
     /// The sums over the batch that are complete after the pass.
     pub(crate) sums: Vec<NodeId>,
-    /// The values of the batch of which later phases read all rows.
+    /// The values of the batch that later phases read with all their rows.
     pub(crate) collects: Vec<NodeId>,
 }
 
 /// One step of the work on a tile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// The computation of a row-wise node.
+    /// The computation of the rows of a row-wise node.
     Compute(NodeId),
-    /// The computation of a row-wise node in the buffer of one of its inputs, `running`.
+    /// The computation of the rows of a row-wise node in the buffer of its input with the index
+    /// `running`.
     ComputeInPlace { id: NodeId, running: usize },
     /// The copy of a part of a concatenation into its columns.
     CopyPart { concat: NodeId, part: NodeId, start: usize },
@@ -111,27 +115,27 @@ impl Program {
         Self::new(Ir::train(train), settings)
     }
 
-    /// Plans the given results and the nodes that they need.
+    /// Plans the computation of the given results and of the nodes on which they depend.
     pub fn infer(graph: &Graph, outputs: &[NodeId], settings: Settings) -> Result<Self> {
         Self::new(Ir::infer(graph, outputs), settings)
     }
 
-    /// Returns the graph of a training step before and after each pass.
+    /// Returns the graph of a training step before the first pass and after each pass.
     pub fn train_stages(train: &TrainGraph, passes: Passes) -> Result<Vec<Stage>> {
         stages(Ir::train(train), passes)
     }
 
-    /// Returns the graph of some results before and after each pass.
+    /// Returns the graph of the nodes `outputs` before the first pass and after each pass.
     pub fn infer_stages(graph: &Graph, outputs: &[NodeId], passes: Passes) -> Result<Vec<Stage>> {
         stages(Ir::infer(graph, outputs), passes)
     }
 
-    /// Returns the graph that is run: the given graph after all passes.
+    /// Returns the graph that is run, which is the given graph after all passes.
     pub fn graph(&self) -> &Graph {
         &self.graph
     }
 
-    /// Returns the settings by which a batch is cut into lanes and tiles.
+    /// Returns the settings for dividing a batch into lanes and tiles.
     pub fn settings(&self) -> Settings {
         self.settings
     }
@@ -141,8 +145,8 @@ impl Program {
         self.param_grads.iter().map(|&(param, _)| param)
     }
 
-    /// Returns the memory that a run needs. Also returns the memory that it would need without
-    /// tiles, shared buffers and work in place.
+    /// Returns the number of bytes that a run needs, and the number of bytes that it would need
+    /// without tiles, shared buffers and work in place.
     pub fn memory(
         &self,
         rows: usize,
@@ -158,8 +162,8 @@ impl Program {
         Memory { planned, naive: 4 * self.placement.values.iter().map(floats).sum::<usize>() }
     }
 
-    /// Returns the bytes of the buffers for a batch of `rows` rows on `threads` threads.
-    /// `list_len(column)` is the number of values in a list of the column.
+    /// Returns the number of bytes of the buffers for a batch of `rows` rows on `threads` threads.
+    /// `list_len(column)` is the number of values in each list of the column.
     pub fn bytes(&self, rows: usize, threads: usize, list_len: impl Fn(usize) -> usize) -> usize {
         let Placement { const_lens, tile_buffers, wide_buffers, partial_lens, .. } =
             &self.placement;
@@ -185,10 +189,10 @@ impl Program {
             + packing::bytes(self, rows, threads)
     }
 
-    /// Returns the number of rows in a share. A batch is divided among lanes in shares of this
-    /// size. A share is a tile, or fewer rows if lanes would otherwise have no work in a training
-    /// step. Scoring always uses whole tiles, because many small requests at the same time run
-    /// better on one thread each.
+    /// Returns the number of rows in a share. A batch is divided into shares of this size, and each
+    /// lane gets some of them. Usually a share is a tile. In a training step, a share has fewer
+    /// rows if otherwise some lanes would get no rows. Scoring always uses whole tiles, because
+    /// many small requests at the same time run faster with one thread for each.
     pub(crate) fn share_rows(&self, rows: usize) -> usize {
         let Settings { lanes, tile_rows, .. } = self.settings;
         if self.param_grads.is_empty() {
@@ -197,8 +201,8 @@ impl Program {
         rows.div_ceil(lanes).next_multiple_of(LEAST_SHARE).min(tile_rows)
     }
 
-    /// Returns the rows by which the work of a node on a tile is counted. They are the rows of its
-    /// result or, for a sum over the batch, the rows of the summed value.
+    /// Returns the dimension whose rows measure the work of a node on a tile. It is the dimension
+    /// of the result or, for a sum over the batch, the dimension of the summed value.
     pub(crate) fn work_rows(&self, id: NodeId) -> Dim {
         let node = self.graph.node(id);
         let mut rows = std::iter::once(node.shape.rows)
@@ -206,9 +210,9 @@ impl Program {
         rows.find(|rows| rows.is_tiled()).unwrap_or(node.shape.rows)
     }
 
-    /// Returns the rows of the tile that begins at `first`, in a lane that ends at `end`. They are
-    /// `tile_rows` rows, or fewer if their lists are long. They depend only on the settings and the
-    /// offsets of the batch.
+    /// Returns the range of rows of the tile that begins at the row `first`, in a lane that ends
+    /// before the row `end`. A tile has `tile_rows` rows, or fewer if their lists are long. The
+    /// range depends only on the settings and on the offsets of the batch.
     pub(crate) fn tile(&self, inputs: &Inputs<'_>, first: usize, end: usize) -> Range<usize> {
         let tile_rows = self.settings.tile_rows;
         let mut tile = first..end.min(first + tile_rows);
@@ -219,8 +223,8 @@ impl Program {
             {
                 let last = offsets[first] as usize + most;
                 let ends = &offsets[first + 1..=tile.end];
-                // A tile has at least one row: a list that is longer than a tile gets a tile of its
-                // own.
+                // A tile has at least one row. So a list that is longer than a tile may be forms a
+                // tile of its own.
                 let rows = ends.partition_point(|&end| end as usize <= last).max(1);
                 tile.end = first + rows;
             }
@@ -319,7 +323,8 @@ fn check_settings(settings: Settings) -> Result<()> {
 }
 
 fn phases(graph: &Graph, schedule: &Schedule, placement: &Placement) -> Vec<Phase> {
-    // One phase more than there are passes has the constants that need the last sums.
+    // There is one phase more than there are passes. The last phase has the constants that depend
+    // on the sums of the last pass.
     let mut phases = vec![Phase::default(); schedule.count + 1];
     for (index, node) in graph.nodes.iter().enumerate() {
         let id = NodeId(index as u32);

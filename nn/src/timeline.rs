@@ -1,9 +1,9 @@
-//! The timeline of a run: the work of each thread with its times. [`Profile`](crate::Profile) has
-//! the sums of these times.
+//! The timeline of a run: the work of each thread, with its times. [`Profile`](crate::Profile)
+//! contains the sums of these times.
 //!
-//! Each lane has its own buffer for its events, and the memory of the buffer is allocated before
-//! the pass begins. Events that belong to no lane (sums of lanes, packing, gradients of rows) share
-//! one buffer behind a lock, which is taken a few times in a run. If recording is off, it costs one
+//! Each lane has its own buffer for its events. The memory of this buffer is allocated before the
+//! pass begins. Events without a lane (sums over lanes, packing, gradients of rows) share one
+//! buffer with a lock, which is taken a few times in a run. If recording is off, it costs one
 //! branch for each node and tile.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,7 +19,7 @@ use crate::graph::sizes::Sizes;
 /// The work of a thread during an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Work {
-    /// The work on the tiles of a lane in a pass, through all its operations.
+    /// The work on all tiles of a lane in the pass with this number.
     Pass(u32),
     /// The work of one node: on a tile, on a sum over the lanes, or on a constant.
     Node(NodeId),
@@ -31,12 +31,12 @@ pub enum Work {
     Collect,
 }
 
-/// A piece of a thread's work in a run, with its times.
+/// A period of a thread's work in a run, with its begin and end.
 #[derive(Clone, Copy, Debug)]
 pub struct Event {
     /// The work that was done.
     pub work: Work,
-    /// The lane of the work; `None` if the work belongs to no lane.
+    /// The index of the lane, or `None` if the work belongs to no lane.
     pub lane: Option<u32>,
     /// The thread that did the work.
     pub thread: ThreadId,
@@ -70,8 +70,8 @@ impl Log {
     }
 }
 
-/// Returns the name by which the times of nodes are summed: the name of the operation and of the
-/// links that are fused with it.
+/// Returns the name by which the times of nodes are grouped. It consists of the name of the
+/// operation and the names of the links that are fused with it.
 pub fn kind(op: &Op) -> String {
     match op {
         Op::Fused(fused) => {
@@ -83,7 +83,7 @@ pub fn kind(op: &Op) -> String {
 }
 
 /// Returns the minimum number of bytes that the processor moves to and from its caches to compute a
-/// node: its inputs that are values of the batch, and its result.
+/// node. They are the bytes of its result, and of its inputs that are values of the batch.
 pub fn moved_bytes(graph: &Graph, id: NodeId, sizes: &Sizes) -> u64 {
     let node = graph.node(id);
     let inputs = node.inputs.iter().map(|&input| cost(graph, input, sizes).bytes);

@@ -1,9 +1,10 @@
 //! The models that a job chooses by name. A job's `[model]` section becomes a [`Graph`].
 //!
-//! The architectures, including their biases, are those of FuxiCTR, with whose published results
-//! ours are compared. A test compares the number of parameters with the leaderboard. A model is
-//! defined once and built twice, for training and for inference. Both graphs declare the same
-//! parameters in the same order, so one set of [`Params`](crate::Params) fits both.
+//! The architectures, including their biases, are the ones of FuxiCTR, because our results are
+//! compared with its published results. A test compares the number of parameters with the
+//! leaderboard. A model is defined once and built twice, for training and for inference. Both
+//! graphs declare the same parameters in the same order, so one set of [`Params`](crate::Params)
+//! fits both.
 //!
 //! | kind | logit |
 //! |---|---|
@@ -18,8 +19,8 @@
 //! | `din` | MLP(vectors ‖ attended histories), optionally + Σ linear + FM (Zhou et al. 2018) |
 //! | `graph` | the nodes that the job file defines: see [`GraphSpec`] |
 //!
-//! Models that learn several labels have one logit for each label. Their losses are added up; each
-//! loss is averaged over the rows that have the label and multiplied by the label's weight:
+//! Models that learn several labels have one logit for each label. Each loss is averaged over the
+//! rows that have the label, and multiplied by the label's weight. Then the losses are added up:
 //!
 //! | kind | logit of a label |
 //! |---|---|
@@ -28,8 +29,8 @@
 //! | `esmm` | click: tower(vectors); conversion: log odds of pCTR·pCVR (Ma et al. 2018) |
 //!
 //! `two_tower` has one vector for the user and one for the item. Its logit is the dot product of
-//! the two divided by the temperature, and its loss is a softmax over the items of the batch (Yi et
-//! al., RecSys 2019).
+//! these two vectors, divided by the temperature. Its loss is a softmax over the items of the batch
+//! (Yi et al., RecSys 2019).
 //!
 //! In the deep part, the value of a numeric feature is concatenated with the vectors. In the linear
 //! part, it is multiplied by a weight. In DLRM, it is an input of the bottom MLP.
@@ -76,7 +77,7 @@ pub use task::{Task, TaskLabel};
 pub use two_tower::{ITEM, LOG_FREQUENCY, TwoTowerSpec, USER};
 pub use wide_deep::{DeepFmSpec, WideDeepKeys, WideDeepSpec};
 
-// The files of the models import these names by `use super::*`.
+// The files of the models import these names with `use super::*`.
 use serde::{Deserialize, Serialize};
 
 use keys::widths;
@@ -89,24 +90,24 @@ use crate::graph::Graph;
 use crate::graph::builder::{GraphBuilder, Mode};
 use crate::graph::shape::NodeId;
 
-/// The output of every model: the log odds of the first task, `[B, 1]`. The outputs of the other
-/// tasks are called `logits/<task>`.
+/// The name of the output with the log odds of the first task, `[B, 1]`, which every model has. The
+/// outputs of the other tasks have the name `logits/<task>`.
 pub const LOGITS: &str = "logits";
-/// The output of a model built for inference: `sigmoid(logits)`, `[B, 1]`. The outputs of the other
-/// tasks are called `probabilities/<task>`.
+/// The name of the output `sigmoid(logits)`, `[B, 1]`, of a model that was built for inference. The
+/// outputs of the other tasks have the name `probabilities/<task>`.
 pub const PROBABILITIES: &str = "probabilities";
-/// The output of a model built for training: the mean binary cross-entropy, summed over labels,
-/// `[1, 1]`.
+/// The name of the output with the loss, `[1, 1]`, of a model that was built for training. The loss
+/// is the mean binary cross-entropy, summed over labels.
 pub const LOSS: &str = "loss";
 
-/// Returns the segments of a row that a model reads. A table does not need any other segments.
+/// Returns the segments of a row that a model reads. A table needs only these segments.
 #[must_use]
 pub fn needs(spec: &ModelSpec) -> Needs {
     spec.needs()
 }
 
-/// Returns the tasks of a model whose labels have these names, which [`check_labels`] has accepted.
-/// A report with a single metric uses the first task.
+/// Returns the tasks of a model. `labels` are the names of its labels, whose number
+/// [`check_labels`] has accepted. A report with a single metric uses the first task.
 #[must_use]
 pub fn tasks(spec: &ModelSpec, labels: &[&str]) -> Vec<Task> {
     spec.model().tasks(labels)
@@ -115,15 +116,15 @@ pub fn tasks(spec: &ModelSpec, labels: &[&str]) -> Vec<Task> {
 /// Checks that the model can learn this number of labels.
 ///
 /// # Errors
-/// Returns an error if it cannot. The error gives the models that learn several labels, or the
-/// number of labels that this model needs.
+/// Returns an error if the model cannot learn this number of labels. The error contains the names
+/// of the models that learn several labels, or the number of labels that this model needs.
 pub fn check_labels(spec: &ModelSpec, labels: usize) -> Result<()> {
     spec.model().check_labels(spec.kind(), labels)
 }
 
-/// Returns whether the model's training graph needs one more numeric column, after those of the
-/// features ([`LOG_FREQUENCY`]). For each row, it holds the logarithm of the item's share of all
-/// rows.
+/// Returns whether the training graph of the model needs one additional numeric column
+/// ([`LOG_FREQUENCY`]) after the columns of the features. For each row, this column contains the
+/// logarithm of the item's share of all rows.
 #[must_use]
 pub fn reads_log_frequency(spec: &ModelSpec) -> bool {
     matches!(spec, ModelSpec::TwoTower(spec) if spec.sampling_correction)
@@ -132,13 +133,14 @@ pub fn reads_log_frequency(spec: &ModelSpec) -> bool {
 /// Builds a model over these inputs.
 ///
 /// For training, the outputs are [`LOGITS`] (one for each of the model's [`tasks`]) and [`LOSS`].
-/// For inference, they are [`LOGITS`] and [`PROBABILITIES`]; the `logit_shift` of the label is
-/// added to the logits of both.
+/// For inference, they are [`LOGITS`] and [`PROBABILITIES`] for each task. The `logit_shift` of the
+/// label is added to the logits, from which the probabilities are computed.
 ///
 /// # Errors
 /// Returns an error if a setting is out of range, if an input lacks a segment that the model reads,
-/// or if there are no features. Also returns an error if the model pairs vectors and their lengths
-/// differ, or if the number of labels is wrong (for training, also if there are none).
+/// or if there are no features. Also returns an error if the model combines vectors in pairs but
+/// their lengths differ, or if the number of labels is wrong. For training, there must be at least
+/// one label.
 pub fn build(spec: &ModelSpec, inputs: &ModelInputs, mode: Mode) -> Result<Graph> {
     let model = spec.model();
     if inputs.columns.is_empty() && inputs.numeric.is_empty() {
@@ -154,7 +156,7 @@ pub fn build(spec: &ModelSpec, inputs: &ModelInputs, mode: Mode) -> Result<Graph
     let b = &mut builder;
     let built = model.build(b, inputs)?;
     let names: Vec<&str> = inputs.labels.iter().map(|label| label.name.as_str()).collect();
-    // A model that is built without labels can still score.
+    // A model can also be built without labels, for scoring only.
     let tasks = if names.is_empty() { vec![Task::own("", 0)] } else { model.tasks(&names) };
     let mut heads: Vec<(Task, NodeId)> = tasks.into_iter().zip(built.iter().copied()).collect();
     for (index, (task, logits)) in heads.iter_mut().enumerate() {

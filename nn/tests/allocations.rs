@@ -1,8 +1,8 @@
 //! A test that a step allocates nothing after its buffers have grown.
 //!
-//! The model has every kind of lookup, lists, a barrier, row gradients, and products of the width
-//! of a trained model's products. The test uses one thread. With more threads, the pool allocates a
-//! few bytes to share a phase, for a phase of any size.
+//! The model has every kind of lookup, lists, a barrier, row gradients, and products as wide as in
+//! a trained model. The test uses one thread. With more threads, the pool allocates a few bytes for
+//! each phase that the threads share.
 
 use std::num::NonZeroUsize;
 

@@ -1,5 +1,5 @@
-//! Hostile bytes in the place of graphs and dense parameters: no panic, and no cost out of
-//! proportion.
+//! Tests that read hostile bytes as graphs and as dense parameters. No input may cause a panic, and
+//! the cost must stay in proportion to the size of the input.
 
 #[path = "../../fuzz/src/harness.rs"]
 #[allow(unreachable_pub, reason = "the fuzz crate exports this module")]

@@ -18,7 +18,7 @@ pub enum Error {
         /// The name of the output.
         name: String,
     },
-    /// A request that was stopped, because its answer would have come too late.
+    /// A request that was stopped because its answer would have come too late.
     #[error(
         "the scoring was stopped, because its time was over; score fewer rows, or allow more time"
     )]

@@ -3,8 +3,8 @@
 //! Validation, evaluation, prediction, parity rows and the server all use [`Scorer`] to score
 //! batches. A scorer takes any [`RowSource`](zillion_rows::RowSource), so the same code scores with
 //! the tables of a training run, with a checkpoint and with a published version. A [`Servable`] is
-//! a loaded version: it encodes raw values, looks up their rows and scores them. It can be used
-//! only after it has reproduced the trainer's scores of its [`ParityRows`].
+//! a loaded version: it encodes raw values, looks up their rows and scores them. Loading fails
+//! unless the machine reproduces the trainer's scores of the version's [`ParityRows`].
 //!
 //! The crate has no training loop and no server, and does not depend on jobs or HTTP.
 

@@ -15,9 +15,10 @@ use zillion_rows::layer::Throttle;
 
 use crate::error::{Error, Result};
 
-/// The largest allowed difference of a score on a machine whose instruction set differs from that
-/// of the trainer. The difference is relative to the absolute value of the score, or to 1 if the
-/// absolute value is smaller. With the same instruction set, the bits must be equal.
+/// The largest allowed difference between a score and the trainer's score, if the instruction set
+/// of the machine is not the one of the trainer. The difference is divided by the absolute value of
+/// the score, or by 1 if the absolute value is smaller. If the instruction sets are equal, the bits
+/// of the scores must be equal.
 const TOLERANCE: f32 = 1e-5;
 
 /// The parity rows of a version: raw rows and their log odds.
@@ -42,13 +43,13 @@ pub struct ParityColumn {
     pub name: String,
     /// The values of the input, row after row.
     pub values: Vec<ParityValue>,
-    /// The number of values of each row; absent if each row has exactly one value.
+    /// The number of values in each row, or `None` if each row has exactly one value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lengths: Option<Vec<usize>>,
 }
 
-/// A raw value in a form that can be serialized. Unlike a plain JSON number, it records whether a
-/// number is an `i64`, a `u64` or an `f64`.
+/// A raw value that can be serialized. Unlike a plain JSON number, it records whether a number is
+/// an `i64`, a `u64` or an `f64`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ParityValue {
@@ -68,8 +69,8 @@ pub enum ParityValue {
 
 impl ParityRows {
     /// Creates parity rows from raw rows and their log odds. `logits` has one list for each task,
-    /// with one value for each row. Each row must have been scored in a batch of its own, so that a
-    /// replay can work in small pieces.
+    /// with one value for each row. The caller must have scored each row in a batch of its own,
+    /// because [`ParityRows::replay`] scores the rows one by one.
     pub fn new(rows: usize, columns: &RawColumns<'_>, logits: Vec<Vec<f32>>) -> Self {
         let columns = columns.iter().map(|(name, column)| ParityColumn {
             name: name.to_string(),
@@ -85,11 +86,11 @@ impl ParityRows {
             .expect("parity rows are plain data, and their numbers come from data that was finite")
     }
 
-    /// Reads a file that [`ParityRows::to_json`] wrote.
+    /// Reads the bytes of a file that [`ParityRows::to_json`] has produced.
     ///
     /// # Errors
-    /// Returns an error if the bytes are not such a file, or if its lists do not have the lengths
-    /// that its number of rows demands.
+    /// Returns an error if the bytes are not such a file, or if the length of a list does not fit
+    /// the number of rows.
     pub fn from_json(bytes: &[u8]) -> Result<Self> {
         let refuse = |reason: String| {
             Error::Refused(format!("cannot read the parity rows of the version: {reason}"))
@@ -100,8 +101,9 @@ impl ParityRows {
         Ok(rows)
     }
 
-    /// Checks that all lists have the lengths that the number of rows demands. Then the number of
-    /// rows is smaller than the number of bytes of the file, and can be used to reserve memory.
+    /// Checks that the lengths of all lists fit the number of rows. After this check, the number of
+    /// rows is known to be smaller than the number of bytes of the file, so memory for the rows can
+    /// be reserved safely.
     fn check_lengths(&self) -> Result<(), String> {
         let rows = self.rows;
         if self.logits.is_empty() && rows > 0 {
@@ -130,8 +132,8 @@ impl ParityRows {
         Ok(())
     }
 
-    /// Yields each row as a request of its own. One request exists at a time, so that the memory
-    /// does not grow with the number of rows times the number of inputs.
+    /// Yields each row as a separate request. Only one request exists at a time, so the memory does
+    /// not depend on the number of rows.
     fn requests(&self) -> impl Iterator<Item = RawColumns<'_>> {
         let mut rest: Vec<&[ParityValue]> =
             self.columns.iter().map(|column| column.values.as_slice()).collect();
@@ -154,10 +156,10 @@ impl ParityRows {
 
     /// Scores the rows with `score`, and compares the results with the log odds of the trainer.
     /// `tasks` are the names of the scores. The rows are scored one by one, as [`ParityRows::new`]
-    /// requires, so the loader can pause after each row.
+    /// requires, so `pace` can pause after each row.
     ///
     /// # Errors
-    /// Returns an error for the first row whose score differs from the trainer's.
+    /// Returns an error for the first row whose score differs from the trainer's score.
     pub fn replay(
         &self,
         version: VersionId,

@@ -19,7 +19,8 @@ pub struct Scorer {
     rows: RowBuffer,
 }
 
-/// A check whether an answer would come too late. It returns `true` for good once the time is over.
+/// A function that returns whether the answer of a request would come too late. After it has
+/// returned `true` once, it always returns `true`.
 pub type LateCheck<'a> = &'a (dyn Fn() -> bool + Sync);
 
 /// The scores of a batch.
@@ -28,7 +29,7 @@ pub struct Scores<'a> {
     /// The values of the scorer's outputs: one list for each output, with one value for each row of
     /// the batch. By default, the outputs are the log odds of the model's tasks.
     pub outputs: Vec<&'a [f32]>,
-    /// The number of unique keys without a row, which were read as unknown.
+    /// The number of unique keys that have no row. They are scored as unknown keys.
     pub missing: u64,
 }
 
@@ -44,9 +45,8 @@ impl Scorer {
     /// Creates a scorer that also keeps the values of the nodes `further` of the graph.
     /// [`Scorer::executor`] gives access to these values.
     ///
-    /// # Errors
-    /// Returns an error if the graph has no logits, or if the values of one of the nodes are not
-    /// values of the rows of a batch.
+    /// Returns an error if the graph has no logits, or if one of the nodes does not have one value
+    /// for each row of a batch.
     pub fn with_results(
         graph: &Graph,
         further: &[NodeId],
@@ -66,7 +66,7 @@ impl Scorer {
         Ok(Self { executor, outputs: logits, workers, rows: RowBuffer::default() })
     }
 
-    /// Creates a scorer for the outputs of a graph whose names are in `outputs`.
+    /// Creates a scorer that computes the outputs with the names `outputs` of a graph.
     ///
     /// # Errors
     /// Returns an error if the graph does not have one of the outputs.
@@ -83,7 +83,7 @@ impl Scorer {
         Ok(Self { executor, outputs, workers, rows: RowBuffer::default() })
     }
 
-    /// Returns the executor, which holds the results of the last batch, including those of the
+    /// Returns the executor. It holds the results of the last batch, including the results of the
     /// further nodes.
     pub fn executor(&self) -> &Executor {
         &self.executor
@@ -128,8 +128,8 @@ impl Scorer {
         Ok(Scores { outputs, missing: report.total_missing() })
     }
 
-    /// Drops the buffers of the batches so far, and the results of the last batch. The next batch
-    /// allocates what it needs.
+    /// Drops all buffers and the results of the last batch. The next batch allocates the buffers
+    /// that it needs.
     pub fn release(&mut self) {
         self.executor.release();
         self.rows = RowBuffer::default();
@@ -142,10 +142,10 @@ impl Scorer {
     }
 }
 
-/// Checks that the answer does not come too late.
+/// Checks that there is still time to compute the answer.
 ///
 /// # Errors
-/// Returns [`Error::Late`] if it does.
+/// Returns [`Error::Late`] if `is_late` returns `true`.
 pub(crate) fn check_time(is_late: Option<LateCheck<'_>>) -> Result<()> {
     match is_late {
         Some(is_late) if is_late() => Err(Error::Late),
@@ -192,7 +192,7 @@ mod tests {
         let mut source = Counted(example.source.clone(), &lookups);
         let expected =
             scorer.score(&batch, &plan, &mut source, &example.params).unwrap().outputs[0].to_vec();
-        // The check before the lookup, the one before the model, and the first tiles.
+        // One check is made before the lookup, one before the model, and one before each tile.
         for (last, looked_up) in [(1, 0), (2, 1), (3, 1), (7, 1)] {
             lookups.set(0);
             checks.store(0, Ordering::Relaxed);

@@ -1,15 +1,16 @@
-//! The buffers of scoring: requests reuse them, and a burst does not keep its memory.
+//! The pool of the buffers that requests use for scoring. Requests share the buffers, and the
+//! memory of a burst of requests is released soon after the burst.
 //!
-//! A request needs memory in proportion to its *size*, the number of its rows and values. Buffers
-//! grow to the largest request that they have served. So the pool remembers the size of the largest
-//! recent request, as a maximum that halves every [`HALF_LIFE`]. Buffers that have served a request
-//! of more than [`KEPT_FACTOR`] times this size are released, and buffers that no thread has needed
-//! for [`IDLE_TIME`] are dropped. One set of buffers always stays, because planning the program of
-//! a model takes longer than a small request.
+//! The *size* of a request is the number of its rows and ids, and its need for memory is
+//! proportional to its size. Buffers grow to the largest request that they have served. The pool
+//! keeps the size of the largest recent request, as a maximum that halves every [`HALF_LIFE`].
+//! Buffers are released if they have served a request of more than [`KEPT_FACTOR`] times this size.
+//! Buffers that were not used for [`IDLE_TIME`] are dropped. One set of buffers is always kept,
+//! because planning the program of a model takes longer than scoring a small request.
 //!
 //! # Concurrency
-//! One mutex guards the list. A request takes it twice, and never for each key. Memory is given
-//! back after the lock was released.
+//! One mutex guards the list of buffers. A request takes it two or three times, and never once per
+//! key. Memory is freed after the mutex has been released.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -18,13 +19,15 @@ use zillion_feature::{Batch, PlanScratch};
 
 use crate::scorer::Scorer;
 
-/// The time in which the size of the largest recent request halves.
+/// The time in which the recorded size of the largest recent request halves.
 const HALF_LIFE: Duration = Duration::from_secs(3);
-/// The time after which buffers that no thread has needed are dropped.
+/// The time without use after which buffers are dropped.
 const IDLE_TIME: Duration = Duration::from_secs(10);
-/// The factor between the size of the largest recent request and the largest size of buffers.
+/// The ratio of the largest size of buffers that are kept to the size of the largest recent
+/// request.
 const KEPT_FACTOR: usize = 4;
-/// The size up to which all requests count alike, because their buffers are small.
+/// The smallest value of the size of the largest recent request. Buffers of this size are so small
+/// that smaller ones would save no memory.
 const SMALL: usize = 4096;
 
 /// The buffers that one thread needs to score.
@@ -32,11 +35,11 @@ const SMALL: usize = 4096;
 pub(crate) struct Scratch {
     pub(crate) scorer: Scorer,
     pub(crate) plan: PlanScratch,
-    /// The size of the largest request since the buffers were empty.
+    /// The size of the largest request since the buffers were last released.
     largest: usize,
 }
 
-/// The buffers that no thread uses now.
+/// The pool of the buffers that no thread is using at the moment.
 #[derive(Debug, Default)]
 pub(crate) struct ScratchPool {
     state: Mutex<State>,
@@ -44,7 +47,8 @@ pub(crate) struct ScratchPool {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The buffers with the time of their last use, in the order of these times.
+    /// The buffers, each with the time of its last use. The buffers that were used most recently
+    /// come last.
     idle: Vec<(Scratch, Instant)>,
     recent: Recent,
 }
@@ -52,11 +56,11 @@ struct State {
 /// The size of the largest recent request: a maximum that halves every [`HALF_LIFE`].
 #[derive(Debug, Default)]
 struct Recent {
-    /// The size, and the time for which it is right.
+    /// The size, and the time at which it was computed. `None` before the first request.
     largest: Option<(f64, Instant)>,
 }
 
-/// Returns the size of a request: the number of its rows and of its ids.
+/// Returns the size of a request: the sum of the numbers of its rows and of its ids.
 pub(crate) fn request_size(batch: &Batch) -> usize {
     batch.rows + batch.sparse.iter().map(|column| column.keys.len()).sum::<usize>()
 }
@@ -79,13 +83,14 @@ impl Scratch {
 }
 
 impl ScratchPool {
-    /// Takes the buffers that were used last, which are most likely in the caches.
+    /// Takes the buffers that were used most recently, because they are most likely in the
+    /// processor's caches. Returns `None` if the pool is empty.
     pub(crate) fn take(&self) -> Option<Scratch> {
         self.lock().idle.pop().map(|(scratch, _)| scratch)
     }
 
-    /// Puts buffers back after a request of this size, and gives back the memory that recent
-    /// requests did not need.
+    /// Puts the buffers `scratch` back after a request of size `size`, and releases the memory that
+    /// recent requests did not need.
     pub(crate) fn put(&self, mut scratch: Scratch, size: usize, now: Instant) {
         scratch.largest = scratch.largest.max(size);
         let mut state = self.lock();
@@ -102,8 +107,8 @@ impl ScratchPool {
         drop(surplus);
     }
 
-    /// Gives back the memory that recent requests did not need, for a server that gets no requests
-    /// any more.
+    /// Releases the memory that recent requests did not need. A server calls this function while it
+    /// gets no requests.
     pub(crate) fn release_idle(&self, now: Instant) {
         let mut state = self.lock();
         let limit = state.recent.limit(now);
@@ -113,7 +118,7 @@ impl ScratchPool {
         drop(surplus);
         if let Some((mut scratch, used)) = last {
             scratch.release();
-            // Buffers that came meanwhile were used later.
+            // Buffers that were returned in the meantime have a later time of use.
             self.lock().idle.insert(0, (scratch, used));
         }
     }
@@ -124,8 +129,8 @@ impl ScratchPool {
 }
 
 impl State {
-    /// Takes the buffers that are too large or were not used for some time, except for the last
-    /// ones.
+    /// Removes from the list the buffers that are too large or were not used for [`IDLE_TIME`], and
+    /// returns them. The buffers that were used most recently always stay in the list.
     fn take_surplus(&mut self, limit: usize, now: Instant) -> Vec<(Scratch, Instant)> {
         let Some(others) = self.idle.len().checked_sub(1) else { return Vec::new() };
         let is_surplus = |(scratch, used): &mut (Scratch, Instant)| {
@@ -136,7 +141,8 @@ impl State {
 }
 
 impl Recent {
-    /// Returns the size at a later time.
+    /// Returns the size of the largest recent request at the time `now`, or 0 before the first
+    /// request.
     fn decay(&self, now: Instant) -> f64 {
         let Some((size, then)) = self.largest else { return 0.0 };
         let passed = now.saturating_duration_since(then);
@@ -147,7 +153,7 @@ impl Recent {
         self.largest = Some((self.decay(now).max(size as f64), now));
     }
 
-    /// Returns the largest size that buffers may have.
+    /// Returns the size above which buffers are released.
     fn limit(&self, now: Instant) -> usize {
         KEPT_FACTOR * SMALL.max(self.decay(now) as usize)
     }

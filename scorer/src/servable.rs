@@ -28,8 +28,8 @@ pub struct Servable {
     params: Params,
 }
 
-/// The part of a version that all versions of one training run share. It has everything except the
-/// rows and the dense parameters, which are different in every version.
+/// The part of a version that later versions of the same training run can share: everything except
+/// the rows and the dense parameters, which are different in every version.
 #[derive(Debug)]
 struct Engine {
     encoder: Encoder,
@@ -45,17 +45,16 @@ struct Engine {
 pub struct RowScores {
     /// The log odds of each task, in the order of [`Servable::tasks`].
     pub logits: Vec<Vec<f32>>,
-    /// The number of unique keys without a row, which were read as unknown.
+    /// The number of unique keys that have no row. They are scored as unknown keys.
     pub missing: u64,
-    /// The number of lookups in side tables that found no entry for the key of a row, summed over
-    /// all side tables.
+    /// The number of keys of rows that a side table does not contain, summed over all side tables.
     pub missing_side_rows: u64,
 }
 
 impl Servable {
-    /// Loads a version: verifies its chain, fetches its files into the cache, maps its rows, and
-    /// replays its parity rows. `others` are versions that are already loaded. The new version
-    /// shares the parts that are equal in one of them.
+    /// Loads a version: verifies its chain of files, fetches the files into the cache, maps its
+    /// rows, and replays its parity rows. `others` are versions that are already loaded. If a part
+    /// of the new version equals a part of one of them, both versions share it.
     ///
     /// # Errors
     /// Returns an error for the first part of the version that is missing or damaged, or for the
@@ -95,7 +94,7 @@ impl Servable {
         &self.manifest
     }
 
-    /// Returns the number of the version.
+    /// Returns the id of the version.
     pub fn version(&self) -> VersionId {
         self.manifest.version
     }
@@ -110,7 +109,7 @@ impl Servable {
         &self.params
     }
 
-    /// Returns the source that scoring reads the embedding rows from.
+    /// Returns the source from which scoring reads the embedding rows.
     pub fn rows(&self) -> &LayerSource {
         &self.rows
     }
@@ -160,8 +159,8 @@ impl Servable {
         self.score_encoded(batch, None)
     }
 
-    /// Gives back the memory of buffers that recent requests did not need. Requests do so
-    /// themselves; a server calls this function now and then for the time after its last request.
+    /// Releases the memory of buffers that recent requests did not need. Every request does this
+    /// too, so a server needs to call this function only while it gets no requests.
     pub fn release_idle(&self) {
         self.engine.scratches.release_idle(Instant::now());
     }

@@ -1,4 +1,4 @@
-//! A small model over a table without rows, for the tests of this crate.
+//! A small model with a table without rows, for the tests of this crate.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use zillion_rows::{InitializerSpec, OptimizerSpec, SegmentSpec, TableSpec};
 
 use crate::scorer::Scorer;
 
-/// The rows of a tile of the example's scorers.
+/// The number of rows in a tile of the example's scorers.
 pub(crate) const TILE_ROWS: usize = 64;
 
-/// A model with one column of ids.
+/// An example model with one column of ids.
 pub(crate) struct Example {
     pub(crate) schema: Schema,
     pub(crate) params: Params,

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-/// The hash before the first line.
+/// The hash that the first line of a log records as the hash of the previous line.
 pub(super) const FIRST: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
-/// The text between a line's other fields and its hash.
+/// The text between the other fields of a line and its hash.
 pub(super) const BEFORE_HASH: &str = ",\"hash\":\"";
 
-/// The largest number of bytes of a field that comes from outside.
+/// The maximum number of bytes of a field whose text comes from a caller.
 const MOST_BYTES: usize = 400;
 
 /// An event that the audit log records.
@@ -20,17 +20,17 @@ pub struct AuditEvent<'a> {
     pub who: &'a str,
     /// The address of the caller, or the host of the operator.
     pub from: &'a str,
-    /// The action, a verb: `load`, `unload`, `promote`, `refuse`.
+    /// The action, as a verb: `load`, `unload`, `promote`, `refuse`.
     pub action: &'a str,
     /// The object of the action: the model, or the path of the request.
     pub subject: &'a str,
-    /// The outcome: `done`, `failed`, or the reason of a refusal.
+    /// The outcome: `done`, `failed`, or the reason for a refusal.
     pub outcome: &'a str,
-    /// Further detail, such as the version.
+    /// A further detail, such as the version.
     pub detail: &'a str,
 }
 
-/// The fields of a line in their order, without the hash.
+/// The fields of a line except the hash, in the order in which they are written.
 #[derive(Serialize)]
 struct Fields<'a> {
     prev: &'a str,
@@ -44,7 +44,7 @@ struct Fields<'a> {
     detail: &'a str,
 }
 
-/// Writes a line, and returns it with its hash.
+/// Formats an event as a line, and returns the line with its hash.
 pub(super) fn format_line(
     number: u64,
     prev: &str,
@@ -72,7 +72,8 @@ pub(super) fn format_line(
     (line, hash)
 }
 
-/// Cuts a text that comes from outside at a letter's border.
+/// Shortens a text from a caller to at most [`MOST_BYTES`] bytes. The text is cut between two
+/// characters.
 fn shorten(text: &str) -> &str {
     let mut end = text.len().min(MOST_BYTES);
     while !text.is_char_boundary(end) {

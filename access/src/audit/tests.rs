@@ -27,8 +27,8 @@ fn a_log_goes_on_after_it_was_closed_and_every_change_is_found() {
     assert_eq!((report.lines, report.problem, report.torn_bytes), (6, None, None));
 
     let lines: Vec<&[u8]> = whole.split_inclusive(|&byte| byte == b'\n').collect();
-    // Each changed byte, each removed line and each swap of neighbours is found, but not a line
-    // that is cut off at the end.
+    // Every changed byte, removed line and exchange of two neighbouring lines is found. Only the
+    // removal of lines at the end is not found.
     for at in 0..whole.len() {
         let mut changed = whole.clone();
         changed[at] ^= 1;

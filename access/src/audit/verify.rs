@@ -9,19 +9,21 @@ use serde::Deserialize;
 use super::line::{BEFORE_HASH, FIRST};
 use crate::error::{Error, Result};
 
-/// The largest number of bytes of a line. The longest one that is written has about 10 KiB.
+/// The maximum number of bytes of a line. The longest line that the server can write has about 10
+/// KiB.
 const MOST_LINE_BYTES: u64 = 64 << 10;
 
-/// The outcome of a verification.
+/// The result of a verification.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditReport {
     /// The number of valid lines before the first problem.
     pub lines: u64,
     /// The hash of the last valid line.
     pub last_hash: String,
-    /// The first problem, with the number of its line in the file, if the chain is broken.
+    /// The first problem, with the number of its line in the file, or `None` if the chain is valid.
     pub problem: Option<String>,
-    /// The bytes of a last line without an end, which a crash leaves.
+    /// The number of bytes of a last line without an end, which a crash leaves, or `None` if there
+    /// is no such line.
     pub torn_bytes: Option<u64>,
 }
 
@@ -40,8 +42,8 @@ pub fn verify_audit_log(path: &Path) -> Result<AuditReport> {
 }
 
 /// Verifies all lines of an audit log like [`verify_audit_log`], and calls `seen` with the number
-/// and the hash of each valid line. Line 0 stands for the begin of the log: its hash is the one
-/// that an empty log reports.
+/// and the hash of each valid line. The first call has the number 0 and the hash that an empty log
+/// reports.
 ///
 /// # Errors
 /// Returns an error if the file cannot be read.
@@ -79,8 +81,8 @@ pub fn verify_audit_log_with(path: &Path, mut seen: impl FnMut(u64, &str)) -> Re
     Ok(report)
 }
 
-/// Checks a line against the lines before it, and returns its hash, or `None` if it does not follow
-/// them.
+/// Returns the hash of a line, or `None` if the line is damaged or does not follow the lines
+/// `before` it.
 fn check_line(line: &[u8], before: &AuditReport) -> Option<String> {
     let text = std::str::from_utf8(line).ok()?;
     let at = text.rfind(BEFORE_HASH)?;

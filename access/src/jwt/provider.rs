@@ -1,5 +1,5 @@
-//! The signatures of JSON Web Tokens, verified by *ring*: the provider of cryptography that TLS and
-//! object stores use too.
+//! The connection of `jsonwebtoken` to *ring*, which verifies the signatures. TLS and object stores
+//! use *ring* too.
 
 use jsonwebtoken::crypto::{CryptoProvider, JwtSigner, JwtVerifier, KeyUtils};
 use jsonwebtoken::errors::{Error, ErrorKind, Result};
@@ -14,13 +14,14 @@ static PROVIDER: CryptoProvider = CryptoProvider {
     key_utils: KeyUtils::new_unimplemented(),
 };
 
-/// Makes *ring* the provider of `jsonwebtoken` in this process. Later calls change nothing.
+/// Makes *ring* the cryptography provider of `jsonwebtoken` in this process. Further calls have no
+/// effect.
 pub(super) fn install() {
-    // The only error is that a provider is installed already.
+    // The only possible error is that a provider is already installed.
     let _ = PROVIDER.install_default();
 }
 
-/// A server verifies tokens and never signs one.
+/// Returns an error, because a server only verifies tokens and never signs one.
 fn refuse_to_sign(_: &Algorithm, _: &EncodingKey) -> Result<Box<dyn JwtSigner>> {
     Err(Error::from(ErrorKind::UnsupportedAlgorithm))
 }
@@ -32,7 +33,7 @@ fn create_verifier(algorithm: &Algorithm, key: &DecodingKey) -> Result<Box<dyn J
     Ok(Box::new(RingVerifier { algorithm: *algorithm, key: key.clone() }))
 }
 
-/// A public key with the algorithm of one token.
+/// A verifier with one public key and the algorithm of one token.
 struct RingVerifier {
     algorithm: Algorithm,
     key: DecodingKey,

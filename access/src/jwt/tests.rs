@@ -1,4 +1,4 @@
-//! Tests of JSON Web Tokens, signed with keys that are made for each test.
+//! Tests of JSON Web Tokens. Each test creates the keys that sign its tokens.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -47,7 +47,7 @@ impl Issuer {
                 self.ec.sign(&SystemRandom::new(), message.as_bytes()).unwrap().as_ref().to_vec()
             }
             Some("HS256") => {
-                // The classic attack: the public key as the secret of an HMAC.
+                // This is a known attack: an HMAC whose secret is the public key.
                 let key =
                     ring::hmac::Key::new(ring::hmac::HMAC_SHA256, self.ed.public_key().as_ref());
                 ring::hmac::sign(&key, message.as_bytes()).as_ref().to_vec()

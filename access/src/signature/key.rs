@@ -1,4 +1,4 @@
-//! Keys: a private key that signs, and the id of its public key.
+//! Private keys, which sign, and the ids of public keys.
 
 use std::fmt;
 use std::path::Path;
@@ -14,7 +14,8 @@ use crate::error::{Error, Result};
 use crate::identities::read_text;
 use crate::token::{from_hex, to_hex};
 
-/// The bytes of a SubjectPublicKeyInfo before the 32 bytes of an ed25519 key (RFC 8410).
+/// The bytes that come before the 32 bytes of the key in a SubjectPublicKeyInfo of ed25519 (RFC
+/// 8410).
 const PUBLIC_PREFIX: [u8; 12] =
     [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
 
@@ -35,11 +36,11 @@ impl KeyId {
         Self(to_hex(&blake3::hash(public).as_bytes()[..16]))
     }
 
-    /// Reads the file of a private or a public key, and returns the id of the key and its kind. The
-    /// two files of a key have the same id.
+    /// Reads the file of a private or a public key. Returns the id of the key and the kind of the
+    /// file. A private key and its public key have the same id.
     ///
     /// # Errors
-    /// Returns an error if the file cannot be read or holds no ed25519 key.
+    /// Returns an error if the file cannot be read or contains no ed25519 key.
     pub fn load(path: &Path) -> Result<(Self, KeyKind)> {
         let text = read_text(path)?;
         if let Some(public) = parse_public_pem(&text) {
@@ -54,7 +55,7 @@ impl KeyId {
     }
 }
 
-/// The kind of a key that a file holds.
+/// The kind of the key in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyKind {
     /// A private key, which signs.
@@ -74,7 +75,8 @@ pub struct Signature {
 }
 
 impl Signature {
-    /// Returns the bytes of the signature, or `None` if the text has another form.
+    /// Returns the 64 bytes of the signature, or `None` if the text is not the hexadecimal form of
+    /// 64 bytes.
     pub(crate) fn bytes(&self) -> Option<[u8; 64]> {
         from_hex(&self.ed25519)
     }
@@ -93,11 +95,11 @@ impl fmt::Debug for SigningKey {
 }
 
 impl SigningKey {
-    /// Creates a key and writes it to two new files: the private key to `private`, which only its
-    /// owner can read, and the public key to `public`.
+    /// Creates a key and writes it to two new files. The private key goes to `private`, which only
+    /// its owner can read. The public key goes to `public`.
     ///
     /// # Errors
-    /// Returns an error if one of the files exists or cannot be written.
+    /// Returns an error if one of the files already exists or cannot be written.
     pub fn create(private: &Path, public: &Path, files: &Files) -> Result<Self> {
         for path in [private, public] {
             if path.exists() {
@@ -114,10 +116,10 @@ impl SigningKey {
         Ok(key)
     }
 
-    /// Reads a private key.
+    /// Reads a private key from a file.
     ///
     /// # Errors
-    /// Returns an error if the file cannot be read or holds no ed25519 key.
+    /// Returns an error if the file cannot be read or contains no ed25519 key.
     pub fn load(path: &Path) -> Result<Self> {
         Self::parse(&read_text(path)?, path)
     }
@@ -129,7 +131,7 @@ impl SigningKey {
     }
 
     fn from_pkcs8(der: &[u8], path: &Path) -> Result<Self> {
-        // OpenSSL writes the private key alone (version 1), and *ring* the public key beside it.
+        // OpenSSL writes only the private key (version 1). *ring* also writes the public key.
         let pair = Ed25519KeyPair::from_pkcs8_maybe_unchecked(der)
             .map_err(|e| Error::invalid(path, format!("the private key is not ed25519: {e}")))?;
         let mut public = [0u8; 32];
@@ -142,13 +144,14 @@ impl SigningKey {
         KeyId::of(&self.public)
     }
 
-    /// Signs the bytes of a statement.
+    /// Returns the signature of the bytes of a statement.
     pub fn sign(&self, statement: &[u8]) -> Signature {
         Signature { key: self.id(), ed25519: to_hex(self.pair.sign(statement).as_ref()) }
     }
 
-    /// Returns whether one of the signatures is this key's signature of the statement. An ed25519
-    /// signature follows from the key and the statement, so that no other signature can match.
+    /// Returns whether `signatures` contains the signature of the statement by this key. The key
+    /// and the statement determine the bytes of an ed25519 signature, so the function signs again
+    /// and compares.
     pub fn has_signed(&self, statement: &[u8], signatures: &[Signature]) -> bool {
         signatures.contains(&self.sign(statement))
     }
@@ -170,7 +173,7 @@ pub(crate) fn public_pem(public: &[u8; 32]) -> String {
     pem("PUBLIC KEY", &[&PUBLIC_PREFIX[..], public].concat())
 }
 
-/// Reads a public key from PEM, or returns `None` if the text holds no ed25519 key.
+/// Reads a public key from PEM. Returns `None` if the text does not contain an ed25519 key.
 pub(crate) fn parse_public_pem(text: &str) -> Option<[u8; 32]> {
     let der = from_pem("PUBLIC KEY", text)?;
     der.strip_prefix(&PUBLIC_PREFIX[..])?.try_into().ok()

@@ -35,7 +35,7 @@ fn only_trusted_keys_and_unchanged_statements_are_taken() {
     assert!(refused(&statement, &[other.sign(&statement)]).contains("no trusted key"));
     let moved = version_statement("ctr", 8, "abc");
     assert!(refused(&moved, std::slice::from_ref(&signature)).contains("does not match"));
-    // A signature of one kind does not fit the other kind, and other bytes are no signature.
+    // A signature of one kind is not valid for the other kind, and not valid for other bytes.
     let pointer = pointer_statement("ctr", "stable", &statement);
     assert!(refused(&pointer, std::slice::from_ref(&signature)).contains("does not match"));
     let forged = Signature { key: good.id(), ed25519: other.sign(&statement).ed25519 };
@@ -65,7 +65,7 @@ fn keys_have_the_usual_form() {
     let key = parse_public_pem(text).unwrap();
     assert_eq!(public_pem(&key), text);
     assert!(parse_public_pem("-----BEGIN PUBLIC KEY-----\n!\n-----END PUBLIC KEY-----").is_none());
-    // The private key of the same section, without its public key.
+    // The private key of the same section, in a file without the public key.
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("rfc.key");
     let private = "-----BEGIN PRIVATE KEY-----\n\

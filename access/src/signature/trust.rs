@@ -1,4 +1,4 @@
-//! Trusted keys: a folder of public keys.
+//! The trusted keys, which are the public keys in one folder.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,17 +11,17 @@ use super::key::{KeyId, Signature, parse_public_pem, public_pem};
 use crate::error::{Error, Result};
 use crate::identities::read_text;
 
-/// The public keys whose signatures are taken.
+/// The public keys whose signatures are accepted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TrustedKeys {
     keys: BTreeMap<KeyId, [u8; 32]>,
 }
 
 impl TrustedKeys {
-    /// Reads all files `*.pub` of a folder.
+    /// Reads all files of a folder whose names end in `.pub`.
     ///
     /// # Errors
-    /// Returns an error if the folder has no key, or a file is not a public key.
+    /// Returns an error if the folder contains no key, or if such a file is not a public key.
     pub fn load(folder: &Path) -> Result<Self> {
         let mut keys = BTreeMap::new();
         for path in Self::files(folder)? {
@@ -36,7 +36,7 @@ impl TrustedKeys {
         Ok(Self { keys })
     }
 
-    /// Lists the files of public keys of a folder, sorted.
+    /// Lists the paths of the public keys in a folder, sorted.
     ///
     /// # Errors
     /// Returns an error if the folder cannot be read.
@@ -50,11 +50,11 @@ impl TrustedKeys {
         Ok(paths)
     }
 
-    /// Copies a public key into a folder of trusted keys, and returns its id. The file is named
-    /// after the id, so that a key is there at most once.
+    /// Copies a public key into a folder of trusted keys. Returns the id of the key. The id is the
+    /// name of the file, so a folder cannot contain a key twice.
     ///
     /// # Errors
-    /// Returns an error if the file is not a public key, or the folder cannot be written.
+    /// Returns an error if the file `key` is not a public key or if the folder cannot be written.
     pub fn add(key: &Path, folder: &Path, files: &Files) -> Result<KeyId> {
         let public = read_public(key)?;
         let id = KeyId::of(&public);
@@ -68,11 +68,12 @@ impl TrustedKeys {
         self.keys.keys()
     }
 
-    /// Checks that one of the signatures of a statement is made with a trusted key.
+    /// Checks that a trusted key has made one of the signatures of a statement. Error messages
+    /// contain `subject`.
     ///
     /// # Errors
-    /// Returns an error if there is no signature, no trusted key made one, or a trusted key's
-    /// signature does not match.
+    /// Returns an error if there is no signature, if no trusted key has made one, or if the
+    /// signature of a trusted key does not match the statement.
     pub fn verify(&self, subject: &str, statement: &[u8], signatures: &[Signature]) -> Result<()> {
         let untrusted =
             |reason: String| Err(Error::Untrusted { subject: subject.to_owned(), reason });

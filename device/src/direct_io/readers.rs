@@ -1,13 +1,14 @@
-//! Threads that read scattered pieces of files, so that other threads do not wait.
+//! Threads that read scattered pieces of files, so that other threads do not wait for the disk.
 //!
 //! The threads compute nothing. A thread starts one read, waits for it, copies the requested pieces
-//! out of the pages, and takes the next read. So a group keeps as many reads in flight as it has
-//! threads.
+//! from the pages, and then takes the next read. So the number of reads in progress is the number
+//! of threads.
 //!
 //! # Invariants
-//! * A [`Reading`] returns its pieces in the requested order. The order of the reads has no effect.
-//! * If a reading is dropped early, the reads in flight at that moment end, and no other read
-//!   begins.
+//! * A [`Reading`] returns its pieces in the requested order, regardless of the order in which the
+//!   reads end.
+//! * If a reading is dropped early, the reads that are in progress at that moment end, and no other
+//!   read begins.
 //!
 //! # Concurrency
 //! One mutex guards the queue of jobs, and another mutex guards the results of one reading. Both
@@ -22,16 +23,16 @@ use crate::error::DeviceError;
 use crate::sync::thread::{self, JoinHandle};
 use crate::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// The largest gap in bytes between two pieces that are read together. For the disk, reading such a
-/// gap takes less time than another read.
+/// The maximum number of bytes between two pieces that are read together. For the disk, reading so
+/// few extra bytes takes less time than a second read.
 const GAP: u64 = 4 * PAGE as u64;
 /// The largest number of bytes of one read, unless a single piece is larger.
 const LARGEST: u64 = 128 << 10;
-/// The number of reads of one job, large enough that taking a job costs little.
+/// The number of reads in one job. It is so large that taking a job from the queue costs little in
+/// comparison.
 const JOB_READS: usize = 8;
 
-/// A group of reading threads. When it is dropped, it waits for the reads in flight, and all other
-/// reads fail.
+/// A group of reading threads. Dropping it waits for the reads in progress. All other reads fail.
 #[derive(Debug)]
 pub struct Readers {
     shared: Arc<Shared>,
@@ -186,14 +187,14 @@ impl Reading {
 
 impl Drop for Reading {
     fn drop(&mut self) {
-        // The results are not wanted any more: jobs that have not begun are skipped.
+        // No thread needs the results any more, so jobs that have not begun are skipped.
         lock(&self.results.done).waiting = 0;
     }
 }
 
 impl Pieces {
-    /// Returns the bytes of the piece at `index` in the requested offsets, or `None` if there is no
-    /// such piece.
+    /// Returns the bytes of the piece whose offset has the index `index` in the requested offsets,
+    /// or `None` if there is no such piece.
     pub fn get(&self, index: usize) -> Option<&[u8]> {
         let chunk = self.chunks.partition_point(|(range, _)| range.end <= index);
         let (range, bytes) = self.chunks.get(chunk)?;

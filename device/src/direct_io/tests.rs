@@ -13,7 +13,7 @@ fn number(i: usize) -> u8 {
     (i.wrapping_mul(0x9e37_79b9) >> 13) as u8
 }
 
-/// Writes a file of pages whose bytes depend on their place.
+/// Writes a file of pages. The bytes of a page depend on its position.
 fn filled(folder: &Path, count: usize) -> DirectFile {
     let file = DirectFile::create(&Files::new(), &folder.join("log")).unwrap();
     let mut all = pages(count);
@@ -51,7 +51,7 @@ proptest! {
 }
 
 /// Checks that a file in memory is not reported as direct. Some kernels open such a file for direct
-/// access, others refuse, but there is no disk in either case.
+/// access and others refuse it, but in both cases there is no disk.
 #[test]
 fn a_file_in_memory_is_not_direct() {
     let memory = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -86,7 +86,7 @@ fn a_disk_that_fails_is_an_error_of_the_operation() {
     let readers = readers(1);
     assert!(readers.start(&file, &[0], 8).wait().unwrap_err().to_string().contains("log"));
     assert!(DirectFile::create(&Files::new(), &path).is_err(), "nobody's file is taken over");
-    // A reader drops its handle on the file a moment after it has answered.
+    // A reader drops its handle of the file shortly after it has answered.
     drop(readers);
     drop(file);
     assert!(!path.exists());
@@ -103,6 +103,7 @@ fn abandoned_readings_end_with_their_readers() {
     }
     let kept = readers.start(&file, &offsets, 100);
     drop(readers);
-    // A job that had not begun failed, one that had has its result; no thread hangs.
+    // A job that had not begun has failed, and a job that had begun has its result. No thread
+    // hangs.
     let _ = kept.wait();
 }

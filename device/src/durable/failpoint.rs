@@ -36,8 +36,8 @@ pub enum Action {
     Fail(io::Error),
     /// The process dies as with `kill -9`.
     Kill,
-    /// A write stores half of its bytes on the disk, and then the process dies. Any other operation
-    /// is treated as with `Kill`.
+    /// A write stores half of its bytes on the disk, and then the process dies. For any other
+    /// operation, the action is the same as `Kill`.
     Tear,
 }
 

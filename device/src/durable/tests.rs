@@ -13,7 +13,7 @@ use crate::error::DeviceError;
 /// Replaces the file that `prepare` wrote, writes a new folder, and removes a folder.
 fn scenario(files: &Files, folder: &Path) -> Result<(), DeviceError> {
     files.write_file(folder.join("file"), |file| {
-        // More than one buffer, so that there are several writes.
+        // The file is larger than one buffer, so there are several writes.
         for _ in 0..3 * BUFFER_BYTES / 8 {
             file.write_all(b"new file")?;
         }
@@ -35,7 +35,7 @@ fn prepare(folder: &Path) {
 }
 
 /// Checks the guarantees of durable writes after a scenario that ended early. Returns whether the
-/// scenario was complete.
+/// scenario had completed all its operations.
 fn assert_whole(folder: &Path) -> bool {
     let file = fs::read(folder.join("file")).unwrap();
     let new = file == b"new file".repeat(3 * BUFFER_BYTES / 8);
@@ -92,7 +92,7 @@ fn a_failing_disk_leaves_old_or_new_and_a_message() {
             assert!(error.to_string().contains(folder.path().to_str().unwrap()), "{error}");
             assert_eq!(error.is_disk_full(), fault == Fault::Enospc);
             assert_whole(folder.path());
-            // The scenario runs again, on a disk that works now.
+            // The scenario runs again, now without a failing disk.
             Files::new().sweep(folder.path()).unwrap();
             if folder.path().join("set").exists() {
                 fs::remove_dir_all(folder.path().join("set")).unwrap();
@@ -107,7 +107,8 @@ fn a_failing_disk_leaves_old_or_new_and_a_message() {
     }
 }
 
-/// The environment variable with the folder and the failpoint of the process that is killed.
+/// The name of the environment variable that passes the folder and the failpoint to the process
+/// that is killed.
 const VICTIM: &str = "ZILLION_DEVICE_TEST_VICTIM";
 
 #[test]
@@ -158,7 +159,7 @@ fn the_error_of_the_writer_is_returned_and_no_file_remains() {
 #[test]
 fn the_error_of_the_disk_wins_over_wrapped_errors() {
     let folder = tempfile::tempdir().unwrap();
-    // The first operation creates, the second writes.
+    // The first operation creates a file, and the second operation writes to it.
     let files = Files::with_failpoints(Arc::new(Failpoint::new(2, Fault::Enospc)));
     let error = files
         .write_file(folder.path().join("file"), |file| {

@@ -10,8 +10,9 @@ pub fn file_system_kind(path: &Path) -> Option<String> {
     parse_mounts(&fs::read_to_string("/proc/self/mounts").ok()?, &path)
 }
 
-/// Returns the kind of the file system whose mount point is the longest above `path`. If two file
-/// systems have the same mount point, the later one in the text counts.
+/// Returns the kind of the file system that contains `path`. Of all mount points above `path`, the
+/// longest one counts. If two file systems have the same mount point, the later one in the text
+/// counts. Returns `None` if there is no such mount point.
 fn parse_mounts(text: &str, path: &Path) -> Option<String> {
     let mut best: Option<(usize, &str)> = None;
     for line in text.lines() {

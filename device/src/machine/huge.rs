@@ -24,10 +24,10 @@ pub fn huge_pages() -> Option<HugePages> {
     parse_huge_pages(&fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").ok()?)
 }
 
-/// Returns whether reserved pages of 2 MiB (`vm.nr_hugepages`) should be used. This is true if the
-/// machine had some at the first call in this process, and none have been refused since.
-/// Fragmentation of memory does not affect such pages, and they are not part of the resident
-/// memory.
+/// Returns whether reserved pages of 2 MiB (`vm.nr_hugepages`) should be used. The result is true
+/// if the machine had reserved pages at the first call in this process, and if no request for such
+/// pages has failed since. Fragmentation of memory does not affect reserved pages, and they are not
+/// part of the resident memory.
 #[cfg(target_os = "linux")]
 pub(crate) fn has_reserved_pages() -> bool {
     static RESERVED: OnceLock<bool> = OnceLock::new();
@@ -38,7 +38,7 @@ pub(crate) fn has_reserved_pages() -> bool {
     are_reserved && !REFUSED.load(Ordering::Relaxed)
 }
 
-/// Whether the system refused reserved pages to this process, although it had mapped them.
+/// Whether the system has refused memory for reserved pages that this process had already mapped.
 #[cfg(target_os = "linux")]
 static REFUSED: AtomicBool = AtomicBool::new(false);
 

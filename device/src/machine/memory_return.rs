@@ -1,10 +1,11 @@
 //! The return of freed memory to the system.
 
-/// Returns memory that was freed to the system, as far as the allocator keeps it.
+/// Returns the freed memory that the allocator keeps to the operating system.
 ///
-/// The allocator of glibc keeps freed memory of its arenas for later, so that a burst of large
-/// requests would stay resident for ever. A call locks each arena for a moment, so that it belongs
-/// between requests and not into one. Other allocators are left alone.
+/// The allocator of glibc keeps freed memory for later allocations. So after a burst of large
+/// requests, the resident memory would never decrease. A call of this function locks each arena of
+/// the allocator for a moment, so call it between requests and not during one. With other
+/// allocators, the function does nothing.
 pub fn return_free_memory() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {

@@ -1,18 +1,19 @@
-//! The priority of threads: work in the background yields to threads that answer requests.
+//! The priority of threads. Background work gets a low priority, so that threads that answer
+//! requests run first.
 
-/// The nice value of a thread with lowered priority. The scheduler gives such a thread about a
-/// tenth of a processor that another thread wants too.
+/// The nice value of a thread with lowered priority. If another thread of normal priority wants the
+/// same processor, the scheduler gives a thread with this value about a tenth of it.
 const NICE: libc::c_int = 10;
 
-/// Lowers the priority of the calling thread, and of no other thread. Returns whether the system
-/// did it; a thread that keeps its priority works all the same.
+/// Lowers the priority of the calling thread only. Returns `false` if the system refuses. The
+/// thread then works with its old priority.
 pub fn lower_thread_priority() -> bool {
     // SAFETY: the call takes three numbers and no pointer, so that it cannot touch memory. Linux
     // applies `PRIO_PROCESS` with the id 0 to the calling thread alone, and a higher nice value
     // needs no privilege.
     #[cfg(target_os = "linux")]
     let status = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
-    // Elsewhere the call would lower the whole process.
+    // On other systems, the call would lower the priority of the whole process.
     #[cfg(not(target_os = "linux"))]
     let status = -NICE;
     status == 0

@@ -1,4 +1,4 @@
-//! A right operand in the layout that the kernels read.
+//! The packed form of a right operand, in the layout that the kernels read.
 //!
 //! A product reads its right operand once for every few rows of the left operand. A packed panel
 //! holds some columns of the right operand, with their whole inner dimension. It has the columns of
@@ -39,7 +39,7 @@ impl Panel {
             let zero = Line([0.0; LINE]);
             Self { first, columns, k, lines: vec![zero; k * columns.div_ceil(LINE)] }
         };
-        // A panel is as wide as the tile of the most rows.
+        // The panel is as wide as the tile with the largest number of rows.
         let most = match level {
             Level::Avx512 => 3 * LINE,
             Level::Avx2 | Level::Scalar => LINE,

@@ -54,7 +54,8 @@ fn inner_dimension() -> impl Strategy<Value = usize> {
     prop_oneof![Just(0usize), Just(1), 2usize..40, 40usize..300, Just(512), 513usize..1100]
 }
 
-/// Checks that `out` equals the definition, and that the gaps between its rows are unchanged.
+/// Checks that `out` equals the product by its definition, and that the gaps between its rows are
+/// unchanged.
 fn check(
     out: &[f32],
     before: &[f32],
@@ -68,7 +69,8 @@ fn check(
             continue;
         }
         let expected = element(place / stride, place % stride);
-        // Every rounding is at most half a unit of a sum that is at most `inner` and a little.
+        // The rounding error is at most half a unit of a sum, and a sum is at most slightly above
+        // `inner`.
         let tolerance = 1e-6 * (inner as f64 + 2.0);
         prop_assert!((f64::from(got) - expected).abs() <= tolerance, "{place}: {got} {expected}");
     }
@@ -86,7 +88,7 @@ proptest! {
         seed in any::<u64>(),
     ) {
         let x = spaced(m, k, x_gap, seed);
-        // The weight is used as it lies, or as the transpose of one that lies otherwise.
+        // The weight is used directly, or as the transposed view of a transposed matrix.
         let w = if is_transposed { spaced(n, k, w_gap, seed ^ 1) } else { spaced(k, n, w_gap, seed ^ 1) };
         let bias = values(n, seed ^ 2);
         let mut before = values(if m == 0 { 0 } else { (m - 1) * (n + out_gap) + n }, seed ^ 3);
@@ -119,7 +121,7 @@ proptest! {
                 linear_at(level, rows, right, epilogue, &mut out, n + out_gap);
                 results.push((level, bits(&out)));
                 near(&out)?;
-                // The result of machines without kernels is near, but has other bits.
+                // On a machine without kernels, the result is close but has other bits.
                 out.copy_from_slice(&before);
                 fallback::linear(rows, right, epilogue, &mut out, n + out_gap);
                 near(&out)?;

@@ -30,8 +30,8 @@ pub(super) struct Call {
     pub(super) columns: usize,
     /// Whether the sum is added to the old value. If not, it replaces the old value.
     pub(super) accumulate: bool,
-    /// The address of the biases, one for each column, which are added to the sums; null for no
-    /// bias.
+    /// The address of the biases, or null if there is no bias. There is one bias for each column,
+    /// and it is added to the sum.
     pub(super) bias: *const f32,
     /// Whether values below zero become zero at the end.
     pub(super) relu: bool,
@@ -73,8 +73,8 @@ impl Kernels {
     }
 
     /// Returns the largest number of columns of a tile with `rows` rows. `rows` must be between one
-    /// and [`Kernels::rows`]. With few rows, more registers are free for columns, and memory is
-    /// read in longer runs.
+    /// and [`Kernels::rows`]. With few rows, more registers are free for columns, so more
+    /// neighbouring columns are read at a time.
     pub(super) fn width(self, rows: usize) -> usize {
         self.table[rows - 1].len() * self.lanes
     }
@@ -90,7 +90,7 @@ impl Kernels {
 ///
 /// # Safety
 ///
-/// The conditions are those of [`Kernel`].
+/// The caller must meet the conditions of [`Kernel`].
 #[inline(always)]
 #[expect(clippy::needless_range_loop, reason = "the same two indices go through several arrays")]
 unsafe fn tile<V: Vector, const M: usize, const N: usize>(call: &Call) {
@@ -106,7 +106,7 @@ unsafe fn tile<V: Vector, const M: usize, const N: usize>(call: &Call) {
             *row = call.left.wrapping_add(i * call.left_row);
         }
         if call.accumulate {
-            // The old values come from far memory while the sums are made.
+            // The old values may come from distant memory while the sums are computed.
             for i in 0..M {
                 let old = call.out.add(i * call.out_row).cast::<i8>();
                 for v in 0..N {
@@ -132,11 +132,12 @@ unsafe fn tile<V: Vector, const M: usize, const N: usize>(call: &Call) {
                     sums[i][v] = V::mul_add(factor, values[v], sums[i][v]);
                 }
             }
-            // The last of these addresses are not read and may lie outside.
+            // The last of these addresses are never read, and may be outside of the operand.
             right = right.wrapping_add(right_step);
             at += left_step;
         }
-        // Each stage runs over all registers, so that none of them has to wait in memory.
+        // Each stage processes all registers, so that no register has to be stored in memory
+        // between stages.
         if call.accumulate {
             for i in 0..M {
                 let old = call.out.add(i * call.out_row);
@@ -183,7 +184,7 @@ unsafe fn tile<V: Vector, const M: usize, const N: usize>(call: &Call) {
 ///
 /// # Safety
 ///
-/// The conditions are those of [`Kernel`].
+/// The caller must meet the conditions of [`Kernel`].
 #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,fma")]
 unsafe fn avx512<const M: usize, const N: usize>(call: &Call) {
     // SAFETY: the caller's promise, passed on; the frame has the instructions of `__m512`.
@@ -194,7 +195,7 @@ unsafe fn avx512<const M: usize, const N: usize>(call: &Call) {
 ///
 /// # Safety
 ///
-/// The conditions are those of [`Kernel`].
+/// The caller must meet the conditions of [`Kernel`].
 #[target_feature(enable = "avx2,fma")]
 unsafe fn avx2<const M: usize, const N: usize>(call: &Call) {
     // SAFETY: the caller's promise, passed on; the frame has the instructions of `__m256`.

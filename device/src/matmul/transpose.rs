@@ -20,8 +20,8 @@ pub(super) unsafe fn transpose(from: *const f32, from_step: usize, to: *mut f32,
         for (j, row) in rows.iter_mut().enumerate() {
             *row = _mm512_loadu_ps(from.add(j * from_step));
         }
-        // The first step works four by four inside each quarter of a register. Of rows 4g..4g+4,
-        // `fours[4g + c]` has in its quarter q the column 4q + c.
+        // The first step works in blocks of four by four inside each quarter of a register. Of the
+        // rows 4g..4g+4, quarter q of `fours[4g + c]` contains column 4q + c.
         let mut fours = [_mm512_setzero_ps(); LINE];
         for g in (0..LINE).step_by(4) {
             let low01 = _mm512_castps_pd(_mm512_unpacklo_ps(rows[g], rows[g + 1]));
@@ -33,8 +33,8 @@ pub(super) unsafe fn transpose(from: *const f32, from_step: usize, to: *mut f32,
             fours[g + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(high01, high23));
             fours[g + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(high01, high23));
         }
-        // The second step exchanges the quarters: column 4q + c is quarter q of the four registers
-        // of c.
+        // The second step exchanges the quarters. Column 4q + c consists of quarter q of the four
+        // registers for c.
         for c in 0..4 {
             let (a, b, d, e) = (fours[c], fours[4 + c], fours[8 + c], fours[12 + c]);
             let even_ab = _mm512_shuffle_f32x4::<0b10_00_10_00>(a, b);

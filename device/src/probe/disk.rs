@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 /// reads.
 const PIECE: usize = 1 << 20;
 const ALIGNED: usize = 4096;
-/// The number of small writes for the measurement. Each is synced before the next one begins.
+/// The number of small writes that are measured. Each write is synced before the next one begins.
 const SYNCS: usize = 32;
 
 /// The measured speed of a disk.
@@ -33,8 +33,8 @@ pub fn measure_disk(folder: &Path, bytes: usize) -> io::Result<DiskSpeed> {
     let file = Scratch::new(folder)?;
     let bytes = bytes.div_ceil(PIECE).max(1) * PIECE;
     let write = measure_write(&file.path, bytes)?;
-    // A file system may refuse direct reads, which gives no figure; a failing disk shows in the
-    // next line.
+    // If a file system refuses direct reads, there is no read rate. A failing disk is noticed in
+    // the next line.
     let read = measure_read(&file.path).ok();
     Ok(DiskSpeed { write: bytes as f64 / write, read, sync: measure_sync(&file.path)? })
 }
@@ -54,12 +54,12 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // The file may be gone already; nothing depends on it.
+        // If the file is already gone, nothing more needs to be done.
         let _ = std::fs::remove_file(&self.path);
     }
 }
 
-/// Returns the seconds of a write of `bytes` bytes, including the final sync.
+/// Returns the time in seconds that a write of `bytes` bytes takes, including the final sync.
 fn measure_write(path: &Path, bytes: usize) -> io::Result<f64> {
     let mut file = OpenOptions::new().write(true).open(path)?;
     // The bytes are not zeros, because some file systems do not store zeros.
@@ -78,8 +78,8 @@ fn measure_write(path: &Path, bytes: usize) -> io::Result<f64> {
     Ok(began.elapsed().max(Duration::from_nanos(1)).as_secs_f64())
 }
 
-/// Returns the bytes per second of a read that bypasses the page cache, in a file that was written
-/// before.
+/// Returns the bytes per second of reading the file at `path` without the page cache. The file must
+/// exist.
 fn measure_read(path: &Path) -> io::Result<f64> {
     let mut file = OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(path)?;
     let mut buffer = vec![0u8; PIECE + ALIGNED];
@@ -95,7 +95,7 @@ fn measure_read(path: &Path) -> io::Result<f64> {
     Ok(bytes as f64 / began.elapsed().max(Duration::from_nanos(1)).as_secs_f64())
 }
 
-/// Returns the median seconds of a small write and its sync.
+/// Returns the median time in seconds that a small write and its sync take.
 fn measure_sync(path: &Path) -> io::Result<f64> {
     let mut file = OpenOptions::new().write(true).truncate(true).open(path)?;
     let mut times = Vec::with_capacity(SYNCS);

@@ -1,4 +1,4 @@
-//! The search for a word among eight words, by which an index searches a cache line.
+//! The search for a word among eight words. An index uses it to search a cache line.
 
 /// Returns a mask in which bit `i` is set if `words[i] == word`.
 #[inline(always)]

@@ -36,7 +36,8 @@ fn power_of_two(exponent: i32) -> f32 {
 /// Returns e to the power of `x`, within 1 ulp. Subnormal results are rounded once.
 #[inline(always)]
 pub fn exp(x: f32) -> f32 {
-    // Beyond these bounds the result is infinite or zero anyway. A NaN passes both comparisons.
+    // Beyond these bounds, the result is infinite or zero in any case. A NaN is unchanged by both
+    // comparisons.
     let x = select(x < -104.0, -104.0, x);
     let x = select(x > 89.0, 89.0, x);
     let shifted = x * LOG2_E + ROUND;
@@ -50,7 +51,8 @@ pub fn exp(x: f32) -> f32 {
     p = p * r + 0.166_666_654_59;
     p = p * r + 0.500_000_012_01;
     let value = p * (r * r) + r + 1.0;
-    // Two factors, since one cannot reach 2^128 or 2^-150. The first product is exact.
+    // Two factors are needed, because one factor cannot reach 2^128 or 2^-150. The first product is
+    // exact.
     let half = exponent >> 1;
     value * power_of_two(half) * power_of_two(exponent.wrapping_sub(half))
 }
@@ -63,7 +65,7 @@ pub fn ln(x: f32) -> f32 {
     let subnormal = x < f32::MIN_POSITIVE;
     let scaled = select(subnormal, x * 8_388_608.0, x);
     let correction = select(subnormal, -23.0, 0.0);
-    // The mantissa goes to [sqrt(1/2), sqrt(2)), where the polynomial in m - 1 holds.
+    // The mantissa is moved to [sqrt(1/2), sqrt(2)), where the polynomial in m - 1 is accurate.
     let bits = scaled.to_bits() as i32;
     let exponent = bits.wrapping_sub(0x3f35_04f3) >> 23;
     let mantissa = f32::from_bits(bits.wrapping_sub(exponent << 23) as u32);
@@ -83,7 +85,7 @@ pub fn ln(x: f32) -> f32 {
     let value = tail + r + exponent * LN_2_HIGH;
     let value = select(x == 0.0, f32::NEG_INFINITY, value);
     let value = select(x < 0.0, f32::NAN, value);
-    // Infinity and NaN are their own logarithms.
+    // The logarithm of infinity is infinity, and the logarithm of a NaN is a NaN.
     select(x < f32::INFINITY, value, x + x)
 }
 
@@ -92,7 +94,7 @@ pub fn ln(x: f32) -> f32 {
 #[inline(always)]
 pub fn ln_1p(x: f32) -> f32 {
     let sum = 1.0 + x;
-    // The first-order term puts back what the rounding of 1 + x lost.
+    // The first-order term adds what the rounding of 1 + x has lost.
     let lost = select(x > 1.0, 1.0 - (sum - x), x - (sum - 1.0));
     let value = ln(sum) + lost / sum;
     let regular = sum > 0.0 && sum < f32::INFINITY;
@@ -188,9 +190,9 @@ mod tests {
     use super::super::{Level, level, vectorised_at};
     use super::*;
 
-    /// The step through all bit patterns. It is a prime, so the tested numbers include every
-    /// exponent and mantissas of all kinds: 4.3 million numbers, with infinities and NaN among
-    /// them.
+    /// The distance between two tested bit patterns. It is a prime, so the tested numbers include
+    /// every exponent and many different mantissas. There are 4.3 million numbers, including
+    /// infinities and NaN.
     const STEP: usize = 997;
 
     fn everywhere() -> Vec<f32> {
@@ -359,7 +361,8 @@ mod tests {
             );
             for (x, y) in inputs.iter().zip(&out) {
                 assert_eq!(y.to_bits(), erf_inv(*x).to_bits(), "at {x}, {wanted:?}");
-                // The function is flat there: an error of y is one of erf(y) times its slope.
+                // The function is flat there, so an error of y causes an error of erf(y) that is
+                // multiplied by the slope.
                 let slope = 2.0 / std::f64::consts::PI.sqrt() * (-f64::from(*y).powi(2)).exp();
                 let error = (erf(f64::from(*y)) - f64::from(*x)).abs() / slope;
                 assert!(

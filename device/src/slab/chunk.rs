@@ -111,7 +111,8 @@ impl Chunk {
     /// owners. Such rows are scattered, and a new owner writes to its row at once.
     fn prefetch_ahead(&mut self, index: usize) {
         self.lead = self.lead.saturating_sub(1);
-        // Two rows a call, so that the first few of a chunk do not wait for all of its lead.
+        // Each call prefetches at most two rows, so that the first allocations in a chunk do not
+        // wait for all of the lead.
         for _ in 0..2 {
             if self.lead >= LEAD {
                 break;
@@ -146,7 +147,7 @@ impl Chunk {
         self.bits[index / 64] &= !(1 << (index % 64));
         self.live -= 1;
         self.hint = self.hint.min(index / 64);
-        // The row may be allocated before those that were prefetched.
+        // The freed row may be allocated before the rows that were prefetched.
         (self.prefetched, self.lead) = (0, 0);
     }
 
@@ -184,7 +185,7 @@ impl Chunk {
             return Ok(0);
         };
         let pages = Pages::zeroed(bytes)?;
-        // The memory behind the last live row is not copied: it is new again.
+        // The memory after the last live row is not copied. It is new memory again.
         self.fresh = end;
         self.move_to(pages);
         self.rows = bytes / self.row_bytes;
@@ -214,8 +215,8 @@ impl Chunk {
         self.pages = pages;
     }
 
-    /// Returns the notice to send about the next chunk after the allocation of row `index`, or
-    /// `None`. The row must have had no former owner.
+    /// Returns the notice about the next chunk that must be sent after the allocation of row
+    /// `index`, or `None` if no notice is due. The row must have had no former owner.
     #[inline(always)]
     pub(super) fn notice(&self, index: usize) -> Option<Notice> {
         Notice::for_remaining(self.rows - index, self.rows - index - 1, self.rows)
@@ -239,8 +240,8 @@ mod tests {
             .iter()
             .map(|_| {
                 let (row, _) = chunk.alloc();
-                // The prefetched row is ahead of the allocated one, and never beyond the last free
-                // one.
+                // The prefetched row comes after the allocated row, and never after the last free
+                // row.
                 assert!(
                     chunk.lead == 0 || chunk.prefetched > row && chunk.prefetched <= 190,
                     "{chunk:?}"

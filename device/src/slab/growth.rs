@@ -22,8 +22,8 @@ pub(super) fn first_bytes(row_bytes: usize) -> usize {
     bytes_holding(1, row_bytes)
 }
 
-/// Returns the next size after `bytes`, when these are full of rows. `place` is the number of the
-/// slab in its group. The result is at most a whole chunk.
+/// Returns the next size of a first chunk of `bytes` bytes that is full of rows. `place` is the
+/// number of the slab in its group. The result is at most a whole chunk.
 pub(super) fn grown_bytes(bytes: usize, row_bytes: usize, place: usize) -> usize {
     let rows = bytes / row_bytes;
     let next = bytes_holding((rows + rows / 4).max(rows + 1), row_bytes);
@@ -31,7 +31,7 @@ pub(super) fn grown_bytes(bytes: usize, row_bytes: usize, place: usize) -> usize
         return next;
     }
     let last = LAST + place % STAGGERS * STAGGER;
-    // Large rows may leave nothing between this size and a chunk.
+    // With large rows, there may be no size between this size and a chunk.
     let is_between = (rows + 1..CHUNK_BYTES / row_bytes).contains(&(last / row_bytes));
     if bytes < last && is_between { last } else { CHUNK_BYTES }
 }
@@ -50,13 +50,14 @@ pub(super) fn shrunk_bytes(
     end: usize,
     row_bytes: usize,
 ) -> Option<usize> {
-    // The new size has room for rows that lie a little beyond their number, and for the next one.
+    // The new size has room for rows whose numbers are slightly above the number of rows, and for
+    // one more row.
     let fitting = bytes_holding(end.max(live + live / 8 + 1), row_bytes);
     (fitting <= bytes / 8 * 7).then_some(fitting)
 }
 
-/// Returns the largest number of bytes that a slab of `rows` rows has mapped if it has only grown,
-/// for any number in a group.
+/// Returns the largest number of bytes that a slab with `rows` rows can have mapped if no row was
+/// freed. The result is valid for every number of the slab in a group.
 pub(crate) fn most_mapped_bytes(rows: usize, row_bytes: usize) -> usize {
     let whole = CHUNK_BYTES / row_bytes;
     if rows == 0 || whole == 0 {
@@ -72,12 +73,13 @@ pub(crate) fn most_mapped_bytes(rows: usize, row_bytes: usize) -> usize {
         }
         bytes
     };
-    // The places between become chunks later than the first, and smaller than the last.
+    // The slabs between become whole chunks at larger sizes than the first slab, and at smaller
+    // sizes than the last slab.
     of_place(0).max(of_place(STAGGERS - 1))
 }
 
-/// Returns the size in bytes of a first chunk for `rows` rows. It is a whole chunk if the size is
-/// nearly that of a whole chunk, or if the rows fill a chunk.
+/// Returns the size in bytes of a first chunk for `rows` rows. If the rows need nearly a whole
+/// chunk or more, the result is a whole chunk.
 fn bytes_holding(rows: usize, row_bytes: usize) -> usize {
     let bytes = (rows * row_bytes).next_multiple_of(FIRST_BYTES);
     let is_whole = bytes >= NEARLY_WHOLE || bytes / row_bytes >= CHUNK_BYTES / row_bytes;
@@ -107,7 +109,7 @@ mod tests {
                 for pair in sizes.windows(2) {
                     let full = pair[0] / row_bytes;
                     assert!(pair[1] / row_bytes > full, "{pair:?}, {row_bytes} bytes a row");
-                    // The size is checked as soon as there is one row more.
+                    // The size is checked when there is one more row than fits.
                     let worth = (full + 1) * row_bytes;
                     assert!(pair[1] <= worth * 3 / 2 + FIRST_BYTES, "{pair:?}, {row_bytes}");
                 }

@@ -97,8 +97,8 @@ impl Pages {
         is_there.then_some(pages)
     }
 
-    /// Extends the mapping to `bytes` bytes, which must be less than a chunk. Nothing is copied;
-    /// only the address changes.
+    /// Extends the mapping to `bytes` bytes, which must be less than a chunk. No bytes are copied,
+    /// but the address may change.
     #[cfg(target_os = "linux")]
     pub(super) fn extend(&mut self, bytes: usize) -> Result<(), DeviceError> {
         assert!(self.bytes < bytes && bytes < CHUNK_BYTES, "small pages grow by other small pages");
@@ -116,9 +116,9 @@ impl Pages {
     /// Maps zeroed bytes and touches every page. They are in the memory of `node` if it has room.
     pub(super) fn touched(bytes: usize, node: usize) -> Result<Self, DeviceError> {
         let pages = Self::new(bytes, Some(node))?;
-        // MADV_POPULATE_WRITE would hold the kernel's lock on all mappings of the process
-        // meanwhile, and an allocator that wants to grow would wait; a fault holds only the lock of
-        // one mapping.
+        // With MADV_POPULATE_WRITE, the kernel would lock all mappings of the process for the whole
+        // time, and an allocator that needs to grow would wait. A page fault locks only one
+        // mapping.
         for offset in (0..bytes).step_by(PAGE_BYTES) {
             // SAFETY: the byte is inside this value's own mapping, which no other code knows yet.
             unsafe { pages.start.add(offset).write_volatile(0) };

@@ -1,5 +1,5 @@
-//! The addresses of rows by their number. Every read of a table needs this translation, so it is
-//! short: one multiplication, and one load from a list with eight bytes per chunk.
+//! The translation of row numbers to addresses. Every read of a table needs this translation, so it
+//! is fast: one multiplication, and one load from a list with eight bytes per chunk.
 
 use std::ptr::NonNull;
 

@@ -60,8 +60,8 @@ struct State {
     has_thread: bool,
 }
 
-/// The smallest part of a chunk for which reminders are sent: no reminder follows when less than a
-/// 256th of the chunk is free.
+/// The divisor for the smallest free part of a chunk for which reminders are sent. If less than a
+/// 256th of the chunk is free, no reminder is sent.
 const SMALLEST_PART: usize = 256;
 
 /// A notice of a slab about the chunk that it will need next.
@@ -75,14 +75,14 @@ pub(crate) enum Notice {
 
 impl Notice {
     /// Returns the notice to send when the number of free parts of a chunk falls from `before` to
-    /// `after`, or `None`. `whole` is the number of all parts.
+    /// `after`, or `None` if no notice is due. `whole` is the number of all parts.
     #[inline(always)]
     pub(crate) fn for_remaining(before: usize, after: usize, whole: usize) -> Option<Self> {
         let half = whole / 2;
         if after < half && half <= before {
             return Some(Self::Announce);
         }
-        // A power of two lies between the two numbers.
+        // This is true if a power of two lies between the two numbers.
         let is_halved = before > 0 && after < 1 << before.ilog2() && before <= half;
         (is_halved && before >= whole / SMALLEST_PART).then_some(Self::Remind)
     }
@@ -118,7 +118,7 @@ impl Reserve {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // A list of pages is consistent at any moment.
+        // A list of pages is always consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -139,7 +139,7 @@ impl Reserve {
         state.announced += 1;
         if !state.has_thread {
             let thread = std::thread::Builder::new().name("zillion-memory".to_owned());
-            // Without a thread there is no reserve, which costs only time.
+            // Without a thread, there is no reserve. This only costs time.
             state.has_thread = thread.spawn(move || self.fill(node)).is_ok();
         }
         drop(state);
@@ -168,8 +168,8 @@ impl Reserve {
                 state = self.lock();
                 match chunk {
                     Ok(chunk) => state.ready.push(chunk),
-                    // Memory ends: the thread that needs a chunk shall get the memory, and see the
-                    // error.
+                    // The system has no memory left. The thread that needs a chunk should get the
+                    // remaining memory, or see the error.
                     Err(_) => state.announced = 0,
                 }
             }

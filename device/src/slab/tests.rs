@@ -34,8 +34,9 @@ fn assert_consistent(slab: &Slab<u32>, model: &BTreeMap<u32, u32>) {
 #[derive(Clone, Debug)]
 enum Turn {
     Alloc(usize),
-    /// Frees live rows. The first number selects their place, in 256ths of the live rows. The
-    /// second is the number of rows that are freed one after another at this place.
+    /// Frees several live rows, one after another. The first number is a position among the live
+    /// rows, in 256ths of their number. Each time, the row at this position is freed. The second
+    /// number is the number of freed rows.
     Free(usize, usize),
     Write(usize, u32),
     Clear,
@@ -147,7 +148,7 @@ fn a_small_slab_is_small() {
         };
         assert!((bytes.used..=most).contains(&bytes.reserved), "{bytes:?}");
         assert!(bytes.reserved <= Slab::<f32>::mapped_bytes(rows, 64));
-        // The bookkeeping is a bit a row, and little beside it.
+        // The bookkeeping takes one bit per row, and little more.
         assert!(bytes.bookkeeping <= rows / 4 + 2048, "{} for {rows}", bytes.bookkeeping);
     }
 }
@@ -201,7 +202,8 @@ fn absent_rows_cannot_be_read() {
     for _ in 0..8 {
         slab.alloc().unwrap();
     }
-    // The chunks of rows 2, 3 and 4, 5 are emptied: the first is kept, the second goes back.
+    // Both rows of the chunks with rows 2, 3 and 4, 5 are freed. The first chunk is kept, and the
+    // second chunk is returned.
     for row in 2..6 {
         slab.free(row);
     }

@@ -72,7 +72,8 @@ pub(super) fn run<F: Fn(usize) + Sync>(board: &impl Board, count: usize, body: &
         closure(index);
     }
 
-    // The space above `count` is for the claims that find nothing, one a thread and look.
+    // The numbers above `count` are for claims that find no index. Each thread makes one such claim
+    // each time it looks.
     assert!(count <= usize::MAX / 2, "a phase of more than half of all indices");
     let phase = Arc::new(Phase {
         next: OwnLines(AtomicUsize::new(0)),

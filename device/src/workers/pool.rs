@@ -32,7 +32,7 @@ impl Workers {
     /// pool starts `threads - 1` named threads.
     pub fn new(threads: NonZeroUsize) -> Result<Self, DeviceError> {
         let cpus = thread::available_parallelism().map_or(1, NonZeroUsize::get);
-        // Where threads share processors, a spinning thread keeps another from its work.
+        // If threads share processors, a spinning thread keeps another thread from its work.
         let spin = if threads.get() <= cpus { SPIN } else { Duration::ZERO };
         let shared = Arc::new(Shared {
             epoch: AtomicU64::new(0),
@@ -87,20 +87,21 @@ impl Workers {
         self.shared.record.take()
     }
 
-    /// Returns the threads of the pool with their names, without the callers of phases.
+    /// Returns the ids and the names of the pool's own threads. The callers of phases are not
+    /// included.
     pub fn names(&self) -> impl Iterator<Item = (ThreadId, String)> {
         let threads = self.handles.iter().map(JoinHandle::thread);
         threads.map(|thread| (thread.id(), thread.name().unwrap_or("zillion-worker").to_owned()))
     }
 
-    /// Begins `work` in the background. It runs on a worker thread that has no phase. If a thread
-    /// joins the task before that, it runs on the joining thread.
+    /// Starts the background task `work`. It runs on a worker thread that has no phase. If a thread
+    /// joins the task before it has begun, the task runs on the joining thread.
     pub fn spawn<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Task<T> {
         Task::begin(&self.shared, work)
     }
 
-    /// Begins `work` in the background without a handle: nobody waits for it, and it cannot be
-    /// cancelled. A pool without threads of its own does it at once.
+    /// Starts the background task `work` without a handle, so no thread can wait for it or cancel
+    /// it. In a pool without threads of its own, the task runs at once, on the calling thread.
     pub fn spawn_detached(&self, work: impl FnOnce() + Send + 'static) {
         task::begin_detached(&self.shared, work);
     }
@@ -117,13 +118,13 @@ impl Drop for Workers {
         self.shared.wake.notify_all();
         let here = thread::current().id();
         for handle in self.handles.drain(..) {
-            // A task may own the last reference to its pool; its thread then ends after it by
-            // itself.
+            // A task may own the last reference to its pool. Then this thread is a thread of the
+            // pool, and it ends without being joined.
             if handle.thread().id() == here {
                 continue;
             }
-            // A worker catches the panics of its work; a worker that died all the same has nothing
-            // to add here, and a panic while dropping would abort the process.
+            // A worker catches the panics of its work. If a worker has died in spite of this, its
+            // panic is ignored, because a panic while dropping would abort the process.
             let _ = handle.join();
         }
     }
@@ -131,8 +132,8 @@ impl Drop for Workers {
 
 /// The state that the threads share.
 pub(super) struct Shared {
-    /// The number of changes of the queue. A spinning thread watches this number and does not need
-    /// to lock the queue. The number is written under the lock.
+    /// The number of changes of the queue, which is written under the lock. A spinning thread reads
+    /// this number, so it does not have to lock the queue.
     epoch: AtomicU64,
     queue: Mutex<Queue>,
     wake: Condvar,
@@ -147,7 +148,7 @@ pub(super) struct Shared {
 pub(super) struct Queue {
     /// The open phases, oldest first. The caller of a phase removes it.
     phases: Vec<Arc<Phase>>,
-    /// The background tasks in the order of their spawning.
+    /// The background tasks, oldest first.
     pub(super) jobs: VecDeque<Arc<dyn Job>>,
     /// The number of threads that wait on `wake`.
     sleepers: usize,
@@ -194,13 +195,14 @@ impl Shared {
     /// Runs the main loop of a worker thread.
     fn work(&self) {
         loop {
-            // The count is read before the look, so that a publication after the look changes it.
+            // The number is read before the search for work. So a change after the search is
+            // noticed.
             let seen = self.epoch.load(Ordering::Acquire);
             match self.next_work() {
                 Some(Work::Phase(phase)) => phase.help_recorded(&self.record),
                 Some(Work::Job(job)) => {
                     let begun = self.record.begin();
-                    // The result of a task whose handle is gone is dropped here, and that may
+                    // If a task has no handle any more, its result is dropped here, and this may
                     // panic.
                     let end = catch_unwind(AssertUnwindSafe(|| {
                         job.run();
@@ -215,7 +217,8 @@ impl Shared {
         }
     }
 
-    /// Returns the most urgent work: a phase before a background task.
+    /// Returns the most urgent work, or `None` if there is no work. A phase comes before a
+    /// background task.
     fn next_work(&self) -> Option<Work> {
         let mut queue = self.lock();
         if let Some(phase) = queue.phases.iter().find(|phase| phase.has_unclaimed()) {
@@ -227,8 +230,8 @@ impl Shared {
         queue.jobs.pop_front().map(Work::Job)
     }
 
-    /// Waits until the queue changes after the change number `seen`. The thread spins for a short
-    /// time and then sleeps.
+    /// Waits until the number of changes of the queue differs from `seen`. The thread spins for a
+    /// short time and then sleeps.
     fn wait_for_work(&self, seen: u64) {
         if spin_until(self.spin, || self.epoch.load(Ordering::Acquire) != seen) {
             return;
@@ -241,7 +244,7 @@ impl Shared {
         queue.sleepers -= 1;
     }
 
-    /// Makes a change of the queue, and tells at most `wanted` sleeping threads and all spinning
+    /// Changes the queue. Then wakes at most `wanted` sleeping threads and notifies all spinning
     /// threads.
     pub(super) fn publish(&self, wanted: usize, change: impl FnOnce(&mut Queue)) {
         let mut queue = self.lock();

@@ -19,14 +19,14 @@ pub enum Activity {
     Wait,
 }
 
-/// A stretch of a thread's time.
+/// A period of a thread's time with one activity.
 #[derive(Clone, Copy, Debug)]
 pub struct Stretch {
     /// The activity of the thread.
     pub activity: Activity,
     /// The thread of the stretch.
     pub thread: ThreadId,
-    /// The thread that started the phase; for a task, the thread itself.
+    /// The thread that started the phase. For a task, the thread that ran the task.
     pub starter: ThreadId,
     /// The moment at which the stretch began.
     pub begin: Instant,
@@ -46,8 +46,8 @@ impl Record {
         Self { is_on: AtomicU64::new(0), stretches: Mutex::new(Vec::new()) }
     }
 
-    /// Turns recording on or off. The store is relaxed: the flag passes no data, and it does not
-    /// matter if one stretch at the change is missing or too many.
+    /// Turns recording on or off. The store can be relaxed, because the flag passes no data. One
+    /// missing or additional stretch at the time of the change does not matter.
     pub(super) fn set(&self, on: bool) {
         self.is_on.store(u64::from(on), Ordering::Relaxed);
     }

@@ -12,7 +12,8 @@ unsafe impl<T: Send> Sync for Base<T> {}
 
 impl<T> Base<T> {
     /// Returns the address of the element `index`. If a closure calls this method, it captures the
-    /// whole `Base`, which is `Sync`. It would otherwise capture the pointer, which is not.
+    /// whole `Base`, which is `Sync`. Otherwise, it would capture only the pointer, which is not
+    /// `Sync`.
     fn at(&self, index: usize) -> *mut T {
         self.0.wrapping_add(index)
     }

@@ -1,5 +1,5 @@
 //! Tests of the guarantees of a pool. They use pools of several sizes and many repetitions, because
-//! only a rare order of events shows a defect.
+//! an error may appear only in a rare order of events.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
@@ -48,7 +48,7 @@ fn a_phase_wakes_threads_that_sleep() {
     let workers = pool(2);
     for _ in 0..20 {
         std::thread::sleep(Duration::from_millis(2));
-        // Both indices must run at the same time: each waits for the other.
+        // Both indices must run at the same time, because each waits for the other.
         let both = Barrier::new(2);
         workers.for_each(2, |_| {
             both.wait();
@@ -193,7 +193,7 @@ fn a_panic_reaches_the_caller_and_the_pool_lives_on() {
             }));
             let payload = outcome.unwrap_err();
             assert_eq!(payload.downcast_ref::<&str>(), Some(&"from the task"));
-            // No index of the phase is still running when its caller goes on.
+            // When the caller continues, no index of the phase is still running.
             assert_eq!(running.load(SeqCst), 0);
             let sum = AtomicUsize::new(0);
             workers.for_each(10, |index| {
@@ -301,7 +301,7 @@ fn a_cancelled_task_does_not_run_any_more() {
     let counted = began.clone();
     pool(1).spawn(move || counted.fetch_add(1, SeqCst)).cancel();
     assert_eq!(began.load(SeqCst), 0);
-    // A task that runs is waited for.
+    // A task that has begun is waited for.
     let workers = pool(2);
     let (counted, ended) = (began.clone(), done.clone());
     let task = workers.spawn(move || {
@@ -326,8 +326,8 @@ fn phases_go_before_tasks() {
         hold.recv().unwrap();
     });
     wait_begun.recv().unwrap();
-    // The one worker is busy. A task is queued, then a phase opens. Freed inside the phase, the
-    // worker must take the second index of the phase first.
+    // The only worker is busy. First a task is queued, and then a phase opens. The worker becomes
+    // free inside the phase. Then it must take the second index of the phase before the task.
     let order = Arc::new(Mutex::new(Vec::new()));
     let of_task = order.clone();
     let task = workers.spawn(move || of_task.lock().unwrap().push("task"));
@@ -421,7 +421,7 @@ fn activities_are_recorded_while_recording_is_on() {
     workers.record(false);
     workers.take_record();
     workers.for_each(20, |_| ());
-    // A thread may still be recording the phase before.
+    // A thread may still be recording the previous phase.
     assert!(workers.take_record().iter().all(|s| s.thread != here));
     let names: Vec<String> = workers.names().map(|(_, name)| name).collect();
     assert_eq!(names, ["zillion-worker-1", "zillion-worker-2"]);

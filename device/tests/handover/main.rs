@@ -47,7 +47,7 @@ use shuttle::{Config, Runner};
 
 /// The number of schedules of each kind under which a scenario runs. There are four kinds.
 const SCHEDULES: usize = 1000;
-/// The number of ordering constraints of the errors that the second kind of schedules looks for.
+/// The number of ordering constraints that the second kind of schedules assumes for an error.
 const DEPTH: usize = 3;
 
 fn setting(name: &str) -> Option<u64> {
@@ -64,7 +64,7 @@ fn explore(scenario: impl Fn() + Send + Sync + 'static) {
     // The sources use weaker orders than the tests explore; see above.
     config.silence_warnings = true;
     let scenario = Arc::new(scenario);
-    // With one core threads sleep at once; with eight they spin for a while before.
+    // With one core, threads sleep at once. With eight cores, they spin for a while first.
     for cores in [1, 8] {
         sync::thread::CORES.set(NonZeroUsize::new(cores).unwrap());
         let (random, by_priority) = (scenario.clone(), scenario.clone());

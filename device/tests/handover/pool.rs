@@ -21,8 +21,8 @@ fn a_phase_has_ended_when_its_call_returns() {
             let workers = pool(threads);
             for count in [2, 4] {
                 let runs: Vec<AtomicUsize> = (0..count).map(|_| AtomicUsize::new(0)).collect();
-                // The counter outlives the phase, so that a body after its end is an assertion and
-                // not a wild read.
+                // The counter outlives the phase. So if a body runs after the end of the phase, an
+                // assertion fails, and no invalid memory is read.
                 let (running, is_over) =
                     (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
                 let (seen, over) = (running.clone(), is_over.clone());
@@ -46,13 +46,14 @@ fn a_sleeping_thread_is_woken() {
         for threads in [2, 3] {
             let workers = pool(threads);
             for _ in 0..2 {
-                // All threads must be in the phase at once: each waits for the others.
+                // All threads must be in the phase at the same time, because each waits for the
+                // others.
                 let all = Barrier::new(threads);
                 workers.for_each(threads, |_| {
                     all.wait();
                 });
             }
-            // A task runs as well without a thread that joins it.
+            // A task also runs if no thread joins it.
             let ran = Arc::new((Mutex::new(false), shuttle::sync::Condvar::new()));
             let tell = ran.clone();
             let task = workers.spawn(move || {
@@ -175,7 +176,7 @@ fn tasks_and_pools_may_outlive_each_other() {
         let results: Vec<usize> = tasks.into_iter().map(|task| task.join()).collect();
         assert_eq!(results, [0, 1, 2]);
 
-        // A task starts a phase in the pool whose last owner it is.
+        // A task is the last owner of its pool, and starts a phase in this pool.
         let workers = Arc::new(pool(2));
         let inner = workers.clone();
         let task = workers.spawn(move || inner.map(3, |index| index).len());

@@ -13,8 +13,8 @@ fn readers(threads: usize) -> Readers {
     Readers::new(NonZeroUsize::new(threads).unwrap()).unwrap()
 }
 
-/// Returns the offsets of `count` pages that are too far from each other for one read. Eight such
-/// reads are a job.
+/// Returns the offsets of `count` pages whose distances are too large for reading two pages
+/// together. Eight such reads form one job.
 fn scattered(count: u64) -> Vec<u64> {
     (0..count).map(|i| i * 16 * PAGE as u64).collect()
 }
@@ -32,7 +32,7 @@ fn pieces_come_in_their_order() {
     explore(|| {
         let readers = Arc::new(readers(2));
         let file = Arc::new(DirectFile::new(u64::MAX));
-        // There are three jobs of one reading, and those of another thread beside them.
+        // There are three jobs of one reading. Another thread has jobs at the same time.
         let beside = {
             let (readers, file) = (readers.clone(), file.clone());
             thread::spawn(move || {
@@ -56,7 +56,7 @@ fn the_first_error_in_the_order_of_the_pieces_is_returned() {
         let offsets = scattered(20);
         let file = Arc::new(DirectFile::new(offsets[10]));
         let error = readers.start(&file, &offsets, 4).wait().unwrap_err().to_string();
-        // The second job fails at its third read, the third job at its first.
+        // The second job fails at its third read, and the third job fails at its first read.
         assert!(error.contains(&format!("broken at {}", offsets[10])), "{error}");
         are_right(&readers.start(&file, &offsets[..2], 4).wait().unwrap(), &offsets[..2]);
     });
@@ -73,7 +73,7 @@ fn a_reading_of_ended_readers_fails_without_waiting() {
         drop(dropped);
         let waiting = thread::spawn(move || kept.wait());
         drop(readers);
-        // A job that had not begun failed; a result that is there is right.
+        // A job that had not begun has failed. If there is a result, it is correct.
         if let Ok(pieces) = waiting.join().unwrap() {
             are_right(&pieces, &offsets);
         }

@@ -28,7 +28,7 @@ pub(crate) mod thread {
     }
 }
 
-/// A clock on which every wait is already over, because schedules must not depend on time.
+/// A clock whose waits are always already over. Schedules must not depend on time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Instant;
 

@@ -1,4 +1,4 @@
-//! Plans against what a naive computation gives.
+//! Tests of lookup plans against a simple computation.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -45,7 +45,7 @@ proptest! {
     #[test]
     fn few_and_many_keys_are_sorted_alike(keys in prop::collection::btree_set(any::<u64>(), 0..600), spread in 0u32..60) {
         let mut scratch = PlanScratch::default();
-        // Fewer bits in front: more keys of one slot.
+        // A smaller range of keys puts more keys into one slot.
         let keys: std::collections::BTreeSet<u64> = keys.iter().map(|k| k >> spread).collect();
         scratch.unique.keys = keys.iter().map(|&k| FeatureKey(k.rotate_right(7))).collect();
         let few = (scratch.sort_few(), scratch.rank.clone());
@@ -59,7 +59,7 @@ fn check(batch: &Batch, plan: &LookupPlan) {
         let plan_table = &plan.tables[table];
         let values: Vec<FeatureKey> =
             members.iter().flat_map(|&c| batch.sparse[c].keys.clone()).collect();
-        // Unique, by slot, inside a slot by first occurrence.
+        // Keys are unique and sorted by slot, and inside a slot by first occurrence.
         let mut first: BTreeMap<FeatureKey, usize> = BTreeMap::new();
         for (i, &key) in values.iter().enumerate() {
             first.entry(key).or_insert(i);
@@ -67,7 +67,7 @@ fn check(batch: &Batch, plan: &LookupPlan) {
         let mut expected: Vec<FeatureKey> = first.keys().copied().collect();
         expected.sort_by_key(|k| (k.slot(), first[k]));
         assert_eq!(plan_table.keys, expected);
-        // The inverse leads back to each value's key.
+        // The inverse index of each value leads to the key of the value.
         for &c in &members {
             let column = &plan.columns[c];
             assert_eq!(column.table, table);
@@ -75,7 +75,7 @@ fn check(batch: &Batch, plan: &LookupPlan) {
                 assert_eq!(plan_table.keys[index as usize], *value);
             }
         }
-        // Occurrences partition the value order, ascending.
+        // The occurrences contain each position exactly once, ascending for each key.
         let occurrences = &plan_table.occurrences;
         for (u, &key) in plan_table.keys.iter().enumerate() {
             let range = occurrences.offsets[u] as usize..occurrences.offsets[u + 1] as usize;

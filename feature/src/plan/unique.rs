@@ -1,34 +1,35 @@
 //! The set of the unique keys of one table in a batch.
 //!
-//! The set is open-addressed. The first cell of a key follows from a hash with a secret seed, so
-//! that a client cannot choose ids that share their cells. The set also counts the steps of its
-//! searches. If a table takes more steps than random keys need, whatever the reason, its keys are
-//! placed anew with another seed.
+//! The set uses open addressing. A hash with a secret seed gives the first cell of a key, so a
+//! client cannot choose ids that share a first cell. The set also counts the steps of its searches.
+//! If a table takes many more steps than random keys would take, for any reason, the keys are
+//! placed again with another seed.
 //!
 //! # Invariants
-//! Indices are given in order of first occurrence, for every seed.
+//! The indices of keys follow the order of first occurrence, for every seed.
 
 use crate::key::FeatureKey;
 use crate::seeded::SeededHash;
 
-/// The smallest number of cells of the set.
+/// The minimum number of cells of the set.
 const FEWEST_CELLS: usize = 64;
 
 /// The unique keys of one table.
 #[derive(Debug, Default)]
 pub(super) struct UniqueKeys {
     cells: Vec<Cell>,
-    /// The number that marks the cells in use, which makes clearing free.
+    /// The number that marks the cells in use. Increasing it empties all cells at once.
     generation: u32,
     hash: SeededHash,
-    /// The number of bits by which a hash is shifted to give a cell.
+    /// The number of bits by which a hash is shifted to the right to give the index of a cell.
     shift: u32,
-    /// The number of cells of this table less one. A small table does not spread over the cells of
-    /// a large one.
+    /// The number of cells that the current table uses, minus one. A small table uses only a part
+    /// of the cells that a large table has left.
     mask: usize,
-    /// The number of cells that searches of this table have read in vain.
+    /// The number of steps that searches of the current table have taken. A step goes from a cell
+    /// with another key to the next cell.
     steps: usize,
-    /// The number of steps at which the keys are placed anew.
+    /// The number of steps above which the keys are placed again.
     most_steps: usize,
     /// The number of steps that the current seed may take.
     allowance: usize,
@@ -58,7 +59,7 @@ impl UniqueKeys {
             + self.counts.capacity() * size_of::<u32>()
     }
 
-    /// Empties the set and makes room for a table of `values` values.
+    /// Empties the set, and makes room for a table with `values` values.
     pub(super) fn clear(&mut self, values: usize) {
         let wanted = (values * 2).next_power_of_two().max(FEWEST_CELLS);
         if self.cells.len() < wanted {
@@ -68,7 +69,8 @@ impl UniqueKeys {
         self.mask = wanted - 1;
         self.shift = u64::BITS - wanted.trailing_zeros();
         self.steps = 0;
-        // Random keys take half a step a value on average, because half of the cells stay empty.
+        // On average, a random key takes at most half a step, because at least half of the cells
+        // are empty.
         self.allowance = values + FEWEST_CELLS;
         self.most_steps = self.allowance;
         self.begin_generation();
@@ -76,7 +78,7 @@ impl UniqueKeys {
         self.counts.clear();
     }
 
-    /// Empties all cells of the set.
+    /// Marks all cells of the set as empty.
     fn begin_generation(&mut self) {
         self.generation = self.generation.checked_add(1).unwrap_or_else(|| {
             self.cells.fill(Cell::default());
@@ -84,13 +86,14 @@ impl UniqueKeys {
         });
     }
 
-    /// Returns the cell in which the search for a key begins.
+    /// Returns the index of the cell in which the search for a key begins.
     #[inline(always)]
     fn home(&self, key: FeatureKey) -> usize {
         (self.hash.hash(key) >> self.shift) as usize
     }
 
-    /// Counts one occurrence of a key and returns the index of the key.
+    /// Counts one occurrence of a key, and returns the index of the key. A new key gets the next
+    /// index.
     #[inline]
     pub(super) fn index_of(&mut self, key: FeatureKey) -> u32 {
         let mut at = self.home(key);
@@ -116,8 +119,8 @@ impl UniqueKeys {
         }
     }
 
-    /// Places the keys with another seed, and with a further one if that seed takes too many steps
-    /// as well. Each seed may take twice as many steps as the one before, so that the loop ends.
+    /// Places all keys again with another seed. Repeats this with further seeds while a seed takes
+    /// too many steps. Each seed may take twice the steps of the previous seed, so the loop ends.
     #[cold]
     fn place_anew(&mut self) {
         loop {
@@ -131,8 +134,8 @@ impl UniqueKeys {
         }
     }
 
-    /// Places the key of an index into a free cell. Returns `false` if the seed takes too many
-    /// steps.
+    /// Puts the key with the index `index` into a free cell. Returns `false` if the seed takes too
+    /// many steps.
     fn place(&mut self, index: usize) -> bool {
         let key = self.keys[index];
         let mut at = self.home(key);
@@ -161,7 +164,7 @@ mod tests {
 
     const KEYS: u64 = 1 << 14;
 
-    /// Returns the number of cells that a set reads to number these keys.
+    /// Returns the number of cells that a set reads to find the indices of these keys.
     fn cells_read(set: &mut UniqueKeys, keys: &[FeatureKey]) -> usize {
         set.clear(keys.len());
         keys.iter().for_each(|&key| _ = set.index_of(key));
@@ -187,14 +190,14 @@ mod tests {
 
     #[test]
     fn a_bad_seed_is_replaced_before_it_costs_much() {
-        // With this hash, all small keys have the same first cell.
+        // With this hash, the first cell of all small keys is the same.
         let mut set = UniqueKeys::new(SeededHash::worst());
         let keys: Vec<_> = (0..KEYS).map(FeatureKey).collect();
         let crafted = cells_read(&mut set, &keys);
         let random = cells_for_random_keys(1);
         assert!(crafted < 3 * random, "{crafted} cells, and {random} for random keys");
         assert_eq!(set.keys, keys);
-        // The good seed stays for the next tables.
+        // The set keeps the good seed for the next tables.
         let again = cells_read(&mut set, &keys);
         assert!(2 * again <= 3 * random, "{again} cells, and {random} for random keys");
     }

@@ -1,11 +1,11 @@
-//! The division of the values of an input among the rows of a request.
+//! The assignment of the values of an input to the rows of a request.
 
 use super::{Input, RawColumn};
 use crate::batch::KeyColumn;
 use crate::error::RequestError;
 use crate::key::FeatureKey;
 
-/// The division of the values of an input among the rows of a request.
+/// The assignment of the values of an input to the rows of a request.
 pub(super) struct Shape {
     rows: usize,
     /// The index at which the values of each row end, or `None` if each row has one value.
@@ -22,7 +22,8 @@ impl Shape {
         let values = column.values.len();
         let wanted = if column.is_shared { 1 } else { rows };
         let ends = match &column.lengths {
-            // Some clients send every value as a list of one; only other lists are refused.
+            // Some clients send each value as a list with one element. Lists of any other length
+            // are refused.
             Some(lengths)
                 if !input.spec.is_list
                     && (lengths.len() != values || lengths.iter().any(|&length| length != 1)) =>
@@ -67,8 +68,8 @@ impl Shape {
         Ok(Self { rows, ends, is_shared: column.is_shared })
     }
 
-    /// Calls `of` with the index of each value, and returns one result for each row. If the input
-    /// is shared, `of` is called once and its result applies to all rows.
+    /// Calls `of` with the index of the value of each row, and returns one result for each row. If
+    /// the input is shared, `of` is called once, and all rows get its result.
     pub(super) fn single<T: Clone>(
         &self,
         input: &Input,

@@ -1,4 +1,4 @@
-//! Tests of requests with all kinds of inputs, and of the requests that are refused.
+//! Tests of requests with all kinds of inputs, and of refused requests.
 
 use super::*;
 use crate::side::{SideColumn, SideIndex};
@@ -189,7 +189,7 @@ fn a_long_name_is_cut_in_the_error() {
     assert!(error.to_string().chars().count() < 200);
 }
 
-/// Returns the key of a value, or the message of a request about it.
+/// Returns the key of a value, or the error message for a request with this value.
 fn key_of(raw: RawType, value: &RawValue<'_>) -> Result<Option<FeatureKey>, &'static str> {
     Ok(value.id(raw)?)
 }

@@ -9,8 +9,8 @@ use crate::key::TableId;
 pub struct FeatureSpec {
     /// The name of the feature in the job.
     pub name: String,
-    /// The column of the data, or of the side table if [`FeatureSpec::side`] is set. A cross reads
-    /// no column; its own name is stored here.
+    /// The name of the column in the data, or in the side table if [`FeatureSpec::side`] is set. A
+    /// cross reads no column, so this is the name of the cross itself.
     pub column: String,
     /// The kind of the feature, with its settings.
     pub kind: FeatureKind,
@@ -92,12 +92,12 @@ pub enum RawType {
     I64,
     /// Unsigned integers of 64 bits. A negative value is an error.
     U64,
-    /// Values that are texts in UTF-8.
+    /// Texts that are encoded in UTF-8.
     String,
 }
 
-/// The method of combining several table rows into one vector. The result of an empty list is
-/// zeros.
+/// The method that combines several table rows into one vector. For an empty list, the result is a
+/// vector of zeros.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pooling {
@@ -108,7 +108,7 @@ pub enum Pooling {
     Mean,
     /// The sum of the rows, divided by the square root of the number of rows.
     Sqrtn,
-    /// The maximum of the rows in each element.
+    /// The largest value of each element over all rows.
     Max,
 }
 
@@ -142,14 +142,14 @@ pub struct LabelSpec {
     pub name: String,
     /// The column of the data that holds the label.
     pub column: String,
-    /// The threshold: the label is 1 if the number in the column is at least the threshold, and
-    /// otherwise 0. If there is no threshold, the column contains 0 or 1.
+    /// The threshold. The label is 1 if the number in the column is equal to or greater than the
+    /// threshold, and otherwise 0. If it is `None`, the column contains only 0 and 1.
     pub at_least: Option<f64>,
     /// The factor of the task's loss. If it is 0, the task is evaluated but not trained.
     pub weight: f32,
 }
 
-/// A side table: a separate file with attributes of users or items, which has one row for each key.
+/// A side table: a separate file with attributes of users or items. It has one row for each key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SideSpec {
     /// The name of the side table in the job.

@@ -7,7 +7,7 @@ use super::read::{ColumnsConfig, LabelConfig, SideConfig};
 use super::{Buckets, FeatureKind, FeatureSpec, LabelSpec, Schema, SideSpec};
 
 impl Schema {
-    /// Returns the sections of a job from which [`Schema::from_job`] reads this schema. Default
+    /// Returns the sections of a job. [`Schema::from_job`] reads them as this schema. Default
     /// values are included.
     pub fn to_job(&self) -> Vec<(String, Value)> {
         let features = self.features.iter().map(|f| (f.name.clone(), self.feature_section(f)));

@@ -187,7 +187,8 @@ impl FeatureConfig {
     }
 }
 
-/// A converter of one feature section, with the parts of the job that the section refers to.
+/// The state of the conversion of one feature section: the parts of the job and of the schema that
+/// the section refers to.
 struct Resolver<'a> {
     /// The schema with the sections that have been read so far.
     schema: &'a mut Schema,
@@ -212,7 +213,7 @@ impl Resolver<'_> {
                 raw,
                 table: self.table(config.table)?,
                 max_len: self.max_len(config.max_len)?,
-                // A sum would let the length of a history speak louder than what is in it.
+                // With a sum, the length of a history would have more influence than its contents.
                 pooling: config.pooling.unwrap_or(Pooling::Mean),
             },
             KindName::Numeric => {

@@ -1,4 +1,5 @@
-//! The graph during differentiation, which the gradient rules of operations read and extend.
+//! The state of a graph during differentiation. The gradient rules of operations read it and add
+//! nodes to it.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -9,7 +10,7 @@ use crate::graph::shape::{Dim, NodeId, Shape};
 use crate::graph::{Graph, Node};
 use crate::ops;
 
-/// The gradient of one lookup, which is still to be added to the gradient of its table.
+/// The gradient of one lookup, which will be added to the gradient of its table.
 struct Gathered {
     gather: Gather,
     gradient: NodeId,
@@ -20,7 +21,8 @@ struct Gathered {
 pub(crate) struct Backward {
     pub(super) graph: Graph,
     names: HashSet<String>,
-    /// Whether the value of each node depends on anything that is trained.
+    /// The flags of the nodes. A flag is `true` if the node's value depends on a trainable
+    /// parameter or on the rows of a table.
     wanted: Vec<bool>,
     pub(super) grads: Vec<Vec<NodeId>>,
     gathered: BTreeMap<usize, Vec<Gathered>>,
@@ -76,8 +78,8 @@ impl Backward {
         push_node(&mut self.graph, name, op, inputs)
     }
 
-    /// Adds `gradient` to the gradients of a node of the forward graph, if that node needs a
-    /// gradient.
+    /// Records `gradient` as one of the gradients of the forward node `to`. Does nothing if this
+    /// node needs no gradient.
     pub(crate) fn add_gradient(&mut self, to: NodeId, gradient: NodeId) {
         if self.needs_gradient(to) {
             debug_assert_eq!(self.shape(to), self.shape(gradient), "of {}", self.node(to).name);
@@ -85,8 +87,8 @@ impl Backward {
         }
     }
 
-    /// Appends a node with the gradient of `to` to the backward pass of `of`, if `to` needs a
-    /// gradient.
+    /// Appends a backward node that computes a gradient of `to`, and records it. Does nothing if
+    /// `to` needs no gradient. The new node is named after the forward node `of`.
     pub(crate) fn push_gradient(
         &mut self,
         of: NodeId,
@@ -101,7 +103,7 @@ impl Backward {
         Ok(())
     }
 
-    /// Adds the gradient of a lookup to the gradients of its table.
+    /// Records the gradient of a lookup as one of the gradients of its table.
     pub(crate) fn add_gather(
         &mut self,
         of: NodeId,
@@ -115,8 +117,8 @@ impl Backward {
         }
     }
 
-    /// Appends the gradient of an operand that was broadcast, which is `g` summed to the operand's
-    /// shape.
+    /// Sums `g` to the shape of an operand that was broadcast, and returns the result, which is the
+    /// gradient of this operand.
     pub(crate) fn reduce_to(
         &mut self,
         of: NodeId,
@@ -133,8 +135,8 @@ impl Backward {
         Ok(g)
     }
 
-    /// Sums `g` to the shape of an operand that was broadcast, and adds the sum to the operand's
-    /// gradients. Does nothing if the operand needs no gradient.
+    /// Sums `g` to the shape of an operand that was broadcast, and records the sum as one of the
+    /// operand's gradients. Does nothing if the operand needs no gradient.
     pub(crate) fn add_reduced_gradient(
         &mut self,
         of: NodeId,
@@ -154,7 +156,8 @@ impl Backward {
         Error::NotDifferentiable { op: node.op.name(), node: node.name.clone() }
     }
 
-    /// Appends the sum of the gradients of a node. Returns `None` if the node has no gradient.
+    /// Appends nodes that add up the recorded gradients of a node, and returns the sum. Returns
+    /// `None` if the node has no gradient.
     pub(super) fn sum(&mut self, id: NodeId) -> Result<Option<NodeId>> {
         let given = std::mem::take(&mut self.grads[id.0 as usize]);
         let Some((&first, mut rest)) = given.split_first() else { return Ok(None) };
@@ -168,8 +171,8 @@ impl Backward {
         Ok(Some(total))
     }
 
-    /// Appends one node for each table. It is the gradient of the table's rows, summed over all
-    /// lookups in the order of column and offset.
+    /// Appends one node for each table with recorded gradients. The node computes the gradient of
+    /// the table's rows, summed over all lookups in the order of their columns and offsets.
     pub(super) fn row_gradients(&mut self) -> Result<Vec<(usize, NodeId)>> {
         let mut nodes = Vec::new();
         for (table, mut gathered) in std::mem::take(&mut self.gathered) {

@@ -81,8 +81,8 @@ impl<'a> Shared<'a> {
         ops::forward(&node.op, &tile, &views[..node.inputs.len()], out);
     }
 
-    /// Returns the tile for a range of the batch. `rows` are the symbolic rows of the values in the
-    /// tile.
+    /// Returns the tile for a range of rows of the batch. `rows` tells whether the tile consists of
+    /// these rows, or of their values in a column.
     fn tile(&self, batch: Range<usize>, rows: Dim) -> Tile<'a> {
         let span = self.inputs.span(rows, &batch);
         Tile {
@@ -97,7 +97,7 @@ impl<'a> Shared<'a> {
         }
     }
 
-    /// Runs the steps of a phase on each tile of a lane, until the watch stops the run.
+    /// Runs the steps of a phase on each tile of a lane. Ends early if the watch stops the run.
     pub(crate) fn lane_pass(
         &self,
         (number, phase): (u32, &Phase),
@@ -132,8 +132,8 @@ impl<'a> Shared<'a> {
         }
     }
 
-    /// Returns the number of the lane's rows before this tile of the batch. `rows` are the symbolic
-    /// rows that are counted.
+    /// Returns the number of rows of the lane before the tile `batch`. `rows` tells whether rows of
+    /// the batch or values of a column are counted.
     fn rows_before(&self, rows: Dim, lane: &Lane, batch: &Range<usize>) -> usize {
         self.inputs.span(rows, &(lane.rows.start..batch.start)).len()
     }
@@ -170,9 +170,9 @@ impl<'a> Shared<'a> {
             lane.partials[slot] = values;
             return id;
         }
-        // The buffer that is written is taken out of its set, so that the other buffers can be read
-        // at the same time. No operation reads the buffer that it writes, except for the one
-        // operand of an operation that works in place (see `placement`).
+        // The buffer that is written is removed from its set for a moment, so that the other
+        // buffers can be read at the same time. No operation reads the buffer that it writes. The
+        // only exception is the operand in whose buffer an operation works (see `placement`).
         let cols = node.shape.cols;
         let (mut taken, start, stride) = match self.program.placement.places[id.0 as usize] {
             Place::Tile { slot, offset, stride } => {
@@ -239,8 +239,8 @@ impl<'a> Shared<'a> {
             }
             Place::Wide { slot, offset, stride } => {
                 let start = self.rows_before(rows, lane, batch) * stride + offset;
-                // The start can be past the end if the tile's lists are empty; nothing is read
-                // then.
+                // If the lists of the tile are empty, the start can be after the end. Then nothing
+                // is read.
                 View { data: lane.wide[slot].get(start..).unwrap_or_default(), stride, cols }
             }
             _ => self.fixed(id).unwrap_or_default(),

@@ -1,12 +1,13 @@
-//! The work between passes: adding the partial sums of the lanes, collecting values from the lanes,
-//! and copying results.
+//! The work between passes: adding up the partial sums of the lanes, collecting values from the
+//! lanes, and copying results.
 
 use super::*;
 
 use crate::ops;
 
-/// The number of elements of a sum over the batch that one task adds up. It is small enough to
-/// share the work among threads, and large enough that taking a task from the queue costs little.
+/// The number of elements of a sum over the batch that one task adds up. It is small, so that
+/// several threads get a share of the work. It is large enough that taking a task from the queue
+/// costs little in comparison.
 const SUM_CHUNK: usize = 1 << 15;
 
 impl Executor {
@@ -32,7 +33,7 @@ impl Executor {
                 _ => None,
             }
         };
-        // Slots ascend with nodes, so one walk over the constants finds all of them.
+        // The slots ascend with the nodes, so one pass over the constants finds all of them.
         let mut wanted = sums.iter().filter_map(placed).peekable();
         let parts = consts
             .iter_mut()
@@ -59,7 +60,7 @@ impl Executor {
             let total = inputs.span(rows, &(0..inputs.rows)).len();
             ops::combine(part.op, partials, part.start, total, part.out);
         };
-        // The parts are taken from a queue rather than a list, so that a step allocates nothing.
+        // The parts come from a queue and not from a list, so that a step allocates no memory.
         let queue = Mutex::new(parts);
         let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
         workers.for_each(workers.threads(), |_| {
@@ -71,7 +72,8 @@ impl Executor {
         });
     }
 
-    /// Collects the lanes' rows of each value that later phases read as a whole.
+    /// Collects the values that later phases read with all their rows. The rows of each such value
+    /// are copied from all lanes into one buffer.
     pub(super) fn collect(&mut self, phase: usize) {
         let Self { program, consts, lanes, log, .. } = self;
         for &id in &program.phases[phase].collects {

@@ -9,16 +9,16 @@ use crate::inputs::Inputs;
 use crate::program::placement::{LINE, Placement, Width};
 use crate::timeline::Event;
 
-/// A contiguous share of the batch, with its rows of every value that outlives a pass, and with its
-/// partial sums over the batch.
+/// A contiguous part of the batch, with its partial sums over the batch. For each value that
+/// outlives a pass, the lane has a buffer with its own rows of this value.
 #[derive(Debug, Default)]
 pub(crate) struct Lane {
     pub(crate) rows: Range<usize>,
     pub(crate) wide: Vec<Buffer>,
     pub(crate) partials: Vec<Buffer>,
-    /// The time of each node, if the run is profiled.
+    /// The time of each node in nanoseconds, if the run is timed.
     pub(crate) nanos: Vec<u64>,
-    /// The begin and end of each node, if the run is recorded.
+    /// The events of the lane, if the run is recorded.
     pub(crate) events: Vec<Event>,
     pub(crate) is_recorded: bool,
 }
@@ -30,7 +30,8 @@ impl Lane {
         Self { wide, partials, ..Self::default() }
     }
 
-    /// Sets the rows of the lane. Buffers that are too small for them grow.
+    /// Sets the range of rows of the batch that belong to the lane. Buffers that are too small for
+    /// these rows grow.
     pub(crate) fn set_rows(
         &mut self,
         rows: Range<usize>,
@@ -48,7 +49,7 @@ impl Lane {
         self.rows = rows;
     }
 
-    /// Returns the number of floats that the buffers have memory for.
+    /// Returns the total capacity of the buffers in floats.
     pub(crate) fn capacity(&self) -> usize {
         self.wide.iter().chain(&self.partials).map(Buffer::capacity).sum()
     }
@@ -58,8 +59,8 @@ fn buffers(count: usize) -> Vec<Buffer> {
     std::iter::repeat_with(Buffer::default).take(count).collect()
 }
 
-/// A buffer of floats that begins at a cache line, so that rows with a stride of whole lines begin
-/// at a line too.
+/// A buffer of floats whose first float is at the beginning of a cache line. If the stride of its
+/// rows is a multiple of a line, each row begins at a line too.
 #[derive(Debug, Default)]
 pub(crate) struct Buffer {
     floats: Vec<f32>,
@@ -67,14 +68,13 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    /// Grows the buffer to `len` floats if it is smaller. Its old contents are lost, because they
-    /// are not copied.
+    /// Grows the buffer to `len` floats if it is smaller. If it grows, its old contents are lost.
     pub(crate) fn grow(&mut self, len: usize) {
         if self.len() < len {
             self.floats = Vec::new();
             self.floats = vec![0.0; len + LINE - 1];
             let to_line = self.floats.as_ptr().align_offset(LINE * size_of::<f32>());
-            // The function may report that it cannot compute the offset, so the offset is limited.
+            // The function may be unable to compute the offset, so its result is limited.
             self.start = to_line.min(LINE - 1);
             self.floats.truncate(self.start + len);
         }
@@ -99,7 +99,7 @@ impl DerefMut for Buffer {
     }
 }
 
-/// One thread's buffers for the values of a tile.
+/// The buffers of one thread for the values of a tile.
 #[derive(Debug)]
 pub(crate) struct TileBuffers {
     pub(crate) slots: Vec<Buffer>,
@@ -112,8 +112,8 @@ impl TileBuffers {
         Self { slots: self::buffers(buffers), scratch: Scratch::default() }
     }
 
-    /// Grows the buffers that are too small for tiles of `rows` rows and `values` values of each
-    /// column.
+    /// Grows the buffers that are too small for tiles with `rows` rows, and with `values[i]` values
+    /// of column i.
     pub(crate) fn fit(&mut self, buffers: &[Width], rows: usize, values: &[usize]) {
         for (slot, width) in self.slots.iter_mut().zip(buffers) {
             let rows = match width.rows {
@@ -124,7 +124,7 @@ impl TileBuffers {
         }
     }
 
-    /// Returns the number of floats that the buffers have memory for.
+    /// Returns the total capacity of the buffers in floats.
     pub(crate) fn capacity(&self) -> usize {
         self.slots.iter().map(Buffer::capacity).sum()
     }

@@ -1,5 +1,5 @@
-//! The gradients of table rows, summed from the lanes after the gradients of the batch are
-//! complete.
+//! The computation of the gradients of table rows. It reads the gradients of the batch from the
+//! lanes, after the last pass.
 
 use super::*;
 
@@ -9,14 +9,14 @@ use zillion_feature::Pooling;
 use crate::graph::op::Gather;
 use crate::ops::{self, BatchRows, GatherSource};
 
-/// The number of shares of work for each thread. Small shares keep threads from waiting long at the
+/// The number of tasks for each thread. With small tasks, threads wait only a short time at the
 /// end.
 const SHARES: usize = 4;
 
 impl Executor {
-    /// Computes the gradients of the tables' rows, after the gradients of the batch are complete.
-    /// Each task is one table. A table with many values is divided into several tasks, each with a
-    /// range of its rows.
+    /// Computes the gradients of the rows of all tables, after the gradients of the batch are
+    /// complete. Usually a task is one table. A table with many values is divided into several
+    /// tasks, each with a range of its rows.
     pub(super) fn row_gradients(
         &self,
         workers: &Workers,
@@ -35,7 +35,7 @@ impl Executor {
             let floats = (rows * inputs.tables[table].stride).max(1);
             out.chunks_mut(floats).enumerate().map(move |(index, out)| (table, index * rows, out))
         });
-        // Shares are taken from a queue rather than listed, so that a step allocates nothing.
+        // The tasks come from a queue and not from a list, so that a step allocates no memory.
         let queue = Mutex::new(parts);
         let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
         workers.for_each(tasks.min(workers.threads()), |_| {
@@ -50,7 +50,8 @@ impl Executor {
         });
     }
 
-    /// Computes the gradients of a table's rows, beginning with the row `first`.
+    /// Computes the gradients of some rows of a table, beginning with the row `first`. Their number
+    /// follows from the length of `out`.
     fn table_gradients(&self, inputs: &Inputs<'_>, table: usize, first: usize, out: &mut [f32]) {
         out.fill(0.0);
         let node = self.program.row_grads.iter().find(|&&(t, _)| t == table);
@@ -74,8 +75,8 @@ impl Executor {
         }
     }
 
-    /// Returns the places of the rows of a gather's gradient. If a column has one value for each
-    /// row, the place of a value is that of its row.
+    /// Returns the places in the lanes at which a gather's gradient has its rows. If each row of
+    /// the batch has one value, these are the places of the rows of the batch.
     fn locate_of(&self, gather: &Gather) -> &[u32] {
         let values = &self.lists[gather.column].locate;
         if gather.pooling.is_some() || values.is_empty() { &self.locate } else { values }
@@ -94,8 +95,8 @@ impl Executor {
     }
 }
 
-/// The rows of a value that has one row for each row of the batch or for each value of a column.
-/// They are found by their index.
+/// The rows of a value in the buffers of the lanes. The value has one row for each row of the
+/// batch, or for each value of a column. A row is found by its index.
 #[derive(Clone, Copy)]
 pub(crate) struct LaneRows<'a> {
     lanes: &'a [Lane],
@@ -121,7 +122,7 @@ impl BatchRows for LaneRows<'_> {
         let start = (at & 0x00ff_ffff) as usize * self.stride + self.offset;
         let wide = &self.lanes[(at >> 24) as usize].wide[self.slot];
         prefetch_read(wide, start);
-        // A row of a few dozen floats often begins in one cache line and ends in the next.
+        // A row of a few dozen floats often begins in one cache line and ends in the next line.
         prefetch_read(wide, start + self.cols - 1);
     }
 }

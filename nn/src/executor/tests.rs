@@ -1,4 +1,4 @@
-//! Runs that are stopped, and buffers that are released.
+//! Tests of stopped runs and of released buffers.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -29,7 +29,7 @@ fn executor(graph: &Graph) -> Executor {
     Executor::new(Program::infer(graph, &[output], settings).unwrap())
 }
 
-/// Runs a batch of numbers and stops it when `is_late` returns `true`.
+/// Runs a batch of numbers, and stops it if `is_late` returns `true`.
 fn run(
     executor: &mut Executor,
     graph: &Graph,
@@ -67,7 +67,7 @@ fn a_late_run_stops_before_its_next_tile() {
 fn one_late_check_stops_all_threads() {
     let graph = model();
     for threads in [1, 3] {
-        // The check says once that it is late, and never again.
+        // The function returns `true` only once.
         let calls = AtomicUsize::new(0);
         let once = || calls.fetch_add(1, Ordering::Relaxed) == 2;
         let size = (20 * TILE_ROWS, threads);

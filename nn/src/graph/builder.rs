@@ -1,4 +1,4 @@
-//! The builder of models from named layers.
+//! The builder of graphs from named layers.
 //!
 //! A layer creates its parameters under its own name (`mlp.0` has `mlp.0.weight` and `mlp.0.bias`),
 //! and every error names the layer. The same model is built twice, for training and for inference.
@@ -20,10 +20,10 @@ pub use layers::{NORM_EPS, NORM_MOMENTUM};
 /// The purpose that a graph is built for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Training: dropout is active, and batch norm uses the batch's statistics and updates the
-    /// running ones.
+    /// Training: dropout is active. Batch norm uses the statistics of the batch and updates the
+    /// running statistics.
     Train,
-    /// Inference: dropout does nothing, batch norm uses the running statistics.
+    /// Inference: dropout does nothing, and batch norm uses the running statistics.
     Infer,
 }
 
@@ -66,7 +66,8 @@ impl GraphBuilder {
         }
     }
 
-    /// Sets the initial values of the weights of later linear layers; the default is Xavier normal.
+    /// Sets the initial values of the weights of all linear layers that are added later. The
+    /// default is Xavier normal.
     pub fn set_linear_init(&mut self, init: ParamInit) {
         self.linear_init = init;
     }
@@ -122,8 +123,8 @@ impl GraphBuilder {
         Ok(())
     }
 
-    /// Adds a node with any operation. The methods below call this one; they also create parameters
-    /// and name the attributes.
+    /// Adds a node with any operation. The methods below call this method. In addition, they create
+    /// parameters and have names for the attributes.
     pub fn push(&mut self, name: &str, op: Op, inputs: &[NodeId]) -> Result<NodeId> {
         if !self.names.insert(name.to_owned()) {
             return Err(Error::DuplicateName { node: name.to_owned() });
@@ -131,7 +132,7 @@ impl GraphBuilder {
         push_node(&mut self.graph, name.to_owned(), op, inputs)
     }
 
-    /// Adds a parameter, and a node with its value.
+    /// Adds a parameter, and a node whose value is the parameter.
     pub fn param(
         &mut self,
         name: &str,
@@ -215,8 +216,8 @@ impl GraphBuilder {
 
     // The layers without parameters.
 
-    /// Adds dropout: in training, a share `rate` of the elements becomes zero, and the others are
-    /// scaled by `1 / (1 − rate)`. In inference, returns `x` itself.
+    /// Adds dropout. In training, a share `rate` of the elements becomes zero, and the other
+    /// elements are multiplied by `1 / (1 − rate)`. In inference, returns `x` itself.
     pub fn dropout(&mut self, name: &str, x: NodeId, rate: f32) -> Result<NodeId> {
         if !(0.0..1.0).contains(&rate) {
             return Err(refuse(
@@ -281,7 +282,8 @@ impl GraphBuilder {
         self.push(name, Op::MulAdd, &[a, b, c])
     }
 
-    /// Adds the concatenation of the columns of nodes. Returns a single node unchanged.
+    /// Adds the concatenation of the columns of several nodes. If there is only one node, returns
+    /// it unchanged.
     pub fn concat(&mut self, name: &str, parts: &[NodeId]) -> Result<NodeId> {
         match parts {
             [only] => Ok(*only),
@@ -385,9 +387,9 @@ impl GraphBuilder {
         self.weighted_bce(name, logits, labels, weights)
     }
 
-    /// Adds the weighted mean of the binary cross-entropy of logits against labels of 0 and 1: `Σ
-    /// w·l / Σ w`. All inputs are `[B, 1]`. The result is 0 if every weight is 0. In a row of
-    /// weight 0, the other inputs are not read.
+    /// Adds the weighted mean `Σ w·l / Σ w` of the binary cross-entropy of logits against labels of
+    /// 0 and 1. All inputs are `[B, 1]`. The result is 0 if every weight is 0. In a row with weight
+    /// 0, the logit and the label are not read.
     pub fn weighted_bce(
         &mut self,
         name: &str,
@@ -413,7 +415,7 @@ pub(crate) fn push_node(
     }
     let shapes: Vec<Shape> = inputs.iter().map(|&i| graph.shape(i)).collect();
     let shape = ops::shape(&op, &shapes, graph).map_err(|reason| refuse(&name, reason))?;
-    // Only some operations may read a value that is complete for the whole batch.
+    // Only some operations may read a value with the rows of the whole batch.
     let made_for_it = matches!(
         op,
         Op::Collect | Op::InBatchLse(_) | Op::InBatchQueryGrad(_) | Op::InBatchItemGrad(_)

@@ -14,7 +14,7 @@ use crate::passes::Stage;
 pub use super::sizes::Sizes;
 pub use svg::svg;
 
-/// Returns the heading of a stage, which names the pass that made it.
+/// Returns the heading of a stage, which contains the name of the pass that made the stage.
 fn heading(stage: &Stage) -> String {
     match stage.pass {
         None => "as built".to_owned(),
@@ -47,7 +47,8 @@ fn short(count: u64) -> String {
     }
 }
 
-/// Writes one line for each node: number, name, operation and inputs, shape, bytes, operations.
+/// Formats all stages as text, with one line for each node. A line contains the number, the name,
+/// the operation and its inputs, the shape, the bytes and the floating-point operations.
 #[must_use]
 pub fn text(stages: &[Stage], sizes: &Sizes) -> String {
     let mut text = String::new();
@@ -94,14 +95,13 @@ pub fn text(stages: &[Stage], sizes: &Sizes) -> String {
     text
 }
 
-/// Formats a count with a space at the place where a unit can follow: `1.2 M`, or `17 ` without a
-/// letter.
+/// Formats a count so that a unit can follow: `1.2 M`, or `17 ` if the count needs no letter.
 fn spaced(count: u64) -> String {
     let short = short(count);
     if short.contains(' ') { short } else { format!("{short} ") }
 }
 
-/// Writes a `digraph` for each stage, for `dot -Tsvg` and similar tools. Parameters are left out.
+/// Formats each stage as a `digraph`, for `dot -Tsvg` and similar tools. Parameters are left out.
 #[must_use]
 pub fn dot(stages: &[Stage], sizes: &Sizes) -> String {
     let quoted = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"");

@@ -1,7 +1,8 @@
-//! The file format of a graph: JSON that is a part of a version.
+//! The file format of a graph: JSON, which is a part of every published version.
 //!
-//! The content of a file is not trusted: the rule of each operation computes the shape of its node
-//! again. A graph that the builder could not have built is refused with the name of the node.
+//! The content of a file is not trusted. So the rule of each operation computes the shape of its
+//! node again. A graph that the builder could not have built is refused, and the error names the
+//! node.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,12 +18,13 @@ const FORMAT: u32 = 1;
 /// The maximum number of floats in a parameter. A larger number means that the file is damaged.
 const MAX_FLOATS: usize = 1 << 40;
 
-/// The maximum number of floats that all nodes together have for one row of a batch. Real models
-/// have thousands. A larger number would take the memory of a server when it scores.
+/// The maximum number of floats of all nodes together, for one row of a batch. Real models have
+/// thousands of floats. With a larger number, a server would use up its memory when it scores.
 const MAX_ROW_FLOATS: usize = 1 << 20;
 
-/// The maximum number of floats that all nodes of a constant shape have together, in addition to
-/// four times those of the parameters. An executor allocates them before its first batch.
+/// The maximum number of floats of all nodes with a constant shape together. Four times the floats
+/// of the parameters are allowed in addition. An executor allocates all of them before its first
+/// batch.
 const MAX_CONSTANT_FLOATS: usize = 1 << 22;
 
 /// The content of a file, with a graph that is owned or borrowed.
@@ -34,7 +36,7 @@ struct File<G> {
 }
 
 impl Graph {
-    /// Writes the bytes of the file. The same graph gives the same bytes.
+    /// Returns the graph as the bytes of a JSON file. The same graph always gives the same bytes.
     ///
     /// # Errors
     /// Returns an error if the graph has a constant that is not finite, which JSON cannot
@@ -42,8 +44,8 @@ impl Graph {
     pub fn to_json(&self) -> Result<Vec<u8>> {
         let bytes = serde_json::to_vec(&File { format: FORMAT, graph: self });
         let bytes = bytes.map_err(|e| refuse_file(e.to_string()))?;
-        // JSON writes numbers that are not finite as null, which only a reader would notice, too
-        // late.
+        // JSON writes a number that is not finite as null. Only the reader would notice this, which
+        // is too late.
         match Self::from_json(&bytes) {
             Ok(same) if same == *self => Ok(bytes),
             Ok(_) => Err(refuse_file(
@@ -151,8 +153,8 @@ impl Sizes {
         Self { row: 0, constant: 0, most_constant }
     }
 
-    /// Adds a node, and checks the sums. So the arithmetic with the shapes of checked nodes cannot
-    /// overflow.
+    /// Adds the floats of a node, and checks the sums. After this check, arithmetic with the shapes
+    /// of the nodes cannot overflow.
     fn add(&mut self, op: &Op, shape: Shape) -> std::result::Result<(), String> {
         match shape.rows {
             Dim::Const(_) if matches!(op, Op::Param { .. }) => {}
@@ -221,7 +223,7 @@ mod tests {
         };
         let error = refused(&graph(), &[(one, "\"cols\":99999999")]);
         assert!(error.contains("constants up to this one"), "{error}");
-        // A product that does not fit a number is no shape.
+        // A product that is too large for a number is not a valid shape.
         let most = format!("\"cols\":{}", usize::MAX);
         let error = refused(&graph(), &[(one, &most), ("{\"const\":1}", "{\"const\":3}")]);
         assert!(error.contains("half"), "{error}");

@@ -23,8 +23,8 @@ pub struct Gather {
     /// The number of floats that are read.
     pub dim: usize,
     /// The rule by which the rows of a list become one row. In a column without lists, each list
-    /// has one value. With `None`, nothing is pooled: the result has one row for each value of the
-    /// column. This row is multiplied by the value's weight if the column has weights.
+    /// has one value. With `None`, the rows are not pooled. Then the result has one row for each
+    /// value of the column, multiplied by the value's weight if the column has weights.
     pub pooling: Option<Pooling>,
 }
 
@@ -85,7 +85,7 @@ pub enum Binary {
     SafeDiv,
 }
 
-/// The scores of the rows of a batch against each other: `by · u_i·v_j`. If two different rows have
+/// The scores `by · u_i·v_j` of the rows of a batch against each other. If two different rows have
 /// the same value of a column, their score is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -182,7 +182,7 @@ pub enum Op {
     /// The sample weight (1 in a batch without weights), and 0 where the label is missing:
     /// () → `[B, 1]`.
     Weight {
-        /// The label of which the missing rows get weight 0; `None` if no label is considered.
+        /// The label whose missing rows get weight 0, or `None` if no label is considered.
         label: Option<usize>,
     },
     /// The value of a parameter: () → `[rows, cols]`.
@@ -256,7 +256,7 @@ pub enum Op {
     SumColumns,
     /// The dot product of each pair of rows: (a, b of one shape) → `[r, 1]`.
     RowDot,
-    /// The sum of each column, or its mean: (x `[r, n]`) → `[1, n]`.
+    /// The sum or the mean of each column: (x `[r, n]`) → `[1, n]`.
     SumRows {
         /// Whether the sum is divided by the number of rows.
         mean: bool,
@@ -283,7 +283,7 @@ pub enum Op {
         /// Whether each row is divided by the length of its list.
         mean: bool,
     },
-    /// The sum over each list, or the mean; 0 for an empty list: (x `[V, n]`) → `[B, n]`.
+    /// The sum or the mean over each list, and 0 for an empty list: (x `[V, n]`) → `[B, n]`.
     SegmentSum {
         /// The index of the column with the lists.
         column: usize,
@@ -335,8 +335,8 @@ pub enum Op {
         /// The number that is added to the variance.
         eps: f32,
     },
-    /// The next running mean or (unbiased) variance: (running `[1, n]`, stats `[1, 2n]`) →
-    /// `[1, n]`.
+    /// The next running mean, or the next unbiased running variance: (running `[1, n]`, stats `[1,
+    /// 2n]`) → `[1, n]`.
     BatchNormRunning {
         /// The share of the new statistics in the result.
         momentum: f32,
@@ -391,8 +391,8 @@ pub enum Op {
         dim: usize,
     },
 
-    /// All rows of x, which are complete before the next pass begins. Every tile can then read all
-    /// of them: (x `[B, n]`) → `[whole B, n]`.
+    /// All rows of x. They are complete before the next pass begins, so every tile can read all of
+    /// them: (x `[B, n]`) → `[whole B, n]`.
     Collect,
     /// The logarithm of the sum of `e^(by·u_i·v_j − c_j)` over j, for each row i: (u `[B, d]`, v
     /// `[whole B, d]`, optionally c `[whole B, 1]`) → `[B, 1]`.
@@ -420,8 +420,8 @@ pub enum Op {
 }
 
 impl Op {
-    /// Returns the operation that computes the rows: the head of a fused operation, otherwise the
-    /// operation itself.
+    /// Returns the operation that computes the rows. For a fused operation, this is the head. For
+    /// any other operation, it is the operation itself.
     pub fn head(&self) -> &Self {
         match self {
             Self::Fused(fused) => &fused.head,

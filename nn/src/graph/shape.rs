@@ -12,11 +12,11 @@ pub enum Dim {
     Batch,
     /// The unique rows that the batch reads of one table, `U(table)`.
     Unique(usize),
-    /// The values of one sparse column, list after list, `V(column)`. The values of a tile are
-    /// those of the tile's rows.
+    /// The values of one sparse column, list after list, `V(column)`. The values of a tile are the
+    /// values in the lists of its rows.
     Values(usize),
-    /// The rows of the batch, `B`, of a value that is complete, so every tile may read all rows.
-    /// Only operations that are made for such values read them.
+    /// The rows of the batch, `B`, of a value that is complete for the whole batch. Every tile may
+    /// read all of its rows. Only operations that are made for such values read them.
     Whole,
     /// A number that is known when the model is built.
     Const(usize),
@@ -53,8 +53,8 @@ impl Shape {
         Self { rows: Dim::Const(rows), cols }
     }
 
-    /// Returns the number of elements of a constant shape; `None` for a symbolic one, and for one
-    /// with more elements than a number can count.
+    /// Returns the number of elements of a constant shape. Returns `None` if the shape is symbolic,
+    /// or if the number does not fit in a `usize`.
     pub fn const_len(self) -> Option<usize> {
         match self.rows {
             Dim::Const(rows) => rows.checked_mul(self.cols),

@@ -1,4 +1,4 @@
-//! The number of rows behind each symbolic dimension, for estimates of cost.
+//! The number of rows for each symbolic dimension, for estimates of cost.
 
 use super::shape::{Dim, Shape};
 
@@ -13,12 +13,12 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// Returns the sizes of a batch of `rows` rows with one value a row in every column.
+    /// Returns the sizes of a batch of `rows` rows, with one value per row in every column.
     pub fn of(rows: usize) -> Self {
         Self { rows, list_len: Vec::new() }
     }
 
-    /// Returns the number of rows behind a dimension.
+    /// Returns the number of rows of a dimension.
     pub(crate) fn rows_of(&self, dim: Dim) -> u64 {
         let rows = self.rows as u64;
         match dim {
@@ -35,8 +35,8 @@ impl Sizes {
     }
 }
 
-/// The shapes of the inputs and the result of one node, and the size of the batch. The operations
-/// of the node are counted from them.
+/// The shapes of the inputs and of the result of one node, and the size of the batch. The number of
+/// operations of the node is computed from them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NodeSizes<'a> {
     pub(crate) inputs: &'a [Shape],

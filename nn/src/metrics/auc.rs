@@ -36,8 +36,8 @@ pub fn auc(scores: &[f32], labels: &[f32], weights: Option<&[f32]>) -> Result<Op
     }
 }
 
-/// Computes the AUC without weights. Only the last step divides, and all numbers before it are
-/// integers. So the result is the correctly rounded quotient.
+/// Computes the AUC without weights. All numbers are integers until the last step, which is one
+/// division. So the result is the correctly rounded quotient. Returns `None` if a class is absent.
 fn unweighted(ranked: &[u64]) -> Option<f64> {
     let mut twice_wins: u128 = 0;
     let (mut positives, mut negatives): (u128, u128) = (0, 0);
@@ -52,7 +52,8 @@ fn unweighted(ranked: &[u64]) -> Option<f64> {
     (pairs > 0).then(|| twice_wins as f64 / (2 * pairs) as f64)
 }
 
-/// Computes the AUC with weights from `(key, row)` pairs in ascending order.
+/// Computes the AUC with weights from `(key, row)` pairs in ascending order. Returns `None` if a
+/// class is absent or has no weight.
 pub(super) fn weighted(
     ranked: impl Iterator<Item = (u64, usize)>,
     labels: &[f32],
@@ -108,7 +109,7 @@ mod tests {
         (pairs > 0.0).then(|| wins / pairs)
     }
 
-    /// Returns rows whose scores are often equal, because most of them are on a coarse grid. Some
+    /// Draws rows whose scores are often equal, because most scores are on a coarse grid. Some
     /// scores are −0.
     fn rows() -> impl Strategy<Value = Vec<(f32, f32, f32)>> {
         let score = prop_oneof![
@@ -130,7 +131,7 @@ mod tests {
             let scores: Vec<f32> = rows.iter().map(|row| row.0).collect();
             let labels: Vec<f32> = rows.iter().map(|row| row.1).collect();
             let weights: Vec<f32> = rows.iter().map(|row| row.2).collect();
-            // Counts and halves are exact on both sides, so the comparison is exact too.
+            // Counts and halves are exact in both computations, so the results must be equal.
             prop_assert_eq!(auc(&scores, &labels, None).unwrap(), brute_force(&scores, &labels, None));
             prop_assert_eq!(
                 auc(&scores, &labels, Some(&weights)).unwrap(),

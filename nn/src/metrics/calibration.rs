@@ -1,9 +1,9 @@
 //! Calibration: the comparison of predicted probabilities with observed labels.
 //!
 //! A bid is proportional to the predicted probability. If a model ranks well but predicts twice the
-//! click rate, bids cost twice the money. The ratio of the sums is one number for this error (He et
-//! al., "Practical Lessons from Predicting Clicks on Ads at Facebook", 2014). The table shows for
-//! which predictions the error occurs.
+//! click rate, the bids are twice too high. The ratio of the sum of predictions to the sum of
+//! labels measures this error in one number (He et al., "Practical Lessons from Predicting Clicks
+//! on Ads at Facebook", 2014). The table shows for which predictions the error occurs.
 
 use super::input::{check_probabilities, check_rows, rank_rows, weight_of};
 use crate::error::Result;
@@ -25,8 +25,8 @@ pub struct CalibrationBucket {
 }
 
 /// Groups rows by ascending prediction into at most `buckets` buckets of about the same size. Rows
-/// with equal predictions stay in one bucket, which can therefore be larger. So the table does not
-/// depend on the order of the rows.
+/// with equal predictions are always in the same bucket, so a bucket can be larger. For this
+/// reason, the table does not depend on the order of the rows.
 ///
 /// # Errors
 /// Returns an error for the same reasons as [`auc`](super::auc()), and if a probability is outside
@@ -104,7 +104,7 @@ mod tests {
                 prop_assert_eq!(table.iter().map(|bucket| bucket.rows).sum::<u64>(), rows.len() as u64);
             }
             for bucket in &table {
-                // The naive definition of a bucket is every row between its bounds.
+                // By the simple definition, a bucket contains every row between its bounds.
                 let inside = || rows.iter().filter(|row| (bucket.low..=bucket.high).contains(&row.0));
                 prop_assert_eq!(inside().count() as u64, bucket.rows);
                 let total: f64 = inside().map(|row| f64::from(row.2)).sum();

@@ -1,4 +1,5 @@
-//! An evaluation that receives rows batch by batch and computes its metrics once, at the end.
+//! The evaluation of a model. It receives rows batch by batch, and computes its metrics once, at
+//! the end.
 //!
 //! # Invariants
 //! Sums are computed in f64 in the order in which rows are pushed, and ranking is exact. So the
@@ -23,8 +24,8 @@ const CALIBRATION_BUCKETS: usize = 10;
 pub enum Scores<'a> {
     /// Probabilities in `[0, 1]`.
     Probabilities(&'a [f32]),
-    /// Log odds. They are ranked directly, because as probabilities, large log odds would become
-    /// equal.
+    /// Log odds. They are ranked directly. If they were converted to probabilities first, different
+    /// large log odds would become equal.
     Logits(&'a [f32]),
 }
 
@@ -39,21 +40,23 @@ impl<'a> Scores<'a> {
 /// The metrics over all pushed rows. A metric is `None` if it cannot be computed from the rows.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
-    /// The ranking metrics of the groups; empty if none were requested or there is no group column.
+    /// The ranking metrics of the groups. The list is empty if none were requested or if there is
+    /// no group column.
     pub ranking: Vec<RankingFigure>,
-    /// The exact area under the ROC curve; `None` if the rows do not have both classes.
+    /// The exact area under the ROC curve, or `None` if the rows do not have both classes.
     pub auc: Option<f64>,
-    /// The grouped AUC; `None` without a group column.
+    /// The grouped AUC, or `None` if there is no group column.
     pub gauc: Option<Gauc>,
-    /// The mean logistic loss; `None` without rows.
+    /// The mean logistic loss, or `None` if there are no rows.
     pub logloss: Option<f64>,
-    /// The sum of predictions divided by the sum of observed labels; `None` without a positive row.
+    /// The sum of the predictions divided by the sum of the observed labels, or `None` if there is
+    /// no positive row.
     pub calibration: Option<f64>,
     /// The number of rows evaluated.
     pub rows: u64,
     /// The number of rows labelled 1.
     pub positives: u64,
-    /// The weighted mean of the predicted probabilities; `None` without rows.
+    /// The weighted mean of the predicted probabilities, or `None` if there are no rows.
     pub mean_prediction: Option<f64>,
     /// The calibration table, with about a tenth of the rows in each bucket, in ascending order of
     /// prediction.
@@ -95,13 +98,13 @@ impl Evaluation {
         self.scores.len() as u64
     }
 
-    /// Adds a batch. Every batch must have the same columns as the first.
+    /// Adds a batch. Every batch must have the columns of the first batch.
     ///
     /// # Errors
     /// Returns an error if a score is NaN, a probability is outside `[0, 1]`, a label is neither 0
     /// nor 1, or a weight is negative or infinite. Such an error names the row, counted from the
-    /// first batch. Returns an error also if columns have different lengths, or if the batch does
-    /// not have the columns of the first one.
+    /// first row of the first batch. Also returns an error if columns have different lengths, or if
+    /// the batch does not have the columns of the first batch.
     pub fn push(
         &mut self,
         scores: Scores<'_>,
@@ -212,7 +215,7 @@ impl Evaluation {
     }
 }
 
-/// Returns the logistic function in f64.
+/// Returns the value of the logistic function at `logit`, computed in f64.
 fn probability_of_logit(logit: f32) -> f64 {
     1.0 / (1.0 + (-f64::from(logit)).exp())
 }

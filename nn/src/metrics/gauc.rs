@@ -1,4 +1,4 @@
-//! Grouped AUC: the AUC of the rows inside each group (a user, a request), averaged.
+//! Grouped AUC: the average of the AUCs that are computed inside each group (a user, a request).
 //!
 //! The definition is that of Zhu et al., "Optimized Cost per Click in Taobao Display Advertising"
 //! (KDD 2017): the AUC of each group is weighted by the number of its impressions. A group of one
@@ -12,12 +12,12 @@ use serde::Serialize;
 /// The grouped AUC and the numbers that it was computed from.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Gauc {
-    /// The mean of the groups' AUCs weighted by their impressions; `None` when no group has both
+    /// The mean of the groups' AUCs, weighted by their impressions, or `None` if no group has both
     /// classes.
     pub value: Option<f64>,
-    /// The number of groups that entered the mean.
+    /// The number of groups in the mean.
     pub groups: u64,
-    /// The number of groups left out because all their rows are of one class.
+    /// The number of groups that are left out, because all rows of the group have the same class.
     pub skipped_groups: u64,
     /// The number of rows in the groups that were left out.
     pub skipped_rows: u64,
@@ -39,8 +39,8 @@ pub fn gauc(
     check_rows(scores, labels, weights)?;
     check_length("groups", scores.len(), groups.len())?;
     check_row_count(scores.len())?;
-    // The order is by group, then rank, then row, so that rows of equal rank are summed in row
-    // order.
+    // The rows are ordered by group, then by rank, then by row number. So rows of equal rank are
+    // summed in the order of rows.
     let mut ranked: Vec<(u64, u32, u32)> = (0u32..)
         .zip(scores.iter().zip(groups))
         .map(|(row, (&score, &group))| (group, rank_key(score), row))
@@ -84,8 +84,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
-    /// Computes the grouped AUC by splitting the rows by group and computing the plain AUC of each
-    /// group.
+    /// Computes the grouped AUC from the plain AUC of the rows of each group.
     fn brute_force(rows: &[(f32, f32, f32, u64)], weighted: bool) -> Gauc {
         let mut by_group: BTreeMap<u64, Vec<(f32, f32, f32)>> = BTreeMap::new();
         for &(score, label, weight, group) in rows {

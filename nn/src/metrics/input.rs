@@ -1,4 +1,4 @@
-//! The checks that every metric makes on its rows, and the order in which metrics rank scores.
+//! The checks of rows that every metric makes, and the order in which metrics rank scores.
 
 use crate::error::{Error, Result};
 
@@ -59,15 +59,17 @@ pub(super) fn after_rows(error: Error, rows: u64) -> Error {
     }
 }
 
-/// Returns an unsigned integer that sorts in the same order as the score (IEEE 754 total order). −0
-/// and +0 give the same integer. A sort then compares integers only, and equal scores are ties.
+/// Returns an unsigned integer for a score. Integers have the same order as their scores (IEEE 754
+/// total order). −0 and +0 give the same integer. So a sort compares only integers, and equal
+/// scores are ties.
 #[inline]
 pub(super) fn rank_key(score: f32) -> u32 {
     let bits = (score + 0.0).to_bits();
     if bits >> 31 == 1 { !bits } else { bits | 0x8000_0000 }
 }
 
-/// Returns `rank key << 32 | row number` of each row, in ascending order.
+/// Returns the number `rank key << 32 | row number` for each row. The numbers are sorted in
+/// ascending order.
 pub(super) fn rank_rows(scores: &[f32]) -> Result<Vec<u64>> {
     check_row_count(scores.len())?;
     let key = |(row, &score): (u32, &f32)| u64::from(rank_key(score)) << 32 | u64::from(row);
@@ -76,7 +78,7 @@ pub(super) fn rank_rows(scores: &[f32]) -> Result<Vec<u64>> {
     Ok(ranked)
 }
 
-/// Checks that row numbers fit into the 32 bits that are next to a rank key.
+/// Checks that row numbers fit into the 32 bits next to a rank key.
 pub(super) fn check_row_count(rows: usize) -> Result<()> {
     if u32::try_from(rows).is_ok() {
         return Ok(());

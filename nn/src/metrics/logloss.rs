@@ -12,8 +12,8 @@ pub(super) fn loss_of_probability(probability: f32, label: f32) -> f64 {
 
 #[inline]
 pub(super) fn loss_of_logit(logit: f32, label: f32) -> f64 {
-    // The loss of a positive row is softplus(-z): the sign is applied first, so that no digits
-    // cancel.
+    // The loss of a positive row is softplus(-z). The sign is applied first, so that no precision
+    // is lost.
     let z = if label == 1.0 { -f64::from(logit) } else { f64::from(logit) };
     z.max(0.0) + (-z.abs()).exp().ln_1p()
 }

@@ -1,4 +1,4 @@
-//! Ranking metrics, which measure how many relevant items are at the head of a list.
+//! Ranking metrics. They measure how many relevant items are at the beginning of a list.
 //!
 //! A list is the rows of a group (a user, a request) or, in retrieval, all candidates of a row. A
 //! list without relevant items is left out of the mean.
@@ -7,15 +7,16 @@
 //! * `ndcg@k` (Järvelin & Kekäläinen 2002): the sum of `1 / log2(1 + place)` over the relevant
 //!   items among the first k, divided by the same sum for the best order.
 //!
-//! Rows with equal scores have no order. They count as the average over all their orders (McSherry
-//! & Najork 2008). So a model that gives every row the same score gets the result of guessing. The
-//! order of the rows in the file has no effect.
+//! Rows with equal scores have no order, so a metric is averaged over all their possible orders
+//! (McSherry & Najork 2008). A model that gives every row the same score therefore gets the result
+//! of random guessing. The order of the rows in the file has no effect.
 
 use serde::Serialize;
 
 use super::input::rank_key;
 
-/// The figures to compute. Each figure has a value k: it reads the first k places of a list.
+/// The ranking metrics to compute. Each metric has a value k, and considers only the first k places
+/// of a list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cutoffs {
     /// The values of k for which `ndcg@k` is computed.
@@ -25,17 +26,17 @@ pub struct Cutoffs {
 }
 
 impl Cutoffs {
-    /// Returns whether no figure is requested.
+    /// Returns whether no ranking metric is requested.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ndcg.is_empty() && self.recall.is_empty()
     }
 }
 
-/// A ranking figure and its name.
+/// A ranking metric: its name and its value.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RankingFigure {
-    /// The name of the figure, `ndcg@10` or `recall@10`.
+    /// The name of the metric, such as `ndcg@10` or `recall@10`.
     pub name: String,
     /// The mean over lists; `None` if no list has a relevant item.
     pub value: Option<f64>,
@@ -51,21 +52,21 @@ pub struct Ranking {
 }
 
 impl Ranking {
-    /// Creates the figures without any list.
+    /// Creates the sums, which contain no list yet.
     #[must_use]
     pub fn new(cutoffs: Cutoffs) -> Self {
         let (ndcg, recall) = (vec![0.0; cutoffs.ndcg.len()], vec![0.0; cutoffs.recall.len()]);
         Self { cutoffs, ndcg, recall, lists: 0 }
     }
 
-    /// Returns the number of lists that had a relevant item.
+    /// Returns the number of lists with a relevant item that have been pushed.
     #[must_use]
     pub fn lists(&self) -> u64 {
         self.lists
     }
 
-    /// Adds a list of scores. Each score has a flag, which is `true` if the row is relevant. The
-    /// list is reordered.
+    /// Adds a list. Each row is a score and a flag, which is `true` if the row is relevant. The
+    /// list is sorted by score. A list without a relevant row is ignored.
     pub fn push_list(&mut self, rows: &mut [(f32, bool)]) {
         let wanted = rows.iter().filter(|(_, wanted)| *wanted).count() as u64;
         if wanted == 0 {
@@ -117,13 +118,14 @@ impl Ranking {
     }
 }
 
-/// Returns the share of the places `above + 1 ..= above + tied` that are among the first k.
+/// Returns the fraction of the places `above + 1 ..= above + tied` that are among the first k
+/// places.
 fn share_within(above: u64, tied: u64, k: u32) -> f64 {
     u64::from(k).saturating_sub(above).min(tied) as f64 / tied as f64
 }
 
-/// Returns the mean discount of the places `above + 1 ..= above + tied`, where places after the
-/// k-th count 0.
+/// Returns the mean discount of the places `above + 1 ..= above + tied`. The discount of a place
+/// after the k-th place is 0.
 fn mean_discount(above: u64, tied: u64, k: u32) -> f64 {
     let end = (above + tied).min(u64::from(k));
     if end <= above { 0.0 } else { discounts(above, end) / tied as f64 }
@@ -134,8 +136,8 @@ fn discounts(from: u64, to: u64) -> f64 {
     (from + 1..=to).map(|place| 1.0 / ((1 + place) as f64).log2()).sum()
 }
 
-/// Computes ranking metrics over the rows of each group. A row of weight 0 does not count; other
-/// weights are ignored.
+/// Computes ranking metrics over the rows of each group. Rows of weight 0 are ignored. All other
+/// weights have no effect.
 pub(super) fn by_group(
     cutoffs: &Cutoffs,
     scores: &[f32],
@@ -165,7 +167,7 @@ mod tests {
         Cutoffs { ndcg: vec![1, 3, 10], recall: vec![1, 2, 10] }
     }
 
-    /// Returns every order of the rows, as lists of indices.
+    /// Returns all permutations of the numbers below `n`.
     fn orders(n: usize) -> Vec<Vec<usize>> {
         if n == 0 {
             return vec![Vec::new()];
@@ -181,7 +183,8 @@ mod tests {
         all
     }
 
-    /// Returns the means over all orders in which no row comes after a row of lower score.
+    /// Returns the means over all orders of the rows in which the scores descend. Rows with equal
+    /// scores may have any order.
     fn brute_force(rows: &[(f32, bool)]) -> Option<Vec<f64>> {
         let wanted = rows.iter().filter(|r| r.1).count();
         if wanted == 0 {

@@ -1,5 +1,5 @@
-//! Tests of log loss and calibration. An evaluation is compared with their definitions over whole
-//! columns.
+//! Tests of log loss, calibration and evaluations, against the definitions of the metrics over
+//! whole columns.
 
 use proptest::prelude::*;
 
@@ -7,9 +7,9 @@ use super::input::{check_probabilities, check_rows, weight_of};
 use super::logloss::{PROBABILITY_CLIP, loss_of_logit, loss_of_probability};
 use crate::error::{Error, Result};
 
-/// Computes the sum of predicted probabilities divided by the sum of observed labels. The value 1
-/// means calibrated, and above 1 the model predicts too much. Returns `None` if no positive label
-/// was observed.
+/// Computes the sum of the predicted probabilities divided by the sum of the observed labels. A
+/// value of 1 means that the model is calibrated. If the value is above 1, the predictions are too
+/// high. Returns `None` if no positive label was observed.
 ///
 /// # Errors
 /// Returns an error for the same reasons as [`logloss`].

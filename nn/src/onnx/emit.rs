@@ -10,28 +10,29 @@ use super::proto::{AttributeProto, NodeProto, TensorProto};
 use crate::error::{Error, Result};
 use crate::graph::shape::NodeId;
 
-/// The writer of ONNX nodes, with the nodes, constants and names that it has written so far.
+/// A writer of ONNX nodes. It keeps the nodes, the constants and the names that it has written so
+/// far.
 #[derive(Default)]
 pub(crate) struct Emitter {
     pub(crate) nodes: Vec<NodeProto>,
     pub(crate) initializers: Vec<TensorProto>,
     constants: BTreeMap<String, String>,
     names: BTreeSet<String>,
-    /// The prefix of the names of values, the name of the layer, and the number of operations
-    /// written for the layer.
+    /// The prefix of the names of values, the name of the layer, and the number of operations that
+    /// have been written for the layer.
     value: String,
     layer: String,
     steps: usize,
 }
 
 impl Emitter {
-    /// Sets the node to which the next operations belong. Their names follow from it.
+    /// Sets the graph node to which the next operations belong. Their names begin with the name of
+    /// this node.
     pub(crate) fn enter(&mut self, id: NodeId, layer: &str) {
         self.begin(id.to_string(), layer);
     }
 
-    /// Sets the value to which the next operations belong, for a value that is not a node of the
-    /// graph.
+    /// Sets the value to which the next operations belong. The value is not a node of the graph.
     pub(crate) fn begin(&mut self, value: String, layer: &str) {
         self.value = value;
         self.layer = layer.to_owned();
@@ -90,18 +91,19 @@ impl Emitter {
         self.constant(&format!("%f32 {value:?}"), |name| TensorProto::floats(name, &[], &[value]))
     }
 
-    /// Returns the name of a constant integer, a vector of length one.
+    /// Returns the name of a constant vector that consists of one integer.
     pub(crate) fn int(&mut self, value: i64) -> String {
         self.ints(&[value])
     }
 
-    /// Returns the name of a constant vector of integers: shapes, axes, indices.
+    /// Returns the name of a constant vector of integers, for shapes, axes and indices.
     pub(crate) fn ints(&mut self, values: &[i64]) -> String {
         let of = |name: &str| TensorProto::ints(name, &[values.len()], values);
         self.constant(&format!("%i64 {values:?}"), of)
     }
 
-    /// Returns the name of a constant. Equal constants are written only once.
+    /// Returns the name of the constant with this key. The constant is written only once, by the
+    /// first call with the key.
     fn constant(&mut self, key: &str, make: impl FnOnce(&str) -> TensorProto) -> String {
         if let Some(name) = self.constants.get(key) {
             return name.clone();
@@ -112,7 +114,8 @@ impl Emitter {
         name
     }
 
-    /// Writes a tensor of this shape (a vector of integers) with the same value in every element.
+    /// Writes a tensor with the same value in every element. `shape` is the name of a vector of
+    /// integers.
     pub(crate) fn filled(&mut self, shape: &str, value: TensorProto) -> String {
         self.op("ConstantOfShape", &[shape], vec![AttributeProto::tensor("value", value)])
     }

@@ -1,4 +1,4 @@
-//! List columns in ONNX: the operations that connect the rows of the batch with the values of
+//! List columns in ONNX: the operations between the rows of the batch and the values of their
 //! lists.
 //!
 //! A list feature has two inputs: the rows of all its values, list after list, and the length of
@@ -15,15 +15,17 @@ use super::proto::{AttributeProto, TensorProto};
 pub(crate) struct List {
     /// The name of the input with the lengths, `[batch]`.
     pub(crate) lengths: String,
-    /// The names of the row indices of all values, as `[values]` and as `[values, 1]`.
+    /// The names of the vectors with the row of each value. Their shapes are `[values]` and
+    /// `[values, 1]`.
     row_of: String,
     places: String,
 }
 
 impl List {
-    /// Writes the operations that compute the row of each value from the lengths. A mark is set at
-    /// the first value of each list except the first list, and the marks of empty lists add up. The
-    /// row of a value is the number of marks at or before the value.
+    /// Writes the operations that compute the row of each value from the lengths. They set a mark
+    /// at the first value of each list except the first list. The marks of empty lists are added to
+    /// the mark of the next value. The row of a value is the sum of the marks up to and including
+    /// the value.
     pub(crate) fn new(e: &mut Emitter, lengths: &str) -> Self {
         let int = |v: i64| TensorProto::ints("", &[1], &[v]);
         let axis = e.int(0);
@@ -55,7 +57,7 @@ impl List {
         self.scatter(e, x, cols, 0.0, "add")
     }
 
-    /// Writes the largest value of each list, which is −∞ for an empty list.
+    /// Writes the largest value of each list. The result is −∞ for an empty list.
     fn max(&self, e: &mut Emitter, x: &str, cols: usize) -> String {
         self.scatter(e, x, cols, f32::NEG_INFINITY, "max")
     }
@@ -70,7 +72,7 @@ impl List {
     }
 
     /// Writes the softmax over each list. The largest value of the list is subtracted first, so
-    /// that nothing overflows.
+    /// that no exponential overflows.
     pub(crate) fn softmax(&self, e: &mut Emitter, x: &str, cols: usize) -> String {
         let largest = self.max(e, x, cols);
         let largest = self.repeat(e, &largest);
@@ -81,7 +83,7 @@ impl List {
         e.op("Div", &[&powers, &sum], Vec::new())
     }
 
-    /// Writes the reciprocal of the length of each list, `[batch, 1]`, which is 1 for an empty
+    /// Writes the reciprocal of the length of each list, `[batch, 1]`. The result is 1 for an empty
     /// list.
     pub(crate) fn inverse_lengths(&self, e: &mut Emitter) -> String {
         let one = e.int(1);
@@ -98,7 +100,8 @@ impl List {
         e.op("Mul", &[rows, &weights], Vec::new())
     }
 
-    /// Writes weights as a column `[values, 1]`; the input may be one number for all values.
+    /// Writes weights as a column `[values, 1]`. The input may also be a single weight for all
+    /// values.
     fn column(&self, e: &mut Emitter, weights: &str) -> String {
         let shape = e.op("Shape", &[&self.places], Vec::new());
         let one = e.int(1);

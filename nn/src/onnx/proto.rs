@@ -1,7 +1,7 @@
-//! The ONNX messages that a dense graph needs, with the fields and tags of the published
+//! The ONNX messages that are needed for a dense graph, with the fields and tags of the published
 //! onnx.proto.
 //!
-//! Fields that are never written are left out of the types. A reader uses the default for an absent
+//! The types do not contain fields that are never written. A reader uses the default for an absent
 //! field.
 
 use prost::{Message, Oneof};

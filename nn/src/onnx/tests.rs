@@ -1,5 +1,5 @@
-//! Tests of the protobuf encoding, by reading it back and against known bytes, and of exported
-//! graphs against the rules of ONNX.
+//! Tests of the protobuf encoding and of exported graphs. Encoded messages are read again and
+//! compared with known bytes. Exported graphs are checked against the rules of ONNX.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ fn spec(text: &str) -> ModelSpec {
     zillion_config::from_value(&value, "model").unwrap()
 }
 
-/// Returns three features of one table, the second one a list, and two numbers.
+/// Returns inputs with three features of one table and two numbers. The second feature is a list.
 fn inputs(pooling: Pooling) -> ModelInputs {
     let column = |field: usize| SparseInput {
         name: format!("c{field}"),
@@ -81,7 +81,7 @@ fn every_model_exports_into_a_graph_that_hangs_together() {
             let read = ModelProto::decode(model.bytes.as_slice()).unwrap();
             assert_eq!(read.opset_import[0].version, Some(OPSET));
             let graph = read.graph.unwrap();
-            // Each value is written once, and before it is read.
+            // Each value must be written once, before it is read.
             let inputs = graph.input.iter().map(|v| v.name.clone().unwrap());
             let inputs: BTreeSet<String> = inputs.collect();
             assert_eq!(inputs.len(), model.inputs.len());
@@ -154,7 +154,7 @@ fn operations_without_onnx_form_are_refused_by_name() {
     assert!(error.contains("c2"), "{error}");
     assert!(graph.to_onnx(&params, &columns()[..2], &BTreeMap::new()).is_err());
 
-    // Two names are equal: a number has the name of a segment of another feature.
+    // Two names are equal: the name of a number is also the name of a segment of another feature.
     let mut meeting = inputs(Pooling::Sum);
     meeting.columns[0].name = "a".into();
     meeting.numeric[0] = "a".into();

@@ -1,5 +1,4 @@
-//! The state of an export: the parts that have been written, and the inputs and lists that nodes
-//! need.
+//! The state of an export: the written parts, and the inputs and lists that nodes need.
 
 use super::emit::Emitter;
 use super::lists::List;
@@ -39,7 +38,7 @@ pub(crate) struct Writer<'a> {
     columns: &'a [OnnxColumn],
     pub(crate) emitter: Emitter,
     pub(super) is_needed: Vec<bool>,
-    /// The name of each node's value; empty until the node is written.
+    /// The name of the value of each node. It is empty until the node is written.
     pub(super) values: Vec<String>,
     lists: Vec<Option<List>>,
     pub(super) inputs: Vec<OnnxInput>,
@@ -89,8 +88,8 @@ impl<'a> Writer<'a> {
         self.input(format!("{feature}.{segment}"), data::FLOAT, &shape, false, holds)
     }
 
-    /// Declares the input of the weights of a list column's values; its default is 1 for all
-    /// values.
+    /// Declares the input with the weights of a list column's values. By default, all weights are
+    /// 1.
     pub(crate) fn weights(&mut self, column: usize) -> Result<String> {
         let feature = self.graph.inputs.columns[column].name.clone();
         let name = format!("{feature}.weights");
@@ -104,8 +103,8 @@ impl<'a> Writer<'a> {
         Ok(name)
     }
 
-    /// Returns the values that are computed from a list column, or `None` if each row has exactly
-    /// one value.
+    /// Returns the values that are computed from a list column. Returns `None` if each row has
+    /// exactly one value.
     pub(crate) fn list(&mut self, column: usize) -> Result<Option<List>> {
         if !self.columns[column].list {
             return Ok(None);
@@ -133,7 +132,7 @@ impl<'a> Writer<'a> {
         self.input(name, data::FLOAT, &shape, false, OnnxHolds::Value { feature })
     }
 
-    /// Declares an input once and returns its name.
+    /// Declares an input if it has not been declared yet, and returns its name.
     fn input(
         &mut self,
         name: String,
@@ -194,7 +193,7 @@ impl<'a> Writer<'a> {
         self.emitter.op("Concat", parts, vec![AttributeProto::int("axis", 1)])
     }
 
-    /// Writes a reduction over one axis, which stays as an axis of length one.
+    /// Writes a reduction over one axis. The axis stays, with length one.
     pub(crate) fn reduce(&mut self, op_type: &str, x: &str, axis: i64) -> String {
         let axis = self.emitter.int(axis);
         self.emitter.op(op_type, &[x, &axis], vec![AttributeProto::int("keepdims", 1)])

@@ -9,8 +9,8 @@
 use super::kernel::add;
 use super::*;
 
-/// The number of columns that are processed at a time. Their factors then stay in first-level cache
-/// while the rows are read.
+/// The number of columns that are processed at a time. It is so small that their factors stay in
+/// the first-level cache while the rows are read.
 const BLOCK: usize = 1024;
 
 /// Batch norm: statistics, normalisation, its gradients and the running statistics.
@@ -90,7 +90,8 @@ impl OpGroup for BatchNorm {
     }
 
     /// Returns the length of the partial sum. Statistics need four floats for each column: the mean
-    /// and the squared deviations of the rows so far, and those of the tile.
+    /// and the squared deviations of the rows so far, and the mean and the squared deviations of
+    /// the current tile.
     fn partial_len(op: &Op, len: usize) -> usize {
         if *op == Op::BatchNormStats { 2 * len } else { len }
     }
@@ -126,8 +127,8 @@ impl OpGroup for BatchNorm {
         let (&Op::BatchNorm { eps }, &[x, stats, scale, shift]) =
             (&node.op, node.inputs.as_slice())
         else {
-            // The rule of batch norm differentiates through its statistics; other uses of
-            // statistics have no gradient.
+            // The gradient rule of batch norm covers its statistics. Other uses of statistics have
+            // no gradient.
             return Err(cx.refuse_gradient(id));
         };
         let n = cx.shape(x).cols;
@@ -155,7 +156,7 @@ impl OpGroup for BatchNorm {
         }
     }
 
-    /// Writes `a·x + b`, with factors `a` and `b` that are computed from the running statistics.
+    /// Writes `a·x + b`. The factors `a` and `b` are computed from the running statistics.
     fn onnx(op: &Op, node: &OnnxNode<'_>, writer: &mut Writer<'_>) -> Result<Option<String>> {
         let (Op::BatchNorm { eps }, [x, stats, scale, shift]) = (op, node.inputs) else {
             return Ok(None);
@@ -188,10 +189,11 @@ fn update_running(
 ) {
     let n = running.cols;
     if total_rows == 0 {
-        // Without rows there are no new statistics.
+        // If there are no rows, there are no new statistics.
         return out.row(0).copy_from_slice(running.row(0));
     }
-    // The estimate is unbiased, except for one row, where only the biased one (0) exists.
+    // The estimate is unbiased. With only one row, the biased estimate (0) is used, because an
+    // unbiased estimate does not exist.
     let count = total_rows as f32;
     let unbiased = if count > 1.0 { count / (count - 1.0) } else { 1.0 };
     let (from, factor) = if variance { (n, unbiased) } else { (0, 1.0) };
@@ -245,7 +247,7 @@ fn merge_stats(so_far: &mut [f32], rows_before: usize, more: &[f32], rows: usize
     }
 }
 
-/// Computes the statistics of the batch from those of its lanes, in lane order.
+/// Computes the statistics of the batch from the statistics of its lanes, in the order of lanes.
 fn combine_stats<'a>(partials: impl Iterator<Item = (usize, &'a [f32])>, out: &mut [f32]) {
     let mut total = 0;
     for (rows, partial) in partials {

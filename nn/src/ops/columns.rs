@@ -1,4 +1,4 @@
-//! The concatenation and the slicing of columns. Where possible, the results are views and cost
+//! The concatenation and the slicing of columns. If possible, the results are views, which cost
 //! nothing: see [`placement`](crate::program::placement).
 
 use super::*;
@@ -102,7 +102,8 @@ impl OpGroup for Columns {
     }
 }
 
-/// Copies one part of a concatenation into its columns, if it was not written there directly.
+/// Copies one part of a concatenation into its columns. Does nothing if the part was written there
+/// directly.
 pub(crate) fn copy_part(rows: usize, x: View<'_>, out: &mut ViewMut<'_>, start: usize) {
     for i in 0..rows {
         out.row(i)[start..start + x.cols].copy_from_slice(x.row(i));

@@ -1,5 +1,5 @@
 //! Inverted dropout (Srivastava et al. 2014). The mask depends only on the seed, the step, the
-//! layer, the row and the unit. So the backward pass computes the mask again and does not read it
+//! layer, the row and the unit. So the backward pass computes the mask again instead of reading it
 //! from memory.
 
 use super::kernel::StepSeed;
@@ -47,7 +47,7 @@ impl OpGroup for Dropout {
     }
 }
 
-/// Returns whether dropout keeps a unit. Tests compute the expected result with it.
+/// Returns whether dropout keeps a unit. Tests use this function to compute the expected result.
 pub fn dropout_keeps(seed: StepSeed, salt: u32, row: usize, unit: usize, rate: f32) -> bool {
     unit_bits(row_stream(seed, salt, row), unit as u32) >= threshold(rate)
 }
@@ -71,6 +71,7 @@ fn row_stream(seed: StepSeed, salt: u32, row: usize) -> u32 {
 
 #[inline(always)]
 fn unit_bits(row: u32, unit: u32) -> u32 {
-    // The odd constant spreads neighbouring units over all bits before they are mixed with the row.
+    // The odd constant spreads neighbouring units over all bits before they are combined with the
+    // row.
     random::mix32(row ^ unit.wrapping_mul(0x9e37_79b9))
 }

@@ -1,10 +1,10 @@
-//! Functions of one, two or three elements.
+//! Functions of one, two or three elements, and sums of several values.
 
 use super::functions::{with_binary, with_unary, with_unary_grad};
 use super::kernel::{map1, map2};
 use super::*;
 
-/// Functions of each element of one to three values, and sums of several.
+/// The functions of the elements of one to three values, and sums of several values.
 pub(super) struct Elementwise;
 
 impl OpGroup for Elementwise {
@@ -102,8 +102,8 @@ impl OpGroup for Elementwise {
     }
 }
 
-/// Returns the shape of the result of two operands, one of which may have a single row or column
-/// that is broadcast.
+/// Returns the shape of the result of two operands. One operand may have a single row or column,
+/// which is broadcast.
 pub(super) fn broadcast(a: Shape, b: Shape) -> ShapeResult {
     let rows = match (a.rows, b.rows) {
         (a, b) if a == b => a,
@@ -168,7 +168,7 @@ fn product_gradient(cx: &mut Backward, id: NodeId, a: NodeId, b: NodeId, g: Node
         let (wanted, full) = (cx.shape(of), cx.shape(g));
         let narrow = wanted.cols == 1 && full.cols > 1;
         if narrow && wanted.rows == full.rows && cx.shape(by) == full {
-            // The product and its sum over columns in one pass.
+            // One pass computes the product and its sum over the columns.
             cx.push_gradient(id, of, Op::RowDot, &[g, by])?;
         } else {
             let gx = cx.push(id, "grad", Op::Binary(Binary::Mul), &[g, by])?;

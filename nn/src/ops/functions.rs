@@ -1,6 +1,6 @@
-//! Functions of one and two elements. Each function is written once, so all loops that use it
-//! compute the same bits. Such a loop runs over a separate matrix, or in place after another
-//! operation.
+//! Functions of one and two elements. Each function is written only once, and all loops use it, so
+//! all of them compute the same bits. A loop may run over a separate matrix, or in place after
+//! another operation.
 
 use crate::graph::op::{Binary, Unary};
 use crate::onnx::emit::Emitter;
@@ -12,8 +12,8 @@ pub(super) const GELU_SCALE: f32 = 0.797_884_6;
 pub(super) const GELU_CUBE: f32 = 0.044_715;
 
 impl Unary {
-    /// Returns whether the derivative is computed from the result of the function. Otherwise it is
-    /// computed from the argument.
+    /// Returns `true` if the derivative is computed from the result of the function, and `false` if
+    /// it is computed from the argument.
     pub fn uses_result(self) -> bool {
         matches!(
             self,
@@ -114,7 +114,7 @@ macro_rules! with_unary {
         use $crate::ops::functions::{GELU_CUBE, GELU_SCALE};
         use zillion_device::simd::math;
         match $function {
-            // The comparison is written so that a NaN stays a NaN.
+            // With this form of the comparison, a NaN stays a NaN.
             Unary::Relu => simd!({ $loop($($argument,)* |x| if x < 0.0 { 0.0 } else { x }) }),
             Unary::LeakyRelu { slope } => {
                 simd!({ $loop($($argument,)* |x| if x > 0.0 { x } else { slope * x }) })
@@ -139,9 +139,9 @@ macro_rules! with_unary {
     }};
 }
 
-/// Calls a loop with the gradient of a unary function, which is a function of a gradient and a
-/// point. The point is the function's result if
-/// [`Unary::uses_result`](crate::graph::op::Unary::uses_result), otherwise its argument.
+/// Calls a loop with the gradient of a unary function. The gradient is a function of two arguments:
+/// the gradient of the result, and a point. The point is the result of the function if
+/// [`Unary::uses_result`](crate::graph::op::Unary::uses_result), and otherwise its argument.
 macro_rules! with_unary_grad {
     ($function:expr, $loop:ident($($argument:expr),*)) => {{
         use $crate::ops::functions::{GELU_CUBE, GELU_SCALE};

@@ -1,21 +1,21 @@
-//! An operation with a chain of functions. Each element of its result goes through the chain before
-//! another node reads it.
+//! Fused operations: an operation, called the head, with a chain of functions. Each element of the
+//! head's result goes through the chain before another node reads it.
 //!
-//! A chain of element-wise links works in place on the rows that its head has just written. If the
-//! head allows it, only a few rows are processed at a time. So the values between links stay in the
-//! first-level cache and need no buffer. An operation also becomes a link if it works in the buffer
-//! of an operand that no other node reads any more. The links use the functions of the separate
-//! operations, so the bits are the same.
+//! The functions of a chain are called links. They work in place on the rows that the head has just
+//! written. If the head allows it, only a few rows are processed at a time. Then the values between
+//! links stay in the first-level cache and need no buffer. An operation also becomes a link if it
+//! works in the buffer of an operand that no other node reads afterwards. The links use the
+//! functions of the separate operations, so the bits are the same.
 
 use super::functions::{with_binary, with_unary, with_unary_grad};
 use super::*;
 use crate::graph::op::{Fused, Link};
 use std::iter::repeat;
 
-/// The number of floats of a result that pass through the head and the chain together.
+/// The number of floats of a result that are processed by the head and the chain at a time.
 const BLOCK: usize = 2048;
 
-/// A chain of fused links after its head.
+/// A head with a chain of links.
 pub(super) struct FusedChain;
 
 impl OpGroup for FusedChain {
@@ -78,14 +78,14 @@ impl fmt::Display for Link {
     }
 }
 
-/// Returns whether a link on rows of this shape can read the operand.
+/// Returns whether a link that works on rows of the shape `shape` can read this operand.
 pub(crate) fn is_operand(operand: Shape, shape: Shape) -> bool {
     let rows = operand.rows == shape.rows || operand.rows == Dim::Const(1);
     rows && (operand.cols == shape.cols || operand.cols == 1)
 }
 
-/// Returns the operation as a link. The input `running` becomes the running value of the link, and
-/// the other inputs become its operands, in order. Returns `None` if the operation cannot be a
+/// Returns the operation as a link. The input with the index `running` becomes the running value,
+/// and the other inputs become the operands, in order. Returns `None` if the operation cannot be a
 /// link.
 pub(crate) fn link_of(op: &Op, running: usize, inputs: usize) -> Option<Link> {
     match (op, running) {
@@ -97,7 +97,7 @@ pub(crate) fn link_of(op: &Op, running: usize, inputs: usize) -> Option<Link> {
         (Op::MulAdd, 0) => Some(Link::MulAdd),
         (Op::MulAdd, 1) => Some(Link::MulAddOf),
         (Op::MulAdd, 2) => Some(Link::AddProduct),
-        // The sum runs from left to right, so only the first two terms may be swapped.
+        // The sum is computed from left to right, so only the first two terms may be exchanged.
         (Op::AddN, 0 | 1) if inputs == 2 => Some(Link::Binary(Binary::Add)),
         _ => None,
     }
@@ -118,7 +118,7 @@ fn forward_chain(fused: &Fused, tile: &Tile<'_>, inputs: &[View<'_>], out: ViewM
         let mut part = tile.clone();
         (part.first_row, part.rows) = (tile.first_row + start, rows);
         let views = &views[..head.len()];
-        // The kernels of products contain the most common first link themselves.
+        // The kernels of products themselves can apply the most common first link.
         let (in_head, rest) = match (&fused.head, fused.chain.as_slice()) {
             (Op::Linear, [Link::Unary(Unary::Relu), rest @ ..]) => {
                 (linear::forward_relu(&part, views, from(data, start, stride, cols)), rest)
@@ -135,7 +135,7 @@ fn forward_chain(fused: &Fused, tile: &Tile<'_>, inputs: &[View<'_>], out: ViewM
     }
 }
 
-/// Computes a tile of an operation in the buffer that holds the rows of the input `running`.
+/// Computes a tile of an operation in the buffer that contains the rows of the input `running`.
 /// `inputs` has a view of every input, but the view of the running input is not read.
 pub(crate) fn compute_in_place(
     op: &Op,
@@ -164,8 +164,8 @@ pub(crate) fn compute_in_place(
     }
 }
 
-/// Applies the links of a chain to some rows, which begin at row `start` of the tile. The views in
-/// `operands` cover the whole tile.
+/// Applies the links of a chain to `rows` rows. The first of them is row `start` of the tile. The
+/// views in `operands` cover the whole tile.
 fn apply(chain: &[Link], rows: usize, start: usize, operands: &[View<'_>], out: &mut ViewMut<'_>) {
     let mut operands = operands.iter().map(|&operand| below(operand, start));
     let mut next = || operands.next().unwrap_or_default();
@@ -200,13 +200,13 @@ fn apply(chain: &[Link], rows: usize, start: usize, operands: &[View<'_>], out: 
     }
 }
 
-/// Returns the rows of a result, beginning with the row `start`.
+/// Returns the rows of a result from the row `start` on.
 fn from(data: &mut [f32], start: usize, stride: usize, cols: usize) -> ViewMut<'_> {
     ViewMut { data: &mut data[start * stride..], stride, cols }
 }
 
-/// Returns the rows of a view, beginning with the row `start`. A single row that is broadcast is
-/// returned unchanged.
+/// Returns the rows of a view from the row `start` on. A single row that is broadcast is returned
+/// unchanged.
 fn below(view: View<'_>, start: usize) -> View<'_> {
     View { data: view.data.get(start * view.stride..).unwrap_or_default(), ..view }
 }

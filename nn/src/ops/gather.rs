@@ -1,9 +1,10 @@
 //! The lookup of table rows for a batch, and the gradients of these rows.
 //!
-//! In the forward pass, each row of the batch pools the rows of its list of keys. Without pooling,
-//! each value of the column gets the row of its key. In the backward pass, each unique row sums the
-//! gradients of its occurrences, gather by gather, in ascending order of position. The order of
-//! this sum does not depend on threads, and each row is summed independently.
+//! In the forward pass, a row of the batch gets the pooled rows of its keys. Without pooling, each
+//! value of the column gets the row of its key. In the backward pass, each unique row sums the
+//! gradients of its occurrences. The gathers follow each other, and inside a gather the order is
+//! that of the positions. So the sum does not depend on threads, and each row is summed
+//! independently.
 
 use super::kernel::add_scaled;
 use super::list_column::ListColumn;
@@ -128,7 +129,7 @@ impl OpGroup for Lookup {
         let (Op::Gather(gather), [_]) = (op, node.inputs) else { return Ok(None) };
         let rows = writer.rows(gather, node.layer)?;
         let Some(list) = writer.list(gather.column)? else {
-            // A column without lists has one row, which is pooled alone.
+            // In a column without lists, each list has one row, which needs no pooling.
             return Ok(Some(rows));
         };
         let weights = writer.weights(gather.column)?;
@@ -151,8 +152,8 @@ fn table_of(gather: &Gather, graph: &Graph) -> std::result::Result<usize, String
     column.map(|c| c.table).ok_or_else(|| format!("there is no sparse column {}", gather.column))
 }
 
-/// Returns the number of inputs of a gradient node that belong to one gather. They are its gradient
-/// and, for a max pooling, the indices of the largest values.
+/// Returns the number of inputs of a gradient node that belong to one gather. The inputs are the
+/// gradient of the gather and, for a max pooling, the indices of the largest values.
 fn inputs_of(gather: &Gather) -> usize {
     if gather.pooling == Some(Pooling::Max) { 2 } else { 1 }
 }
@@ -265,9 +266,9 @@ fn max_row(
     }
 }
 
-/// Writes the index in the list of the largest value, for each element. If several values are the
-/// largest, the first of them counts. An empty list gets −1. The index is exact as f32 for lists of
-/// up to 2²⁴ values.
+/// Writes, for each element, the index in the list of the largest value. If several values are the
+/// largest, the first one is used. The result is −1 for an empty list. An f32 represents the index
+/// exactly for lists of up to 2²⁴ values.
 fn arg_max(gather: &Gather, tile: &Tile<'_>, table: View<'_>, out: &mut ViewMut<'_>) {
     let column = &tile.inputs.columns[gather.column];
     let factors = tile.lists[gather.column].factors_of(gather);
@@ -295,14 +296,14 @@ fn arg_max(gather: &Gather, tile: &Tile<'_>, table: View<'_>, out: &mut ViewMut<
 
 /// The rows of a value of the batch, which can be read in any order.
 pub(crate) trait BatchRows: Sync {
-    /// Returns the row with this index in the batch, or in the values of its column.
+    /// Returns the row with the index `row` in the batch, or in the values of its column.
     fn row(&self, row: usize) -> &[f32];
 
     /// Prefetches a row that will be read soon.
     fn prefetch(&self, row: usize);
 }
 
-/// The inputs from which one gather's contribution to a table's gradient is computed.
+/// The inputs for computing the contribution of one gather to the gradient of a table.
 pub(crate) struct GatherSource<'a, R> {
     pub(crate) gather: Gather,
     pub(crate) column: &'a ColumnView<'a>,
@@ -314,16 +315,16 @@ pub(crate) struct GatherSource<'a, R> {
     pub(crate) factors: &'a [f32],
 }
 
-/// The distance in values at which rows and gradients are prefetched.
+/// The distance, in values, at which rows and gradients are prefetched before they are used.
 const AHEAD: usize = 16;
 
-/// Adds the gradients of one gather to the gradients of the unique rows from `first` on. `out` has
-/// `stride` floats for each of these rows.
+/// Adds the gradients of one gather to the gradients of some unique rows. The first of these rows
+/// is `first`, and `out` has `stride` floats for each of them.
 ///
-/// The batch is read in its own order, which the processor can predict. The unique rows are written
-/// in random order, because the rows of one table fit into the second-level cache and the gradients
-/// of the batch do not. Values of other unique rows are skipped. So each row sums its occurrences
-/// in ascending order.
+/// The gradients of the batch are read in order, which the processor can predict. The unique rows
+/// are written in random order. This is the faster way, because the rows of one table fit into the
+/// second-level cache, and the gradients of the batch do not. Values of other unique rows are
+/// skipped. So each row sums its occurrences in ascending order.
 pub(crate) fn add_row_gradients<R: BatchRows>(
     source: &GatherSource<'_, R>,
     stride: usize,

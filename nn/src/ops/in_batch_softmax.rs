@@ -2,18 +2,18 @@
 //! item of each row is compared with the items of all other rows.
 //!
 //! Row i scores item j by `s_ij = by · u_i·v_j − c_j`, where `c_j` corrects for the frequency of
-//! item j in batches. If another row has the same item as row i, it is not a negative and is left
-//! out. Three row-wise operations compute the logarithm of the sum of exponentials, the gradient of
-//! u and the gradient of v. They read operands that are complete for the whole batch
-//! ([`Op::Collect`], a barrier between passes). They work in blocks: only the scores of one tile
-//! against one block exist at a time, never the matrix of all scores. The result of a row depends
-//! on its tile, and not on threads.
+//! item j in batches. If another row has the same item as row i, it is not a negative example and
+//! is left out. Three row-wise operations compute the logarithm of the sum of exponentials, the
+//! gradient of u and the gradient of v. They read operands that are complete for the whole batch
+//! ([`Op::Collect`], a barrier between passes). They work in blocks: at any time, only the scores
+//! of one tile against one block are in memory, and never the matrix of all scores. The result of a
+//! row depends on its tile, but not on threads.
 
 use super::*;
 use crate::graph::op::InBatch;
 use zillion_device::matmul::gemm;
 
-/// The number of rows in a block, against which a tile is scored at a time.
+/// The number of rows in a block. A tile is scored against one block at a time.
 const BLOCK: usize = 256;
 
 /// The softmax over the items of a batch, and its gradients.
@@ -93,7 +93,8 @@ impl OpGroup for InBatchSoftmax {
         };
         let inputs = [&[g, u, id, whole_v], correction].concat();
         cx.push_gradient(id, u, Op::InBatchQueryGrad(*spec), &inputs)?;
-        // A collected value has the elements of its input, so the gradient goes to that input.
+        // Collecting does not change the elements of a value, so the gradient goes directly to the
+        // input.
         let v = find_collected(cx, whole_v);
         if let Some(v) = v.filter(|&v| cx.needs_gradient(v)) {
             let mut inputs = vec![v];
@@ -170,7 +171,7 @@ fn log_sum_exp(
                     *s = if is_hit(ids, at, j) { f32::NEG_INFINITY } else { *s - c };
                     best = if *s > best { *s } else { best };
                 }
-                // The maximum is −∞ while every score so far was left out.
+                // The maximum is −∞ if all scores so far were left out.
                 if best > f32::NEG_INFINITY {
                     let mut total = sum[i] * math::exp(most[i] - best);
                     for &s in row.iter() {
@@ -188,9 +189,9 @@ fn log_sum_exp(
 }
 
 /// Computes the gradient of the rows of a tile, `by · Σ_k share_ik · other_k`, where `other_k` are
-/// the rows of the other tower. For a row i of the tile, `terms(i)` returns a function of a row of
-/// the batch. That function returns the correction, the logarithm of the sum of exponentials, and
-/// the gradient.
+/// the rows of the other tower. `terms(i)` is called for a row i of the tile and returns a
+/// function. For a row of the batch, this function returns three numbers: the correction, the
+/// logarithm of the sum of exponentials, and the gradient.
 #[inline(always)]
 fn gradient<F: Fn(usize) -> (f32, f32, f32)>(
     spec: &InBatch,

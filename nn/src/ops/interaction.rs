@@ -8,11 +8,11 @@ use crate::onnx::proto::AttributeProto;
 
 /// The number of floats of a vector that are processed at a time: one 512-bit register.
 const WIDTH: usize = 16;
-/// The number of fields that are processed at a time. Their sums are independent, so a sum does not
-/// wait for another sum.
+/// The number of fields that are processed at a time. Their sums do not depend on each other, so
+/// the processor can compute them in parallel.
 const BLOCK: usize = 4;
-/// The number of floats that fit on the stack, for a transposed row or the gradients of all pairs.
-/// Larger rows are computed by slower code.
+/// The number of floats that fit on the stack, for a transposed row or for the gradients of all
+/// pairs. For larger rows, slower code is used.
 const SCRATCH: usize = 4096;
 
 /// The interactions of fields, and their gradients.
@@ -222,8 +222,8 @@ fn dots(x: &[f32], dim: usize, out: &mut [f32]) {
     }
 }
 
-/// Computes `4 × 16` pairs at a time. The vectors are transposed first. Then the products of a
-/// field with sixteen others take `dim` multiplications of a register by a number.
+/// Computes `4 × 16` pairs at a time. First the vectors are transposed. Then the products of a
+/// field with sixteen other fields take `dim` multiplications of a register by a number.
 #[inline(always)]
 fn dots_blocked(x: &[f32], dim: usize, lanes: usize, scratch: &mut [f32], out: &mut [f32]) {
     let fields = x.len() / dim;
@@ -234,7 +234,8 @@ fn dots_blocked(x: &[f32], dim: usize, lanes: usize, scratch: &mut [f32], out: &
     }
     for first in (0..fields).step_by(BLOCK) {
         let last = (first + BLOCK).min(fields) - 1;
-        // After the last field, the last field is used again, and its extra sums are ignored.
+        // If fewer than four fields are left, the last field is used repeatedly, and its additional
+        // sums are ignored.
         let vectors: [&[f32]; BLOCK] =
             std::array::from_fn(|q| &x[(first + q).min(last) * dim..][..dim]);
         for start in (0..last).step_by(WIDTH) {
@@ -261,8 +262,8 @@ fn dots_blocked(x: &[f32], dim: usize, lanes: usize, scratch: &mut [f32], out: &
     }
 }
 
-/// Computes the same as [`dots_grad`], for four fields at a time. First writes the gradients of all
-/// pairs as a full matrix with zeros on the diagonal.
+/// Computes the same result as [`dots_grad`], for four fields at a time. First, it writes the
+/// gradients of all pairs as a full matrix with zeros on the diagonal.
 #[inline(always)]
 fn dots_grad_blocked(g: &[f32], x: &[f32], dim: usize, scratch: &mut [f32], out: &mut [f32]) {
     let fields = x.len() / dim;
@@ -325,7 +326,7 @@ fn dots_grad(g: &[f32], x: &[f32], dim: usize, out: &mut [f32]) {
 
 /// Writes the reshaping of rows to `[rows, fields, dim]` as ONNX.
 fn fields_to_onnx(e: &mut Emitter, x: &str, dim: usize, cols: usize) -> String {
-    // 0 stands for the number of rows of x.
+    // In ONNX, 0 stands for the number of rows of x.
     let shape = e.ints(&[0, (cols / dim) as i64, dim as i64]);
     e.op("Reshape", &[x, &shape], vec![])
 }

@@ -1,5 +1,4 @@
-//! The types and loops of kernels: strided rows, the tile that a kernel works on, and loops over
-//! elements.
+//! The types and loops of kernels: strided rows, tiles, and loops over elements.
 
 use std::ops::Range;
 
@@ -42,7 +41,7 @@ impl<'a> View<'a> {
         &self.data[i * self.stride..][..self.cols]
     }
 
-    /// Returns the first element of a row, which is the row's value in a `[r, 1]` matrix.
+    /// Returns the first element of row `i`. In an `[r, 1]` matrix, this is the value of the row.
     #[inline(always)]
     pub(crate) fn at(&self, i: usize) -> f32 {
         self.data[i * self.stride]
@@ -73,13 +72,15 @@ pub(crate) struct Tile<'a> {
     pub(crate) lists: &'a [ListColumn],
     /// The packed weight of a product; `None` if the weight is not packed.
     pub(crate) packed: Option<&'a [Panel]>,
-    /// The rows of the batch. A kernel that connects rows with the values of their lists needs
-    /// both.
+    /// The rows of the batch in the tile. Some kernels work on rows and on the values of their
+    /// lists, so they need both ranges.
     pub(crate) batch: Range<usize>,
-    /// The index of row 0 in the batch, or of the first value in its column.
+    /// The index in the batch of the tile's first row or, for values, the index in the column of
+    /// the tile's first value.
     pub(crate) first_row: usize,
     pub(crate) rows: usize,
-    /// The number of rows of the whole batch, or values of the whole column.
+    /// The number of rows of the whole batch or, for values, the number of values of the whole
+    /// column.
     pub(crate) total_rows: usize,
     pub(crate) seed: StepSeed,
 }
@@ -129,7 +130,7 @@ pub(crate) fn map2(
             line_by(a.row(i), b.at(i), out.row(i), &f);
         }
     } else if out.cols > 1 && a.cols == 1 {
-        // Only the closure swaps its arguments; the operands keep their places.
+        // Only the arguments of the closure are exchanged, and not the operands.
         for i in 0..rows {
             let a = a.at(i);
             if b.cols == 1 {
@@ -164,8 +165,8 @@ pub(crate) fn add(to: &mut [f32], from: &[f32]) {
     }
 }
 
-/// Returns the sum of `f` over the elements of two rows, computed with sixteen interleaved partial
-/// sums. This order vectorises and is the same on every machine.
+/// Returns the sum of `f` over the pairs of elements of two rows. It is computed with sixteen
+/// interleaved partial sums. This order can be vectorised and is the same on every machine.
 #[inline(always)]
 pub(crate) fn sum_by(a: &[f32], b: &[f32], f: impl Fn(f32, f32) -> f32) -> f32 {
     let mut lanes = [0.0f32; 16];

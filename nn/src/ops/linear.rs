@@ -108,8 +108,8 @@ impl OpGroup for Product {
 }
 
 /// Computes a linear layer and its relu together. The relu is applied to the sums before they are
-/// written, and the bits are those of the two separate operations. Returns `false` without
-/// computing anything if the layer has a single column, because these kernels need more columns.
+/// written, and the result has the same bits as the two separate operations. Returns `false`, and
+/// computes nothing, if the layer has only one column, because these kernels need more columns.
 pub(super) fn forward_relu(tile: &Tile<'_>, inputs: &[View<'_>], out: ViewMut<'_>) -> bool {
     match *inputs {
         _ if out.cols == 1 => return false,
@@ -140,7 +140,7 @@ fn linear(
     }
     let bias = bias.map(|bias| bias.row(0));
     let epilogue = Epilogue { bias, relu, ..Epilogue::default() };
-    // The bits do not depend on whether the weight was packed.
+    // The bits are the same for packed and for unpacked weights.
     let right = match tile.packed {
         Some(panels) => Right::Packed(panels),
         None => Right::Plain(matmul::View::new(w.data, x.cols, out.cols, w.stride)),
@@ -165,7 +165,7 @@ fn matmul_nt(tile: &Tile<'_>, g: View<'_>, w: View<'_>, mut out: ViewMut<'_>) {
         let epilogue = Epilogue::default();
         return matmul::linear(matrix(tile.rows, g), right, epilogue, out.data, out.stride);
     }
-    // The weight is itself a computed value, so it was not packed.
+    // The weight is itself a computed value, so it is never packed.
     gemm(tile.rows, k, n, 1.0, g.data, g.stride, 1, w.data, 1, w.stride, 0.0, out.data, out.stride);
 }
 

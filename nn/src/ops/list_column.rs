@@ -1,4 +1,5 @@
-//! The values that each step computes once from a column with lists or weights.
+//! List columns: the values that are computed once in each step from a column with lists or
+//! weights.
 
 use std::ops::Range;
 
@@ -10,11 +11,12 @@ use crate::inputs::ColumnView;
 /// The values that are computed once in each step from a column that has lists or weights.
 #[derive(Debug, Default)]
 pub(crate) struct ListColumn {
-    /// The row of each value; empty if each row has one value, or if there is no backward pass.
+    /// The row of the batch that each value belongs to. Empty if each row has one value, or if
+    /// there is no backward pass.
     pub(crate) row_of: Vec<u32>,
-    /// The place of each value in the buffers of the column. The upper 8 bits are the lane, and the
-    /// lower 24 bits are the position in the lane. Empty if it is not needed, or if each row has
-    /// one value.
+    /// The place of each value in the buffers of the lanes. The upper 8 bits are the index of the
+    /// lane, and the lower 24 bits are the position in the lane. Empty if the places are not
+    /// needed, or if each row has one value.
     pub(crate) locate: Vec<u32>,
     /// The factor of each value, for each pooling of the column. An empty vector means that all
     /// factors are 1.
@@ -22,7 +24,7 @@ pub(crate) struct ListColumn {
 }
 
 impl ListColumn {
-    /// Returns the number of bytes that the column has memory for.
+    /// Returns the capacity of the column's vectors in bytes.
     pub(crate) fn bytes(&self) -> usize {
         let words = self.row_of.capacity() + self.locate.capacity();
         let factors: usize = self.factors.iter().map(|(_, factors)| factors.capacity()).sum();
@@ -42,7 +44,7 @@ impl ListColumn {
         self.factors.iter_mut().for_each(|(_, factors)| factors.clear());
     }
 
-    /// Stores the row of each value.
+    /// Stores the row that each value belongs to.
     pub(crate) fn set_rows(&mut self, column: &ColumnView<'_>, rows: usize) {
         if column.offsets.is_some() {
             self.row_of.reserve(column.inverse.len());
@@ -53,7 +55,7 @@ impl ListColumn {
         }
     }
 
-    /// Stores the place of each value in the lanes. The lanes are given by their rows.
+    /// Stores the place of each value in the lanes. `lanes` gives the rows of each lane.
     pub(crate) fn set_places(
         &mut self,
         column: &ColumnView<'_>,
@@ -68,10 +70,10 @@ impl ListColumn {
         }
     }
 
-    /// Computes the factors of values for one pooling. For a sum, the factor is the weight. For a
-    /// mean, it is the weight divided by the sum of the list's weights. For sqrtn, it is the weight
-    /// divided by the root of the sum of the squared weights (as in TensorFlow). If the weights of
-    /// a list sum to zero, the result is zeros.
+    /// Computes the factors of values for one pooling. For a sum, the factor is the weight of the
+    /// value. For a mean, the weight is divided by the sum of the list's weights. For sqrtn, the
+    /// weight is divided by the root of the sum of the squared weights (as in TensorFlow). If this
+    /// divisor is zero, all factors of the list are zero.
     pub(crate) fn set_factors(&mut self, column: &ColumnView<'_>, pooling: Pooling, rows: usize) {
         let averaged = matches!(pooling, Pooling::Mean | Pooling::Sqrtn);
         if column.weights.is_none() && (!averaged || column.offsets.is_none()) {
@@ -105,8 +107,8 @@ impl ListColumn {
     }
 }
 
-/// Returns the pooling whose factors a gather uses. Without pooling, they are those of a sum: the
-/// factor of a value is its weight.
+/// Returns the pooling whose factors a gather uses. Without pooling, these are the factors of a
+/// sum: the factor of a value is its weight.
 #[inline(always)]
 pub(crate) fn factor_kind(pooling: Option<Pooling>) -> Pooling {
     pooling.unwrap_or(Pooling::Sum)

@@ -1,4 +1,4 @@
-//! The losses of logits against labels, summed by weight, and their gradients.
+//! The weighted sums of the losses of logits against labels, and their gradients.
 //!
 //! Binary cross-entropy is `max(z, 0) − z·y + ln(1 + e^−|z|)`, which cannot overflow. The focal
 //! loss has a weight for each class and a focus on hard examples (Lin et al. 2017, "Focal Loss for
@@ -109,8 +109,8 @@ fn slopes(
 fn sum_of(tile: &Tile<'_>, [z, y, w]: [View<'_>; 3], loss: impl Fn(f32, f32) -> f32) -> f32 {
     let sum: f64 = (0..tile.rows)
         .map(|i| {
-            // The label of a row with weight 0 may be missing, and its value may then be any
-            // number.
+            // If the weight of a row is 0, its label may be missing. The value of the label can
+            // then be any number.
             let (loss, w) = (loss(z.at(i), y.at(i)), w.at(i));
             if w == 0.0 { 0.0 } else { f64::from(w * loss) }
         })
@@ -119,8 +119,8 @@ fn sum_of(tile: &Tile<'_>, [z, y, w]: [View<'_>; 3], loss: impl Fn(f32, f32) -> 
 }
 
 impl Focal {
-    /// Returns, for a logit and its label, the weight of the class, the sign of the label, and the
-    /// logit times that sign.
+    /// Returns three numbers for a logit and its label: the weight of the class, the sign of the
+    /// label, and the logit multiplied by this sign.
     #[inline(always)]
     fn class_sign_and_logit(self, z: f32, y: f32) -> (f32, f32, f32) {
         let sign = 2.0 * y - 1.0;

@@ -132,8 +132,8 @@ impl OpGroup for Reduction {
                 let product = writer.emitter.op("Mul", &[a, b], vec![]);
                 writer.reduce("ReduceSum", &product, 1)
             }
-            // A sum over rows of the batch would connect them; a sum over rows of a constant is a
-            // constant.
+            // A sum over the rows of the batch would mix its rows. A sum over the rows of a
+            // constant is itself a constant.
             (Op::SumRows { mean }, [x]) if writer.is_constant(node.id) => {
                 writer.reduce(if *mean { "ReduceMean" } else { "ReduceSum" }, x, 0)
             }
@@ -146,10 +146,11 @@ impl OpGroup for Reduction {
     }
 }
 
-/// Divides a sum over rows by the number of rows, if the operation is a mean.
+/// Divides a sum over rows by the number of rows if the operation is a mean. Otherwise, does
+/// nothing.
 pub(super) fn finish(mean: bool, rows: usize, out: &mut [f32]) {
     if mean {
-        // A column may have no values at all; its mean is then 0.
+        // A column may have no values. Then the mean is 0.
         let by = 1.0 / rows.max(1) as f32;
         out.iter_mut().for_each(|o| *o *= by);
     }

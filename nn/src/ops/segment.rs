@@ -1,14 +1,13 @@
-//! The operations between the rows of the batch and the values of their lists.
+//! The operations that connect the rows of the batch with the values of their lists.
 //!
-//! The values of a tile are those in the lists of its rows, which are contiguous. The column's
-//! offsets tell which values belong to which row. An empty list has no values to write, and its sum
-//! is zero.
+//! The values of a tile are the values in the lists of its rows. They are contiguous. The offsets
+//! of the column give the values of each row. An empty list has no values, and its sum is zero.
 
 use super::kernel::add;
 use super::*;
 use std::ops::Range;
 
-/// The operations between rows of the batch and the values of their lists.
+/// The operations that connect the rows of the batch with the values of their lists.
 pub(super) struct Segment;
 
 impl OpGroup for Segment {
@@ -143,7 +142,8 @@ impl OpGroup for Segment {
     }
 }
 
-/// Returns the range of the values of each row of the tile, counted from the tile's first value.
+/// Returns the range of the values of each row of the tile. The first value of the tile has the
+/// index 0.
 fn lists<'a>(tile: &Tile<'a>, column: usize) -> impl Iterator<Item = Range<usize>> + use<'a> {
     let column = &tile.inputs.columns[column];
     let batch = tile.batch.clone();
@@ -159,8 +159,8 @@ fn factor(mean: bool, len: usize) -> f32 {
     if mean && len > 0 { 1.0 / len as f32 } else { 1.0 }
 }
 
-/// Computes the softmax of a list. The largest element is subtracted first, so that nothing
-/// overflows.
+/// Computes the softmax of column `j` of a list. The largest element is subtracted first, so that
+/// no exponential overflows.
 #[inline(always)]
 fn softmax(values: Range<usize>, j: usize, x: View<'_>, out: &mut ViewMut<'_>) {
     let largest = values.clone().fold(f32::NEG_INFINITY, |a, v| a.max(x.row(v)[j]));
@@ -176,7 +176,7 @@ fn softmax(values: Range<usize>, j: usize, x: View<'_>, out: &mut ViewMut<'_>) {
     }
 }
 
-/// Computes `y · (g − Σ g·y)`, where the sum is over the list.
+/// Computes `y · (g − Σ g·y)` for column `j` of a list. The sum is over the list.
 #[inline(always)]
 fn softmax_grad(values: Range<usize>, j: usize, g: View<'_>, y: View<'_>, out: &mut ViewMut<'_>) {
     let sum = values.clone().fold(0.0, |sum, v| sum + g.row(v)[j] * y.row(v)[j]);

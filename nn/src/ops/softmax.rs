@@ -1,5 +1,6 @@
-//! Softmax over the columns of each row, and the logarithm of its divisor, the sum of exponentials.
-//! Both subtract the row's largest element first, so that nothing overflows.
+//! The softmax over the columns of each row, and the logarithm of its divisor, the sum of
+//! exponentials. Both operations subtract the largest element of the row first, so that no
+//! exponential overflows.
 
 use super::kernel::{dot, sum_by};
 use super::*;

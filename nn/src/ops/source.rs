@@ -87,7 +87,8 @@ impl OpGroup for Source {
 
     fn onnx(op: &Op, _node: &OnnxNode<'_>, writer: &mut Writer<'_>) -> Result<Option<String>> {
         let value = match op {
-            // Table rows are fed as inputs of the columns that look them up.
+            // The rows of tables are passed to the ONNX model as inputs of the columns that look
+            // them up.
             Op::Rows { .. } => String::new(),
             Op::Param { param } => writer.param(*param)?,
             Op::Fill { value, shape } => match shape.rows {

@@ -2,7 +2,7 @@
 
 use super::shaping::Shaping;
 
-/// The numbers that all elements share in a step.
+/// The numbers of a step that are the same for all elements.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Adagrad {
     rate: f32,

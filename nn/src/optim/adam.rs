@@ -5,10 +5,10 @@
 
 use super::shaping::Shaping;
 
-/// The numbers that all elements share in a step.
+/// The numbers of a step that are the same for all elements.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Adam {
-    /// The factor of a weight after the decay.
+    /// The factor by which the weight decay multiplies a weight.
     kept: f32,
     one_minus_beta1: f32,
     beta2: f32,

@@ -1,5 +1,5 @@
-//! The averages of dense parameters. Validation, the scores of a checkpoint and versions use the
-//! average instead of the newest weights.
+//! The averages of dense parameters over training steps. Validation, the scores of a checkpoint and
+//! published versions use the average instead of the newest weights.
 //!
 //! Training continues from the weights themselves and does not read the average. The running
 //! statistics of batch norm are averaged like weights, so that they fit the averaged weights. The
@@ -34,9 +34,9 @@ const BLOCK: usize = 16 * 1024;
 pub enum AverageSpec {
     /// An exponential moving average: after each step, `a = d * a + (1 - d) * w`. In the `n`th
     /// step, `d` is the smaller of `decay` and `(1 + n) / (10 + n)`, as in TensorFlow's
-    /// `ExponentialMovingAverage`. So the first steps soon lose their influence.
+    /// `ExponentialMovingAverage`. So the influence of the first steps soon becomes small.
     Ema {
-        /// The share of the old average that a step keeps, above 0 and below 1.
+        /// The share of the old average in the new average, above 0 and below 1.
         #[serde(default = "default_decay", deserialize_with = "inner_share")]
         decay: f64,
         /// The number of steps at the start of the run that are not averaged.
@@ -70,7 +70,7 @@ impl Average {
         Self { spec, count: 0, values: params.clone() }
     }
 
-    /// Returns the averaged parameters; `None` if no step has been averaged yet.
+    /// Returns the averaged parameters, or `None` if no step has been averaged yet.
     #[must_use]
     pub fn params(&self) -> Option<&Params> {
         (self.count > 0).then_some(&self.values)
@@ -118,11 +118,12 @@ impl Average {
         Ok(())
     }
 
-    /// Restores the average from a checkpoint, so that training continues as if it had not stopped.
+    /// Restores the average from a checkpoint, so that training continues as if it had not been
+    /// interrupted.
     ///
     /// # Errors
-    /// Returns an error, and changes nothing, if the bytes are not a file of dense parameters, or
-    /// if they contain no average of these parameters.
+    /// Returns an error, and changes nothing, if the bytes are not a file of dense parameters. Also
+    /// returns an error if they contain no average of these parameters.
     pub fn read(&mut self, bytes: &[u8]) -> Result<()> {
         let file = SafeTensors::deserialize(bytes)?;
         let Some(count) = count(&file) else {
@@ -136,7 +137,7 @@ impl Average {
         Ok(())
     }
 
-    /// Returns the tensors by which a checkpoint stores the average.
+    /// Returns the tensors with which a checkpoint stores the average.
     pub(super) fn tensors<'a>(
         &'a self,
         count: &'a [u8; 8],
@@ -159,8 +160,8 @@ pub(super) fn is_average(name: &str) -> bool {
     name.starts_with("average.")
 }
 
-/// Returns the parameters for scoring. If the file has an average of at least one step, they are
-/// the average, otherwise the weights.
+/// Returns the parameters for scoring. They are the average if the file contains an average of at
+/// least one step, and otherwise the weights.
 ///
 /// # Errors
 /// Returns an error for the same reasons as [`read_params`].
@@ -275,8 +276,8 @@ mod tests {
             assert_eq!(again, half);
             (10..=20).for_each(|step| again.update(&weights(step), step, &workers(1)).unwrap());
             assert_eq!(again, whole);
-            // Scores come from the average, training continues from the weights, and the optimizer
-            // does not read the average.
+            // Scoring uses the average, and training continues from the weights. The optimizer does
+            // not read the average.
             assert_eq!(read_scoring_params(&specs(), &bytes).unwrap(), *half.params().unwrap());
             assert_eq!(read_params(&specs(), &bytes).unwrap(), params);
             let mut fresh = optimizer.clone();

@@ -64,7 +64,7 @@ pub fn write_dense_with(
 
 impl DenseOptimizer {
     /// Restores the state that [`write_dense`] wrote, so that training continues as if it had not
-    /// stopped.
+    /// been interrupted.
     ///
     /// # Errors
     /// Returns an error, and changes nothing, if the bytes are not such a file. Also returns an

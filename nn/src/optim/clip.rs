@@ -3,10 +3,10 @@
 /// Returns the factor that reduces the norm of the gradients to `max`: `min(1, max / (norm +
 /// 1e-6))`, as in PyTorch's `clip_grad_norm_`.
 ///
-/// If the norm is not finite, the result is NaN, which
-/// [`DenseOptimizer::step`](super::DenseOptimizer::step) refuses. Such a step must be dropped and
-/// counted, and not scaled. (For an infinite norm, the formula would give 0. The product of 0 and
-/// an infinite gradient would write NaN into the weights.)
+/// If the norm is not finite, the result is NaN, and
+/// [`DenseOptimizer::step`](super::DenseOptimizer::step) refuses it. The caller must then drop the
+/// step and count it. (For an infinite norm, the formula would give 0. The product of 0 and an
+/// infinite gradient would write NaN into the weights.)
 #[must_use]
 pub fn clip_scale(norm: f64, max: f64) -> f32 {
     if !norm.is_finite() {

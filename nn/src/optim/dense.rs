@@ -1,9 +1,9 @@
 //! The optimizer of a model's dense parameters.
 //!
 //! # Invariants
-//! State belongs to a parameter by name and has the shape of the parameter. Parameters that are not
-//! trainable (running statistics) have no state, and neither a step nor the regulariser changes
-//! them. A step that is refused changes nothing.
+//! The state belongs to a parameter by its name, and has the shape of the parameter. Parameters
+//! that are not trainable (running statistics) have no state. Neither a step nor the regulariser
+//! changes them. A step that is refused changes nothing.
 
 use zillion_device::workers::Workers;
 
@@ -37,16 +37,16 @@ pub(super) struct Slot {
     pub(super) name: String,
     pub(super) shape: [usize; 2],
     pub(super) trainable: bool,
-    /// The factor of the parameter's learning rate. It is a setting and is not stored in a
-    /// checkpoint.
+    /// The factor by which the learning rate of the parameter is multiplied. It is a setting, and a
+    /// checkpoint does not store it.
     pub(super) rate: f32,
     pub(super) first: Vec<f32>,
     pub(super) second: Vec<f32>,
 }
 
 impl DenseOptimizer {
-    /// Creates initial state for these parameters. `l2` is the λ of the loss term `(λ/2)·|w|²` over
-    /// every trainable parameter.
+    /// Creates the initial state of these parameters. `l2` is the λ of the loss term `(λ/2)·|w|²`
+    /// over all trainable parameters.
     ///
     /// # Errors
     /// Returns an error if `l2` is negative or infinite.
@@ -87,9 +87,9 @@ impl DenseOptimizer {
         self.steps
     }
 
-    /// Makes one step. Updates every trainable parameter with the gradient `(g + λ·w) ·
-    /// grad_scale`. The learning rate is multiplied by `rate_scale`. `gradient` returns the
-    /// gradient of a parameter.
+    /// Makes one step, which updates every trainable parameter with the gradient `(g + λ·w) ·
+    /// grad_scale`. The learning rate is multiplied by `rate_scale`. The function `gradient`
+    /// returns the gradient `g` of a parameter, or `None` if there is none.
     ///
     /// # Errors
     /// Returns an error, and changes nothing, if the optimizer was created for different
@@ -142,7 +142,7 @@ impl DenseOptimizer {
         Ok(())
     }
 
-    /// Sets the factor of each parameter's learning rate, in the order of parameters.
+    /// Sets the factors of the learning rates, with one factor for each parameter, in order.
     ///
     /// # Errors
     /// Returns an error if the number of factors is not the number of parameters, or if a factor is
@@ -199,8 +199,8 @@ impl DenseOptimizer {
         0.5 * f64::from(self.l2) * squares
     }
 
-    /// Returns the gradient of each parameter, in order. It is empty for parameters that are not
-    /// trainable.
+    /// Returns the gradient of each parameter, in order. The gradient of a parameter that is not
+    /// trainable is empty.
     fn gradients<'g>(
         &self,
         params: &Params,
@@ -253,8 +253,8 @@ struct Task<'a> {
     lengths: SqLengths,
 }
 
-/// Makes LAMB's second pass: adds up the squared lengths of a parameter's blocks in block order,
-/// and updates its weights.
+/// Makes the second pass of LAMB. For each parameter, it adds up the squared lengths of the blocks
+/// in block order, and then updates the weights.
 fn apply_trust_ratios(tasks: &mut [Task<'_>], params: usize, workers: &Workers) {
     let mut lengths = vec![SqLengths::default(); params];
     for task in &*tasks {

@@ -1,11 +1,11 @@
 //! FTRL-Proximal (McMahan et al. 2013, Algorithm 1), in the same form as the row optimizer `ftrl`
-//! of `zillion_embedding`. In this form, a `z` is computed from each weight that is not zero. With
-//! a constant learning rate, this changes only the rounding. The row optimizer explains the
-//! reasons.
+//! of `zillion_embedding`. In this form, a step computes the `z` of a weight from the weight
+//! itself, unless the weight is zero. With a constant learning rate, only the rounding differs from
+//! the paper. The reasons for this form are given at the row optimizer.
 
 use super::shaping::Shaping;
 
-/// The numbers that all elements share in a step.
+/// The numbers of a step that are the same for all elements.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ftrl {
     inverse_alpha: f32,

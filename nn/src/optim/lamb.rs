@@ -1,16 +1,16 @@
-//! LAMB (You et al. 2019): the distance by which a step changes a parameter is proportional to the
-//! length of its weights.
+//! LAMB (You et al. 2019). The distance by which a step changes a parameter is proportional to the
+//! length of the parameter's weights.
 //!
-//! A step is two passes over a parameter. The first pass updates the moments and computes the
-//! lengths of the weights and of the direction, in f64 and block by block. When all blocks of a
-//! parameter are ready, the second pass updates the weights. It computes the direction again from
-//! the moments, which costs less than storing the direction.
+//! A step is two passes over a parameter. The first pass updates the moments. It also computes the
+//! lengths of the weights and of the direction, in f64 and block by block. After all blocks of a
+//! parameter are ready, the second pass updates the weights. It computes the direction from the
+//! moments again, because this costs less than storing the direction.
 
 use zillion_device::simd::vectorised;
 
 use super::shaping::{Block, LANES, Shaping};
 
-/// The numbers that all elements share in a step.
+/// The numbers of a step that are the same for all elements.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lamb {
     rate: f64,
@@ -53,9 +53,9 @@ impl Lamb {
         }
     }
 
-    /// Returns the factor of a parameter's direction: the learning rate times the trust ratio. The
-    /// ratio is 1 if the length of the weights or of the direction is 0. (Biases start at 0, and a
-    /// ratio of 0 would keep them there.)
+    /// Returns the factor of a parameter's direction: the learning rate multiplied by the trust
+    /// ratio. The ratio is 1 if the length of the weights or of the direction is 0. (Biases are
+    /// initially 0, and with a ratio of 0 they would never change.)
     pub(super) fn step_size(&self, lengths: SqLengths) -> f32 {
         let trust = match lengths.weights > 0.0 && lengths.direction > 0.0 {
             true => (lengths.weights / lengths.direction).sqrt(),
@@ -70,7 +70,7 @@ impl Lamb {
         self.correction1 * m / denominator + self.weight_decay * weight
     }
 
-    /// Makes the first pass over a block, which updates the moments.
+    /// Makes the first pass over a block, which updates the moments of the block.
     #[inline(always)]
     pub(super) fn update_moments(
         self,
@@ -108,7 +108,7 @@ impl Lamb {
         SqLengths { weights: sums.0.iter().sum(), direction: sums.1.iter().sum() }
     }
 
-    /// Makes the second pass over a block, which updates the weights.
+    /// Makes the second pass over a block, which updates the weights of the block.
     pub(super) fn update_weights(self, block: &mut Block<'_>, step_size: f32) {
         let (weights, first, second) = (&mut *block.weights, &*block.first, &*block.second);
         vectorised(

@@ -2,8 +2,8 @@
 
 use super::shaping::Shaping;
 
-/// The numbers that all elements share in a step. The plain form is `b = momentum * b + g; w -= lr
-/// * b`. In Nesterov's form the weights change by `w -= lr * (g + momentum * b)`.
+/// The numbers of a step that are the same for all elements. The plain form is `b = momentum * b +
+/// g; w -= lr * b`. In Nesterov's form, the weights change by `w -= lr * (g + momentum * b)`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Momentum {
     rate: f32,

@@ -2,8 +2,9 @@
 //! this happens several times in a row, training ends.
 //!
 //! The rule is that of the published click-through benchmarks (FuxiCTR). A validation is a miss if
-//! its metric does not beat the best metric by more than `min_delta`. Every miss multiplies the
-//! learning rate by `factor`, down to a floor. The `patience`-th miss in a row stops the training.
+//! its metric is not better than the best metric so far by more than `min_delta`. Every miss
+//! multiplies the learning rate by `factor`, but the rate never falls below a minimum. The
+//! `patience`-th miss in a row stops the training.
 
 use std::fmt;
 
@@ -23,11 +24,11 @@ pub enum PlateauMetric {
     Gauc,
     /// The log loss: smaller is better.
     Logloss,
-    /// The NDCG of lists: larger is better. It grows if relevant items come nearer to the head of a
-    /// list.
+    /// The NDCG of lists: larger is better. It is larger if relevant items are nearer to the
+    /// beginning of a list.
     Ndcg(u32),
-    /// The recall of lists: larger is better. It is the share of the relevant items that are in the
-    /// head of a list.
+    /// The recall of lists: larger is better. It is the share of the relevant items that are among
+    /// the first items of a list.
     Recall(u32),
 }
 
@@ -78,18 +79,18 @@ pub struct PlateauSpec {
     /// unchanged.
     #[serde(deserialize_with = "factor")]
     pub factor: f64,
-    /// The smallest learning rate, below which misses do not lower it.
+    /// The minimum of the learning rate. A miss never reduces the rate below it.
     #[serde(deserialize_with = "not_negative")]
     pub min_lr: f64,
     /// The number of consecutive misses that stops the training, at least 1.
     #[serde(deserialize_with = "at_least_one")]
     pub patience: u32,
-    /// The margin by which a metric must beat the best one.
+    /// The margin by which a metric must be better than the best metric so far.
     #[serde(deserialize_with = "not_negative")]
     pub min_delta: f64,
     /// The metric that decides whether a validation is a miss.
     pub metric: PlateauMetric,
-    /// The task whose metric counts, in a model with several tasks; absent: the first task.
+    /// The task whose metric counts in a model with several tasks, or `None` for the first task.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub task: Option<String>,
 }
@@ -107,7 +108,7 @@ impl Default for PlateauSpec {
     }
 }
 
-/// The effect of a validation on the training.
+/// The effect of a validation on training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The metric is the best so far: keep these weights.
@@ -160,7 +161,7 @@ impl Plateau {
             return Verdict::Better;
         }
         self.misses += 1;
-        // If the base rate is already below the floor, it stays as the job set it.
+        // If the base rate is already below the minimum, it stays as the job has set it.
         self.lr = (self.lr * self.spec.factor).max(self.spec.min_lr.min(self.lr));
         if self.misses >= self.spec.patience { Verdict::Stop } else { Verdict::Miss }
     }
@@ -197,7 +198,8 @@ impl Plateau {
         self.best
     }
 
-    /// Returns the number of the best observation, counted from 1; 0 before the first.
+    /// Returns the number of the best observation, counted from 1, or 0 before the first
+    /// observation.
     #[must_use]
     pub fn best_observation(&self) -> u64 {
         self.best_observation
@@ -225,7 +227,7 @@ mod tests {
         let mut plateau = Plateau::new(PlateauSpec::default(), 1e-3);
         assert_eq!(plateau.observe(Some(0.9)), Verdict::Better);
         assert_eq!(plateau.rate_scale(), 1.0);
-        // The metric is better, but not by 1e-6.
+        // The metric is better, but by less than 1e-6.
         assert_eq!(plateau.observe(Some(0.900_000_5)), Verdict::Miss);
         assert!((plateau.lr() - 1e-4).abs() < 1e-18);
         assert_eq!(plateau.rate_scale(), 0.1);

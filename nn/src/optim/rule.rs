@@ -1,8 +1,9 @@
 //! The choice of the rule for a step, and the blocks of floats that rules update.
 //!
-//! A rule is a small value with the numbers that all elements share in a step (learning rate, bias
-//! corrections). These numbers are computed in f64 and rounded once. The loops of the rules are
-//! plain and vectorise, and every instruction set gives the same bits.
+//! A rule is a small value with the numbers of a step that are the same for all elements (the
+//! learning rate, the bias corrections). These numbers are computed in f64 and rounded once. The
+//! loops of the rules are plain, so the compiler vectorises them, and every instruction set gives
+//! the same bits.
 //!
 //! To add a rule, add a variant in [`DenseOptimizerSpec`], a file with the rule, and an arm in each
 //! of the three functions of [`Rule`].
@@ -18,7 +19,7 @@ use super::sgd::Sgd;
 use super::shaping::{Block, Shaping};
 use super::spec::DenseOptimizerSpec;
 
-/// A rule, with the numbers that all elements share in a step.
+/// A rule, with the numbers of a step that are the same for all elements.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Rule {
     Sgd(Sgd),
@@ -57,8 +58,8 @@ impl Rule {
         }
     }
 
-    /// Returns the names of the state that a rule keeps. In a checkpoint, such a name is the prefix
-    /// of the parameter's name.
+    /// Returns the names of the state that a rule keeps. In a checkpoint, the name of the state
+    /// comes before the name of the parameter.
     pub(super) fn state_names(spec: &DenseOptimizerSpec) -> [Option<&'static str>; 2] {
         match spec {
             DenseOptimizerSpec::Sgd { momentum, .. } if *momentum > 0.0 => {
@@ -74,8 +75,8 @@ impl Rule {
         }
     }
 
-    /// Updates a block. For LAMB, only the moments are updated here, because its weights are
-    /// updated after the lengths of the whole parameter are known.
+    /// Updates a block. For LAMB, only the moments are updated here. The weights are updated later,
+    /// when the lengths of the whole parameter are known.
     pub(super) fn apply(self, block: &mut Block<'_>, shaping: Shaping) {
         let Block { weights, first, second, raw } = block;
         vectorised(

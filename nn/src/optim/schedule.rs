@@ -1,9 +1,9 @@
 //! The learning-rate schedule by steps: a linear warm-up, followed by a decay.
 //!
-//! The factor depends only on the step. So a checkpoint does not need to store the schedule, and a
-//! resumed run computes the same bits. The factor multiplies the learning rates of the dense
-//! parameters and, by default, those of the tables. The plateau schedule multiplies both a second
-//! time.
+//! The factor depends only on the step. So a checkpoint does not store the schedule, and a resumed
+//! run computes the same bits. The learning rates of the dense parameters and, by default, those of
+//! the tables are multiplied by this factor. If there is also a plateau schedule, they are
+//! multiplied by its factor too.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,12 +15,13 @@ use crate::checks::{at_least_one, factor, not_negative, share};
 #[serde(default, deny_unknown_fields)]
 pub struct ScheduleSpec {
     /// The number of steps in which the rate grows linearly. The last of these steps has the full
-    /// rate. With 0, all steps have the full rate until the decay begins.
+    /// rate. With 0, the rate has its full value until the decay begins.
     pub warmup_steps: u64,
-    /// The share of the full rate at which the warm-up starts.
+    /// The rate at the start of the warm-up, as a share of the full rate.
     #[serde(deserialize_with = "share")]
     pub warmup_from: f64,
-    /// The rule that lowers the rate after the warm-up; absent: the rate stays at its full value.
+    /// The rule that lowers the rate after the warm-up. If it is `None`, the rate stays at its full
+    /// value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decay: Option<Decay>,
     /// Whether the rates of tables follow the schedule too.
@@ -37,9 +38,9 @@ impl Default for ScheduleSpec {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Decay {
-    /// Half a cosine, from the full rate down to the share `to` of it (Loshchilov, Hutter 2017,
-    /// without restarts): `to + (1 - to) * (1 + cos(pi * n / steps)) / 2`. After `steps` steps the
-    /// rate stays at this share.
+    /// A decay by half a cosine, from the full rate to the share `to` of the full rate (Loshchilov,
+    /// Hutter 2017, without restarts): `to + (1 - to) * (1 + cos(pi * n / steps)) / 2`. After
+    /// `steps` steps, the rate stays at this share.
     Cosine {
         /// The number of steps until the rate has reached `to`.
         #[serde(deserialize_with = "at_least_one")]
@@ -48,8 +49,8 @@ pub enum Decay {
         #[serde(default = "default_to", deserialize_with = "factor")]
         to: f64,
     },
-    /// A straight line, from the full rate down to the share `to` of it. After `steps` steps the
-    /// rate stays at this share.
+    /// A decay by a straight line, from the full rate to the share `to` of the full rate. After
+    /// `steps` steps, the rate stays at this share.
     Linear {
         /// The number of steps until the rate has reached `to`.
         #[serde(deserialize_with = "at_least_one")]
@@ -58,8 +59,7 @@ pub enum Decay {
         #[serde(default = "default_to", deserialize_with = "factor")]
         to: f64,
     },
-    /// A decay at intervals: `factor ^ floor(n / every)`. The result is never below the share
-    /// `floor` of the full rate.
+    /// A decay at intervals: the share is `factor ^ floor(n / every)`, but never below `floor`.
     Step {
         /// The interval between two changes of the rate, in steps.
         #[serde(deserialize_with = "at_least_one")]
@@ -67,7 +67,7 @@ pub enum Decay {
         /// The number by which each change multiplies the rate.
         #[serde(default = "default_factor", deserialize_with = "factor")]
         factor: f64,
-        /// The smallest share of the full rate.
+        /// The minimum share of the full rate.
         #[serde(default, deserialize_with = "not_negative")]
         floor: f64,
     },
@@ -113,7 +113,7 @@ impl ScheduleSpec {
 }
 
 impl Decay {
-    /// Returns the factor in the `n`th step after the warm-up.
+    /// Returns the factor in the `n`th step after the warm-up, counted from 0.
     fn after(self, n: u64) -> f64 {
         let share = |steps: u64| n.min(steps) as f64 / steps as f64;
         match self {
@@ -123,7 +123,7 @@ impl Decay {
             }
             Self::Linear { steps, to } => to + (1.0 - to) * (1.0 - share(steps)),
             Self::Step { every, factor, floor } => {
-                // A rate of 0 would be invalid; this floor is far below any rate that moves a
+                // A rate of 0 would be invalid. This minimum is far below any rate that changes a
                 // weight.
                 factor.powf((n / every) as f64).max(floor).max(f64::from(f32::MIN_POSITIVE))
             }
@@ -157,7 +157,8 @@ mod tests {
         let spec = spec("warmup_steps = 4\ndecay = { kind = 'cosine', steps = 10, to = 0.1 }");
         let warm: Vec<f64> = (1..=5).map(|step| spec.at(step)).collect();
         assert_eq!(warm, [0.25, 0.5, 0.75, 1.0, 1.0]);
-        // Half way, the factor is the middle between 1 and 0.1. At the end it stays at 0.1.
+        // In the middle, the factor is half way between 1 and 0.1. From the end on, it stays at
+        // 0.1.
         close(spec.at(10), 0.55);
         close(spec.at(5 + 2), 0.1 + 0.9 * 0.5 * (1.0 + (0.2 * std::f64::consts::PI).cos()));
         close(spec.at(15), 0.1);

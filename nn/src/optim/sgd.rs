@@ -1,9 +1,9 @@
-//! Stochastic gradient descent: `w -= lr * g`. With momentum it is the rule of
+//! Stochastic gradient descent: `w -= lr * g`. SGD with momentum is in the module
 //! [`momentum`](super::momentum).
 
 use super::shaping::Shaping;
 
-/// The numbers that all elements share in a step.
+/// The numbers of a step that are the same for all elements.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sgd {
     rate: f32,

@@ -1,14 +1,14 @@
-//! The regularisation and the clipping of gradients, which all rules share, and the norm of the
+//! The regularisation and the clipping of gradients, which all rules use, and the norm of the
 //! resulting gradients.
 //!
-//! The row optimizers of `zillion_embedding` use the same formula, but they sum norms in 8 lanes,
-//! and this crate in 16. The result depends on the number of lanes. The formula is one line, and
-//! sharing it would need a crate below both.
+//! The row optimizers of `zillion_embedding` use the same formula. But they sum norms in 8 lanes,
+//! and this crate sums them in 16 lanes, and the result depends on the number of lanes. The formula
+//! is only one line, so it is not worth a separate crate for both.
 
 use zillion_device::simd::vectorised;
 
-/// A part of a parameter, with its gradient and its state. The state is empty if the rule does not
-/// use it.
+/// A part of a parameter, with its gradient and its state. A state that the rule does not use is
+/// empty.
 pub(super) struct Block<'a> {
     pub(super) weights: &'a mut [f32],
     pub(super) first: &'a mut [f32],
@@ -16,7 +16,7 @@ pub(super) struct Block<'a> {
     pub(super) raw: &'a [f32],
 }
 
-/// The numbers that turn a raw gradient into the gradient to apply: `(g + l2 * w) * scale`.
+/// The numbers that convert a raw gradient to the gradient of the update: `(g + l2 * w) * scale`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shaping {
     pub(super) l2: f32,
@@ -24,7 +24,7 @@ pub(super) struct Shaping {
 }
 
 impl Shaping {
-    /// Returns the gradient to apply to a weight.
+    /// Returns the gradient of the update for a weight.
     #[inline(always)]
     pub(super) fn gradient(self, raw: f32, weight: f32) -> f32 {
         (raw + self.l2 * weight) * self.scale

@@ -1,11 +1,11 @@
-//! The settings of the dense parameters' optimizer, as a job writes them.
+//! The settings of the optimizer of dense parameters, as a job writes them.
 
 use serde::{Deserialize, Serialize};
 
 use crate::checks::{below_one, not_negative, positive};
 
-/// The settings of the dense parameters' optimizer: `{ kind = "adam", lr = 1e-3 }`. The formulas
-/// and defaults are PyTorch's.
+/// The settings of the optimizer of dense parameters, for example `{ kind = "adam", lr = 1e-3 }`.
+/// The formulas and defaults are PyTorch's.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum DenseOptimizerSpec {
@@ -15,7 +15,7 @@ pub enum DenseOptimizerSpec {
         /// The learning rate before any schedule.
         #[serde(default = "default_lr", deserialize_with = "positive")]
         lr: f64,
-        /// The factor of the previous direction in a step, in `[0, 1)`.
+        /// The factor by which a step multiplies the previous direction, in `[0, 1)`.
         #[serde(default, deserialize_with = "below_one")]
         momentum: f64,
     },
@@ -47,13 +47,14 @@ pub enum DenseOptimizerSpec {
         #[serde(default = "default_adam_eps", deserialize_with = "not_negative")]
         eps: f64,
     },
-    /// SGD with momentum as in PyTorch, under the name that tables use: `b = momentum * b + g`,
-    /// then `w -= lr * b`. In Nesterov's form, the second part is `w -= lr * (g + momentum * b)`.
+    /// SGD with momentum as in PyTorch, under the name that tables use. First `b = momentum * b +
+    /// g`, and then `w -= lr * b`. In Nesterov's form, the second part is `w -= lr * (g + momentum
+    /// * b)`.
     Momentum {
         /// The learning rate before any schedule.
         #[serde(default = "default_lr", deserialize_with = "positive")]
         lr: f64,
-        /// The factor of the previous direction in a step, in `[0, 1)`.
+        /// The factor by which a step multiplies the previous direction, in `[0, 1)`.
         #[serde(default = "default_beta1", deserialize_with = "below_one")]
         momentum: f64,
         /// Whether the step uses Nesterov's form (Sutskever et al. 2013).
@@ -101,8 +102,8 @@ pub enum DenseOptimizerSpec {
         weight_decay: f64,
     },
     /// FTRL-Proximal (McMahan et al. 2013, Algorithm 1), in the form that tables use. In this form,
-    /// a `z` is computed from each weight that is not zero. So a parameter keeps its initial value
-    /// at the start, and a schedule can lower the rate.
+    /// a step computes the `z` of a weight from the weight itself, unless the weight is zero. So a
+    /// parameter keeps its initial value at the start, and a schedule can lower the rate.
     Ftrl {
         /// The learning rate, alpha in the paper. It has no default, because a good value depends
         /// on the data.

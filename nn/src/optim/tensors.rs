@@ -1,4 +1,4 @@
-//! The tensors in a file of dense parameters, and the reading of the weights without the state.
+//! The tensors in a file of dense parameters, and a function that reads only the weights.
 
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
@@ -30,8 +30,8 @@ pub(super) fn count_tensor(bytes: &[u8; 8]) -> Result<TensorView<'_>> {
     Ok(TensorView::new(Dtype::U64, vec![1], bytes)?)
 }
 
-/// Reads the count that [`count_tensor`] wrote. Returns `None` if the tensor has a different type
-/// or shape.
+/// Returns the count in a tensor that [`count_tensor`] has made, or `None` if the tensor has a
+/// different type or shape.
 pub(super) fn read_count(tensor: &TensorView<'_>) -> Option<u64> {
     let bytes = <[u8; 8]>::try_from(tensor.data()).ok()?;
     (tensor.dtype() == Dtype::U64).then(|| u64::from_le_bytes(bytes))

@@ -1,5 +1,5 @@
 //! Tests of optimizers against references in f64, against formulas for the final result, and after
-//! a restart.
+//! a restart from a checkpoint.
 
 use std::num::NonZeroUsize;
 
@@ -33,7 +33,7 @@ fn workers(threads: usize) -> Workers {
     Workers::new(NonZeroUsize::new(threads).unwrap()).unwrap()
 }
 
-/// Returns the gradients of step `step`, whose numbers are all different.
+/// Returns gradients for step `step`. All their numbers are different.
 fn gradients(params: &Params, step: u64) -> Vec<Vec<f32>> {
     let gradient = |index: usize, i: usize| {
         let bits = zillion_feature::random::combine(step * 100 + index as u64, i as u64);
@@ -66,7 +66,7 @@ fn lamb() -> DenseOptimizerSpec {
     ALL[9]
 }
 
-/// The optimizer of one weight in f64, by the published formulas.
+/// The optimizer of one weight, computed in f64 by the published formulas.
 struct Reference {
     weight: f64,
     first: f64,
@@ -98,16 +98,16 @@ impl Reference {
                 let direction = if nesterov { g + momentum * self.first } else { self.first };
                 self.weight -= lr * rate_scale * direction;
             }
-            // The formula is that of torch.optim.AdamW: the weight decays first, by the current
-            // rate.
+            // The formula is that of torch.optim.AdamW. First, the weight decays with the current
+            // learning rate.
             DenseOptimizerSpec::Adamw { lr, beta1, beta2, eps, weight_decay } => {
                 self.weight *= 1.0 - lr * rate_scale * weight_decay;
                 let adam = DenseOptimizerSpec::Adam { lr, beta1, beta2, eps };
                 self.step(&adam, t, gradient, rate_scale);
             }
-            // McMahan et al. 2013, Algorithm 1: only z and n are state, and weights are computed
-            // from them. A parameter that starts at another value than 0 gets the z that gives its
-            // weight.
+            // In McMahan et al. 2013, Algorithm 1, only z and n are state, and weights are computed
+            // from them. If a parameter is not initially 0, its z is chosen so that it gives the
+            // initial weight.
             DenseOptimizerSpec::Ftrl { lr, beta, l1, l2 } => {
                 let alpha = lr * rate_scale;
                 let (z, n) = (&mut self.first, &mut self.second);
@@ -132,7 +132,7 @@ fn follow_the_textbook() {
         let mut params = Params::init(&specs(), 3);
         let is_ftrl = matches!(spec, DenseOptimizerSpec::Ftrl { .. });
         if is_ftrl {
-            // The paper starts at weights of 0. (Parameters that start elsewhere follow the rule of
+            // In the paper, all weights are initially 0. (Other initial weights follow the rule of
             // the tables.)
             params.iter_mut().for_each(|(_, values)| values.fill(0.0));
         }
@@ -151,7 +151,7 @@ fn follow_the_textbook() {
         let mut optimizer = DenseOptimizer::new(spec, l2, params.specs()).unwrap();
         for step in 1..=25 {
             let (rate_scale, grad_scale) = match step > 10 {
-                // The paper's alpha is constant.
+                // In the paper, alpha is constant.
                 true if is_ftrl => (1.0, 0.3),
                 true => (0.1, 0.3),
                 false => (1.0, 1.0),
@@ -177,8 +177,8 @@ fn follow_the_textbook() {
     }
 }
 
-/// Makes the step of one parameter by You et al. 2019, Algorithm 2. The function phi of the paper
-/// is the identity.
+/// Makes one step for one parameter by Algorithm 2 of You et al. 2019. The function phi of the
+/// paper is the identity.
 fn lamb_step(references: &mut [Reference], t: i32, gradients: &[f64], rate_scale: f64) {
     let DenseOptimizerSpec::Lamb { lr, beta1, beta2, eps, weight_decay } = lamb() else {
         unreachable!()
@@ -203,7 +203,7 @@ fn lamb_step(references: &mut [Reference], t: i32, gradients: &[f64], rate_scale
 fn lamb_follows_the_paper_parameter_by_parameter() {
     let workers = workers(2);
     let mut params = Params::init(&specs(), 3);
-    // A bias starts at 0, where a ratio of lengths would keep it.
+    // A bias is initially 0. With a ratio of lengths, it would never change.
     params.value_mut(ParamId(2)).fill(0.0);
     let mut references: Vec<Vec<Reference>> = params
         .iter()
@@ -296,7 +296,7 @@ fn closed_forms() {
     let ones = spec(ParamInit::Constant { value: 1.0 });
     let gradient = [vec![2.0f32, -0.5, 0.0]];
 
-    // Adam's first step is lr · sign(g), whatever the size of g.
+    // The first step of Adam is lr · sign(g), for any size of g.
     let mut params = Params::init(&ones, 0);
     let mut adam = DenseOptimizer::new(DenseOptimizerSpec::default(), 0.0, &ones).unwrap();
     adam.step(&mut params, of(&gradient), 1.0, 1.0, &workers).unwrap();
@@ -304,7 +304,7 @@ fn closed_forms() {
         assert!((value - expected).abs() < 1e-7);
     }
 
-    // SGD with weight decay alone shrinks a weight by the factor (1 - lr · λ) in each step.
+    // SGD with only weight decay shrinks a weight by the factor (1 - lr · λ) in each step.
     let mut params = Params::init(&ones, 0);
     let sgd = DenseOptimizerSpec::Sgd { lr: 0.5, momentum: 0.0 };
     let mut sgd = DenseOptimizer::new(sgd, 0.5, &ones).unwrap();
@@ -313,13 +313,13 @@ fn closed_forms() {
         sgd.step(&mut params, of(&zero), 1.0, 1.0, &workers).unwrap();
     }
     assert_eq!(params.value(ParamId(0)), [0.75f32.powi(3); 3]);
-    // The regulariser is (λ/2)·|w|² of three weights; the norm is that of its gradient.
+    // The regulariser is (λ/2)·|w|² of three weights. The norm is the norm of its gradient.
     let w = f64::from(0.75f32.powi(3));
     assert!((sgd.regulariser(&params) - 0.25 * 3.0 * w * w).abs() < 1e-12);
     let norm = sgd.sq_norm(&params, of(&zero), &workers).unwrap();
     assert!((norm - 3.0 * (0.5 * w) * (0.5 * w)).abs() < 1e-7);
 
-    // AdaGrad on a constant gradient of 1 moves by lr/√t.
+    // With a constant gradient of 1, a step of AdaGrad changes a weight by lr/√t.
     let mut params = Params::init(&ones, 0);
     let adagrad = DenseOptimizerSpec::Adagrad { lr: 0.1, initial_accumulator: 0.0, eps: 0.0 };
     let mut adagrad = DenseOptimizer::new(adagrad, 0.0, &ones).unwrap();

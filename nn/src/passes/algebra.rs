@@ -1,8 +1,8 @@
-//! The pass that removes operations that change nothing or that another operation can replace:
+//! The pass that removes operations that change nothing, and replaces operations by simpler ones:
 //!
 //! * slices of slices, of concatenations and of broadcasts, and slices of all columns;
 //! * products with one, sums of one term, and broadcasts to one column;
-//! * an element-wise product that is only added to something: one operation replaces two.
+//! * an element-wise product that is only added to another value: one operation replaces both.
 
 use super::*;
 use crate::graph::op::{Binary, Unary};
@@ -15,7 +15,7 @@ pub(super) fn run(ir: &Ir) -> Result<Ir> {
     dead_code::run(&ir)
 }
 
-/// The simpler form of a node, which replaces it.
+/// The simpler form by which a node is replaced.
 enum Simpler {
     Is(NodeId),
     Op(Op, Vec<NodeId>),
@@ -27,8 +27,8 @@ fn simplify(ir: &Ir) -> Result<Ir> {
         let node = ir.graph.node(id);
         let mut op = node.op.clone();
         let mut inputs: Vec<NodeId> = node.inputs.iter().map(|&i| rewrite.at(i)).collect();
-        // A part of a part of a concatenation takes several rounds; each round goes to an earlier
-        // node.
+        // A slice of a slice of a concatenation takes several rounds. Each round leads to an
+        // earlier node.
         loop {
             match simplify_node(&rewrite.graph, &op, &inputs) {
                 None => {
@@ -72,7 +72,7 @@ fn simplify_node(graph: &Graph, op: &Op, inputs: &[NodeId]) -> Option<Simpler> {
 }
 
 /// Returns the simpler form of the columns `start .. start + len` of a node, or `None` if there is
-/// none.
+/// no simpler form.
 fn part(graph: &Graph, start: usize, len: usize, x: NodeId) -> Option<Simpler> {
     let node = graph.node(x);
     if start == 0 && len == node.shape.cols {
@@ -101,7 +101,7 @@ fn part(graph: &Graph, start: usize, len: usize, x: NodeId) -> Option<Simpler> {
 }
 
 /// Joins `c + a·b` into one operation if no other node reads the product. Both forms round the
-/// product before they add it.
+/// product before the addition.
 fn join_added_products(ir: &Ir) -> Result<Ir> {
     let uses = ir.uses();
     let graph = &ir.graph;

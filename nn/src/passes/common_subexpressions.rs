@@ -7,7 +7,7 @@ use super::*;
 
 pub(super) fn run(ir: &Ir) -> Result<Ir> {
     let mut rewrite = Rewrite::new(ir);
-    // An operation contains floats, which a map cannot compare for equality; their text it can.
+    // An operation contains floats, so it cannot be a key of a map. Its text can be one.
     let mut seen: HashMap<(String, Vec<NodeId>), NodeId> = HashMap::new();
     for id in ir.ids() {
         let node = ir.graph.node(id);

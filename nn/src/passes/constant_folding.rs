@@ -1,6 +1,6 @@
 //! The pass that computes operations before a run if they depend neither on the batch nor on a
-//! parameter. These are operations on matrices of one value, for example in the weights of losses
-//! and in the gradient of a sum.
+//! parameter. They are operations on matrices with the same value in all elements, for example in
+//! the weights of losses and in the gradient of a sum.
 
 use super::*;
 use crate::graph::op::{Binary, Unary};
@@ -20,8 +20,9 @@ pub(super) fn run(ir: &Ir) -> Result<Ir> {
     dead_code::run(&rewrite.finish())
 }
 
-/// Returns the value of a result whose inputs have one value each. It is computed with the
-/// arithmetic of the kernels. Returns `None` if the operation cannot be folded.
+/// Returns the value of every element of a result, if every input has the same value in all its
+/// elements. The arithmetic is that of the kernels. Returns `None` if the operation cannot be
+/// folded.
 fn folded(graph: &Graph, op: &Op, inputs: &[NodeId]) -> Option<f32> {
     let value = |input: &NodeId| match graph.node(*input).op {
         Op::Fill { value, .. } => Some(value),

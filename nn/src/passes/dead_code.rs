@@ -1,4 +1,4 @@
-//! The pass that removes nodes that no result needs.
+//! The pass that removes the nodes on which no result depends.
 
 use super::*;
 

@@ -1,7 +1,7 @@
 //! The pass that joins element-wise operations to the operation before them. It joins an activation
 //! to its linear layer or batch norm, the derivative of an activation to the product that computes
-//! the gradient, and element-wise operations to each other. No other node reads the values between
-//! joined operations, so these values need no buffer.
+//! the gradient, and element-wise operations to each other. Two operations are joined only if no
+//! other node reads the value between them. So this value needs no buffer.
 
 use super::*;
 use crate::graph::op::{Fused, Link};
@@ -34,8 +34,9 @@ pub(super) fn run(ir: &Ir) -> Result<Ir> {
             links: Vec::new(),
             inputs: node.inputs.clone(),
         });
-        // The running value is the input that was computed last. Another input would be computed
-        // later than necessary, and the values that it reads would be kept for it.
+        // The running value is the input that is computed last. With another input, the operation
+        // would be computed later than necessary, and the values that it reads would have to be
+        // kept until then.
         let rows = |id: NodeId| graph.shape(id).rows.is_tiled();
         let last = node.inputs.iter().enumerate().filter(|&(_, &input)| rows(input));
         let last = last.max_by_key(|&(_, &input)| input);

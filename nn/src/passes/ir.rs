@@ -1,4 +1,5 @@
-//! A graph between two passes, with its roots, which are the nodes that must be computed.
+//! The form of a graph between two passes: the graph with its roots, which are the nodes that must
+//! be computed.
 
 use std::collections::HashSet;
 
@@ -9,8 +10,8 @@ use crate::graph::builder::push_node;
 use crate::graph::op::Op;
 use crate::graph::shape::{NodeId, ParamId};
 
-/// A graph and its roots, which are the nodes that must be computed. A node with the name of a
-/// result or an alias is not a root only because of this name.
+/// A graph and its roots, which are the nodes that must be computed. A name or an alias does not
+/// make a node a root.
 #[derive(Clone, Debug)]
 pub(crate) struct Ir {
     pub(crate) graph: Graph,
@@ -61,8 +62,8 @@ impl Ir {
         roots
     }
 
-    /// Returns the number of uses of each node. Each read by a node counts, and being a root counts
-    /// too.
+    /// Returns the number of uses of each node. Each read by another node is a use. If the node is
+    /// a root, this is also a use.
     pub(super) fn uses(&self) -> Vec<usize> {
         let mut uses = vec![0; self.graph.nodes.len()];
         let inputs = self.graph.nodes.iter().flat_map(|node| &node.inputs).copied();
@@ -77,11 +78,12 @@ impl Ir {
     }
 }
 
-/// A graph that is being rewritten, node by node, in the order of the old graph.
+/// A graph that is being rewritten. The nodes are rewritten one by one, in the order of the old
+/// graph.
 pub(super) struct Rewrite<'a> {
     from: &'a Ir,
     pub(super) graph: Graph,
-    /// The new node that replaces each old node; `None` if there is no such node.
+    /// The new node that replaces each old node, or `None` if there is no such node.
     places: Vec<Option<NodeId>>,
     names: HashSet<&'a str>,
 }
@@ -96,18 +98,18 @@ impl<'a> Rewrite<'a> {
         }
     }
 
-    /// Returns the new node for an old one. It exists for every input of the current node, because
-    /// nodes are rewritten in order.
+    /// Returns the new node that replaces an old one. It exists for every input of the current
+    /// node, because nodes are rewritten in order.
     pub(super) fn at(&self, old: NodeId) -> NodeId {
         self.places[old.0 as usize].unwrap_or(NodeId(u32::MAX))
     }
 
-    /// Returns whether the new node for an old one exists.
+    /// Returns whether there is a new node that replaces the old one.
     pub(super) fn has(&self, old: NodeId) -> bool {
         self.places[old.0 as usize].is_some()
     }
 
-    /// Copies the node unchanged.
+    /// Copies an old node without a change.
     pub(super) fn keep(&mut self, old: NodeId) -> Result<()> {
         let from = self.from;
         let node = from.graph.node(old);
@@ -115,7 +117,7 @@ impl<'a> Rewrite<'a> {
         self.put(old, node.op.clone(), &inputs)
     }
 
-    /// Writes a different operation with new inputs in place of the node.
+    /// Writes a new operation with new inputs, which replaces the old node.
     pub(super) fn put(&mut self, old: NodeId, op: Op, inputs: &[NodeId]) -> Result<()> {
         let name = self.from.graph.node(old).name.clone();
         let new = push_node(&mut self.graph, name, op, inputs)?;
@@ -123,7 +125,7 @@ impl<'a> Rewrite<'a> {
         Ok(())
     }
 
-    /// Writes one additional node, named after an old one.
+    /// Writes an additional node, which is named after an old one.
     pub(super) fn insert(
         &mut self,
         of: NodeId,
@@ -144,7 +146,7 @@ impl<'a> Rewrite<'a> {
         push_node(&mut self.graph, name, op, inputs)
     }
 
-    /// Makes a node of the new graph the replacement of an old one.
+    /// Records that a node of the new graph replaces an old node.
     pub(super) fn replace_by(&mut self, old: NodeId, new: NodeId) {
         self.places[old.0 as usize] = Some(new);
     }

@@ -1,13 +1,13 @@
-//! The pass that adds each term to its sum as soon as the term is computed. The order is still from
-//! left to right. So a sum over the whole model does not keep all its terms until the last one is
-//! ready.
+//! The pass that adds each term of a sum when the term is computed. The order is still from left to
+//! right. So a sum over the whole model does not have to keep all its terms until the last one is
+//! computed.
 
 use std::collections::HashMap;
 
 use super::*;
 use crate::graph::op::Binary;
 
-/// The progress of a sum.
+/// The state of a sum while its terms are being added.
 struct Sum<'a> {
     id: NodeId,
     terms: &'a [NodeId],
@@ -48,7 +48,8 @@ pub(super) fn run(ir: &Ir) -> Result<Ir> {
     dead_code::run(&rewrite.finish())
 }
 
-/// Adds the terms that are ready to the sum. Returns whether the sum is complete.
+/// Adds the next terms of a sum that have already been computed. Returns whether this call has
+/// added the last term.
 fn advance(sum: &mut Sum<'_>, rewrite: &mut Rewrite<'_>) -> Result<bool> {
     let before = sum.added;
     while let Some(&term) = sum.terms.get(sum.added).filter(|&&term| rewrite.has(term)) {

@@ -1,6 +1,6 @@
 //! Tests of each pass on the printed graph before and after it. If the output of a pass changes,
-//! the texts here must change too. `cargo insta review`, if it is installed, shows the change and
-//! accepts it.
+//! the texts here must change too. `cargo insta review`, if it is installed, shows such a change
+//! and can accept it.
 
 use insta::assert_snapshot;
 use zillion_feature::Pooling;

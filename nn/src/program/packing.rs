@@ -1,15 +1,15 @@
-//! The packed weights of products, in the layout that the kernels read. They are packed once in
+//! The packed weights of products, in the layout that the kernels read. Weights are packed once in
 //! each run.
 //!
-//! The gradient of an input needs the transposed weight. It is packed in every run with such a
-//! gradient, because its columns are far apart and all tiles and lanes read them. A forward product
-//! can read its weight without packing, and is then a few percent slower. So forward weights are
-//! packed only if a run has enough rows, and not in a request of a few rows. The choice does not
-//! change results: a product has the same bits in both cases.
+//! The gradient of an input needs the transposed weight. A transposed weight is packed in every
+//! run, because its columns are far apart in memory, and all tiles and lanes read them. A forward
+//! product can also read its weight without packing, and is then a few percent slower. So forward
+//! weights are packed only in runs with many rows, and not in a request of a few rows. The results
+//! do not depend on this choice: a product has the same bits in both cases.
 //!
 //! # Invariants
-//! Panels are filled from the parameters of the run before its first tile, and are only read until
-//! the end of the run.
+//! Panels are filled from the parameters of the run before its first tile. Until the end of the
+//! run, they are only read.
 
 use std::ops::Range;
 
@@ -24,11 +24,11 @@ use crate::program::placement::Place;
 use crate::program::{Program, Step};
 use crate::timeline::{Log, Work};
 
-/// The minimum number of rows of a run in which forward weights are packed. Packing costs as much
-/// time as 10 to 40 rows of the product, and makes the product up to seven percent faster.
+/// The minimum number of rows of a run in which forward weights are packed. Packing takes the time
+/// of 10 to 40 rows of the product, and makes the product up to seven percent faster.
 const FORWARD_ROWS: usize = 1024;
 
-/// The weight of a product that can be packed: a parameter and its form in the product.
+/// A weight that can be packed: a parameter, and whether the product reads it transposed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Weight {
     param: ParamId,
@@ -38,8 +38,8 @@ struct Weight {
 }
 
 impl Weight {
-    /// Returns the weight of a product. Returns `None` if the weight is not a whole parameter, or
-    /// has only one row or column.
+    /// Returns the weight of the product `id`. Returns `None` if the node has no such weight, if
+    /// the weight is not a whole parameter, or if the weight has only one row or column.
     fn of(graph: &Graph, places: &[Place], id: NodeId) -> Option<Self> {
         let node = graph.node(id);
         let turned = match node.op.head() {
@@ -74,7 +74,8 @@ pub(crate) struct Packing {
     weights: Vec<Weight>,
     /// The index of the weight of each node; `None` for a node without a packed weight.
     of_node: Vec<Option<usize>>,
-    /// The range of the panels of each weight; empty before the first run that packs the weight.
+    /// The range of the panels of each weight. The range is empty before the first run that packs
+    /// the weight.
     panels_of: Vec<Range<usize>>,
     panels: Vec<Panel>,
     /// Whether forward weights are packed in this run.
@@ -86,7 +87,7 @@ impl Packing {
     pub(crate) fn new(program: &Program) -> Self {
         let mut weights: Vec<Weight> = Vec::new();
         let mut of_node = vec![None; program.graph.nodes.len()];
-        // Transposed weights come first, because runs of few rows pack only those.
+        // Transposed weights come first, because runs with few rows pack only these.
         for turned in [true, false] {
             for step in program.phases.iter().flat_map(|phase| &phase.tile) {
                 let Step::Compute(id) = *step else { continue };
@@ -128,7 +129,7 @@ impl Packing {
         });
     }
 
-    /// Returns the panels of a product's weight, or `None` if the weight was not packed in this
+    /// Returns the panels of the weight of a product, or `None` if the weight is not packed in this
     /// run.
     pub(crate) fn of(&self, id: NodeId) -> Option<&[Panel]> {
         let index = self.of_node[id.0 as usize]?;
@@ -139,7 +140,7 @@ impl Packing {
     }
 }
 
-/// Returns the bytes of packed operands in runs of `rows` rows on `threads` threads.
+/// Returns the number of bytes of packed operands in runs of `rows` rows on `threads` threads.
 pub(crate) fn bytes(program: &Program, rows: usize, threads: usize) -> usize {
     let packed = |weight: &&Weight| weight.turned || rows >= FORWARD_ROWS;
     let floats = |weight: &Weight| {

@@ -1,11 +1,11 @@
-//! The places of values in buffers.
+//! The placement of values in buffers.
 //!
 //! A value of the batch that is used only in the phase that computes it gets a tile buffer. Each
-//! thread has one set of tile buffers, and a buffer is reused after its last reader. Other values
-//! of the batch have all rows of the batch, and each lane owns its part of the rows. A slice is a
-//! view of its input. The parts of a concatenation are written directly into its columns, unless
-//! the operation that computes a part reads from the same buffer. If an element-wise operation is
-//! the last reader of an operand, it works in the buffer of this operand.
+//! thread has one set of tile buffers, and a buffer is reused after its last reader. All other
+//! values of the batch have buffers with all rows of the batch, and each lane owns the buffers of
+//! its rows. A slice is a view of its input. The parts of a concatenation are written directly into
+//! its columns, unless the operation that computes a part reads from the same buffer. If an
+//! element-wise operation is the last reader of an operand, it works in the buffer of this operand.
 
 use crate::error::{Error, Result};
 use crate::graph::Graph;
@@ -18,23 +18,23 @@ use crate::program::schedule::{Class, Schedule, is_view};
 /// The place of a value. Offsets and strides are counted in floats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// The absence of a place, for a value that is not computed.
+    /// No place, because the value is not computed.
     Nowhere,
     /// The rows of a table, which the caller passes to the run.
     Rows { table: usize },
-    /// A parameter, or columns of it.
+    /// A place in a parameter.
     Param { param: ParamId, offset: usize },
-    /// A constant in a separate buffer.
+    /// A place in a separate buffer of a constant.
     Const { slot: usize, offset: usize },
-    /// A place in the buffers of the thread that works on the tile.
+    /// A place in a buffer of the thread that works on the tile.
     Tile { slot: usize, offset: usize, stride: usize },
-    /// A place in the buffers of the lane.
+    /// A place in a buffer of the lane.
     Wide { slot: usize, offset: usize, stride: usize },
 }
 
-/// The size of a buffer: `cols` floats for each row of the batch or for each value of a column.
-/// Values share a buffer only if they have the same symbolic rows, because the number of rows
-/// differs from batch to batch.
+/// The size of a buffer: `cols` floats for each row of the batch, or for each value of a column.
+/// Values can share a buffer only if they have the same symbolic rows, because different symbolic
+/// rows have different numbers of rows in each batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Width {
     pub(crate) rows: Dim,
@@ -49,9 +49,11 @@ pub(crate) struct Placement {
     pub(crate) partials: Vec<Option<usize>>,
     /// The concatenation into which each value is written directly; `None` if there is none.
     pub(crate) in_place: Vec<Option<NodeId>>,
-    /// The index of the input in whose buffer each node is computed; `None` if there is none.
+    /// The index of the input in whose buffer each node is computed; `None` if it has a buffer of
+    /// its own.
     pub(crate) reuses: Vec<Option<usize>>,
-    /// The number of floats of each constant; 0 for constants that have all rows of the batch.
+    /// The number of floats of each constant. It is 0 for a value with all rows of the batch,
+    /// because the number of rows is not known yet.
     pub(crate) const_lens: Vec<usize>,
     /// The size of each tile buffer.
     pub(crate) tile_buffers: Vec<Width>,
@@ -59,14 +61,14 @@ pub(crate) struct Placement {
     pub(crate) wide_buffers: Vec<Width>,
     /// The number of floats of each partial sum.
     pub(crate) partial_lens: Vec<usize>,
-    /// The widths of all computed values, except for views.
+    /// The widths of all computed values except views.
     pub(crate) values: Vec<Width>,
 }
 
 impl Placement {
-    /// Plans the places of a schedule's nodes. The nodes in `kept` are read after the last phase.
-    /// With `reuse`, element-wise operations write to the place of an operand that is not read
-    /// again.
+    /// Plans the places of the nodes of a schedule. The nodes in `kept` are read after the last
+    /// phase. If `reuse` is true, element-wise operations write their results to the buffer of an
+    /// operand that is not read again.
     pub(crate) fn new(
         graph: &Graph,
         schedule: &Schedule,
@@ -164,14 +166,14 @@ impl Placement {
             let Some(class) = schedule.class(id) else { continue };
             let phase = match class {
                 Class::Unique => usize::MAX,
-                // The value is read after its pass, so it cannot be in a tile buffer.
+                // The value is read after its pass, so it must not be in a tile buffer.
                 Class::Collect => schedule.phase(id) + 1,
                 _ => schedule.phase(id),
             };
             if class == Class::RowWise && !is_view(graph, id) {
                 touch(id, phase, index);
             }
-            // A view does not use its input; the readers of the view do.
+            // A view does not read its input. The readers of the view read it.
             if !is_view(graph, id) {
                 for &input in &node.inputs {
                     if schedule.class(input) == Some(Class::RowWise) {
@@ -225,11 +227,11 @@ impl Placement {
 }
 
 impl Placement {
-    /// Finds element-wise operations that are the last reader of an operand of their own shape, and
-    /// places their results in the operand's buffer. Afterwards, the operand's uses include those
-    /// of the result, `bases` refers the result to the operand's buffer, and `uses` has no entry
-    /// for the result. This is done only within a pass. Few values outlive a pass, and the tiles of
-    /// different passes would have to be equal.
+    /// Finds element-wise operations that are the last reader of an operand of their own shape. The
+    /// result of such an operation is placed in the operand's buffer. Afterwards, the uses of the
+    /// operand include the uses of the result, `bases` maps the result to the operand's buffer, and
+    /// `uses` has no entry for the result. This is done only inside one pass. Few values outlive a
+    /// pass, and for them the tiles of different passes would have to be equal.
     fn reuse_operands(
         &mut self,
         graph: &Graph,
@@ -247,7 +249,7 @@ impl Placement {
             };
             let dies = |running: usize| {
                 let operand = node.inputs[running];
-                // The buffer of a concatenation is written in parts by other operations.
+                // Other operations write the parts of a concatenation to its buffer.
                 if !row_wise(operand)
                     || root(operand) != operand
                     || graph.shape(operand) != node.shape
@@ -298,13 +300,15 @@ impl Placement {
 /// The number of floats in a cache line.
 pub(crate) const LINE: usize = 16;
 
-/// The minimum number of cache lines of a wide row, which is rounded up to an odd number of lines.
+/// The minimum number of cache lines of a wide row. The number of lines of a wide row is always
+/// odd.
 const WIDE_LINES: usize = 8;
 
-/// Returns the number of floats from one row of a buffer to the next. Rows that are shorter than a
-/// cache line have no gap. Other rows take whole lines, so that a register is loaded from one line
-/// and not from two. Wide rows take an odd number of lines. A product reads down a column, and with
-/// 32 lines in each row, the whole column would fall into two sets of the first-level cache.
+/// Returns the number of floats from one row of a buffer to the next. If a row is shorter than a
+/// cache line, there is no gap after it. Otherwise, a row takes whole lines, so that a register is
+/// loaded from one line and not from two. A wide row takes an odd number of lines. The reason is
+/// that a product reads down a column. With 32 lines in each row, a whole column would be in only
+/// two sets of the first-level cache.
 fn stride_of(cols: usize) -> usize {
     if cols < LINE {
         return cols;
@@ -313,7 +317,7 @@ fn stride_of(cols: usize) -> usize {
     LINE * if lines < WIDE_LINES { lines } else { lines | 1 }
 }
 
-/// The time from the first to the last use of a buffer.
+/// The period from the first to the last use of a buffer.
 #[derive(Clone, Copy, Debug)]
 struct Uses {
     first_phase: usize,
@@ -333,11 +337,12 @@ impl Uses {
     }
 }
 
-/// A moment of a run: the phase and the position in the phase.
+/// A moment of a run: the number of the phase, and the position in the phase.
 type Moment = (usize, usize);
 
-/// Assigns a buffer to each span of time. Two spans that overlap never get the same buffer. A span
-/// gets the free buffer that wastes the least space. Returns pairs of a span's key and a buffer.
+/// Assigns a buffer to each span of time, so that overlapping spans never share a buffer. A span
+/// gets the free buffer that wastes the least space. Returns pairs of the key of a span and the
+/// index of its buffer.
 fn share_buffers(
     mut spans: Vec<(usize, Moment, Moment)>,
     width: impl Fn(usize) -> Width,
@@ -351,7 +356,8 @@ fn share_buffers(
         let free = |slot: &usize| {
             widths[*slot].rows == wanted.rows && busy_until[*slot].is_none_or(|until| until < first)
         };
-        // The best buffer is the narrowest that is wide enough or, if there is none, the widest.
+        // The best buffer is the narrowest of those that are wide enough. If none is wide enough,
+        // it is the widest.
         let best = (0..widths.len()).filter(free).min_by_key(|&slot| match widths[slot].cols {
             have if have >= wanted.cols => (0, have - wanted.cols),
             have => (1, wanted.cols - have),
@@ -370,15 +376,15 @@ fn share_buffers(
 
 /// The values that are written directly into the columns of a concatenation.
 struct Parts {
-    /// The concatenation into which each value is written, and the value's first column in it;
-    /// `None` for other values.
+    /// The concatenation into which each value is written, and the first column of the value there.
+    /// `None` for a value that is not written into a concatenation.
     within: Vec<Option<(NodeId, usize)>>,
 }
 
 impl Parts {
     fn find(graph: &Graph, schedule: &Schedule) -> Self {
         let mut parts = Self { within: vec![None; graph.nodes.len()] };
-        // Outer concatenations come first, so that an inner one already has its place.
+        // Outer concatenations come first, so the place of an inner one is already known.
         for (index, node) in graph.nodes.iter().enumerate().rev() {
             let concat = NodeId(index as u32);
             if node.op != Op::Concat || schedule.class(concat) != Some(Class::RowWise) {
@@ -401,7 +407,8 @@ impl Parts {
         parts
     }
 
-    /// Returns the value whose buffer contains the value `id`, and the first column of `id` in it.
+    /// Returns the value whose buffer contains the value `id`, and the first column of `id` in this
+    /// buffer.
     fn root(&self, graph: &Graph, mut id: NodeId) -> (NodeId, usize) {
         let mut offset = 0;
         loop {
@@ -420,8 +427,8 @@ impl Parts {
     }
 
     /// Returns whether an operation would read from the buffer of `concat` while it writes to this
-    /// buffer. Safe code cannot hold both views. A concatenation whose parts are already in place
-    /// does not count, because it reads nothing.
+    /// buffer, which safe code cannot do. A concatenation whose parts are already in place reads
+    /// nothing, so it does not count.
     fn reads_where_it_writes(&self, graph: &Graph, schedule: &Schedule, concat: NodeId) -> bool {
         let root = |id: NodeId| self.root(graph, id).0;
         let buffer = root(concat);

@@ -1,13 +1,15 @@
-//! The schedule of a graph: the phase in which each node is computed.
+//! The schedule of a graph, which contains the phase in which each node is computed.
 //!
-//! A run alternates between work on constants and passes over the batch. In a pass (phase), each
-//! tile of rows goes through all operations of the phase before the next tile begins, so its values
-//! stay in the cache. A sum over the batch ends a phase, and nodes that need the sum run in a later
-//! phase. A value also ends a phase if other nodes need all of its rows.
+//! A run alternates between work on constants and passes over the batch. A pass belongs to a phase.
+//! In a pass, each tile of rows goes through all operations of the phase before the next tile
+//! begins, so its values stay in the cache. A sum over the batch ends a phase, and nodes that need
+//! the sum run in a later phase. A value whose rows are all needed by other nodes also ends a
+//! phase.
 //!
 //! A row-wise node runs in the phase of its first use, and not as early as possible. So a model
-//! without batch norm runs its forward and backward pass in a single phase, and its activations
-//! stay in their tile. Only the sum of the sample weights is computed before.
+//! without batch norm runs its forward pass and its backward pass in a single phase, and its
+//! activations stay in their tile. Only the sum of the sample weights is computed in an earlier
+//! phase.
 
 use crate::graph::Graph;
 use crate::graph::op::Op;
@@ -52,17 +54,17 @@ impl Class {
 /// The phases of a graph.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Schedule {
-    /// The class of each node; `None` if no requested value depends on it.
+    /// The class of each node, or `None` if no requested value depends on the node.
     pub(crate) classes: Vec<Option<Class>>,
-    /// The phase of each node. A row-wise node or a sum over the batch is computed in this phase. A
-    /// constant is known before this phase.
+    /// The phase of each node. A row-wise node or a sum over the batch is computed in the pass of
+    /// this phase. A constant is computed before the pass of this phase.
     pub(crate) phases: Vec<usize>,
     /// The number of phases.
     pub(crate) count: usize,
 }
 
 impl Schedule {
-    /// Creates the schedule of the nodes that `roots` depend on.
+    /// Creates the schedule of the nodes on which `roots` depend.
     pub(crate) fn new(graph: &Graph, roots: &[NodeId]) -> Self {
         let classes = live_classes(graph, roots);
         let earliest = find_earliest_phases(graph, &classes);
@@ -95,8 +97,8 @@ fn live_classes(graph: &Graph, roots: &[NodeId]) -> Vec<Option<Class>> {
 }
 
 fn find_earliest_phases(graph: &Graph, classes: &[Option<Class>]) -> Earliest {
-    // This is the first phase that can read a node: a sum over the batch can be read in the phase
-    // after its own.
+    // The first phase in which a node can be read. A sum over the batch can be read only in the
+    // phase after its own phase.
     let mut readable = vec![0; graph.nodes.len()];
     let mut phases = vec![0; graph.nodes.len()];
     let mut count = 0;
@@ -117,7 +119,7 @@ fn delay_to_first_use(graph: &Graph, classes: &[Option<Class>], earliest: &Earli
     let mut used = vec![false; graph.nodes.len()];
     let mut latest = vec![0; graph.nodes.len()];
     for (index, class) in classes.iter().enumerate() {
-        // A constant that no node reads may become known as late as after the last phase.
+        // A constant that no node reads may be computed after the last pass.
         latest[index] = last + usize::from(*class == Some(Class::Global));
     }
     for (index, node) in graph.nodes.iter().enumerate().rev() {
@@ -135,8 +137,8 @@ fn delay_to_first_use(graph: &Graph, classes: &[Option<Class>], earliest: &Earli
             latest[input] = latest[input].min(by);
         }
     }
-    // Nodes without readers, and all sums, run as soon as their inputs are ready and still in
-    // cache.
+    // Sums, and nodes without readers, run as soon as their inputs are ready, while the inputs are
+    // still in the cache.
     let mut phases = latest;
     let mut readable = vec![0; graph.nodes.len()];
     for (index, node) in graph.nodes.iter().enumerate() {

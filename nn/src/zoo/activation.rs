@@ -11,9 +11,9 @@ pub enum Activation {
     /// The function `max(x, 0)`.
     #[default]
     Relu,
-    /// The function `x`, or `0.01 x` for negative x.
+    /// The function `x`, and `0.01 x` for negative x.
     LeakyRelu,
-    /// The function `x`, or `a x` for negative x, with one learned `a` for each unit.
+    /// The function `x`, and `a x` for negative x, with one learned `a` for each unit.
     Prelu,
     /// The logistic function `1 / (1 + e^-x)`.
     Sigmoid,
@@ -24,8 +24,9 @@ pub enum Activation {
     /// The function `x · sigmoid(x)`.
     Silu,
     /// A mixture of `x` and `a x`, weighted by the sigmoid of the normalised `x`, with one learned
-    /// `a` for each unit. It is a PReLU whose kink is where the data is (Zhou et al. 2018). Between
-    /// the layers of an MLP, it costs one more pass over the batch, like batch norm.
+    /// `a` for each unit. It is similar to a PReLU, but its kink adapts to the data (Zhou et al.
+    /// 2018). Between the layers of an MLP, it costs one additional pass over the batch, like batch
+    /// norm.
     Dice,
 }
 

@@ -1,5 +1,5 @@
-//! The model that a job file defines node by node. Each node has a name and is an operation on
-//! other nodes.
+//! The model that a job file defines node by node. Each node has a name and an operation, which
+//! reads other nodes.
 //!
 //! ```toml
 //! [model]
@@ -19,9 +19,9 @@
 //! ```
 //!
 //! Nodes may be in any order in the file. They are built depth first from the outputs, with the
-//! inputs of each node in the listed order. The outputs are ordered by the name of the label. So
-//! parameters, dropout masks and sums depend on the graph, and not on the order in the file. A node
-//! on which no output depends is refused, because it is probably a mistake.
+//! inputs of each node in the listed order. The outputs are in the order of their labels' names. So
+//! parameters, dropout masks and sums depend on the graph, and not on the order in the file. If no
+//! output depends on a node, the graph is refused, because this is probably a mistake.
 
 mod attributes;
 mod build;
@@ -51,12 +51,12 @@ pub struct GraphSpec {
     /// The name of the node with the log odds, if the job has one label.
     #[serde(skip_serializing_if = "Option::is_none")]
     logits: Option<String>,
-    /// The names of the nodes with each label's log odds, if the job has several labels.
+    /// The name of the node with the log odds of each label, if the job has several labels.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     outputs: BTreeMap<String, String>,
     /// The λ of the loss term `(λ/2)·|w|²` over the dense parameters. Default: 0.
     pub(super) l2: f64,
-    /// The nodes by name, depth first from the outputs. Each node comes after its inputs.
+    /// The nodes with their names, depth first from the outputs. Each node comes after its inputs.
     #[serde(serialize_with = "by_name")]
     nodes: Vec<(String, NodeSpec)>,
 }
@@ -69,7 +69,7 @@ fn by_name<S: Serializer>(nodes: &[(String, NodeSpec)], serializer: S) -> Result
     map.end()
 }
 
-/// The keys of the section, except for the nodes.
+/// The keys of the section, without the nodes.
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Root {
@@ -134,8 +134,8 @@ impl ZooModel for GraphSpec {
         }
     }
 
-    /// Refuses a job without labels. If there are labels, the graph must name a node for each of
-    /// them. The error for a missing node gives the name of the label.
+    /// Returns an error if the job has no labels, or if the graph does not name a node for each
+    /// label. The error contains the name of a label without a node.
     fn check_labels(&self, kind: &str, labels: usize) -> BuildResult<()> {
         check_some_label(kind, labels)
     }
@@ -145,8 +145,8 @@ impl ZooModel for GraphSpec {
     }
 }
 
-/// Reads a graph whose place in the job is unknown. [`GraphSpec::read`] gives more precise keys in
-/// its errors.
+/// Reads a graph whose place in the job is not known. The errors of [`GraphSpec::read`] contain
+/// more precise keys.
 impl<'de> Deserialize<'de> for GraphSpec {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let value = Value::deserialize(deserializer)?;

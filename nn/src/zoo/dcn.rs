@@ -7,11 +7,11 @@ use crate::checks::at_least_one;
 /// The default number of cross layers.
 pub(super) const DEFAULT_CROSS_LAYERS: usize = 3;
 
-/// The place of the MLP of a deep & cross network.
+/// The place of the MLP in a deep & cross network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Structure {
-    /// The MLP is beside the cross layers: both read the vectors, and the output reads both.
+    /// The MLP is beside the cross layers. Both read the vectors, and the output layer reads both.
     #[default]
     Parallel,
     /// The MLP is after the cross layers and reads their result.
@@ -59,8 +59,8 @@ impl ZooModel for DcnSpec {
 }
 
 impl Structure {
-    /// Builds the MLP, beside the cross layers or after them, and one linear layer that computes
-    /// the logit. Without hidden layers, the model has only the cross layers.
+    /// Builds the MLP, beside the cross layers or after them, and a linear layer that computes the
+    /// logit. If there are no hidden layers, the MLP is left out.
     pub(super) fn build_output(
         self,
         b: &mut GraphBuilder,

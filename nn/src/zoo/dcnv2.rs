@@ -13,8 +13,8 @@ pub struct Dcnv2Spec {
     /// The number of cross layers, at least 1. Default: 3.
     #[serde(deserialize_with = "at_least_one")]
     pub cross_layers: usize,
-    /// The rank of the crosses' matrices, at least 1; if absent, the matrices are full. Default:
-    /// absent.
+    /// The rank of the matrices in the cross layers, at least 1, or `None` for full matrices, which
+    /// are the default.
     #[serde(deserialize_with = "rank", skip_serializing_if = "Option::is_none")]
     pub low_rank: Option<usize>,
     /// The place of the MLP: beside the cross layers or after them. Default: parallel.

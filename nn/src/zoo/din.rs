@@ -1,5 +1,5 @@
-//! The deep interest network: attention sums the items of a history, weighted by their relevance to
-//! the candidate item (Zhou et al., KDD 2018).
+//! The deep interest network. Attention weights the items of a history by their relevance to the
+//! candidate item, and sums them (Zhou et al., KDD 2018).
 
 use super::*;
 
@@ -12,8 +12,8 @@ const DEFAULT_UNIT_HIDDEN: [usize; 2] = [80, 40];
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DinSpec {
-    /// The attention units. Each pairs an id with the history that is weighted for this id. At
-    /// least one is needed.
+    /// The attention units. Each one has an id and a history, and weights the history for the id.
+    /// At least one unit is needed.
     pub attention: Vec<Attention>,
     /// The units of the hidden layers that compute the weight of an item. Default: 80, 40.
     #[serde(deserialize_with = "widths")]
@@ -28,10 +28,12 @@ pub struct DinSpec {
     /// The keys of the MLP.
     #[serde(flatten)]
     pub mlp: MlpKeys,
-    /// Whether the model has a linear part beside the MLP, as in `wide_deep`. Default: false.
+    /// Whether the model has a linear part in addition to the MLP, as in `wide_deep`. Default:
+    /// false.
     pub wide: bool,
-    /// Whether the model has a factorisation machine over vectors and weighted histories beside the
-    /// MLP, as in `deepfm`. All vectors must then have one length. Default: false.
+    /// Whether the model has a factorisation machine in addition to the MLP, as in `deepfm`. It is
+    /// computed over the vectors and the weighted histories, so all vectors must have the same
+    /// length. Default: false.
     pub fm: bool,
     /// The λ of the loss term `(λ/2)·|w|²` over the dense parameters. Default: 0.
     #[serde(deserialize_with = "not_negative")]
@@ -73,8 +75,8 @@ impl ZooModel for DinSpec {
         let pairs = pairs(self, inputs)?;
         let dim = if self.fm { Some(inputs.common_dim("din with fm")?) } else { None };
         let numeric = inputs.numerics(b)?;
-        // The vector of each feature; for a history, the result of attention for each of its
-        // queries.
+        // The vector of each feature that is not a history. The parts of a history are the results
+        // of attention for its queries.
         let mut vectors = vec![None; inputs.columns.len()];
         for (index, vector) in vectors.iter_mut().enumerate() {
             if pairs.iter().all(|pair| pair.history != index) {
@@ -92,7 +94,7 @@ impl ZooModel for DinSpec {
                 };
                 histories[index] = Some(history);
                 let query = &inputs.columns[pair.query];
-                // A query is never a history itself: `pairs` has checked this.
+                // A query is never a history, because `pairs` has checked this.
                 let Some(vector) = vectors[pair.query] else { return Err(refuse_list(query)) };
                 let name = format!("attention.{}.{}", query.name, column.name);
                 parts.push(attend(b, self, &name, vector, history, index)?);
@@ -114,10 +116,10 @@ impl ZooModel for DinSpec {
     }
 }
 
-/// Builds an attention unit. An MLP over the query, an item, their difference and their product
-/// computes the weight of each item of the history `[V, d]`. Then the weighted items of each list
-/// are summed. Without softmax, the weights of a list need not sum to 1. Then the length of the sum
-/// shows how strong the interest is (section 4.3 of the paper).
+/// Builds an attention unit. An MLP computes the weight of each item of the history `[V, d]`. It
+/// reads the query, the item, their difference and their product. Then the weighted items of each
+/// list are summed. Without softmax, the weights of a list need not sum to 1, and the length of the
+/// sum shows the strength of the interest (section 4.3 of the paper).
 fn attend(
     b: &mut GraphBuilder,
     spec: &DinSpec,

@@ -6,8 +6,8 @@ use super::*;
 use super::keys::some_widths;
 use crate::checks::below_one;
 
-/// The default units of the bottom MLP's hidden layers. After them comes a layer with the length of
-/// the vectors.
+/// The default units of the hidden layers of the bottom MLP. Its last layer has the length of the
+/// vectors.
 const DEFAULT_BOTTOM: [usize; 3] = [64; 3];
 
 /// The operation that combines the vectors of DLRM.
@@ -27,18 +27,18 @@ pub enum Interaction {
 pub struct DlrmSpec {
     /// The operation that combines the vectors. Default: dot.
     pub interaction: Interaction,
-    /// The units of the bottom MLP over the numeric features. The last one must be the length of
-    /// the vectors. A job without numeric features must not have this key. Default: 64, 64, 64 and
-    /// the length of the vectors.
+    /// The units of the layers of the bottom MLP, which reads the numeric features. The last number
+    /// must be the length of the vectors. A job without numeric features must not have this key.
+    /// Default: 64, 64, 64 and the length of the vectors.
     #[serde(deserialize_with = "some_widths", skip_serializing_if = "Option::is_none")]
     pub bottom: Option<Vec<usize>>,
-    /// The share of the bottom MLP's hidden units that are dropped in training. Default: 0.
+    /// The share of hidden units of the bottom MLP that are dropped in training. Default: 0.
     #[serde(deserialize_with = "below_one")]
     pub bottom_dropout: f32,
     /// The units of the top MLP's hidden layers. Default: 64, 64, 64.
     #[serde(deserialize_with = "widths")]
     pub hidden: Vec<usize>,
-    /// The keys of both MLPs. The dropout is only that of the top MLP.
+    /// The keys of both MLPs. The dropout applies only to the top MLP.
     #[serde(flatten)]
     pub mlp: MlpKeys,
     /// The λ of the loss term `(λ/2)·|w|²` over the dense parameters. Default: 0.
@@ -94,8 +94,9 @@ impl ZooModel for DlrmSpec {
 }
 
 impl DlrmSpec {
-    /// Builds the MLP over the numeric features. As in FuxiCTR, its last layer has the activation
-    /// but neither batch norm nor dropout, because its result is one of the vectors that interact.
+    /// Builds the bottom MLP over the numeric features. As in FuxiCTR, its last layer has the
+    /// activation, but no batch norm and no dropout, because its result is one of the vectors that
+    /// interact.
     fn build_bottom(&self, b: &mut GraphBuilder, numeric: NodeId, dim: usize) -> Result<NodeId> {
         let hidden = match self.bottom.as_deref() {
             None => &DEFAULT_BOTTOM[..],

@@ -1,4 +1,4 @@
-//! An MLP over the vectors.
+//! The model that consists of an MLP over the vectors.
 
 use super::*;
 

@@ -1,20 +1,20 @@
-//! ESMM (Ma et al., SIGIR 2018), a model of clicks and of conversions after a click, learned over
-//! all impressions.
+//! ESMM (Ma et al., SIGIR 2018): a model of clicks, and of conversions after a click. It learns
+//! from all impressions.
 //!
-//! Two towers share the vectors. The first tower gives the log odds `a` of a click, and the second
-//! tower the log odds `b` of a conversion after a click. The model learns the probability of a
-//! click, and the product of both probabilities, over all impressions.
+//! Both towers read the same vectors. The first tower computes the log odds `a` of a click, and the
+//! second tower computes the log odds `b` of a conversion after a click. Two probabilities are
+//! learned from all impressions: the probability of a click, and the product of both probabilities.
 //!
 //! The product has the log odds `−ln(e^−a + e^−b + e^−(a+b))`, because `1 / (σ(a)·σ(b)) − 1 = (1 +
-//! e^−a)(1 + e^−b) − 1`. They are computed in this form, which is exact even if the product itself
-//! would round to 0 or 1.
+//! e^−a)(1 + e^−b) − 1`. The model computes this form. It is exact even if the product itself would
+//! be rounded to 0 or 1.
 
 use super::*;
 
 use super::heads::calibrate;
 use super::model::wrong_labels;
 
-/// The keys of `esmm`. They are the keys of `dnn`, and both towers use them.
+/// The keys of `esmm`. They are the keys of `dnn`, and apply to both towers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct EsmmSpec(pub DnnSpec);
@@ -54,8 +54,8 @@ impl ZooModel for EsmmSpec {
         let x = inputs.deep(b)?;
         let labels = &inputs.labels;
         let click = mlp.build_tower(b, &labels[0].name, hidden, x)?;
-        // Rows left out because they have no click change the odds of the click only, and the
-        // product through the click.
+        // If training left out rows without a click, this changes only the odds of the click. The
+        // product changes only through the click.
         let click = calibrate(b, "click.calibrated", click, labels[0].logit_shift)?;
         let given = mlp.build_tower(b, &labels[1].name, hidden, x)?;
         let both = b.add("both", click, given)?;

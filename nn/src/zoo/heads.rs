@@ -1,12 +1,12 @@
-//! The heads of a model, which compare its log odds with labels.
+//! The heads of a model, which connect its log odds with the labels.
 
 use super::loss::averaged;
 use super::*;
 use crate::graph::op::{Binary, Unary};
 
-/// Shifts the logits to the odds of the data, if training kept only a share of the rows with label
-/// 0 (see [`LabelInput`](super::LabelInput)). Only inference shifts them, because the loss is
-/// computed over the rows of training.
+/// Adds the `logit_shift` of a label to its logits (see [`LabelInput`](super::LabelInput)), if
+/// training kept only a share of the rows with label 0. This gives the odds of all data. Only
+/// inference adds the shift, because the loss is computed over the rows of training.
 pub(super) fn calibrate(
     b: &mut GraphBuilder,
     name: &str,
@@ -19,8 +19,8 @@ pub(super) fn calibrate(
     }
 }
 
-/// Builds the sum of the losses of all learned tasks. Each loss is averaged over the task's own
-/// rows and multiplied by the task's weight.
+/// Builds the sum of the losses of all tasks that have a loss. Each loss is averaged over the rows
+/// of its task, and multiplied by the weight of the task.
 pub(super) fn build_loss(
     b: &mut GraphBuilder,
     inputs: &ModelInputs,
@@ -34,7 +34,7 @@ pub(super) fn build_loss(
     let mut learned = heads.iter().filter(|(task, _)| task.is_learned()).peekable();
     let mut total = None;
     while let Some((task, logits)) = learned.next() {
-        // A loss times 0 has gradients of 0, so its parameters do not change.
+        // If a loss is multiplied by 0, its gradients are 0, so its parameters do not change.
         let weight = inputs.labels.get(task.label.of()).map_or(1.0, |label| label.weight);
         let alone = heads.len() == 1;
         let name = if alone { LOSS.to_owned() } else { format!("{LOSS}.{}", task.name) };
@@ -58,7 +58,8 @@ pub(super) fn build_loss(
     total.ok_or_else(none)
 }
 
-/// Builds the value and the weight of each label of a loss or a metric, both `[B, 1]`.
+/// Builds the value and the weight of each row for the label of a loss or a metric. Both are `[B,
+/// 1]`.
 pub(super) fn build_label_nodes(
     b: &mut GraphBuilder,
     name: &str,
@@ -74,7 +75,7 @@ pub(super) fn build_label_nodes(
             let (first, known_first) = known_label(b, &format!("{name}.first"), first)?;
             let other = b.label(&format!("{name}.second"), second)?;
             let value = b.mul(&format!("{name}.label"), first, other)?;
-            // Where the first label is 0, the product is 0, even if the second label is missing.
+            // If the first label is 0, the product is 0, even if the second label is missing.
             let known_second = b.weight(&format!("{name}.second.weight"), Some(second))?;
             let more = b.sub(&format!("{name}.weight.more"), known_second, known_first)?;
             let weight = b.mul_add(&format!("{name}.weight"), more, first, known_first)?;

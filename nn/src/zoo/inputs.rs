@@ -1,4 +1,4 @@
-//! The inputs over which a model is built, with the segments of each feature's rows.
+//! The inputs of a model, with the segments of the rows of each feature.
 
 use zillion_feature::Pooling;
 
@@ -25,10 +25,10 @@ pub struct LabelInput {
     pub name: String,
     /// The factor of the label's loss.
     pub weight: f32,
-    /// The number that is added to the logit in a graph built for inference; 0 for none. If
-    /// training kept only a share `keep` of the rows with label 0, the learned odds are those of
-    /// the data divided by `keep`. Adding `ln(keep)` corrects this (King & Zeng 2001; He et al.
-    /// 2014, section 6.3).
+    /// The number that is added to the logit in a graph for inference; 0 for no change. If training
+    /// kept only a share `keep` of the rows with label 0, the model learns the odds of the data
+    /// divided by `keep`. Adding `ln(keep)` corrects this (King & Zeng 2001; He et al. 2014,
+    /// section 6.3).
     pub logit_shift: f32,
     /// The loss of the label, for models that have a separate loss for each label.
     pub loss: LossSpec,
@@ -47,24 +47,25 @@ pub struct SparseInput {
     pub name: String,
     /// The index of the feature's table.
     pub table: usize,
-    /// The place of the feature's vector in a row; `None` if rows have no vector.
+    /// The place of the feature's vector in a row, or `None` if the rows contain no vector.
     pub vector: Option<VectorSegment>,
-    /// The index in a row of the feature's linear weight; `None` if rows have none.
+    /// The index of the feature's linear weight in a row, or `None` if the rows contain no linear
+    /// weight.
     pub linear: Option<usize>,
     /// The rule by which the rows of a list are pooled into one.
     pub pooling: Pooling,
     /// Whether a row of the batch has a list of values.
     pub list: bool,
-    /// Whether the list is ordered, as a history is.
+    /// Whether the lists are ordered, as histories are.
     pub sequence: bool,
 }
 
 /// The place of a vector in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VectorSegment {
-    /// The index in the row of the first float.
+    /// The index in the row of the first float of the vector.
     pub offset: usize,
-    /// The number of floats.
+    /// The number of floats of the vector.
     pub dim: usize,
 }
 
@@ -112,8 +113,8 @@ impl ModelInputs {
         Ok(weights)
     }
 
-    /// Builds the linear part: the sum of the weight of each id, of each number multiplied by a
-    /// weight, and of a bias if requested.
+    /// Builds the linear part, which is a sum of these terms: the weight of each id, each number
+    /// multiplied by a weight, and a bias if it is requested.
     pub(super) fn linear_part(
         &self,
         b: &mut GraphBuilder,
@@ -140,7 +141,7 @@ impl ModelInputs {
         b.concat("deep", &parts)
     }
 
-    /// Returns the common length of all vectors, for models that pair them.
+    /// Returns the common length of all vectors, for models that combine vectors in pairs.
     pub(super) fn common_dim(&self, kind: &str) -> Result<usize> {
         let mut dims = self.columns.iter().filter_map(|column| Some((column, column.vector?.dim)));
         let Some((first, dim)) = dims.next() else {
@@ -161,8 +162,8 @@ impl ModelInputs {
     }
 }
 
-/// Builds a linear part from numbers and from the weights of ids. The concatenation of these
-/// weights gets the given name. At least one number or weight must exist.
+/// Builds a linear part from numbers and from the weights of ids. The concatenation of the weights
+/// has the name `name`. At least one number or weight must exist.
 pub(super) fn add_linear(
     b: &mut GraphBuilder,
     name: &str,

@@ -1,9 +1,10 @@
 //! The loss of a label: cross-entropy, with or without class weights, or the focal loss.
 //!
-//! Each loss is averaged by sample weight over the rows that have the label. Class weights are not
-//! part of the divisor. So a positive weight of 2 doubles the loss of a positive row, as in
-//! PyTorch's `BCEWithLogitsLoss(pos_weight)`. Only plain cross-entropy learns the odds of the data.
-//! With any other loss, the scores still rank rows but are not probabilities.
+//! Each loss is averaged by sample weight over the rows that have the label. The divisor does not
+//! include class weights. So a positive weight of 2 doubles the loss of a positive row, as in
+//! PyTorch's `BCEWithLogitsLoss(pos_weight)`. Only with plain cross-entropy does a model learn the
+//! odds of the data. With any other loss, its scores still rank rows, but they are not
+//! probabilities.
 
 use serde::Deserializer;
 
@@ -27,11 +28,12 @@ pub enum LossSpec {
     /// The focal loss of Lin et al. 2017: `(1 − p)^gamma` times the cross-entropy, where `p` is the
     /// probability of the true label.
     Focal {
-        /// The exponent that reduces the weight of easy examples; 0 gives no focus.
+        /// The exponent that reduces the weight of easy examples. With 0, easy and hard
+        /// examples count equally.
         #[serde(default = "two", deserialize_with = "not_negative")]
         gamma: f32,
-        /// The factor of the loss is `alpha` where the label is 1, and `1 − alpha` where it is 0.
-        /// If absent, both factors are 1.
+        /// The class weights: the loss is multiplied by `alpha` where the label is 1, and by `1 −
+        /// alpha` where it is 0. If it is `None`, both factors are 1.
         #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "share")]
         alpha: Option<f32>,
     },
@@ -51,7 +53,7 @@ impl LossSpec {
         *self == Self::default()
     }
 
-    /// Returns whether the weights of both classes are 0, so that the loss has no gradient.
+    /// Returns whether the weights of both classes are 0. Such a loss has no gradient.
     #[must_use]
     pub fn is_nothing(&self) -> bool {
         matches!(self, Self::Bce { positive_weight, negative_weight } if *positive_weight == 0.0 && *negative_weight == 0.0)
@@ -70,8 +72,8 @@ impl LossSpec {
     }
 }
 
-/// Builds `Σ w·l / Σ w` over logits, labels of 0 and 1, and weights, all `[B, 1]`. The result is 0
-/// if every weight is 0.
+/// Builds the weighted mean `Σ w·l / Σ w` of the loss `l` over logits, labels of 0 and 1, and
+/// weights. All inputs are `[B, 1]`. The result is 0 if every weight is 0.
 pub(super) fn averaged(
     b: &mut GraphBuilder,
     name: &str,

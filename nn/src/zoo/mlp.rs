@@ -1,20 +1,20 @@
-//! The MLP block that all deep models share, with its keys in a job.
+//! The MLP, which all deep models use, and its keys in a job.
 
 use super::*;
 
 use crate::checks::below_one;
 
-/// The default units of an MLP's hidden layers, for models without another default.
+/// The default units of the hidden layers of an MLP, for models that have no default of their own.
 pub(super) const DEFAULT_HIDDEN: [usize; 3] = [64; 3];
 
-/// The keys that all MLPs of a model share. Each model has its own keys for the widths of the
-/// layers.
+/// The keys that apply to all MLPs of a model. The widths of the layers have separate keys in each
+/// model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MlpKeys {
     /// The function after each hidden layer. Default: relu.
     pub activation: Activation,
-    /// Whether batch norm comes between linear layer and activation. Default: false.
+    /// Whether batch norm comes between the linear layer and the activation. Default: false.
     pub batch_norm: bool,
     /// The share of hidden units that are dropped in training. Default: 0.
     #[serde(deserialize_with = "below_one")]
@@ -22,8 +22,9 @@ pub struct MlpKeys {
 }
 
 impl MlpKeys {
-    /// Builds hidden layers, each of linear, batch norm, activation and dropout in this order
-    /// (FuxiCTR's `MLP_Block`). Returns the last layer, or `x` if there are no layers.
+    /// Builds hidden layers. Each consists of a linear layer, batch norm, activation and dropout,
+    /// in this order (FuxiCTR's `MLP_Block`). Returns the last layer, or `x` if there are no
+    /// layers.
     pub(super) fn build(
         &self,
         b: &mut GraphBuilder,

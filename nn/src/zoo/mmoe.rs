@@ -1,5 +1,5 @@
-//! MMoE (Ma et al., KDD 2018): several shared MLPs (experts), and a gate for each label. The gate
-//! computes the weights of the experts from the row.
+//! MMoE (Ma et al., KDD 2018). All labels share several MLPs, which are called experts. Each label
+//! has a gate, which computes the weights of the experts for each row.
 
 use super::*;
 
@@ -63,7 +63,7 @@ impl ZooModel for MmoeSpec {
                     Some(sum) => b.mul_add(&name, expert, share, sum)?,
                 });
             }
-            // There is at least one expert; the keys are refused otherwise.
+            // There is at least one expert, because the keys have been checked.
             let mixed = mixed.unwrap_or(x);
             logits.push(self.mlp.build_tower(b, &label.name, &self.tower, mixed)?);
         }

@@ -7,15 +7,15 @@ use super::*;
 pub struct Needs {
     /// Whether the model reads the vector of each feature.
     pub vector: bool,
-    /// Whether the model reads the weight of each feature in a linear part.
+    /// Whether the model reads the linear weight of each feature.
     pub linear: bool,
 }
 
 /// A model of the zoo, with its hyper-parameters. To add a model, add a variant of
 /// [`ModelSpec`](super::ModelSpec) and a file. The file contains the keys of the model, their
-/// defaults and this trait.
+/// defaults, and an implementation of this trait.
 pub(super) trait ZooModel {
-    /// Returns the keys that a job may leave out although they have no default value.
+    /// Returns the keys that a job may leave out and that have no default value.
     fn optional_keys(&self) -> &'static [&'static str] {
         &[]
     }
@@ -41,17 +41,18 @@ pub(super) trait ZooModel {
         labels.iter().enumerate().map(|(index, name)| Task::own(name, index)).collect()
     }
 
-    /// Returns whether the model itself shifts its logits, if training kept only a share of the
-    /// rows with label 0.
+    /// Returns whether the model itself shifts its logits if training kept only a share of the rows
+    /// with label 0.
     fn calibrates_itself(&self) -> bool {
         false
     }
 
-    /// Builds the model and returns the log odds of each task. A model can return more nodes after
-    /// them, which [`ZooModel::build_loss`] and [`ZooModel::name_outputs`] then get.
+    /// Builds the model and returns the log odds of each task. More nodes may follow, which
+    /// [`ZooModel::build_loss`] and [`ZooModel::name_outputs`] then receive.
     fn build(&self, b: &mut GraphBuilder, inputs: &ModelInputs) -> Result<Vec<NodeId>>;
 
-    /// Builds the loss of a model that does not have a separate loss for each task.
+    /// Builds the loss of a model that has no separate loss for each task. Returns `None` for any
+    /// other model.
     fn build_loss(
         &self,
         _b: &mut GraphBuilder,
@@ -62,13 +63,13 @@ pub(super) trait ZooModel {
         Ok(None)
     }
 
-    /// Names the additional outputs of a graph for inference.
+    /// Gives names to the additional outputs of a graph for inference.
     fn name_outputs(&self, _b: &mut GraphBuilder, _built: &[NodeId]) -> Result<()> {
         Ok(())
     }
 }
 
-/// Checks that there is at least one label, for a model that accepts any number of labels.
+/// Checks that there is at least one label, for a model that can learn any number of labels.
 pub(super) fn check_some_label(kind: &str, labels: usize) -> Result<()> {
     match labels {
         0 => Err(wrong_labels(format!("{kind} needs at least one label; add one to the job"))),

@@ -1,4 +1,4 @@
-//! A shared MLP, and a tower for each label on top of it (Caruana 1997).
+//! The model with a shared MLP, the bottom, and a tower for each label on top of it (Caruana 1997).
 
 use super::*;
 

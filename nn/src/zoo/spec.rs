@@ -1,8 +1,8 @@
 //! The `[model]` section of a job.
 //!
 //! Each kind has its own keys, which are defined in the file of the model. A key of another kind is
-//! refused, because an ignored hyper-parameter would make the result wrong without notice. The
-//! defaults are FuxiCTR's.
+//! refused. If it were ignored, the result would be wrong without a warning. The defaults are
+//! FuxiCTR's.
 
 #[cfg(test)]
 mod tests;
@@ -24,9 +24,9 @@ pub enum ModelSpec {
     Fm(FmSpec),
     /// An MLP over the vectors.
     Dnn(DnnSpec),
-    /// A linear part beside an MLP.
+    /// A linear part in addition to an MLP.
     WideDeep(WideDeepSpec),
-    /// A factorisation machine beside an MLP, on the same vectors.
+    /// A factorisation machine in addition to an MLP, over the same vectors.
     #[serde(rename = "deepfm")]
     DeepFm(DeepFmSpec),
     /// A deep & cross network with vector crosses.
@@ -35,18 +35,19 @@ pub enum ModelSpec {
     Dcnv2(Dcnv2Spec),
     /// A bottom MLP over numeric features, an interaction of the vectors, and a top MLP.
     Dlrm(DlrmSpec),
-    /// An MLP over the vectors and over histories. Attention weights the items of each history and
+    /// An MLP over the vectors and the histories. Attention weights the items of each history and
     /// sums them.
     Din(DinSpec),
     /// A shared MLP, and a tower for each label.
     SharedBottom(SharedBottomSpec),
-    /// Shared experts, and for each label a gate that mixes them and a tower.
+    /// Experts that all labels share. Each label has a tower, and a gate that mixes the experts.
     Mmoe(MmoeSpec),
-    /// A tower for clicks and one for conversions after a click, learned over all impressions.
+    /// One tower for clicks, and one tower for conversions after a click. Both learn from all
+    /// impressions.
     Esmm(EsmmSpec),
-    /// A tower for the user and one for the item, whose vectors are compared.
+    /// One tower for the user and one for the item. The score compares their vectors.
     TwoTower(TwoTowerSpec),
-    /// A graph of nodes that the job names.
+    /// A graph whose nodes the job defines.
     Graph(GraphSpec),
 }
 
@@ -55,7 +56,7 @@ impl ModelSpec {
     ///
     /// # Errors
     /// Returns an error that names the key if a key, a value or a node is unknown. The error
-    /// suggests the nearest valid one.
+    /// suggests the nearest valid name.
     pub fn from_job(job: &Value) -> Result<Self, ConfigError> {
         let empty = Value::Table(Table::new());
         Self::from_section(job.get("model").unwrap_or(&empty), "model")
@@ -75,9 +76,8 @@ impl ModelSpec {
         config::from_value(section, path)
     }
 
-    /// Checks that every key in `keys` is a key of this kind of model. Serde's own check does not
-    /// know the keys of
-    /// flattened structs, so it could not suggest the nearest key.
+    /// Checks that every key in `keys` belongs to this kind of model. Serde's own check does not
+    /// know the keys of flattened structs, so it could not suggest the nearest key.
     fn check_keys(&self, keys: &Table, path: &str) -> Result<(), ConfigError> {
         let own = Table::try_from(self).map_err(|e| ConfigError::at(path, e.to_string()))?;
         let mut valid: Vec<&str> = own.keys().map(String::as_str).collect();

@@ -1,24 +1,24 @@
-//! The tasks of a model: the scores of a row, and the labels to compare them with.
+//! The tasks of a model. A task connects a score with a label.
 
-/// A task of a model: one score, and the label to compare it with.
+/// A task of a model: a score, and the label with which the score is compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Task {
-    /// The name in outputs and reports, which is usually the name of the label.
+    /// The name of the task in outputs and reports, which is usually the name of the label.
     pub name: String,
-    /// The label that the score is compared with.
+    /// The label with which the score is compared.
     pub label: TaskLabel,
 }
 
-/// The label to compare a score with, given by the indices of labels.
+/// The label with which a score is compared. Labels are given by their indices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskLabel {
-    /// A label, in the rows that have it.
+    /// A single label, in the rows that have this label.
     Own {
         /// The index of the label.
         label: usize,
     },
-    /// The product of two labels, in the rows where it is known: the first label is 0, or the row
-    /// has both labels.
+    /// The product of two labels, in the rows where it is known. These are the rows whose first
+    /// label is 0, and the rows that have both labels.
     Both {
         /// The label that comes first.
         first: usize,
@@ -35,7 +35,7 @@ pub enum TaskLabel {
 }
 
 impl TaskLabel {
-    /// Returns the label that gives the task its name and weight.
+    /// Returns the index of the label from which the task has its name and its weight.
     #[must_use]
     pub fn of(self) -> usize {
         match self {
@@ -50,15 +50,15 @@ impl Task {
         Self { name: name.to_owned(), label: TaskLabel::Own { label } }
     }
 
-    /// Returns whether the task has its own loss. A task without a loss is learned through other
-    /// tasks.
+    /// Returns whether the task has its own loss. A task without a loss is learned through the
+    /// losses of other tasks.
     #[must_use]
     pub fn is_learned(&self) -> bool {
         !matches!(self.label, TaskLabel::Given { .. })
     }
 
-    /// Returns the name of the output `of` for this task. `index` is the position of the task in
-    /// the model.
+    /// Returns the name of the output `of` for this task. The task has the position `index` in the
+    /// model.
     #[must_use]
     pub fn output(&self, of: &str, index: usize) -> String {
         if index == 0 { of.to_owned() } else { format!("{of}/{}", self.name) }

@@ -1,4 +1,5 @@
-//! Tests of every model against published parameter counts, finite differences and its own loss.
+//! Tests of every model, against published parameter counts, finite differences and a second
+//! definition of the loss.
 
 mod batch;
 mod counts;
@@ -21,8 +22,9 @@ fn spec(text: &str) -> ModelSpec {
     zillion_config::from_value(&value, "model").unwrap()
 }
 
-/// Returns `fields` features and `numeric` numbers. All features read one table with rows `[vector
-/// dim | linear 1]`, padded to a multiple of four floats. The second feature is a history.
+/// Returns inputs with `fields` features and `numeric` numbers. All features read one table. Its
+/// rows are `[vector dim | linear 1]`, padded to a multiple of four floats. The second feature is a
+/// history.
 fn inputs(fields: usize, dim: usize, numeric: usize) -> ModelInputs {
     let column = |field: usize| SparseInput {
         name: format!("c{field}"),

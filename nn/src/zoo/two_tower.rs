@@ -1,21 +1,23 @@
-//! Two towers: one vector for the user and one for the item, whose similarity is the score.
+//! Two towers: one computes a vector for the user, and the other computes a vector for the item.
+//! The score is the similarity of both vectors.
 //!
-//! The model learns to distinguish a row's item from the items of the other rows of its batch (Yi
-//! et al., "Sampling-Bias-Corrected Neural Modeling for Large Corpus Item Recommendations", RecSys
-//! 2019). Popular items are in a batch more often, so the logarithm of an item's frequency is
-//! subtracted from its score; otherwise the model would learn to avoid popular items.
+//! The model learns to distinguish the item of a row from the items of the other rows of its batch
+//! (Yi et al., "Sampling-Bias-Corrected Neural Modeling for Large Corpus Item Recommendations",
+//! RecSys 2019). Popular items are in a batch more often. So the logarithm of an item's frequency
+//! is subtracted from its score. Without this correction, the model would learn to avoid popular
+//! items.
 
 use super::*;
 
 use crate::checks::{at_least_one, positive};
 use crate::graph::op::{Binary, InBatch, Op, Unary};
 
-/// The input of a training graph with the logarithm of the frequency of each row's item. The
-/// frequency is the item's share of all rows.
+/// The name of the input of a training graph with the logarithm of the frequency of each row's
+/// item. The frequency is the item's share of all rows.
 pub const LOG_FREQUENCY: &str = "log_frequency";
-/// The output of a graph for inference: the user's vector, `[B, dim]`.
+/// The name of the output of a graph for inference with the user's vector, `[B, dim]`.
 pub const USER: &str = "user";
-/// The output of a graph for inference: the item's vector, `[B, dim]`.
+/// The name of the output of a graph for inference with the item's vector, `[B, dim]`.
 pub const ITEM: &str = "item";
 
 /// The keys of `two_tower`.
@@ -26,8 +28,8 @@ pub struct TwoTowerSpec {
     pub user: Vec<String>,
     /// The features of the item's tower.
     pub item: Vec<String>,
-    /// The feature of the item's tower that identifies items, which must be of kind id. Default:
-    /// the first.
+    /// The feature of the item's tower whose ids identify items. It must be of kind id. Default:
+    /// the first feature of the item's tower.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub item_id: Option<String>,
     /// The units of the hidden layers of each tower. With an empty list, which is the default, a
@@ -40,7 +42,7 @@ pub struct TwoTowerSpec {
     /// The divisor of the scores, which must be above 0. Default: 0.1.
     #[serde(deserialize_with = "positive")]
     pub temperature: f32,
-    /// Whether vectors have length 1, so that scores are cosines. Default: true.
+    /// Whether vectors are scaled to length 1, so that scores are cosines. Default: true.
     pub normalise: bool,
     /// Whether the scores in training are corrected for the frequency of items in batches. Default:
     /// true.
@@ -76,7 +78,7 @@ impl ZooModel for TwoTowerSpec {
     }
 
     /// Builds the score `user · item / temperature`, `[B, 1]`, and the vectors of both towers.
-    /// Returns them in this order.
+    /// Returns the score, the user's vector and the item's vector.
     fn build(&self, b: &mut GraphBuilder, inputs: &ModelInputs) -> Result<Vec<NodeId>> {
         self.check_features(inputs)?;
         let user = build_tower(b, self, inputs, USER, &self.user)?;
@@ -87,8 +89,8 @@ impl ZooModel for TwoTowerSpec {
     }
 
     /// Builds the mean of `ln Σ_j e^(s_ij − c_j) − (s_ii − c_i)` over the rows with label 1. A row
-    /// with label 0 or without a label does not count, but the items of other rows are still
-    /// compared with its item.
+    /// with label 0 or without a label is not part of the mean. But the other rows are still
+    /// compared with the item of such a row.
     fn build_loss(
         &self,
         b: &mut GraphBuilder,
@@ -152,22 +154,22 @@ fn build_tower(
         return Ok(x);
     }
     let square = b.row_dot(&format!("{name}.square"), x, x)?;
-    // The summand keeps a vector of zeros at zero.
+    // Because of the summand, a vector of zeros stays at zero.
     let square = b.unary(&format!("{name}.square.far"), Unary::Offset { by: 1e-12 }, square)?;
     let length = b.unary(&format!("{name}.length"), Unary::Sqrt, square)?;
     b.binary(&format!("{name}.direction"), Binary::Div, x, length)
 }
 
 impl TwoTowerSpec {
-    /// Returns the feature that identifies items, or an empty text if the item's tower has no
-    /// features.
+    /// Returns the name of the feature that identifies items, or an empty text if the item's tower
+    /// has no features.
     #[must_use]
     pub fn item_feature(&self) -> &str {
         let first = self.item.first().map_or("", String::as_str);
         self.item_id.as_deref().unwrap_or(first)
     }
 
-    /// Checks that every feature is in one tower, and that one feature identifies items.
+    /// Checks that every feature is in exactly one tower, and that one feature identifies items.
     fn check_features(&self, inputs: &ModelInputs) -> Result<()> {
         for (name, features) in [("model.user", &self.user), ("model.item", &self.item)] {
             if features.is_empty() {
@@ -192,7 +194,7 @@ impl TwoTowerSpec {
         self.item_column(inputs).map(|_| ())
     }
 
-    /// Returns the column whose ids identify items.
+    /// Returns the index of the column whose ids identify items.
     pub(super) fn item_column(&self, inputs: &ModelInputs) -> Result<usize> {
         let refuse = |reason| Err(Error::Setting { name: "model.item_id", reason });
         let name = self.item_feature();

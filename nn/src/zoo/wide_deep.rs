@@ -1,5 +1,5 @@
-//! The models with a linear part beside an MLP. They are `wide_deep` (Cheng et al. 2016) and
-//! `deepfm`, which adds the dot products of all pairs of vectors (Guo et al. 2017).
+//! The models with a linear part in addition to an MLP. They are `wide_deep` (Cheng et al. 2016)
+//! and `deepfm`. The latter also has the dot products of all pairs of vectors (Guo et al. 2017).
 
 use super::*;
 
@@ -13,7 +13,7 @@ pub struct WideDeepSpec(pub WideDeepKeys);
 #[serde(transparent)]
 pub struct DeepFmSpec(pub WideDeepKeys);
 
-/// The keys of a model with a linear part beside an MLP.
+/// The keys of a model with a linear part in addition to an MLP.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct WideDeepKeys {
@@ -23,9 +23,9 @@ pub struct WideDeepKeys {
     /// The keys of the MLP.
     #[serde(flatten)]
     pub mlp: MlpKeys,
-    /// Whether the wide part has a bias, in addition to the bias of the MLP's output. This bias
-    /// does not make the model more expressive, but an optimizer then updates two biases. Default:
-    /// false.
+    /// Whether the linear part has a bias, in addition to the bias of the MLP's output. Such a bias
+    /// does not let the model express more functions, but an optimizer then updates two biases.
+    /// Default: false.
     pub bias: bool,
     /// The λ of the loss term `(λ/2)·|w|²` over the dense parameters. Default: 0.
     #[serde(deserialize_with = "not_negative")]

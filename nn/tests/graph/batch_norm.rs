@@ -1,5 +1,5 @@
-//! Tests of batch norm against numbers computed by hand, which equal those of torch's
-//! `BatchNorm1d`.
+//! Tests of batch norm against numbers that were computed by hand. These numbers equal the results
+//! of torch's `BatchNorm1d`.
 
 use zillion_nn::{
     Executor, GraphBuilder, GraphInputs, Inputs, Mode, Params, Program, Settings, differentiate,

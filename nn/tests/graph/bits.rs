@@ -1,5 +1,5 @@
-//! Tests that any number of threads gives the same bits, and that any division of the batch gives
-//! nearly the same numbers.
+//! Tests that results have the same bits for any number of threads, and are nearly the same for any
+//! division of the batch.
 
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -92,7 +92,7 @@ fn another_cut_of_the_batch_adds_in_another_order_and_no_more() {
 
 fn assert_near(a: &Step, b: &Step) {
     let near = |a: &[f32], b: &[f32]| {
-        // The bias before a batch norm has gradient 0, which rounding turns into about 1e-6.
+        // The bias before a batch norm has gradient 0. Because of rounding, it is about 1e-6.
         let scale = a.iter().fold(1.0f32, |m, v| m.max(v.abs()));
         for (a, b) in a.iter().zip(b) {
             assert!((a - b).abs() <= 1e-4 * scale, "{a} and {b} of up to {scale}");

@@ -1,5 +1,5 @@
-//! The comparison of a graph on the executor with the reference. Values are compared node by node,
-//! and gradients with central differences of the reference.
+//! The comparison of a graph with the reference. The executor's values are compared node by node.
+//! Its gradients are compared with central differences of the reference.
 
 use std::num::NonZeroUsize;
 
@@ -18,7 +18,7 @@ pub(crate) fn workers(threads: usize) -> Workers {
     Workers::new(NonZeroUsize::new(threads).unwrap()).unwrap()
 }
 
-/// The results that a training step leaves behind.
+/// The results of a training step.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Step {
     pub(crate) loss: f32,
@@ -28,7 +28,8 @@ pub(crate) struct Step {
     pub(crate) params: Params,
 }
 
-/// Returns parameters far from their initial values, so that no value is zero or one.
+/// Returns parameters that are far from their initial values, so that no value is exactly zero or
+/// one.
 pub(crate) fn params_of(graph: &Graph, seed: u64) -> Params {
     let mut params = Params::init(&graph.params, seed);
     let mut numbers = Numbers::new(seed ^ 0x5eed);
@@ -91,7 +92,7 @@ pub(crate) fn train_step(
     last
 }
 
-/// Returns all numbers of a step as bits.
+/// Returns the bits of all numbers of a step.
 pub(crate) fn bits(step: &Step) -> Vec<u32> {
     let grads = step.grads.iter().flat_map(|(_, g)| g);
     let params = step.params.iter().flat_map(|(_, v)| v);
@@ -104,8 +105,8 @@ pub(crate) fn bits(step: &Step) -> Vec<u32> {
         .collect()
 }
 
-/// Builds `Σ y ∘ c` with coefficients `c` that do not depend on y. So the gradient of this loss
-/// tests the gradient of `y`.
+/// Builds the sum `Σ y ∘ c`, with coefficients `c` that do not depend on y. The gradient of this
+/// loss is used to test the gradient of `y`.
 pub(crate) fn weighted_sum(b: &mut GraphBuilder, y: NodeId) -> Result<NodeId> {
     let Shape { cols, .. } = b.shape(y);
     let weighted = match b.shape(y).const_len() {
@@ -208,7 +209,7 @@ pub(crate) fn check_on(
         .fold(0.0f32, |a, g| a.max(g.abs()));
     let mut outcome = Outcome { largest, compared: 0, kinks: 0 };
     for (which, gradient) in gradients {
-        // All elements of small tensors are compared, and some of large ones.
+        // All elements of small tensors are compared, and some elements of large tensors.
         let stride = gradient.len().div_ceil(24);
         for element in (0..gradient.len()).step_by(stride) {
             let at = |h: f64| {

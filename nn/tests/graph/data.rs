@@ -1,4 +1,4 @@
-//! The batches that the tests use, which are generated.
+//! The generated batches that the tests use.
 
 use zillion_feature::random::{combine, unit_f32};
 use zillion_nn::{
@@ -63,9 +63,9 @@ pub(crate) struct Data {
     occurrences: Vec<(Vec<u32>, Vec<u32>)>,
 }
 
-/// Returns the inputs of the tests. Column 0 has single values and column 1 lists, both in table 0
-/// of stride 8. Column 2 has weighted lists and column 3 weighted single values, both in table 1 of
-/// stride 4. There are sixteen numeric columns and one label.
+/// Returns the inputs of the tests. Column 0 has single values, and column 1 has lists. Both are in
+/// table 0, whose stride is 8. Column 2 has weighted lists, and column 3 has weighted single
+/// values. Both are in table 1, whose stride is 4. There are sixteen numeric columns and one label.
 pub(crate) fn graph_inputs() -> GraphInputs {
     let table = |name: &str, stride| TableInput { name: name.into(), stride };
     let column = |name: &str, table| ColumnInput { name: name.into(), table };
@@ -109,7 +109,7 @@ impl Data {
             for list in &lists {
                 offsets.push(offsets[offsets.len() - 1] + list.len() as i32);
             }
-            // The weights stay away from zero, so that weighted averages are well conditioned.
+            // The weights are far from zero, so that weighted averages can be computed precisely.
             let weights = (0..inverse.len()).map(|_| 1.25 + 0.75 * numbers.signed()).collect();
             let base = bases[table];
             bases[table] += inverse.len() as u32;

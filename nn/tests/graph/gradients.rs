@@ -8,8 +8,8 @@ use crate::check::check;
 
 const TOLERANCE: f64 = 2e-5;
 
-/// Checks a graph on three batches: of one row, of fewer rows than lanes, and of several tiles with
-/// a shorter last tile.
+/// Checks a graph on three batches. The first has one row, the second has fewer rows than lanes,
+/// and the third has several tiles with a shorter last tile.
 fn checked(build: impl Fn(&mut GraphBuilder) -> Result<NodeId>) {
     for (rows, seed) in [(1, 1), (3, 2), (11, 3), (30, 4)] {
         let outcome = check(rows, seed, TOLERANCE, &build);
@@ -17,14 +17,14 @@ fn checked(build: impl Fn(&mut GraphBuilder) -> Result<NodeId>) {
     }
 }
 
-/// Builds a node `[B, 8]` with a gradient from both tables.
+/// Builds a node `[B, 8]` whose gradient goes to both tables.
 fn x(b: &mut GraphBuilder) -> Result<NodeId> {
     let item = b.gather("x.item", 0, 0, 6, Pooling::Sum)?;
     let text = b.gather("x.text", 2, 1, 2, Pooling::Sum)?;
     b.concat("x", &[item, text])
 }
 
-/// Builds a second node `[B, 8]` with a gradient.
+/// Builds a second node `[B, 8]`, whose gradient goes to the parameters of a linear layer.
 fn y(b: &mut GraphBuilder) -> Result<NodeId> {
     let n = b.numeric("y.numeric", &[3, 1, 2])?;
     b.linear("y", n, 8)
@@ -41,8 +41,8 @@ fn lookups() {
             checked(|b| b.gather("looked_up", column, 1, 3, pooling));
         }
     }
-    // A wider part than a register's sixteen floats would need another table; this looks up two
-    // parts of one row.
+    // A part that is wider than a register of sixteen floats would need another table. This graph
+    // looks up two parts of one row.
     checked(|b| {
         let all = b.gather("vector", 1, 0, 7, Pooling::Mean)?;
         let last = b.gather("linear", 1, 7, 1, Pooling::Sum)?;
@@ -65,7 +65,7 @@ fn products() {
         let x = x(b)?;
         b.linear_no_bias("linear", x, 3)
     });
-    // This multiplies constants, and multiplies by a product of constants.
+    // The graph multiplies constants, and also multiplies by a product of constants.
     checked(|b| {
         let (left, right) = (constant(b, "left", 8, 2)?, constant(b, "right", 2, 8)?);
         let weight = b.matmul("weight", left, right)?;
@@ -140,7 +140,7 @@ fn functions_of_two_with_every_broadcast() {
                         2 => constant(b, &format!("{name}.line"), 1, 8)?,
                         _ => constant(b, &format!("{name}.scalar"), 1, 1)?,
                     };
-                    // The divisor stays away from zero.
+                    // The divisor is far from zero.
                     let square = b.unary(&format!("{name}.square"), Unary::Square, node)?;
                     b.unary(&format!("{name}.far"), Unary::Offset { by: 1.0 }, square)
                 };
@@ -219,8 +219,8 @@ fn columns() {
 
 #[test]
 fn a_part_that_reads_its_own_concatenation_is_copied() {
-    // The second part is computed from the first: in one buffer, both would be read and written at
-    // once.
+    // The second part is computed from the first part. In one buffer, both would be read and
+    // written at the same time.
     checked(|b| {
         let x = x(b)?;
         let y = b.unary("y", Unary::Tanh, x)?;
@@ -301,7 +301,7 @@ fn softmax() {
 
 #[test]
 fn rows_against_the_whole_batch() {
-    // The batches have one row, repeated items, or more rows than a block of the other side.
+    // The batches have one row, repeated items, or more rows than a block has.
     for (rows, seed) in [(1, 1), (3, 2), (11, 3), (30, 4), (300, 5)] {
         for corrected in [false, true] {
             let outcome = check(rows, seed, TOLERANCE, |b| {
@@ -320,7 +320,7 @@ fn rows_against_the_whole_batch() {
             assert!(outcome.compared > outcome.kinks);
         }
     }
-    // A value is scored against itself through a batch norm, which adds barriers.
+    // A value is scored against itself after a batch norm, which adds barriers.
     for (rows, seed) in [(11, 3), (30, 4)] {
         check(rows, seed, 2e-4, |b| {
             let x = x(b)?;
@@ -359,7 +359,7 @@ fn dropout() {
 
 #[test]
 fn interactions() {
-    // The rows have two, three and eight fields, with vectors of one to four floats.
+    // The rows have two, three or eight fields, with vectors of one to four floats.
     for (dim, cols) in [(2, 6), (4, 8), (1, 8), (3, 6)] {
         checked(|b| {
             let x = x(b)?;

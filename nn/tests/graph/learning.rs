@@ -1,4 +1,4 @@
-//! A test of a model that learns, with forward pass, backward pass and plain gradient descent.
+//! A test in which a model learns by a forward pass, a backward pass and plain gradient descent.
 
 use zillion_feature::Pooling;
 use zillion_nn::{
@@ -29,7 +29,7 @@ fn the_loss_of_a_small_deepfm_falls() {
 
     let mut params = Params::init(&train.graph.params, 1);
     let mut data = Data::new(200, 9);
-    // The label follows from the item and a number, so that there is something to learn.
+    // The label depends on the item and on a number, so the model can learn it.
     let item_of = |row: usize| data.columns[0].lists[row][0];
     data.labels = (0..200)
         .map(|row| f32::from(item_of(row) % 2 == 0) + data.numeric[0][row] > 0.5)

@@ -9,8 +9,8 @@ use zillion_nn::{
 
 use crate::check::{SEED, workers};
 
-/// The values of three rows of two floats, padded to a stride of four. The lists of the tests are
-/// [0, 1, 1], [] and [2].
+/// The values of a table of three rows with two floats each, padded to a stride of four. The lists
+/// of the tests are [0, 1, 1], [] and [2].
 const ROWS: [f32; 12] = [1.0, -4.0, 9.0, 9.0, 3.0, -6.0, 9.0, 9.0, -5.0, 2.0, 9.0, 9.0];
 const INVERSE: [u32; 4] = [0, 1, 1, 2];
 const OFFSETS: [i32; 4] = [0, 3, 3, 4];
@@ -35,7 +35,7 @@ fn inputs<'a>(weights: Option<&'a [f32]>, g: &'a [f32]) -> Inputs<'a> {
 /// Returns the pooled rows and the gradient of `Σ_row g[row] · (first + second float)`.
 fn run(pooling: Pooling, weights: Option<&[f32]>) -> (Vec<f32>, Vec<f32>) {
     let known = GraphInputs {
-        // The table's rows are wider than the stride that the graph declares.
+        // The rows of the table have a larger stride than the graph declares.
         tables: vec![TableInput { name: "t".into(), stride: 2 }],
         columns: vec![ColumnInput { name: "c".into(), table: 0 }],
         numeric: vec!["g".into()],
@@ -76,7 +76,7 @@ fn sum_mean_sqrtn_and_max_of_lists() {
 
     let (pooled, grads) = run(Pooling::Max, None);
     assert_eq!(pooled, [3.0, -4.0, 0.0, 0.0, -5.0, 2.0]);
-    // Row 1 is in the list twice and wins the first float, so it gets the gradient once.
+    // Row 1 is twice in the list and has the largest first float. It gets the gradient only once.
     assert_eq!(grads, [0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 100.0, 100.0, 0.0, 0.0]);
 }
 
@@ -87,11 +87,11 @@ fn weights_of_values() {
     assert_eq!(pooled, [14.0, -32.0, 0.0, 0.0, -2.5, 1.0]);
     assert_eq!(grads[..6], [2.0, 2.0, 0.0, 0.0, 4.0, 4.0]);
 
-    // The mean divides by the sum of the weights, 6.
+    // The mean is divided by the sum of the weights, which is 6.
     let (pooled, _) = run(Pooling::Mean, Some(&weights));
     assert!((pooled[0] - 14.0 / 6.0).abs() < 1e-6 && pooled[4] == -5.0, "{pooled:?}");
 
-    // Weights that sum to zero pool to zeros.
+    // If the weights sum to zero, the pooled row consists of zeros.
     let (pooled, grads) = run(Pooling::Mean, Some(&[1.0, -1.0, 0.0, 0.0]));
     assert_eq!(pooled, [0.0; 6]);
     assert_eq!(grads, [0.0; 12]);
@@ -103,7 +103,7 @@ fn weights_of_values() {
 
 #[test]
 fn a_rows_gradient_is_added_in_the_order_of_its_occurrences() {
-    // Every row has the same key: the sum of 1,000 numbers in f32 depends on its order.
+    // Every row has the same key. The sum of 1,000 numbers in f32 depends on their order.
     let rows = 1000;
     let g: Vec<f32> = (0..rows).map(|i| (i as f32 * 0.37).sin() * 10f32.powi(i % 5)).collect();
     let expected = g.iter().fold(0.0f32, |sum, g| sum + g);

@@ -1,4 +1,4 @@
-//! Tests of graphs: shapes, values, gradients, determinism. Each module tests one behaviour.
+//! Tests of graphs: shapes, values, gradients and determinism. Each module tests one behaviour.
 
 mod batch_norm;
 mod bits;

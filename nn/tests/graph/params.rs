@@ -1,4 +1,4 @@
-//! Tests of parameters: their initial values, and writing and reading them.
+//! Tests of the initial values of parameters, and of writing and reading parameters.
 
 use zillion_nn::{Error, ParamInit, ParamSpec, Params};
 

@@ -130,7 +130,7 @@ fn a_buffer_is_used_again_by_the_operation_that_reads_it_last() {
     let mut b = GraphBuilder::new(graph_inputs(), Mode::Infer);
     let x = b.numeric("x", &[0, 1, 2]).unwrap();
     let mut h = b.linear("layer", x, 40).unwrap();
-    // Each value is read twice, so that nothing can be fused.
+    // Each value is read twice, so nothing can be fused.
     for i in 0..5 {
         let s = b.sigmoid(&format!("s{i}"), h).unwrap();
         h = b.mul(&format!("h{i}"), s, h).unwrap();
@@ -145,7 +145,7 @@ fn a_buffer_is_used_again_by_the_operation_that_reads_it_last() {
     let with = bytes(Passes::ALL);
     let without = bytes(Passes::without(&["in_place", "epilogues"]).unwrap());
     assert!(with.planned < without.planned, "{with:?} {without:?}");
-    // With rows of its own for each value there are eleven values of 40 columns, and rows of 3.
+    // If each value has separate rows, there are eleven values of 40 columns, and rows of 3 floats.
     assert_eq!(without.naive, 4 * 256 * (11 * 40 + 3));
     let data = Data::new(70, 2);
     assert_eq!(

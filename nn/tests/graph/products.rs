@@ -1,5 +1,5 @@
-//! Tests of the products of layers: packed weights are those of the run, and the result of a row
-//! does not depend on other rows.
+//! Tests of the products of layers. Packed weights must be the weights of the current run, and the
+//! result of a row must not depend on other rows.
 
 use zillion_nn::{
     Executor, Graph, GraphBuilder, GraphInputs, Inputs, LabelView, Mode, Params, Program, Settings,
@@ -11,7 +11,8 @@ use crate::data::Numbers;
 
 const NUMBERS: usize = 21;
 
-/// Builds two hidden layers. The first one is so wide that it has several panels of a kernel.
+/// Builds a model with two hidden layers. The first layer is so wide that its weight has several
+/// panels.
 fn model(mode: Mode) -> Graph {
     let numeric = (0..NUMBERS).map(|i| format!("n{i}")).collect();
     let inputs = GraphInputs { numeric, labels: vec!["label".into()], ..GraphInputs::default() };
@@ -48,7 +49,8 @@ fn inputs<'a>(
 
 #[test]
 fn a_row_scores_the_same_in_a_batch_of_any_size() {
-    // The whole batch is large enough for its weights to be packed; the other batches are not.
+    // The whole batch is so large that its weights are packed. The weights of the other batches are
+    // not packed.
     let rows = 1500;
     let graph = model(Mode::Infer);
     let params = params_of(&graph, 3);

@@ -66,20 +66,21 @@ pub(crate) fn build(b: &mut GraphBuilder, choices: &[Choice]) -> Result<NodeId> 
         b.param("line", (1, 4), ParamInit::XavierNormal, true)?.1,
     ];
     for (i, &choice) in choices.iter().enumerate() {
-        // A choice that does not fit in shape is left out, but the names that it used stay used.
+        // A choice whose shapes do not fit is left out, but its names stay in use.
         if let Ok(node) = apply(b, i, choice, &pool)
             && b.cols(node) <= 64
         {
             pool.push(node);
         }
     }
-    // Late nodes depend on the most nodes. Some early ones are added, so that lifetimes differ.
+    // Late nodes depend on the most other nodes. Some early nodes are added, so that the lifetimes
+    // of values differ.
     let last = pool[pool.len() - 1];
     if b.shape(last).rows == Dim::Batch { b.concat("result", &[last, pool[0]]) } else { Ok(last) }
 }
 
 proptest! {
-    // The graphs are the same in every run; PROPTEST_CASES gives more of them.
+    // The graphs are the same in every run. PROPTEST_CASES sets a larger number of graphs.
     #![proptest_config(ProptestConfig {
         cases: ProptestConfig::default().cases.max(300),
         rng_seed: RngSeed::Fixed(20_260_601),

@@ -21,7 +21,7 @@ impl Matrix {
         Self { rows, cols, values }
     }
 
-    /// Returns an element. A single row or column is used for all indices.
+    /// Returns an element. If there is only one row or one column, it is used for all indices.
     pub(crate) fn at(&self, i: usize, j: usize) -> f64 {
         let i = if self.rows == 1 { 0 } else { i };
         let j = if self.cols == 1 { 0 } else { j };
@@ -29,7 +29,7 @@ impl Matrix {
     }
 }
 
-/// The values that finite differences vary.
+/// The values that change when finite differences are computed.
 #[derive(Clone, Debug)]
 pub(crate) struct Point {
     pub(crate) params: Vec<Vec<f64>>,
@@ -250,14 +250,14 @@ fn pairs(fields: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..fields).flat_map(|i| (0..i).map(move |j| (i, j)))
 }
 
-/// Returns the range of the values of a row's list.
+/// Returns the range of the values in the list of a row.
 fn values_of(data: &Data, column: usize, row: usize) -> Range<usize> {
     let lists = &data.columns[column].lists;
     let first = lists[..row].iter().map(Vec::len).sum();
     first..first + lists[row].len()
 }
 
-/// Returns the row that a value belongs to, and the range of the values of the row's list.
+/// Returns the row that a value belongs to, and the range of the values in the list of this row.
 fn list_of(data: &Data, column: usize, value: usize) -> (usize, Range<usize>) {
     let mut lists = (0..data.rows).map(|row| (row, values_of(data, column, row)));
     lists.find(|(_, list)| list.contains(&value)).unwrap()

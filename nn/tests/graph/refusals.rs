@@ -1,5 +1,4 @@
-//! Tests that wrong inputs and wrong layers are refused, and that the error names the layer or the
-//! input.
+//! Tests of refused inputs and layers. The error must name the layer or the input.
 
 use zillion_feature::Pooling;
 use zillion_nn::{
@@ -188,7 +187,7 @@ fn parameters_and_buffers_that_do_not_fit() {
         Executor::new(Program::infer(&train.graph, &[logit], Settings::default()).unwrap());
     let refusal = infer.train(&workers, &data.inputs(), &mut params, SEED, &mut []);
     assert!(refusal.unwrap_err().to_string().contains("an inference program cannot train"));
-    // A server calls the executor like this, without labels and occurrences.
+    // A server calls the executor in this way, without labels and occurrences.
     let mut inputs = data.inputs();
     inputs.labels.clear();
     inputs.occurrences.clear();

@@ -1,4 +1,4 @@
-//! Tests of operations on the values of lists. The lists are empty, short, or longer than a tile.
+//! Tests of operations on the values of lists. Lists may be empty, short, or longer than a tile.
 
 use zillion_feature::Pooling;
 use zillion_nn::{
@@ -11,9 +11,9 @@ use crate::data::{Data, graph_inputs};
 
 const TOLERANCE: f64 = 2e-5;
 
-/// Checks a graph on batches of one row, of fewer rows than lanes, and of several tiles. In a
-/// batch, all lists are empty, all are short, or some have more values than a tile of four rows may
-/// have.
+/// Checks a graph on batches with one row, with fewer rows than lanes, and with several tiles. In
+/// some batches, all lists are empty or all lists are short. In others, some lists have more values
+/// than a tile of four rows may have.
 fn checked(build: impl Fn(&mut GraphBuilder) -> Result<NodeId>) {
     for (rows, seed) in [(1, 1), (3, 2), (11, 3), (26, 4)] {
         for bound in [1, 5, 45] {
@@ -23,12 +23,12 @@ fn checked(build: impl Fn(&mut GraphBuilder) -> Result<NodeId>) {
     }
 }
 
-/// Builds the values `[V, 4]` of a column, with a gradient.
+/// Builds the values `[V, 4]` of a column. The node has a gradient.
 fn values(b: &mut GraphBuilder, column: usize) -> Result<NodeId> {
     b.gather_values("values", column, 0, 4)
 }
 
-/// Builds a node `[B, 4]` with a gradient.
+/// Builds a node `[B, 4]` that has a gradient.
 fn row(b: &mut GraphBuilder) -> Result<NodeId> {
     b.gather("row", 0, 3, 4, Pooling::Sum)
 }
@@ -180,7 +180,8 @@ fn values_summed_are_the_pooled_lookup() {
     }
 }
 
-/// Builds attention with a normalised hidden layer, whose values outlive their pass.
+/// Builds a model with attention and a normalised hidden layer. The values of this layer outlive
+/// their pass.
 fn model(b: &mut GraphBuilder) -> Result<NodeId> {
     let row = row(b)?;
     let mut parts = vec![row];

@@ -1,11 +1,12 @@
-//! Buffers after a burst, measured by their capacity.
+//! Tests of the memory of buffers after a burst of requests, measured by the capacities of the
+//! buffers.
 
 use zillion_feature::LookupPlan;
 
 use super::*;
 use crate::testing::Example;
 
-/// A pool whose requests score the example, and the beginning of its time.
+/// A pool whose requests score the example, with the start time of the test.
 struct Server {
     example: Example,
     pool: ScratchPool,
@@ -21,7 +22,8 @@ impl Server {
         self.began + Duration::from_secs_f64(seconds)
     }
 
-    /// Scores requests of this many values, all at the same time.
+    /// Scores `requests` requests of `values` values each, all at the same time. `seconds` is this
+    /// time, counted from the start.
     fn score(&self, seconds: f64, requests: usize, values: usize) {
         let batch = self.example.batch(values);
         let mut used = Vec::new();

@@ -1,5 +1,5 @@
-//! A replacement for `src/direct_io.rs`: a file whose bytes are computed. During its reads, other
-//! threads run.
+//! A replacement for `src/direct_io.rs`: a file whose bytes are computed. Other threads run during
+//! its reads.
 
 #[path = "../../../src/direct_io/readers.rs"]
 mod readers;
@@ -27,8 +27,8 @@ pub(crate) fn bytes(pages: &[Page]) -> &[u8] {
     bytemuck::cast_slice(pages)
 }
 
-/// A file whose byte at the position `i` is [`byte`] of `i`. It cannot be read from some position
-/// on.
+/// A file whose byte at the position `i` is [`byte`] of `i`. Reading fails from the position
+/// `broken_from` on.
 #[derive(Debug)]
 pub(crate) struct DirectFile {
     /// The position of the first byte that cannot be read.

@@ -1,4 +1,4 @@
-//! The layers of the builder that create parameters.
+//! The layers of the builder that have parameters.
 
 use super::{GraphBuilder, Mode};
 use crate::error::Result;
@@ -6,9 +6,10 @@ use crate::graph::ParamInit;
 use crate::graph::op::Op;
 use crate::graph::shape::NodeId;
 
-/// The number that batch norm and layer norm add to the variance, as in torch.
+/// The number that batch norm and layer norm add to the variance, which is the default of torch.
 pub const NORM_EPS: f32 = 1e-5;
-/// The share of a batch's statistics in the next running statistics of batch norm, as in torch.
+/// The share of a batch's statistics in the next running statistics of batch norm, which is the
+/// default of torch.
 pub const NORM_MOMENTUM: f32 = 0.1;
 
 impl GraphBuilder {
@@ -49,7 +50,7 @@ impl GraphBuilder {
         self.normalised(name, x, scale, shift)
     }
 
-    /// Adds batch norm with a given scale and shift.
+    /// Adds batch norm with the given nodes for scale and shift.
     fn normalised(
         &mut self,
         name: &str,
@@ -97,8 +98,8 @@ impl GraphBuilder {
         Ok((scale, shift))
     }
 
-    /// Adds `max(x, 0) + a · min(x, 0)` with one learned `a` for each column, initially 0.25 (He et
-    /// al. 2015).
+    /// Adds `max(x, 0) + a · min(x, 0)`. Each column has one learned `a`, which is initially 0.25
+    /// (He et al. 2015).
     pub fn prelu(&mut self, name: &str, x: NodeId) -> Result<NodeId> {
         let init = ParamInit::Constant { value: 0.25 };
         let (_, slope) = self.param(&format!("{name}.weight"), (1, self.cols(x)), init, true)?;
@@ -107,9 +108,9 @@ impl GraphBuilder {
         self.mul_add(name, negative, slope, positive)
     }
 
-    /// Adds `p · x + (1 − p) · a · x`. Here `p` is the sigmoid of `x` after normalisation over the
-    /// rows, without scale and shift. Each column has one learned `a`, initially 0 (Zhou et al.
-    /// 2018).
+    /// Adds `p · x + (1 − p) · a · x`. Here `p` is the sigmoid of the normalised `x`. The
+    /// normalisation is over the rows, without scale and shift. Each column has one learned `a`,
+    /// which is initially 0 (Zhou et al. 2018).
     pub fn dice(&mut self, name: &str, x: NodeId) -> Result<NodeId> {
         let n = self.cols(x);
         let zero = ParamInit::Constant { value: 0.0 };

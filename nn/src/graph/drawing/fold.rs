@@ -1,10 +1,11 @@
 //! The folding of similar nodes of a graph into one box, for example the lookups of 26 features or
 //! the experts of a mixture.
 //!
-//! Nodes are alike if they have the same operation and shape, if they read nodes that are alike,
-//! and if nodes that are alike read them. The classes are found by splitting the groups of equal
-//! operation and shape until no group changes. Two nodes on one path are never alike, because their
-//! distances from the start of the path differ.
+//! Two nodes are alike if they have the same operation and the same shape, if they read nodes that
+//! are alike, and if the nodes that read them are alike. To find the groups of like nodes, the
+//! nodes are first grouped by operation and shape. Then groups are split until no group changes any
+//! more. Two nodes on one path are never alike, because their distances from the start of the path
+//! differ.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -73,8 +74,8 @@ pub(super) fn fold(graph: &Graph) -> Vec<Fold> {
     boxes.into_iter().map(|nodes| Fold { inputs: read(&nodes), nodes }).collect()
 }
 
-/// Returns the part of a shape that all nodes in one box have in common. The indices of tables and
-/// columns are not part of it.
+/// Returns the part of a shape by which nodes are grouped. Nodes in one box may have different
+/// indices of tables and columns, so the indices are not part of the result.
 fn kind_of_shape(shape: Shape) -> (u8, usize, usize) {
     match shape.rows {
         Dim::Batch => (0, 0, shape.cols),

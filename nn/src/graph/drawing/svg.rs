@@ -1,9 +1,9 @@
 //! Graphs as SVG pictures, from top to bottom.
 //!
-//! Similar nodes are folded into one box with a count. So the width of a picture depends on the
-//! variety of the model and not on the number of features. A row has at most [`ROW`] boxes, and a
-//! layer with more boxes continues in the next row. No layout crate is used, because the folding
-//! leaves only a few dozen boxes and their layout needs little code.
+//! Similar nodes are folded into one box with a count. So the width of a picture does not depend on
+//! the number of features, but on the number of different nodes. A row has at most [`ROW`] boxes,
+//! and a layer with more boxes continues in the next row. No layout crate is used. The folding
+//! leaves only a few dozen boxes, so the layout needs little code.
 
 use std::fmt::Write as _;
 
@@ -21,8 +21,8 @@ const BOX: (f64, f64) = (214.0, 46.0);
 const GAP: (f64, f64) = (16.0, 30.0);
 /// The height of a heading.
 const HEAD: f64 = 30.0;
-/// The space between the boxes and the edge of the picture. Lines that pass more than one row run
-/// through it.
+/// The space between the boxes and the edge of the picture. Lines that pass several rows are drawn
+/// in this space.
 const MARGIN: f64 = 28.0;
 /// The maximum number of boxes in a row.
 const ROW: usize = 6;
@@ -34,8 +34,8 @@ path{fill:none;stroke:#888}path.l{stroke:#ccc;stroke-dasharray:3 3}\
 rect.b{fill:#22272e;stroke:#999}rect.p{fill:#0c2d6b;stroke:#58a6ff}}";
 
 /// Draws one picture with all stages below each other. A box is drawn below the boxes that it
-/// reads, and close to them. Parameters are left out, products have a colour, and lines that pass
-/// other rows are dashed.
+/// reads, and as close to them as possible. Parameters are left out. Matrix products have a colour.
+/// Lines that pass other rows are dashed.
 #[must_use]
 pub fn svg(stages: &[Stage], sizes: &Sizes) -> String {
     let mut body = String::new();
@@ -79,8 +79,8 @@ impl Layout {
         let mut places = vec![(0.0, 0.0); boxes.len()];
         for (row, line) in lines.iter().enumerate() {
             let y = top + row as f64 * (BOX.1 + GAP.1);
-            // Each box is placed as near as possible below the middle of its inputs, from left to
-            // right, and the row as a whole stays inside the picture.
+            // Each box is placed below the middle of its inputs, or as near to this place as
+            // possible. The row is filled from left to right, and stays inside the picture.
             let middles: Vec<f64> = line
                 .iter()
                 .map(|&at| middle(&boxes[at], &places).unwrap_or(width / 2.0) - BOX.0 / 2.0)
@@ -123,8 +123,8 @@ impl Layout {
             );
             return;
         }
-        // The lines in the margin are side by side, each in a lane of its own while there are
-        // enough lanes.
+        // The lines in the margin are side by side. Each line has its own track while there are
+        // enough tracks.
         let lane = 6.0 + (from % 6) as f64 * (MARGIN - 10.0) / 6.0;
         let (out, back) = (y1 + GAP.1 / 3.0, y2 - GAP.1 / 3.0);
         let _ = writeln!(
@@ -134,8 +134,8 @@ impl Layout {
     }
 }
 
-/// Returns the rows of the picture. Boxes are in a row by their distance from the inputs, at most
-/// [`ROW`] in each.
+/// Returns the boxes of each row of the picture. The row of a box follows from its distance from
+/// the inputs. A row has at most [`ROW`] boxes.
 fn rows_of(boxes: &[Fold]) -> Vec<Vec<usize>> {
     let mut depth = vec![0usize; boxes.len()];
     let mut layers: Vec<Vec<usize>> = Vec::new();
@@ -205,8 +205,8 @@ fn draw_box(
     }
 }
 
-/// Returns the first `fits` characters of a line. If the line is longer, a mark shows that it was
-/// cut.
+/// Returns the first `fits` characters of a line. If the line is longer, a mark at the end shows
+/// that it was cut.
 fn cut(line: &str, fits: usize) -> String {
     match line.char_indices().nth(fits) {
         None => line.to_owned(),

@@ -22,8 +22,8 @@ pub(super) struct Plain {}
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Features {
-    /// The names of the features, in order; if absent, all features that the operation can read, in
-    /// the job's order.
+    /// The names of the features, in order, or `None` for all features that the operation can read,
+    /// in the order of the job.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) features: Option<Vec<String>>,
 }
@@ -32,7 +32,7 @@ pub(super) struct Features {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct OneFeature {
-    /// The name of a feature of ids.
+    /// The name of a feature with ids.
     pub(super) feature: String,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct OneFeature {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Wide {
-    /// The names of the features, ids and numbers; if absent, all features.
+    /// The names of the features, with ids or numbers, or `None` for all features.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) features: Option<Vec<String>>,
     /// Whether there is a global bias. Default: false.
@@ -157,7 +157,7 @@ pub(super) struct Slice {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Fields {
-    /// The number of floats of a field; if absent, the length of the vectors in the input.
+    /// The number of floats of a field, or `None` for the length of the vectors in the input.
     #[serde(deserialize_with = "some_width", skip_serializing_if = "Option::is_none")]
     pub(super) dim: Option<usize>,
 }
@@ -205,7 +205,7 @@ pub(super) struct CrossV2 {
     /// The number of layers. Default: 3.
     #[serde(deserialize_with = "layers")]
     pub(super) layers: usize,
-    /// The rank of the matrices; if absent, they are full.
+    /// The rank of the matrices, or `None` for full matrices.
     #[serde(deserialize_with = "some_width", skip_serializing_if = "Option::is_none")]
     pub(super) low_rank: Option<usize>,
 }

@@ -1,4 +1,4 @@
-//! The conversion of a job's nodes into nodes of the graph.
+//! The conversion of the nodes of a job to nodes of the graph.
 
 use std::collections::HashMap;
 
@@ -14,21 +14,21 @@ use crate::graph::shape::{Dim, NodeId, Shape};
 use crate::zoo::inputs::{ModelInputs, SparseInput, add_linear};
 use crate::zoo::mlp::MlpKeys;
 
-/// The maximum number of columns of one value. A larger row (64 MiB) is probably a mistake.
+/// The maximum number of columns of a value. A larger row (more than 64 MiB) is probably a mistake.
 const MAX_COLS: usize = 1 << 24;
-/// The maximum number of floats of one parameter, which are 8 GiB.
+/// The maximum number of floats of one parameter, which take 8 GiB.
 const MAX_PARAM: usize = 1 << 31;
 
-/// The result of a node of the job.
+/// The result of a node in the job.
 #[derive(Clone, Copy)]
 struct Value {
     id: NodeId,
-    /// The length of the vectors in the value; `None` if the value does not consist of vectors of
-    /// one length.
+    /// The length of the vectors that the value consists of, or `None` if it does not consist of
+    /// vectors of one length.
     field: Option<usize>,
 }
 
-/// Builds the nodes. Returns the node with the log odds of each label, in the order of labels.
+/// Builds the nodes. Returns the node with the log odds of each label, in the order of the labels.
 pub(super) fn build(
     b: &mut GraphBuilder,
     spec: &GraphSpec,
@@ -72,7 +72,8 @@ fn check_log_odds(key: &str, node: &str, shape: Shape) -> Result<()> {
 }
 
 impl GraphSpec {
-    /// Returns the key and the node of each label's log odds.
+    /// Returns the key and the name of the node with the log odds of each label, in the order of
+    /// the labels.
     fn outputs_of(&self, labels: &[&str]) -> Result<Vec<(String, &str)>> {
         if let Some(node) = &self.logits {
             if labels.len() <= 1 {
@@ -211,8 +212,8 @@ impl<'a> Layer<'a> {
         Ok(Value { id: self.b.concat(self.name, &parts)?, field })
     }
 
-    /// Returns the length of the vectors in the result. Returns `None` if the operation does not
-    /// keep the vectors of its input in their places.
+    /// Returns the length of the vectors in the result, or `None` if the result does not have the
+    /// vectors of the input in the same places.
     fn kept_field(&self, op: &NodeOp, id: NodeId) -> Option<usize> {
         let elementwise = matches!(
             op,
@@ -240,8 +241,8 @@ impl<'a> Layer<'a> {
         Ok(Value { id: self.b.unary(self.name, function, id)?, field })
     }
 
-    /// Applies a function of two operands to the inputs, from left to right. The name of an
-    /// intermediate value is the node's name and a number.
+    /// Applies a function of two operands to all inputs, from left to right. The name of an
+    /// intermediate value consists of the name of the node and a number.
     fn binaries(&mut self, function: Binary) -> Result<NodeId> {
         let mut result = self.x[0].id;
         let last = self.x.len() - 1;
@@ -305,8 +306,8 @@ impl<'a> Layer<'a> {
         ))
     }
 
-    /// Returns the number of floats of a field. It is `dim` if given, otherwise the length of the
-    /// input's vectors.
+    /// Returns the number of floats of a field: `dim` if it is given, and otherwise the length of
+    /// the vectors in the input.
     fn field(&self, dim: Option<usize>) -> Result<usize> {
         dim.or(self.x[0].field).ok_or_else(|| {
             let why =
@@ -418,7 +419,8 @@ impl<'a> Layer<'a> {
         self.b.numeric(self.name, &columns)
     }
 
-    /// Returns the sparse features with these names, or all sparse features if no names are given.
+    /// Returns the sparse features with the names `features`, or all sparse features if no names
+    /// are given.
     fn columns(&self, features: Option<&[String]>) -> Result<Vec<(usize, &'a SparseInput)>> {
         let columns: Vec<(usize, &'a SparseInput)> = match features {
             None => self.inputs.columns.iter().enumerate().collect(),
@@ -488,7 +490,7 @@ impl<'a> Layer<'a> {
         ConfigError::at(&self.key(key), why).into()
     }
 
-    /// Changes an error of the builder so that it names the job's node.
+    /// Returns the same error with the name of the node in the job.
     fn name_node(&self, error: Error) -> Error {
         match error {
             Error::Shape { node, reason } if node == self.name => self.refuse(reason),

@@ -13,7 +13,8 @@ use super::attributes::{
     Plain, Slice, Slope, Wide,
 };
 
-/// The names that no node may have: those of the loss, the result and the tables' rows.
+/// The names that a node must not have, because the loss, the probabilities and the rows of tables
+/// have them.
 const RESERVED: [&str; 3] = ["loss", "probabilities", "rows"];
 
 /// One node of a job's graph.
@@ -22,13 +23,13 @@ pub(super) struct NodeSpec {
     /// The operation, with its attributes.
     #[serde(flatten)]
     pub(super) op: NodeOp,
-    /// The names of the nodes that the node reads.
+    /// The names of the nodes whose values this node reads.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) inputs: Vec<String>,
 }
 
-/// Defines the enum of operations. For each operation, it gives the attributes, the name in a job
-/// and the number of inputs.
+/// Defines the enum of the operations, with the attributes, the name in a job and the number of
+/// inputs of each operation.
 macro_rules! operations {
     ($($(#[$doc:meta])* $variant:ident($attributes:ty) = $name:literal, $inputs:expr;)*) => {
         /// The operation of a node. Values are matrices `[rows, columns]`. The rows are those of
@@ -50,14 +51,15 @@ macro_rules! operations {
                 }
             }
 
-            /// Returns the numbers of inputs that the operation accepts.
+            /// Returns the allowed numbers of inputs of the operation.
             fn takes(&self) -> RangeInclusive<usize> {
                 match self {
                     $(Self::$variant(_) => $inputs,)*
                 }
             }
 
-            /// Reads the operation with this name and these attributes, which are at `path`.
+            /// Reads the operation with this name and these attributes. `path` is the path of the
+            /// attributes in the job.
             fn read(name: &str, attributes: &Value, path: &str) -> Result<Self, ConfigError> {
                 match name {
                     $($name => zillion_config::from_value(attributes, path).map(Self::$variant),)*
@@ -71,7 +73,7 @@ macro_rules! operations {
 operations! {
     /// The concatenation of the pooled vectors of features: () → `[B, Σ dim]`.
     Embedding(Features) = "embedding", 0..=0;
-    /// The sum of the linear weight of each id, and of each number multiplied by a weight: () →
+    /// The sum of the linear weight of each id, and of each number multiplied by its weight: () →
     /// `[B, 1]`.
     Wide(Wide) = "wide", 0..=0;
     /// The values of numeric features, one column for each: () → `[B, n]`.
@@ -85,9 +87,9 @@ operations! {
 
     /// The function `max(x, 0)`.
     Relu(Plain) = "relu", 1..=1;
-    /// The function x, or `slope · x` for negative x.
+    /// The function `x`, and `slope · x` for negative x.
     LeakyRelu(Slope) = "leaky_relu", 1..=1;
-    /// The function x, or `a · x` for negative x, with one learned `a` for each column.
+    /// The function `x`, and `a · x` for negative x, with one learned `a` for each column.
     Prelu(Plain) = "prelu", 1..=1;
     /// The logistic function `1 / (1 + e^-x)`.
     Sigmoid(Plain) = "sigmoid", 1..=1;
@@ -112,7 +114,8 @@ operations! {
     /// The sum `x + by`.
     Offset(By) = "offset", 1..=1;
 
-    /// The sum of (a, b, ..) from left to right; an operand of one row or one column is broadcast.
+    /// The sum of (a, b, ..) from left to right. An operand with one row or one column is
+    /// broadcast.
     Add(Plain) = "add", 2..=usize::MAX;
     /// The difference `a − b` of (a, b), with broadcast.
     Sub(Plain) = "sub", 2..=2;
@@ -180,7 +183,7 @@ operations! {
     CrossV2(CrossV2) = "cross_v2", 1..=2;
 }
 
-/// The inputs of a node, in one of two forms in a job: `inputs = "x"` or `inputs = ["x"]`.
+/// The inputs of a node. A job can write them as `inputs = "x"` or `inputs = ["x"]`.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Inputs {
@@ -263,8 +266,8 @@ impl NodeSpec {
     }
 }
 
-/// Adds the keys that every node has to the suggestion for an unknown key. The list of an
-/// operation's attributes does not contain these keys.
+/// Adds the keys that every node has to the suggestion in an error about an unknown key. The list
+/// of an operation's attributes does not contain these keys.
 fn suggest_common_key(error: ConfigError, section: &toml::Table, path: &str) -> ConfigError {
     let common = ["op", "inputs"];
     let unknown = section.keys().find(|key| error.path() == format!("{path}.{key}"));
@@ -277,8 +280,8 @@ fn suggest_common_key(error: ConfigError, section: &toml::Table, path: &str) -> 
     }
 }
 
-/// Checks the name of a node. It is also the name of the node's parameters. With a dot, it is the
-/// prefix of the parts of a layer with several nodes.
+/// Checks the name of a node. The names of the node's parameters begin with it. For a layer with
+/// several nodes, the name and a dot are also the beginning of their names.
 pub(super) fn check_name(name: &str) -> Result<(), String> {
     let legal = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if name.is_empty() || !name.chars().all(legal) {
@@ -293,8 +296,8 @@ pub(super) fn check_name(name: &str) -> Result<(), String> {
 }
 
 impl NodeOp {
-    /// Returns the function of one element that the operation computes, or `None` for other
-    /// operations.
+    /// Returns the function of one element that the operation computes, or `None` if the operation
+    /// is not such a function.
     pub(super) fn unary(&self) -> Option<Unary> {
         Some(match self {
             Self::Relu(_) => Unary::Relu,
@@ -314,8 +317,8 @@ impl NodeOp {
         })
     }
 
-    /// Returns the function of two elements that the operation computes, or `None` for other
-    /// operations.
+    /// Returns the function of two elements that the operation computes, or `None` if the operation
+    /// is not such a function.
     pub(super) fn binary(&self) -> Option<Binary> {
         Some(match self {
             Self::Add(_) => Binary::Add,

@@ -1,4 +1,4 @@
-//! The order in which nodes are built, and the errors in the connections between nodes.
+//! The order in which nodes are built, and the errors in the references between nodes.
 
 use std::collections::HashMap;
 
@@ -9,19 +9,19 @@ use super::nodes::NodeSpec;
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     New,
-    /// The node has been reached and its inputs are not finished. If it is reached a second time,
-    /// there is a cycle.
+    /// The node has been reached, and its inputs are not finished yet. If it is reached again in
+    /// this state, there is a cycle.
     Open,
     Done,
 }
 
 /// Sorts nodes depth first from the roots, so that each node comes after its inputs. A root
-/// consists of its key in the job, for errors, and the name of its node. `path` is the path of the
-/// section with the nodes.
+/// consists of its key in the job, which errors name, and the name of its node. `path` is the path
+/// of the section that contains the nodes.
 ///
 /// # Errors
-/// Returns an error if there is no node with a used name, if nodes form a cycle, or if no root
-/// depends on a node.
+/// Returns an error if a name refers to no node, if nodes form a cycle, or if no root depends on a
+/// node.
 pub(super) fn sort_nodes(
     nodes: Vec<(String, NodeSpec)>,
     roots: &[(String, &str)],
@@ -52,12 +52,12 @@ pub(super) fn sort_nodes(
         walk.from(find(node, &format!("{path}.{key}"))?).map_err(refuse_cycle)?;
     }
     let used = walk.order.len();
-    // A cycle that no output depends on is reported as a cycle, too.
+    // A cycle is also reported if no output depends on it.
     for at in 0..nodes.len() {
         walk.from(at).map_err(refuse_cycle)?;
     }
     if used < nodes.len() {
-        // The last unused node is named, because the other unused ones may only feed it.
+        // The error names an unused node that no other unused node reads.
         let idle = &walk.order[used..];
         let read = |at: &usize| idle.iter().any(|&other| inputs[other].contains(at));
         let name = idle.iter().find(|at| !read(at)).map_or("", |&at| names[at]);
@@ -77,9 +77,9 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Appends the nodes on which `root` depends, and then `root`. If there is a cycle, returns its
-    /// nodes as the error, with the first node repeated at the end. The function uses a list and no
-    /// recursion, because a graph may be deep.
+    /// Appends to the order the nodes on which `root` depends, and then `root` itself. If there is
+    /// a cycle, returns its nodes as the error, with the first node repeated at the end. The
+    /// function uses a list instead of recursion, because a graph may be deep.
     fn from(&mut self, root: usize) -> Result<(), Vec<usize>> {
         if self.states[root] != State::New {
             return Ok(());

@@ -1,5 +1,5 @@
-//! Tests of graphs that a job defines: refusals, graphs that equal models of the zoo, and random
-//! graphs.
+//! Tests of graphs that a job defines: refused graphs, graphs that equal models of the zoo, and
+//! random graphs.
 
 mod random;
 mod refusals;
@@ -13,7 +13,8 @@ use crate::graph::builder::Mode;
 use crate::graph::{Graph, TableInput};
 use crate::zoo::{self, LabelInput, ModelInputs, ModelSpec, SparseInput, VectorSegment};
 
-/// Returns three features of ids with vectors of 4 floats and a linear weight, and two numbers.
+/// Returns inputs with three features and two numbers. The rows of the features have vectors of 4
+/// floats and a linear weight.
 fn inputs() -> ModelInputs {
     let column = |name: &str| SparseInput {
         name: name.to_owned(),
@@ -40,8 +41,8 @@ fn read(text: &str) -> Result<GraphSpec, ConfigError> {
     GraphSpec::read(&section(text), "model")
 }
 
-/// Reads a graph, and builds it for training and for inference. Checks that both graphs have the
-/// same parameters.
+/// Reads a graph, builds it for training and for inference, and checks that both have the same
+/// parameters. Returns the graph for training.
 fn build(text: &str) -> Result<Graph, Error> {
     build_spec(read(text)?)
 }
@@ -113,7 +114,7 @@ fn printed_models_read_back_the_same() {
     let spec = read(DEEPFM).unwrap();
     let text = toml::to_string(&ModelSpec::Graph(spec.clone())).unwrap();
     assert_eq!(read(&text).unwrap(), spec, "{text}");
-    // The text is also read by serde alone, as in the manifest of a checkpoint.
+    // Serde also reads the text without a path, as for the manifest of a checkpoint.
     assert_eq!(toml::from_str::<ModelSpec>(&text).unwrap(), ModelSpec::Graph(spec));
 }
 
@@ -237,7 +238,7 @@ fn every_operation_builds() {
         inputs = ['w']",
     )
     .unwrap();
-    // The order is depth first from the output, with inputs as they are listed.
+    // The order is depth first from the output, with inputs in the listed order.
     let names: Vec<&str> = graph.params.iter().map(|p| p.name.as_str()).collect();
     assert_eq!(names.len(), 15);
     assert_eq!(names[..2], ["crossed.0.narrow.weight", "crossed.0.projected.weight"]);

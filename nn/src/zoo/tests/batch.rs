@@ -1,4 +1,4 @@
-//! A small batch of random rows, which owns its values. It has a list column and sample weights.
+//! A small batch of random rows that owns its values. It has a column of lists and sample weights.
 
 use zillion_feature::{Pooling, random};
 
@@ -29,9 +29,9 @@ pub(super) struct TestColumn {
 }
 
 impl TestBatch {
-    /// Creates `rows` rows. Each has three fields of `dim` floats (the second field is a list that
-    /// is averaged) and `numeric` numbers. Labels depend on the ids, so that a model can learn
-    /// something.
+    /// Creates a batch of `rows` rows. Each row has three fields of `dim` floats and `numeric`
+    /// numbers. The second field is a list whose rows are averaged. Labels depend on the ids, so
+    /// that a model can learn them.
     pub(super) fn new(seed: u64, rows: usize, dim: usize, numeric: usize) -> Self {
         let mut model = inputs(3, dim, numeric);
         model.columns[1].pooling = Pooling::Mean;

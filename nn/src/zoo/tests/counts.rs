@@ -1,11 +1,11 @@
-//! Tests of parameter counts, against the BARS leaderboard of Frappe (Zhu et al., SIGIR 2022) and
-//! against the models of the Criteo-shaped benchmark.
+//! Tests of parameter counts. They are compared with the BARS leaderboard of Frappe (Zhu et al.,
+//! SIGIR 2022) and with the models of the benchmark in the shape of Criteo.
 //!
 //! A published count includes dense parameters and table parameters. Frappe has 10 fields and 5,382
-//! ids. The published tables have 5,389 rows, of which 7 are padding that no id uses: LR's 5,390
-//! are 5,389 weights and one bias. With vectors of 10 floats, the tables have 53,890 parameters,
-//! and with the linear weight 59,279. The rest are dense parameters, and our models must have
-//! exactly this number:
+//! ids. The published tables have 5,389 rows, of which 7 are padding that no id uses. (LR has 5,390
+//! parameters: 5,389 weights and one bias.) With vectors of 10 floats, the tables have 53,890
+//! parameters. With the linear weight in addition, they have 59,279 parameters. All other
+//! parameters are dense parameters, and our models must have exactly this number:
 //!
 //! * the MLP 400-400-400 over 100 inputs: 40,400 + 160,400 + 160,400 and 800 for each batch norm,
 //!   which are 363,600, and 401 for its output;
@@ -16,9 +16,9 @@
 //! * DCNv2 458,391 = 53,890 + 363,600 + 4 cross layers of 100·100 + 100 + the same output.
 //!
 //! The leaderboard's DNN has 781,892 parameters, which are 53,890 and exactly two times 364,001. So
-//! that run seems to have had a second MLP of the same size, but FuxiCTR's DNN has one. Our DNN
-//! also has one, with 417,891 parameters in all. DLRM without numeric features and with the
-//! interaction "cat" is the same model and has the same number.
+//! this run seems to have had two MLPs of the same size, but FuxiCTR's DNN has only one. Our DNN
+//! also has one MLP, and 417,891 parameters in all. DLRM without numeric features and with the
+//! interaction "cat" is the same model, and has the same number of parameters.
 
 use super::super::{Needs, build};
 use super::{inputs, spec};
@@ -56,7 +56,7 @@ fn match_the_leaderboard() {
     ] {
         assert_eq!(frappe(&text), published, "{text}");
     }
-    // The published DNN has two of our MLPs on one table.
+    // The published DNN has two of our MLPs over one table.
     let dnn = format!("kind = 'dnn'\n{mlp}");
     assert_eq!(frappe(&dnn), 417_891);
     assert_eq!(frappe(&dnn) + dense(&dnn, 10, 10, 0), 781_892);
@@ -64,7 +64,7 @@ fn match_the_leaderboard() {
 
 #[test]
 fn match_the_criteo_shaped_benchmark() {
-    // 26 fields of 16 floats and 13 numbers: 429 inputs of the deep part.
+    // 26 fields of 16 floats and 13 numbers are the inputs of the deep part.
     let inputs = 26 * 16 + 13;
     let linear = |from: usize, to: usize| from * to + to;
 
@@ -87,11 +87,12 @@ fn match_the_criteo_shaped_benchmark() {
 fn din_is_an_activation_unit_a_pair_and_an_mlp() {
     let linear = |from: usize, to: usize| from * to + to;
     let pairs = "attention = [{ query = 'c0', history = 'c1' }, { query = 'c2', history = 'c1' }]";
-    // Query, item, difference and product; the history stands twice, once a query.
+    // The unit reads query, item, difference and product. The history occurs twice, once for each
+    // query.
     let unit = |dim: usize| linear(4 * dim, 80) + linear(80, 40) + linear(40, 1);
     let mlp = linear(6 * 16 + 3, 200) + linear(200, 80) + linear(80, 1);
     assert_eq!(dense(&format!("kind = 'din'\n{pairs}"), 5, 16, 3), 2 * unit(16) + mlp);
-    // Dice learns one number a unit.
+    // Dice learns one number per unit.
     let text = format!("kind = 'din'\n{pairs}\nactivation = 'dice'\nattention_activation = 'dice'");
     assert_eq!(dense(&text, 5, 16, 3), 2 * (unit(16) + 120) + mlp + 280);
     let text = format!("kind = 'din'\n{pairs}\nwide = true");

@@ -1,5 +1,5 @@
-//! Tests of running models: logits and gradients against the f64 reference, and a loss that
-//! decreases.
+//! Tests of models that run. Logits and gradients are compared with the f64 reference, and the loss
+//! must decrease.
 
 use std::num::NonZeroUsize;
 
@@ -19,7 +19,7 @@ fn workers() -> Workers {
     Workers::new(NonZeroUsize::new(2).unwrap()).unwrap()
 }
 
-/// Returns settings with small tiles and lanes, so that even a small batch is cut.
+/// Returns settings with small tiles and lanes, so that even a small batch is divided.
 fn settings() -> Settings {
     Settings { lanes: 3, tile_rows: 4, ..Settings::default() }
 }
@@ -75,8 +75,8 @@ fn inference_gives_what_the_formulas_say() {
     }
 }
 
-/// Compares a few elements of the gradients of every parameter and of the rows with the slope of
-/// the reference's loss.
+/// Compares a few elements of each gradient, of parameters and of rows, with the slope of the
+/// reference's loss.
 #[test]
 fn gradients_are_slopes() {
     let h = 1e-5;
@@ -125,7 +125,7 @@ fn gradients_are_slopes() {
     }
 }
 
-/// Returns at most six indices below `len`, spread out evenly.
+/// Returns at most six indices below `len`, at about equal distances.
 fn picks(len: usize) -> impl Iterator<Item = usize> {
     (0..len.min(6)).map(move |pick| pick * len / len.min(6))
 }

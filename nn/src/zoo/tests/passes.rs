@@ -1,4 +1,4 @@
-//! Tests that every model trains and scores the same with each pass on and off.
+//! Tests that the training and the scores of every model are the same with each pass on and off.
 
 use std::num::NonZeroUsize;
 
@@ -12,7 +12,7 @@ use crate::{
     Executor, Mode, Params, Passes, Program, Settings, StepSeed, TrainGraph, differentiate,
 };
 
-/// The numbers that two steps and a scoring run leave behind.
+/// The numbers that two training steps or one scoring run produce.
 #[derive(Debug, PartialEq)]
 struct Outcome {
     numbers: Vec<Vec<f32>>,

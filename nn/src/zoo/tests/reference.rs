@@ -1,5 +1,5 @@
-//! A second definition of the models, for tests. It computes in f64, row by row, and shares only
-//! the names of parameters with the graph.
+//! A second definition of the models, for tests. It computes in f64, row by row. It has only the
+//! names of the parameters in common with the graph.
 
 use std::collections::BTreeMap;
 
@@ -213,8 +213,8 @@ impl<'a> Reference<'a> {
         one(self.linear("output", &x))
     }
 
-    /// Returns the linear part of each row: the sum of the weights of its ids, of its numbers
-    /// multiplied by their weights, and of the bias if the model has one.
+    /// Returns the linear part of each row. It is the sum of the weights of the row's ids, of its
+    /// numbers multiplied by their weights, and of the bias if the model has one.
     fn wide(&self) -> Vec<f64> {
         let mut sum = vec![0.0; self.batch.rows];
         for column in 0..self.batch.columns.len() {
@@ -230,7 +230,7 @@ impl<'a> Reference<'a> {
         sum
     }
 
-    /// Returns Σ ⟨v, v'⟩ over all pairs of fields.
+    /// Returns Σ ⟨v, v'⟩ over all pairs of fields, for each row.
     fn pairs(&self, fields: &[Matrix]) -> Vec<f64> {
         let mut sum = vec![0.0; self.batch.rows];
         for (row, sum) in sum.iter_mut().enumerate() {
@@ -324,8 +324,8 @@ impl<'a> Reference<'a> {
         })
     }
 
-    /// Returns the mean and the variance of each column: those of the batch in training, otherwise
-    /// the running statistics.
+    /// Returns the mean and the variance of each column. In training, they are computed from the
+    /// batch. Otherwise, they are the running statistics.
     fn statistics(&self, name: &str, x: &Matrix) -> (Vec<f64>, Vec<f64>) {
         let get = |part: &str| self.params[&format!("{name}.{part}")].1.clone();
         let (mut mean, mut variance) = (get("running_mean"), get("running_var"));

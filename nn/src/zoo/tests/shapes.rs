@@ -6,7 +6,8 @@ use crate::graph::ParamInit;
 use crate::graph::builder::Mode;
 use crate::graph::shape::Shape;
 
-/// A small spec of each kind, with every layer that the kind can have.
+/// Small sections of models with one label. Together, they contain every layer that these models
+/// can have.
 pub(super) const SMALL: [&str; 17] = [
     "kind = 'lr'",
     "kind = 'fm'",

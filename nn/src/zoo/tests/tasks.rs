@@ -1,5 +1,5 @@
-//! Tests of models with several labels: their masks and weights, and their scores and gradients
-//! against separate formulas.
+//! Tests of models with several labels: the masks and weights of labels, and the scores and
+//! gradients, which are compared with separate formulas.
 
 use std::num::NonZeroUsize;
 
@@ -25,7 +25,7 @@ fn workers() -> Workers {
     Workers::new(NonZeroUsize::new(2).unwrap()).unwrap()
 }
 
-/// A batch with two labels, each of which is missing in some rows.
+/// A batch with two labels. Each label is missing in some rows.
 struct Two {
     batch: TestBatch,
     second: Vec<f32>,
@@ -52,7 +52,8 @@ impl Two {
         Inputs { labels, ..self.batch.view() }
     }
 
-    /// Returns the label of a row to compare a task's score with, or `None` if the row has none.
+    /// Returns the label with which the score of a task is compared in this row, or `None` if the
+    /// row has no such label.
     fn label(&self, spec: &ModelSpec, task: usize, row: usize) -> Option<f64> {
         let first = self.masks[0][row].then_some(f64::from(self.batch.labels[row]));
         let second = self.masks[1][row].then_some(f64::from(self.second[row]));
@@ -84,7 +85,7 @@ impl Two {
     }
 }
 
-/// Computes the log odds of each task a second time, in f64.
+/// Computes the log odds of each task with separate formulas, in f64.
 fn scores(reference: &Reference<'_>, spec: &ModelSpec) -> Vec<Vec<f64>> {
     let x = reference.deep();
     let tower = |label: &str, layers: usize, activation, x: Matrix| {
@@ -257,7 +258,7 @@ fn masked_labels_are_not_read() {
 }
 
 /// Checks that the loss stays finite if both probabilities are close to 0 or 1. In f32, their
-/// product would then be exactly 0 or 1, and its log odds infinite.
+/// product would be rounded to 0 or 1, and its log odds would be infinite.
 #[test]
 fn the_product_of_two_probabilities_keeps_its_log_odds() {
     let text = "kind = 'esmm'\nhidden = []";
@@ -294,7 +295,7 @@ fn a_label_of_weight_zero_is_scored_and_not_learned() {
         let graph = build(&spec(text), &two.batch.model, Mode::Train).unwrap();
         assert!(graph.output(LOGITS).is_some() && graph.output("logits/buy").is_some());
         let losses = [0.0, 1.0].map(|fill| {
-            // In esmm, the second label needs the first.
+            // In esmm, the second label has no meaning without the first.
             if !text.contains("esmm") {
                 two.batch.labels.fill(fill);
             }

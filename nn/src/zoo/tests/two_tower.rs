@@ -1,4 +1,5 @@
-//! Tests of two towers: the loss against its definition, computed from the vectors of the towers.
+//! Tests of the model with two towers. The loss is compared with its definition, which is computed
+//! from the vectors of the towers.
 
 use std::num::NonZeroUsize;
 
@@ -16,8 +17,8 @@ fn workers() -> Workers {
     Workers::new(NonZeroUsize::new(2).unwrap()).unwrap()
 }
 
-/// Returns the loss of training. Also returns the loss by its definition in f64, computed from the
-/// vectors and scores of inference.
+/// Returns the loss of training, and the loss by its definition. The latter is computed in f64 from
+/// the vectors and scores of inference.
 fn losses(text: &str, batch: &TestBatch, correction: Option<&[f32]>) -> (f64, f64) {
     let settings = Settings { lanes: 3, tile_rows: 4, ..Settings::default() };
     let spec = spec(text);
@@ -71,7 +72,7 @@ fn the_loss_is_a_softmax_over_the_items_of_the_batch() {
         let (found, expected) = losses(&format!("{SPEC}{extra}"), &batch, correction);
         assert!((found - expected).abs() < 1e-5, "{extra}: {found} {expected}");
     }
-    // Without labels every row counts.
+    // Without labels, every row counts.
     let mut all = TestBatch::new(31, 37, 4, 2);
     all.labels.fill(1.0);
     let (labelled, _) = losses(SPEC, &all, Some(&shares));
@@ -86,7 +87,7 @@ fn a_batch_of_one_item_or_of_no_positive_has_no_loss() {
     let shares = [-1.0; 9];
     batch.labels.fill(0.0);
     assert_eq!(losses(SPEC, &batch, Some(&shares)).0, 0.0);
-    // All rows have the same item, so each row is compared with itself alone.
+    // All rows have the same item, so each row is compared only with itself.
     batch.labels.fill(1.0);
     let first = batch.columns[0].inverse[0];
     let one = (0..9).all(|row| batch.columns[0].inverse[row] == first);

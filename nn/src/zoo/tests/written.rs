@@ -1,4 +1,4 @@
-//! Tests of models of the zoo that are written as the graph of a job.
+//! Tests that models of the zoo can also be written as the graph of a job.
 
 use std::num::NonZeroUsize;
 

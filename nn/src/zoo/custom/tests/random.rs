@@ -23,8 +23,7 @@ const UNARY: [&str; 12] = [
     "layer_norm",
 ];
 
-/// Returns the text of a graph. Its nodes have 12 columns each, and the score depends on all of
-/// them.
+/// Returns the text of a valid graph. Each node has 12 columns, and the score depends on all nodes.
 fn valid(choices: &[(u8, u8, u8)]) -> String {
     let mut text = "logits = 'score'\n[nodes.n0]\nop = 'embedding'\n".to_owned();
     let mut unread = vec![true];
@@ -63,9 +62,9 @@ fn choices() -> impl Strategy<Value = Vec<(u8, u8, u8)>> {
     proptest::collection::vec(any::<(u8, u8, u8)>(), 0..12)
 }
 
-/// Replaces one value in the tree by `with`. The value is the one with the index `left`, counted
-/// from 0. Returns `None` if it was found, otherwise the part of `left` that remains after this
-/// tree.
+/// Replaces the value with the index `left` in a tree by `with`. The values of the tree are counted
+/// from 0. Returns `None` after the replacement. If the tree has too few values, returns `left`
+/// minus the number of its values.
 fn damage(value: &mut Value, left: usize, with: &Value) -> Option<usize> {
     let Some(mut left) = left.checked_sub(1) else {
         *value = with.clone();
@@ -153,7 +152,7 @@ proptest! {
             && let Ok(graph) = build_spec(spec)
             && let Some(loss) = graph.output(LOSS)
         {
-            // A graph that builds must also be trainable.
+            // If a graph can be built, it must also be possible to train it.
             prop_assert!(differentiate(&graph, loss).is_ok());
         }
     }

@@ -1,4 +1,4 @@
-//! Tests of refused graphs: the error names the node and gives a remedy.
+//! Tests of refused graphs. The error must name the node and give a remedy.
 
 use super::build;
 
@@ -25,7 +25,8 @@ fn refused(text: &str, message: &str) {
     }
 }
 
-/// Checks that [`GOOD`] with `from` replaced by `to` is refused with this message.
+/// Replaces `from` by `to` in [`GOOD`], and checks that the graph is refused with the message
+/// `message`.
 #[track_caller]
 fn changed(from: &str, to: &str, message: &str) {
     assert!(GOOD.contains(from), "{from}");
