@@ -408,8 +408,8 @@ pub(super) fn reads_are_a_row_source(make: &mut MakeClient<'_>) -> Result<(), St
     rows::check(&mut PulledRows::new(client.as_mut()), &expected, &absent, &default)
 }
 
-/// Checks which rows the loss of the regularisers is summed over: the rows of the plan in the
-/// dynamic table, all rows in the table with a whole-table rule, and no row in the third table.
+/// Checks that the loss of the regularisers is the sum over the right rows: the rows of the plan in
+/// the dynamic table, all rows in the table with a whole-table rule, and no row in the third table.
 pub(super) fn the_regulariser_is_summed_over_its_rows(
     make: &mut MakeClient<'_>,
 ) -> Result<(), String> {
