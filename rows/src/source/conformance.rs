@@ -60,7 +60,7 @@ pub fn check(
     let both: Vec<Vec<FeatureKey>> =
         present.iter().zip(absent).map(|(a, b)| [a.clone(), b.clone()].concat()).collect();
     let nothing: Vec<Vec<FeatureKey>> = expected.iter().map(|_| Vec::new()).collect();
-    // A buffer that has held something else, and far more of it.
+    // The buffer has held other contents, and more of them.
     let used = TableRows {
         stride: 7,
         values: vec![f32::NAN; 70_000],
@@ -73,7 +73,7 @@ pub fn check(
         ("no keys", &nothing),
         ("absent keys", &absent.to_vec()),
         ("present and absent keys", &both),
-        // Whatever a lookup of absent keys did, it inserted nothing.
+        // The lookup of absent keys must not have inserted a row.
         ("absent keys again", &absent.to_vec()),
     ] {
         let plan = plan_of(keys);
