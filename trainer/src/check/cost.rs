@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::graph_inputs::find_output;
 use crate::job::Job;
 
-/// The share of the machine's memory that is left to the system and its caches.
+/// The share of the machine's memory that the check leaves to the system and its caches.
 const RESERVED: f64 = 0.1;
 
 /// Estimates the number of rows and the size in bytes of every table after one epoch.
@@ -32,8 +32,8 @@ pub(super) fn estimate_tables(
         let ids = estimate.value;
         let threshold = match spec.admission {
             Admission::Count { at_least } | Admission::Bloom { at_least, .. } => Some(at_least),
-            // With a probability, every id is admitted in the end if it comes often enough, so that
-            // all ids are the upper bound.
+            // With admission by probability, every id that occurs often enough gets a row in the
+            // end, so the number of all ids is the upper bound.
             Admission::All | Admission::Probability { .. } => None,
         };
         if let Some(at_least) = threshold {
@@ -100,7 +100,7 @@ fn set_bytes(table: &mut TableCheck, spec: &TableSpec, job: &Job) {
     table.spill_bytes = most.map_or(0, |spill| spill.file_bytes);
     table.checkpoint_bytes = table.rows * spec.checkpoint_bytes_per_row()
         + match spec.admission {
-            // The blocks of the filter are written as they are.
+            // A checkpoint holds the blocks of the filter in the same size.
             Admission::Bloom { .. } => waiting,
             _ => table.candidates * spec.checkpoint_bytes_per_candidate(),
         };
@@ -110,13 +110,13 @@ fn set_bytes(table: &mut TableCheck, spec: &TableSpec, job: &Job) {
 /// data. The data has `scale` times the rows of the sample. `all` is the estimated number of
 /// different ids in the data. The result is exact if the sample is all of the data.
 ///
-/// The threshold for the sample is `at_least` divided by `scale` and `epochs`. If it is more than
-/// one occurrence, the count of each id in the sample is compared with it. The bounds of the result
-/// allow a sampling error of twice the square root of the threshold.
+/// The number `at_least / (scale * epochs)` is the threshold for the sample. If the threshold is
+/// above one occurrence, the count of each id in the sample is compared with it. The bounds of the
+/// result allow a sampling error of twice the square root of the threshold.
 ///
-/// If it is one occurrence or fewer, the sample cannot tell frequent ids from rare ones. The
-/// estimate then assumes that the number of ids with at least `n` occurrences in the data is about
-/// the number of different ids in an `n`th part of the data.
+/// If the threshold is at most one occurrence, the sample cannot tell frequent ids from rare ids.
+/// The estimate then assumes that the number of ids with at least `n` occurrences in the data is
+/// about the number of different ids in an `n`th part of the data.
 fn estimate_admitted(
     sampled: &Sampled,
     table: usize,

@@ -113,7 +113,8 @@ impl Writing {
         }
     }
 
-    /// Writes the rest of the checkpoint, and waits until the checkpoint is complete.
+    /// Writes the rest of the checkpoint, waits until the checkpoint is complete, and returns its
+    /// size, hash and mark.
     pub(crate) fn finish(self, client: &mut dyn TrainClient) -> Result<Written> {
         match self.0 {
             State::Tables(ticket, rest) => {
