@@ -87,8 +87,8 @@ impl Checkpoint {
         Ok(shrunk)
     }
 
-    /// Writes all rows of a table as a whole checkpoint does, from this checkpoint, which holds
-    /// only the changes of the table, and from the checkpoints below it.
+    /// Writes all rows of a table into the files of a whole checkpoint. The rows come from this
+    /// checkpoint, which holds only the changes of the table, and from the checkpoints below it.
     fn write_whole(
         &self,
         listed: &TableParts,
