@@ -12,8 +12,8 @@ const SHORTEST: u64 = 2000;
 const SMALLEST_CACHE: u64 = 256;
 
 /// The smallest number of followed keys that a point of a sampled curve needs. Points with fewer
-/// keys are left out, because a few very frequent keys that are in the sample by chance would
-/// change them much.
+/// keys are left out, because a few very frequent keys could be in the sample by chance and change
+/// such a point much.
 const DECIDING: u64 = 256;
 
 /// The curves of a table, computed from one pass over its lookups.
@@ -52,7 +52,7 @@ pub struct Usage {
     pub cache: Vec<CachePoint>,
 }
 
-/// The number of keys from the beginning of the data to a point.
+/// A point of the growth curve: the number of keys from the beginning of the data up to this point.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct GrowthPoint {
     /// The number of rows of the data up to this point.

@@ -13,8 +13,8 @@ pub(super) const META: usize = 15;
 /// * compare only the low 52 bits of a key. The other bits are the slot's number, which all keys of
 ///   a slot share;
 /// * leave the bits of the last word from [`Line::PASSED`] on to this trait. They count the keys
-///   that passed the line because it was full. A count that has reached its largest value stays
-///   there: searches then always continue after this line, until its slot is rebuilt.
+///   that passed the line because it was full. A count that has reached its largest value does not
+///   change any more. Searches then always continue after this line, until its slot is rebuilt.
 pub(crate) trait Line {
     /// The number of keys that fit into a line.
     const KEYS: usize;
@@ -73,7 +73,7 @@ pub(crate) trait Line {
         Self::row(line, entry)
     }
 
-    /// Returns whether a search must go on to the next line.
+    /// Returns whether a search must continue in the next line.
     #[inline(always)]
     fn is_passed(line: &CacheLine) -> bool {
         line.0[META] >> Self::PASSED != 0
