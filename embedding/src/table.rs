@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //! * In a dense table, rows are numbered in key order, so the rows of a slot are one run. A sweep
-//!   therefore walks through memory from one end to the other, and adds sums in an order that does
-//!   not depend on history.
+//!   therefore reads memory from one end to the other, and adds sums in an order that does not
+//!   depend on history.
 //!
 //! # Concurrency
 //! A `Table` is a plain value without locks. One shard owns it.
@@ -54,7 +54,7 @@ pub(crate) struct Table {
     pub(crate) known: FoundRows,
     /// The rows that were evicted to make room, which new rows take first.
     pub(crate) free_list: FreeList,
-    /// The demand of this step, counted up to now.
+    /// The demand of the present step so far.
     pub(crate) demand: Demand,
     /// The additional state of a dense table; `None` in a dynamic table.
     pub(crate) dense: Option<Dense>,

@@ -8,10 +8,10 @@ use crate::table::Table;
 
 impl TableSet {
     /// Begins to record the information that checkpoints of changes need
-    /// ([`TableSet::begin_changes`]), in tables that are not written whole. This takes 16 bytes for
-    /// each key whose row is removed, and for each key whose row is spilled after a change. A
-    /// checkpoint of changes can be based on any checkpoint that is finished or restored after this
-    /// call.
+    /// ([`TableSet::begin_changes`]), in tables that are not always written whole. The records take
+    /// 16 bytes for each key whose row is removed, and for each key whose row is spilled after a
+    /// change. A checkpoint of changes can be based on any checkpoint that is finished or restored
+    /// after this call.
     pub fn follow_snapshots(&mut self) {
         if self.marks.is_none() {
             self.marks = Some(Marks::default());

@@ -1,14 +1,14 @@
-//! The snapshot generations: the numbers with which rows record when they changed last.
+//! The snapshot generations. Each row stores the generation in which it changed last.
 //!
 //! A dirty epoch ends when a version is published, and every checkpoint contains the numbers of
 //! epochs. A snapshot must also know which rows changed after it began. But it must not end an
 //! epoch, because the bytes of files would then depend on the times of checkpoints. Therefore the
-//! tables count generations. A generation ends when an epoch ends, and when a snapshot begins. In
-//! files, the rows have the numbers of epochs.
+//! tables count generations. A generation ends when an epoch ends, and also when a snapshot begins.
+//! In files, rows store epochs instead of generations.
 //!
 //! # Invariants
 //! * Generations only increase. The epoch of a generation never changes.
-//! * Without snapshots, the numbers of generations are those of epochs.
+//! * Without snapshots, each generation has the number of its epoch.
 
 use zillion_rows::row::Meta;
 use zillion_rows::row::StoredRow;

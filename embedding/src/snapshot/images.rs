@@ -113,8 +113,8 @@ impl Images {
         Some((FeatureKey(key), words[HEAD - 1]))
     }
 
-    /// Returns the words of the row in an image: those of the weight slab and those of the
-    /// companion slab.
+    /// Returns the words of the row in an image: first the words of the weight slab, then the words
+    /// of the companion slab.
     pub(crate) fn row(&self, image: u32) -> (&[u32], &[u32]) {
         self.words(image)[HEAD..].split_at(self.weights)
     }

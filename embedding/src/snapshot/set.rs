@@ -27,8 +27,9 @@ impl TableSet {
     }
 
     /// Begins a checkpoint of the changes since another checkpoint. Both checkpoints are needed to
-    /// restore the tables. In tables without whole-table rules whose rows do not grow, it has only
-    /// the rows that changed and the keys that were removed. All other tables are written whole.
+    /// restore the tables. If a table has no whole-table rule and its rows do not grow, the
+    /// checkpoint holds only its changed rows and its removed keys. All other tables are written
+    /// whole.
     ///
     /// # Errors
     /// Returns an error under the conditions of [`TableSet::begin_snapshot`]. Returns
@@ -177,8 +178,8 @@ impl TableSet {
         Ok(copied)
     }
 
-    /// Adds to `content` what a slot held when the snapshot began, which is the end of
-    /// `generation`. Returns the number of entries that were added.
+    /// Adds the old content of a slot to `content`: the content at the end of `generation`, when
+    /// the snapshot began. Returns the number of entries that were added.
     fn copy_before(
         &self,
         job: &Job,

@@ -1,6 +1,6 @@
-//! Tests of tables at their limits. The bytes must be the same for all shards, threads and
-//! restarts, the memory must stay within the limit, and the right rows must be evicted and keys
-//! refused. The filter of waiting keys in a checkpoint is tested too.
+//! Tests of tables at their limits. The bytes must be the same for all numbers of shards and
+//! threads and after all restarts. The memory must stay within the limit, and the right rows and
+//! keys must be evicted and refused. The filter of waiting keys in a checkpoint is tested too.
 
 use zillion_feature::{FeatureKey, SLOTS, TableId, Use};
 
@@ -10,8 +10,8 @@ use crate::{Counters, TableSet};
 use zillion_rows::conformance::plan_of;
 use zillion_rows::{Admission, ByteSize, Eviction, PinnedId, TableSpec};
 
-/// Returns keys for a step: `hot` keys that are the same for every step, and `new` keys that are
-/// different for every step.
+/// Returns the keys of a step: `hot` keys that occur in every step, and `new` keys that occur in no
+/// other step.
 fn stream_keys(step: u64, hot: u64, new: u64) -> Vec<FeatureKey> {
     let fresh = (0..new).map(|i| 1_000_000 + step * new + i);
     (0..hot).chain(fresh).chain(0..hot / 2).map(key).collect()
@@ -42,8 +42,8 @@ fn policies() -> Vec<TableSpec> {
     ]
 }
 
-/// Runs the given steps. The keys of a step are its own keys, and the new keys of the step three
-/// steps earlier.
+/// Runs the given steps. The keys of a step are its own keys and the new keys of the step three
+/// steps before it.
 fn run(
     set: &mut TableSet,
     workers: &zillion_device::Workers,
@@ -372,8 +372,8 @@ fn a_filter_goes_on_from_a_checkpoint() {
     assert_eq!(other.rows(TableId(0)), 0);
 }
 
-/// Checks that a file of a filter with wrong content gives an error and never a panic, even if its
-/// hash is right.
+/// Checks that a file of a filter with wrong content gives an error and never a panic, even if the
+/// hash of the file is right.
 #[test]
 fn a_filter_with_any_bytes_is_refused_or_read() {
     let workers = workers(1);
