@@ -106,8 +106,8 @@ pub(crate) struct Spill {
     pub(crate) settled: u64,
     /// The reads that have begun for announced plans.
     pub(crate) ahead: Vec<Fetch>,
-    /// The rows that the current plan needs and that are not in memory. The field is set between
-    /// the two halves of bringing rows into memory, and `None` at other times.
+    /// The rows that the current plan needs and that are not in memory. The first half of bringing
+    /// rows into memory sets this field if there are such rows, and the second half clears it.
     pub(crate) missing: Option<Missing>,
     /// For each row in memory, the number of the last pull that needs the row. Only announced plans
     /// are considered.

@@ -2,9 +2,9 @@
 //!
 //! Each slot has a filter, which consists of blocks of one cache line. A key has one block in the
 //! filter of its slot, and several counters in this block. The count of the key is the smallest of
-//! The number of blocks is computed from the Poisson distribution of the keys over the blocks,
-//! because blocks are not filled evenly (Putze, Sanders, Singler 2007). With this number of blocks,
-//! the share of keys with a count that is too large stays within the given error.
+//! these counters. Blocks are not filled evenly, so the number of blocks is computed from the
+//! Poisson distribution of the keys over the blocks (Putze, Sanders, Singler 2007). With this
+//! number of blocks, the share of keys with a count that is too large stays within the given error.
 
 use zillion_feature::random::mix64;
 use zillion_feature::{FeatureKey, SLOTS};

@@ -15,10 +15,11 @@
 //!
 //! One more file, the *directory*, makes it possible to find a key without reading the whole part.
 //! The first bits of a key select its part. If the directory uses `n` bits in a part, the next `n`
-//! bits of the key are the number of its entry, and entry `b` is the index of the first row in the
-//! part whose number is at least `b`. Keys are mixed, so about four keys share an entry on average,
-//! and a lookup reads one cache line of the directory, one cache line of the keys, and the row
-//! itself. Crafted ids can put many keys into one entry; such an entry is searched by halving.
+//! bits of the key are the number of its entry. Entry `b` holds the index of the first row in the
+//! part whose key has an entry number of at least `b`. Keys are mixed, so about four keys share an
+//! entry on average. A lookup reads one cache line of the directory, one cache line of the keys,
+//! and the row itself. Crafted ids can put many keys into one entry. Such an entry is searched by
+//! halving.
 //!
 //! The name of a file is the BLAKE3 hash of its bytes. So a file that exists under its name is
 //! complete, and two writers of the same rows write the same file. A store needs no other identity

@@ -88,7 +88,7 @@ impl Reckoning {
 /// the largest number of rows that it ever had. The last chunk may hold a single row.
 fn slab_memory(rows: u64, row: u64) -> u64 {
     let beginning = RECKONED_SHARDS * (PAGE + row);
-    // The bit maps take the end of a chunk, where no row lies.
+    // The bytes of a row include its share of the end of a chunk, where no whole row fits.
     let in_chunk = CHUNK.div_ceil((CHUNK / row).max(1));
     let most = most_in_shards(rows) * in_chunk;
     // The largest number of shards that have filled a chunk and begun another chunk.

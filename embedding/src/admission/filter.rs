@@ -4,9 +4,10 @@
 //! Each slot has a filter, which consists of blocks of one cache line. A key has one block in the
 //! filter of its slot, and several counters in this block. The count of the key is the smallest of
 //! these counters. An occurrence raises only the counters that have this smallest value (Cohen and
-//! The number of blocks is computed from the Poisson distribution of the keys over the blocks,
-//! because blocks are not filled evenly (Putze, Sanders, Singler 2007). With this number, the share
-//! of counts that are too large stays within the given error.
+//! Matias 2003, "minimal increase"). So a count is never too small, and seldom too large. The
+//! number of blocks is computed from the Poisson distribution of the keys over the blocks, because
+//! blocks are not filled evenly (Putze, Sanders, Singler 2007). With this number, the share of
+//! counts that are too large stays within the given error.
 //!
 //! # Ageing
 //! Without ageing, a filter would fill up. So all counters of a slot are halved when the slot has

@@ -25,9 +25,9 @@ pub enum Admission {
     },
     /// A counting Bloom filter counts the occurrences of keys (Bloom 1970; Fan et al. 2000; with
     /// blocks of one cache line as in Putze, Sanders, Singler 2007). The size of the filter depends
-    /// The size of the filter depends only on the expected number of keys and on the error. Some
-    /// keys are admitted too early. A key never waits longer than with exact counts, unless counts
-    /// were halved. All counts are halved when more keys occur than expected.
+    /// only on the expected number of keys and on the error. Some keys are admitted too early. A
+    /// key never waits longer than with exact counts, unless counts were halved. All counts are
+    /// halved when more keys occur than expected.
     Bloom {
         /// The threshold: a number of occurrences from 1 to 255.
         at_least: u32,
