@@ -184,7 +184,7 @@ impl Index<Counted> {
     }
 
     /// Writes the word and the number of a key that is in the index. The bits of the word below its
-    /// tag must be those of the key.
+    /// tag must be the bits of the key.
     pub(crate) fn set(&mut self, key: FeatureKey, word: u64, number: u32) {
         let position = self.position(key);
         self.slots[position].set(key.0, (word, number), &mut self.overflow);

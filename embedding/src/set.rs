@@ -76,8 +76,8 @@ pub struct Update {
     pub step: Step,
     /// The factors of the learning rates.
     pub rates: Rates,
-    /// The factor of all gradients, including those of the regulariser. It is 1, or the factor of
-    /// clipping.
+    /// The factor of all gradients, including the gradients of the regulariser. It is 1, or the
+    /// factor of clipping.
     pub scale: f32,
 }
 
@@ -147,8 +147,8 @@ impl TableSet {
         self.generations.epoch()
     }
 
-    /// Ends the current dirty epoch and begins the next one. Rows that change from now on belong to
-    /// the next delta. Returns the epoch that has ended.
+    /// Ends the current dirty epoch and begins the next one. Rows that change after this call
+    /// belong to the next delta. Returns the epoch that has ended.
     pub fn advance_dirty_epoch(&mut self) -> u32 {
         let ended = self.generations.epoch();
         self.generations.end_epoch();

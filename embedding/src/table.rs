@@ -65,10 +65,10 @@ pub(crate) struct Table {
     /// The tombstones; `None` if no checkpoints of changes are written.
     pub(crate) tombstones: Option<Box<Tombstones>>,
     /// The state of spilling; `None` if the table does not spill. In a table that spills, index
-    /// entries can be those of records.
+    /// entries can belong to records.
     pub(crate) spill: Option<Box<Spill>>,
     /// The narrow rows; `None` if rows do not grow. In a table with narrow rows, index entries can
-    /// be those of narrow rows.
+    /// belong to narrow rows.
     pub(crate) narrow: Option<Box<Narrow>>,
 }
 
@@ -141,8 +141,8 @@ impl Table {
         Ok(row)
     }
 
-    /// Gives the memory of a removed row to a key without a row. The weights are still those of the
-    /// removed row.
+    /// Gives the memory of a removed row to a key without a row. The row still has the weights of
+    /// the removed row.
     pub(crate) fn refill(&mut self, key: FeatureKey, row: u32) -> Result<u32> {
         if let Err(e) = self.index.insert(key, Entry::full(row)) {
             self.free_list.rows.push(row);

@@ -252,9 +252,9 @@ fn is_decided(rows: u64, one_in: u64) -> bool {
     one_in == 1 || rows >= DECIDING * one_in
 }
 
-/// Returns the approximate error of a share for which `followed` keys lie on one side of the limit.
-/// The weight of a single key near the limit is not known, so this is a rule of thumb. Tests
-/// compare it with a Zipf stream.
+/// Returns the approximate error of a share, if `followed` of the keys lie on one side of the
+/// limit. The effect of a single key near the limit is not known, so the formula is a rule of
+/// thumb. Tests compare it with a Zipf stream.
 fn share_error(followed: u64, one_in: u64) -> f64 {
     if one_in == 1 { 0.0 } else { 0.5 / (followed.max(1) as f64).sqrt() }
 }

@@ -155,7 +155,7 @@ impl Table {
         ranked
     }
 
-    /// Evicts those rows of [`Table::rank_rows`] whose rank is at most `highest`.
+    /// Evicts the rows of [`Table::rank_rows`] whose rank is at most `highest`.
     pub(crate) fn make_room(
         &mut self,
         visit: &Visit,

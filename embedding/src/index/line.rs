@@ -33,7 +33,7 @@ pub(crate) trait Line {
     /// key.
     fn find(line: &CacheLine, key: u64) -> Option<usize>;
 
-    /// Returns the word of an entry. The low bits of the word are those of the key.
+    /// Returns the word of an entry. The low bits of the word are the low bits of the key.
     fn word(line: &CacheLine, entry: usize) -> u64;
 
     /// Writes the word and the row of an entry.
@@ -54,8 +54,8 @@ pub(crate) trait Line {
         &mut line.0[Self::ROWS + entry]
     }
 
-    /// Writes a word and its row into a free entry. The low bits of the word are those of the key.
-    /// Returns `false` if no entry is free.
+    /// Writes a word and its row into a free entry. The low bits of the word are the low bits of
+    /// the key. Returns `false` if no entry is free.
     #[inline(always)]
     fn put(line: &mut CacheLine, word: u64, row: u32) -> bool {
         let entry = Self::used(line).trailing_ones();

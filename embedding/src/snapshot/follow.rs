@@ -53,7 +53,7 @@ impl TableSet {
         tombstones.for_each(|tombstones| tombstones.oldest = oldest);
     }
 
-    /// Begins another history of checkpoints. Its first mark is that of the checkpoint that has
+    /// Begins another history of checkpoints. Its first mark is the mark of the checkpoint that has
     /// just been restored.
     pub(crate) fn mark_restored(&mut self) {
         let Some(marks) = &mut self.marks else { return };

@@ -34,7 +34,7 @@ pub(crate) struct Images {
     stride: usize,
     in_chunk: usize,
     chunks: Vec<Vec<u32>>,
-    /// The number of images that have been made, including those that are free now.
+    /// The number of images that have been made, including the images that are free now.
     made: u32,
     /// The number of the first free image, or [`NONE`] if no image is free.
     free: u32,

@@ -46,7 +46,7 @@ impl TableSet {
     }
 
     /// Begins a snapshot as [`TableSet::begin_snapshot`] or [`TableSet::begin_changes`] does. The
-    /// number of parts is that of a whole table whose parts have at most `limit` rows.
+    /// number of parts is the same as for a whole table whose parts have at most `limit` rows.
     pub(crate) fn begin_snapshot_in_parts(
         &mut self,
         workers: &Workers,
@@ -255,8 +255,8 @@ impl TableSet {
             self.copy_next_slot(snapshot, workers)?;
         }
         self.tables_mut().try_for_each(|table| table.snapshot_failure().map_or(Ok(()), Err))?;
-        // Nothing changes meanwhile, so the parts are gathered in parallel, like those of a plain
-        // checkpoint.
+        // The tables do not change here, so the parts are gathered in parallel, like the parts of a
+        // plain checkpoint.
         let (this, files, folder, generation) =
             (&*self, &snapshot.files, &snapshot.folder, snapshot.generation);
         let rest = &snapshot.jobs[snapshot.next..];

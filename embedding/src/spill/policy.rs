@@ -7,7 +7,8 @@
 //! known when the row comes back to memory.
 //!
 //! A half-life is measured in turnovers of the memory, because the time that a row can stay in
-//! memory depends on them. A turnover is the time in which as many rows leave as the memory holds.
+//! memory depends on them. A turnover is the time in which the number of rows that leave equals the
+//! number of rows that the memory holds.
 
 use zillion_feature::FeatureKey;
 

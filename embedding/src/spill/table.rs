@@ -185,7 +185,7 @@ impl Table {
     fn shrink(&mut self, spill: &mut Spill, pull: u32) -> Result<()> {
         let slots = self.index.slots();
         let target = spill.target();
-        // Rows that an announced plan needs stay as long as there are other rows to spill.
+        // Rows that an announced plan needs are spilled only if there are no other rows to spill.
         let mut spare_wanted = true;
         let mut rows: Vec<(f32, FeatureKey, u32)> = Vec::new();
         while self.slabs.len() as u64 > target {

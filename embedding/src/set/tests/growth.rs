@@ -245,7 +245,7 @@ impl Twin {
         Ok(())
     }
 
-    /// Checks that the rows of a layer are those of the table.
+    /// Checks that a layer has the same rows as the table.
     fn check_layers(
         &self,
         folder: &Path,
