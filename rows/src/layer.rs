@@ -9,8 +9,8 @@
 //! of the row) and `tombstone` (u8: 1 for a removed key). Any Arrow tool can open it.
 //!
 //! If rows grow, the narrow rows have parts of their own, whose column `weights` has the width of a
-//! narrow row. Tombstones are stored with the full rows. A reader fills the floats that a narrow
-//! row lacks with those of the initial row of its key, which the version's description of the table
+//! narrow row. Tombstones are stored with the full rows. A reader takes the missing floats of a
+//! narrow row from the initial row of its key, which the version's description of the table
 //! defines. Each key of a layer has either a full row or a narrow row, never both.
 //!
 //! One more file, the *directory*, makes it possible to find a key without reading the whole part.

@@ -71,8 +71,8 @@ pub struct LayerRow<'a> {
 /// A row of a layer with all its floats.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WholeRow<'a> {
-    /// The weights of all segments. The floats that a narrow row lacks are those of the initial row
-    /// of its key.
+    /// The weights of all segments. The missing floats of a narrow row come from the initial row of
+    /// its key.
     pub weights: Cow<'a, [f32]>,
     /// The number of pushes of the row in training.
     pub count: u32,

@@ -58,8 +58,8 @@ impl LayerSource {
         &self.layers
     }
 
-    /// Returns all floats of a row that a layer holds. The floats that a narrow row lacks are those
-    /// of the initial row of its key.
+    /// Returns all floats of a row that a layer holds. The missing floats of a narrow row come from
+    /// the initial row of its key.
     pub fn whole<'a>(&self, table: usize, key: FeatureKey, row: LayerRow<'a>) -> Cow<'a, [f32]> {
         match self.shapes.get(table) {
             Some(shape) if row.weights.len() < shape.width => {

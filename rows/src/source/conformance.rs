@@ -38,7 +38,7 @@ pub fn plan_of(keys: &[Vec<FeatureKey>]) -> LookupPlan {
 }
 
 /// Compares a source with the rows that it must have. `absent` lists keys of each table that the
-/// source must not have. `default` returns the row that a lookup of such a key must give.
+/// source must not have. `default` returns the row that a lookup of an absent key must give.
 ///
 /// # Errors
 /// Returns a description of the first difference if the source does not give the expected rows.

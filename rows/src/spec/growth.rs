@@ -2,7 +2,7 @@
 //!
 //! Most keys of a real stream are rare, and training on a rare key determines little more than one
 //! number. So a row has only some of its floats until it has had enough pushes (multi-dimension
-//! embeddings, as in XDL and Monolith). The floats that a narrow row lacks read as those of the
+//! embeddings, as in XDL and Monolith). The missing floats of a narrow row are read from the
 //! initial row of its key. So a lookup gives the same numbers before and after a row grows.
 
 use serde::{Deserialize, Serialize};
