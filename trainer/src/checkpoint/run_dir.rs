@@ -130,8 +130,8 @@ impl RunDir {
     }
 }
 
-/// Returns the step in the name of a checkpoint's folder, or `None` if the name is not that of a
-/// checkpoint.
+/// Returns the step in the name of a checkpoint's folder, or `None` if the folder is not the folder
+/// of a checkpoint.
 fn step_of(name: &str) -> Option<u64> {
     name.strip_prefix(PREFIX)?.parse().ok()
 }

@@ -56,7 +56,7 @@ struct Rest {
     retention: Retention,
 }
 
-/// The checkpoints of a run that are kept after a new one is complete.
+/// The checkpoints of a run that are kept after a new checkpoint is complete.
 #[derive(Debug)]
 pub(crate) struct Retention {
     pub(crate) dir: RunDir,

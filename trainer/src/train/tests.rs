@@ -474,7 +474,7 @@ fn a_profile_covers_its_steps_and_changes_no_byte() {
     let timeline = report.profile.as_ref().unwrap();
     assert_eq!(place.files("plain"), place.files("profiled"));
 
-    // An epoch has ten batches, of which the first and one in five are recorded.
+    // An epoch has ten batches. The first batch and then every fifth batch are recorded.
     assert_eq!(timeline.batches, 20);
     let steps: Vec<u64> = timeline.sampled.iter().map(|sampled| sampled.step).collect();
     assert_eq!(steps, [1, 6, 11, 16]);
