@@ -364,7 +364,7 @@ mod tests {
         let free = TableSpec { max_bytes: None, ..lru.clone() };
         assert_eq!(of(&free, waits, now).1, Some(Stays));
         assert_eq!(of(&free, waits, shared).1, Some(Crowded { most_in_slot: None }));
-        // If a limit makes room, a known step is the latest possible one.
+        // If a limit makes room, a known step is the latest possible step.
         let unseen = |max_bytes| TableSpec {
             eviction: Eviction::Unseen { steps: 5 },
             max_bytes,

@@ -391,8 +391,8 @@ fn a_chain_that_is_not_what_was_written_is_refused_by_name() {
         }
     }
     assert!(tried > 20, "{tried}");
-    // The changes are restored without the checkpoints that they stand on, and with only some of
-    // them.
+    // The changes are restored without the checkpoints that they are based on, and with only some
+    // of these checkpoints.
     let mut bare = parts.clone();
     bare.iter_mut().filter_map(|t| t.changes.as_mut()).for_each(|c| c.below.clear());
     assert!(restore(&bare).unwrap_err().contains("no whole checkpoint below them"));

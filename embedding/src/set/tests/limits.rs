@@ -98,7 +98,7 @@ fn what_comes_often_stays_in_a_table_that_is_looked_at_in_slices() {
         for step in 1..=60 {
             let counted = train(&mut set, &workers, &stream_keys(step, 2000, 1500), step);
             assert!(set.rows(TableId(0)) <= limit);
-            // Room was made in time.
+            // The table made room before the next step needed it.
             assert_eq!(counted.refused_full, 0, "{eviction:?} at step {step}");
             if step > 1 {
                 assert_eq!(counted.created, 1500, "{eviction:?} at step {step}");
@@ -188,7 +188,8 @@ fn places_of_rows_that_went_are_slack_and_keep_no_chunk() {
         reserved(&set);
     }
     assert!(set.statistics()[0].counters.displaced > 1_400_000);
-    // A table that never had more rows has as many chunks, or one less for each slab.
+    // A table that never had more rows has the same number of chunks, or one chunk less for each
+    // slab.
     let mut small = TableSet::new(vec![lru(200_000)], shards(2)).unwrap();
     train(&mut small, &workers, &stream_keys(1, 500, 199_000), 1);
     let chunks = 2 * 2 * (2 << 20);

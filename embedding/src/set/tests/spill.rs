@@ -299,7 +299,7 @@ fn a_scan_does_not_wash_out_what_is_asked_for_often() {
     for _ in 0..5 {
         popular.chunks(200).for_each(|ids| visit(&mut set, ids));
     }
-    // The scan has four times as many rows as the memory, each once.
+    // The scan reads each row once, and it has four times the number of rows that the memory holds.
     let scan: Vec<u64> = (0..budget * 4).map(|i| 5_000_000 + i).collect();
     scan.chunks(200).for_each(|ids| visit(&mut set, ids));
     let before = spilled(&set, 0).brought_in;
