@@ -93,7 +93,7 @@ pub struct TrainConfig {
     /// The learning-rate schedule and early stop on the validation AUC; absent: every epoch runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plateau: Option<PlateauSpec>,
-    /// The learning-rate schedule by steps; absent: the rate stays as it is.
+    /// The learning-rate schedule by steps; absent: the rate does not change by steps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schedule: Option<ScheduleSpec>,
     /// The number of batches whose gradients make one step.
@@ -222,7 +222,8 @@ pub struct RunConfig {
     /// The folder of the files with spilled rows; absent: `spill` below the run's folder.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spill_folder: Option<PathBuf>,
-    /// The address that serves the metrics of the run, as in `127.0.0.1:9091`; absent: none.
+    /// The address that serves the metrics of the run, as in `127.0.0.1:9091`; absent: metrics are
+    /// not served.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metrics: Option<String>,
 }

@@ -157,7 +157,8 @@ fn bucket_rows(job: &Job, table: usize) -> f64 {
         },
         _ => 0.0,
     };
-    // Two features in the same table share their buckets: bucket 3 of one is bucket 3 of the other.
+    // Two features in the same table share their buckets: bucket 3 of the first feature is bucket 3
+    // of the second feature.
     job.schema.features.iter().map(of_feature).fold(0.0, f64::max)
 }
 
@@ -201,8 +202,8 @@ pub(super) fn estimate_memory(
             return None;
         }
     };
-    // Three windows are held: the one being read, the one being cut, and the batch, at 8 bytes an
-    // id and 4 a number.
+    // Memory holds three windows: the window that is read, the window that is cut, and the batch.
+    // Each id takes 8 bytes, and each number takes 4.
     let row: u64 =
         job.schema.features.iter().map(|f| if f.table().is_some() { 8 } else { 4 }).sum();
     let window = (job.data.shuffle_window.get() as u64).min(rows.unwrap_or(u64::MAX));
@@ -212,8 +213,8 @@ pub(super) fn estimate_memory(
         arenas,
         windows: 3 * window * (row + 4),
         // Each parameter has a value, a gradient and two moments (partial gradients of lanes are
-        // counted with the arenas), and where the job asks for them the sum over a step's batches
-        // and the average.
+        // counted with the arenas). If the job asks for them, it also has the sum over a step's
+        // batches and the average.
         dense: parameters * 4 * (4 + copies(job)),
         available: machine::available_memory(),
         total: machine::total_memory(),
@@ -279,7 +280,8 @@ fn measure_buffers(job: &Job, threads: usize) -> Result<(u64, u64)> {
     let rows = job.train.batch_size.get();
     let parameters = graph.params.iter().filter(|p| p.trainable);
     let parameters: usize = parameters.map(|p| p.rows * p.cols).sum();
-    // Scoring holds no gradients and less of everything else; a quarter is more than it takes.
+    // Scoring holds no gradients, and its other buffers are smaller. A quarter is more than it
+    // takes.
     let columns: Vec<_> = job.schema.sparse().filter(|f| f.table().is_some()).collect();
     let list_len = |column: usize| columns[column].max_len().unwrap_or(USUAL_LIST);
     let step = program.bytes(rows, threads, list_len) as u64;
