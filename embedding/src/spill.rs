@@ -100,7 +100,7 @@ pub(crate) struct Spill {
     /// The number of rows that fit into `budget_bytes`.
     pub(crate) budget_rows: u64,
     /// The number of rows that the next step is expected to bring into memory. At the end of a
-    /// step, the budget keeps room for so many rows.
+    /// step, the budget keeps room for this number of rows.
     pub(crate) allowance: u64,
     /// The number of rows in memory at the end of the last step.
     pub(crate) settled: u64,

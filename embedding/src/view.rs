@@ -142,13 +142,13 @@ pub struct Norms {
     pub mean: f64,
     /// The smallest norm of a row.
     pub min: f32,
-    /// The norm that a tenth of the rows do not reach.
+    /// The norm below which a tenth of the rows lie.
     pub p10: f32,
     /// The median of the norms.
     pub p50: f32,
-    /// The norm that nine tenths of the rows do not reach.
+    /// The norm below which nine tenths of the rows lie.
     pub p90: f32,
-    /// The norm that 99 of 100 rows do not reach.
+    /// The norm below which 99 of 100 rows lie.
     pub p99: f32,
     /// The largest norm of a row.
     pub max: f32,

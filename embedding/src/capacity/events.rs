@@ -6,8 +6,8 @@
 
 /// The number of time bins into which the steps of the pass are divided.
 pub(super) const BINS: usize = 256;
-/// The number of small distances that have a bin of their own. Above them, each octave (doubling of
-/// the distance) has four bins.
+/// The number of small distances that have a bin of their own. Above these distances, each octave
+/// (doubling of the distance) has four bins.
 const EXACT: u64 = 8;
 const DISTANCE_BINS: usize = EXACT as usize + 4 * 61;
 

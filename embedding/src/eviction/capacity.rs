@@ -2,8 +2,8 @@
 //! and the rows that are compared to choose them.
 //!
 //! # Headroom
-//! New rows are created before rows are evicted at the end of the step, so a table that stayed at
-//! its limit would refuse every new key. So the eviction at the end of a step leaves room for twice
+//! A step creates new rows before it evicts rows at its end. If a table stayed at its limit, it
+//! would therefore refuse every new key. So the eviction at the end of a step leaves room for twice
 //! the number of rows that the step needed. If the next step needs even more rows, its last keys
 //! are refused in that step.
 //!

@@ -163,8 +163,8 @@ impl TableSet {
     }
 }
 
-/// Divides runs into pieces of at most `most` keys. Divides the buffer and the rooms in the same
-/// way. There are `shards` runs for each table.
+/// Divides runs into pieces of at most `most` keys. Divides the buffer `rows` and the buffers
+/// `rooms` for index entries in the same way. There are `shards` runs for each table.
 fn pieces<'a>(
     runs: &[Run<'a>],
     shards: usize,

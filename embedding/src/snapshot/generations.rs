@@ -17,8 +17,8 @@ use zillion_rows::row::StoredRow;
 #[derive(Clone, Debug)]
 pub(crate) struct Generations {
     now: u32,
-    /// The generations that began with a snapshot, in ascending order. Each belongs to the epoch of
-    /// the generation before it.
+    /// The generations that began with a snapshot, in ascending order. Each of these generations
+    /// belongs to the same epoch as the generation before it.
     cuts: Vec<u32>,
 }
 
@@ -43,8 +43,8 @@ impl Generations {
         generation - self.cuts.partition_point(|&cut| cut <= generation) as u32
     }
 
-    /// Returns the newest generation of an epoch. Rows with a later generation changed after the
-    /// epoch.
+    /// Returns the newest generation of an epoch. A row with a later generation has changed after
+    /// the end of the epoch.
     pub(crate) fn last_of(&self, epoch: u32) -> u32 {
         let epochs = self.cuts.iter().zip(1..).map(|(cut, before)| cut - before);
         epoch.saturating_add(epochs.take_while(|&of| of <= epoch).count() as u32)

@@ -200,7 +200,7 @@ impl Log {
     }
 
     /// Returns the generation of a record's segment. While the generation does not change, the
-    /// number of the record belongs to the same record.
+    /// number refers to the same record.
     pub(crate) fn generation(&self, record: u32) -> u64 {
         self.segment_generation(record / self.geometry.segment_records() as u32)
     }

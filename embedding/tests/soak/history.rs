@@ -40,9 +40,9 @@ struct Size {
     ids: u64,
     batch: u64,
     operations: u64,
-    /// The number of histories for each history in which tables spill. Large histories spill less
-    /// often, because checking all rows reads the file slot by slot, which is slow if many slots
-    /// have few rows.
+    /// The interval of the histories in which tables spill, counted in histories. Large histories
+    /// spill less often, because checking all rows reads the file slot by slot, which is slow if
+    /// many slots have few rows.
     spills: u64,
 }
 
