@@ -28,8 +28,8 @@ pub const DEFAULT_SHARDS: NonZeroUsize = NonZeroUsize::new(8).expect("eight is n
 
 /// The number of shards for which limits in bytes are computed. It is the default number of shards.
 const RECKONED_SHARDS: u64 = DEFAULT_SHARDS.get() as u64;
-/// The divisor that gives the share of a limit in bytes for the exact counts of waiting keys. The
-/// share is one eighth.
+/// The number by which a limit in bytes is divided to get the part for the exact counts of waiting
+/// keys.
 pub const CANDIDATES_PART: u64 = 8;
 /// The number of bytes that the slabs of a shard take in addition to their rows.
 const BOOKKEEPING_BYTES: u64 = 1024;

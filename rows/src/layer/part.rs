@@ -134,8 +134,7 @@ impl TableRows {
         self.full.rows() + self.narrow.rows()
     }
 
-    /// Returns the number of mapped bytes: those of the columns and of the entries of the
-    /// directory.
+    /// Returns the number of mapped bytes: the bytes of the columns and of the directory entries.
     pub(super) fn bytes(&self) -> usize {
         self.full.bytes() + self.narrow.bytes()
     }
