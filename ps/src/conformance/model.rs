@@ -388,7 +388,8 @@ impl Model {
         }
     }
 
-    /// Returns the squared norm of the gradients of a step, including those of the regulariser.
+    /// Returns the squared norm of the gradients of a step, including the gradients of the
+    /// regulariser.
     fn square(&self, plan: &LookupPlan, gradients: &RowBuffer) -> f64 {
         let mut sum = 0.0;
         for table in 0..TABLES {
