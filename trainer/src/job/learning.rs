@@ -51,7 +51,8 @@ pub struct WarmStart {
     pub pointer: Option<String>,
 }
 
-/// The source of item frequencies. A retrieval model corrects its scores by them in training.
+/// The source of item frequencies. A retrieval model corrects its scores by the frequencies in
+/// training.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ItemCounts {
