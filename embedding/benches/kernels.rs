@@ -1,7 +1,7 @@
 //! Benchmarks of the single parts of a table: the order of the stages of a lookup, the index,
 //! copies of rows, pulls by number type, pushes by rule, inserts, and the part of a checkpoint that
-//! is written after a push. They use one thread and a million rows of 16 weights, which fit into no
-//! cache.
+//! is written after a push. They use one thread and a million rows of 16 weights. So many rows fit
+//! into no cache.
 //!
 //! The index is compared with the map of `std`, which is hashbrown. The keys are already mixed and
 //! need no hash. `cargo bench -p zillion-embedding --bench kernels -- push` runs only the
@@ -225,8 +225,8 @@ fn slices(criterion: &mut Criterion) {
             let mut busy = Duration::ZERO;
             let mut is_open = false;
             for time in 0..times {
-                // Another checkpoint begins after a quarter of the rows, so that no checkpoint is
-                // ever complete.
+                // Another checkpoint begins after a quarter of the rows has been copied, so no
+                // checkpoint is ever complete.
                 if time % (ROWS / 4 / COPIED as u64) == 0 {
                     if is_open {
                         set.abandon_snapshot();

@@ -92,8 +92,8 @@ impl KeyAdmission {
         if let Self::Filter(filter) = self { Some(filter) } else { None }
     }
 
-    /// Begins a snapshot of the present counts: from now on, old values are kept before they
-    /// change.
+    /// Begins a snapshot of the present counts. From this call on, an old value is kept before it
+    /// changes.
     pub(crate) fn begin_snapshot(&mut self) {
         match self {
             Self::Counts(candidates) => candidates.begin_snapshot(),
@@ -102,7 +102,7 @@ impl KeyAdmission {
         }
     }
 
-    /// Notes that the counts of a slot have been written to the snapshot.
+    /// Records that the counts of a slot have been written to the snapshot.
     pub(crate) fn slot_written(&mut self, slot: usize) {
         match self {
             Self::Counts(candidates) => candidates.before.iter_mut().for_each(|b| b.forget(slot)),
@@ -149,8 +149,8 @@ impl KeyAdmission {
         self.counts_mut().map_or(0, |c| c.evict(slot, oldest))
     }
 
-    /// Returns the number of candidates that were dropped because their slot had too many, and
-    /// resets this number to 0.
+    /// Returns the number of candidates that were dropped because their slot had too many
+    /// candidates. Resets this number to 0.
     pub(crate) fn take_lapsed(&mut self) -> u64 {
         self.counts_mut().map_or(0, |c| std::mem::take(&mut c.lapsed))
     }

@@ -27,8 +27,8 @@ pub struct Adopted {
     pub unknown: u64,
 }
 
-/// The ranges of floats in a version's row, each with the range in the table's row to which its
-/// floats are copied.
+/// The ranges of floats that are copied. Each pair has a range in a version's row and the range in
+/// the table's row to which its floats are copied.
 pub(crate) type Moves = Vec<(Range<usize>, Range<usize>)>;
 
 impl TableSet {

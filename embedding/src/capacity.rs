@@ -6,14 +6,14 @@
 //! of unseen steps and every cache size, in memory of fixed size. [`Tracker::finish`] computes
 //! curves from these counts. A tracker reads no file, and needs neither rows nor an optimizer.
 //!
-//! # Exact, and sampled
+//! # Exact and sampled results
 //! If the number of keys is within a limit, all results are exact. Each time the limit is exceeded,
 //! half of the followed keys are dropped. Bits of the key decide which keys are dropped (module
 //! `sample`), and the events of the dropped keys are subtracted from the counts (module `events`).
 //! Only the number of *misses* is scaled up from the sample. The total number of lookups is known
-//! exactly, and the hits are the total minus the misses. So it hardly matters whether a very
-//! frequent key is in the sample (the correction of SHARDS, applied everywhere). The result states
-//! the error of the numbers of rows as two standard deviations.
+//! exactly, and the hits are the total minus the misses. So the result changes little if a very
+//! frequent key is missing in the sample (the correction of SHARDS, applied to all results). The
+//! result states the error of the numbers of rows as two standard deviations.
 //!
 //! # Invariants
 //! The result is a function of the steps and the limit. The memory is at most [`KEY_BYTES`] for
@@ -47,7 +47,7 @@ pub const KEY_BYTES: usize = 96;
 /// The smallest limit of followed keys. Estimates from fewer keys are of little use.
 pub const LEAST_KEYS: usize = 1 << 10;
 
-/// The settings whose effects are estimated.
+/// The admission thresholds and the limits of unseen steps whose effects are estimated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grid {
     /// The admission thresholds of the grid, in ascending order.
@@ -59,7 +59,7 @@ pub struct Grid {
 /// The lookups of one key that have been counted.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
-    /// The number of occurrences of the key up to now.
+    /// The number of occurrences of the key so far.
     values: u32,
     /// The number of steps in which the key occurred.
     lookups: u32,
@@ -90,7 +90,7 @@ pub struct Tracker {
 }
 
 impl Grid {
-    /// Returns the grid for a table. It has the round numbers 1, 2, 5, 10 and so on, and the
+    /// Returns the grid for a table. The grid has the round numbers 1, 2, 5, 10 and so on, and the
     /// settings of the table.
     pub fn of(spec: &TableSpec) -> Self {
         let mut thresholds = vec![1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000];

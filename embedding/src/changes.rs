@@ -1,5 +1,5 @@
-//! The lists of the changed keys of a table, one for each epoch. From them, a delta is made without
-//! a look at every row.
+//! The lists of the changed keys of a table, one list for each epoch. A delta is made from these
+//! lists without a pass over every row.
 //!
 //! The lists hold keys and not row numbers, because rows move when memory is given back. The dirty
 //! epoch of a row tells whether its key is already in a list. A push reads the dirty epoch in any
@@ -10,8 +10,8 @@
 //! * A row whose dirty epoch is the current epoch is in the open list, unless the open list was
 //!   given up.
 //! * If the row of a key is evicted and created again in one epoch, the list may have the key
-//!   twice, because the new row does not know of the old one. Readers sort the lists and remove
-//!   duplicates.
+//!   twice, because the new row does not show that the key is listed. Readers sort the lists and
+//!   remove duplicates.
 
 mod set;
 mod table;
@@ -111,9 +111,8 @@ impl Changes {
         self.epoch = next;
     }
 
-    /// Drops the oldest list. Returns the epoch after whose end the other lists are complete: the
-    /// epoch of the dropped list. If no list was sealed, the open list is given up, and the current
-    /// epoch is returned.
+    /// Drops the oldest list, and returns its epoch. The other lists are complete after the end of
+    /// this epoch. If no list was sealed, gives up the open list and returns the current epoch.
     pub(crate) fn drop_oldest(&mut self) -> u32 {
         if let Some((epoch, _)) = self.sealed.pop_front() {
             return epoch;

@@ -1,3 +1,3 @@
-//! The errors of this crate. They are those of `zillion_rows`.
+//! The errors of this crate, which are the errors of `zillion_rows`.
 
 pub use zillion_rows::{Error, Result};

@@ -1,5 +1,5 @@
-//! The eviction of rows: the choice of the rows that are removed, and the moment of a step at which
-//! they are removed.
+//! The eviction of rows: the choice of the rows to remove, and the moment in a step at which they
+//! are removed.
 //!
 //! Eviction counts pushes and steps and never reads a clock: the contents of a table are a function
 //! of the data and the steps. Dense tables have a fixed vocabulary, so no row of a dense table is
@@ -11,11 +11,11 @@
 //! pull and the push of one step. A key that was evicted is pulled as its initial row when it comes
 //! back in the next step.
 //!
-//! Each slot has a turn ([`Turn`]). A row is evicted on schedule if its priority is below a given
-//! value when its slot has its turn. In a table at its limit, the rows with the lowest priority are
-//! evicted ([`capacity`]). The [`priority`] depends on the policy. If a step needs more rows than a
-//! table may have, rows are created in the order of the plan, and the remaining keys are refused
-//! and counted.
+//! Each slot has a turn ([`Turn`]). When it is the turn of a slot, its rows with a priority below a
+//! given value are evicted on schedule. In a table at its limit, the rows with the lowest priority
+//! are evicted ([`capacity`]). The [`priority`] depends on the policy. If a step needs more rows
+//! than a table may have, rows are created in the order of the plan, and the remaining keys are
+//! refused and counted.
 
 pub(crate) mod capacity;
 pub(crate) mod displace;
@@ -34,10 +34,10 @@ use crate::eviction::priority::Priority;
 /// The limits and the slots of the scheduled eviction after one step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Due {
-    /// The oldest step of a candidate that is kept: candidates that were last seen before this step
-    /// are dropped.
+    /// The oldest step in which a kept candidate may have been last seen. Candidates that were last
+    /// seen before this step are dropped.
     pub(crate) oldest: u32,
-    /// The lowest priority of a row that is kept: rows with a lower priority are evicted.
+    /// The lowest priority of a kept row. Rows with a lower priority are evicted.
     pub(crate) floor: f64,
     pub(crate) turn: Turn,
 }
@@ -56,8 +56,8 @@ impl Due {
     }
 }
 
-/// The slots that have their turn in one step: every slot whose number gives a certain remainder
-/// after division by the period.
+/// The slots whose turn it is in one step. These are the slots whose number gives a certain
+/// remainder after division by the period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Turn {
     first: usize,
@@ -72,13 +72,13 @@ impl Turn {
         Self::of_slots(step, 1 << steps.clamp(1, SLOTS as u64).ilog2())
     }
 
-    /// Returns the turn of `step` if each slot has one turn in `period` steps. One slot in `period`
-    /// slots then has its turn in a step.
+    /// Returns the turn of `step` if each slot has one turn in `period` steps. In each step, it is
+    /// then the turn of one slot in `period` slots.
     pub(crate) fn of_slots(step: u32, period: usize) -> Self {
         Self { first: step as usize % period, period }
     }
 
-    /// Returns the slots in a range that have their turn, in ascending order.
+    /// Returns the slots in a range whose turn it is, in ascending order.
     pub(crate) fn slots(self, slots: std::ops::Range<usize>) -> impl Iterator<Item = usize> {
         let ahead = (self.first + self.period - slots.start % self.period) % self.period;
         (slots.start + ahead..slots.end).step_by(self.period)

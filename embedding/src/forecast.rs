@@ -1,8 +1,8 @@
 //! A forecast of the limits and of the spilling of tables that do not exist yet, for the planning
 //! of a job.
 //!
-//! The forecast calls the same functions as live tables. Formulas of its own would differ from them
-//! sooner or later.
+//! The forecast calls the same functions as live tables, because separate formulas would differ
+//! from them sooner or later.
 
 use crate::error::{Error, Result};
 use crate::eviction::capacity::{Claim, shares};
@@ -74,7 +74,7 @@ pub fn rows_within_shared_limit(
         let rows = wanted.min(spec.most_rows().unwrap_or(u64::MAX));
         let reckoning = spec.reckoning();
         let most = reckoning.memory(rows);
-        // A dense table keeps its whole vocabulary, whatever the other tables need.
+        // A dense table keeps its whole vocabulary for every need of the other tables.
         let least = if spec.dense { most } else { reckoning.memory(1) };
         (rows, reckoning, Claim { least, most: most.max(least) })
     };

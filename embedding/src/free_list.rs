@@ -1,10 +1,10 @@
 //! The free list of a table: rows without a key, which stay allocated in the slabs for the next new
 //! keys.
 //!
-//! A table at its limit evicts rows at the end of each step, and creates about as many rows in the
-//! next step. Freeing and allocating these rows in the slabs would clear and search two bitmaps for
-//! each row. The list avoids this, and hands out the most recently evicted row first. These rows
-//! count as free for the limit of the table. In the report of memory they are slack.
+//! A table at its limit evicts rows at the end of each step, and creates about the same number of
+//! rows in the next step. Freeing and allocating these rows in the slabs would clear and search two
+//! bitmaps for each row. The list avoids this, and hands out the most recently evicted row first.
+//! These rows count as free for the limit of the table. In the report of memory they are slack.
 //!
 //! # Invariants
 //! * A step that evicts no row for the limit frees all rows of the list in the slabs. A step that

@@ -5,10 +5,10 @@
 //! * A key is in the sub-index of its slot and nowhere else, at most once.
 //! * The index computes no hash: the top bits of a key are its slot, and the bits below choose the
 //!   bucket.
-//! * A lookup reads at most a fixed number of buckets, whatever the keys are. Keys with no room in
-//!   these buckets are in a sorted map beside the slots.
-//! * Growth changes one slot. Slots grow at different sizes, so the index as a whole grows in small
-//!   steps although the keys of all slots arrive at the same pace.
+//! * A lookup reads at most a fixed number of buckets for any keys. Keys that find no room in these
+//!   buckets are in a sorted map beside the slots.
+//! * Growth changes one slot. Slots grow at different sizes. So the index as a whole grows in small
+//!   steps, although the keys of all slots arrive at the same pace.
 
 mod compact;
 mod counted;
@@ -69,9 +69,8 @@ impl<L: Line> Index<L> {
         self.keys
     }
 
-    /// Returns the number of changes that can make earlier found entries invalid: removals and
-    /// possible redirections of keys. While this number does not change, all found entries are
-    /// valid.
+    /// Returns the number of changes that can make an earlier found entry invalid: removals and
+    /// possible redirections of keys. All found entries stay valid until this number changes.
     pub(crate) fn moves(&self) -> u64 {
         self.moves
     }
@@ -82,7 +81,7 @@ impl<L: Line> Index<L> {
     }
 
     /// Returns the bytes of memory: the memory that the arena has mapped, the list of slots, and
-    /// the keys beside them.
+    /// the map of keys beside the slots.
     pub(crate) fn bytes(&self) -> usize {
         let slots = self.slots.capacity() * size_of::<SlotIndex<L>>();
         self.arena.bytes().reserved + slots + self.overflow.bytes()
@@ -185,7 +184,7 @@ impl Index<Counted> {
     }
 
     /// Writes the word and the number of a key that is in the index. The bits of the word below its
-    /// tag must be those of the key.
+    /// tag must be the bits of the key.
     pub(crate) fn set(&mut self, key: FeatureKey, word: u64, number: u32) {
         let position = self.position(key);
         self.slots[position].set(key.0, (word, number), &mut self.overflow);

@@ -1,4 +1,4 @@
-//! The writing of layers from live tables, with all rows or with those that changed.
+//! The writing of layers from live tables, with all rows or only with changed rows.
 //!
 //! The threads of the pool copy rows in key order, a few megabytes at a time, and the calling
 //! thread writes the copies. Each shard owns a contiguous range of keys. The rows of one shard
@@ -57,7 +57,7 @@ impl TableSet {
     /// Writes the changes since the end of epoch `since`: the rows that were written or created and
     /// still exist, and tombstones for the other changed keys. Returns `None` if these changes are
     /// not known, because tracking was off or began later. The time is proportional to the number
-    /// of changes. A table with whole-table rules is written completely if a step has changed it.
+    /// of changes. A table with whole-table rules is written completely if any step has changed it.
     ///
     /// The same history gives the same bytes for every number of shards and threads.
     ///

@@ -1,4 +1,4 @@
-//! The engine of sparse embedding tables. Rows are found by their keys, and trained by gradients.
+//! The engine of sparse embedding tables. A row is found by its key and trained by gradients.
 //!
 //! The crate has the parts of live tables: the index, the memory, the row optimizers, admission and
 //! eviction, spilling to disk, and snapshots. File formats are in `rows/`, the service around the

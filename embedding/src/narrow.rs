@@ -1,10 +1,11 @@
-//! The narrow rows of a table, which have only some of their floats until their key has proved
-//! frequent. This module contains their memory, their creation and their growth.
+//! The narrow rows of a table. A row is narrow until its key has had enough pushes, and a narrow
+//! row has only some of the floats of a full row. This module contains the memory, the creation and
+//! the growth of narrow rows.
 //!
-//! Narrow rows have separate slabs with smaller strides, so that the floats that a rare key does
-//! not have take no memory. The top bit of an index entry says whether its row number belongs to
-//! the narrow slabs or to the full ones. Rows of both widths follow the same rules. A narrow row
-//! uses the shape of a smaller table (`crate::narrow::shape`).
+//! Narrow rows have separate slabs with smaller strides, so the missing floats of rare keys take no
+//! memory. The top bit of an index entry says whether its row number belongs to the narrow slabs or
+//! to the full slabs. Rows of both widths follow the same rules. A narrow row uses the shape of a
+//! smaller table (`crate::narrow::shape`).
 //!
 //! Training, evaluation and layers read the floats that a narrow row does not have from the initial
 //! row of its key. When a row grows, these same numbers are written, so growth does not change what

@@ -29,8 +29,8 @@ pub(crate) use crate::optimizer::rule::Rule;
 pub(crate) use crate::optimizer::sgd::SgdKernel;
 
 /// Returns the `f64` of the shortest decimal that reads as this `f32`, which is the number in the
-/// job file. For example, 0.999 as an `f32` is not exactly 0.999, and in `1 - beta2` this relative
-/// error would become a thousand times larger.
+/// job file. For example, 0.999 as an `f32` is not exactly 0.999, and `1 - beta2` would have a
+/// relative error a thousand times larger.
 fn decimal(x: f32) -> f64 {
     x.to_string().parse().unwrap_or(f64::from(x))
 }
@@ -68,9 +68,9 @@ pub(crate) struct Kernel {
     pub(crate) guard: Option<Guard>,
 }
 
-/// Evaluates `with_kernel!(kernel, k => expression)`, in which `k` is the [`RowKernel`] that the
-/// [`Kernel`] stands for. The expression is compiled once for each kind of kernel, so a rule
-/// without a guard has no code for a guard.
+/// Evaluates `with_kernel!(kernel, k => expression)`. In the expression, `k` is the [`RowKernel`]
+/// of the [`Kernel`]. The expression is compiled once for each kind of kernel, so a rule without a
+/// guard has no code for a guard.
 macro_rules! with_kernel {
     ($kernel:expr, $k:ident => $then:expr) => {{
         use $crate::optimizer::{Guarded, Rule};

@@ -1,13 +1,14 @@
-//! The order in which the keys of a run are looked up, chosen so that the processor seldom waits
+//! The order in which the keys of a run are looked up. With this order, the processor seldom waits
 //! for memory.
 //!
 //! Each key passes four stages, with some other keys between two stages. First, its bucket is
-//! prefetched. Second, the bucket is read, and the row that it leads to is prefetched. Third, the
-//! few keys that need a second lookup are looked up again. Fourth, the row is processed. The stages
-//! take turns, one key each, so that memory is always being fetched while a row is processed. The
-//! alternative is to take a block of keys through one stage after another. It fetches many lines at
-//! once, and no line while it processes rows. For three random lines and a little work, a key took
-//! 42 to 46 ns in turn, and 52 to 58 ns in blocks of sixteen (docs/history/benchmarks-2026.md).
+//! prefetched. Second, the bucket is read, and the row of the key is prefetched. Third, the few
+//! keys that need a second lookup are looked up again. Fourth, the row is processed. The stages
+//! take turns and handle one key each, so memory is always being fetched while a row is processed.
+//! The alternative is to take a block of keys through one stage after another. It fetches many
+//! lines at once, but no line while it processes rows. With three random lines and a little work
+//! for each key, a key took 42 to 46 ns in turn, and 52 to 58 ns in blocks of sixteen
+//! (docs/history/benchmarks-2026.md).
 
 use crate::error::Result;
 use crate::index::Entry;
@@ -17,8 +18,8 @@ const AHEAD: usize = 16;
 
 /// Takes the keys with the positions `0..n` through the stages `ask`, `look`, `look_again` and
 /// `work`. Only keys for which `look` returns [`Entry::UNDECIDED`] go through `look_again`. Each
-/// stage gets its keys in order. The function stops at the first error. The few keys directly
-/// before the failing key may then be looked up but not processed.
+/// stage gets its keys in order. The function stops at the first error. A few keys before the
+/// failing key may then be looked up but not processed.
 #[inline(always)]
 pub(crate) fn in_turn<S>(
     state: &mut S,

@@ -1,4 +1,4 @@
-//! A set of tables with all their shards. The phases of one thread pool do the work.
+//! A set of tables with all their shards. The work is done in phases of one thread pool.
 //!
 //! # Invariants
 //! * Results do not depend on the number of shards or threads. Rows are independent of each other,
@@ -76,8 +76,8 @@ pub struct Update {
     pub step: Step,
     /// The factors of the learning rates.
     pub rates: Rates,
-    /// The factor of all gradients, including those of the regulariser. It is 1, or the factor of
-    /// clipping.
+    /// The factor of all gradients, including the gradients of the regulariser. It is 1, or the
+    /// factor of clipping.
     pub scale: f32,
 }
 
@@ -147,8 +147,8 @@ impl TableSet {
         self.generations.epoch()
     }
 
-    /// Ends the current dirty epoch and begins the next one. Rows that change from now on belong to
-    /// the next delta. Returns the epoch that has ended.
+    /// Ends the current dirty epoch and begins the next one. Rows that change after this call
+    /// belong to the next delta. Returns the epoch that has ended.
     pub fn advance_dirty_epoch(&mut self) -> u32 {
         let ended = self.generations.epoch();
         self.generations.end_epoch();
@@ -177,7 +177,7 @@ impl TableSet {
     }
 
     /// Adds the gradients of tables with whole-table rules to the staged gradients of their rows.
-    /// The gradients of the other tables are not kept here: the caller must pass them to
+    /// The call does not keep the gradients of the other tables: the caller must pass them to
     /// [`TableSet::apply`].
     ///
     /// # Errors
@@ -233,8 +233,8 @@ impl TableSet {
     }
 
     /// Ends a step. First, it applies the staged gradients and the whole-table rules to every row
-    /// of the tables that have such rules. Then it evicts rows of the slots that have their turn,
-    /// in every table that evicts on schedule. Finally, it makes room in tables at their limits.
+    /// of the tables that have such rules. Then, in every table that evicts on schedule, it evicts
+    /// rows of the slots whose turn it is. Finally, it makes room in tables at their limits.
     ///
     /// # Errors
     /// Returns [`Error::Misuse`] if the number of the step is out of range.
@@ -376,8 +376,8 @@ impl TableSet {
         Ok(())
     }
 
-    /// Checks that `rows` has the uses of rows if the table keeps statistics of use, and has none
-    /// otherwise.
+    /// Checks that `rows` has the shows and clicks of rows exactly if the table keeps statistics of
+    /// use.
     pub(crate) fn check_uses(&self, table: &TablePlan, rows: &TableRows) -> Result<()> {
         let RowShape { layout, spec, .. } = self.shape(table.table)?.row();
         let reason = match (&spec.statistics, &rows.uses) {
@@ -408,9 +408,9 @@ impl TableSet {
         Err(Error::mismatch(&layout.name, reason))
     }
 
-    /// Returns the optimizer step of each table. Tables are included if they have whole-table rules
-    /// and `swept` is `true`, or if they have none and `swept` is `false`. The step is `None` for
-    /// the other tables and for frozen tables.
+    /// Returns the optimizer step of each table. If `swept` is `true`, only tables with whole-table
+    /// rules have a step. If it is `false`, only the other tables have a step. The result is `None`
+    /// for a table without a step and for a frozen table.
     pub(crate) fn steps(&self, update: Update, swept: bool) -> Result<Vec<Option<TableStep>>> {
         if update.step == Step(0) || update.step > LAST_STEP {
             let reason = format!(

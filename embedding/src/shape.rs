@@ -73,7 +73,7 @@ pub(crate) struct TableStep {
     pub(crate) kernels: Vec<Kernel>,
     /// The rules of the segments of narrow rows; empty if rows do not grow.
     pub(crate) narrow: Vec<Kernel>,
-    /// The factor of the gradient and the regulariser, which clipping gives.
+    /// The factor of the gradient and the regulariser, as clipping computes it.
     pub(crate) scale: f32,
     pub(crate) step: u32,
     pub(crate) epoch: u32,
@@ -119,8 +119,8 @@ impl TableShape {
     }
 
     /// Returns whether a checkpoint of changes holds only the changed rows of this table. Other
-    /// tables are written whole. If a rule changes every row, all rows are changed rows. If rows
-    /// grow, a changed row may have moved to the files of the other width.
+    /// tables are written whole. If a rule changes every row, no row is unchanged. If rows grow, a
+    /// changed row may have moved to the files of the other width.
     pub(crate) fn has_changes(&self) -> bool {
         !self.swept && self.narrow.is_none()
     }

@@ -88,9 +88,9 @@ impl Shard {
     }
 }
 
-/// Returns the number of occurrences of each key in a run of a plan, and the uses of their rows.
-/// The offsets are empty if the plan has none. [`TableSet`](crate::TableSet) refuses such a plan
-/// for tables that need occurrences.
+/// Returns the number of occurrences of each key in a run of a plan, and the shows and clicks of
+/// their rows. The offsets are empty if the plan has no offsets. [`TableSet`](crate::TableSet)
+/// refuses such a plan for tables that need occurrences.
 pub(crate) fn times<'a>(
     plan: &'a TablePlan,
     gradients: &'a TableRows,

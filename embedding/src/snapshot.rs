@@ -1,12 +1,12 @@
-//! Snapshots: checkpoints of one moment that are written while training goes on.
+//! Snapshots: checkpoints of one moment. They are written while training goes on.
 //!
 //! [`TableSet::begin_snapshot`] copies no row. It ends the current snapshot generation. From then
-//! on, the old content of a row is kept before the row changes (see `snapshot::table`), and so are
-//! the old counts of candidates. The caller calls [`TableSet::advance_snapshot`] at the end of a
-//! step. This call copies a number of rows into the next part, and hands complete parts to
-//! background tasks of the pool, which encode, hash, write and sync them. If these tasks are
-//! behind, the call copies nothing, so that the step does not wait. [`TableSet::finish_snapshot`]
-//! does all remaining work at once.
+//! on, the old content of a row is kept before the row changes (see `snapshot::table`). The old
+//! counts of candidates are kept in the same way. The caller calls [`TableSet::advance_snapshot`]
+//! at the end of a step. This call copies a number of rows into the next part, and hands complete
+//! parts to background tasks of the pool, which encode, hash, write and sync them. If these tasks
+//! are late, the call copies nothing, so the step does not wait. [`TableSet::finish_snapshot`] does
+//! all remaining work at once.
 //!
 //! # Invariants
 //! * The files of a whole checkpoint have the same bytes as the files that `checkpoint_oracle`
@@ -81,8 +81,8 @@ pub(crate) struct Snapshot {
     pub(crate) next: usize,
     pub(crate) filling: Option<Filling>,
     pub(crate) running: Vec<(usize, Task<Result<Written>>)>,
-    /// The tasks that free images which the tables no longer need. Returning memory to the system
-    /// takes time, so a step does not do it.
+    /// The tasks that free the images that tables no longer need. Returning memory to the system
+    /// takes time, so it is not done in a step.
     pub(crate) dropping: Vec<Task<()>>,
     /// The task that syncs the folders after all files have been written; `None` before that.
     pub(crate) closing: Option<Task<Result<()>>>,

@@ -3,14 +3,14 @@
 //!
 //! The whole index stays in memory. For a row in the file, the index entry has the number of a
 //! record in the shard's log instead of a row number. Before any other code reads the rows of a
-//! plan, those in the file are brought into memory. So pulls and pushes find every row in memory.
-//! At the end of a step, rows beyond the memory budget are spilled, slot by slot. Rows that are
-//! least likely to be needed are spilled first.
+//! plan, the rows that are in the file are brought into memory. So pulls and pushes find every row
+//! in memory. At the end of a step, rows beyond the memory budget are spilled, slot by slot. The
+//! rows that are least likely to be needed are spilled first.
 //!
 //! # Invariants
 //! * A row is either in memory or in the file, never in both, and its index entry says where.
-//! * Which rows are in memory changes no result. Weights, counts, checkpoints and deltas are those
-//!   of a table that has all its rows in memory.
+//! * The choice of the rows in memory changes no result. Weights, counts, checkpoints and deltas
+//!   are the same as in a table that has all its rows in memory.
 //! * A row that cannot be written stays in memory, and the error ends the step.
 //!
 //! # Crash consistency
@@ -99,18 +99,18 @@ pub(crate) struct Spill {
     pub(crate) budget_bytes: u64,
     /// The number of rows that fit into `budget_bytes`.
     pub(crate) budget_rows: u64,
-    /// The number of rows that the next step is expected to bring into memory. This number of rows
-    /// of the budget is left free at the end of a step.
+    /// The number of rows that the next step is expected to bring into memory. At the end of a
+    /// step, the budget keeps room for this number of rows.
     pub(crate) allowance: u64,
     /// The number of rows in memory at the end of the last step.
     pub(crate) settled: u64,
     /// The reads that have begun for announced plans.
     pub(crate) ahead: Vec<Fetch>,
-    /// The rows that the current plan needs and that are not in memory; `None` unless the first
-    /// half of bringing rows in is done and the second half is not.
+    /// The rows that the current plan needs and that are not in memory. The first half of bringing
+    /// rows into memory sets this field if there are such rows, and the second half clears it.
     pub(crate) missing: Option<Missing>,
-    /// For each row in memory, the number of the last pull that needs the row, by the plans that
-    /// have been announced.
+    /// For each row in memory, the number of the last pull that needs the row. Only announced plans
+    /// are considered.
     pub(crate) wanted: Vec<u32>,
     pub(crate) compaction: Option<Compaction>,
     /// The number of records that compaction may still check.

@@ -134,8 +134,8 @@ impl TableStatistics {
     }
 }
 
-/// The statistics of a table that spills. Bytes and operations are those of the disk and not those
-/// of the page cache.
+/// The statistics of a table that spills. Bytes and operations are counted at the file, and not in
+/// the page cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SpillStatistics {
     /// The number of rows in memory.

@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //! * In a dense table, rows are numbered in key order, so the rows of a slot are one run. A sweep
-//!   therefore walks through memory from one end to the other, and adds sums in an order that does
-//!   not depend on history.
+//!   therefore reads memory from one end to the other, and adds sums in an order that does not
+//!   depend on history.
 //!
 //! # Concurrency
 //! A `Table` is a plain value without locks. One shard owns it.
@@ -54,7 +54,7 @@ pub(crate) struct Table {
     pub(crate) known: FoundRows,
     /// The rows that were evicted to make room, which new rows take first.
     pub(crate) free_list: FreeList,
-    /// The demand of this step, counted up to now.
+    /// The demand of the present step so far.
     pub(crate) demand: Demand,
     /// The additional state of a dense table; `None` in a dynamic table.
     pub(crate) dense: Option<Dense>,
@@ -65,10 +65,10 @@ pub(crate) struct Table {
     /// The tombstones; `None` if no checkpoints of changes are written.
     pub(crate) tombstones: Option<Box<Tombstones>>,
     /// The state of spilling; `None` if the table does not spill. In a table that spills, index
-    /// entries can be those of records.
+    /// entries can belong to records.
     pub(crate) spill: Option<Box<Spill>>,
     /// The narrow rows; `None` if rows do not grow. In a table with narrow rows, index entries can
-    /// be those of narrow rows.
+    /// belong to narrow rows.
     pub(crate) narrow: Option<Box<Narrow>>,
 }
 
@@ -141,8 +141,8 @@ impl Table {
         Ok(row)
     }
 
-    /// Gives the memory of a removed row to a key without a row. The weights are still those of the
-    /// removed row.
+    /// Gives the memory of a removed row to a key without a row. The row still has the weights of
+    /// the removed row.
     pub(crate) fn refill(&mut self, key: FeatureKey, row: u32) -> Result<u32> {
         if let Err(e) = self.index.insert(key, Entry::full(row)) {
             self.free_list.rows.push(row);

@@ -1,5 +1,5 @@
-//! The tombstones of a table: the keys that a checkpoint of changes needs, in addition to the keys
-//! of the rows in memory.
+//! The tombstones of a table. They are the keys that a checkpoint of changes needs in addition to
+//! the keys of the rows in memory.
 //!
 //! The snapshot generation of a row tells whether the row has changed since an earlier checkpoint.
 //! But two kinds of keys have no row in memory: keys whose rows were evicted, and keys whose rows
@@ -8,12 +8,13 @@
 //!
 //! # Invariants
 //! * Let the base be the oldest checkpoint on which the next checkpoint of changes may be based.
-//!   Every key whose row was evicted since the base began is listed, with the last generation that
-//!   had ended with the beginning of a checkpoint. The evicted row may have been created after the
-//!   base began.
+//!   Every key whose row was evicted since the base began is listed. Its entry has the last
+//!   generation that had ended with the beginning of a checkpoint. The evicted row may have been
+//!   created after the base began.
 //! * Every row on disk that changed after the base began is listed with its generation. Its key may
 //!   be in memory again.
-//! * A list is shortened to the entries that are still needed every time its length has doubled.
+//! * Each time the length of a list has doubled, the list is shortened to the entries that are
+//!   still needed.
 //!
 //! # Concurrency
 //! The tombstones are a plain value without locks. One shard's part of a table owns them.
@@ -35,7 +36,7 @@ pub(crate) struct Tombstones {
     /// The generation that ended when the newest checkpoint began; `None` if no checkpoint has
     /// begun yet.
     pub(crate) cut: Option<u32>,
-    /// The generation after whose end all changes are still needed.
+    /// The generation whose later changes are all still needed.
     pub(crate) oldest: u32,
     pub(crate) gone: Vec<List>,
     pub(crate) spilled: Vec<List>,
@@ -106,7 +107,7 @@ impl Tombstones {
         Self { first_slot: slots.start, cut: None, oldest: 0, gone, spilled }
     }
 
-    /// Notes that a checkpoint begins, with which `generation` has ended.
+    /// Records that a checkpoint begins. `generation` has ended with its beginning.
     pub(crate) fn begin(&mut self, generation: u32) {
         if self.cut.replace(generation).is_none() {
             self.oldest = generation;

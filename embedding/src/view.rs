@@ -278,8 +278,8 @@ impl TableView {
         self.parts[self.full..].iter().map(|part| part.len() as u64).sum()
     }
 
-    /// Returns the bytes of memory of `rows` rows: those of the weights, and those of the state and
-    /// the metadata. `narrow_rows` of the rows are narrow.
+    /// Returns the bytes of memory of `rows` rows: first the bytes of the weights, then the bytes
+    /// of the state and the metadata. `narrow_rows` of the rows are narrow.
     fn row_bytes(&self, rows: u64, narrow_rows: u64) -> (u64, u64) {
         let bytes = |shape: &TableShape, rows: u64| {
             (rows * shape.spec.weight_bytes() as u64, rows * 4 * shape.companion_stride as u64)
@@ -297,7 +297,7 @@ impl TableView {
         Some(Waiting { count, last_step })
     }
 
-    /// Returns the first `n` rows in an order.
+    /// Returns the first `n` rows in the given order.
     pub fn top(&self, workers: &Workers, order: Order, n: usize) -> Vec<RowView<'_>> {
         let tops = workers.map(self.parts.len(), |i| {
             let part = &self.parts[i];
@@ -400,8 +400,8 @@ fn view(part: &RowPart, row: usize) -> RowView<'_> {
     }
 }
 
-/// Returns the rank of a row. The upper 32 bits are the figure of the order, and the lower 32 bits
-/// decide between rows with equal figures.
+/// Returns the rank of a row. The upper 32 bits are the first figure of the order. The lower 32
+/// bits are a second figure, which decides between rows with equal first figures.
 fn rank(row: &RowView<'_>, order: Order) -> u64 {
     let (high, low) = match order {
         Order::Count => (row.count, row.last_step),

@@ -40,14 +40,14 @@ pub use tables::TableAccess;
 /// # The implementer must
 /// * return the same bits for any number of shards, threads and servers;
 /// * never insert a row on a read. A pull of an unknown key returns the seeded initial row of the
-///   key. The push then creates the row. There are two exceptions: the push refuses the key if the
-///   table has a fixed vocabulary or is at its limit, and it only counts the key if admission needs
-///   more occurrences. If a step has more new keys than free rows, the first keys of the plan get
-///   the rows;
-/// * drop the gradient of a row if it has a number that is not finite, and apply all other
-///   gradients;
-/// * count the unknown keys, and the gradients that are dropped because their keys wait or are
-///   refused or because they are not finite, and the evicted rows.
+///   key. The push of the key then creates the row, with two exceptions. If the table has a fixed
+///   vocabulary or is at its limit, the push refuses the key. If admission needs more occurrences
+///   of the key, the push only counts them. If a step has more new keys than the table has room
+///   for, the first new keys of the plan get the rows;
+/// * drop the gradient of a row if one of its numbers is not finite, and apply all other gradients;
+/// * count the unknown keys, the evicted rows, and the gradients that are dropped. A gradient is
+///   dropped if its key waits for admission, if its key is refused, or if the gradient is not
+///   finite.
 ///
 /// [`conformance::run`](crate::conformance::run) tests these rules.
 pub trait TrainClient: StepClient + Checkpointing + Publishing {}

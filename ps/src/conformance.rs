@@ -44,11 +44,11 @@ pub enum Action {
     },
     /// A checkpoint that is written and restored.
     Restart,
-    /// The publication of a version. The first version is a base, and the client tracks changes
+    /// The publication of versions. The first version is a base, and the client tracks changes
     /// after it. All later versions are deltas.
     Publish {
-        /// The position of the version since which a second delta is written, counted backwards
-        /// from the last version, which has position 0.
+        /// The position of an earlier version, counted backwards from the last version, which has
+        /// position 0. A second delta holds the changes since this earlier version.
         back: usize,
     },
 }
@@ -124,8 +124,8 @@ pub fn specs_of(dtype: Dtype) -> Vec<TableSpec> {
     specs().into_iter().map(|spec| TableSpec { dtype, ..spec }).collect()
 }
 
-/// Returns the key of an id. Two of the ids have the smallest and the largest possible key, because
-/// every key is valid.
+/// Returns the key of an id. The ids 0 and 1 have the smallest and the largest possible key, so
+/// that the suite also tests these two keys.
 pub fn key(id: u64) -> FeatureKey {
     match id {
         0 => FeatureKey(0),

@@ -18,17 +18,18 @@ use crate::error::{Error, Result};
 use crate::options::{SpillOptions, TableOptions};
 use crate::order::StepOrder;
 
-/// The smallest number of rows that the end of a step or a poll copies to an open checkpoint. With
-/// this minimum, a checkpoint also ends if the steps are small.
+/// The smallest number of rows that are copied to an open checkpoint at the end of a step, and in
+/// each poll. With this minimum, a checkpoint also makes progress if the steps are small.
 const COPIED_ROWS: usize = 64;
 
-/// The number of pushed rows for which the end of a step copies one row to an open checkpoint. The
-/// number is large, because a step has further costs while a checkpoint is open (a push copies old
-/// rows, and files are written), and training should keep most of the time.
+/// The number of rows that a step must push for each row that is copied to an open checkpoint at
+/// the end of the step. The number is large, because an open checkpoint also slows steps in other
+/// ways (a push copies old rows, and files are written), and training should keep most of the time.
 const COPIED_PART: u64 = 12;
 
-/// The number of pushed rows for which a poll copies one row to an open checkpoint. The number is
-/// small, because the caller does other work between steps, which takes longer than these copies.
+/// The number of rows that a step must push for each row that a later poll copies to an open
+/// checkpoint. The number is small, because the caller polls between steps, where its other work
+/// takes longer than these copies.
 const POLLED_PART: u64 = 2;
 
 /// A [`TrainClient`](crate::TrainClient) over tables in this process.
@@ -46,7 +47,7 @@ pub struct LocalClient {
     staged: Option<Staged>,
     /// The buffer that the next push with `PushMode::Stage` returns.
     spare: RowBuffer,
-    /// The events of this step that have been counted.
+    /// The counts of the events in the current step up to the present call.
     counted: Counters,
     /// The error that stopped an update half way; `None` if no update has failed.
     broken: Option<String>,

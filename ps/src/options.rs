@@ -1,4 +1,4 @@
-//! The settings that a training run opens its tables with.
+//! The settings with which a training run opens its tables.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;

@@ -7,7 +7,7 @@ use zillion_feature::Step;
 use crate::client::PushMode;
 use crate::error::{Error, Result};
 
-/// The moment of a step at which a client is.
+/// The point that a client has reached in the calls of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Moment {
     /// No step has begun, or the last step has ended.

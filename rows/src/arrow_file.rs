@@ -1,8 +1,9 @@
 //! An Arrow IPC file with one record batch of plain columns, read in place.
 //!
-//! This crate has its own reader on top of the flatbuffers verifier. The caller knows the columns
-//! already, and the decoder of `arrow-ipc` panics on lengths that do not add up. The reader checks
-//! every number before it uses it. The results are views into the bytes; nothing is copied.
+//! This crate has its own reader on top of the flatbuffers verifier, because the caller knows the
+//! columns already, and because the decoder of `arrow-ipc` panics on lengths that do not add up.
+//! The reader checks every number before it uses it. The results are views into the bytes; nothing
+//! is copied.
 //!
 //! The error texts do not name the file: the caller adds the path and the remedy.
 
@@ -52,7 +53,7 @@ impl<'a> ArrowFile<'a> {
             }
         };
         let frame = Frame::of(block, start).ok_or("the record batch lies outside of the file")?;
-        // Before the message stand four bytes that mark it and four with its length.
+        // Four bytes that mark the message and four bytes with its length stand before the message.
         let message = root_as_message(&bytes[frame.metadata.start + 8..frame.metadata.end])
             .map_err(|e| e.to_string())?;
         let batch =
@@ -134,8 +135,8 @@ impl Columns<'_> {
         })
     }
 
-    /// Reads the next field node, and skips its buffer of null bits, because the columns of these
-    /// files have no nulls.
+    /// Reads the next field node and skips its buffer of null bits. The columns of these files have
+    /// no nulls, so the buffer is not needed.
     fn node(&mut self, name: &str, length: usize) -> Result<(), String> {
         let nodes = self.file.batch.nodes();
         let node = nodes.filter(|nodes| self.node < nodes.len()).map(|nodes| nodes.get(self.node));

@@ -3,7 +3,7 @@
 use zillion_feature::SLOTS;
 
 /// The largest admission threshold that exact counts support. The index stores a count in the 12
-/// bits of a key that would otherwise give its slot.
+/// bits where it otherwise stores the slot bits of a key.
 pub const LARGEST_THRESHOLD: u32 = SLOTS as u32;
 
 /// The count and the last step of a candidate, as a checkpoint stores them.

@@ -1,13 +1,13 @@
 //! The number types of weights in memory and in checkpoints, and the conversions between them.
 //!
 //! An optimizer computes in f32 for every type: it widens a row, updates the row and rounds it
-//! again. A type of 16 bits cannot hold the small updates at the end of a training run. With
-//! rounding to the nearest number, a weight no longer changes if its updates are smaller than half
-//! of its last place. So a push rounds *stochastically*: the nearer a computed number is to the
-//! next number of the type above it, the more probable is rounding up. The mean of the stored
-//! numbers is therefore the computed number. The random bits are a function of the table's seed,
-//! the key, the step and the position of the weight in its row. So the result does not depend on
-//! threads, shards or resumed runs.
+//! again. A type of 16 bits cannot hold the small updates at the end of a training run. If a push
+//! rounded to the nearest number, an update smaller than half of the last place of a weight would
+//! not change the weight. So a push rounds *stochastically*: it rounds up with a probability that
+//! grows with the distance from the next lower number of the type. The mean of the stored numbers
+//! is therefore the computed number. The random bits are a function of the table's seed, the key,
+//! the step and the position of the weight in its row. So the result does not depend on threads,
+//! shards or resumed runs.
 //!
 //! The weights of initial rows are rounded to the nearest number of the type; of two equally near
 //! numbers, the one with an even significand is taken. A number that the type can hold does not
@@ -32,7 +32,7 @@ pub enum Dtype {
     #[default]
     F32,
     /// The IEEE 754 half precision: 11 significant bits and numbers up to 65504. The smallest
-    /// distance between two numbers, around zero, is 2⁻²⁴.
+    /// distance between two neighbouring numbers is 2⁻²⁴, near zero.
     F16,
     /// The bfloat16 format, the upper half of an f32: 8 significant bits and the range of an f32.
     Bf16,
@@ -69,7 +69,7 @@ impl Dtype {
     /// given bounds, the returned lower bound is above the returned upper bound.
     pub fn inward(self, bounds: Bounds) -> Bounds {
         let Bounds { low, high } = bounds;
-        // Of the type's numbers, in ascending order, the one before or behind a number.
+        // The number of the type that comes before or after a given number in ascending order.
         let step = |x: f32, up: bool| match self {
             Self::F32 => x,
             Self::F16 => F16::widen(neighbour(F16::nearest(x), up)),
@@ -158,12 +158,12 @@ pub trait Half {
     /// Converts a number of the type to the f32 of the same value.
     fn widen(half: u16) -> f32;
 
-    /// Returns the number of the type that is nearest to `x`; of two equally near numbers, the one
-    /// with an even significand.
+    /// Returns the number of the type that is nearest to `x`. If two numbers are equally near,
+    /// returns the one with an even significand.
     fn nearest(x: f32) -> u16;
 
     /// Returns `x` itself if the type can hold it. Otherwise, returns one of the two numbers of the
-    /// type next to `x`; the random bits choose which.
+    /// type next to `x`; the random bits decide between them.
     fn stochastic(x: f32, random: u32) -> u16;
 }
 
@@ -198,7 +198,7 @@ impl Bf16 {
     fn cut(x: f32, added: u32) -> u16 {
         let bits = magnitude(x, Self::MAX);
         let is_nan = bits > f32::INFINITY.to_bits();
-        // Of a NaN the payload may lie in the lower half alone.
+        // The payload of a NaN may lie in the lower half alone.
         let rounded = if is_nan { bits | 1 << 22 } else { bits.wrapping_add(added) };
         ((rounded | (x.to_bits() & SIGN)) >> 16) as u16
     }
@@ -242,7 +242,7 @@ impl F16 {
     /// of the type.
     #[inline(always)]
     fn pack(bits: u32, sign: u32) -> u16 {
-        // Adding 0.5 puts multiples of 2⁻²⁴ at the lower end of the significand.
+        // Adding 0.5 moves multiples of 2⁻²⁴ to the lower end of the significand.
         let small = (f32::from_bits(bits) + 0.5).to_bits().wrapping_sub(0.5f32.to_bits());
         let normal = bits.wrapping_sub(112 << 23) >> Self::DROPPED;
         let packed = if bits < Self::NORMAL { small } else { normal };
@@ -259,8 +259,9 @@ impl Half for F16 {
         let bits = (u32::from(half) & 0x7fff) << Self::DROPPED;
         let exponent = bits & (0x1f << 23);
         let normal = bits + (112 << 23);
-        // One exponent up, where the leading bit is implied, and that bit taken off again: no
-        // number below the normal ones of f32 is touched, which processors are slow with.
+        // The exponent is raised by one, where the leading bit is implied, and that bit is
+        // subtracted again. So no subnormal number of f32 is used, because processors are slow with
+        // such numbers.
         let small = f32::from_bits(bits + Self::NORMAL) - f32::from_bits(Self::NORMAL);
         let finite = if exponent == 0 { small.to_bits() } else { normal };
         let wide = if exponent == 0x1f << 23 { bits | 0xff << 23 } else { finite };
@@ -272,7 +273,7 @@ impl Half for F16 {
         let bits = magnitude(x, Self::MAX);
         let odd = (bits >> Self::DROPPED) & 1;
         let rounded = bits.wrapping_add(0xfff + odd);
-        // The sum in `pack` rounds what is small.
+        // The sum in `pack` rounds small numbers.
         let kept =
             if bits < Self::NORMAL || bits > f32::INFINITY.to_bits() { bits } else { rounded };
         Self::pack(kept, x.to_bits() & SIGN)
@@ -283,9 +284,9 @@ impl Half for F16 {
         let bits = magnitude(x, Self::MAX);
         let mask = (1 << Self::DROPPED) - 1;
         let normal = bits.wrapping_add(random >> (32 - Self::DROPPED)) & !mask;
-        // In whole steps of 2⁻²⁴: at most 1024, so that what is left of the fraction is exact.
+        // The number in units of 2⁻²⁴. It is at most 1024, so the rest of the fraction is exact.
         let steps = f32::from_bits(bits) * Self::FINE;
-        // Adding 2²³ leaves whole numbers, the nearest; one down where that was up.
+        // Adding 2²³ gives the nearest whole number; one is subtracted if that was rounded up.
         let nearest = (steps + 8_388_608.0) - 8_388_608.0;
         let whole = if nearest > steps { nearest - 1.0 } else { nearest };
         let up = (!random >> 8) as f32 * (1.0 / Self::FINE) < steps - whole;

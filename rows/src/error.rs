@@ -16,7 +16,7 @@ pub enum Error {
     Spec {
         /// The path of the setting: `tables.<table>.<segment>.<key>`.
         key: String,
-        /// A text with the allowed values or the remedy.
+        /// A text with the allowed values or with the remedy.
         reason: String,
     },
     /// A plan, buffer or file does not fit a table.

@@ -4,7 +4,7 @@
 //! filter of its slot, and several counters in this block. The count of the key is the smallest of
 //! these counters. Blocks are not filled evenly, so the number of blocks is computed from the
 //! Poisson distribution of the keys over the blocks (Putze, Sanders, Singler 2007). With this
-//! number, the share of keys with a count that is too large stays within the given error.
+//! number of blocks, the share of keys with a count that is too large stays within the given error.
 
 use zillion_feature::random::mix64;
 use zillion_feature::{FeatureKey, SLOTS};
@@ -39,15 +39,15 @@ pub struct FilterShape {
     probes: u32,
     /// The number of blocks in the filter of one slot.
     pub blocks: usize,
-    /// The number of counters above zero at which a slot is full. All counters of a full slot are
-    /// halved.
+    /// The number of counters above zero at which the filter of a slot is full. All counters of a
+    /// full filter are halved.
     pub fullest: u32,
 }
 
 impl FilterShape {
-    /// Computes the shape of a filter for thresholds up to `at_least`. When `keys` keys wait, the
-    /// share `error` of their counts is too large. The arguments must be in the ranges that
-    /// [`Admission`](crate::Admission) allows.
+    /// Computes the shape of a filter for thresholds up to `at_least`. When `keys` keys wait, a
+    /// share of at most `error` of the keys has a count that is too large. The arguments must be in
+    /// the ranges that [`Admission`](crate::Admission) allows.
     pub fn new(at_least: u32, keys: u64, error: f64) -> Self {
         let counter_bits = if at_least <= LARGEST_NIBBLE { 4 } else { 8 };
         let counters = (BLOCK_BYTES * 8) as f64 / f64::from(counter_bits);
@@ -60,8 +60,9 @@ impl FilterShape {
         Self { at_least, counter_bits, probes, blocks: blocks as usize, fullest: fullest.max(1) }
     }
 
-    /// Returns a text with the sizes on which the meaning of the counters depends. Checkpoints
-    /// record this text.
+    /// Returns a text with the number of bits of a counter, of counters of a key and of blocks of a
+    /// slot. Checkpoints record this text, because the meaning of the counters depends on these
+    /// numbers.
     pub fn describe(&self) -> String {
         let Self { counter_bits, probes, blocks, .. } = self;
         format!("{counter_bits} bits, {probes} counters a key, {blocks} blocks a slot")
@@ -79,15 +80,15 @@ impl FilterShape {
         (1 << self.counter_bits) - 1
     }
 
-    /// Returns the index of a key's block in the filter of its slot, computed by multiply-shift of
-    /// the key's bits below the slot.
+    /// Returns the index of a key's block in the filter of its slot. The index is computed by
+    /// multiply-shift from the bits of the key below the slot bits.
     #[inline(always)]
     pub fn block(&self, key: FeatureKey) -> usize {
         ((u128::from(key.0 << SLOT_BITS) * self.blocks as u128) >> 64) as usize
     }
 
     /// Yields the positions of a key's counters in its block. All bits of the key are mixed first,
-    /// because the keys of one block agree in the bits that have chosen the block.
+    /// because the keys of one block have equal values in the bits that choose the block.
     #[inline(always)]
     pub fn counters(self, key: FeatureKey) -> impl Iterator<Item = usize> {
         let bits_each = (BLOCK_BYTES as u32 * 8 / self.counter_bits).trailing_zeros();
@@ -97,7 +98,7 @@ impl FilterShape {
 }
 
 /// Returns the largest allowed load of a filter: the mean number of keys per block. With this load,
-/// the share of new keys whose counters are all above zero already is at most `error`.
+/// all counters are already above zero for a share of at most `error` of the new keys.
 fn largest_load(counters: f64, probes: u32, error: f64) -> f64 {
     let (mut low, mut high) = (0.0, counters);
     for _ in 0..40 {
@@ -107,12 +108,12 @@ fn largest_load(counters: f64, probes: u32, error: f64) -> f64 {
     low
 }
 
-/// Returns the probability that all counters of a new key are above zero already, if blocks have
+/// Returns the probability that all counters of a new key are already above zero, if blocks have
 /// `load` keys on average.
 fn share_in_use(load: f64, counters: f64, probes: u32) -> f64 {
     let mut chance = (-load).exp();
     let mut sum = 0.0;
-    // Beyond twelve standard deviations nothing is left.
+    // The probability beyond twelve standard deviations is negligible.
     for keys in 1..(load + 12.0 * load.sqrt() + 20.0) as i32 {
         chance *= load / f64::from(keys);
         let in_use = 1.0 - (1.0 - 1.0 / counters).powi(keys * probes as i32);

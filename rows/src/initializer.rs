@@ -1,8 +1,8 @@
 //! The initial weights of rows, which are pure functions of the table's seed, the segment, the key
 //! and the position in the segment.
 //!
-//! Three readers must get the same numbers, on every machine and in any order: a pull of a key
-//! without a row, the push that then creates the row, and a server that reads an unknown key.
+//! Three readers get the same numbers, on every machine and in any order: a pull of a key without a
+//! row, the push that then creates the row, and a server that reads an unknown key.
 
 use serde::{Deserialize, Serialize};
 use zillion_device::simd::{math, vectorised};
@@ -89,8 +89,8 @@ const TOGETHER: usize = 16;
 const WITHIN_TWO_SIGMA: f32 = 0.954_499_7;
 
 impl Initializer {
-    /// Creates the initializer of a segment. Its random numbers depend on the segment's name, so
-    /// that a new segment does not change the weights of the others.
+    /// Creates the initializer of a segment. Its random numbers depend on the segment's name, so a
+    /// new segment does not change the weights of the other segments.
     pub(crate) fn new(spec: InitializerSpec, table_seed: u64, segment: &str) -> Self {
         Self { spec, seed: text_seed(table_seed, segment), bounds: None }
     }
@@ -111,7 +111,7 @@ impl Initializer {
                     row_seed,
                     #[inline(always)]
                     move |bits| {
-                        // The product may round up to `high` itself.
+                        // The rounded product may be equal to `high`.
                         let x = low + width * unit_f32(bits as u32);
                         if x < high || width == 0.0 { x } else { low }
                     },
@@ -141,16 +141,16 @@ impl Initializer {
     }
 }
 
-/// Sets each `weights[unit]` to the result of `f` for 64 random bits, which depend on `row_seed`
-/// and `unit`.
+/// Computes each weight from 64 random bits with the function `f`. The random bits depend on
+/// `row_seed` and on the position of the weight.
 #[inline(always)]
 fn draw(weights: &mut [f32], row_seed: u64, f: impl Fn(u64) -> f32) {
     vectorised(
         #[inline(always)]
         || {
-            // A register's worth in a loop of known length, even where less is wanted: rows are
-            // short, and a loop of any length spends two or three times as long on its scalar
-            // rest.
+            // A loop of known length draws as many weights as a vector register holds, even if
+            // fewer are wanted. Rows are short, and a loop of any length spends two or three times
+            // as long on its scalar rest.
             let (whole, rest) = weights.as_chunks_mut::<TOGETHER>();
             let mut seed = row_seed;
             for weights in whole {
@@ -171,7 +171,7 @@ fn draw(weights: &mut [f32], row_seed: u64, f: impl Fn(u64) -> f32) {
 }
 
 /// Draws consecutive weights of a row. `seed` is the counter of the random generator for the first
-/// of them.
+/// weight.
 #[inline(always)]
 fn units(weights: &mut [f32], seed: u64, f: &impl Fn(u64) -> f32) {
     for (unit, weight) in weights.iter_mut().enumerate() {
@@ -181,7 +181,7 @@ fn units(weights: &mut [f32], seed: u64, f: &impl Fn(u64) -> f32) {
 
 #[inline(always)]
 fn standard_normal(bits: u64) -> f32 {
-    // (0, 1], so that the logarithm is finite.
+    // The draws are in (0, 1], so that the logarithm is finite.
     let radius = 1.0 - unit_f32((bits >> 32) as u32);
     let (_, cosine) = math::sin_cos_2pi(unit_f32(bits as u32));
     (-2.0 * math::ln(radius)).max(0.0).sqrt() * cosine
@@ -189,7 +189,8 @@ fn standard_normal(bits: u64) -> f32 {
 
 #[inline(always)]
 fn standard_truncated_normal(bits: u64) -> f32 {
-    // The middle of a cell of 2^-24, mapped to (-1, 1): symmetric, and never at the ends.
+    // The draw is the middle of a cell of 2^-24, mapped to (-1, 1). So the draws are symmetric and
+    // never at the ends.
     let centred = 2.0 * unit_f32((bits >> 32) as u32) - (1.0 - 1.0 / 16_777_216.0);
     std::f32::consts::SQRT_2 * math::erf_inv(centred * WITHIN_TWO_SIGMA)
 }
@@ -329,8 +330,8 @@ mod tests {
         }
     }
 
-    /// Checks the initial weights against fixed values, because resumed runs, and the rows of
-    /// unknown keys in every version, depend on these bits.
+    /// Checks the initial weights against fixed values. Resumed runs depend on these bits, and so
+    /// do the rows of unknown keys in every version.
     #[test]
     fn golden_vectors_pin_the_initial_rows() {
         let first = |spec| {

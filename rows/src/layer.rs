@@ -9,20 +9,21 @@
 //! of the row) and `tombstone` (u8: 1 for a removed key). Any Arrow tool can open it.
 //!
 //! If rows grow, the narrow rows have parts of their own, whose column `weights` has the width of a
-//! narrow row. Tombstones are stored with the full rows. A reader fills the floats that a narrow
-//! row lacks with those of the initial row of its key, which the version's description of the table
+//! narrow row. Tombstones are stored with the full rows. A reader takes the missing floats of a
+//! narrow row from the initial row of its key, which the version's description of the table
 //! defines. Each key of a layer has either a full row or a narrow row, never both.
 //!
-//! One more file, the *directory*, makes it possible to find a key without reading the part. Keys
-//! are mixed, so the first bits of a key tell its approximate position, and the directory tells the
-//! exact one: entry `b` of a part with `n` bits is the number of the first row whose key has at
-//! least `b` in the `n` bits below those that select the part. Four keys share an entry on average,
-//! so a lookup reads one cache line of the directory, one of the keys, and the row itself. An entry
-//! with many keys, which crafted ids can give, is searched by halving.
+//! One more file, the *directory*, makes it possible to find a key without reading the whole part.
+//! The first bits of a key select its part. If the directory uses `n` bits in a part, the next `n`
+//! bits of the key are the number of its entry. Entry `b` holds the index of the first row in the
+//! part whose key has an entry number of at least `b`. Keys are mixed, so about four keys share an
+//! entry on average. A lookup reads one cache line of the directory, one cache line of the keys,
+//! and the row itself. Crafted ids can put many keys into one entry. Such an entry is searched by
+//! halving.
 //!
 //! The name of a file is the BLAKE3 hash of its bytes. So a file that exists under its name is
-//! complete, two writers of the same rows write the same file, and a store needs no other identity
-//! for it.
+//! complete, and two writers of the same rows write the same file. A store needs no other identity
+//! for the file.
 //!
 //! # Invariants
 //! * The bytes of a layer depend only on the rows that were written and on the number of parts that
@@ -54,8 +55,8 @@ pub use write::LayerWriter;
 /// The version of the file format, which the metadata of every file contain.
 const FORMAT: &str = "1";
 
-/// The largest number of bytes of rows in a part. A part that has only one slot may be larger. A
-/// writer holds one part in memory.
+/// The largest number of bytes of the rows of a part. A part that has only one slot may be larger.
+/// A writer holds one part in memory.
 pub const PART_BYTES: u64 = 32 << 20;
 
 /// The mean number of keys that share an entry of the directory.
@@ -210,8 +211,8 @@ fn entry_bits(rows: usize) -> u32 {
     entries.next_power_of_two().trailing_zeros()
 }
 
-/// Returns the index of the part that a key belongs to, out of `parts` parts. The first bits of the
-/// key give it.
+/// Returns the index of the part that a key belongs to, out of `parts` parts. The index is the
+/// number in the first bits of the key.
 fn part_of(key: u64, parts: usize) -> usize {
     match parts.trailing_zeros() {
         0 => 0,
@@ -219,8 +220,8 @@ fn part_of(key: u64, parts: usize) -> usize {
     }
 }
 
-/// Returns the index of a key's directory entry in its part. The `bits` bits of the key after those
-/// that give the part give it.
+/// Returns the index of a key's directory entry in its part. The first bits of the key select the
+/// part, and the index is the number in the next `bits` bits.
 fn entry_of(key: u64, parts: usize, bits: u32) -> usize {
     ((key << parts.trailing_zeros()) >> (u64::BITS - bits)) as usize
 }

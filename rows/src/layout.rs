@@ -10,12 +10,12 @@ pub struct TableLayout {
     pub stride: usize,
     /// The segments in the order of their floats. There are no gaps between them.
     pub segments: Vec<SegmentLayout>,
-    /// The parts of the segments that a narrow row has, in the order of its floats, with their
-    /// places in a full row; `None` if all rows are full.
+    /// The parts of the segments that a narrow row has, in the order of its floats. Each part has
+    /// its position in a full row. `None` if all rows are full.
     pub narrow: Option<Vec<SegmentLayout>>,
 }
 
-/// The place of one segment in a row.
+/// The position of one segment in a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SegmentLayout {
     /// The name of the segment.

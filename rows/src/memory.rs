@@ -2,8 +2,8 @@
 //! number of rows that fit into a limit.
 //!
 //! A limit in bytes is converted once into a number of rows, by an estimate of the memory of rows.
-//! All decisions are then made in rows, because results must not depend on the number of shards,
-//! and the memory that the allocator holds depends on it. The estimate is an upper bound for
+//! All later decisions use the number of rows. Results must not depend on the number of shards, but
+//! the memory that the allocator holds depends on it. The estimate is an upper bound for
 //! [`RECKONED_SHARDS`] shards. Each further shard can add the unfilled end of a chunk in each of
 //! its slabs.
 
@@ -28,8 +28,8 @@ pub const DEFAULT_SHARDS: NonZeroUsize = NonZeroUsize::new(8).expect("eight is n
 
 /// The number of shards for which limits in bytes are computed. It is the default number of shards.
 const RECKONED_SHARDS: u64 = DEFAULT_SHARDS.get() as u64;
-/// The divisor of a limit in bytes that gives the share for exact counts of waiting keys: one
-/// eighth.
+/// The number by which a limit in bytes is divided to get the part for the exact counts of waiting
+/// keys.
 pub const CANDIDATES_PART: u64 = 8;
 /// The number of bytes that the slabs of a shard take in addition to their rows.
 const BOOKKEEPING_BYTES: u64 = 1024;
@@ -37,7 +37,7 @@ const BOOKKEEPING_BYTES: u64 = 1024;
 const BITS_ROWS: u64 = 4;
 /// The number of bytes that a slab has at the beginning.
 const PAGE: u64 = 4 << 10;
-/// The number of bytes that a large slab grows by.
+/// The number of bytes by which a large slab grows.
 const CHUNK: u64 = CHUNK_BYTES as u64;
 
 /// The sizes from which the memory of the rows of a table is computed.
@@ -66,8 +66,9 @@ impl Reckoning {
         let staged = if self.staged > 0 { slab(self.staged) } else { 0 };
         let bookkeeping = RECKONED_SHARDS * BOOKKEEPING_BYTES + rows / BITS_ROWS;
         let slabs = slab(self.weights) + slab(self.companion) + staged;
-        // A slot whose turn it is loses up to two fifths of its rows and fills up until its next
-        // turn, so that before that it has a quarter more than the average one; its buckets stay.
+        // A slot loses up to two fifths of its rows in its turn, and fills up until its next turn.
+        // So before its turn it has up to a quarter more rows than the average slot. Its buckets
+        // stay.
         let most_in_slots = if self.evicts { rows + rows.div_ceil(4) } else { rows };
         index_memory(most_in_slots) + slabs + rows * self.key + bookkeeping + self.filter
     }
@@ -87,33 +88,33 @@ impl Reckoning {
 /// the largest number of rows that it ever had. The last chunk may hold a single row.
 fn slab_memory(rows: u64, row: u64) -> u64 {
     let beginning = RECKONED_SHARDS * (PAGE + row);
-    // Rows of a chunk take its end as well, where that is no row.
+    // The bytes of a row include its share of the end of a chunk, where no whole row fits.
     let in_chunk = CHUNK.div_ceil((CHUNK / row).max(1));
     let most = most_in_shards(rows) * in_chunk;
-    // The most shards that have filled a chunk and begun another.
+    // The largest number of shards that have filled a chunk and begun another chunk.
     match (most / CHUNK).min(RECKONED_SHARDS) {
         0 => 3 * rows * row / 2 + beginning,
         shards => most + shards * CHUNK + beginning,
     }
 }
 
-/// Returns an upper bound of a sum over all shards: the largest number of rows that each shard ever
-/// had. The table never has more than `rows` rows. Keys are mixed, so the number of rows of a shard
-/// has a binomial distribution. The bound allows for four standard deviations, which are not
+/// Returns an upper bound of the sum, over all shards, of the largest number of rows that the shard
+/// ever had. The table never has more than `rows` rows. Keys are mixed, so the number of rows of a
+/// shard has a binomial distribution. The bound allows for four standard deviations, which are not
 /// exceeded in practice.
 fn most_in_shards(rows: u64) -> u64 {
     let in_shard = rows.div_ceil(RECKONED_SHARDS);
     (rows + RECKONED_SHARDS * 4 * in_shard.isqrt()).min(RECKONED_SHARDS * rows)
 }
 
-/// Returns an upper bound of the bytes of an index of `keys` keys. In small slots, most keys are in
-/// buckets that are not full.
+/// Returns an upper bound of the bytes of an index of `keys` keys. The bound includes one bucket
+/// per slot for buckets that are not full.
 fn index_memory(keys: u64) -> u64 {
     INDEX_BYTES * keys + SLOTS as u64 * SLOT_BYTES + BUCKET_BYTES * keys.min(SLOTS as u64)
 }
 
-/// Returns the largest number of waiting keys per slot with which the exact counts of all slots
-/// take at most `limit` bytes.
+/// Returns the largest number of waiting keys per slot for which the exact counts of all slots take
+/// at most `limit` bytes together.
 pub fn candidates_within(limit: u64) -> usize {
     (rows_within(limit, index_memory) / SLOTS as u64) as usize
 }
@@ -141,7 +142,7 @@ impl TableSpec {
         if self.has_whole_table_rule() && !self.dtype.is_f32() { 8 } else { 0 }
     }
 
-    /// Returns the number of bytes that a row takes in memory. They consist of its weights,
+    /// Returns the number of bytes that a row takes in memory. The number includes its weights,
     /// optimizer state and metadata, its share of the index at the worst moment of growth, and the
     /// staged gradient if a step updates the whole table.
     ///

@@ -157,8 +157,8 @@ pub fn part_slots(part: usize, parts: usize) -> Range<usize> {
     part * slots..(part + 1) * slots
 }
 
-/// Returns the number of parts of a table: the smallest power of two with which every part has at
-/// most `limit` rows. There is at most one part per slot.
+/// Returns the number of parts of a table: the smallest power of two for which every part has at
+/// most `limit` rows. A table has at most one part per slot.
 pub fn part_count(slot_rows: &[u64], limit: u64) -> usize {
     let mut parts = 1;
     while parts < SLOTS {
@@ -180,7 +180,7 @@ fn describe_segments(shape: &RowShape) -> String {
 }
 
 /// Returns the names and dimensions of the segments. A reader that needs only weights compares them
-/// with a part.
+/// with the segments of a part.
 fn describe_layout(layout: &TableLayout) -> Vec<(String, usize)> {
     layout.segments.iter().map(|s| (s.name.clone(), s.dim)).collect()
 }
@@ -198,7 +198,7 @@ mod cuts {
         skewed[0] = 6;
         skewed[SLOTS / 4] = 6;
         assert_eq!(part_count(&skewed, 10), 4);
-        // One slot beyond the limit cannot be cut.
+        // A slot with more rows than the limit cannot be divided.
         skewed[0] = 11;
         assert_eq!(part_count(&skewed, 10), SLOTS);
         assert_eq!(part_slots(3, 4), 3072..4096);

@@ -1,4 +1,4 @@
-//! The shape of a row: a valid spec, with the positions of the segments that follow from it.
+//! The shape of a row: a valid spec, and the positions of the segments in the row.
 
 use std::ops::Range;
 
@@ -144,7 +144,7 @@ impl RowShape {
         words[2] = meta.dirty_epoch;
     }
 
-    /// Returns the range of the words in a companion row that follow the optimizer state: the
+    /// Returns the range of the words that follow the optimizer state in a companion row: the
     /// metadata, and the shows and clicks.
     pub fn companion_tail(&self) -> Range<usize> {
         self.state_width..self.state_width + META_WORDS + self.spec.use_words()
@@ -171,8 +171,8 @@ impl RowShape {
         }
     }
 
-    /// Combines the weights and the companion row of a row into a stored row. `self` must be the
-    /// shape of the row's width.
+    /// Combines the weights and the companion row of one row into a stored row. `self` must be the
+    /// shape of a full row or of a narrow row, as `is_narrow` says.
     #[inline]
     pub fn stored_row<'a>(
         &self,

@@ -15,7 +15,7 @@ pub mod conformance;
 ///   [`RowSource::tables`]. Floats after the last segment must be zero;
 /// * write the row that the table declares for an unknown key ([`Unknown`](crate::Unknown)), count
 ///   the key, and never insert it;
-/// * give the buffer the shape of the plan, no matter what the buffer held before;
+/// * give the buffer the shape of the plan; the earlier contents of the buffer must not matter;
 /// * return the same bits for the same key in every plan.
 ///
 /// [`conformance::check`] tests all of these rules.

@@ -26,12 +26,12 @@ use crate::layout::{SegmentLayout, TableLayout};
 /// The number of rows that a dense table may have if the job does not set `max_rows`.
 pub const DEFAULT_DENSE_ROWS: u64 = 1 << 24;
 
-/// The number of floats that the stride of a row must be a multiple of: 16 bytes.
+/// The unit of the stride of a row in floats. The stride is a multiple of it: 16 bytes.
 pub(crate) const STRIDE_UNIT: usize = 4;
-/// The number of metadata words in a companion row, after the optimizer state: count, last step and
-/// dirty epoch.
+/// The number of metadata words in a companion row: count, last step and dirty epoch. They follow
+/// the optimizer state.
 pub const META_WORDS: usize = 3;
-/// The number of words for shows and clicks in a companion row, after the metadata, if a table
+/// The number of words for shows and clicks in a companion row. They follow the metadata if a table
 /// keeps statistics of use.
 const USE_WORDS: usize = 2;
 
@@ -98,8 +98,8 @@ pub struct SegmentSpec {
     /// The strength of the regulariser `(l2 / 2) * |w|^2`.
     #[serde(default)]
     pub l2: f32,
-    /// The rows that the regulariser updates. If the scope is absent, a regulariser updates all
-    /// rows in a dense table, and the rows that the step touches in a dynamic table.
+    /// The rows that the regulariser updates. If the scope is absent, the regulariser updates all
+    /// rows in a dense table, and only the rows that the step touches in a dynamic table.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub l2_scope: Option<Scope>,
     /// The limits of the gradient of a row's segment; absent if gradients are not clipped.
@@ -145,7 +145,7 @@ pub enum Scope {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unknown {
-    /// The initial row from which training would start the key.
+    /// The initial row that training would give to the key.
     #[default]
     Seeded,
     /// A row of zeros.

@@ -1,5 +1,5 @@
-//! Hostile bytes in the place of parts of checkpoints and of layers: no panic, and no cost out of
-//! proportion.
+//! Tests that read hostile bytes as parts of checkpoints and of layers. Reading must not panic, and
+//! its cost must stay in proportion to the size of the file.
 
 #[path = "../../fuzz/src/harness.rs"]
 #[allow(unreachable_pub, reason = "the fuzz crate exports this module")]

@@ -183,7 +183,8 @@ fn check_machine(
              run `echo madvise > /sys/kernel/mm/transparent_hugepage/enabled`",
         );
     }
-    // Row groups are read side by side, parts of tables are mapped all at once when one is loaded.
+    // Row groups are read at the same time, and all parts of tables are mapped at once when a table
+    // is loaded.
     let parts: u64 = tables.iter().map(|t| t.rows_high.div_ceil(1 << 20)).sum();
     let files = 64 + parts + train.map_or(0, |t| t.paths().len().min(64) as u64);
     if let Some(limit) = machine::file_limit().filter(|limit| limit.soft < files) {
@@ -211,8 +212,8 @@ fn check_machine(
 
 fn check_disk(job: &Job, tables: &[TableCheck], findings: &mut Findings) {
     let checkpoint: u64 = tables.iter().map(|t| t.checkpoint_bytes).sum();
-    // The disk holds the checkpoints that are kept, the best one, and the one being written. Those
-    // that the oldest of them stands on hold changes, which may be every row.
+    // The disk holds the checkpoints that are kept, the best checkpoint, and the checkpoint that is
+    // being written. The parents of the oldest checkpoint hold changes, which may be every row.
     let count = job.train.keep.get() as u64 + 1 + job.train.full_every.get() as u64;
     let all = checkpoint * count;
     let output = job.output();

@@ -8,8 +8,8 @@
 //!     tables/<table>/part-00000.arrow ...
 //! ```
 //!
-//! A checkpoint may hold only the changes since another checkpoint, its parent. The parent lies
-//! beside it and is named in its manifest. The parent may have a parent in turn; the last
+//! A checkpoint may hold only the changes since another checkpoint, its parent. Its manifest names
+//! the parent, whose folder lies beside its own folder. The parent may also have a parent; the last
 //! checkpoint of this chain is whole (see [`chain`]).
 //!
 //! # Crash consistency
@@ -70,7 +70,7 @@ impl Checkpoint {
         Ok(Self { path, manifest, blake3, behind })
     }
 
-    /// Returns the link by which the next checkpoint of the run in `dir` names this checkpoint.
+    /// Returns the link to this checkpoint, which the next checkpoint of the run in `dir` stores.
     pub(crate) fn link(&self, dir: &RunDir, mark: SnapshotMark) -> Link {
         Link::new(dir, self.manifest.step, self.blake3.clone(), mark, self.behind)
     }
@@ -80,8 +80,8 @@ impl Checkpoint {
         self.behind
     }
 
-    /// Opens the checkpoint of a folder. The folder is that of a checkpoint or that of a run. In
-    /// the folder of a run, the checkpoint of the best epoch is opened.
+    /// Opens a checkpoint. `path` is the folder of a checkpoint or the folder of a run. For the
+    /// folder of a run, the function opens the checkpoint of the best epoch.
     pub fn find(path: &Path) -> Result<Self> {
         if path.join(MANIFEST).exists() {
             return Self::open(path);
@@ -142,9 +142,9 @@ impl Checkpoint {
         Ok(average.read(&self.dense()?)?)
     }
 
-    /// Restores the dense parameters for a new run that begins from this checkpoint. The optimizer
-    /// is restored too if the file holds its state; otherwise its state stays initial, and the
-    /// reason is returned.
+    /// Restores the dense parameters for a new run that begins from this checkpoint. If the file
+    /// holds a fitting state of the optimizer, this state is restored and the result is `None`.
+    /// Otherwise, the optimizer keeps its initial state, and the function returns the reason.
     pub(crate) fn lend_dense(
         &self,
         params: &mut Params,

@@ -100,8 +100,8 @@ pub enum Error {
         /// The name and size of this file in the present list, or `absent`.
         given: String,
     },
-    /// A schedule that follows the validation AUC, while all validation rows are of one class and
-    /// have no AUC.
+    /// A schedule that follows the validation AUC. The AUC does not exist, because all validation
+    /// rows are of one class.
     #[error(
         "the validation set has {rows} rows of one class, so `train.plateau` has no AUC to follow; validate on rows of \
              both classes, set `train.plateau.metric = \"logloss\"`, or remove `train.plateau`"

@@ -24,9 +24,10 @@ use crate::tasks::{Evaluations, TaskReport, as_map, figures_as_map};
 /// The figures of an evaluated data set. All figures outside of `tasks` belong to the first task.
 #[derive(Clone, Debug, Serialize)]
 pub struct EvalReport {
-    /// The area under the ROC curve; absent where all rows are of one class.
+    /// The area under the ROC curve; absent if all rows are of one class.
     pub auc: Option<f64>,
-    /// The AUC inside each group, weighted by its rows; absent without a group column.
+    /// The mean AUC of the groups, weighted by their numbers of rows; absent without a group
+    /// column.
     pub gauc: Option<f64>,
     /// The mean log loss of the rows.
     pub logloss: Option<f64>,
@@ -46,19 +47,19 @@ pub struct EvalReport {
     /// data.
     #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "figures_as_map")]
     pub popularity: Vec<RankingFigure>,
-    /// The number of candidates that were ranked for each row.
+    /// The number of candidates that are ranked for each row.
     #[serde(skip_serializing_if = "is_zero")]
     pub candidates: u64,
     /// The number of rows whose item is not a candidate and cannot be retrieved.
     #[serde(skip_serializing_if = "is_zero")]
     pub unknown_items: u64,
-    /// The figures of each task, the first one included; empty where the model has only one.
+    /// The figures of every task, including the first one; empty if the model has only one task.
     #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "as_map")]
     pub tasks: Vec<(String, TaskReport)>,
-    /// The number of unique keys without a row, which were read as unknown, summed over batches.
+    /// The number of unique keys that have no row and are read as unknown, summed over all batches.
     pub missing_keys: u64,
-    /// The number of rows whose key is not in a side table, for each side table; absent if every
-    /// key was found.
+    /// The number of rows whose key is missing in a side table, for each side table with missing
+    /// keys. Empty if no key is missing.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub missing_side_rows: BTreeMap<String, u64>,
 }
@@ -73,7 +74,7 @@ impl EvalReport {
             PlateauMetric::Logloss => task.logloss,
             PlateauMetric::Ndcg(_) | PlateauMetric::Recall(_) => {
                 let name = metric.to_string();
-                // Retrieval ranks the rows themselves, whatever tasks there are.
+                // Retrieval ranks the rows themselves for every choice of tasks.
                 let figures = if self.candidates > 0 { &self.ranking } else { &task.ranking };
                 figures.iter().find(|figure| figure.name == name)?.value
             }
@@ -85,7 +86,7 @@ impl EvalReport {
         self.task(None)
     }
 
-    /// Returns the figures of a task, or of the first where no name is given.
+    /// Returns the figures of the named task, or of the first task if `name` is `None`.
     pub(crate) fn task(&self, name: Option<&str>) -> TaskReport {
         let named = self.tasks.iter().find(|(task, _)| Some(task.as_str()) == name);
         named.map_or_else(
@@ -114,7 +115,7 @@ pub(crate) fn missing_side_rows(job: &Job, counts: &[u64]) -> BTreeMap<String, u
 pub(crate) struct Judge<'a> {
     pub(crate) job: &'a Job,
     pub(crate) scorer: &'a mut Scorer,
-    /// The two towers, where the job asks for retrieval.
+    /// The two towers; `None` if the job does not ask for retrieval.
     pub(crate) towers: Option<&'a mut Towers>,
     pub(crate) frequencies: &'a Frequencies,
     pub(crate) source: &'a mut dyn RowSource,
@@ -198,9 +199,9 @@ pub struct Predicted {
     pub rejected_last: Vec<u64>,
 }
 
-/// Scores every row in file order until `sink` returns `false`. The arguments of `sink` are a
-/// batch, its scores, and the positions of the bad rows between the end of the previous batch and
-/// the end of this one.
+/// Scores every row in file order until `sink` returns `false`. For each batch, `sink` gets the
+/// batch, its scores, and the positions of the bad rows. These are the bad rows after the end of
+/// the previous batch and before the end of this batch.
 pub(crate) fn for_each_scored(
     job: &Job,
     dataset: &Dataset,

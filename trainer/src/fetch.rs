@@ -30,9 +30,9 @@ pub struct Fetched<'a> {
 }
 
 impl<'a> Fetched<'a> {
-    /// Returns the values that belong to one row of the batch. For most nodes this is one row of
-    /// the node. For lists without pooling it is one row for each value of the list. Returns `None`
-    /// if the rows of the node do not belong to rows of a batch.
+    /// Returns the values that belong to one row of the batch. For most nodes these values are one
+    /// row of the node. For a list without pooling, they are one row for each value of the list.
+    /// Returns `None` if the rows of the node do not belong to rows of a batch.
     pub fn of_row(&self, batch: &Batch, row: usize) -> Option<&'a [f32]> {
         let rows = match self.shape.rows {
             Dim::Batch => row..row + 1,
@@ -55,7 +55,8 @@ fn list(batch: &Batch, column: usize, row: usize) -> Option<Range<usize>> {
     }
 }
 
-/// Finds nodes by their names. A name may also be that of an output of the graph (`logits`).
+/// Finds nodes by their names. The name of an output of the graph (such as `logits`) is also
+/// allowed.
 pub(crate) fn find_nodes(graph: &Graph, names: &[String]) -> Result<Vec<RequestedNode>> {
     let find = |name: &String| {
         let id = graph.find(name).or_else(|| graph.output(name)).ok_or_else(|| {

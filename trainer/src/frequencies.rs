@@ -1,12 +1,12 @@
-//! The frequency of each item in the training data. A retrieval model corrects its scores by it,
-//! and the popularity baseline ranks items by it.
+//! The frequency of each item in the training data. A retrieval model corrects its scores by the
+//! frequencies, and the popularity baseline ranks items by them.
 //!
-//! Items are counted in a first pass over the data, and the counts stay fixed. Counts that grow
-//! with the steps would be poor at the beginning. The counts of a table would also include other
-//! features of the same table, for example histories. (If a first pass is too expensive and no
-//! other feature uses the items' table, a job can set `train.item_counts = "table"`.) The
-//! checkpoint holds the counts, so a resumed run does not count again, and an evaluation has the
-//! baseline.
+//! Items are counted in a first pass over the data, and the counts do not change later. Counts that
+//! grow during training would be poor at the beginning. The counts of a table would also include
+//! other features of the same table, for example histories. (If a first pass is too expensive and
+//! no other feature uses the items' table, a job can set `train.item_counts = "table"`.) The
+//! checkpoint holds the counts. So a resumed run does not count again, and an evaluation has the
+//! frequencies for the baseline.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -38,8 +38,8 @@ impl Frequencies {
         self.counts.get(&item).copied().unwrap_or_default()
     }
 
-    /// Fills `shares` with the natural logarithm of each item's share of all rows. An item without
-    /// a count is treated as if it had been counted once.
+    /// Fills `shares` with the natural logarithm of each item's share of all rows. For an item
+    /// without a count, the count 1 is used.
     pub(crate) fn log_shares(&self, items: &[FeatureKey], shares: &mut Vec<f32>) {
         let total = (self.total.max(1) as f64).ln();
         shares.clear();

@@ -1,8 +1,8 @@
-//! The inputs of a model's graph, which tell the place of each feature's numbers in the rows of
+//! The inputs of a model's graph. They give the positions of each feature's numbers in the rows of
 //! tables.
 //!
-//! This module does not depend on [`Job`](crate::Job), so the validation of a job can build its
-//! graph.
+//! This module does not depend on [`Job`](crate::Job). So the validation of a job can build the
+//! graph before the job exists.
 
 use zillion_feature::{FeatureKind, Schema};
 use zillion_nn::zoo::{LabelInput, LossSpec, ModelInputs, SparseInput, VectorSegment};

@@ -93,7 +93,7 @@ pub struct TrainConfig {
     /// The learning-rate schedule and early stop on the validation AUC; absent: every epoch runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plateau: Option<PlateauSpec>,
-    /// The learning-rate schedule by steps; absent: the rate stays as it is.
+    /// The learning-rate schedule by steps; absent: the rate does not change by steps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schedule: Option<ScheduleSpec>,
     /// The number of batches whose gradients make one step.
@@ -124,18 +124,18 @@ pub struct TrainConfig {
     /// The number of lanes into which the rows of a step are divided. Unlike the number of threads,
     /// this number can change the result.
     pub lanes: NonZeroUsize,
-    /// The number of rows in a tile, which stays in the cache from layer to layer. This number can
+    /// The number of rows in a tile. A tile stays in the cache from layer to layer. This number can
     /// change the result.
     pub tile_rows: NonZeroUsize,
-    /// The names of the passes over the model's graph that are not run, for a comparison (see
-    /// `zillion model graph`).
+    /// The names of the passes over the model's graph that are not run (see `zillion model graph`).
+    /// The setting serves comparisons.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub passes_off: Vec<String>,
     /// The steps between two checkpoints inside an epoch; absent: one checkpoint at the end of each
     /// epoch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checkpoint_every: Option<NonZeroUsize>,
-    /// The interval of whole checkpoints, counted in checkpoints inside an epoch. The checkpoints
+    /// The interval of whole checkpoints inside an epoch, counted in checkpoints. The checkpoints
     /// between them hold only the changes since the previous checkpoint. With 1, all checkpoints
     /// are whole. Checkpoints at the end of an epoch or of a run are always whole.
     #[serde(skip_serializing_if = "is_one")]
@@ -202,8 +202,8 @@ impl TrainConfig {
     }
 }
 
-/// The `[run]` section: the folders, threads and shards of a run. No setting here changes a byte of
-/// the result.
+/// The `[run]` section: the folders, threads and shards of a run. No setting in this section
+/// changes a byte of the result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RunConfig {
@@ -222,7 +222,8 @@ pub struct RunConfig {
     /// The folder of the files with spilled rows; absent: `spill` below the run's folder.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spill_folder: Option<PathBuf>,
-    /// The address that serves the metrics of the run, as in `127.0.0.1:9091`; absent: none.
+    /// The address that serves the metrics of the run, as in `127.0.0.1:9091`; absent: metrics are
+    /// not served.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metrics: Option<String>,
 }
@@ -289,7 +290,7 @@ impl Job {
         Ok(job)
     }
 
-    /// Checks that the task of the schedule exists.
+    /// Checks that the task that the schedule follows exists.
     fn check_judge(&self) -> Result<()> {
         let judge = self.train.plateau.as_ref().and_then(|plateau| plateau.task.as_ref());
         let Some(name) = judge else { return Ok(()) };

@@ -10,7 +10,7 @@ pub use reports::{
 
 /// An observer of a run. Every method has an empty default.
 pub trait Observer {
-    /// Reports the progress of the run after a step. It is called at most a few times a second, so
+    /// Reports the progress of the run after a step. It is called at most a few times a second, and
     /// not after every step.
     fn step(&mut self, _report: &StepReport) {}
     /// Returns which values of each step the observer needs. This method is called once, before the

@@ -22,8 +22,8 @@ pub(crate) struct Planned {
     pub(crate) plan: Arc<LookupPlan>,
     /// The position after the batch.
     pub(crate) cursor: Cursor,
-    /// The positions of the bad rows that were left out between the end of the previous batch and
-    /// the end of this one.
+    /// The positions of the bad rows that were left out after the end of the previous batch and
+    /// before the end of this batch.
     pub(crate) rejected: Vec<u64>,
 }
 
@@ -99,7 +99,7 @@ impl Pipeline {
         Ok(Self { next: Next::Held(planned.into_iter()), decoding: None, ..pipeline })
     }
 
-    /// Returns the next batch; `None` at the end of the epoch.
+    /// Returns the next batch, or `None` at the end of the epoch.
     pub(crate) fn next(&mut self) -> Result<Option<Planned>> {
         let task = match &mut self.next {
             Next::Made(task) => task.take(),

@@ -25,8 +25,8 @@ use crate::pipeline::Pipeline;
 pub struct PlanOptions {
     /// The number of rows of the sample to read; absent: all rows.
     pub rows: Option<u64>,
-    /// The largest number of keys of a table that are counted. In a table with more keys, only a
-    /// share of the keys is counted.
+    /// The largest number of counted keys of a table. If the table has more keys, only a share of
+    /// them is counted.
     pub keys: usize,
 }
 
@@ -214,8 +214,8 @@ fn table_plan(
     TablePlan { table: spec.name.clone(), usage, more, sizes, undivided }
 }
 
-/// Estimates the size of a table for `rows` rows of data, by Heaps' law from the counted keys. For
-/// the rows of the sample, the law gives the counted number.
+/// Estimates the size of a table for `rows` rows of data by Heaps' law. The law is scaled so that
+/// it gives the counted number of keys for the rows of the sample.
 fn more(law: &Heaps, usage: &Usage, spec: &TableSpec, rows: u64, shards: usize) -> Growth {
     let times = rows as f64 / usage.rows.max(1) as f64;
     let keys = (usage.keys as f64 * times.powf(law.beta)).round() as u64;

@@ -39,8 +39,8 @@ pub struct Prediction<'a> {
     pub batch: &'a Batch,
     /// The log odds of each of the job's [`tasks`](Job::tasks), one for each row.
     pub logits: &'a [&'a [f32]],
-    /// The positions of the bad rows that were left out between the end of the previous batch and
-    /// the end of this one, counted from 0 over all files.
+    /// The positions of the bad rows that were left out after the end of the previous batch and
+    /// before the end of this batch. Positions are counted from 0 over all files.
     pub rejected: &'a [u64],
 }
 
@@ -56,8 +56,8 @@ pub struct InspectedBatch<'a> {
 }
 
 impl Loaded {
-    /// Loads the checkpoint of a folder. The folder is that of a checkpoint or that of a run. In
-    /// the folder of a run, the checkpoint of the best epoch is loaded.
+    /// Loads a checkpoint. `path` is the folder of a checkpoint or the folder of a run. For the
+    /// folder of a run, the function loads the checkpoint of the best epoch.
     pub fn open(path: &Path, workers: Arc<Workers>) -> Result<Self> {
         Self::from_checkpoint(Checkpoint::find(path)?, workers)
     }

@@ -1,8 +1,8 @@
 //! Publishing: writes the state of a run into a registry as a version.
 //!
 //! A version is exactly the state of the training at one step. Its rows and its dense parameters
-//! are those of that step, and its parity rows were scored with them. The rows are found in one of
-//! three ways, which give the same version:
+//! are the rows and parameters of that step, and its parity rows were scored with them. The
+//! publisher finds the rows in one of three ways, which give the same version:
 //!
 //! * a base has all rows;
 //! * a delta on a version that this process published has the rows that the tables list as changed;

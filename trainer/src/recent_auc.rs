@@ -55,7 +55,7 @@ impl RecentTasks {
         }
     }
 
-    /// Returns the AUC of each task, in order.
+    /// Returns the name and the AUC of each task, in the order of the tasks.
     pub(crate) fn aucs(&self) -> Vec<(String, Option<f64>)> {
         self.0.iter().map(|(task, recent)| (task.name.clone(), recent.auc())).collect()
     }

@@ -1,10 +1,11 @@
-//! The file of rejected rows. It has one JSON object on each line and each row once, and is sorted
-//! by file and row.
+//! The file of rejected rows. Each line has one JSON object for one rejected row. Each row is
+//! listed once, and the lines are sorted by file and row.
 //!
 //! # Crash consistency
 //! The whole file is written before each checkpoint that counts its rows, at the end of the run,
 //! and when a pass fails. A resumed run begins with the existing file. If a row is rejected again,
-//! the file does not change. So the final file equals that of a run that was never interrupted.
+//! the file does not change. So the final file is the same as after a run that was never
+//! interrupted.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -117,7 +118,7 @@ mod tests {
         rest.save(&files).unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
 
-        // Without new rows nothing is written.
+        // The file is not written if there are no new rows.
         std::fs::write(&path, "").unwrap();
         rest.save(&files).unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "");

@@ -14,11 +14,11 @@ pub struct StageSeconds {
     /// The time of the forward and backward pass of the dense model.
     pub model: f64,
     /// The time of staging and pushing row gradients. With several threads, the dense optimizer
-    /// runs at the same time, and the time of both is counted here if the push is longer.
+    /// runs at the same time. If the push takes longer, the time of both is added to this field.
     pub push: f64,
     /// The time of the norm of the dense gradients and of the dense optimizer. With several
-    /// threads, the push runs at the same time, and the time of both is counted here if the
-    /// optimizer is longer.
+    /// threads, the push runs at the same time. If the optimizer takes longer, the time of both is
+    /// added to this field.
     pub dense: f64,
     /// The time of the driver's work between steps, which computes the figures of the progress
     /// line.

@@ -12,8 +12,8 @@ use crate::error::Result;
 use crate::job::Job;
 
 impl Job {
-    /// Returns the tasks that the model scores, in the order of its outputs. A report with the
-    /// figures of one task only describes the first task.
+    /// Returns the tasks that the model scores, in the order of its outputs. A report that has the
+    /// figures of only one task describes the first task.
     pub fn tasks(&self) -> Vec<Task> {
         let labels: Vec<&str> = self.schema.labels.iter().map(|l| l.name.as_str()).collect();
         zoo::tasks(&self.model, &labels)
@@ -23,9 +23,10 @@ impl Job {
 /// The figures of one task.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct TaskReport {
-    /// The area under the ROC curve; absent where all rows are of one class.
+    /// The area under the ROC curve; absent if all rows are of one class.
     pub auc: Option<f64>,
-    /// The AUC inside each group, weighted by its rows; absent without a group column.
+    /// The mean AUC of the groups, weighted by their numbers of rows; absent without a group
+    /// column.
     pub gauc: Option<f64>,
     /// The mean log loss of the rows.
     pub logloss: Option<f64>,
@@ -78,8 +79,8 @@ pub(crate) fn as_map<T: Serialize, S: Serializer>(
     map.end()
 }
 
-/// The labels of a task in a batch, and the flags of the rows that have a label (`None`: all rows
-/// have one).
+/// The labels of a task in a batch, and the flags of the rows that have a label. The flags are
+/// `None` if all rows have a label.
 pub(crate) struct Truth<'a> {
     pub(crate) labels: Cow<'a, [f32]>,
     pub(crate) known: Option<Cow<'a, [bool]>>,

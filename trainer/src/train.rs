@@ -1,4 +1,4 @@
-//! A training run: its preparation, its epochs, and the test of the best one.
+//! A training run: its preparation, its epochs, and the test of the best epoch.
 //!
 //! # Invariants
 //! The result of a run depends only on the job without `[run]`. It does not depend on threads,
@@ -54,9 +54,9 @@ pub struct TrainOptions {
     /// Whether to resume from the newest checkpoint of the run's folder. Without a checkpoint, the
     /// run begins at the first step.
     pub resume: bool,
-    /// The folder of the checkpoint, or of the run, from which a new run begins. The new run takes
-    /// the rows, the dense parameters, the optimizer state and the statistics, but not the position
-    /// in the data and not the schedule.
+    /// The folder of a checkpoint or of a run from which a new run begins. The new run takes the
+    /// rows, the dense parameters, the optimizer state and the statistics. It does not take the
+    /// position in the data and the schedule.
     pub from: Option<PathBuf>,
     /// The pool of compute threads.
     pub workers: Arc<Workers>,
@@ -69,9 +69,9 @@ pub struct TrainOptions {
     /// result.
     pub profile: Option<ProfileOptions>,
     /// Whether all batches of an epoch are decoded and planned before its first step. The memory
-    /// must be large enough for all of them. This option is for a benchmark of the cost of reading.
+    /// must be large enough for all of them. The option serves a benchmark of the cost of reading.
     /// With it, an error of the data ends the epoch before its first step, and a stop takes effect
-    /// only after all batches are made. The result of training is the same.
+    /// only after all batches are made. The option does not change the result of training.
     pub in_memory: bool,
 }
 
@@ -94,7 +94,7 @@ impl TrainOptions {
     }
 }
 
-/// Trains a job to its end (or until the caller stops it) and tests the best epoch.
+/// Trains a job to its end, or until the caller stops it, and tests the best epoch.
 ///
 /// # Errors
 /// Returns an error if the job or its data is wrong, if a file cannot be written, or if the loss

@@ -17,12 +17,12 @@ pub struct TrainReport {
     pub name: String,
     /// Whether the run was stopped. It has then written a checkpoint and can be resumed.
     pub interrupted: bool,
-    /// The number of steps done since the beginning of the run, also in earlier processes.
+    /// The number of steps since the beginning of the run, including steps of earlier processes.
     pub steps: u64,
     /// The number of steps in this process that changed no weight, because the norm of the
     /// gradients was not finite. (Such a step still changes the running statistics of batch norm.)
     pub skipped_steps: u64,
-    /// The number of epochs completed.
+    /// The number of complete epochs.
     pub epochs: u64,
     /// The best epoch, counted from 1.
     pub best_epoch: Option<u64>,
@@ -31,8 +31,8 @@ pub struct TrainReport {
     /// The figures of the test set, scored with the best epoch's checkpoint; absent without test
     /// files.
     pub test: Option<EvalReport>,
-    /// The number of rows trained on in a second since the process started, without the time of
-    /// validation and checkpoints.
+    /// The number of rows per second that were trained on since the process started, without the
+    /// time of validation and checkpoints.
     pub samples_per_second: Option<f64>,
     /// The time from the call to the end of the first step in this process, in seconds.
     pub first_step_seconds: Option<f64>,
@@ -47,7 +47,7 @@ pub struct TrainReport {
     /// The number of the last version that this process published.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub published: Option<u64>,
-    /// The number of bad rows that were left out of the latest epoch so far.
+    /// The number of bad rows that were left out of the latest epoch up to its present position.
     pub rejected_rows: u64,
     /// The number of trained rows in the latest epoch that ended in this process; absent if no
     /// epoch ended.
@@ -82,9 +82,9 @@ pub struct TableReport {
     pub admitted: u64,
     /// The number of row gradients that were dropped because their keys were not admitted yet.
     pub waiting: u64,
-    /// The number of rows that were evicted, on schedule or to free memory for others.
+    /// The number of rows that were evicted, on schedule or to free memory for other rows.
     pub evicted: u64,
-    /// The number of rows that a table at its limit evicted to make place for new rows.
+    /// The number of rows that a table at its limit evicted to make room for new rows.
     pub displaced: u64,
     /// The number of candidates whose counts were removed before they were admitted.
     pub lapsed: u64,

@@ -1,4 +1,5 @@
-//! Tests of the check of limits: correct limits, and pairs of limits that contradict each other.
+//! Tests of the check of limits. The jobs have correct limits, or pairs of limits that contradict
+//! each other.
 
 use std::fmt::Write as _;
 use std::num::NonZeroUsize;

@@ -1,5 +1,5 @@
-//! Hostile bytes in the place of jobs and manifests of checkpoints: no panic, and no cost out of
-//! proportion.
+//! Tests that read hostile bytes as jobs and as manifests of checkpoints. Reading must not panic,
+//! and its cost must stay in proportion to the number of bytes.
 
 #[path = "../../fuzz/src/harness.rs"]
 #[allow(unreachable_pub, reason = "the fuzz crate exports this module")]

@@ -1,5 +1,5 @@
-//! The functions that the benchmarks of tables share: they make a table with one vector in each
-//! row, gradients and plans.
+//! The functions that the benchmarks of tables share. They make gradients, plans, and a table with
+//! one vector in each row.
 
 // Each benchmark uses only some of these functions.
 #![allow(dead_code)]
@@ -52,8 +52,8 @@ pub(crate) fn plan_of_range(ids: std::ops::Range<u64>) -> LookupPlan {
     plan_of(&[ids.map(FeatureKey::from_u64).collect()])
 }
 
-/// Returns a plan of `keys` ids, drawn uniformly from the ids below `rows`. Plans with different
-/// `number` have different ids.
+/// Returns a plan of `keys` ids, drawn uniformly from the ids below `rows`. Different values of
+/// `number` give plans with different ids.
 pub(crate) fn random_plan(number: u64, keys: u64, rows: u64) -> LookupPlan {
     let ids = (0..keys).map(|i| mix64(number * keys + i) % rows);
     plan_of(&[ids.map(FeatureKey::from_u64).collect()])

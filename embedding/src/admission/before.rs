@@ -36,13 +36,13 @@ impl<T: Kept> Before<T> {
         &self.slots[slot - self.first_slot]
     }
 
-    /// Returns the old values of a slot, so that the caller can add more. Returns `None` if the
-    /// slot has been written already.
+    /// Returns the old values of a slot for writing, or `None` if the slot has been written
+    /// already.
     pub(super) fn pending(&mut self, slot: usize) -> Option<&mut T> {
         (slot >= self.pending).then(|| &mut self.slots[slot - self.first_slot])
     }
 
-    /// Notes that a slot has been written to the snapshot, and drops its values.
+    /// Records that a slot has been written to the snapshot, and drops its values.
     pub(super) fn forget(&mut self, slot: usize) {
         self.slots[slot - self.first_slot] = T::default();
         self.pending = slot + 1;

@@ -3,10 +3,10 @@
 //!
 //! A candidate is an entry of the same cache-line buckets that rows use (see [`Index`]). All keys
 //! of a slot have the slot's number in their top twelve bits, so the index stores a count in these
-//! bits instead. Where a row has its number, a candidate has the step in which its key was last
-//! seen. A candidate takes 12.8 bytes in a full bucket and at most 18 bytes while the slots grow,
-//! plus its share of the free memory between the slots. Ten million candidates take less than 200
-//! MB.
+//! bits instead. A row's entry has the number of the row; a candidate's entry has the step in which
+//! its key was last seen. A candidate takes 12.8 bytes in a full bucket and at most 18 bytes while
+//! the slots grow, plus its share of the free memory between the slots. Ten million candidates take
+//! less than 200 MB.
 //!
 //! # Concurrency
 //! The candidates are a plain value without locks. One shard's part of a table owns it.
@@ -23,7 +23,7 @@ use crate::admission::before::Before;
 use crate::admission::candidates::before::Changed;
 use crate::index::{Counted, Index};
 
-/// The number of bits of a count. A count takes the place of a slot's number.
+/// The number of bits of a count. An entry stores the count in place of the slot's number.
 const COUNT_BITS: u32 = SLOTS.trailing_zeros();
 /// The position of the lowest bit of a count in a stored key.
 const SHIFT: u32 = u64::BITS - COUNT_BITS;
@@ -44,8 +44,8 @@ pub(crate) struct Candidates {
     pub(super) before: Option<Before<Changed>>,
     /// The largest number of candidates that a slot may have; `None` if there is no limit.
     pub(crate) most: Option<usize>,
-    /// The number of candidates that were dropped because their slot had too many, and that have
-    /// not been reported yet.
+    /// The number of candidates that were dropped because their slot had too many candidates. It
+    /// does not include drops that were reported.
     pub(crate) lapsed: u64,
 }
 
@@ -61,7 +61,7 @@ fn candidate(word: u64, last_step: u32) -> Candidate {
 impl Candidates {
     /// Creates an empty set of candidates for the slots in `slots`. A key is admitted at occurrence
     /// number `at_least`, which must be at most [`LARGEST_THRESHOLD`]. A slot has at most `most`
-    /// candidates.
+    /// candidates, or any number of candidates if `most` is `None`.
     pub(crate) fn new(slots: Range<usize>, at_least: u32, most: Option<usize>) -> Self {
         debug_assert!(at_least <= LARGEST_THRESHOLD, "a count has twelve bits");
         Self { at_least, index: Index::new(slots), before: None, most, lapsed: 0 }
@@ -98,9 +98,9 @@ impl Candidates {
                 return false;
             }
             self.index.remove(key);
-            // A slot whose keys are all admitted drops no candidates for age, and so would keep the
-            // memory of its largest size. It is enough to tidy the slot whenever the number of its
-            // candidates has halved.
+            // If all keys of a slot are admitted, the slot drops no candidates for age, and would
+            // keep the memory of its largest size. So the slot is tidied each time the number of
+            // its candidates has halved.
             let left = self.index.slot_len(key.slot());
             if left == 0 || left.is_power_of_two() {
                 self.index.tidy(key.slot());
@@ -118,8 +118,8 @@ impl Candidates {
         false
     }
 
-    /// Drops an eighth of a slot's candidates, but at least one: those that have not been seen for
-    /// the longest time.
+    /// Drops an eighth of a slot's candidates, but at least one. The dropped candidates are those
+    /// that were last seen the longest time ago.
     fn make_room(&mut self, slot: usize) {
         let mut entries = self.in_slot(slot);
         entries.sort_by_key(|&(_, candidate)| candidate.last_step);
@@ -139,8 +139,8 @@ impl Candidates {
         }
     }
 
-    /// Keeps the old value of a key before it changes, if a snapshot needs the value. `was` is
-    /// `None` if the key was not a candidate.
+    /// Keeps the old value of a key before it changes, if a snapshot needs the value. `was` is the
+    /// old value, or `None` if the key was not a candidate.
     fn note(&mut self, key: FeatureKey, was: Option<Candidate>) {
         if let Some(changed) = self.before.as_mut().and_then(|before| before.pending(key.slot())) {
             changed.note(key, was);

@@ -4,16 +4,16 @@
 //! Each slot has a filter, which consists of blocks of one cache line. A key has one block in the
 //! filter of its slot, and several counters in this block. The count of the key is the smallest of
 //! these counters. An occurrence raises only the counters that have this smallest value (Cohen and
-//! Matias 2003, "minimal increase"). So a count is never too small, and seldom too large. Blocks
-//! are not filled evenly, so the number of blocks is computed from the Poisson distribution of the
-//! keys over the blocks (Putze, Sanders, Singler 2007). With this number, the share of counts that
-//! are too large stays within the given error.
+//! Matias 2003, "minimal increase"). So a count is never too small, and seldom too large. The
+//! number of blocks is computed from the Poisson distribution of the keys over the blocks, because
+//! blocks are not filled evenly (Putze, Sanders, Singler 2007). With this number, the share of
+//! counts that are too large stays within the given error.
 //!
 //! # Ageing
-//! Without ageing, a filter would fill up. So when a slot has the largest allowed number of
-//! counters above zero, all its counters are halved (as in TinyLFU, Einziger et al. 2017). Keys
-//! that occurred only once are then forgotten. The moment of the halving depends only on the keys
-//! of the slot and their order. It does not depend on the number of shards.
+//! Without ageing, a filter would fill up. So all counters of a slot are halved when the slot has
+//! the largest allowed number of counters above zero (as in TinyLFU, Einziger et al. 2017). This
+//! clears the counts of keys that occurred only once. The moment of the halving depends only on the
+//! keys of the slot and their order. It does not depend on the number of shards.
 //!
 //! # Concurrency
 //! A filter is a plain value without locks. One shard's part of a table owns it.
@@ -110,7 +110,7 @@ impl Filter {
         prefetch_read(&self.slots[key.slot() - self.first_slot].blocks, self.shape.block(key));
     }
 
-    /// Returns the count of a key. It is never too small, unless counts have been halved.
+    /// Returns the count of a key. The count is never too small, unless counts have been halved.
     #[inline(always)]
     fn count(&self, key: FeatureKey) -> u32 {
         let slot = &self.slots[key.slot() - self.first_slot];
@@ -179,7 +179,7 @@ impl Filter {
         self.slots[slot - self.first_slot].counting as usize
     }
 
-    /// Begins a snapshot: from now on, a block is copied before its first change.
+    /// Begins a snapshot. From this call on, a block is copied before its first change.
     pub(crate) fn begin_snapshot(&mut self) {
         self.before = Some(Before::new(self.first_slot..self.first_slot + self.slots.len()));
     }

@@ -9,7 +9,8 @@ use zillion_rows::layer::WholeRow;
 
 impl Table {
     /// Copies the weights of a version's row to the row of a key. The other values of the row are
-    /// those of a new row. Returns `false` if the vocabulary is fixed and does not have the key.
+    /// the values of a new row. Returns `false` if the vocabulary is fixed and does not have the
+    /// key.
     pub(crate) fn adopt(
         &mut self,
         key: FeatureKey,

@@ -19,8 +19,9 @@ pub enum Numbers {
     Half,
 }
 
-/// Returns the widths of the vector segment to compare: the width of the table, and the next two
-/// widths below and above it. The list is empty for a table without a vector segment.
+/// Returns the widths of the vector segment to compare: the width of the table, the next two
+/// smaller widths, and the next two larger widths. The list is empty for a table without a vector
+/// segment.
 pub fn dims(spec: &TableSpec) -> Vec<usize> {
     let Some(own) = vector(spec) else { return Vec::new() };
     let near = |&dim: &usize| dim * 4 >= own && dim <= own * 4;

@@ -1,12 +1,13 @@
 //! The events of the keys of one level of the sample, counted in memory of fixed size.
 //!
-//! All keys of a level are dropped from the sample together, and their events with them. The
-//! remaining counts are the same as if the smaller sample had been used from the beginning.
+//! All keys of a level are dropped from the sample together, and their events are dropped with
+//! them. The remaining counts are the same as if the smaller sample had been used from the
+//! beginning.
 
-/// The number of time bins that the steps of the pass are divided into.
+/// The number of time bins into which the steps of the pass are divided.
 pub(super) const BINS: usize = 256;
-/// The number of small distances that have a bin of their own. Above them, each octave (doubling of
-/// the distance) has four bins.
+/// The number of small distances that have a bin of their own. Above these distances, each octave
+/// (doubling of the distance) has four bins.
 const EXACT: u64 = 8;
 const DISTANCE_BINS: usize = EXACT as usize + 4 * 61;
 
@@ -18,16 +19,17 @@ pub(super) struct Events {
     /// For each limit of unseen steps and each time bin, the number of rows created minus the
     /// number of rows evicted. The first row of each key is not counted.
     pub(super) change: Vec<Vec<i64>>,
-    /// The number of values, by the number of admission thresholds that the key of the value had
-    /// reached before the step.
+    /// The number of values for each number of admission thresholds. This is the number of
+    /// thresholds that the key of the value had reached before the step.
     pub(super) reached: Vec<u64>,
-    /// The number of values whose key had a row before, by the number of limits of unseen steps
-    /// that the pause before the value exceeded. The field `returns` counts lookups in the same
-    /// way.
+    /// The number of values whose key had a row before, for each number of limits of unseen steps.
+    /// This is the number of limits that the pause before the value exceeded. The field `returns`
+    /// counts lookups in the same way.
     pub(super) returned: Vec<u64>,
     pub(super) returns: Vec<u64>,
-    /// The number of lookups that were not the first of their key, by the distance: the number of
-    /// other keys that were looked up since the last lookup of the key.
+    /// The number of lookups in each bin of distances. The first lookup of a key is not counted.
+    /// The distance is the number of other keys that were looked up since the last lookup of the
+    /// key.
     pub(super) distances: Vec<u64>,
 }
 

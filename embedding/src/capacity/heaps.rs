@@ -5,8 +5,8 @@ use serde::Serialize;
 
 /// The smallest number of points from which a law is fitted.
 const LEAST: usize = 6;
-/// The share of the data before the first point of a fit. At the beginning of the data nearly every
-/// row brings a new key, and the curve does not follow a power law yet.
+/// The share of the data before the first point of a fit. At the beginning of the data, nearly
+/// every row brings a new key, and the curve does not yet follow a power law.
 const BEGIN: f64 = 1.0 / 32.0;
 
 /// Heaps' law, fitted to measured numbers of keys, with the errors of the fit.

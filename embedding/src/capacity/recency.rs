@@ -53,8 +53,8 @@ impl Recency {
         (since, self.record_first())
     }
 
-    /// Renumbers the places of all keys from 1, in the same order. `places` must contain the places
-    /// to keep; all others become free.
+    /// Renumbers the places of all keys from 1, in the same order. `places` must contain all places
+    /// to keep; all other places become free.
     pub(super) fn renumber<'a>(&mut self, places: impl Iterator<Item = &'a mut u32>) {
         let mut held: Vec<&mut u32> = places.collect();
         held.sort_unstable();

@@ -1,17 +1,17 @@
 //! The sample of the keys that are followed if there are too many keys to follow all. A key is in
 //! the sample if certain bits of the key are small.
 //!
-//! The bits of the key decide, and not a random draw. So every occurrence of a key is in the sample
-//! or none is, and the reuse of a key is measured correctly (SHARDS: Waldspurger, Park, Garthwaite,
-//! Ahmad, *Efficient MRC Construction with SHARDS*, FAST 2015). Keys are already mixed. The bits
-//! that this module reads differ from those of the slot and from those that a hash map of keys
-//! uses.
+//! The bits of the key decide, and not a random draw. So either every occurrence of a key is in the
+//! sample or no occurrence is, and the reuse of a key is measured correctly (SHARDS: Waldspurger,
+//! Park, Garthwaite, Ahmad, *Efficient MRC Construction with SHARDS*, FAST 2015). Keys are already
+//! mixed. The bits that this module reads differ from the bits of the slot and from the bits that a
+//! hash map of keys uses.
 
 use zillion_feature::FeatureKey;
 
 /// The number of levels, which is one more than the number of times that the sample can be halved.
 pub(super) const LEVELS: usize = 25;
-/// The number of bits of a key that decide about its level.
+/// The number of bits of a key that determine its level.
 const BITS: u32 = LEVELS as u32 - 1;
 /// The position of the lowest of these bits in a key.
 const SHIFT: u32 = 24;

@@ -12,8 +12,8 @@ const SHORTEST: u64 = 2000;
 const SMALLEST_CACHE: u64 = 256;
 
 /// The smallest number of followed keys that a point of a sampled curve needs. Points with fewer
-/// keys are left out, because a few very frequent keys that are in the sample by chance would
-/// change them much.
+/// keys are left out, because a few very frequent keys could be in the sample by chance and change
+/// such a point much.
 const DECIDING: u64 = 256;
 
 /// The curves of a table, computed from one pass over its lookups.
@@ -52,7 +52,7 @@ pub struct Usage {
     pub cache: Vec<CachePoint>,
 }
 
-/// The number of keys from the beginning of the data to a point.
+/// A point of the growth curve: the number of keys from the beginning of the data up to this point.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct GrowthPoint {
     /// The number of rows of the data up to this point.
@@ -252,9 +252,9 @@ fn is_decided(rows: u64, one_in: u64) -> bool {
     one_in == 1 || rows >= DECIDING * one_in
 }
 
-/// Returns the approximate error of a share for which `followed` keys lie on one side of the limit.
-/// The weight of a single key near the limit is not known, so this is a rule of thumb. Tests
-/// compare it with a Zipf stream.
+/// Returns the approximate error of a share, if `followed` of the keys lie on one side of the
+/// limit. The effect of a single key near the limit is not known, so the formula is a rule of
+/// thumb. Tests compare it with a Zipf stream.
 fn share_error(followed: u64, one_in: u64) -> f64 {
     if one_in == 1 { 0.0 } else { 0.5 / (followed.max(1) as f64).sqrt() }
 }

@@ -1,7 +1,7 @@
 //! The tracking of changed rows in a set of tables. With it, the cost of a delta is proportional to
 //! the number of changes.
 //!
-//! The tables of the shards list the keys, and this file decides how long the lists are kept. It
+//! The tables of the shards list the keys. This file decides for how long the lists are kept. It
 //! decides by sums over all shards, so the number of shards does not affect whether a delta can be
 //! written.
 
@@ -11,8 +11,8 @@ use zillion_device::Workers;
 use crate::error::Result;
 use crate::set::{TableSet, each};
 
-/// The number of keys that the lists of a table may always hold, even if the table has fewer rows:
-/// 8 MiB of keys.
+/// The number of keys that the lists of a table may always hold, even if the table has fewer rows.
+/// So many keys take 8 MiB.
 pub(crate) const FEWEST_KEYS: u64 = 1 << 20;
 
 impl TableSet {

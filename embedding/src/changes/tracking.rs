@@ -7,6 +7,6 @@ pub(crate) struct Tracking {
     pub(crate) epochs: usize,
     /// The number of keys that the lists of a table may always hold.
     pub(crate) fewest: u64,
-    /// For each table, the first generation after whose end all changes are known.
+    /// For each table, the earliest generation after whose end all changes are known.
     pub(crate) reach: Vec<u32>,
 }

@@ -2,14 +2,14 @@
 //! and the rows that are compared to choose them.
 //!
 //! # Headroom
-//! New rows are created before rows are evicted at the end of the step, so a table that stayed at
-//! its limit would refuse every new key. So the eviction at the end of a step leaves room for twice
+//! A step creates new rows before it evicts rows at its end. If a table stayed at its limit, it
+//! would therefore refuse every new key. So the eviction at the end of a step leaves room for twice
 //! the number of rows that the step needed. If the next step needs even more rows, its last keys
 //! are refused in that step.
 //!
-//! If the table has room for as many rows as a step has keys, all keys of the step have room, and
-//! no lookup is needed to know this. So the eviction also leaves room for the number of keys that
-//! the last step had, if this number is a small part of the table.
+//! If a table has at least as much room as a step has keys, all keys of the step have room, and no
+//! lookup is needed to know this. So the eviction also leaves room for the number of keys that the
+//! last step had, if this number is a small part of the table.
 //!
 //! # Which rows are evicted
 //! Comparing every row of a large table would stop training. Keys are mixed, so a slot is a fair
@@ -28,8 +28,8 @@ use zillion_feature::SLOTS;
 
 use crate::eviction::Turn;
 
-/// The number of rows that are visited for every two evicted rows. The actual number is up to twice
-/// as large, because the periods of slots are powers of two.
+/// The smallest number of rows that are visited for two evicted rows. The actual number is up to
+/// twice as large, because the periods of slots are powers of two.
 const LOOKS_FOR_TWO: u64 = 5;
 /// The smallest number of rows that a step visits, which takes 0.2 ms. A table of at most this size
 /// loses exactly the rows with the lowest priority.
@@ -77,7 +77,7 @@ pub(crate) struct Visit {
     pub(crate) is_whole: bool,
 }
 
-/// Returns the number of rows to keep free for the next step at the end of this step.
+/// Returns the number of rows that the end of this step keeps free for the next step.
 pub(crate) fn headroom(limit: u64, demand: Demand) -> u64 {
     (limit / SPARE).max(demand.room(limit)).min(limit.div_ceil(MOST_SPARE))
 }
@@ -92,22 +92,22 @@ impl Visit {
         }
         let looks = (excess.saturating_mul(LOOKS_FOR_TWO) / 2).clamp(FEWEST_LOOKS, MOST_LOOKS);
         let slots = (looks * SLOTS as u64).div_ceil(rows).clamp(1, SLOTS as u64);
-        // The period is a power of two: if the demand differs from step to step, one period divides
-        // the other, and no slot misses its turn.
+        // The period is a power of two. So if the demand differs from step to step, one period
+        // divides the other, and no slot misses its turn.
         let period = 1 << (SLOTS / slots as usize).ilog2();
         Some(Self { turn: Turn::of_slots(step, period), excess, is_whole: period == 1 })
     }
 
     /// Returns the number of rows to evict if `seen` rows were visited. If not all slots were
-    /// visited, at most two rows in [`LOOKS_FOR_TWO`] are evicted, so that slots keep about the
-    /// same size. The next steps evict the rest.
+    /// visited, at most two of every [`LOOKS_FOR_TWO`] rows are evicted, so that slots keep about
+    /// the same size. The next steps evict the other rows.
     pub(crate) fn evictions(&self, seen: u64) -> u64 {
         let most = if self.is_whole { seen } else { (2 * seen).div_ceil(LOOKS_FOR_TWO) };
         self.excess.min(most)
     }
 }
 
-/// The claim of one table to a part of the memory that several tables share.
+/// The claim of one table on a part of the memory that several tables share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Claim {
     /// The bytes of memory that the table uses and cannot give back.
@@ -116,9 +116,9 @@ pub(crate) struct Claim {
     pub(crate) most: u64,
 }
 
-/// Divides `total` bytes among the claims. A claim below an equal part gets all that it asks for,
-/// and the other claims get equal parts of the rest. Every claim gets at least the bytes that its
-/// table cannot give back.
+/// Divides `total` bytes among the claims. A claim that is smaller than an equal part gets all the
+/// bytes that it asks for. The other claims get equal parts of the rest. Every claim gets at least
+/// the bytes that its table cannot give back.
 pub(crate) fn shares(total: u64, claims: &[Claim]) -> Vec<u64> {
     let share = |level: u64| {
         let shares = claims.iter().map(|c| c.most.min(level).max(c.least));
@@ -182,7 +182,7 @@ mod tests {
             turn.slots(0..SLOTS).for_each(|slot| seen[slot] = true);
         }
         assert!(seen.iter().all(|&seen| seen));
-        // However many rows must be evicted, the number of rows that a step visits has a bound.
+        // The number of rows that a step visits has a bound for every number of rows to evict.
         let all = Visit::new(most, most, rows(most), 3).unwrap();
         assert!(all.turn.slots(0..SLOTS).count() as u64 * most / SLOTS as u64 <= 2 * MOST_LOOKS);
     }

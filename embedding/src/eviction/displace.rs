@@ -1,7 +1,7 @@
 //! The eviction in one shard's part of a table at its limit. It finds the keys of a step that need
 //! a row, and evicts rows to make room.
 //!
-//! Which keys get a row and which rows are evicted is decided over all shards (see
+//! The set of tables decides over all shards which keys get a row and which rows are evicted (see
 //! `eviction/set.rs`). This file does the work of one shard.
 
 use std::borrow::Cow;
@@ -155,7 +155,7 @@ impl Table {
         ranked
     }
 
-    /// Evicts those rows of [`Table::rank_rows`] whose rank is at most `highest`.
+    /// Evicts the rows of [`Table::rank_rows`] whose rank is at most `highest`.
     pub(crate) fn make_room(
         &mut self,
         visit: &Visit,
@@ -168,7 +168,7 @@ impl Table {
         // The companion row is read again only where changes are tracked or a snapshot is open.
         let reads_companion = self.changes.is_some() || self.snapshot.is_some();
         let (mut next, mut all_gone) = (0, 0);
-        // `ranked` holds the rows slot by slot, the rows of one slot next to each other.
+        // `ranked` holds the rows of one slot next to each other, slot after slot.
         for slot in visit.turn.slots(self.index.slots()) {
             let mut gone = 0;
             while let Some(&Ranked { rank: (_, key), entry }) = ranked.get(next)

@@ -3,7 +3,7 @@
 use crate::index::Entry;
 use std::ops::Range;
 
-/// The keys of a step that may get a row, and the index entries that were found to decide this.
+/// The keys of a step that may get a row, and the index entries that the decision has looked up.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Permits {
     /// The positions in the plan of the keys that may get a row, in ascending order; `None` if all

@@ -7,8 +7,8 @@
 //! `log2(count) * half_life + last_step` for a frequency that halves every `half_life` steps. So
 //! decay writes nothing, and rows that were visited in different steps can be compared.
 //!
-//! The priority is computed from the companion row when a slot is visited. A push has no work for
-//! it.
+//! The priority is computed from the companion row when a slot is visited. So it costs a push
+//! nothing.
 
 use zillion_feature::Use;
 
@@ -61,7 +61,7 @@ impl Priority {
         let last = f64::from(meta.last_step);
         match self {
             Self::Seen => last,
-            // In a table whose keys never end, most rows were pushed once.
+            // In a stream of always new keys, most rows were pushed once.
             Self::Frequency { .. } if meta.count == 1 => last,
             Self::Frequency { half_life } => f64::from(meta.count).log2() * half_life + last,
             Self::Score { show, click, ageing, every } => {
@@ -85,8 +85,7 @@ impl Priority {
     }
 }
 
-/// Converts a priority to an integer, in such a way that integers have the same order as
-/// priorities.
+/// Converts a priority to an integer. The integers have the same order as the priorities.
 #[inline(always)]
 pub(crate) fn ordered_bits(priority: f64) -> u64 {
     let bits = priority.to_bits();
@@ -116,7 +115,7 @@ mod tests {
         assert_eq!(of(8, 500), of(4, 600));
         assert_eq!(of(8, 500), of(1, 800));
         assert!(of(9, 500) > of(1, 800) && of(8, 500) > of(1, 799));
-        // Eight pushes, the last at 500, are one push at 800.
+        // Eight pushes, of which the last was at step 500, are worth one push at step 800.
         assert_eq!(priority.threshold(1.0, 800), of(8, 500));
     }
 

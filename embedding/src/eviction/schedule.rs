@@ -1,10 +1,9 @@
 //! The eviction of rows on schedule, and the release of their memory.
 //!
-//! A visit covers a whole slot. Expired rows are removed from the index and from both slabs. The
-//! remaining rows could keep the last chunks of the slabs in memory, while new rows get the lowest
-//! free numbers. So a row whose number is higher than a table with this many rows needs is moved
-//! down while its slot is visited. If a table loses half of its rows, it has given back half of its
-//! memory one period later.
+//! A visit covers a whole slot. Expired rows are removed from the index and from both slabs. New
+//! rows get the lowest free numbers, but the remaining rows could keep the last chunks of the slabs
+//! in memory. So a visit moves a row down if its number is higher than a table with this many rows
+//! needs. If a table loses half of its rows, it has given back half of its memory one period later.
 
 use zillion_feature::FeatureKey;
 
@@ -26,7 +25,7 @@ pub(crate) fn is_loose(row: u32, rows: u64) -> bool {
 }
 
 impl Table {
-    /// Evicts the expired candidates and rows of the slots that have their turn, as `due` says.
+    /// Evicts the expired candidates and rows of the slots in `due`.
     pub(crate) fn evict(&mut self, due: Due) -> Result<()> {
         for slot in due.turn.slots(self.index.slots()) {
             if let Some(candidates) = &mut self.candidates

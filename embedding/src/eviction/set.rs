@@ -2,11 +2,12 @@
 //! a row, and the rows that are evicted to make room.
 //!
 //! # Invariants
-//! * Every decision depends only on sums over all shards and on the order of the plan: on numbers
-//!   of rows, on the keys of a step in slot order, and on the ranks of the rows in whole slots. So
-//!   the number of shards changes nothing.
+//! * Every decision depends only on sums over all shards and on the order of the plan. The sums are
+//!   over numbers of rows, over the keys of a step in slot order, and over the ranks of the rows in
+//!   whole slots. So the number of shards changes nothing.
 //! * No table ever has more rows than its limit, and all tables together never have more rows than
-//!   the limit of the set allows. The only exception are rows that a checkpoint brings.
+//!   the limit of the set allows. The only exception is a restored checkpoint, which may have more
+//!   rows.
 
 use crate::eviction::shared_limit::SharedLimit;
 use std::ops::Range;
@@ -30,8 +31,8 @@ impl TableSet {
     ///
     /// The limit is divided among the tables. First, the memory of dense tables, and of the
     /// existing rows of tables without eviction, is subtracted. Then tables that need less than an
-    /// equal part get what they need, and the others get equal parts of the rest. A table that has
-    /// used its part evicts by its own policy, or refuses new keys.
+    /// equal part get the memory that they need, and the other tables get equal parts of the rest.
+    /// A table that has used its part evicts by its own policy, or refuses new keys.
     ///
     /// # Errors
     /// Returns [`Error::Spec`] if the limit is too small for one row of each table.
@@ -137,9 +138,9 @@ impl TableSet {
                 positions.extend(new);
                 rows.extend(found);
             }
-            // In a filter, keys share counters: some keys of this step may raise others over the
-            // threshold, although the filter as it is now would let those wait. If room is scarce,
-            // these others wait once more, because the room was given out without them.
+            // In a filter, keys share counters. So some keys of this step may raise the counters of
+            // other keys to the threshold, although the filter lets these other keys wait now. If
+            // room is scarce, these other keys wait once more, because they got no room.
             let may_be_more = matches!(self.shapes[index].spec.admission, Admission::Bloom { .. });
             if positions.len() as u64 > free || may_be_more {
                 positions.truncate(free as usize);
@@ -223,7 +224,7 @@ impl TableSet {
     }
 }
 
-/// Returns the `count`-th lowest of all ranks, or `None` if `count` is 0.
+/// Returns the rank number `count` in ascending order, counted from 1, or `None` if `count` is 0.
 pub(crate) fn lowest(ranked: &[&[Ranked]], count: usize) -> Option<(u64, FeatureKey)> {
     let last = count.checked_sub(1)?;
     // The first selection compares priorities alone, which takes half of the memory; keys decide

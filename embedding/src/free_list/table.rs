@@ -29,9 +29,9 @@ impl Table {
         Some(row)
     }
 
-    /// Frees rows of the list in the slabs: the rows that were added first, until `most` rows are
-    /// left, and the rows that have a higher number than the table needs, because they would keep
-    /// their chunks in memory.
+    /// Frees rows of the list in the slabs. First frees the oldest rows of the list until `most`
+    /// rows are left. Then frees the rows with a higher number than the table needs, because they
+    /// would keep their chunks in memory.
     pub(crate) fn trim_free_list(&mut self, most: usize) {
         let more = self.free_list.rows.len().saturating_sub(most);
         let needed = self.rows() + most.min(self.free_list.rows.len()) as u64;

@@ -1,9 +1,9 @@
 //! The line format for rows: six keys and their index entries in one cache line.
 //!
 //! A key takes ten and a half bytes: the 52 bits of the key below its slot, and the 32 bits of its
-//! entry. Six keys per line are better than five: with fewer bytes for each key, a slot can leave a
-//! fifth of its entries free, and eleven keys in twelve are found in the line where the search
-//! begins.
+//! entry. Six keys per line are better than five, because a slot can then leave a fifth of its
+//! entries free in the same memory. With this free space, eleven keys in twelve are found in the
+//! line where the search begins.
 //!
 //! | words | hold |
 //! |---|---|

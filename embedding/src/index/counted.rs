@@ -16,8 +16,8 @@ const KEYS: usize = 5;
 /// The number of top bits of a stored key that hold other data.
 const TAG: u32 = SLOTS.trailing_zeros();
 
-/// The line format of five keys with a number each. A stored word has a tag in its top bits and the
-/// low bits of a key below.
+/// The line format of five keys, each with a tag and a 32-bit word. A stored key has its tag in the
+/// top bits and the low bits of the key below.
 #[derive(Debug)]
 pub(crate) enum Counted {}
 

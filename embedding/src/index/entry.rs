@@ -80,34 +80,34 @@ impl Entry {
         self == Self::NONE
     }
 
-    /// Returns the number of a row in the full slabs. The entry must be that of a full row in
+    /// Returns the number of a row in the full slabs. The entry must belong to a full row in
     /// memory.
     #[inline(always)]
     pub(crate) fn row(self) -> u32 {
         self.0
     }
 
-    /// Returns whether the entry is that of a narrow row. The table must have narrow rows.
+    /// Returns whether the entry belongs to a narrow row. The table must have narrow rows.
     #[inline(always)]
     pub(crate) fn is_narrow(self) -> bool {
         self.is_tagged()
     }
 
-    /// Returns the number of a narrow row in its slabs, or `None` if the entry is not that of a
+    /// Returns the number of a narrow row in its slabs, or `None` if the entry does not belong to a
     /// narrow row. The table must have narrow rows.
     #[inline(always)]
     pub(crate) fn narrow_row(self) -> Option<u32> {
         self.is_tagged().then_some(self.0 & !TAG)
     }
 
-    /// Returns whether the entry is that of a record on disk. The table must be one that spills.
+    /// Returns whether the entry belongs to a record on disk. The table must spill.
     #[inline(always)]
     pub(crate) fn is_cold(self) -> bool {
         self.is_tagged()
     }
 
-    /// Returns the number of a record on disk, or `None` if the entry is not that of a record. The
-    /// table must be one that spills.
+    /// Returns the number of a record on disk, or `None` if the entry does not belong to a record.
+    /// The table must spill.
     #[inline(always)]
     pub(crate) fn record(self) -> Option<u32> {
         self.is_tagged().then_some(self.0 & !TAG)

@@ -13,8 +13,8 @@ pub(super) const META: usize = 15;
 /// * compare only the low 52 bits of a key. The other bits are the slot's number, which all keys of
 ///   a slot share;
 /// * leave the bits of the last word from [`Line::PASSED`] on to this trait. They count the keys
-///   that passed the line because it was full. A count that has reached its largest value stays
-///   there: searches then always continue after this line, until its slot is rebuilt.
+///   that passed the line because it was full. A count that has reached its largest value does not
+///   change any more. Searches then always continue after this line, until its slot is rebuilt.
 pub(crate) trait Line {
     /// The number of keys that fit into a line.
     const KEYS: usize;
@@ -33,7 +33,7 @@ pub(crate) trait Line {
     /// key.
     fn find(line: &CacheLine, key: u64) -> Option<usize>;
 
-    /// Returns the word of an entry. The low bits of the word are those of the key.
+    /// Returns the word of an entry. The low bits of the word are the low bits of the key.
     fn word(line: &CacheLine, entry: usize) -> u64;
 
     /// Writes the word and the row of an entry.
@@ -54,8 +54,8 @@ pub(crate) trait Line {
         &mut line.0[Self::ROWS + entry]
     }
 
-    /// Writes a word and its row into a free entry. The low bits of the word are those of the key.
-    /// Returns `false` if no entry is free.
+    /// Writes a word and its row into a free entry. The low bits of the word are the low bits of
+    /// the key. Returns `false` if no entry is free.
     #[inline(always)]
     fn put(line: &mut CacheLine, word: u64, row: u32) -> bool {
         let entry = Self::used(line).trailing_ones();
@@ -73,7 +73,7 @@ pub(crate) trait Line {
         Self::row(line, entry)
     }
 
-    /// Returns whether a search must go on to the next line.
+    /// Returns whether a search must continue in the next line.
     #[inline(always)]
     fn is_passed(line: &CacheLine) -> bool {
         line.0[META] >> Self::PASSED != 0

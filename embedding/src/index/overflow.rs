@@ -21,24 +21,25 @@ impl Overflow {
         self.entries.len() * 2 * size_of::<(u64, (u64, u32))>()
     }
 
-    /// Returns the word and the row of a key.
+    /// Returns the word and the row of a key, or `None` if the map does not have the key.
     #[cold]
     pub(super) fn get(&self, key: u64) -> Option<(u64, u32)> {
         self.entries.get(&key).copied()
     }
 
-    /// Returns the word and the row of a key for writing.
+    /// Returns the word and the row of a key for writing, or `None` if the map does not have the
+    /// key.
     pub(super) fn get_mut(&mut self, key: u64) -> Option<&mut (u64, u32)> {
         self.entries.get_mut(&key)
     }
 
-    /// Adds the key that the slot and the low bits of the word give.
+    /// Adds a key. The number of the slot and the low bits of the word form the key.
     #[cold]
     pub(super) fn insert(&mut self, slot: usize, word: u64, row: u32) {
         self.entries.insert((slot as u64) << LOW_BITS | word & LOW, (word, row));
     }
 
-    /// Removes a key and returns its row.
+    /// Removes a key and returns its row, or `None` if the map does not have the key.
     #[cold]
     pub(super) fn remove(&mut self, key: u64) -> Option<u32> {
         self.entries.remove(&key).map(|(_, row)| row)

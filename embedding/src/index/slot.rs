@@ -5,16 +5,16 @@
 //! whose home bucket is full goes to the next bucket with a free entry. Every full bucket that it
 //! passes counts the key. So a search ends at the first bucket that no key has passed.
 //!
-//! Removing a key decreases these counts, so no markers of deleted keys are needed. A key that
-//! stays in its bucket while the buckets before it become empty leaves counts behind, in the end in
-//! every bucket of a small slot. For this reason a probe also ends where it began, and a slot in
-//! which most buckets have a count is rebuilt after keys were removed.
+//! Removing a key decreases these counts, so no markers of deleted keys are needed. But a key can
+//! stay in its bucket while the buckets before it become empty. The counts of these buckets then
+//! stay, in the end in every bucket of a small slot. For this reason, a probe also ends where it
+//! began, and a slot is rebuilt after a removal if most of its buckets have a count.
 //!
 //! Ids can be chosen so that all their keys have one home. So a probe reads at most [`REACH`]
-//! buckets. A key that finds no free entry there goes to the [`Overflow`] of the index, a sorted
-//! map. Random keys practically never do: at the highest load of a slot, one in ten million lies
-//! that far from its home. A secret seed would avoid the map, but the order of keys in memory would
-//! then differ from run to run.
+//! buckets. A key that finds no free entry in them goes to the [`Overflow`] of the index, a sorted
+//! map. For random keys this practically never happens: at the highest load of a slot, one key in
+//! ten million lies that far from its home. A secret seed would make the map unnecessary, but the
+//! order of keys in memory would then differ from run to run.
 
 use std::marker::PhantomData;
 
@@ -85,9 +85,9 @@ impl<L: Line> SlotIndex<L> {
         found
     }
 
-    /// Returns what `look` finds in the first bucket in which it finds something. The buckets are
-    /// those in which a key can be, at most [`REACH`] of them; `look` gets the number of the bucket
-    /// and the bucket.
+    /// Calls `look` with the index and the contents of each bucket in which the key can be, at most
+    /// [`REACH`] buckets. Returns the first result that is not `None`, or `None` if all results
+    /// are.
     #[inline(always)]
     fn probe<T>(
         &self,
@@ -169,7 +169,7 @@ impl<L: Line> SlotIndex<L> {
         Some(row)
     }
 
-    /// Returns the row of a key for writing.
+    /// Returns the row of a key for writing, or `None` if the slot does not have the key.
     pub(super) fn row_mut<'a>(
         &'a mut self,
         key: u64,
@@ -181,7 +181,7 @@ impl<L: Line> SlotIndex<L> {
         }
     }
 
-    /// Returns the word and the row of a key.
+    /// Returns the word and the row of a key, or `None` if the slot does not have the key.
     pub(super) fn entry(&self, key: u64, overflow: &Overflow) -> Option<(u64, u32)> {
         match self.locate(key) {
             Some((at, entry)) => {
@@ -193,7 +193,7 @@ impl<L: Line> SlotIndex<L> {
     }
 
     /// Writes the word and the row of a key that is in the slot. The low bits of the word must be
-    /// the key's.
+    /// the low bits of the key.
     pub(super) fn set(&mut self, key: u64, (word, row): (u64, u32), overflow: &mut Overflow) {
         if let Some((at, entry)) = self.locate(key) {
             L::set(&mut self.buckets[at], entry, word, row);
@@ -285,9 +285,8 @@ impl<L: Line> SlotIndex<L> {
     }
 }
 
-/// Returns the index of the home bucket of a key, which is below `buckets`. It is the
-/// multiply-shift of the key's bits below the slot, so it never decreases from one key to a greater
-/// one.
+/// Returns the index of the home bucket of a key, which is below `buckets`. The index is the
+/// multiply-shift of the key's bits below the slot, so a greater key never has a lower home bucket.
 #[inline(always)]
 fn home(key: u64, buckets: usize) -> usize {
     ((u128::from(key << SLOT_BITS) * buckets as u128) >> 64) as usize
@@ -314,8 +313,8 @@ mod tests {
     use super::*;
     use crate::index::{Compact, Counted};
 
-    /// Puts keys into slot 5 and returns the largest number of buckets that a search reads: for
-    /// these keys, and for absent keys beside them.
+    /// Puts keys into slot 5. Returns the largest number of buckets that a search reads: first for
+    /// these keys, then for absent keys near them.
     fn most_buckets_read<L: Line>(keys: &[u64]) -> [usize; 2] {
         let (arena, mut overflow) = (LineArena::new(), Overflow::default());
         let mut slot = SlotIndex::<L>::new(&arena);

@@ -13,10 +13,10 @@ const AHEAD: usize = 16;
 #[derive(Debug, Default)]
 pub(crate) struct RowRun {
     /// The weights of the rows, one row after another, without padding. They are in f32 for every
-    /// number type of the table. A narrow row has fewer weights than a full one.
+    /// number type of the table. A narrow row has fewer weights than a full row.
     weights: Vec<f32>,
-    /// The keys. Each key has the end of its row's weights in `weights` and the row's count, or
-    /// `None` if the key has no row.
+    /// The keys in ascending order. Each key has the end of its row's weights in `weights` and the
+    /// row's count, or `None` if the key has no row.
     rows: Vec<(FeatureKey, Option<(usize, u32)>)>,
 }
 

@@ -6,8 +6,8 @@ use crate::index::Entry;
 use crate::table::Table;
 
 impl Table {
-    /// Copies one full or narrow row to `target`, including the padding. The floats that a narrow
-    /// row does not have are those of its initial row.
+    /// Copies one full or narrow row to `target`, including the padding. The missing floats of a
+    /// narrow row are copied from its initial row.
     pub(crate) fn copy_of_either_width(&self, key: FeatureKey, entry: Entry, target: &mut [f32]) {
         let weights = self.weights_of(entry);
         if entry.is_narrow() {

@@ -1,4 +1,4 @@
-//! The shape of narrow rows, computed once into the form that the loops over rows need.
+//! The shape of narrow rows, computed once in the form that the loops over rows need.
 //!
 //! A narrow row is a row of a smaller table: its segments have the same rules, seeds and metadata.
 //! So every loop over rows takes the smaller shape and needs no code for growth. This file maps the

@@ -1,4 +1,4 @@
-//! The sums over full and narrow rows. Each row counts with the floats that it has.
+//! The sums over full and narrow rows. A narrow row adds only the floats that it has.
 
 use zillion_feature::FeatureKey;
 
@@ -19,8 +19,7 @@ struct Scratch {
 
 impl Table {
     /// Returns the sum of [`Table::run_squares`] in a table that has narrow rows. A push creates
-    /// narrow rows, so the gradient of a key without a row counts only for the floats of a narrow
-    /// row.
+    /// narrow rows, so the gradient of a key without a row adds only the floats of a narrow row.
     pub(crate) fn run_squares_of_widths(
         &self,
         keys: &[FeatureKey],

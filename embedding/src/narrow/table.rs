@@ -12,7 +12,7 @@ use zillion_feature::FeatureKey;
 use zillion_rows::row::{Meta, RowWeights, StoredRow};
 
 impl Table {
-    /// Returns whether an index entry is that of a row on disk.
+    /// Returns whether an index entry belongs to a row on disk.
     #[inline(always)]
     pub(crate) fn is_cold(&self, entry: Entry) -> bool {
         self.spill.is_some() && entry.is_cold()

@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::set::TableSet;
 
 impl TableSet {
-    /// Freezes these tables from now on, and unfreezes all others.
+    /// Freezes these tables, and unfreezes all other tables.
     ///
     /// # Errors
     /// Returns [`Error::Mismatch`](crate::Error::Mismatch) if a table is unknown.

@@ -1,7 +1,8 @@
 //! The reading of a plan's rows, for training and for evaluation.
 //!
-//! Reading changes no table. So a phase gives threads some hundred or thousand keys at a time and
-//! not whole shards. With eight shards, the last shard would leave the other threads without work.
+//! Reading changes no table. So a phase gives threads pieces of some hundred or thousand keys
+//! instead of whole shards. With eight whole shards, the last shard would leave the other threads
+//! without work.
 
 use zillion_device::Workers;
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, TableId};
@@ -162,8 +163,8 @@ impl TableSet {
     }
 }
 
-/// Divides runs into pieces of at most `most` keys, and divides the buffer and the rooms in the
-/// same way. There are `shards` runs for each table.
+/// Divides runs into pieces of at most `most` keys. Divides the buffer `rows` and the buffers
+/// `rooms` for index entries in the same way. There are `shards` runs for each table.
 fn pieces<'a>(
     runs: &[Run<'a>],
     shards: usize,
@@ -193,8 +194,8 @@ fn pieces<'a>(
     pieces
 }
 
-/// Returns the boundaries of groups of pieces. A thread takes one group at a time, so that it takes
-/// several small pieces together.
+/// Returns the boundaries of groups of pieces. A thread takes one group at a time, and a group can
+/// have several small pieces.
 fn offsets(pieces: &[Piece<'_>], most: usize) -> Vec<usize> {
     let mut offsets = vec![0];
     let mut keys = 0;

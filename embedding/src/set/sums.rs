@@ -12,11 +12,11 @@ use crate::shard::{Shard, slot_runs, times};
 use crate::table::Table;
 
 impl TableSet {
-    /// Returns the squared norm of all gradients of a step, including those of the regulariser. In
-    /// tables with whole-table rules, the sum is over all rows and the staged gradients. In the
-    /// other tables, it is over the plan's rows. `step` is the step in which the gradients will be
-    /// applied. Gradients that the push would drop are not part of the sum. The result has the same
-    /// bits for every number of shards and threads.
+    /// Returns the squared norm of all gradients of a step, including the gradients of the
+    /// regulariser. In a table with whole-table rules, the sum is over all rows and uses the staged
+    /// gradients. In any other table, the sum is over the plan's rows. `step` is the step in which
+    /// the gradients will be applied. Gradients that the push would drop are not part of the sum.
+    /// The result has the same bits for every number of shards and threads.
     ///
     /// # Errors
     /// Returns [`Error::Mismatch`](crate::Error::Mismatch) if the arguments do not fit the tables.
@@ -61,9 +61,8 @@ impl TableSet {
     }
 
     /// Returns the sum over all tables, in their order. For a table with a whole-table rule, the
-    /// results of `whole` are added, one for each slot. For a table of the plan for which
-    /// `has_runs` returns `true`, the results of `run` are added, one for each run of keys of one
-    /// slot.
+    /// sum has one result of `whole` for each slot. For a table of the plan for which `has_runs`
+    /// returns `true`, the sum has one result of `run` for each run of keys of one slot.
     fn sum(
         &self,
         workers: &Workers,

@@ -1,5 +1,5 @@
-//! Tests of whole tables, which are compared with a model and between different numbers of shards
-//! and threads.
+//! Tests of whole tables. They compare tables with a model, and compare tables on different numbers
+//! of shards and threads.
 
 mod adopt;
 mod capacity;
@@ -30,8 +30,8 @@ pub(crate) use crate::set::tests::invariance::{contents, defaults};
 use zillion_rows::Candidate;
 use zillion_rows::row::StoredRow;
 
-/// Returns the content of a set that has one table: the result of `row` for each row, and the
-/// candidates.
+/// Returns the content of a set that has one table: the result of `row` for each row by key, and
+/// the candidates by key.
 fn stored<R>(
     set: &TableSet,
     mut row: impl FnMut(StoredRow<'_>) -> R,

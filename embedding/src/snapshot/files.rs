@@ -65,12 +65,12 @@ pub(crate) struct Job {
     pub(crate) kind: Kind,
     pub(crate) part: usize,
     pub(crate) parts: usize,
-    /// The number of entries in the slots of the part. The entries that a checkpoint of changes
-    /// does not write are counted too.
+    /// The number of entries in the slots of the part. For a checkpoint of changes, this number
+    /// includes entries that are not written.
     pub(crate) rows: u64,
     /// The largest number of bytes that the content takes in memory.
     pub(crate) bytes: u64,
-    /// A generation: only rows that changed after its end are written. `None` if all rows are
+    /// The generation after whose end a row must have changed to be written; `None` if all rows are
     /// written.
     pub(crate) since: Option<u32>,
 }

@@ -8,10 +8,10 @@ use crate::table::Table;
 
 impl TableSet {
     /// Begins to record the information that checkpoints of changes need
-    /// ([`TableSet::begin_changes`]), in tables that are not written whole. This takes 16 bytes for
-    /// each key whose row is removed, and for each key whose row is spilled after a change. A
-    /// checkpoint of changes can be based on any checkpoint that is finished or restored after this
-    /// call.
+    /// ([`TableSet::begin_changes`]), in tables that are not always written whole. The records take
+    /// 16 bytes for each key whose row is removed, and for each key whose row is spilled after a
+    /// change. A checkpoint of changes can be based on any checkpoint that is finished or restored
+    /// after this call.
     pub fn follow_snapshots(&mut self) {
         if self.marks.is_none() {
             self.marks = Some(Marks::default());
@@ -53,7 +53,7 @@ impl TableSet {
         tombstones.for_each(|tombstones| tombstones.oldest = oldest);
     }
 
-    /// Begins another history of checkpoints. Its first mark is that of the checkpoint that has
+    /// Begins another history of checkpoints. Its first mark is the mark of the checkpoint that has
     /// just been restored.
     pub(crate) fn mark_restored(&mut self) {
         let Some(marks) = &mut self.marks else { return };

@@ -1,14 +1,14 @@
-//! The snapshot generations: the numbers with which rows record when they changed last.
+//! The snapshot generations. Each row stores the generation in which it changed last.
 //!
 //! A dirty epoch ends when a version is published, and every checkpoint contains the numbers of
 //! epochs. A snapshot must also know which rows changed after it began. But it must not end an
 //! epoch, because the bytes of files would then depend on the times of checkpoints. Therefore the
-//! tables count generations. A generation ends when an epoch ends, and when a snapshot begins. In
-//! files, the rows have the numbers of epochs.
+//! tables count generations. A generation ends when an epoch ends, and also when a snapshot begins.
+//! In files, rows store epochs instead of generations.
 //!
 //! # Invariants
 //! * Generations only increase. The epoch of a generation never changes.
-//! * Without snapshots, the numbers of generations are those of epochs.
+//! * Without snapshots, each generation has the number of its epoch.
 
 use zillion_rows::row::Meta;
 use zillion_rows::row::StoredRow;
@@ -17,8 +17,8 @@ use zillion_rows::row::StoredRow;
 #[derive(Clone, Debug)]
 pub(crate) struct Generations {
     now: u32,
-    /// The generations that began with a snapshot, in ascending order. Each belongs to the epoch of
-    /// the generation before it.
+    /// The generations that began with a snapshot, in ascending order. Each of these generations
+    /// belongs to the same epoch as the generation before it.
     cuts: Vec<u32>,
 }
 
@@ -43,8 +43,8 @@ impl Generations {
         generation - self.cuts.partition_point(|&cut| cut <= generation) as u32
     }
 
-    /// Returns the newest generation of an epoch. Rows with a later generation changed after the
-    /// epoch.
+    /// Returns the newest generation of an epoch. A row with a later generation has changed after
+    /// the end of the epoch.
     pub(crate) fn last_of(&self, epoch: u32) -> u32 {
         let epochs = self.cuts.iter().zip(1..).map(|(cut, before)| cut - before);
         epoch.saturating_add(epochs.take_while(|&of| of <= epoch).count() as u32)

@@ -34,7 +34,7 @@ pub(crate) struct Images {
     stride: usize,
     in_chunk: usize,
     chunks: Vec<Vec<u32>>,
-    /// The number of images that have been made, including those that are free now.
+    /// The number of images that have been made, including the images that are free now.
     made: u32,
     /// The number of the first free image, or [`NONE`] if no image is free.
     free: u32,
@@ -113,8 +113,8 @@ impl Images {
         Some((FeatureKey(key), words[HEAD - 1]))
     }
 
-    /// Returns the words of the row in an image: those of the weight slab and those of the
-    /// companion slab.
+    /// Returns the words of the row in an image: first the words of the weight slab, then the words
+    /// of the companion slab.
     pub(crate) fn row(&self, image: u32) -> (&[u32], &[u32]) {
         self.words(image)[HEAD..].split_at(self.weights)
     }

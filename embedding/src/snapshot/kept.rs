@@ -14,11 +14,12 @@ pub(crate) struct TableSnapshot {
     /// The generation that ended when the snapshot began. Rows with a later generation have changed
     /// since then.
     pub(crate) generation: u32,
-    /// Whether every row that can change has an image, because a rule has changed all rows.
+    /// Whether every row that can change has an image, because a rule has changed all rows of the
+    /// table.
     pub(crate) is_whole: bool,
     pub(crate) full: Kept,
     /// The images of narrow rows; `None` if the rows of the table do not grow. They are written to
-    /// files of their own, after those of the full rows.
+    /// separate files after the full rows.
     pub(crate) narrow: Option<Kept>,
     /// The error that prevented the storing of an image; `None` if there was no error.
     pub(crate) failure: Option<Error>,
@@ -64,7 +65,7 @@ impl Kept {
         Ok(())
     }
 
-    /// Drops all images. After this, no image is kept.
+    /// Drops all images. After this call, no image is kept.
     pub(crate) fn give_up(&mut self) {
         self.pending = self.slots.end;
         self.newest = Vec::new();
@@ -116,8 +117,8 @@ impl TableSnapshot {
         }
     }
 
-    /// Returns the images of the full rows, or those of the narrow rows if `is_narrow` is `true`.
-    /// Returns `None` if the table has no narrow rows.
+    /// Returns the images of the narrow rows if `is_narrow` is `true`, else the images of the full
+    /// rows. Returns `None` if the table has no narrow rows.
     pub(crate) fn kept(&self, is_narrow: bool) -> Option<&Kept> {
         if is_narrow { self.narrow.as_ref() } else { Some(&self.full) }
     }
@@ -139,7 +140,7 @@ impl TableSnapshot {
         saved.unwrap_or_else(|e| self.spoil(e));
     }
 
-    /// Records the error that made the snapshot fail. After this, no image is kept.
+    /// Records the error that made the snapshot fail. After this call, no image is kept.
     #[cold]
     pub(crate) fn spoil(&mut self, failure: Error) {
         self.full.give_up();

@@ -13,7 +13,7 @@ use zillion_rows::part::{ChangedParts, ListedParts, PartInfo, TableParts, part_c
 /// The files that were written for a table.
 #[derive(Default)]
 struct Listed {
-    /// The number of all rows of the table, including those that are not in these files.
+    /// The number of all rows of the table, including the rows that are not in these files.
     rows: u64,
     holds_changes: bool,
     parts: Vec<PartInfo>,

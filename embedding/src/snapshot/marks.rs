@@ -2,9 +2,9 @@
 //!
 //! A mark is the snapshot generation that ended when a checkpoint began. Rows with a later
 //! generation have changed since then. The marks of the last two finished checkpoints are kept. The
-//! tables record which keys were removed or spilled since the older of the two (see `tombstones`).
-//! Two marks are needed, because a caller may fail to rename the files of a finished checkpoint.
-//! The next checkpoint is then based on the older one.
+//! tables record which keys were removed or spilled since the older mark (see `tombstones`). Two
+//! marks are needed, because a caller may fail to rename the files of a finished checkpoint. The
+//! next checkpoint is then based on the older mark.
 //!
 //! # Invariants
 //! * A mark belongs to one history. Restoring a checkpoint begins another history, whose first mark

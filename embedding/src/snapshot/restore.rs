@@ -2,7 +2,7 @@
 //!
 //! # Crash consistency
 //! The tables are replaced only after every part has been verified and read. After an error, the
-//! tables are as they were before.
+//! tables are unchanged.
 
 use std::path::Path;
 

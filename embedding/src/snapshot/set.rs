@@ -27,8 +27,9 @@ impl TableSet {
     }
 
     /// Begins a checkpoint of the changes since another checkpoint. Both checkpoints are needed to
-    /// restore the tables. In tables without whole-table rules whose rows do not grow, it has only
-    /// the rows that changed and the keys that were removed. All other tables are written whole.
+    /// restore the tables. If a table has no whole-table rule and its rows do not grow, the
+    /// checkpoint holds only its changed rows and its removed keys. All other tables are written
+    /// whole.
     ///
     /// # Errors
     /// Returns an error under the conditions of [`TableSet::begin_snapshot`]. Returns
@@ -45,7 +46,7 @@ impl TableSet {
     }
 
     /// Begins a snapshot as [`TableSet::begin_snapshot`] or [`TableSet::begin_changes`] does. The
-    /// number of parts is that of a whole table whose parts have at most `limit` rows.
+    /// number of parts is the same as for a whole table whose parts have at most `limit` rows.
     pub(crate) fn begin_snapshot_in_parts(
         &mut self,
         workers: &Workers,
@@ -177,8 +178,8 @@ impl TableSet {
         Ok(copied)
     }
 
-    /// Adds to `content` what a slot held when the snapshot began, which is the end of
-    /// `generation`. Returns the number of entries that were added.
+    /// Adds the old content of a slot to `content`: the content at the end of `generation`, when
+    /// the snapshot began. Returns the number of entries that were added.
     fn copy_before(
         &self,
         job: &Job,
@@ -254,8 +255,8 @@ impl TableSet {
             self.copy_next_slot(snapshot, workers)?;
         }
         self.tables_mut().try_for_each(|table| table.snapshot_failure().map_or(Ok(()), Err))?;
-        // Nothing changes meanwhile, so the parts are gathered in parallel, like those of a plain
-        // checkpoint.
+        // The tables do not change here, so the parts are gathered in parallel, like the parts of a
+        // plain checkpoint.
         let (this, files, folder, generation) =
             (&*self, &snapshot.files, &snapshot.folder, snapshot.generation);
         let rest = &snapshot.jobs[snapshot.next..];

@@ -4,14 +4,14 @@
 //! Before code changes or removes a row for the first time after the snapshot began, it keeps an
 //! image of the row. The generation of the row says whether the row has changed already, and a push
 //! reads the generation in any case. So no further lookup is needed, and a row is copied at most
-//! once. Rows that are created after the beginning have a later generation and are no part of the
+//! once. Rows that are created after the beginning have a later generation and do not belong to the
 //! snapshot.
 //!
 //! # Invariants
 //! * Slots are written in ascending order. The slots below `pending` have been written and keep no
 //!   images.
-//! * In a pending slot, the rows of the snapshot are of two kinds: rows of the table whose
-//!   generation is not after that of the snapshot, and images. No key has both.
+//! * In a pending slot, the rows of the snapshot are of two kinds: images, and rows of the table
+//!   whose generation is not later than that of the snapshot. No key has both.
 //! * If there is no memory for an image, the snapshot fails and training goes on.
 //!
 //! # Concurrency
@@ -39,7 +39,7 @@ pub(crate) enum Place {
 }
 
 impl Table {
-    /// Begins a snapshot of the present rows and candidates. From now on, the caller must mark
+    /// Begins a snapshot of the present rows and candidates. After this call, the caller must mark
     /// changed rows with a later generation than `generation`.
     pub(crate) fn begin_snapshot(&mut self, generation: u32) {
         let snapshot = TableSnapshot::new(&self.shape, self.index.slots(), generation);
@@ -73,10 +73,10 @@ impl Table {
         self.snapshot = Some(snapshot);
     }
 
-    /// Calls `f` for the rows that one slot had when the snapshot began, in key order. These are
-    /// the narrow rows if `of_narrow` is `true`, else the full rows. If `since` is given, only rows
-    /// that changed after the end of that generation are included. The rows of the slot that have
-    /// this width must not have been written yet.
+    /// Calls `f` for the rows of one slot as they were when the snapshot began, in key order. The
+    /// function visits the narrow rows if `of_narrow` is `true`, else the full rows. If `since` is
+    /// given, it visits only rows that changed after the end of that generation. The rows of this
+    /// slot and this width must not have been written yet.
     pub(crate) fn for_each_before(
         &self,
         slot: usize,
@@ -135,7 +135,7 @@ impl Table {
         Ok(())
     }
 
-    /// Notes that the rows of one width have been written for a slot, and frees their images.
+    /// Records that the rows of one width have been written for a slot, and frees their images.
     pub(crate) fn rows_written(&mut self, slot: usize, is_narrow: bool) {
         if let Some(snapshot) = &mut self.snapshot {
             let kept = if is_narrow { snapshot.narrow.as_mut() } else { Some(&mut snapshot.full) };

@@ -9,7 +9,8 @@
 //! * A closed segment is full of records. A record is live if an index entry points to it. Each
 //!   segment counts its live records.
 //! * A segment is reused only after all its records have been released. It then gets a new
-//!   generation, so that data from an earlier read are never taken for its present data.
+//!   generation. So data from an earlier read are never mistaken for the present data of the
+//!   segment.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -50,7 +51,7 @@ pub(crate) struct Log {
     open: Option<Open>,
     /// The memory of the chunk that is being filled.
     chunk: Vec<Page>,
-    /// The number of times that a segment was opened, which gives the next generation.
+    /// The number of times that a segment was opened. The next generation is computed from it.
     openings: u64,
 }
 
@@ -102,8 +103,8 @@ impl Geometry {
         (self.units() * self.unit_bytes()) as u64
     }
 
-    /// Returns the position of a record's first byte: in the file, or in a chunk if its first
-    /// record gets number 0.
+    /// Returns the position of a record's first byte. The position is in the file, or in a chunk if
+    /// the first record of this chunk has the number 0.
     pub(crate) fn offset(&self, record: u32) -> u64 {
         let (unit, place) = (record as usize / self.per_unit, record as usize % self.per_unit);
         unit as u64 * self.unit_bytes() as u64 + (place * self.record) as u64
@@ -188,7 +189,7 @@ impl Log {
         Some(&bytes(&self.chunk)[start..start + geometry.record])
     }
 
-    /// Notes that no index entry points to a record any more.
+    /// Records that no index entry points to a record any more.
     pub(crate) fn release(&mut self, record: u32) {
         let segment = record / self.geometry.segment_records() as u32;
         let state = &mut self.segments[segment as usize];
@@ -198,8 +199,8 @@ impl Log {
         }
     }
 
-    /// Returns the generation of a record's segment. As long as the generation does not change, the
-    /// number stands for the same record.
+    /// Returns the generation of a record's segment. While the generation does not change, the
+    /// number refers to the same record.
     pub(crate) fn generation(&self, record: u32) -> u64 {
         self.segment_generation(record / self.geometry.segment_records() as u32)
     }

@@ -1,13 +1,14 @@
 //! The policy that decides the order in which rows leave memory.
 //!
 //! The worth of a row is the logarithm of its number of pushes, minus its age in half-lives. A row
-//! that is needed often stays in memory long after its last use. A row that is used once, by a scan
-//! of old data, leaves earlier. So a scan does not displace the rows in frequent use. The record of
-//! a row stores its number of pushes and its last step, so they are known when the row comes back
-//! to memory.
+//! that is needed often stays in memory for a long time after its last use. A row that is used only
+//! once, by a scan of old data, leaves memory earlier. So a scan does not displace the rows in
+//! frequent use. The record of a row stores its number of pushes and its last step, so both are
+//! known when the row comes back to memory.
 //!
 //! A half-life is measured in turnovers of the memory, because the time that a row can stay in
-//! memory depends on them. A turnover is the time in which as many rows leave as the memory holds.
+//! memory depends on them. A turnover is the time in which the number of rows that leave equals the
+//! number of rows that the memory holds.
 
 use zillion_feature::FeatureKey;
 
@@ -19,13 +20,14 @@ const TURNOVERS: f32 = 4.0;
 const SHORTEST: f32 = 64.0;
 /// The number of rows that are compared at a time.
 pub(crate) const COMPARED: usize = 256;
-/// The divisor of the number of compared rows that gives the number of rows that leave at a time.
+/// The divisor of the number of compared rows. The quotient is the number of rows that leave at a
+/// time.
 pub(crate) const LEAVING: usize = 8;
 
 /// The policy that chooses the rows that leave memory.
 #[derive(Debug)]
 pub(crate) struct Policy {
-    /// The number of steps after which the pushes of a row count half as much.
+    /// The number of steps after which the weight of a row's pushes is halved.
     half_life: f32,
     /// The number of rows that have left memory since the turnover began.
     left: u64,

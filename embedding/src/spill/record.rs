@@ -23,7 +23,7 @@ pub(crate) struct RecordShape {
     companion: usize,
 }
 
-/// The row of a record in memory of its own, in which its numbers are aligned.
+/// A copy of the row of a record, in separate memory in which its numbers are aligned.
 #[derive(Debug, Default)]
 pub(crate) struct Thawed {
     weights: Vec<u32>,
@@ -67,7 +67,8 @@ impl RecordShape {
         FeatureKey(u64::from_le_bytes(key))
     }
 
-    /// Returns whether a record has the bytes that were written to it, by its checksum.
+    /// Compares a record with its checksum. Returns whether the record has the bytes that were
+    /// written to it.
     pub(crate) fn is_whole(self, record: &[u8]) -> bool {
         record[..CHECKSUM] == xxh3_64(&record[CHECKSUM..]).to_le_bytes()
     }
@@ -92,7 +93,7 @@ impl RecordShape {
         cast_slice_mut(&mut companion[..self.companion]).copy_from_slice(stored_companion);
     }
 
-    /// Copies the row of a record into memory of its own.
+    /// Copies the row of a record into the separate memory of `to`.
     pub(crate) fn thaw(self, record: &[u8], to: &mut Thawed) {
         to.weights.resize(self.weights.div_ceil(size_of::<u32>()), 0);
         to.companion.resize(self.companion, 0);

@@ -11,9 +11,9 @@ use crate::shard::Shard;
 use crate::spill::SpillHome;
 
 impl TableSet {
-    /// Lets the rows of a table spill to a file in the folder of `home`. The rows in memory then
-    /// take at most `memory` bytes between two steps. During a step they do so too if all plans
-    /// have similar sizes. The index stays in memory. Spilling changes no result.
+    /// Lets the rows of a table spill to a file in the folder of `home`. Between two steps, the
+    /// rows in memory then take at most `memory` bytes. If all plans have similar sizes, this limit
+    /// also holds during a step. The index stays in memory. Spilling changes no result.
     ///
     /// # Errors
     /// Returns [`Error::Spec`](crate::Error::Spec) if the table cannot spill, or if a shard's share
@@ -34,13 +34,15 @@ impl TableSet {
         Ok(())
     }
 
-    /// Returns whether any table spills. If none does, [`TableSet::look_ahead`] has no effect.
+    /// Returns whether any table spills. If no table spills, [`TableSet::look_ahead`] has no
+    /// effect.
     pub fn spills(&self) -> bool {
         self.spilling.is_some()
     }
 
     /// Begins to read the rows of the next plans that are not in memory. The call does not wait for
-    /// them. `plans` will be looked up in this order, after the plans that were announced before.
+    /// the reads. `plans` must be looked up in this order, after the plans that were announced
+    /// before.
     pub fn look_ahead(&mut self, workers: &Workers, plans: &[&LookupPlan]) -> Result<()> {
         let Some(spilling) = &mut self.spilling else { return Ok(()) };
         spilling.announced = spilling.announced.max(spilling.pulls) + plans.len() as u32;

@@ -11,6 +11,6 @@ pub(crate) struct Spilling {
     pub(crate) memory: Vec<Option<u64>>,
     /// The number of lookups that were made, for training and for evaluation.
     pub(crate) pulls: u32,
-    /// The number of the lookup for which the latest announced plan is.
+    /// The number of the lookup that will use the latest announced plan.
     pub(crate) announced: u32,
 }

@@ -60,8 +60,8 @@ impl Table {
         self.spill = Some(spill);
     }
 
-    /// Finds the rows of `keys` that are not in memory, and begins to read their records, except
-    /// those that an earlier fetch is reading.
+    /// Finds the rows of `keys` that are not in memory, and begins to read their records. Records
+    /// that an earlier fetch is reading are left out.
     pub(crate) fn begin_bringing_in(&mut self, keys: &[FeatureKey]) {
         let Some(mut spill) = self.spill.take() else { return };
         let mut rows = Vec::new();
@@ -185,7 +185,7 @@ impl Table {
     fn shrink(&mut self, spill: &mut Spill, pull: u32) -> Result<()> {
         let slots = self.index.slots();
         let target = spill.target();
-        // Rows that an announced plan needs stay as long as there are other rows to spill.
+        // Rows that an announced plan needs are spilled only if there are no other rows to spill.
         let mut spare_wanted = true;
         let mut rows: Vec<(f32, FeatureKey, u32)> = Vec::new();
         while self.slabs.len() as u64 > target {
@@ -251,8 +251,8 @@ impl Table {
     }
 
     /// Processes the units that compaction requested in the previous step, and requests more. The
-    /// number of checked records follows the number of written records. So the size of the file
-    /// stays bounded, and no step has much more work than the others.
+    /// number of checked records grows with the number of written records. So the size of the file
+    /// stays bounded, and no step has much more work than other steps.
     fn compact(&mut self, spill: &mut Spill) -> Result<()> {
         let geometry = spill.log.geometry;
         if let Some(mut compaction) = spill.compaction.take() {

@@ -20,11 +20,11 @@ use crate::table::push::is_finite;
 #[derive(Debug)]
 pub(crate) struct Dense {
     first_slot: usize,
-    /// The first row of each slot, and at the end the number of all rows.
+    /// The first row of each slot in slot order, followed by the number of all rows.
     starts: Vec<u32>,
     pub(crate) staged: Option<Staged>,
-    /// The keys by row number. A sweep lists them when it first needs them, because the random bits
-    /// of rounding depend on the key.
+    /// The keys by row number. A sweep fills this list when it first needs the keys, because the
+    /// random bits of rounding depend on the key.
     keys: Vec<FeatureKey>,
 }
 

@@ -1,10 +1,10 @@
 //! The index entries that a pull has found for its keys, kept for the push of the same keys.
 //!
-//! A step pulls and pushes the keys of one plan. A push waits for three random cache lines for each
-//! key. One of them is that of the index, and the entries of the pull make it unnecessary. The
-//! entries are valid until a key is removed from the index or an entry is redirected. Keys that had
-//! no row at the pull are looked up again, because they may have one now. The entries are temporary
-//! data of a step, like its buffers, and no part of the table.
+//! A step pulls and pushes the keys of one plan. Without this list, a push waits for three random
+//! cache lines for each key. One of them is the line of the index, which the entries of the pull
+//! make unnecessary. The entries are valid until a key is removed from the index or an entry is
+//! redirected. Keys that had no row at the pull are looked up again, because they may have one now.
+//! The entries are temporary data of a step, like its buffers, and do not belong to the table.
 
 use zillion_feature::FeatureKey;
 
@@ -28,9 +28,9 @@ pub(crate) struct FoundBuffers<'a> {
 }
 
 impl FoundRows {
-    /// Makes room for `keys` keys and their entries. All of the room must be written before the
-    /// entries are read, because it still holds the entries of an earlier pull. If a pull fails,
-    /// its caller must drop this value.
+    /// Makes room for `keys` keys and their entries. The room still holds the entries of an earlier
+    /// pull, so the caller must write all of it before the entries are read. If a pull fails, the
+    /// caller must drop this value.
     pub(crate) fn begin(&mut self, keys: usize, index: &Index) {
         self.keys.resize(keys, FeatureKey(0));
         self.rows.resize(keys, Entry::NONE);

@@ -43,8 +43,8 @@ impl Table {
     /// Applies the gradients of `keys` in the order of the keys. `gradients` has one stride for
     /// each key. An unknown key gets a row if it is admitted, and is refused if the vocabulary is
     /// fixed. A gradient with a number that is not finite is dropped. Each of these cases is
-    /// counted. `occurrences` gives the number of occurrences of each key, for an admission that
-    /// counts them.
+    /// counted. `occurrences` gives the number of occurrences of each key, which some kinds of
+    /// admission need.
     pub(crate) fn push(
         &mut self,
         keys: &[FeatureKey],
@@ -260,8 +260,8 @@ impl Push<'_> {
         }
     }
 
-    /// Records a push in the companion row and in the list of changed keys. Both need the step of
-    /// the row's previous push. So `touch`, which overwrites this step, comes last.
+    /// Records a push in the companion row and in the list of changed keys. Both records need the
+    /// step of the row's previous push. So `touch`, which overwrites this step, is called last.
     #[inline(always)]
     fn note(
         &self,

@@ -28,10 +28,10 @@ struct Swept<'a> {
 }
 
 impl Swept<'_> {
-    /// Applies rules to a block of rows: those of the segments with whole-table rules if `is_swept`
-    /// is `true`, else those of the other segments. `keys` are the keys by row number, which are
-    /// needed if weights are rounded. Returns the number of weights that were beyond the largest
-    /// number of their type.
+    /// Applies rules to a block of rows. If `is_swept` is `true`, these are the rules of the
+    /// segments with whole-table rules, else the rules of the other segments. `keys` are the keys
+    /// by row number, which are needed if weights are rounded. Returns the number of weights that
+    /// were beyond the largest number of their type.
     #[inline(never)]
     fn apply(&mut self, rows: &[u32], keys: &[FeatureKey], is_swept: bool) -> u64 {
         let Self { shape, staged, step, slabs: RowSlabs { weights, companion }, scratch } = self;
@@ -116,8 +116,8 @@ impl Table {
     }
 
     /// Returns one sum of squares for each slot of this shard. The sum is over the gradients that a
-    /// sweep would apply at scale 1: the staged gradients plus those of the regulariser, for all
-    /// rows.
+    /// sweep would apply at scale 1, for all rows. These gradients are the staged gradients plus
+    /// the gradients of the regulariser.
     pub(crate) fn staged_squares(&self) -> Vec<f64> {
         let Some(dense) = &self.dense else { return Vec::new() };
         let staged = dense.staged.as_ref();
@@ -178,8 +178,8 @@ impl Table {
         sum
     }
 
-    /// Returns one loss of the regulariser for each slot of this shard. The loss is over all rows,
-    /// for the segments whose regulariser applies to every row.
+    /// Returns one loss of the regulariser for each slot of this shard. The loss is the sum over
+    /// all rows and over the segments whose regulariser applies to every row.
     pub(crate) fn whole_regulariser(&self) -> Vec<f64> {
         let Some(dense) = &self.dense else { return Vec::new() };
         let mut scratch = Vec::new();
@@ -191,9 +191,9 @@ impl Table {
         dense.slots().map(|slot| dense.slot_rows(slot).map(&mut loss).sum()).collect()
     }
 
-    /// Returns the loss of the regulariser over a run of keys of one slot, for the segments whose
-    /// regulariser applies to touched rows only. A key that waits for its row has no weights and
-    /// adds nothing.
+    /// Returns the loss of the regulariser over a run of keys of one slot. The loss is the sum over
+    /// the segments whose regulariser applies only to touched rows. A key that waits for its row
+    /// has no weights and adds nothing.
     pub(crate) fn run_regulariser(&self, keys: &[FeatureKey]) -> f64 {
         let touched = || self.shape.segments.iter().filter(|s| !s.l2_is_whole && s.l2 != 0.0);
         if touched().next().is_none() {

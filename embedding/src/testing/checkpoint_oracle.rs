@@ -1,4 +1,4 @@
-//! The simplest possible writer of checkpoints, with which tests compare snapshots.
+//! The simplest writer of checkpoints. Tests compare snapshots with it.
 //!
 //! Production code writes checkpoints with [`TableSet::begin_snapshot`] and
 //! [`TableSet::finish_snapshot`], while training goes on. This writer runs while nothing changes.

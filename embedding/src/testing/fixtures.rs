@@ -107,8 +107,8 @@ fn halves(dtype: Dtype, table: TableSpec) -> TableSpec {
     TableSpec { dtype, ..table }
 }
 
-/// Returns a set with all tables of [`everything`]. The vocabulary of the dense tables is the ids
-/// below `vocabulary`.
+/// Returns a set with all tables of [`everything`]. The vocabulary of the dense tables consists of
+/// the ids below `vocabulary`.
 pub(crate) fn filled(workers: &Workers, n: usize, vocabulary: u64) -> TableSet {
     let mut set = TableSet::new(everything(), shards(n)).unwrap();
     let keys = sorted_keys(0..vocabulary);
@@ -120,8 +120,8 @@ pub(crate) fn filled(workers: &Workers, n: usize, vocabulary: u64) -> TableSet {
     set
 }
 
-/// Returns the plan of one step. It has some ids below `ids` in every table. The ids depend on the
-/// step and the table.
+/// Returns the plan of one step. The plan has some ids below `ids` in every table. The ids depend
+/// on the step and the table.
 pub(crate) fn step_plan(step: u64, tables: usize, ids: u64, count: u64) -> LookupPlan {
     let keys = |table: u64| -> Vec<FeatureKey> {
         (0..count).map(|i| key(combine(combine(step, table), i) % ids)).collect()

@@ -13,9 +13,9 @@ impl Table {
     }
 
     /// Returns, for one slot, the keys whose rows were evicted between the beginnings of two
-    /// checkpoints, in ascending order. The earlier checkpoint began with the end of generation
-    /// `since`, and the open one with the end of generation `until`. If a key has a row again, this
-    /// row is newer than `since`.
+    /// checkpoints, in ascending order. The earlier checkpoint began when generation `since` ended,
+    /// and the open checkpoint began when generation `until` ended. If such a key has a row again,
+    /// this row is newer than `since`.
     pub(crate) fn gone_between(&self, slot: usize, since: u32, until: u32) -> Vec<u64> {
         let Some(tombstones) = &self.tombstones else { return Vec::new() };
         tombstones.gone[slot - tombstones.first_slot].keys(|cut| (since..until).contains(&cut))

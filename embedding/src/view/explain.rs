@@ -9,7 +9,7 @@ use crate::eviction::Due;
 use crate::view::{TableView, Waiting, norm};
 use zillion_rows::{Admission, Eviction};
 
-/// The largest number of steps in which every slot has one turn of eviction.
+/// The largest number of steps in which every slot has one turn for eviction.
 const ROUND: u64 = zillion_feature::SLOTS as u64;
 
 /// A report on one key of a table.
@@ -151,7 +151,7 @@ pub enum EvictionForecast {
         #[serde(skip_serializing_if = "Option::is_none")]
         most_rows: Option<u64>,
     },
-    /// The key is evicted at the end of a known step.
+    /// The key is evicted at the end of a step that is known.
     Goes {
         /// The step at whose end the key is evicted.
         at_step: u64,
@@ -162,9 +162,9 @@ pub enum EvictionForecast {
     },
 }
 
-/// Returns the step at whose end a key of slot `slot` is evicted, if it was pushed last in step
-/// `last_step` and is not seen again. `now` is the number of steps that have been done. Returns
-/// `None` if the key stays.
+/// Returns the step at whose end a key of slot `slot` is evicted, or `None` if the key stays. The
+/// last push of the key was in step `last_step`, and the forecast assumes that the key is not seen
+/// again. `now` is the number of steps that have been done.
 pub(super) fn eviction_step(
     eviction: &Eviction,
     slot: usize,
@@ -265,8 +265,8 @@ impl TableView {
         };
         let own = of_segments(&row.weights);
         let whole = row.norm();
-        // The numbers of rows that are lower in count, last step, norm, and the norm of each
-        // segment.
+        // The numbers of rows that have a lower count, a lower last step, a lower norm, and a lower
+        // norm of each segment.
         let below = workers.map(self.parts.len(), |i| {
             let part = &self.parts[i];
             let mut below = vec![0u64; 3 + own.len()];
@@ -364,7 +364,7 @@ mod tests {
         let free = TableSpec { max_bytes: None, ..lru.clone() };
         assert_eq!(of(&free, waits, now).1, Some(Stays));
         assert_eq!(of(&free, waits, shared).1, Some(Crowded { most_in_slot: None }));
-        // If a limit makes room, a known step is the latest possible one.
+        // If a limit makes room, a known step is the latest possible step.
         let unseen = |max_bytes| TableSpec {
             eviction: Eviction::Unseen { steps: 5 },
             max_bytes,

@@ -1,10 +1,10 @@
-//! A histogram of one figure of the rows of a table. It takes two passes over the mapped files: one
-//! finds the range of the figure, and the other counts rows.
+//! A histogram of one figure of the rows of a table. It takes two passes over the mapped files. The
+//! first pass finds the range of the figure, and the second pass counts rows.
 //!
-//! Numbers of pushes and ages vary over many orders of magnitude, so their bins become wider with
-//! the value. Steps and norms have bins of equal width. Bins of whole numbers begin at whole
-//! numbers. So every row is in exactly one bin, and the bounds of a bin are values that rows can
-//! have.
+//! Numbers of pushes and ages vary over many orders of magnitude, so their bins become wider as the
+//! value grows. Steps and norms have bins of equal width. Bins of whole numbers begin at whole
+//! numbers. So every row is in exactly one bin, and rows can have the values at the bounds of a
+//! bin.
 
 use serde::Serialize;
 use zillion_device::Workers;
@@ -30,7 +30,7 @@ pub enum Measure {
 pub struct Histogram {
     /// The name of the table.
     pub table: String,
-    /// The figure by which the rows are counted.
+    /// The figure that the histogram counts.
     pub of: Measure,
     /// The number of rows in all bins together.
     pub rows: u64,

@@ -2,16 +2,16 @@
 //! table of a new checkpoint.
 //!
 //! Rows are ranked by one figure, and rows with a rank below a limit are removed. If the caller
-//! gives the number of rows to keep, the limit is found by counting the digits of ranks. This takes
-//! some passes over the mapped files, but no list of rows. Old parts are mapped, and each thread
-//! collects one new part in memory, as for a checkpoint.
+//! gives the number of rows to keep, the limit is found digit by digit: each pass over the mapped
+//! files counts the rows by one digit of their ranks. So no list of rows is needed. Old parts are
+//! mapped, and each thread collects one new part in memory, as for a checkpoint.
 //!
 //! # Invariants
 //! * The choice of rows depends only on the table and the rule.
 //! * Among rows of equal rank, the rows with the lowest keys stay, and full rows stay before narrow
-//!   ones.
-//! * The row of a pinned key stays by every rule, as in training, because it ranks above all
-//!   others.
+//!   rows.
+//! * The row of a pinned key stays by every rule, as in training, because it ranks above all other
+//!   rows.
 //! * A new part consists of the remaining rows of whole old parts.
 
 use std::path::Path;
@@ -37,8 +37,8 @@ pub enum Keep {
     First {
         /// The number of rows that stay.
         rows: u64,
-        /// The order in which rows are ranked. Among rows with equal numbers of pushes, those with
-        /// the later last push come first.
+        /// The order in which rows are ranked. Among rows with equal numbers of pushes, the rows
+        /// with a later last push come first.
         by: Order,
     },
     /// The rows with at least this number of pushes stay.
@@ -71,9 +71,11 @@ pub struct Shrink {
     order: Order,
     /// The lowest rank of a row that stays.
     least: u64,
-    /// The number of rows with the lowest rank that stay in each part; `None` if all of them stay.
+    /// The number of rows with the lowest rank that stay in each part; `None` if all these rows
+    /// stay.
     ties: Option<Vec<u64>>,
-    /// The oldest step in which a candidate was last seen if it stays.
+    /// The oldest step of a candidate that stays. Candidates that were last seen before this step
+    /// are removed.
     oldest: u32,
     /// The number of full rows that stay in each slot.
     by_slot: Vec<u64>,
@@ -294,7 +296,7 @@ impl TableView {
         self.shape.pinned.keys().iter().filter(|&&key| self.find(key).is_some()).count() as u64
     }
 
-    /// Returns the limit with which the first `rows` rows in an order stay.
+    /// Returns the limit of ranks with which the first `rows` rows in an order stay.
     fn limit(&self, workers: &Workers, order: Order, rows: u64) -> Limit {
         if rows >= self.rows() {
             return Limit::at(0);
@@ -332,8 +334,8 @@ impl TableView {
     }
 }
 
-/// The lowest rank of a row that stays. If only some of the rows with this rank stay, their number
-/// is given too.
+/// The lowest rank of a row that stays. If only some of the rows with this rank stay, the limit
+/// also has their number.
 #[derive(Clone, Copy)]
 struct Limit {
     least: u64,
@@ -366,8 +368,8 @@ impl Shrink {
     }
 }
 
-/// Returns the oldest step of a last push with which a row stays, if at step `step` rows are
-/// evicted after `steps` unseen steps.
+/// Returns the oldest step of the last push of a row that stays. At step `step`, rows are evicted
+/// after `steps` unseen steps.
 fn oldest(step: u64, steps: u64) -> u64 {
     step.saturating_sub(steps).min(u32::MAX.into())
 }

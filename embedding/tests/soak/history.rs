@@ -2,8 +2,9 @@
 //! the tables that spill.
 //!
 //! Every operation is done on both sets, and both must return the same bits. A checkpoint that one
-//! set writes beside training is compared with one that the other set writes at once. A delta on
-//! top of the previous version is compared with all rows. The first table is compared with a model.
+//! set writes beside training is compared with a checkpoint that the other set writes at once. The
+//! previous version, changed by a delta, is compared with all rows. The first table is compared
+//! with a model.
 
 mod written;
 
@@ -39,9 +40,9 @@ struct Size {
     ids: u64,
     batch: u64,
     operations: u64,
-    /// The number of histories for each history that spills. Large histories spill less often,
-    /// because checking all rows reads the file slot by slot, which is slow if many slots have few
-    /// rows.
+    /// The interval of the histories in which tables spill, counted in histories. Large histories
+    /// spill less often, because checking all rows reads the file slot by slot, which is slow if
+    /// many slots have few rows.
     spills: u64,
 }
 
@@ -125,7 +126,7 @@ impl History {
         format!("shards {shards:?}, batches up to {}, {}", self.size.batch, kinds.join("; "))
     }
 
-    /// Runs the whole history, or the part until a given moment. Calls `tell` with a description of
+    /// Runs the whole history, or stops it at a given moment. Calls `tell` with a description of
     /// each operation. Returns the number of operations.
     pub(crate) fn run(mut self, until: Option<Instant>, tell: &dyn Fn(String)) -> u64 {
         let mut operations = 0;
@@ -152,7 +153,8 @@ impl History {
         operations
     }
 
-    /// Calls `f` for both sides, which must do the same, and returns both results.
+    /// Calls `f` for both sides, and returns both results. `f` must do the same operation on both
+    /// sides.
     fn both<T>(&mut self, mut f: impl FnMut(&mut Side) -> T) -> [T; 2] {
         let [a, b] = &mut self.sides;
         [f(a), f(b)]
@@ -252,7 +254,7 @@ impl History {
         self.advance_beside();
     }
 
-    /// Does a training step in the model.
+    /// Applies a training step to the model.
     fn learn(&mut self, plan: &LookupPlan, gradients: &RowBuffer, update: Update) {
         if let Some(model) = &mut self.model {
             model.push(&plan.tables[0], &gradients.tables[0], update);

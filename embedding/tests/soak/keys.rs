@@ -5,7 +5,7 @@ use zillion_feature::FeatureKey;
 
 use crate::chance::Chance;
 
-/// The first id of those that are used only once.
+/// The first id of the ids that are used only once.
 const FRESH: u64 = 1 << 40;
 
 /// The stream of keys of one table.

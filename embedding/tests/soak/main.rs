@@ -33,13 +33,13 @@ use history::History;
 use zillion_feature::random::mix64;
 
 /// The number of waits of one second after which an operation counts as hanging. Operations take
-/// milliseconds. Waits are counted and not time, because a process that is stopped for a long time
-/// has only one wait in that time.
+/// milliseconds. The test counts waits instead of time, because a process that is stopped for a
+/// long time has only one wait in that time.
 const PATIENCE: u32 = 120;
 /// The first seed of the histories that every run has.
 const FIRST_SEED: u64 = 1;
-/// The seeds of histories that have found errors. In one, rows moved between shards without freeing
-/// their memory. In the other, a filter confused keys with other keys of the same step.
+/// The seeds of histories that have found errors. In the first, rows moved between shards without
+/// freeing their memory. In the second, a filter confused keys with other keys of the same step.
 const FINDS: [u64; 2] = [10_524_071_979_261_448_634, 14_389_367_192_185_317_267];
 
 #[test]

@@ -69,13 +69,13 @@ impl Side {
         self.begin();
     }
 
-    /// Returns the statistics that the same tables have before their first row.
+    /// Returns the statistics of the same tables before they have any row.
     pub(crate) fn fresh(&self) -> Vec<TableStatistics> {
         let shards = self.set.map().shards();
         Self::empty(&self.setting, &self.workers, shards).statistics()
     }
 
-    /// Notes the numbers of rows and the counters. Later checks count from them.
+    /// Records the numbers of rows and the counters. Later checks count from these values.
     pub(crate) fn begin(&mut self) {
         self.since = self.set.statistics().iter().map(|s| (s.rows, s.counters)).collect();
     }
@@ -136,8 +136,8 @@ impl Side {
     }
 }
 
-/// Returns the bytes to which limits apply: all bytes except lists of changes, and except the old
-/// rows that a checkpoint keeps while it is written.
+/// Returns the bytes to which limits apply. These are all bytes without the lists of changes and
+/// without the old rows that a checkpoint keeps while it is written.
 pub(crate) fn memory(table: &TableStatistics) -> u64 {
     table.total_bytes() - table.change_bytes - table.snapshot_bytes
 }

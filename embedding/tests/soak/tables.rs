@@ -1,5 +1,5 @@
-//! The random tables of a history, with every rule, number type, admission and eviction, with and
-//! without limits.
+//! The random tables of a history. They cover every rule, number type, admission and eviction, with
+//! and without limits.
 
 use zillion_rows::{
     Admission, Bounds, ByteSize, ClipSpec, Dtype, Eviction, InitializerSpec, OptimizerSpec,

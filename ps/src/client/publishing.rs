@@ -27,8 +27,8 @@ pub trait Publishing: Send {
     /// publisher then writes a base or compares all rows (`zillion_rows::layer::difference`).
     ///
     /// # Errors
-    /// Returns an error if staged gradients are not applied yet, if the epoch has not ended, or if
-    /// a file cannot be written.
+    /// Returns an error if staged gradients are not applied yet, if the epoch in `since` has not
+    /// ended, or if a file cannot be written.
     fn write_layer(
         &mut self,
         since: Since,

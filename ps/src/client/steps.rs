@@ -20,7 +20,7 @@ pub trait StepClient: TableAccess {
     /// is not allowed.
     fn begin_step(&mut self, step: Step, rates: Rates) -> Result<()>;
 
-    /// Returns whether [`StepClient::look_ahead`] has an effect.
+    /// Returns whether a call of [`StepClient::look_ahead`] has an effect.
     fn looks_ahead(&self) -> bool {
         false
     }
@@ -61,15 +61,16 @@ pub trait StepClient: TableAccess {
     ) -> Result<RowBuffer>;
 
     /// Returns the squared norm of the staged gradients, including the gradients of regularisers.
-    /// In tables with whole-table rules, all rows count. In other tables, only the rows of the plan
-    /// count.
+    /// In a table with whole-table rules, the sum includes all rows. In any other table, the sum
+    /// includes only the rows of the plan.
     ///
     /// # Errors
     /// Returns an error if no gradients are staged.
     fn grad_sq_norm(&mut self) -> Result<f64>;
 
-    /// Returns the loss of the regularisers, `(l2 / 2) * |w|^2` with the present weights. In tables
-    /// with whole-table rules, all rows count. In other tables, only the rows of the plan count.
+    /// Returns the loss of the regularisers, `(l2 / 2) * |w|^2` with the present weights. In a
+    /// table with whole-table rules, the sum includes all rows. In any other table, the sum
+    /// includes only the rows of the plan.
     ///
     /// # Errors
     /// Returns an error if the plan does not fit the tables.
@@ -102,7 +103,7 @@ pub struct PullOptions {
     pub counts: bool,
 }
 
-/// The treatment of pushed gradients.
+/// The way in which a push treats its gradients: it applies them or stages them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PushMode {
     /// The gradients are applied at once, in the same pass as the lookup of their rows. In tables

@@ -32,10 +32,10 @@ pub trait TableAccess: Send {
     /// table would exceed its largest number of rows.
     fn prefill(&mut self, table: TableId, keys: &[FeatureKey]) -> Result<u64>;
 
-    /// Copies the rows of a version's table as the initial rows of a new training run. It copies
-    /// the weights, with segments matched by name, and the numbers of pushes. The optimizer state
-    /// gets its initial values. `rows` must be in key order and have the layout `from`. A table
-    /// with a fixed vocabulary takes only rows of its own keys.
+    /// Copies the rows of a version's table as the initial rows of a new training run. The call
+    /// copies the weights, with segments matched by name, and the numbers of pushes. The optimizer
+    /// state gets its initial values. `rows` must be in key order and have the layout `from`. A
+    /// table with a fixed vocabulary takes only rows of its own keys.
     ///
     /// # Errors
     /// Returns an error if staged gradients are not applied yet, if segments of the same name have

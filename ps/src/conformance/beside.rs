@@ -7,7 +7,7 @@ use super::{MakeClient, specs};
 use crate::client::TrainClient;
 use crate::error::Error;
 
-/// Runs the steps with the given numbers.
+/// Runs the steps whose numbers are in the given range.
 fn steps(
     client: &mut dyn TrainClient,
     numbers: std::ops::RangeInclusive<u64>,

@@ -11,8 +11,8 @@ use super::{MakeClient, specs};
 use crate::client::TrainClient;
 use crate::error::Error;
 
-/// Runs the steps with the given numbers. In these steps, keys are added, changed, removed and
-/// added again.
+/// Runs the steps whose numbers are in the given range. These steps add, change and remove keys,
+/// and add removed keys again.
 fn steps(
     client: &mut dyn TrainClient,
     numbers: std::ops::RangeInclusive<u64>,

@@ -276,7 +276,7 @@ impl Model {
         Ok(())
     }
 
-    /// Divides the gradients of one table by the treatment that they must get.
+    /// Divides the gradients of one table into the groups of [`Sorted`].
     fn sort_out(&self, plan: &LookupPlan, gradients: &RowBuffer, table: usize) -> Sorted {
         let mut sorted = Sorted::default();
         for (i, key) in plan.tables[table].keys.iter().enumerate() {
@@ -294,8 +294,8 @@ impl Model {
         sorted
     }
 
-    /// Returns the number of occurrences of the key at position `i` of the plan. Earlier
-    /// occurrences and those in the plan are counted.
+    /// Returns the number of occurrences of the key at position `i` of the plan. The number
+    /// includes earlier occurrences and the occurrences in the plan.
     fn seen(&self, plan: &LookupPlan, table: usize, i: usize) -> u32 {
         let offsets = &plan.tables[table].occurrences.offsets;
         let before = self.candidates[table].get(&plan.tables[table].keys[i]).map_or(0, |c| c.0);
@@ -308,16 +308,16 @@ impl Model {
                 !self.tables[table].contains_key(&plan.tables[table].keys[i])
                     && self.seen(plan, table, i) < at_least
             }
-            // The tables of this suite admit all keys, or count them.
+            // All tables of this suite use admission `All` or `Count`.
             _ => false,
         }
     }
 
-    /// Evicts rows at the end of a step, in the slots that have their turn in this step.
+    /// Evicts rows at the end of a step. Only the slots whose turn it is in this step lose rows.
     fn evict(&mut self) {
         for table in 0..TABLES {
             let Eviction::Unseen { steps } = self.specs[table].eviction else { continue };
-            // The period is the largest power of two that is no more than the steps.
+            // The period is the largest power of two that is at most `steps`.
             let period = 1 << steps.min(4096).ilog2();
             let now = self.step;
             let stays = |key: &FeatureKey, last: u64| {
@@ -348,7 +348,8 @@ impl Model {
             self.counters[table].pushed += used.len() as u64;
             let l2 = self.l2(table);
             let (dtype, seed, step) = (self.specs[table].dtype, self.specs[table].seed, self.step);
-            // Weights of 16 bits are rounded by bits that follow seed, key, step and unit.
+            // The random bits of the rounding to 16 bits depend on the seed, the key, the step and
+            // the position of the weight.
             let update = |key: FeatureKey, unit: usize, w: &mut f32, g: f32, l2: f32| {
                 let moved = *w - 0.5 * rate * ((g + l2 * *w) * scale);
                 *w = dtype.round_pushed(seed, key.0, step, unit, moved);
@@ -387,7 +388,8 @@ impl Model {
         }
     }
 
-    /// Returns the squared norm of the gradients of a step, including those of the regulariser.
+    /// Returns the squared norm of the gradients of a step, including the gradients of the
+    /// regulariser.
     fn square(&self, plan: &LookupPlan, gradients: &RowBuffer) -> f64 {
         let mut sum = 0.0;
         for table in 0..TABLES {

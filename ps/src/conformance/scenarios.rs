@@ -19,7 +19,8 @@ pub(super) struct Folder(PathBuf);
 
 impl Folder {
     pub(super) fn new() -> Result<Self, String> {
-        // The name is unique in the process by an address, and among processes by their number.
+        // The address makes the name unique in the process, and the process number makes it unique
+        // among processes.
         let marker = Box::new(0u8);
         let name = format!("zillion-conformance-{}-{:p}", std::process::id(), marker);
         let nanos = std::time::SystemTime::now()
@@ -38,7 +39,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // A leftover in the folder for temporary files does no harm.
+        // A folder that is not removed stays in the folder for temporary files and does no harm.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -408,8 +409,8 @@ pub(super) fn reads_are_a_row_source(make: &mut MakeClient<'_>) -> Result<(), St
     rows::check(&mut PulledRows::new(client.as_mut()), &expected, &absent, &default)
 }
 
-/// Checks which rows the loss of the regularisers is summed over: the rows of the plan in the
-/// dynamic table, all rows in the table with a whole-table rule, and no row in the third table.
+/// Checks that the loss of the regularisers is the sum over the right rows: the rows of the plan in
+/// the dynamic table, all rows in the table with a whole-table rule, and no row in the third table.
 pub(super) fn the_regulariser_is_summed_over_its_rows(
     make: &mut MakeClient<'_>,
 ) -> Result<(), String> {

@@ -30,7 +30,8 @@ pub(super) struct Versions {
     pub(super) manifests: Vec<LayerManifest>,
 }
 
-/// The state of the tables at the end of a dirty epoch, and the keys that have changed since then.
+/// The state of the tables at the end of a dirty epoch, and the keys that have changed since this
+/// moment.
 struct End {
     epoch: u32,
     base: Layer,
@@ -63,13 +64,15 @@ impl Versions {
         });
     }
 
-    /// Notes that the tables were restored. A client does not know the evictions before a restore.
+    /// Records that the tables were restored. A client does not know the evictions before a
+    /// restore.
     pub(super) fn restarted(&mut self) {
         self.ends.iter_mut().for_each(|end| end.is_known = false);
     }
 
     /// Publishes a base, a delta since the last version, and a delta since the version that is
-    /// `back` versions older. A delta is left out if the client does not know the changes.
+    /// `back` versions older than the last one. If the client does not know the changes since a
+    /// version, the delta since this version is left out.
     pub(super) fn publish(
         &mut self,
         client: &mut dyn TrainClient,
@@ -182,8 +185,8 @@ fn same_rows(what: &str, layer: &Layer, state: &State) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks that two clients that `make` makes write the same layers for the same history, even if
-/// they have different numbers of shards and threads.
+/// Checks that two clients from `make` write the same layers for the same history, even if the
+/// clients have different numbers of shards and threads.
 pub(super) fn the_same_history_writes_the_same_layers(
     dtype: Dtype,
     make: &mut MakeClient<'_>,

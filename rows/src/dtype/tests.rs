@@ -60,7 +60,7 @@ fn check_type<H: Half>(significand: i32) {
             assert_eq!(H::widen(H::stochastic(wide, u32::MAX)), largest);
             continue;
         }
-        // What has the type already keeps its bits.
+        // A number that the type can hold keeps its bits.
         assert_eq!(H::nearest(wide), half, "{half:#06x}");
         for random in [0, 1, 0x8000_0000, mix32(u32::from(half)), u32::MAX] {
             assert_eq!(H::stochastic(wide, random), half, "{half:#06x} by {random:#x}");
@@ -74,8 +74,8 @@ fn check_type<H: Half>(significand: i32) {
         let wanted = nearest_defined(f64::from(x), &finite);
         assert_eq!(H::nearest(x), wanted, "{x:e}");
         assert_eq!(H::nearest(-x), wanted | 0x8000, "{x:e}");
-        // Both ends of the random bits give the numbers on both sides, or one of them where it is
-        // exact.
+        // The smallest and the largest random bits give the numbers on both sides of `x`, or `x`
+        // itself if the type can hold it.
         let (down, up) = (H::stochastic(x, 0), H::stochastic(x, u32::MAX));
         assert!(f64::from(H::widen(down)) <= f64::from(x.min(H::MAX)), "{x:e}");
         assert!(up == down || up == down + 1, "{x:e}: {down:#x} and {up:#x}");
@@ -83,7 +83,8 @@ fn check_type<H: Half>(significand: i32) {
         assert_eq!(H::stochastic(-x, 7), H::stochastic(x, 7) | 0x8000, "{x:e}");
     };
     for pair in finite.windows(2) {
-        // The middle of two neighbours is a number of f32, unless it is below all of its own.
+        // The middle of two neighbours is a number of f32, unless it is below the smallest number
+        // of f32.
         let middle = ((pair[0].0 + pair[1].0) / 2.0) as f32;
         [middle, middle.next_up(), middle.next_down().max(0.0)].into_iter().for_each(check);
     }
@@ -124,19 +125,19 @@ fn the_share_that_goes_up_is_the_distance_that_is_left() {
         let x = 3.0 - unit;
         let left = (f64::from(x) / 2f64.powi(-6)).fract();
         assert_eq!(share_up::<Bf16>(x, 16), left, "{x} in bf16");
-        // Below the normal numbers of f16, where steps are 2⁻²⁴: a few bits tell enough.
+        // Below the normal numbers of f16, steps are 2⁻²⁴, so a few random bits are enough.
         let x = unit * 5e-5;
         let left = (f64::from(x) * 2f64.powi(24)).fract();
         assert!((share_up::<F16>(x, 12) - left).abs() <= 2f64.powi(-12), "{x:e} in f16");
     }
-    // Far below the smallest step of f16 there is still a chance.
+    // A number far below the smallest step of f16 still has a chance to be rounded up.
     assert!((share_up::<F16>(2f32.powi(-30), 12) - 2f64.powi(-6)).abs() <= 2f64.powi(-12));
     assert_eq!(F16::stochastic(1e-30, u32::MAX >> 1), 0);
 }
 
 #[test]
 fn a_sum_of_steps_below_the_last_place_is_right_on_average() {
-    // Rounded to the nearest, none of these steps would ever be taken.
+    // With rounding to the nearest number, none of these steps would change the weight.
     let (steps, step, rows) = (2_000u64, 2e-4f32, 2_000u64);
     for dtype in [Dtype::Bf16, Dtype::F16] {
         let start = 1.5f32;
@@ -155,7 +156,7 @@ fn a_sum_of_steps_below_the_last_place_is_right_on_average() {
         let sigma = (variance / rows as f64).sqrt();
         let wanted = f64::from(start) + steps as f64 * f64::from(step);
         assert!((mean - wanted).abs() < 4.0 * sigma, "{dtype:?}: {mean} and {wanted}, σ {sigma}");
-        // Independent steps: the variance of a sum of two-valued variables.
+        // The steps are independent, so this is the variance of a sum of two-valued variables.
         let place = if dtype == Dtype::F16 { 2f64.powi(-9) } else { 2f64.powi(-6) };
         assert!(variance < steps as f64 * f64::from(step) * place * 1.2, "{dtype:?}: {variance}");
     }

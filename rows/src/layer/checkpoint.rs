@@ -12,12 +12,12 @@ use crate::part::{RowPart, TableParts, open_weights};
 use crate::shape::RowShape;
 use crate::spec::TableSpec;
 
-/// Writes every row of the checkpoint in the folder `checkpoint` as a layer into `folder`. `parts`
-/// are the entries of the checkpoint's manifest. At the time of the checkpoint, the live tables
-/// would have written a base with the same bytes. The specs must agree with the checkpoint in names
-/// and dimensions; their optimizers do not matter.
+/// Writes every row of the checkpoint in the folder `checkpoint` as a base into `folder`. `parts`
+/// are the entries of the checkpoint's manifest. The base has the same bytes as a base that the
+/// live tables would have written at the time of the checkpoint. The specs must agree with the
+/// checkpoint in names and dimensions; their optimizers do not matter.
 ///
-/// The workers first hash and check all parts, without pauses of the throttle. The memory is one
+/// The workers first hash and check all parts, without pauses of the throttle. In memory are one
 /// part of the layer, and the pages of the checkpoint that are being read.
 ///
 /// # Errors

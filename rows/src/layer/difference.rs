@@ -18,9 +18,9 @@ use crate::layout::TableLayout;
 /// or that differ in their count or in any bit of their weights, and tombstones for the removed
 /// keys.
 ///
-/// All layers are read twice. The first pass counts the rows of the delta, because without the
-/// exact count a small delta would be divided into many small files. The memory is one part of the
-/// result.
+/// The function reads all layers twice. The first pass counts the rows of the delta, because
+/// without the exact count a small delta would be divided into many small files. In memory is one
+/// part of the result.
 ///
 /// # Errors
 /// Returns an error if a file cannot be written.
@@ -32,7 +32,7 @@ pub fn difference(
     new: &Layer,
     throttle: &mut dyn Throttle,
 ) -> Result<LayerManifest> {
-    // Full rows and tombstones, and narrow rows.
+    // The counts of full rows and tombstones, and of narrow rows.
     let mut rows = vec![(0, 0); layouts.len()];
     for (table, (full, narrow)) in rows.iter_mut().enumerate() {
         let width = layouts[table].width();
@@ -62,8 +62,8 @@ pub fn difference(
     writer.finish()
 }
 
-/// Compares both states in key order. Yields the change of each key that either state has. The
-/// change is `None` if the key has the same row in both states.
+/// Compares both states in key order. Yields one item for each key that is in at least one state:
+/// the change of the key, or `None` if the key has the same row in both states.
 fn compare<'a>(
     old: &[&'a Layer],
     new: &'a Layer,
@@ -87,8 +87,8 @@ fn compare<'a>(
     })
 }
 
-/// Returns whether two rows have the same count and the same bits of all weights. Zeros of
-/// different signs differ.
+/// Returns whether two rows have the same count and the same bits in all weights. So 0.0 and -0.0
+/// differ.
 fn is_same(a: LayerRow<'_>, b: LayerRow<'_>) -> bool {
     let bits = bytemuck::cast_slice::<f32, u32>;
     a.count == b.count && bits(a.weights) == bits(b.weights)

@@ -1,5 +1,5 @@
 //! The merge of several layers of a version into one layer, in one pass in key order. If several
-//! layers have a key, the newest one counts.
+//! layers have a key, the entry of the newest layer is taken.
 
 use std::path::Path;
 
@@ -12,10 +12,10 @@ use crate::error::Result;
 use crate::layout::TableLayout;
 
 /// Merges `layers` (oldest first) and writes the files of the result into `folder`. If the oldest
-/// layer is a base (`is_base`), the result has no tombstones, because there is no older row to
-/// hide.
+/// layer is a base (`is_base`), the result has no tombstones, because there is no older layer with
+/// rows that they would remove.
 ///
-/// The memory is one part of the result ([`PART_BYTES`](super::PART_BYTES)), and the pages of the
+/// In memory are one part of the result ([`PART_BYTES`](super::PART_BYTES)), and the pages of the
 /// layers that the merge is reading.
 ///
 /// # Errors
@@ -30,7 +30,7 @@ pub fn merge_layers(
 ) -> Result<LayerManifest> {
     let mut writer = LayerWriter::new(files, folder, throttle);
     for (table, layout) in layouts.iter().enumerate() {
-        // An upper bound of the rows: counting them would be another merge.
+        // The number is an upper bound of the rows. An exact count would need another merge.
         let rows: u64 = layers.iter().map(|layer| layer.rows(table)).sum();
         let narrow = layers.iter().map(|layer| layer.narrow_rows(table)).sum();
         writer.table_of_rows(layout, rows - narrow, narrow)?;

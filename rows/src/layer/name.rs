@@ -1,4 +1,4 @@
-//! The check of hashes that become names of files, at the place where a manifest is parsed.
+//! The check of hashes that become names of files. It is made where a manifest is parsed.
 //!
 //! A manifest comes from a store that others can write to. Its hashes become parts of paths, so a
 //! text that is not a hash could lead to a file outside of the folder.
@@ -8,8 +8,8 @@ use serde::de::{Deserialize as _, Deserializer, Error as _, Unexpected};
 /// The number of hexadecimal digits of a BLAKE3 hash.
 const DIGITS: usize = 64;
 
-/// Reads a BLAKE3 hash: 64 lower-case hexadecimal digits. It is a `deserialize_with` function for
-/// the fields of manifests that name files.
+/// Reads a BLAKE3 hash: 64 lower-case hexadecimal digits. The fields of manifests that name files
+/// use this function with `deserialize_with`.
 ///
 /// # Errors
 /// Returns an error if the value is another text, or no text.

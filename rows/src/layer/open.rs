@@ -1,5 +1,5 @@
-//! The opening of a layer of a version: it reads the directory and the footers of the files,
-//! without a pass over the rows.
+//! The opening of a layer of a version. It reads the directory and the footers of the files, and
+//! does not read the rows.
 //!
 //! Files are hashed once, when they arrive. Opening a layer maps its files and finds their columns,
 //! which takes the same time for ten rows and for ten million rows. [`verify_layer`] reads every
@@ -26,7 +26,8 @@ pub trait Places {
     /// Returns the path of the file with this name.
     fn path(&self, name: &str) -> PathBuf;
 
-    /// Returns the bytes of the file with this name: a mapping, unless the place keeps copies.
+    /// Returns the bytes of the file with this name. The bytes are a mapping of the file, unless
+    /// the implementation keeps copies.
     ///
     /// # Errors
     /// Returns an error if the file cannot be read.
@@ -112,8 +113,8 @@ impl Layer {
         self.tables.get(table).map_or(0, |rows| rows.rows() as u64)
     }
 
-    /// Returns the number of mapped bytes of a table: those of its rows and of their entries in the
-    /// directory.
+    /// Returns the number of mapped bytes of a table: the bytes of its rows and of its entries in
+    /// the directory.
     pub fn bytes(&self, table: usize) -> u64 {
         self.tables.get(table).map_or(0, |rows| rows.bytes() as u64)
     }
@@ -306,7 +307,7 @@ fn open_directory(places: &(impl Places + ?Sized), file: &LayerFile) -> Result<S
     })
 }
 
-/// The parts with rows of one width of a table, as the manifest lists them.
+/// The parts of a table with rows of one width, as the manifest lists them.
 struct Listed<'a> {
     table: &'a str,
     parts: &'a [LayerPart],

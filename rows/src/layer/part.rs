@@ -36,8 +36,8 @@ pub(super) struct PartColumns {
     pub(super) tombstones: ScalarBuffer<u8>,
 }
 
-/// The largest number of keys of an entry that are compared one after the other, which is faster
-/// than a search for a few keys. An entry has four keys on average.
+/// The largest number of keys of a directory entry that are compared one after the other. For a few
+/// keys, this is faster than a search by halving. An entry has four keys on average.
 const FEW_KEYS: usize = 16;
 
 /// The position of a key in a layer.
@@ -71,8 +71,8 @@ pub struct LayerRow<'a> {
 /// A row of a layer with all its floats.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WholeRow<'a> {
-    /// The weights of all segments. The floats that a narrow row lacks are those of the initial row
-    /// of its key.
+    /// The weights of all segments. The missing floats of a narrow row come from the initial row of
+    /// its key.
     pub weights: Cow<'a, [f32]>,
     /// The number of pushes of the row in training.
     pub count: u32,
@@ -92,8 +92,8 @@ impl TableRows {
         }
     }
 
-    /// Prefetches the cache lines of the keys that a lookup of `key` will read. This reads the
-    /// directory, so the cache lines of the directory should have been prefetched earlier.
+    /// Prefetches the cache lines of the keys that a lookup of `key` will read. The function reads
+    /// the directory, so the cache lines of the directory should have been prefetched earlier.
     #[inline(always)]
     pub(super) fn prefetch_keys(&self, key: FeatureKey) {
         self.full.prefetch_keys(key);
@@ -118,8 +118,8 @@ impl TableRows {
         }
     }
 
-    /// Returns the entry at a position. A position outside of the part reads as a tombstone; only a
-    /// damaged file can lead to such a position.
+    /// Returns the entry at a position. For a position outside of the part, returns a tombstone;
+    /// only a damaged file can lead to such a position.
     #[inline(always)]
     pub(super) fn at(&self, place: Place) -> Found<'_> {
         self.of_width(place.is_narrow).at(place)
@@ -134,8 +134,7 @@ impl TableRows {
         self.full.rows() + self.narrow.rows()
     }
 
-    /// Returns the number of mapped bytes: those of the columns and of the entries of the
-    /// directory.
+    /// Returns the number of mapped bytes: the bytes of the columns and of the directory entries.
     pub(super) fn bytes(&self) -> usize {
         self.full.bytes() + self.narrow.bytes()
     }
@@ -231,8 +230,9 @@ impl WidthRows {
     }
 }
 
-/// Returns the position of a key among `len` ascending keys, which `at` reads. Ids can be chosen so
-/// that all their keys share one entry, so that many keys are searched by halving.
+/// Returns the position of `key` among `len` ascending keys, which `at` reads, or `None` if the key
+/// is missing. Crafted ids can put many keys into one directory entry, so a long list of keys is
+/// searched by halving.
 #[inline(always)]
 fn position(len: usize, at: impl Fn(usize) -> u64, key: u64) -> Option<usize> {
     if len <= FEW_KEYS {
@@ -241,7 +241,8 @@ fn position(len: usize, at: impl Fn(usize) -> u64, key: u64) -> Option<usize> {
     search(len, at, key)
 }
 
-/// Returns the position of a key among many ascending keys, by halving.
+/// Returns the position of a key among many ascending keys by halving, or `None` if the key is
+/// missing.
 #[cold]
 fn search(len: usize, at: impl Fn(usize) -> u64, key: u64) -> Option<usize> {
     let (mut low, mut high) = (0, len);

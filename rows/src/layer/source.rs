@@ -1,4 +1,4 @@
-//! The rows of a version as a [`RowSource`], which reads a few layers.
+//! The rows of a version as a [`RowSource`] that reads the layers of the version.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -58,8 +58,8 @@ impl LayerSource {
         &self.layers
     }
 
-    /// Returns all floats of a row that a layer holds. The floats that a narrow row lacks are those
-    /// of the initial row of its key.
+    /// Returns all floats of a row that a layer holds. The missing floats of a narrow row come from
+    /// the initial row of its key.
     pub fn whole<'a>(&self, table: usize, key: FeatureKey, row: LayerRow<'a>) -> Cow<'a, [f32]> {
         match self.shapes.get(table) {
             Some(shape) if row.weights.len() < shape.width => {
@@ -120,7 +120,7 @@ impl LayerSource {
         keys: &[FeatureKey],
         out: &mut [f32],
     ) -> u64 {
-        // One bit a key that is still looked for.
+        // Each key that is not found yet has one bit.
         let mut open: u64 = if keys.len() == 64 { u64::MAX } else { (1 << keys.len()) - 1 };
         let mut places: [(u8, Option<Place>); BLOCK] = [(0, None); BLOCK];
         for (index, layer) in self.layers.iter().enumerate().rev() {
@@ -168,7 +168,7 @@ impl LayerSource {
         if keys.len() < SHARED_KEYS || threads == 1 {
             return self.read(table, keys, out);
         }
-        // A few shares a thread, so that one that is interrupted does not hold up the others.
+        // Each thread gets a few shares, so that an interrupted thread does not hold up the others.
         let share = keys.len().div_ceil(threads * 4).next_multiple_of(BLOCK);
         let stride = self.shapes[table].stride();
         let mut shares: Vec<(&[FeatureKey], &mut [f32], u64)> = keys
@@ -183,8 +183,8 @@ impl LayerSource {
     }
 }
 
-/// Writes the initial row of a key, including the padding, and then the floats of its narrow row
-/// over it.
+/// Writes the initial row of a key, including the padding. Then replaces the floats that the narrow
+/// row of the key has.
 #[cold]
 fn fill_narrow(shape: &RowShape, key: FeatureKey, weights: &[f32], target: &mut [f32]) {
     shape.fill_initial(key, target);

@@ -1,4 +1,4 @@
-//! Tests that compare layers with a model: maps of rows are written, merged and looked up.
+//! Tests that compare layers with a model. They write, merge and look up maps of rows.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -65,8 +65,8 @@ fn source(layers: Vec<Layer>) -> LayerSource {
     LayerSource::new(&specs(), layers, workers).unwrap()
 }
 
-/// Returns the state of the tables after all layers, given oldest first, have been put on top of
-/// each other.
+/// Returns the state of the tables after all layers. `layers` are given oldest first, and a newer
+/// entry of a key replaces an older one.
 fn stacked(layers: &[[Model; 2]]) -> [Model; 2] {
     let mut sum = [Model::new(), Model::new()];
     for layer in layers {
@@ -127,7 +127,7 @@ proptest! {
         let expected = stacked(&layers);
         check(&mut source(opened.clone()), &expected);
 
-        // The newest ones merged as a delta, the rest as they are.
+        // The newest layers are merged as a delta, and the other layers stay.
         let cut = cut.min(opened.len() - 1);
         let merge = |layers: &[Layer], is_base| {
             let layers: Vec<&Layer> = layers.iter().collect();
@@ -142,14 +142,14 @@ proptest! {
         let both = [&opened[..cut], &[merged]].concat();
         check(&mut source(both), &expected);
 
-        // All of them merged as a base: no tombstone is left.
+        // All layers are merged as a base, so no tombstone is left.
         let base = merge(&opened, true);
         prop_assert!((0..2).all(|t| base.iter(t).all(|(_, found)| found != Found::Tombstone)));
         check(&mut source(vec![base]), &expected);
     }
 
-    /// Checks that a difference on top of the old state gives the new state, and that it has no
-    /// entry for a key that did not change.
+    /// Checks that a difference, applied to the old state, gives the new state. Also checks that
+    /// the difference has no entry for a key that did not change.
     #[test]
     fn a_difference_leads_from_one_state_to_the_other(
         old in prop::collection::vec(models(), 0..4), new in models(), kept in 0u64..4,
@@ -163,7 +163,7 @@ proptest! {
         let mut now = new;
         for (now, before) in now.iter_mut().zip(&before) {
             now.retain(|_, row| row.is_some());
-            // Some rows stay as they were.
+            // Some rows do not change.
             let stays = |key: u64| key % 4 < kept;
             now.extend(before.iter().filter(|(k, row)| row.is_some() && stays(**k)).map(|(&k, row)| (k, row.clone())));
         }
@@ -253,7 +253,7 @@ fn a_large_table_is_cut_and_found_whole() {
         assert_eq!(found, Some(Found::Row(LayerRow { weights: &wanted, count: 9 })));
         assert_eq!(layer.find(1, FeatureKey(key)), None);
     }
-    // On several threads the same, through the plan.
+    // A lookup through the plan on several threads gives the same rows.
     let workers = Arc::new(Workers::new(NonZeroUsize::new(3).unwrap()).unwrap());
     let mut source = LayerSource::new(&specs(), vec![layer], workers).unwrap();
     let expected = [keys.iter().map(|&k| (k, Some(row(k, 3, 5)))).collect(), Model::new()];

@@ -167,7 +167,7 @@ impl<'a> LayerWriter<'a> {
         Ok(())
     }
 
-    /// Calls the throttle after some rows that were read but not added.
+    /// Calls the throttle after some rows that the caller has read but not added.
     pub(super) fn pause(&mut self) {
         self.throttle.piece();
     }
@@ -199,7 +199,7 @@ impl<'a> LayerWriter<'a> {
         Ok(())
     }
 
-    /// Writes the current part of one width and begins the next part.
+    /// Writes the current part of full or narrow rows and begins the next part.
     fn end_part(&mut self, is_narrow: bool) -> Result<()> {
         let Some(mut table) = self.open.take() else { return Ok(()) };
         let name = table.name.clone();
@@ -218,7 +218,7 @@ impl<'a> LayerWriter<'a> {
         Ok(())
     }
 
-    /// Writes one file, whose name is its hash.
+    /// Writes one file. The name of the file is the hash of its bytes.
     fn write(
         &mut self,
         schema: &Arc<Schema>,
@@ -235,7 +235,7 @@ impl<'a> LayerWriter<'a> {
             let blake3 = hasher.finalize().to_hex().to_string();
             Ok(format!("{blake3}.arrow"))
         })?;
-        // For the disk, until the file is durable.
+        // The thread waits for the disk until the file is durable.
         throttle.waited();
         let blake3 = name.trim_end_matches(".arrow").to_owned();
         Ok(LayerFile { blake3, bytes })
@@ -313,7 +313,8 @@ impl Rows {
     }
 }
 
-/// Appends the entries of a part to the directory. An entry is the index of its first row.
+/// Appends the entries of a part to the directory. An entry is the index of the first row in the
+/// part that belongs to the entry.
 fn list_entries(
     keys: &[u64],
     parts: usize,
@@ -367,8 +368,8 @@ fn part_schema(table: &str, open: &OpenRows) -> Arc<Schema> {
     Arc::new(schema)
 }
 
-/// Returns a text for the metadata of a part: its position among the parts of its table, and its
-/// width.
+/// Returns a text for the metadata of a part: its position among the parts of its table, and
+/// whether its rows are full or narrow.
 pub(super) fn part_label(part: usize, parts: usize, is_narrow: bool) -> String {
     format!("{part} of {parts}{}", if is_narrow { " narrow" } else { "" })
 }

@@ -16,7 +16,7 @@ use crate::candidate::Candidate;
 use crate::error::Result;
 use crate::shape::RowShape;
 
-/// A verified and mapped file of candidates, which are in key order.
+/// A verified and mapped file of candidates. The candidates are in key order.
 #[derive(Debug)]
 pub struct StoredCandidates {
     pub(super) keys: ScalarBuffer<u64>,

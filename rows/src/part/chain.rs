@@ -8,8 +8,8 @@
 //!
 //! # Invariants
 //! * A table has the same parts that a whole checkpoint of the same moment would have, or a
-//!   multiple of them with fewer slots each. So a new division by numbers of rows can join whole
-//!   parts.
+//!   multiple of these parts with fewer slots each. So whole parts can be joined when the table is
+//!   divided again by numbers of rows.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -167,12 +167,12 @@ pub fn open_rows(
     Ok(merged)
 }
 
-/// The opened files of one table in one checkpoint: the files of its rows and the files of its
-/// evicted keys.
+/// The opened files of one table in one checkpoint: first the files of its rows, then the files of
+/// its evicted keys.
 type Opened = (Vec<Arc<StoredPart>>, Vec<StoredGone>);
 
-/// Returns the number of full rows that an entry lists. If it lists more narrow rows than rows,
-/// returns a number that no file can have.
+/// Returns the number of full rows that an entry lists. If the entry lists more narrow rows than
+/// rows, returns a number that no file can have.
 fn full_rows(listed: &TableParts) -> u64 {
     listed.full_rows().unwrap_or(u64::MAX)
 }
@@ -226,7 +226,8 @@ fn merge(workers: &Workers, chain: Vec<Opened>) -> Vec<RowPart> {
         let slots = part_slots(part, count);
         let files: Vec<Arc<StoredPart>> =
             chain.iter().map(|(parts, _)| parts[part * parts.len() / count].clone()).collect();
-        // What became of keys since the whole checkpoint; of each, what is newest comes first.
+        // The changes of keys since the whole checkpoint. For each key, the newest change comes
+        // first.
         let mut changed: Vec<(u64, Option<Pick>)> = Vec::new();
         for (at, (_, gone)) in chain.iter().enumerate().skip(1).rev() {
             let file = &files[at];
@@ -243,7 +244,7 @@ fn merge(workers: &Workers, chain: Vec<Opened>) -> Vec<RowPart> {
 }
 
 /// Merges the rows of a file of the whole checkpoint with the later changes. Returns the position
-/// of each row.
+/// of each row of the result.
 fn overlaid(
     whole: &StoredPart,
     slots: &Range<usize>,

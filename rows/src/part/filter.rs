@@ -1,5 +1,5 @@
-//! The files of the filters in which keys without a row are counted. A file has the blocks that
-//! have a counter above zero.
+//! The files of the filters in which keys without a row are counted. A file has only the blocks
+//! with a counter above zero.
 
 use std::ops::Range;
 use std::path::Path;
@@ -18,8 +18,8 @@ use crate::error::Result;
 use crate::filter::{BLOCK_WORDS, FilterShape};
 use crate::shape::RowShape;
 
-/// The metadata key under which a file describes its filter. Readers compare the description, so
-/// that they never read the counters of another filter.
+/// The metadata key under which a file describes its filter. Readers compare the description with
+/// their own filter, so that they never read the counters of a different filter.
 const SHAPE: &str = "zillion.filter";
 
 /// A verified and mapped file of blocks, sorted by slot and by the index of the block in its slot.

@@ -19,7 +19,7 @@ pub struct ChangedParts {
     /// as the parts. Absent if the table never evicts rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gone: Option<ListedParts>,
-    /// The files that hold the unchanged rows, beginning with those of the whole checkpoint. The
+    /// The files that hold the unchanged rows. The files of the whole checkpoint come first. The
     /// manifest does not store this list. The code that opens a chain of checkpoints fills it in
     /// (see [`TableParts::stand_on`]).
     #[serde(skip)]

@@ -1,5 +1,5 @@
-//! The opening of one file of a checkpoint, from bytes to columns. Every number is checked before
-//! it is used.
+//! The opening of one file of a checkpoint: it checks the bytes and finds the columns. Every number
+//! is checked before it is used.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -108,6 +108,9 @@ impl Opening<'_> {
     }
 
     /// Finds the only record batch of a file.
+    ///
+    /// # Errors
+    /// Returns [`Error::Part`] if the file is not an Arrow file with one record batch.
     pub(super) fn arrow<'b>(&self, buffer: &'b Buffer) -> Result<ArrowFile<'b>> {
         ArrowFile::open(buffer).or_else(|what| {
             self.refuse(format!("the file is not a valid part of a checkpoint: {what}; {REMEDY}"))
@@ -175,7 +178,7 @@ impl Opening<'_> {
                 ));
             }
             let agrees = match (found.data_type(), field.data_type()) {
-                // The state of other optimizers may have another width.
+                // The optimizer state may have another width if the optimizers differ.
                 (DataType::FixedSizeList(item, width), DataType::FixedSizeList(expected, _))
                     if self.need == Need::Weights && field.name() == "state" =>
                 {

@@ -74,7 +74,7 @@ impl StoredPart {
             state: &self.state[row * self.state_width..(row + 1) * self.state_width],
             meta: Meta {
                 count: self.counts[row],
-                // Checked when the part was opened.
+                // The step was checked when the part was opened.
                 last_step: self.last_steps[row] as u32,
                 dirty_epoch: self.dirty_epochs[row],
             },
@@ -118,7 +118,7 @@ pub fn open_candidates(
     })
 }
 
-/// Returns, for each table, its files of one kind, after their names have been checked.
+/// Checks the names of the files of one kind, and returns the files of each table.
 pub(super) fn listed_files<'a>(
     folder: &Path,
     shapes: &[&RowShape],
@@ -156,7 +156,7 @@ pub(super) fn open_files<T: Send>(
     Ok(by_table)
 }
 
-/// Checks the names and the number of a table's files of one kind.
+/// Checks the names and the number of the files of one kind that a table has.
 pub(super) fn check_names(
     folder: &Path,
     shape: &RowShape,

@@ -4,10 +4,10 @@ use std::ops::Range;
 
 use zillion_feature::{FeatureKey, SLOTS};
 
-/// Returns the position of a key among `len` sorted keys of some slots. Keys are mixed, so that the
-/// key itself gives its position up to an error of about the square root of `len`. For other keys,
-/// such as those of crafted ids, the steps double, so that at most about `3 * log2(len)` keys are
-/// read.
+/// Returns the position of `key` among `len` sorted keys of some slots, or `None` if the key is
+/// missing. Keys are mixed, so the position that follows from the key itself has an error of about
+/// the square root of `len`. For crafted ids the error can be larger. So the steps of the search
+/// double, and at most about `3 * log2(len)` keys are read.
 #[inline]
 pub(super) fn search(
     key: FeatureKey,
@@ -17,7 +17,7 @@ pub(super) fn search(
 ) -> Option<usize> {
     let guess = position(key, slots, len).min(len);
     let (mut low, mut high) = (guess, guess);
-    // Gallop from the guess to a window that must hold the key.
+    // The search gallops from the guess to a window that must contain the key.
     let mut step = 8;
     while high < len && at(high) <= key.0 {
         low = high;

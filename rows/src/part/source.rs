@@ -1,4 +1,5 @@
-//! The parts of a checkpoint as a [`RowSource`]. They are mapped, verified, and searched in place.
+//! The parts of a checkpoint as a [`RowSource`]. The parts are mapped, verified, and searched
+//! without a copy.
 
 use std::path::Path;
 
@@ -96,8 +97,8 @@ impl StoredTable {
         missing
     }
 
-    /// Writes the initial row of a key and then the floats of its narrow row over it. Returns
-    /// `false` and writes nothing if the key has no narrow row.
+    /// Writes the initial row of a key, and then replaces the floats that its narrow row has.
+    /// Returns `false` and writes nothing if the key has no narrow row.
     fn read_narrow(&self, key: FeatureKey, target: &mut [f32]) -> bool {
         let Some(part) = self.narrow.get(key.slot() * self.narrow.len() / zillion_feature::SLOTS)
         else {

@@ -106,7 +106,7 @@ impl WeightColumn {
     fn list(self, width: usize, rows: usize) -> Result<ArrayRef, ArrowError> {
         match self {
             Self::F32(weights) => list(weights, width, rows),
-            // The bits of a number are what Arrow has in memory too.
+            // Arrow has the same bits of a number in memory.
             Self::F16(bits) => {
                 let values = Float16Array::new(Buffer::from_vec(bits).into(), None);
                 list_of(item(Dtype::F16), Arc::new(values), width, rows)
@@ -151,8 +151,8 @@ fn item(dtype: Dtype) -> Arc<Field> {
     Arc::new(field.with_metadata(metadata.into_iter().collect::<BTreeMap<_, _>>()))
 }
 
-/// Returns the number type of the weights of a file by the type of their column, or `None` if the
-/// column has another type.
+/// Returns the number type of the weights that a column of the type `weights` holds, or `None` if
+/// the column has another type.
 pub(super) fn dtype_of(weights: &DataType) -> Option<Dtype> {
     let DataType::FixedSizeList(found, _) = weights else { return None };
     Dtype::ALL.into_iter().find(|&dtype| *found == item(dtype))

@@ -38,7 +38,7 @@ pub fn plan_of(keys: &[Vec<FeatureKey>]) -> LookupPlan {
 }
 
 /// Compares a source with the rows that it must have. `absent` lists keys of each table that the
-/// source must not have. `default` returns the row that a lookup of such a key must give.
+/// source must not have. `default` returns the row that a lookup of an absent key must give.
 ///
 /// # Errors
 /// Returns a description of the first difference if the source does not give the expected rows.
@@ -60,7 +60,7 @@ pub fn check(
     let both: Vec<Vec<FeatureKey>> =
         present.iter().zip(absent).map(|(a, b)| [a.clone(), b.clone()].concat()).collect();
     let nothing: Vec<Vec<FeatureKey>> = expected.iter().map(|_| Vec::new()).collect();
-    // A buffer that has held something else, and far more of it.
+    // The buffer has held other contents, and more of them.
     let used = TableRows {
         stride: 7,
         values: vec![f32::NAN; 70_000],
@@ -73,7 +73,7 @@ pub fn check(
         ("no keys", &nothing),
         ("absent keys", &absent.to_vec()),
         ("present and absent keys", &both),
-        // Whatever a lookup of absent keys did, it inserted nothing.
+        // The lookup of absent keys must not have inserted a row.
         ("absent keys again", &absent.to_vec()),
     ] {
         let plan = plan_of(keys);

@@ -25,9 +25,9 @@ pub enum Admission {
     },
     /// A counting Bloom filter counts the occurrences of keys (Bloom 1970; Fan et al. 2000; with
     /// blocks of one cache line as in Putze, Sanders, Singler 2007). The size of the filter depends
-    /// only on the expected number of keys and on the error. A key never waits longer than with
-    /// exact counts, unless counts were halved, and some keys are admitted too early. All counts
-    /// are halved when more keys occur than expected.
+    /// only on the expected number of keys and on the error. Some keys are admitted too early. A
+    /// key never waits longer than with exact counts, unless counts were halved. All counts are
+    /// halved when more keys occur than expected.
     Bloom {
         /// The threshold: a number of occurrences from 1 to 255.
         at_least: u32,
@@ -44,8 +44,8 @@ pub enum Admission {
     },
 }
 
-/// Returns whether `times` occurrences of a key in one step admit the key, if each of them does so
-/// with probability `p`. One random number decides for all of these occurrences together.
+/// Returns whether a key is admitted by `times` occurrences in one step, if each occurrence admits
+/// the key with probability `p`. One random number decides for all of these occurrences together.
 pub fn is_drawn(p: f64, seed: u64, key: u64, step: u32, times: u32) -> bool {
     let bits = combine(combine(seed, key), u64::from(step)) >> 11;
     let unit = bits as f64 / (1u64 << 53) as f64;
@@ -58,7 +58,8 @@ impl Admission {
         *self == Self::All
     }
 
-    /// Returns whether waiting keys are counted exactly, which requires that the keys are stored.
+    /// Returns whether waiting keys are counted exactly. Exact counts require that the keys are
+    /// stored.
     pub fn counts_exactly(&self) -> bool {
         matches!(self, Self::Count { .. })
     }
@@ -107,7 +108,7 @@ mod tests {
         assert!((share(0.01, 1) - 0.01).abs() < 0.002);
         assert!((share(0.3, 3) - (1.0 - 0.7f64.powi(3))).abs() < 0.01);
         assert!((share(1.0, 1) - 1.0).abs() < 1e-12 && share(0.5, 0) == 0.0);
-        // Another step is another draw; the same one is the same.
+        // Another step gives another draw, and the same step gives the same draw.
         let at = |step| (0..1000u64).filter(|&k| is_drawn(0.5, 7, k, step, 1)).collect::<Vec<_>>();
         assert!(at(1) != at(2) && at(1) == at(1));
     }

@@ -6,9 +6,10 @@ use serde::{Deserialize, Serialize};
 /// The condition under which a row is removed. In a job file: `eviction = { kind = "unseen", steps
 /// = 10000 }`.
 ///
-/// If the table has a limit (`max_rows`, `max_bytes`), every kind but `never` makes room at the
-/// limit by removing the rows with the lowest priority. If `below` is set, rows are also removed on
-/// schedule: in its turn, a slot loses the rows whose value is lower than `below`.
+/// If the table has a limit (`max_rows`, `max_bytes`), every kind except `never` makes room at the
+/// limit: it removes the rows with the lowest priority. If `below` is set, rows are also removed on
+/// schedule: when it is the turn of a slot, the slot loses the rows with a value lower than
+/// `below`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Eviction {
@@ -35,8 +36,8 @@ pub enum Eviction {
         /// is removed on schedule.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         below: Option<f64>,
-        /// The number of steps in which every row is compared with `below` once. If it is absent or
-        /// above 4096, it counts as 4096.
+        /// The number of steps in which every row is compared with `below` once. 4096 is used if
+        /// the setting is absent or above 4096.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         every: Option<u64>,
     },
@@ -51,8 +52,8 @@ pub enum Eviction {
         /// schedule.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         below: Option<f64>,
-        /// The number of steps in which every row is compared with `below` once. If it is absent or
-        /// above 4096, it counts as 4096.
+        /// The number of steps in which every row is compared with `below` once. 4096 is used if
+        /// the setting is absent or above 4096.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         every: Option<u64>,
     },
@@ -62,8 +63,8 @@ pub enum Eviction {
         /// schedule.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         below: Option<f64>,
-        /// The number of steps in which every row is compared with `below` once. If it is absent or
-        /// above 4096, it counts as 4096.
+        /// The number of steps in which every row is compared with `below` once. 4096 is used if
+        /// the setting is absent or above 4096.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         every: Option<u64>,
     },
@@ -73,8 +74,9 @@ pub enum Eviction {
 /// periods. In a job file: `statistics = { decay = 0.98, every_steps = 5000 }`.
 ///
 /// Periods are counted in steps and not in time. The metadata of a row already have the step of its
-/// last push, so decay needs no clock and no further word per row, and a repeated run decays in the
-/// same way. To let a period be a day, set it to the number of steps that the data of a day take.
+/// last push, so decay needs no clock and no further word per row. A repeated run decays in the
+/// same way. For a period of one day, `every_steps` must be the number of steps that the data of a
+/// day take.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UseStatistics {
@@ -93,8 +95,8 @@ impl UseStatistics {
         (self.every_steps == 0).then_some(("every_steps", "must be at least 1"))
     }
 
-    /// Returns the factor by which shows and clicks decay from step `last` to step `step`. Only
-    /// whole periods count.
+    /// Returns the factor by which shows and clicks decay from step `last` to step `step`. The
+    /// factor changes only when a whole period ends.
     #[inline(always)]
     pub fn left(&self, last: u32, step: u32) -> f32 {
         let periods = (step / self.every_steps).saturating_sub(last / self.every_steps);

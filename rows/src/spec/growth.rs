@@ -1,9 +1,9 @@
 //! The growth of rows: a row begins narrow and becomes full after a number of pushes.
 //!
-//! Most keys of a real stream are rare, and a rare key learns little more than one number. So a row
-//! has only some of its floats until it has had enough pushes (multi-dimension embeddings, as in
-//! XDL and Monolith). The floats that a narrow row lacks read as those of the initial row of its
-//! key. So a lookup gives the same numbers before and after a row grows.
+//! Most keys of a real stream are rare, and training on a rare key determines little more than one
+//! number. So a row has only some of its floats until it has had enough pushes (multi-dimension
+//! embeddings, as in XDL and Monolith). The missing floats of a narrow row are read from the
+//! initial row of its key. So a lookup gives the same numbers before and after a row grows.
 
 use serde::{Deserialize, Serialize};
 
@@ -67,8 +67,8 @@ impl TableSpec {
         rows(self, full) + rows(&small, narrow) + self.index_memory(full + narrow)
     }
 
-    /// Returns the parts of the segments that a narrow row has, in the order of its floats, with
-    /// their places in a full row. Returns `None` if rows do not grow.
+    /// Returns the parts of the segments that a narrow row has, in the order of its floats. Each
+    /// part has its position in a full row. Returns `None` if rows do not grow.
     pub(crate) fn narrow_layout(&self, full: &[SegmentLayout]) -> Option<Vec<SegmentLayout>> {
         let dim = self.narrow_dim(self.grow?);
         let (first, others) = full.split_first()?;

@@ -86,13 +86,13 @@ pub enum OptimizerSpec {
     /// settings `l1` and `l2` of this rule are part of its proximal step, and are not the
     /// regulariser of the segment.
     Ftrl {
-        /// The learning rate, which the paper calls alpha.
+        /// The learning rate. The paper calls it alpha.
         lr: f32,
-        /// The constant that makes the first steps smaller, which the paper calls beta.
+        /// The constant that makes the first steps smaller. The paper calls it beta.
         #[serde(default = "default_ftrl_beta")]
         beta: f32,
         /// The strength of the L1 term. A weight is exactly zero if the absolute value of its sum
-        /// `z` is not above this strength.
+        /// `z` is at most this strength.
         #[serde(default)]
         l1: f32,
         /// The strength of the L2 term.
@@ -211,7 +211,7 @@ impl OptimizerSpec {
         let checks = match *self {
             Self::Sgd { .. } => vec![],
             Self::Momentum { momentum, .. } => vec![decay("momentum", momentum)],
-            // An `eps` of zero would divide zero by zero on a weight that never had a gradient.
+            // With an `eps` of zero, a weight without any gradient would divide zero by zero.
             Self::Adagrad { initial_accumulator, eps, .. }
             | Self::RowwiseAdagrad { initial_accumulator, eps, .. } => {
                 vec![not_negative("initial_accumulator", initial_accumulator), positive("eps", eps)]

@@ -41,7 +41,7 @@ impl<'de> Deserialize<'de> for PinnedId {
             }
 
             fn visit_u64<E: de::Error>(self, id: u64) -> Result<PinnedId, E> {
-                // The same key: ids are mixed by their bits.
+                // Both ids have the same key, because ids are mixed by their bits.
                 Ok(PinnedId::Number(id as i64))
             }
 

@@ -47,8 +47,8 @@ impl TableSpec {
         Err(Error::Spec { key, reason: reason.into() })
     }
 
-    /// Returns the error for a problem in the section `section` of the table. Returns `Ok` if there
-    /// is no problem.
+    /// Returns the error for a problem in the section `section` of the table, or `Ok` if there is
+    /// no problem.
     fn refuse_any(&self, section: &str, problem: Option<(&str, &str)>) -> Result<()> {
         problem.map_or(Ok(()), |(key, reason)| self.refuse(&format!("{section}.{key}"), reason))
     }
@@ -189,7 +189,7 @@ impl TableSpec {
         }
     }
 
-    /// Returns the smallest `max_bytes` with which the table can hold one row.
+    /// Returns the smallest `max_bytes` that lets the table hold one row.
     fn least_bytes(&self) -> u64 {
         let enough = |bytes: u64| {
             let spec = Self { max_bytes: Some(ByteSize(bytes)), ..self.clone() };

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::graph_inputs::find_output;
 use crate::job::Job;
 
-/// The share of the machine's memory that is left to the system and its caches.
+/// The share of the machine's memory that the check leaves to the system and its caches.
 const RESERVED: f64 = 0.1;
 
 /// Estimates the number of rows and the size in bytes of every table after one epoch.
@@ -32,8 +32,8 @@ pub(super) fn estimate_tables(
         let ids = estimate.value;
         let threshold = match spec.admission {
             Admission::Count { at_least } | Admission::Bloom { at_least, .. } => Some(at_least),
-            // With a probability, every id is admitted in the end if it comes often enough, so that
-            // all ids are the upper bound.
+            // With admission by probability, every id that occurs often enough gets a row in the
+            // end, so the number of all ids is the upper bound.
             Admission::All | Admission::Probability { .. } => None,
         };
         if let Some(at_least) = threshold {
@@ -100,7 +100,7 @@ fn set_bytes(table: &mut TableCheck, spec: &TableSpec, job: &Job) {
     table.spill_bytes = most.map_or(0, |spill| spill.file_bytes);
     table.checkpoint_bytes = table.rows * spec.checkpoint_bytes_per_row()
         + match spec.admission {
-            // The blocks of the filter are written as they are.
+            // A checkpoint holds the blocks of the filter in the same size.
             Admission::Bloom { .. } => waiting,
             _ => table.candidates * spec.checkpoint_bytes_per_candidate(),
         };
@@ -110,13 +110,13 @@ fn set_bytes(table: &mut TableCheck, spec: &TableSpec, job: &Job) {
 /// data. The data has `scale` times the rows of the sample. `all` is the estimated number of
 /// different ids in the data. The result is exact if the sample is all of the data.
 ///
-/// The threshold for the sample is `at_least` divided by `scale` and `epochs`. If it is more than
-/// one occurrence, the count of each id in the sample is compared with it. The bounds of the result
-/// allow a sampling error of twice the square root of the threshold.
+/// The number `at_least / (scale * epochs)` is the threshold for the sample. If the threshold is
+/// above one occurrence, the count of each id in the sample is compared with it. The bounds of the
+/// result allow a sampling error of twice the square root of the threshold.
 ///
-/// If it is one occurrence or fewer, the sample cannot tell frequent ids from rare ones. The
-/// estimate then assumes that the number of ids with at least `n` occurrences in the data is about
-/// the number of different ids in an `n`th part of the data.
+/// If the threshold is at most one occurrence, the sample cannot tell frequent ids from rare ids.
+/// The estimate then assumes that the number of ids with at least `n` occurrences in the data is
+/// about the number of different ids in an `n`th part of the data.
 fn estimate_admitted(
     sampled: &Sampled,
     table: usize,
@@ -157,7 +157,8 @@ fn bucket_rows(job: &Job, table: usize) -> f64 {
         },
         _ => 0.0,
     };
-    // Two features in the same table share their buckets: bucket 3 of one is bucket 3 of the other.
+    // Two features in the same table share their buckets: bucket 3 of the first feature is bucket 3
+    // of the second feature.
     job.schema.features.iter().map(of_feature).fold(0.0, f64::max)
 }
 
@@ -201,8 +202,8 @@ pub(super) fn estimate_memory(
             return None;
         }
     };
-    // Three windows are held: the one being read, the one being cut, and the batch, at 8 bytes an
-    // id and 4 a number.
+    // Memory holds three windows: the window that is read, the window that is cut, and the batch.
+    // Each id takes 8 bytes, and each number takes 4.
     let row: u64 =
         job.schema.features.iter().map(|f| if f.table().is_some() { 8 } else { 4 }).sum();
     let window = (job.data.shuffle_window.get() as u64).min(rows.unwrap_or(u64::MAX));
@@ -212,8 +213,8 @@ pub(super) fn estimate_memory(
         arenas,
         windows: 3 * window * (row + 4),
         // Each parameter has a value, a gradient and two moments (partial gradients of lanes are
-        // counted with the arenas), and where the job asks for them the sum over a step's batches
-        // and the average.
+        // counted with the arenas). If the job asks for them, it also has the sum over a step's
+        // batches and the average.
         dense: parameters * 4 * (4 + copies(job)),
         available: machine::available_memory(),
         total: machine::total_memory(),
@@ -279,7 +280,8 @@ fn measure_buffers(job: &Job, threads: usize) -> Result<(u64, u64)> {
     let rows = job.train.batch_size.get();
     let parameters = graph.params.iter().filter(|p| p.trainable);
     let parameters: usize = parameters.map(|p| p.rows * p.cols).sum();
-    // Scoring holds no gradients and less of everything else; a quarter is more than it takes.
+    // Scoring holds no gradients, and its other buffers are smaller. A quarter is more than it
+    // takes.
     let columns: Vec<_> = job.schema.sparse().filter(|f| f.table().is_some()).collect();
     let list_len = |column: usize| columns[column].max_len().unwrap_or(USUAL_LIST);
     let step = program.bytes(rows, threads, list_len) as u64;

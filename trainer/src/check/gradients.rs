@@ -1,9 +1,9 @@
 //! A comparison of the gradients of a job's model with finite differences, on rows of its own data.
 //!
-//! The loss is computed again with one parameter changed by a small step in some direction.
-//! The change of the loss is compared with the gradient of the backward pass. The directions are
-//! the gradient itself, random halves of the gradient, the largest elements of the gradient one by
-//! one, and the elements where the gradient is zero.
+//! The loss is computed again after one parameter has changed by a small step in one direction. The
+//! change of the loss is compared with the gradient of the backward pass. The directions are the
+//! gradient itself, random halves of the gradient, single elements with the largest gradients, and
+//! the elements with a zero gradient.
 //!
 //! The comparison does not use the job's own initial values (for example vectors of 1e-4 and zero
 //! biases), because they make most gradients too small for differences of 32-bit numbers. It draws
@@ -27,11 +27,12 @@ use crate::job::Job;
 
 /// The largest relative error that the rounding of 32-bit numbers can cause.
 const TOLERANCE: f64 = 0.02;
-/// The smallest derivative by which an error is divided to make it relative. Smaller derivatives
-/// are lost in the rounding of the loss.
+/// The smallest derivative by which an error is divided to make it relative. The rounding of the
+/// loss hides smaller derivatives.
 const FLOOR: f64 = 1e-3;
 /// The lengths of the steps that are tried along a direction of length 1. Rounding makes short
-/// steps inexact, and curvature makes long steps inexact. The step with the smallest error counts.
+/// steps inexact, and curvature makes long steps inexact. Only the step with the smallest error is
+/// used.
 const STEPS: [f32; 5] = [0.1, 0.03, 0.01, 0.003, 0.001];
 /// The number of single elements that are tried for each parameter and each table.
 const ELEMENTS: usize = 4;
@@ -224,7 +225,8 @@ impl<'a> Check<'a> {
                 let above = self.loss_at(place, &direction, step, batch, plan)?;
                 let below = self.loss_at(place, &direction, -step, batch, plan)?;
                 let step = f64::from(step);
-                // Where a relu turns on one side, the other side still has the derivative.
+                // The loss has a kink where a relu begins. Beyond the kink, only one of the two
+                // sides has the derivative.
                 let sides = [(above - here) / step, (here - below) / step];
                 for found in [(above - below) / (2.0 * step), sides[0], sides[1]] {
                     let size = found.abs().max(claimed.abs()).max(FLOOR);

@@ -1,4 +1,5 @@
-//! The effects of a job's schedule, losses and frozen parts that are easily overlooked.
+//! The check of learning settings: it reports effects of the schedule, the losses and the frozen
+//! parts that are easily overlooked.
 
 use zillion_nn::Mode;
 use zillion_nn::optim::Decay;

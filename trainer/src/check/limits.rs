@@ -25,7 +25,7 @@ pub(super) fn beyond_limit(spec: &TableSpec) -> &'static str {
 /// Reduces the estimated rows of tables to the limit that all tables share.
 pub(super) fn apply_shared_limit(job: &Job, tables: &mut [TableCheck], findings: &mut Findings) {
     let Some(limit) = job.train.max_table_bytes else { return };
-    // A table that is empty now has a row soon.
+    // A table that is empty now will soon have a row.
     let of = |rows: fn(&TableCheck) -> u64| {
         let wanted: Vec<u64> = tables.iter().map(|t| rows(t).max(1)).collect();
         rows_within_shared_limit(&job.tables, limit, &wanted)
@@ -75,7 +75,7 @@ pub(super) fn sum_capped(job: &Job, tables: &[TableCheck], of: impl Fn(&TableChe
         counted.map(|(table, _)| of(table)).sum::<u64>()
     };
     match job.train.max_table_bytes {
-        // Vocabularies are held whatever the limit is.
+        // Vocabularies stay in memory at every limit.
         Some(limit) => sum(false).min(limit.0.max(sum(true))),
         None => sum(false),
     }

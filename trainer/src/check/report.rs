@@ -35,18 +35,18 @@ pub struct Finding {
 pub struct CheckReport {
     /// The findings, the worst first.
     pub findings: Vec<Finding>,
-    /// The training data; absent where it cannot be opened.
+    /// The figures of the training data; absent if the data cannot be opened.
     pub data: Option<DataCheck>,
     /// The figures of the tables.
     pub tables: Vec<TableCheck>,
-    /// The memory of the job; absent where the model cannot be built.
+    /// The memory of the job; absent if the model cannot be built.
     pub memory: Option<MemoryCheck>,
 }
 
 /// The figures of the training data.
 #[derive(Clone, Debug, Serialize)]
 pub struct DataCheck {
-    /// The number of rows; absent where the files do not give it.
+    /// The number of rows; absent if the files do not give it.
     pub rows: Option<u64>,
     /// Whether the number is exact.
     pub rows_are_exact: bool,
@@ -101,12 +101,12 @@ pub struct TableCheck {
     /// The estimated number of ids that will not occur often enough to be admitted.
     #[serde(skip_serializing_if = "is_zero")]
     pub candidates: u64,
-    /// The lower bound of the number of rows after one epoch, or after the last epoch if ids must
-    /// be admitted.
+    /// The lower bound of the number of rows after one epoch. If ids must be admitted, the number
+    /// is that after the last epoch.
     pub rows_low: u64,
-    /// The estimated number of rows at the same time.
+    /// The estimated number of rows that the table has at the same time.
     pub rows: u64,
-    /// The upper bound of the number of rows at the same time.
+    /// The upper bound of the number of rows that the table has at the same time.
     pub rows_high: u64,
     /// The memory of a row in bytes, including its place in the index.
     pub bytes_per_row: u64,

@@ -125,7 +125,7 @@ fn report_bad_columns(
                 Ok((batch, _)) => seen += batch.rows as u64,
                 Err(error) => {
                     let text = error.to_string();
-                    // No column is at fault for a row that cannot be cut into cells.
+                    // A row that cannot be split into cells is not the fault of a column.
                     let about = if text == first { "data.train" } else { &used_by };
                     let of_column = matches!(error, zillion_reader::ReaderError::Value { .. });
                     findings.error(if of_column { &used_by } else { about }, text);
@@ -170,7 +170,7 @@ impl Sampled {
             kind: kind_name(&f.kind),
             missing: 0,
             values: 0,
-            // Buckets are known without counting.
+            // The buckets are known without a pass over the data.
             keys: (f.table().is_some() && !matches!(f.kind, FeatureKind::Bucketized { .. }))
                 .then(HashMap::new),
             is_list: f.pooling().is_some(),
@@ -319,7 +319,8 @@ impl Sampled {
     }
 
     /// Estimates the number of distinct ids of a table in a step of `batch` rows. An id that occurs
-    /// `c` times in `n` rows is in the step with the probability `1 - (1 - batch / n)^c`.
+    /// `c` times in a sample of `n` rows occurs in the step with the probability `1 - (1 - batch /
+    /// n)^c`.
     pub(super) fn keys_of_step(&self, table: usize, batch: usize) -> u64 {
         let part = (batch as f64 / self.rows.max(1) as f64).min(1.0);
         let comes = |&count: &u64| 1.0 - (1.0 - part).powf(count as f64);

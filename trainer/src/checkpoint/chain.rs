@@ -1,10 +1,11 @@
-//! The chain of a checkpoint: each checkpoint holds the changes since its parent, and the last one
-//! is whole.
+//! The chain of a checkpoint. Each checkpoint in it holds the changes since its parent, and the
+//! last checkpoint is whole.
 //!
 //! # Invariants
-//! * A manifest names its parent by folder and by the BLAKE3 that the parent's manifest begins
-//!   with, and a manifest has the hash of every file. A chain with a gap, with another checkpoint
-//!   in the parent's place, or with a changed file in any of its folders is refused.
+//! * A manifest names its parent by folder and by the BLAKE3 in the first line of the parent's
+//!   manifest. A manifest has the hash of every file. So a chain is refused if a checkpoint is
+//!   missing, if another checkpoint is in the parent's place, or if a file has changed in any of
+//!   its folders.
 //! * A parent was written before its child, has fewer steps, and lies beside it.
 
 use std::path::{Component, Path, PathBuf};
@@ -17,7 +18,7 @@ use crate::error::{Error, Result};
 /// A reference to a checkpoint of this run that can be the parent of the next one.
 #[derive(Clone, Debug)]
 pub(crate) struct Link {
-    /// The folder and the hash of the checkpoint, as the manifest of the next one names them.
+    /// The folder and the hash of the checkpoint. The manifest of the next checkpoint stores them.
     pub(crate) parent: Parent,
     /// The mark of the checkpoint in the tables.
     pub(crate) mark: SnapshotMark,
@@ -40,7 +41,8 @@ impl Link {
     }
 }
 
-/// Reads the parent that the manifest in a folder names.
+/// Reads the manifest in a folder, and returns the parent that it names. Returns `None` if the
+/// checkpoint is whole.
 pub(super) fn read_parent(folder: &Path) -> Result<Option<Parent>> {
     Manifest::read(&folder.join(MANIFEST)).map(|(manifest, _)| manifest.parent)
 }
@@ -56,7 +58,7 @@ pub(super) fn resolve(path: &Path, manifest: &mut Manifest) -> Result<usize> {
         chain.push((folder, found));
     }
     let behind = chain.len();
-    // The chain is resolved from the whole checkpoint up.
+    // The chain is resolved from the whole checkpoint to the newest one.
     while let Some((folder, below)) = chain.pop() {
         let above = chain.last_mut().map_or(&mut *manifest, |(_, above)| above);
         for table in &mut above.tables {

@@ -19,7 +19,7 @@ const FORMAT: u32 = 1;
 pub struct Manifest {
     /// The name of the rules by which keys are hashed.
     pub hash: String,
-    /// The number of steps done.
+    /// The number of training steps before this checkpoint.
     pub step: u64,
     /// The parent checkpoint; absent in a whole checkpoint. With a parent, this checkpoint holds
     /// only the changes since the parent.
@@ -50,7 +50,7 @@ pub struct Manifest {
 pub struct Parent {
     /// The name of the parent's folder.
     pub folder: String,
-    /// The BLAKE3 that the parent's manifest begins with.
+    /// The BLAKE3 in the first line of the parent's manifest.
     pub blake3: String,
 }
 
@@ -70,16 +70,16 @@ pub struct TrainingFile {
 pub struct Progress {
     /// The state of the learning-rate schedule and the early stop.
     pub plateau: Plateau,
-    /// The best epoch so far.
+    /// The best epoch so far; absent before the first validation.
     pub best: Option<Best>,
-    /// The sum of the losses of the epoch's rows so far.
+    /// The sum of the losses of the rows in the epoch so far.
     pub loss_sum: f64,
-    /// The number of rows of the epoch before the position that were not trained on, because they
-    /// were bad or not drawn.
+    /// The number of rows in the epoch before the position that were not used for training, because
+    /// they were bad or not drawn.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub left_out: u64,
-    /// The number of bad rows in the epoch before the position. After the last step of an epoch, it
-    /// counts the bad rows of the whole epoch.
+    /// The number of bad rows in the epoch before the position. After the last step of an epoch,
+    /// this number includes all bad rows of the epoch.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub rejected: u64,
     /// The time of the newest event that was trained on, in milliseconds since 1970; absent if the

@@ -38,8 +38,8 @@ impl RunDir {
     /// Creates the folder of checkpoints durably, and removes half-written files of a killed run.
     pub(crate) fn prepare(&self, files: &Files) -> Result<()> {
         let checkpoints = self.checkpoints();
-        // The names of new folders must be durable too, or a power cut takes the checkpoints with
-        // them.
+        // The names of new folders must be durable too. Otherwise, a power failure could remove the
+        // checkpoints.
         let is_new = |folder: &&Path| !folder.exists();
         let made: Vec<&Path> = checkpoints.ancestors().take_while(is_new).collect();
         files.create_dir(&checkpoints)?;
@@ -90,8 +90,8 @@ impl RunDir {
         }
     }
 
-    /// Removes all checkpoints except the newest `keep`, the best one, and the parents that these
-    /// need.
+    /// Removes old checkpoints. Keeps the newest `keep` checkpoints, the best one, and the parents
+    /// of these checkpoints.
     pub(crate) fn retain(&self, keep: usize, best: Option<Best>, files: &Files) -> Result<()> {
         let steps = self.steps()?;
         let (old, newest) = steps.split_at(steps.len().saturating_sub(keep));
@@ -106,8 +106,8 @@ impl RunDir {
                 step = parent;
             }
         }
-        // The newest is removed first: a run that is killed meanwhile leaves no checkpoint without
-        // its parent.
+        // The newest checkpoint is removed first. So a run that is killed here leaves no checkpoint
+        // without its parent.
         for &step in old.iter().rev().filter(|step| !needed.contains(step)) {
             files.remove_dir(self.checkpoint_path(step))?;
         }
@@ -130,8 +130,8 @@ impl RunDir {
     }
 }
 
-/// Returns the step in the name of a checkpoint's folder, or `None` if the name is not that of a
-/// checkpoint.
+/// Returns the step in the name of a checkpoint's folder, or `None` if the folder is not the folder
+/// of a checkpoint.
 fn step_of(name: &str) -> Option<u64> {
     name.strip_prefix(PREFIX)?.parse().ok()
 }

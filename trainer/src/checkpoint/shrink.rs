@@ -19,17 +19,17 @@ use crate::frequencies;
 pub struct Shrunk {
     /// The size of the table in this checkpoint.
     pub before: TableSize,
-    /// The size of the table in the new checkpoint. If no checkpoint is written, the size that the
-    /// table would have.
+    /// The size of the table in the new checkpoint. If no checkpoint is written, this is the size
+    /// that the table would have.
     pub after: TableSize,
 }
 
 impl Checkpoint {
-    /// Writes this checkpoint to the folder `out`, which must not exist (or be empty), without some
-    /// rows of one table. Without `out`, only the sizes are computed.
+    /// Copies this checkpoint to the folder `out` without some rows of one table. `out` must be
+    /// empty or not exist. If `out` is `None`, only the sizes are computed.
     ///
     /// The new checkpoint has the same position in the same training. It can be evaluated,
-    /// published and resumed like any other.
+    /// published and resumed like any other checkpoint.
     ///
     /// # Errors
     /// Returns an error if the table is dense, if a file does not have the hash in the manifest, or
@@ -87,8 +87,8 @@ impl Checkpoint {
         Ok(shrunk)
     }
 
-    /// Writes all rows of a table into a whole checkpoint. This checkpoint itself holds only the
-    /// changes of the table.
+    /// Writes all rows of a table into the files of a whole checkpoint. The rows come from this
+    /// checkpoint, which holds only the changes of the table, and from the checkpoints below it.
     fn write_whole(
         &self,
         listed: &TableParts,

@@ -56,7 +56,7 @@ struct Rest {
     retention: Retention,
 }
 
-/// The checkpoints of a run that are kept after a new one is complete.
+/// The checkpoints of a run that are kept after a new checkpoint is complete.
 #[derive(Debug)]
 pub(crate) struct Retention {
     pub(crate) dir: RunDir,
@@ -113,7 +113,8 @@ impl Writing {
         }
     }
 
-    /// Writes the rest of the checkpoint, and waits until the checkpoint is complete.
+    /// Writes the rest of the checkpoint, waits until the checkpoint is complete, and returns its
+    /// size, hash and mark.
     pub(crate) fn finish(self, client: &mut dyn TrainClient) -> Result<Written> {
         match self.0 {
             State::Tables(ticket, rest) => {

@@ -1,8 +1,8 @@
 //! The `[eval]` section: the figures to measure in addition to those of each label.
 //!
-//! `ndcg_at` and `recall_at` give the values of k: only the first k items of a ranked list count.
-//! Without `candidates`, a list holds the rows of a group. With `candidates`, each row of the data
-//! has a list of all rows of that side table.
+//! `ndcg_at` and `recall_at` give the values of k. A figure with the value k uses only the first k
+//! items of a ranked list. Without `candidates`, a ranked list holds the rows of a group. With
+//! `candidates`, each row of the data has a ranked list of all rows of the side table `candidates`.
 
 use serde::{Deserialize, Serialize};
 use zillion_config::ConfigError;

@@ -1,21 +1,21 @@
 //! The differences between two jobs that prevent one job from continuing the other's checkpoint.
 //!
 //! The jobs may differ in the place of the data, the length of training, and the frequency of
-//! checkpoints. Any other difference would mix two jobs in one result without notice.
+//! checkpoints. Any other difference would mix two jobs in one result, and no error would show it.
 
 use toml::Value;
 
 /// The keys that a resumed run may change.
 const FREE: [&str; 14] = [
     "data.root",
-    // Other files are allowed at the end of an epoch: they are the next rows of data that goes on.
-    // In the middle of an epoch the training files are compared with the checkpoint's
-    // (`Checkpoint::check_files`).
+    // Other files are allowed at the end of an epoch, because they are the next rows of a stream of
+    // data. In the middle of an epoch, the training files are compared with the files of the
+    // checkpoint (`Checkpoint::check_files`).
     "data.train",
     "data.valid",
     "data.test",
-    // A run that was stopped by its bad rows may go on with a higher limit; the rows that were left
-    // out stay so.
+    // A run that was stopped by its bad rows may continue with a higher limit. The bad rows stay
+    // left out.
     "data.max_bad_rows",
     "data.rejects",
     // This unit only measures how fresh versions are.
@@ -32,14 +32,14 @@ const FREE: [&str; 14] = [
 ];
 
 /// Returns the first dotted key in which two portable jobs differ, with both values. Ignores the
-/// keys that a resumed run may change. Returns `None` if there is no other difference.
+/// keys that a resumed run may change. Returns `None` if no other key differs.
 pub(crate) fn difference(saved: &Value, given: &Value) -> Option<(String, String, String)> {
     find_difference("", Some(saved), Some(given)).or_else(|| find_order_difference(saved, given))
 }
 
 /// Returns the first difference that prevents a new run from beginning with another run's
-/// checkpoint. The sections for data, training and evaluation may differ. Returns `None` if nothing
-/// else differs.
+/// checkpoint. The sections for data, training and evaluation may differ. Returns `None` if no
+/// other section differs.
 pub(crate) fn difference_of_model(
     saved: &Value,
     given: &Value,
@@ -125,7 +125,7 @@ mod tests {
         assert_eq!(difference(&warm("a", 1), &warm("b", 1)), None);
         let other = difference(&warm("a", 1), &warm("b", 2));
         assert_eq!(other.unwrap().0, "train.warm_start.version");
-        // A run that begins from another may learn in a different way.
+        // A run that begins from another run may learn in a different way.
         let froze = value("seed = 1\n[train]\nfreeze = ['mlp.*']\n[train.loss.x]\nkind = 'focal'");
         let plain = value("seed = 1\n[train]\nepochs = 1");
         assert_eq!(difference_of_model(&plain, &froze), None);

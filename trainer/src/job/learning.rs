@@ -34,7 +34,7 @@ pub struct RateConfig {
     pub lr: Option<f64>,
 }
 
-/// The version that a new run begins from.
+/// The version from which a new run begins.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WarmStart {
@@ -51,15 +51,16 @@ pub struct WarmStart {
     pub pointer: Option<String>,
 }
 
-/// The source of item frequencies. A retrieval model corrects its scores by them in training.
+/// The source of item frequencies. A retrieval model corrects its scores by the frequencies in
+/// training.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ItemCounts {
     /// A first pass over the training data counts the items, before the first step.
     #[default]
     Data,
-    /// The count of an item's row is used, which is the number of steps that pushed the row. This
-    /// needs no first pass, and the counts grow during training.
+    /// The count of the item's row is used, which is the number of steps that pushed the row. This
+    /// setting needs no first pass, but the counts grow during training.
     Table,
 }
 
@@ -174,9 +175,9 @@ impl Job {
         losses.get(label).or_else(|| losses.get(EVERY_LABEL)).copied().unwrap_or_default()
     }
 
-    /// Freezes the dense parameters that match the job's patterns: they get no gradient and have no
-    /// optimizer state. Running statistics are not learned, so they are not frozen and continue to
-    /// follow the data.
+    /// Freezes the dense parameters that match the job's patterns. A frozen parameter gets no
+    /// gradient and has no optimizer state. Running statistics are not learned, so they are not
+    /// frozen and continue to follow the data.
     pub(crate) fn freeze(&self, graph: &mut Graph) -> Result<()> {
         for pattern in &self.train.freeze {
             let mut found = false;

@@ -32,7 +32,7 @@ impl Kinds {
                     RawType::I64 | RawType::U64 => kinds.numbers = true,
                     RawType::String => kinds.texts = true,
                 },
-                // The number of a bucket is its id; a cross has no id that a person could write.
+                // The id of a bucket is its number. A cross has no id that a person could write.
                 FeatureKind::Bucketized { .. } => kinds.numbers = true,
                 FeatureKind::Cross { .. } | FeatureKind::Numeric { .. } => {}
             }

@@ -17,7 +17,8 @@ pub struct PublishConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     /// The number of steps between two versions; absent: one version at the end of each epoch that
-    /// is the best so far. With this setting, every epoch also ends with a version.
+    /// is the best epoch so far. With this setting, a version is also published at the end of every
+    /// epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub every: Option<NonZeroUsize>,
     /// The pointer that is moved to each version; empty: none.

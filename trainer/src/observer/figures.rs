@@ -12,7 +12,7 @@ use crate::stage_seconds::StageSeconds;
 /// The counts of a run at one moment, since the process started or resumed it.
 #[derive(Clone, Debug, Default)]
 pub struct RunFigures {
-    /// The number of steps done since the beginning of the run, also in earlier processes.
+    /// The number of steps since the beginning of the run, including steps of earlier processes.
     pub step: u64,
     /// The position in the order of rows.
     pub cursor: Cursor,
@@ -27,11 +27,11 @@ pub struct RunFigures {
     /// The number of steps that changed no weight, because the norm of the gradients was not
     /// finite.
     pub skipped_steps: u64,
-    /// The mean loss of the rows that were trained on since the last figures; absent if there were
-    /// none.
+    /// The mean loss of the rows that were trained on since the last figures; absent if there are
+    /// no such rows.
     pub loss: Option<f64>,
-    /// The AUC of the most recent predictions of each task, each made before its batch was trained
-    /// on.
+    /// The AUC of the most recent predictions of each task. Each prediction was made before its
+    /// batch was trained on.
     pub aucs: Vec<(String, Option<f64>)>,
     /// The learning-rate multiplier of the schedule.
     pub rate_scale: f32,

@@ -56,10 +56,10 @@ pub struct StepReport {
     pub epoch_rows: Option<u64>,
     /// The mean loss since the last report.
     pub loss: f64,
-    /// The AUC of the most recent predictions of each task, each made before its batch was trained
-    /// on.
+    /// The AUC of the most recent predictions of each task. Each prediction was made before its
+    /// batch was trained on.
     pub aucs: Vec<(String, Option<f64>)>,
-    /// The number of rows trained on in a second, since the last report.
+    /// The number of rows per second that were trained on since the last report.
     pub samples_per_second: f64,
     /// The estimated time to the end of the epoch at this speed; absent if the number of rows is
     /// not known.
@@ -71,7 +71,8 @@ pub struct StepReport {
 pub struct EpochReport {
     /// The epoch, counted from 0.
     pub epoch: u64,
-    /// The mean training loss of the epoch's rows, each computed before its batch was trained on.
+    /// The mean training loss of the epoch's rows. Each loss was computed before its batch was
+    /// trained on.
     pub mean_loss: f64,
     /// The loss of the regularisers, with the weights at the end of the epoch.
     pub regulariser: f64,
@@ -81,7 +82,7 @@ pub struct EpochReport {
     pub rate_scale: f32,
     /// The duration of the epoch in seconds, including validation and checkpoint.
     pub seconds: f64,
-    /// Whether the weights are the best so far.
+    /// Whether the weights after this epoch are the best so far.
     pub is_best: bool,
 }
 
@@ -90,8 +91,8 @@ pub struct EpochReport {
 pub struct CheckpointReport {
     /// The number of steps done when the checkpoint began.
     pub step: u64,
-    /// The duration of writing the checkpoint, in seconds. Training went on meanwhile, except at
-    /// the end of an epoch or a run.
+    /// The duration of writing the checkpoint, in seconds. Training continued during this time,
+    /// except at the end of an epoch or a run.
     pub seconds: f64,
     /// The size of the checkpoint's files, in bytes.
     pub bytes: u64,

@@ -32,8 +32,8 @@ impl Bound {
     }
 }
 
-/// The shares of kinds of work in the time of the steps, which add up to one. For work that all
-/// threads do together, the time of all threads counts.
+/// The shares of the kinds of work in the time of the steps, which add up to one. For work that all
+/// threads do together, the times of all threads are summed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Shares {
     /// The share of reading: waiting for batches, and decoding while the model runs.
@@ -44,8 +44,8 @@ pub struct Shares {
     pub products: f64,
     /// The share of other kernels and of the dense optimizer.
     pub memory: f64,
-    /// The share of time in which threads have no work while the model runs, or wait for the work
-    /// between steps.
+    /// The share of time in which threads have no work while the model runs, or in which they wait
+    /// for the work between steps.
     pub waiting: f64,
 }
 
@@ -90,7 +90,8 @@ pub struct Circumstances {
     pub validate: f64,
 }
 
-/// The smallest share of a run's time for which the advice mentions work outside of steps.
+/// The smallest share of a run's time for which the advice mentions the work that happens outside
+/// of steps.
 const WORTH_A_WORD: f64 = 0.2;
 /// The share of a measured best rate above which a job becomes faster only if it does less work.
 const NEAR_THE_LIMIT: f64 = 0.6;

@@ -10,10 +10,11 @@ use crate::error::Result;
 
 /// The duration of one measurement of a rate.
 const MOMENT: Duration = Duration::from_millis(50);
-/// The number of rounds. Each round measures all rates once. The best measurement of each rate
-/// counts, because other work on the machine can only make a measurement slower.
+/// The number of rounds. Each round measures all rates once. The highest measured value of each
+/// rate is used, because other work on the machine can only make a measurement slower.
 const ROUNDS: usize = 4;
-/// The number of rows of 64 bytes that all threads probe together. They do not fit into the caches.
+/// The number of rows of 64 bytes that all threads probe together. So many rows do not fit into the
+/// caches.
 const ROWS: u32 = 1 << 21;
 
 /// The rates of the machine when all threads work at the same time.

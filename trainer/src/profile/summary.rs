@@ -1,11 +1,11 @@
-//! The summary of a timeline: the time and the rates of each kind of kernel, compared with the
-//! limits of the machine, the share of each part of the work, and the bound of the job.
+//! The summary of a timeline. It has the time and the rates of each kind of kernel, compared with
+//! the limits of the machine, the share of each part of the work, and the bound of the job.
 //!
 //! The limit of a kernel is its roofline: the longer of two times. The first is the time of its
 //! operations at the best product rate (measured by the probe, or reached by a product of the run).
-//! The second is the time of its bytes at the measured rate of the near caches. Tiles stay in these
-//! caches, so both rates can be reached. For work that reads rows of tables, the limit is the rate
-//! of random rows instead.
+//! The second is the time of its bytes at the measured rate of the near caches. Both rates can be
+//! reached, because tiles stay in these caches. For work that reads rows of tables, the limit is
+//! the rate of random rows instead.
 
 use std::collections::BTreeMap;
 
@@ -207,8 +207,8 @@ impl Timeline {
         sums
     }
 
-    /// Computes the shares of the steps' time. The time of all threads counts for the model, and
-    /// the time of the driver for the other stages.
+    /// Computes the shares of the steps' time. For the model, the times of all threads are summed.
+    /// For the other stages, only the time of the driver is used.
     fn shares(&self, counted: &[Sampled], sums: &BTreeMap<String, Sum>) -> Shares {
         let stage = |stage: Stage| nanos_of(counted, stage) as f64;
         let threads = self.workers.max(1) as f64;
@@ -283,7 +283,7 @@ fn decoding_beside_the_model(sampled: &Sampled) -> u64 {
             .map(|s| (s.thread, s.begin.max(model.begin), s.end().min(model.end())))
             .filter(|&(_, begin, end)| begin < end)
             .collect();
-        // Decoding lies inside of its task where the whole task was recorded, and is counted once.
+        // Decoding lies inside of its task if the whole task was recorded, and is counted once.
         stretches.sort_unstable();
         let (mut thread, mut seen) = (None, 0);
         for (of, begin, end) in stretches {
@@ -311,8 +311,8 @@ mod tests {
         let spans = vec![
             span(SpanKind::Stage(Stage::Pull), 0, 0, 100),
             span(SpanKind::Stage(Stage::Model), 0, 100, 200),
-            // One task lasts from before the model to its middle, seen as a task and as decoding;
-            // another one lies inside of the first.
+            // One task lasts from before the model to its middle and is recorded as a task and as
+            // decoding. Another task lies inside of the first one.
             span(SpanKind::Pool(Activity::Task, 1), 1, 50, 150),
             span(SpanKind::Decode, 1, 60, 140),
             span(SpanKind::Plan, 1, 140, 150),

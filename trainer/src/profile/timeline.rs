@@ -55,7 +55,7 @@ impl Stage {
         }
     }
 
-    /// Returns whether the stage is not a part of a step.
+    /// Returns whether the stage lies outside of the steps.
     pub fn is_beside_steps(self) -> bool {
         matches!(
             self,
@@ -163,7 +163,7 @@ pub struct Timeline {
     pub every: u64,
     /// The number of batches since the process started.
     pub batches: u64,
-    /// The records of the batches that were sampled.
+    /// The recorded batches.
     pub sampled: Vec<Sampled>,
     /// The spans of stages outside of steps.
     pub beside: Vec<Span>,

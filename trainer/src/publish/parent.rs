@@ -7,17 +7,17 @@ use zillion_registry::{Error as RegistryError, Model, MoveKind, VersionId, Versi
 use super::RunId;
 use crate::error::Result;
 
-/// The number of newest versions among which the code looks for versions of a run.
+/// The number of newest versions that are searched for versions of a run.
 const LOOKED_AT: usize = 64;
 
-/// Finds the version that a run published last, among the newest versions. Returns `None` if none
-/// of them is of this run.
+/// Finds the version that a run published last, among the newest versions. Returns `None` if the
+/// run published none of the newest versions.
 fn last_of_run(model: &Model, run: &RunId) -> Result<Option<VersionManifest>> {
     find(model, |version| version.origin.run == run.0)
 }
 
 /// Finds the version of a run's step that `is_it` accepts, among the newest versions. Returns
-/// `None` if there is none.
+/// `None` if no version is accepted.
 pub(super) fn find_step(
     model: &Model,
     run: &RunId,
@@ -30,7 +30,7 @@ pub(super) fn find_step(
 }
 
 /// Finds a wanted version among the newest versions. A publisher that signs finds only the versions
-/// that it signed itself, so that its signature never stands above the rows of another writer.
+/// that it signed itself. So its signature never covers the rows of another writer.
 fn find(
     model: &Model,
     is_wanted: impl Fn(&VersionManifest) -> bool,

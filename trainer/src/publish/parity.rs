@@ -17,8 +17,8 @@ pub(super) struct Parity {
 }
 
 impl Parity {
-    /// Reads the first rows of the job's validation data; without validation data, of its test
-    /// data; without both, of its training data.
+    /// Reads the first rows of the job's validation data. If there is no validation data, reads the
+    /// test data. If there is neither, reads the training data.
     pub(super) fn read(job: &Job, encoder: &Encoder, limit: usize) -> Result<Self> {
         let data = &job.data;
         let has = |paths: &&Paths| !paths.is_empty();

@@ -27,8 +27,8 @@ use crate::error::{Error, Result};
 use crate::job::{Job, PublishConfig};
 use crate::trace_span::span;
 
-/// The number of newest versions whose later changes the tables track. After a rollback to one of
-/// these versions, the next delta needs no comparison of all rows.
+/// The number of newest versions for which the tables track the later changes. After a rollback to
+/// one of these versions, the next delta needs no comparison of all rows.
 pub(crate) const REMEMBERED: usize = 16;
 
 /// The name of the folder for the files of a version that is being made.
@@ -41,7 +41,7 @@ pub struct Published {
     pub version: Arc<VersionManifest>,
     /// The move of the pointer, if it was moved.
     pub moved: Option<PointerMove>,
-    /// Whether the version had been published before, because a step is published once.
+    /// Whether the version existed before this call. A step is published only once.
     pub was_there: bool,
     /// The counts of operations on the store since the publisher was opened.
     pub store: StoreSums,
@@ -154,7 +154,7 @@ impl Publisher {
             model,
             config: config.clone(),
             run,
-            // Every file written here is copied into the registry, or made again.
+            // Every file that is written here is copied into the registry, or can be made again.
             files: files.scratch(),
             folder,
             workers: workers.clone(),

@@ -214,7 +214,7 @@ mod tests {
         let lists: [&[i64]; 3] = [&[3, 1, 1, 9], &[9, 2], &[1, 7, 3, 3]];
         let mut accumulated = Accumulated::default();
         let mut pushed = RowBuffer::default();
-        // Two rounds show that a step leaves nothing behind for the next.
+        // Two rounds show that a step leaves nothing for the next step.
         for _ in 0..2 {
             for (ids, times) in lists.iter().zip([1.0, 2.0, 4.0]) {
                 let (plan, grads) = batch(ids, times);
@@ -232,7 +232,7 @@ mod tests {
             let rows = &pushed.tables[0];
             for (i, key) in table.keys.iter().enumerate() {
                 let id = key.unmix() as i64;
-                // Each batch weighs by its rows: 4, 2, 4 of 10.
+                // The weight of each batch is its share of the rows: 4, 2 and 4 of 10.
                 let weights = [0.4f32, 0.2 * 2.0, 0.4 * 4.0];
                 let has = lists.iter().zip(weights).filter(|(ids, _)| ids.contains(&id));
                 let factor: f32 = has.map(|(_, weight)| weight).sum();

@@ -32,7 +32,7 @@ pub(super) struct Counts {
     /// The number of steps that were skipped because the norm of the gradients was not finite.
     pub(super) skipped_steps: u64,
     /// The number of rows that were trained on in the last complete epoch; absent before the first
-    /// one is complete.
+    /// epoch is complete.
     pub(super) epoch_trained: Option<u64>,
 }
 

@@ -40,9 +40,9 @@ impl Run {
         self.profile_next_batch();
         let mut next = self.next_batch(&mut batches)?;
         while let Some(planned) = next {
-            // The next plan is needed to read rows from disk early, and to know whether a step of
-            // several batches ends with this one. An error of the next batch is reported after this
-            // step.
+            // The next plan is needed to read rows from disk early, and to decide whether this
+            // batch ends a step of several batches. An error of the next batch is reported after
+            // this step.
             let is_ahead = self.job.train.accumulate.get() > 1 || self.client.looks_ahead();
             let following = is_ahead.then(|| self.next_batch(&mut batches));
             let next_plan = match &following {
@@ -68,7 +68,7 @@ impl Run {
         if self.position.cursor.row == 0 {
             return Err(Error::NothingToTrain { rows: ending.rows });
         }
-        // An epoch may be over before its first report.
+        // An epoch may end before its first report.
         self.report_figures(window.rest(), observer)?;
         self.end_epoch(epoch, began, observer)
     }
@@ -132,9 +132,9 @@ impl Run {
     /// Writes a checkpoint and publishes a version if they are due. Returns whether the run was
     /// stopped and must end now.
     ///
-    /// After the last step of an epoch, no checkpoint is begun here: the checkpoint at the end of
-    /// the epoch also holds the result of the validation. If the run is stopped, no checkpoint of
-    /// changes is begun, because a whole one follows.
+    /// After the last step of an epoch, this function begins no checkpoint, because the checkpoint
+    /// at the end of the epoch also holds the result of the validation. If the run is stopped, the
+    /// function begins no checkpoint of changes, because a whole checkpoint follows.
     fn work_between_steps(&mut self, is_last: bool, observer: &mut dyn Observer) -> Result<bool> {
         let is_between = self.buffers.accumulated.batches() == 0;
         let is_stopped = is_between && self.is_stopped();
@@ -199,7 +199,7 @@ impl Run {
 
     /// Returns the loss of the regularisers with the present weights. The loss is the sum over
     /// three parts: the dense parameters, all rows of tables with a whole-table regulariser, and
-    /// the last batch's rows in other tables.
+    /// the rows of the last batch in the other tables.
     fn regulariser(&mut self) -> Result<f64> {
         let tables = match &self.buffers.last_plan {
             Some(plan) => self.client.regulariser_loss(plan)?,

@@ -41,7 +41,7 @@ impl Model {
     ) -> Result<(Self, StepBuffers)> {
         let mut graph = job.graph(Mode::Train)?;
         job.freeze(&mut graph)?;
-        // A two_tower without labels has one task without a label.
+        // A two_tower model without labels has one task without a label.
         let tasks = job.tasks().into_iter().enumerate();
         let logits = tasks.map(|(index, task)| find_output(&graph, &task.output(LOGITS, index)));
         let logits = logits.collect::<Result<Vec<NodeId>>>()?;
@@ -66,7 +66,7 @@ impl Model {
     }
 
     /// Returns the parameters for scoring: the average if the job asks for one, else the newest
-    /// ones.
+    /// parameters.
     pub(super) fn scoring_params(&self) -> &Params {
         select_scoring_params(self.average.as_ref(), &self.params)
     }

@@ -32,8 +32,8 @@ impl Position {
     }
 }
 
-/// Returns the job's schedule. A job without a schedule also gets one, because the schedule finds
-/// the best epoch. That schedule never changes the learning rate and never stops the run.
+/// Returns the job's schedule. A job without a schedule gets one that never changes the learning
+/// rate and never stops the run, because the schedule also finds the best epoch.
 fn new_plateau(job: &Job) -> Plateau {
     let never =
         PlateauSpec { factor: 1.0, patience: u32::MAX, metric: job.judge(), ..Default::default() };

@@ -129,7 +129,8 @@ impl Run {
         Ok(())
     }
 
-    /// Collects the statistics of numeric features, except those that `origin` has.
+    /// Collects the statistics of the numeric features. Statistics that `origin` has are not
+    /// collected.
     fn collect_statistics(
         &mut self,
         origin: Option<&super::warm_start::Origin>,
@@ -175,14 +176,15 @@ impl Run {
         self.data.use_statistics(manifest.statistics.clone());
         self.data.frequencies = checkpoint.frequencies()?;
         self.client.restore(checkpoint.path(), &manifest.tables)?;
-        // Rows hold the step of their last push, so steps are counted on.
+        // Rows hold the step of their last push, so the numbers of steps continue.
         self.position.step = manifest.step;
         self.position.progress.newest_event_ms = manifest.progress.newest_event_ms;
         Ok(())
     }
 }
 
-/// Returns the newest checkpoint in the run's folder, from which the run resumes, if there is one.
+/// Returns the newest checkpoint in the run's folder, from which the run resumes, or `None` if the
+/// run does not resume.
 fn find_checkpoint(job: &Job, options: &TrainOptions, dir: &RunDir) -> Result<Option<Checkpoint>> {
     let Some(checkpoint) = dir.newest()? else { return Ok(None) };
     if !options.resume {
@@ -192,7 +194,8 @@ fn find_checkpoint(job: &Job, options: &TrainOptions, dir: &RunDir) -> Result<Op
     Ok(Some(checkpoint))
 }
 
-/// Returns the checkpoint of another run from which a new run begins, if the caller names one.
+/// Returns the checkpoint of another run from which a new run begins, or `None` if the caller names
+/// none.
 fn find_origin(job: &Job, options: &TrainOptions, resumes: bool) -> Result<Option<Checkpoint>> {
     let Some(path) = &options.from else { return Ok(None) };
     if job.train.warm_start.is_some() {
@@ -200,7 +203,7 @@ fn find_origin(job: &Job, options: &TrainOptions, resumes: bool) -> Result<Optio
         return Err(ConfigError::at("train.warm_start", message).into());
     }
     if resumes {
-        // A run that has begun goes on from its own checkpoint.
+        // A run that has begun continues from its own checkpoint.
         return Ok(None);
     }
     let origin = Checkpoint::find(path)?;

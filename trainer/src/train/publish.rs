@@ -80,8 +80,8 @@ impl Run {
             && every.is_some_and(|n| self.position.step.is_multiple_of(n.get() as u64))
     }
 
-    /// Returns whether a version is due at the end of an epoch. It is due after the best epoch so
-    /// far, and after every epoch if the job publishes by steps.
+    /// Returns whether a version is due at the end of an epoch. A version is due if the epoch is
+    /// the best so far, and after every epoch if the job publishes by steps.
     fn is_published_at_end(&self, is_best: bool) -> bool {
         self.job.publish.as_ref().is_some_and(|publish| is_best || publish.every.is_some())
     }

@@ -2,11 +2,12 @@
 //!
 //! # Invariants
 //! * At most one checkpoint is open. It holds the state after the step at which it began. The
-//!   results of training do not depend on it: if the run is killed before the checkpoint is
-//!   complete, it resumes from the previous checkpoint and computes the same steps again.
-//! * The parent of a checkpoint of changes is the last checkpoint that is complete, so the
-//!   checkpoints on disk are a chain at any time. The interval of whole checkpoints is counted
-//!   along this chain, also in a resumed run.
+//!   results of training do not depend on the open checkpoint: if the run is killed before the
+//!   checkpoint is complete, the run resumes from the previous checkpoint and computes the same
+//!   steps again.
+//! * The parent of a checkpoint of changes is the last complete checkpoint. So the checkpoints on
+//!   disk are always a chain. The interval of whole checkpoints is counted along this chain, also
+//!   in a resumed run.
 
 use std::time::Instant;
 
@@ -36,8 +37,8 @@ pub(super) struct Saving {
 pub(super) enum Extent {
     /// The checkpoint holds all rows of the tables.
     Whole,
-    /// The checkpoint holds the rows that changed since the last one, if `train.full_every` allows
-    /// that.
+    /// The checkpoint holds only the rows that changed since the last checkpoint, if
+    /// `train.full_every` allows this.
     Changes,
 }
 
@@ -53,8 +54,8 @@ impl Run {
             return Ok(());
         }
         self.stage(Stage::Checkpoint, |run| run.stage_checkpoint(extent))?;
-        // Without another thread, nothing would be written in the background, and all rows that
-        // change until the end would be kept twice.
+        // With only one thread, no part of the checkpoint would be written in the background, and
+        // all rows that change before its end would be kept twice.
         if self.options.workers.threads() == 1 {
             return self.finish_checkpoint(observer);
         }

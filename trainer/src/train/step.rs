@@ -84,7 +84,7 @@ impl Inspection {
 
 impl Run {
     /// Trains on a batch, and returns its mean loss before the step. If a step has several batches,
-    /// weights change only after the last of them.
+    /// weights change only after the last batch.
     ///
     /// `next` is the lookup plan of the next batch, if it is known. During the step, the rows of
     /// this plan are read from disk.
@@ -185,8 +185,8 @@ impl Run {
     /// finite, so the step must be skipped. If the job clips gradients, this function also stages
     /// the gradients of rows.
     fn gradient_scale(&mut self, plan: &Arc<LookupPlan>) -> Result<Option<f32>> {
-        // The norm is also computed without clipping: a gradient that is not finite must reach no
-        // weight.
+        // The norm is computed even if the job does not clip gradients, because a gradient that is
+        // not finite must not change any weight.
         let dense_sq_norm = self.stage(Stage::Optimizer, Self::dense_sq_norm)?;
         if !dense_sq_norm.is_finite() {
             return Ok(None);
@@ -301,8 +301,8 @@ impl Run {
     }
 }
 
-/// Pushes and applies the gradients of rows. With `staged_scale`, applies the staged gradients with
-/// this factor instead.
+/// Pushes and applies the gradients of rows. If `staged_scale` has a value, applies the staged
+/// gradients with this factor instead.
 fn push(
     client: &mut dyn TrainClient,
     plan: &Arc<LookupPlan>,
@@ -328,10 +328,10 @@ fn measure(work: impl FnOnce() -> Result<()>) -> Result<Duration> {
 /// Fills `logs` with the natural logarithm of a count for each row: the number of steps that pushed
 /// the row's item. A count of 0 is treated as 1.
 ///
-/// The share of an item would be its count divided by the number of all steps. This division is
-/// left out: in the logarithm it subtracts the same number from all rows, and the softmax over a
-/// batch does not change. (Yi et al. 2019 estimate the same number, the share of the batches that
-/// have an item.)
+/// The share of an item would be its count divided by the number of all steps. The function does
+/// not divide, because the division would subtract the same number from the logarithms of all rows,
+/// and the softmax over a batch would not change. (Yi et al. 2019 estimate the same number, the
+/// share of the batches that have an item.)
 fn fill_log_counts(plan: &LookupPlan, column: usize, rows: &RowBuffer, logs: &mut Vec<f32>) {
     let column = &plan.columns[column];
     let counts = rows.tables[column.table].counts.as_deref().unwrap_or_default();

@@ -223,7 +223,7 @@ fn averages_are_what_is_scored_with_and_nothing_else() {
     // Validation, the test after the run and an evaluation of the checkpoint agree.
     assert_ne!(plain.valid_auc, swa.valid_auc);
     assert_eq!(swa.test.unwrap().auc, swa.valid_auc);
-    // Until a step has counted, the newest weights score.
+    // Before the average has its first step, rows are scored with the newest weights.
     let later = place.run("later", &train("average = { kind = 'ema', start = 1000 }"));
     assert_eq!(later.valid_auc, plain.valid_auc);
 }
@@ -239,7 +239,7 @@ fn a_version_has_the_averages() {
     place.run("averaged", &publish);
     let (weights, scored) = place.params("averaged");
     assert_ne!(weights, scored);
-    // A run that moves nothing scores with its initial weights.
+    // A run that changes no weight scores with its initial weights.
     let still = format!(
         "{DNN}[train]\nepochs = 1\nbatch_size = 50\noptimizer = {{ kind = 'sgd', lr = 1e-12 }}\n\
          freeze_tables = ['*']\nwarm_start = {{ registry = {registry:?}, model = 'm', version = 1 }}\n"
@@ -384,7 +384,7 @@ fn a_run_begins_from_the_matching_parts_of_a_version() {
     );
     assert!(!said.contains("begin with initial values"), "{said}");
 
-    // Another model takes the parts of the same name and shape, and lists the rest.
+    // Another model takes the parts with the same name and shape, and lists the other parts.
     let deeper = "[model]\nkind = 'deepfm'\nhidden = [8, 4, 4]\n";
     let said = notes_of(&place, "deeper", &format!("{deeper}{}", warm(""))).unwrap().join("\n");
     assert!(said.contains("the version does not have them: mlp.2.weight, mlp.2.bias"), "{said}");
@@ -399,7 +399,7 @@ fn a_run_begins_from_the_matching_parts_of_a_version() {
     let error = notes_of(&place, "longer", &longer).unwrap_err().to_string();
     assert!(error.contains("table `item`") || error.contains("mlp.0"), "{error}");
 
-    // The run goes on learning, and a stopped run resumes from its own checkpoint, even where the
+    // The run continues to learn, and a stopped run resumes from its own checkpoint, even if the
     // registry has moved.
     let learn = format!(
         "{DNN}[train]\nepochs = 2\nbatch_size = 50\nwarm_start = {{ registry = {registry:?}, model = 'm' }}\n"
@@ -474,7 +474,7 @@ fn a_profile_covers_its_steps_and_changes_no_byte() {
     let timeline = report.profile.as_ref().unwrap();
     assert_eq!(place.files("plain"), place.files("profiled"));
 
-    // An epoch has ten batches, of which the first and one in five are recorded.
+    // An epoch has ten batches. The first batch and then every fifth batch are recorded.
     assert_eq!(timeline.batches, 20);
     let steps: Vec<u64> = timeline.sampled.iter().map(|sampled| sampled.step).collect();
     assert_eq!(steps, [1, 6, 11, 16]);
@@ -488,8 +488,8 @@ fn a_profile_covers_its_steps_and_changes_no_byte() {
         for stage in [Stage::Wait, Stage::Pull, Stage::Model, Stage::Optimizer, Stage::Other] {
             assert!(inside(&of(SpanKind::Stage(stage)), &step), "{stage:?}");
         }
-        // Where the dense optimizer took longer than the push beside it, the time is counted as the
-        // optimizer's.
+        // If the dense optimizer took longer than the push at the same time, the time is counted
+        // for the optimizer.
         let push = sampled.spans.iter().find(|s| s.kind == SpanKind::Stage(Stage::Push));
         assert!(push.is_none_or(|push| inside(push, &step)));
         of(SpanKind::Decode);
@@ -543,7 +543,7 @@ fn a_profile_covers_its_steps_and_changes_no_byte() {
     assert!(summary.bound_samples_per_second.unwrap() > 0.0);
     assert!(summary.advice[0].contains("this job"), "{:?}", summary.advice);
 
-    // Where gradients are clipped, rows are staged first, and staging is not counted as a push.
+    // If gradients are clipped, rows are staged first, and staging is not counted as a push.
     let clipped = profiled_with("clipped", &format!("{more}clip_norm = 1.0\n"), usize::MAX);
     for sampled in &clipped.profile.unwrap().sampled {
         let stage =
@@ -552,7 +552,8 @@ fn a_profile_covers_its_steps_and_changes_no_byte() {
         assert!(stage(Stage::Push) <= 1);
     }
 
-    // With a limit on spans, one batch in twenty is left of one in five, over the whole run.
+    // Without a limit on spans, one batch in five is recorded. With the limit, one batch in twenty
+    // is recorded, over the whole run.
     let small = profiled("small", 1).profile.unwrap();
     assert_eq!((small.sampled.len(), small.sampled[0].step), (1, 1));
     assert!(small.every > 5 && small.every % 5 == 0);

@@ -54,8 +54,8 @@ impl Run {
     /// Adds the time since `begin`, in which the push and the dense optimizer ran, to their stages.
     ///
     /// With one thread, the push and the optimizer run one after the other, and each has its own
-    /// time. With several threads, both run at the same time, until `joined`. This time is then
-    /// added to the one that took longer.
+    /// time. With several threads, both run at the same time until `joined`. The whole time is then
+    /// added to the stage that took longer.
     pub(super) fn count_push_and_optimizer(
         &mut self,
         begin: Instant,

@@ -35,8 +35,8 @@ fn uses_of(table: &TablePlan, clicks: &[f32]) -> impl Iterator<Item = Use> {
     })
 }
 
-/// Returns the first label of the row that holds each value of a table, in the order of the table's
-/// values; 0 for a row without the label.
+/// Returns one number for each value of a table, in the order of the table's values. The number is
+/// the first label of the row that holds the value, or 0 if the row has no label.
 fn clicks_by_value(batch: &Batch, plan: &LookupPlan, table: usize) -> Vec<f32> {
     let label = batch.labels.first();
     let click = |row: usize| -> f32 {
@@ -65,7 +65,7 @@ mod tests {
     #[test]
     fn shows_are_occurrences_and_clicks_their_labels() {
         let key = FeatureKey::from_u64;
-        // The table has two columns: one id a row, and lists.
+        // The table has two columns: one with one id in each row, and one with lists.
         let ids = KeyColumn::single(vec![key(1), key(2), key(1)]);
         let lists = KeyColumn::ragged(vec![0, 2, 2, 3], vec![key(1), key(3), key(3)]);
         let values: Vec<FeatureKey> = ids.keys.iter().chain(&lists.keys).copied().collect();

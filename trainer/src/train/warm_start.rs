@@ -7,9 +7,10 @@
 //! its chain, checksums and parity rows, so a damaged version is refused.
 //!
 //! # Crash consistency
-//! A run needs the version only until its first checkpoint. If the run is killed before, it begins
-//! from the version again. If it is killed later, it resumes from its checkpoint, which holds
-//! everything. The fetched files are in their own folder, which is removed.
+//! A run needs the version only until its first checkpoint. If the run is killed before this
+//! checkpoint, it begins from the version again. If it is killed later, it resumes from its
+//! checkpoint, which holds the whole state. The fetched files are in a separate folder, which is
+//! removed.
 
 use std::sync::Arc;
 
@@ -146,7 +147,7 @@ impl Run {
     }
 
     /// Returns the version's statistics of the features that have the same transform in the job.
-    /// The weights of the version were learned with these statistics.
+    /// The weights of the version were trained with these statistics.
     pub(super) fn inherited_statistics(&self, origin: Option<&Origin>) -> Statistics {
         let Some(origin) = origin else { return Statistics::default() };
         let theirs = &origin.version.encoder().schema().features;

@@ -2,8 +2,8 @@
 //! they were when it began, while training counts more keys.
 //!
 //! Before each change of a candidate, its old value is added to a list. Only the first entry of a
-//! key counts. A list is shortened to one entry for each key every time its length has doubled. So
-//! a list has at most twice as many entries as the slot has changed keys.
+//! key is used. Each time the length of a list has doubled, the list is shortened to one entry for
+//! each key. So a list has at most twice as many entries as the slot has changed keys.
 
 use zillion_feature::FeatureKey;
 use zillion_rows::Candidate;
@@ -16,7 +16,8 @@ const FEWEST: usize = 64;
 /// The old values of the candidates of one slot that have changed since a snapshot began.
 #[derive(Debug, Default)]
 pub(crate) struct Changed {
-    /// The old values in the order of the changes; `None` for a key that was not a candidate.
+    /// The old values in the order of the changes. An old value is `None` if the key was not a
+    /// candidate.
     entries: Vec<(FeatureKey, Option<Candidate>)>,
     /// The number of entries that were left when the list was last shortened.
     shortened: usize,

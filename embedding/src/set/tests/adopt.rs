@@ -1,4 +1,4 @@
-//! Tests of adoption: the rows of one set's layer become the initial rows of another set.
+//! Tests of adoption, in which the rows of one set's layer become the initial rows of another set.
 
 use zillion_device::Files;
 use zillion_feature::TableId;
@@ -61,7 +61,7 @@ fn weights_and_counts_come_along_and_segments_go_by_name() {
         assert_eq!(row[1..3], initial[1..3]);
         assert_eq!(rows.tables[0].counts.as_ref().unwrap()[i], *count);
     }
-    // The state of the optimizers begins anew, and the rows learn.
+    // The optimizers start from their initial state, and the rows learn.
     clipped_step(&mut set, &workers, 1, 90);
     assert_ne!(live(&set, 0), live(&fresh, 0));
 }

@@ -33,8 +33,8 @@ pub(crate) fn spec(admission: Admission, eviction: Eviction) -> TableSpec {
     }
 }
 
-/// Returns the gradients of one step. If the table keeps statistics of use, they include the uses
-/// of the rows.
+/// Returns the gradients of one step. If the table keeps statistics of use, the shows and clicks of
+/// the rows are included.
 pub(crate) fn pushed(set: &TableSet, plan: &LookupPlan, step: u64) -> RowBuffer {
     let mut raw = gradients(set, plan, step);
     for (rows, table) in raw.tables.iter_mut().zip(&plan.tables) {
@@ -79,8 +79,8 @@ struct Model {
 }
 
 impl Model {
-    /// Returns the worth of a row for eviction, on a scale on which the order of rows does not
-    /// change with time.
+    /// Returns the value by which rows are compared for eviction. The order of these values does
+    /// not change with time.
     fn worth(spec: &TableSpec, row: &Row) -> f64 {
         let last = f64::from(row.last_step);
         match spec.eviction {
@@ -99,7 +99,7 @@ impl Model {
         }
     }
 
-    /// Returns the worth of a row at a step, on the scale of the job's settings.
+    /// Returns the value of a row at a step, on the scale of the job's settings.
     fn value(spec: &TableSpec, row: &Row, step: u32) -> f64 {
         match spec.eviction {
             Eviction::Lfu { half_life, .. } => {
@@ -206,7 +206,7 @@ impl Model {
         self.counters.lapsed += (before.1 - self.candidates.len()) as u64;
     }
 
-    /// Evicts the rows of least worth from the model, as a small table does.
+    /// Evicts the rows with the lowest values from the model, as a small table does.
     fn make_room(&mut self, spec: &TableSpec, limit: u64, demand: Demand) {
         if spec.eviction.is_never() || limit == u64::MAX {
             return;

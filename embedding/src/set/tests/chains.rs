@@ -23,8 +23,8 @@ const LIMIT: u64 = 60;
 /// dozens of rows.
 const SHARD_MEMORY: u64 = 9 << 10;
 
-/// Returns tables with every rule. Some of them have keys that wait and rows that are evicted, one
-/// counts keys in a filter, and one is at its limit.
+/// Returns tables with every rule. Some of them have waiting keys and evicted rows, one table
+/// counts keys in a filter, and one table is at its limit.
 fn specs() -> Vec<TableSpec> {
     let sgd = OptimizerSpec::Sgd { lr: 0.25 };
     let filtered = TableSpec {
@@ -101,8 +101,8 @@ struct Round {
     is_whole: bool,
     during: Vec<Act>,
     ending: Ending,
-    /// The number of shards on which one of the sets restarts from the saved checkpoint; `None` if
-    /// it does not restart.
+    /// The number of shards on which one of the sets is restarted from the saved checkpoint; `None`
+    /// if no set is restarted.
     restart: Option<usize>,
 }
 
@@ -339,8 +339,8 @@ fn all_who_read_checkpoints_read_chains() {
         let other = tempfile::tempdir().unwrap();
         let plain = flat.plan_whole(&workers);
         let plain = flat.write_shrunk(&workers, other.path(), &files, &plain, listed).unwrap();
-        // The files of a filter are copied, and those of these two checkpoints have other
-        // boundaries of parts, so only rows are compared.
+        // The files of a filter are copied. In these two checkpoints, their parts have different
+        // boundaries, so only rows are compared.
         assert_eq!((written.rows, &written.parts), (plain.rows, &plain.parts));
         assert_eq!((written.narrow, written.candidates), (plain.narrow, plain.candidates));
     }
@@ -391,8 +391,8 @@ fn a_chain_that_is_not_what_was_written_is_refused_by_name() {
         }
     }
     assert!(tried > 20, "{tried}");
-    // The changes are restored without the checkpoints that they stand on, and with only some of
-    // them.
+    // The changes are restored without the checkpoints that they are based on, and with only some
+    // of these checkpoints.
     let mut bare = parts.clone();
     bare.iter_mut().filter_map(|t| t.changes.as_mut()).for_each(|c| c.below.clear());
     assert!(restore(&bare).unwrap_err().contains("no whole checkpoint below them"));

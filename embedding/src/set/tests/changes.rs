@@ -81,7 +81,7 @@ fn listed(set: &TableSet) -> u64 {
     tables.filter_map(|table| table.changes.as_ref()).map(|changes| changes.listed()).sum()
 }
 
-/// One action of a history: a step with some keys, or the end of an epoch.
+/// One action of a history: a step with its keys, or the end of an epoch.
 #[derive(Clone, Debug)]
 enum Act {
     Step(Vec<FeatureKey>),
@@ -104,8 +104,8 @@ fn act() -> impl Strategy<Value = Act> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     /// Checks that a delta has exactly the keys that were pushed or evicted since its epoch, for
-    /// every epoch that the lists include. The state at the epoch with the delta on top of it must
-    /// be the present state. The difference of the two states must be the same delta.
+    /// every epoch in the lists. The state at the end of this epoch, changed by the delta, must be
+    /// the present state. The difference of the two states must be the same delta.
     #[test]
     fn deltas_are_what_happened_since(
         n in 1usize..6,
@@ -168,8 +168,8 @@ proptest! {
     }
 }
 
-/// Returns the manifests of all deltas and bases that a history of all tables writes, and of the
-/// base that is made from its checkpoint.
+/// Returns the manifests of all deltas and bases that a history of all tables writes, and the
+/// manifest of the base that is made from the checkpoint of the tables.
 fn published(n: usize, threads: usize) -> Vec<LayerManifest> {
     let workers = workers(threads);
     let mut specs = everything();
@@ -275,9 +275,9 @@ fn what_is_not_known_is_not_written() {
     assert_eq!(delta(&set, &workers, 1, folder.path()).unwrap().rows(), 2);
 }
 
-/// Checks that the next push of a row is listed even if the row already has the mark of the current
-/// epoch. This happens if the row was changed in the epoch in which tracking began or a checkpoint
-/// was taken.
+/// Checks that the next push of a row is listed even if the row already has the number of the
+/// current epoch. This happens if the row was changed in the epoch in which tracking began or in
+/// which a checkpoint was taken.
 #[test]
 fn rows_of_the_epoch_that_tracking_begins_in_are_not_missed() {
     let (workers, folder) = (workers(1), tempfile::tempdir().unwrap());

@@ -25,8 +25,8 @@ const LR: f32 = 0.25;
 const EPS: f32 = 1e-8;
 const FIRST: f32 = 0.5;
 
-/// The floats that a narrow row has: the linear weight, the first float of a vector, or some floats
-/// of the vector and the linear weight.
+/// The floats of a narrow row: the linear weight, the first float of a vector, or some floats of
+/// the vector and the linear weight.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Linear,
@@ -95,7 +95,7 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// The rows of a set by key, each with the floats that are stored, their state, the number of
+/// The rows of a set by key. Each row has its stored floats, their optimizer state, the number of
 /// pushes, and whether the row is narrow.
 type Live = BTreeMap<FeatureKey, (Vec<f32>, Vec<f32>, u32, bool)>;
 
@@ -245,7 +245,7 @@ impl Twin {
         Ok(())
     }
 
-    /// Checks that the rows of a layer are those of the table.
+    /// Checks that a layer has the same rows as the table.
     fn check_layers(
         &self,
         folder: &Path,

@@ -1,4 +1,4 @@
-//! Tests of the clips of rows together with the clip of the step, and of rows that change only by
+//! Tests of the clips of rows in steps that are also clipped, and of rows that change only through
 //! their momentum.
 
 use zillion_feature::{RowBuffer, Step, TableId};

@@ -167,8 +167,8 @@ fn live_tables_are_a_row_source() {
     }
 }
 
-/// Returns the rows of a set for the ids below 60, each read in a plan of its own, and keys of each
-/// table that have no row.
+/// Returns the rows of a set for the ids below 60, and some keys of each table that have no row.
+/// Each row is read in a separate plan.
 pub(crate) fn contents(
     set: &mut TableSet,
     workers: &zillion_device::Workers,
@@ -197,8 +197,8 @@ pub(crate) fn contents(
     (expected, absent)
 }
 
-/// Returns a function that computes the row that an unknown key of a table of [`everything`] reads
-/// as.
+/// Returns a function that computes the row that a read returns for an unknown key of a table of
+/// [`everything`].
 pub(crate) fn defaults()
 -> impl Fn(zillion_feature::TableId, zillion_feature::FeatureKey) -> Vec<f32> {
     let shapes: Vec<_> =

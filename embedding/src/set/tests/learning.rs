@@ -12,8 +12,8 @@ const ROWS: u64 = 40;
 const DIM: usize = 6;
 const L2: f64 = 0.05;
 
-/// Checks exact Adam with whole-table L2 and clipping, which changes every row in every step as the
-/// reference frameworks do.
+/// Checks exact Adam with whole-table L2 and clipping. Every step must change every row, as in the
+/// reference frameworks.
 #[test]
 fn a_dense_table_learns_as_a_matrix_would() {
     let workers = workers(2);
@@ -76,8 +76,8 @@ fn a_dense_table_learns_as_a_matrix_would() {
     assert_eq!(counts.iter().map(|&c| c as usize).sum::<usize>(), pushes);
 }
 
-/// Checks the norm and the loss of dynamic tables. Both are sums over the plan's rows, including
-/// those of unknown keys.
+/// Checks the norm and the loss of dynamic tables. Both must be sums over the plan's rows,
+/// including the rows of unknown keys.
 #[test]
 fn a_dynamic_table_counts_the_rows_of_the_step() {
     let workers = workers(2);

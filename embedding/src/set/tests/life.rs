@@ -25,8 +25,8 @@ fn spec(admission: Admission, eviction: Eviction) -> TableSpec {
 
 #[derive(Clone, Debug)]
 enum Action {
-    /// A step with these keys, which can occur several times, and the positions of the gradients
-    /// that are not finite.
+    /// A step with these keys and the positions of the gradients that are not finite. A key can
+    /// occur several times.
     Step(Vec<FeatureKey>, Vec<usize>),
     /// A number of steps that are skipped.
     Skip(u64),
@@ -239,8 +239,8 @@ proptest! {
     }
 }
 
-/// Runs steps with always new ids and some ids that come back. Calls `look` after each step, and
-/// returns the set.
+/// Runs steps with always new ids and some repeated ids. Calls `look` after each step, and returns
+/// the set.
 fn stream(spec: TableSpec, steps: u64, mut look: impl FnMut(u64, &TableSet)) -> TableSet {
     let workers = workers(1);
     let mut set = TableSet::new(vec![spec], shards(3)).unwrap();
@@ -390,7 +390,7 @@ fn a_flipped_bit_among_candidates_is_refused_by_file_name() {
 }
 
 /// Checks that a file of candidates with wrong content gives an error and never a panic, even if
-/// its hash is right.
+/// the hash of the file is right.
 #[test]
 fn candidates_with_any_bytes_are_refused_or_read() {
     let workers = workers(1);

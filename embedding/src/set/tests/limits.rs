@@ -1,6 +1,6 @@
-//! Tests of tables at their limits. The bytes must be the same for all shards, threads and
-//! restarts, the memory must stay within the limit, and the right rows must be evicted and keys
-//! refused. The filter of waiting keys in a checkpoint is tested too.
+//! Tests of tables at their limits. The bytes must be the same for all numbers of shards and
+//! threads and after all restarts. The memory must stay within the limit, and the right rows and
+//! keys must be evicted and refused. The filter of waiting keys in a checkpoint is tested too.
 
 use zillion_feature::{FeatureKey, SLOTS, TableId, Use};
 
@@ -10,8 +10,8 @@ use crate::{Counters, TableSet};
 use zillion_rows::conformance::plan_of;
 use zillion_rows::{Admission, ByteSize, Eviction, PinnedId, TableSpec};
 
-/// Returns keys for a step: `hot` keys that are the same for every step, and `new` keys that are
-/// different for every step.
+/// Returns the keys of a step: `hot` keys that occur in every step, and `new` keys that occur in no
+/// other step.
 fn stream_keys(step: u64, hot: u64, new: u64) -> Vec<FeatureKey> {
     let fresh = (0..new).map(|i| 1_000_000 + step * new + i);
     (0..hot).chain(fresh).chain(0..hot / 2).map(key).collect()
@@ -42,8 +42,8 @@ fn policies() -> Vec<TableSpec> {
     ]
 }
 
-/// Runs the given steps. The keys of a step are its own keys, and the new keys of the step three
-/// steps earlier.
+/// Runs the given steps. The keys of a step are its own keys and the new keys of the step three
+/// steps before it.
 fn run(
     set: &mut TableSet,
     workers: &zillion_device::Workers,
@@ -98,7 +98,7 @@ fn what_comes_often_stays_in_a_table_that_is_looked_at_in_slices() {
         for step in 1..=60 {
             let counted = train(&mut set, &workers, &stream_keys(step, 2000, 1500), step);
             assert!(set.rows(TableId(0)) <= limit);
-            // Room was made in time.
+            // The table made room before the next step needed it.
             assert_eq!(counted.refused_full, 0, "{eviction:?} at step {step}");
             if step > 1 {
                 assert_eq!(counted.created, 1500, "{eviction:?} at step {step}");
@@ -188,7 +188,8 @@ fn places_of_rows_that_went_are_slack_and_keep_no_chunk() {
         reserved(&set);
     }
     assert!(set.statistics()[0].counters.displaced > 1_400_000);
-    // A table that never had more rows has as many chunks, or one less for each slab.
+    // A table that never had more rows has the same number of chunks, or one chunk less for each
+    // slab.
     let mut small = TableSet::new(vec![lru(200_000)], shards(2)).unwrap();
     train(&mut small, &workers, &stream_keys(1, 500, 199_000), 1);
     let chunks = 2 * 2 * (2 << 20);
@@ -372,8 +373,8 @@ fn a_filter_goes_on_from_a_checkpoint() {
     assert_eq!(other.rows(TableId(0)), 0);
 }
 
-/// Checks that a file of a filter with wrong content gives an error and never a panic, even if its
-/// hash is right.
+/// Checks that a file of a filter with wrong content gives an error and never a panic, even if the
+/// hash of the file is right.
 #[test]
 fn a_filter_with_any_bytes_is_refused_or_read() {
     let workers = workers(1);

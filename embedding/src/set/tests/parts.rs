@@ -1,5 +1,4 @@
-//! Tests of parts that do not fit the checkpoint. Each of them must be refused with the right
-//! message.
+//! Tests of parts that do not fit the checkpoint. Each part must be refused with the right message.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -41,7 +40,7 @@ fn listing(parts: Vec<PartInfo>) -> Vec<TableParts> {
     }]
 }
 
-/// Writes a part with the content that `write` gives it. The entry of the part has the right hash.
+/// Writes a part with the content that `write` produces, and returns its entry with the right hash.
 fn forge(folder: &Path, write: impl FnOnce(&mut Vec<u8>)) -> Vec<TableParts> {
     let mut bytes = Vec::new();
     write(&mut bytes);

@@ -1,4 +1,4 @@
-//! Tests of reading in pieces, which must give the same rows as reading each key alone.
+//! Tests of reading in pieces, which must give the same rows as separate reads of each key.
 
 use zillion_feature::{FeatureKey, RowBuffer, TableId};
 
@@ -7,9 +7,8 @@ use crate::testing::fixtures::*;
 use zillion_rows::conformance::plan_of;
 use zillion_rows::{OptimizerSpec, TableSpec};
 
-/// The number of keys of each table. One table has more keys than a thread takes at a time, even in
-/// a single shard. The others have few keys or none, so that a thread takes several tables
-/// together.
+/// The number of keys of each table. One table has more keys than a piece, even in a single shard.
+/// The other tables have few keys or none, so a thread takes several tables together.
 const KEYS: [u64; 5] = [40, 9000, 0, 1, 300];
 
 fn specs() -> Vec<TableSpec> {

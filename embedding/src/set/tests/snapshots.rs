@@ -1,5 +1,5 @@
 //! Tests of snapshots that are written while training goes on. Their files must have the bytes of a
-//! checkpoint at the moment of their beginning, and they must not change training.
+//! checkpoint at the moment when the snapshot began, and the snapshots must not change training.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -116,7 +116,7 @@ fn stopped(set: &TableSet, workers: &Workers) -> (Vec<TableParts>, BTreeMap<Stri
 
 pub(crate) type Rows = BTreeMap<(usize, u64), (Vec<u32>, Vec<u32>, [u32; 3])>;
 
-/// Returns the content of a set. The rows have their epochs in place of generations.
+/// Returns the content of a set. The rows have epochs in place of their generations.
 pub(crate) fn contents(set: &TableSet) -> (Rows, BTreeMap<(usize, u64), Candidate>) {
     let (mut rows, mut candidates) = (Rows::new(), BTreeMap::new());
     for shard in &set.shards {

@@ -1,5 +1,5 @@
-//! Tests of tables that spill. They must have the same bytes as tables that do not spill, for every
-//! size of memory. Damaged files and failing disks must give errors.
+//! Tests of tables that spill. For every size of memory, they must have the same bytes as tables
+//! that do not spill. Damaged files and failing disks must give errors.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -46,8 +46,8 @@ fn spilled(set: &TableSet, table: usize) -> SpillStatistics {
 
 #[derive(Clone, Debug)]
 enum Action {
-    /// A step with these keys. The flags say whether the gradients are clipped, and whether the
-    /// plan is announced before.
+    /// A step with these keys. The first flag says whether the gradients are clipped. The second
+    /// flag says whether the plan is announced before the step.
     Step(Vec<u64>, bool, bool),
     /// A lookup of these keys for evaluation.
     Lookup(Vec<u64>),
@@ -96,7 +96,7 @@ fn bits(rows: &RowBuffer) -> Vec<(Vec<u32>, Option<Vec<u32>>)> {
     rows.tables.iter().map(table).collect()
 }
 
-/// Runs a training step. Returns the bits of everything that the set has returned.
+/// Runs a training step. Returns the bits of all values that the set returned.
 fn step(set: &mut TableSet, workers: &Workers, ids: &[u64], t: u64, clipped: bool) -> Vec<u64> {
     let plan = plan(ids);
     let mut rows = RowBuffer::default();
@@ -299,7 +299,7 @@ fn a_scan_does_not_wash_out_what_is_asked_for_often() {
     for _ in 0..5 {
         popular.chunks(200).for_each(|ids| visit(&mut set, ids));
     }
-    // The scan has four times as many rows as the memory, each once.
+    // The scan reads each row once, and it has four times the number of rows that the memory holds.
     let scan: Vec<u64> = (0..budget * 4).map(|i| 5_000_000 + i).collect();
     scan.chunks(200).for_each(|ids| visit(&mut set, ids));
     let before = spilled(&set, 0).brought_in;

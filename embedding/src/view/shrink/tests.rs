@@ -1,5 +1,5 @@
-//! Tests of shrinking. They compare the rows that stay with a sort of all rows, and the rows that
-//! are written with the old ones.
+//! Tests of shrinking. They compare the choice of the rows that stay with a sort of all rows, and
+//! compare the written rows with the old rows.
 
 use zillion_feature::FeatureKey;
 

@@ -1,5 +1,5 @@
-//! The files that a history writes and reads again: checkpoints, which are written at once or
-//! beside training, and versions.
+//! The files that a history writes and reads again: versions, and checkpoints that are written at
+//! once or beside training.
 
 use tempfile::TempDir;
 use zillion_rows::TableParts;
@@ -11,8 +11,8 @@ use crate::model::Model;
 use crate::side::files;
 use crate::tables::PINNED;
 
-/// A checkpoint that one side is writing beside training, and the checkpoint of the other side that
-/// must be equal.
+/// A checkpoint that one side is writing beside training, and the checkpoint of the other side,
+/// which must be equal.
 pub(super) struct Beside {
     side: usize,
     folder: TempDir,
@@ -30,13 +30,13 @@ pub(super) struct Saved {
     model: Option<Model>,
 }
 
-/// The last published version: the epoch that ended with it, and its rows.
+/// The last published version: the epoch that ended with this version, and its rows.
 pub(super) struct Published {
     epoch: u32,
     layer: Layer,
-    /// The number of epochs that have ended without a version since then.
+    /// The number of epochs that have ended without a version since this version.
     skipped: usize,
-    /// Whether each side has been restored since then.
+    /// Whether each side has been restored since this version.
     restored: [bool; 2],
 }
 
