@@ -74,8 +74,8 @@ struct Measured {
     capacity: f64,
     /// The number of requests per second that were due.
     offered: f64,
-/// The maximum time that a request of the overload waits in the generator.
-const SEND_WITHIN: Duration = Duration::from_millis(10);
+    /// The number of requests per second that the generator was able to send.
+    sent: f64,
     /// The number of answers with scores per second in the overload.
     goodput: f64,
     /// The goodput divided by the capacity.

@@ -3,7 +3,11 @@
 //!
 //! If a file is truncated while it is mapped, SIGBUS kills the processes that read it. So mapped
 //! files must never change. They may be removed only by unlink, which does not change a mapping. A
-//! copy ([`copy`]) avoids this danger, but processes cannot share its memory.
+//! server installs a handler that puts zeros in the place of lost pages and marks the mapping
+//! ([`survive_faults`]). A copy ([`copy`]) avoids this danger, but processes cannot share its
+//! memory.
+
+mod faults;
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -13,6 +17,8 @@ use bytes::Bytes;
 use memmap2::{Mmap, MmapMut};
 
 use crate::error::DeviceError;
+use faults::Registration;
+pub use faults::{faulted_ranges, faults, overlaps, survive_faults};
 
 /// The number of bytes that are copied between two calls of `piece`. Copying them takes about 0.1
 /// ms.
@@ -51,7 +57,20 @@ pub fn map(path: impl AsRef<Path>) -> Result<Bytes, DeviceError> {
     // out `&[u8]`, and every reader of a format validates what it finds.
     let mapping =
         unsafe { Mmap::map(&file) }.map_err(|e| DeviceError::file("map into memory", path, e))?;
-    Ok(Bytes::from_owner(mapping))
+    Ok(Bytes::from_owner(Mapped { _registration: Registration::new(&mapping), mapping }))
+}
+
+/// A mapping, and its entry in the table of watched mappings. The entry is dropped first, because
+/// fields are dropped in the order of their declaration.
+struct Mapped {
+    _registration: Registration,
+    mapping: Mmap,
+}
+
+impl AsRef<[u8]> for Mapped {
+    fn as_ref(&self) -> &[u8] {
+        &self.mapping
+    }
 }
 
 /// Opens a regular, non-empty file for reading. Returns it with its size in bytes.

@@ -35,6 +35,16 @@ pub enum Error {
     /// A version whose contents do not fit together.
     #[error("{0}")]
     Refused(String),
+    /// A version with a mapped file that has lost pages, because the file was truncated or its disk
+    /// failed.
+    #[error(
+        "version {version} is turned off, because a file of the version was truncated or cannot be read from its disk; \
+         check the disk of the cache, the version is fetched and loaded again"
+    )]
+    Damaged {
+        /// The number of the version.
+        version: VersionId,
+    },
     /// An input value that does not fit the model.
     #[error(transparent)]
     Input(#[from] zillion_feature::RequestError),

@@ -8,6 +8,7 @@
 //!
 //! The crate has no training loop and no server, and does not depend on jobs or HTTP.
 
+mod damage;
 mod error;
 mod parity;
 mod scorer;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use zillion_device::Workers;
+use zillion_device::{Workers, mmap};
 use zillion_feature::{Batch, Encoder, LookupPlan, RawColumns, Schema};
 use zillion_nn::zoo::LOGITS;
 use zillion_nn::{Graph, Params, Settings};
@@ -14,6 +14,7 @@ use zillion_registry::{
 };
 use zillion_rows::layer::{LayerFile, LayerSource, Throttle};
 
+use crate::damage::DamageWatch;
 use crate::error::{Error, Result};
 use crate::parity::ParityRows;
 use crate::scorer::{LateCheck, Scorer, check_time};
@@ -26,6 +27,7 @@ pub struct Servable {
     engine: Arc<Engine>,
     rows: LayerSource,
     params: Params,
+    watch: DamageWatch,
 }
 
 /// The part of a version that later versions of the same training run can share: everything except
@@ -67,6 +69,7 @@ impl Servable {
         workers: &Arc<Workers>,
         pace: &mut dyn Throttle,
     ) -> Result<Self> {
+        let faults = mmap::faults();
         let chain = cache.chain(model, version)?;
         pace.piece();
         let rows = cache.rows(model, &chain, workers, pace)?;
@@ -83,9 +86,15 @@ impl Servable {
         pace.piece();
         let parity = ParityRows::from_json(&read(model, &manifest.parity, cache, pace)?)?;
         pace.piece();
-        let servable = Self { manifest, engine, rows, params };
+        let watch = DamageWatch::new(faults);
+        let servable = Self { manifest, engine, rows, params, watch };
         let score = |row: &RawColumns<'_>| Ok(servable.score(1, row)?.logits);
         parity.replay(version, servable.tasks(), score, pace)?;
+        // Small files are mapped only while they are read here, so that the fault of another version
+        // cannot be told from one of theirs. The load is then refused, and is tried again.
+        if mmap::faults() != faults {
+            return Err(Error::Damaged { version });
+        }
         Ok(servable)
     }
 
@@ -112,6 +121,12 @@ impl Servable {
     /// Returns the source from which scoring reads the embedding rows.
     pub fn rows(&self) -> &LayerSource {
         &self.rows
+    }
+
+    /// Returns whether a mapped file of the rows has lost pages. The version then computes no more
+    /// scores and must be loaded again from whole files.
+    pub fn is_damaged(&self) -> bool {
+        self.watch.is_damaged(&self.rows)
     }
 
     /// Returns the names of the scores, in the order of [`RowScores::logits`]. They are the names
@@ -182,7 +197,11 @@ impl Servable {
         let Scratch { scorer, plan, .. } = scratch;
         let lookups = LookupPlan::build(batch, self.encoder().schema(), plan);
         let mut rows = self.rows.clone();
-        let scores = scorer.score_unless(batch, &lookups, &mut rows, &self.params, is_late)?;
+        let scores = scorer.score_unless(batch, &lookups, &mut rows, &self.params, is_late);
+        if self.is_damaged() {
+            return Err(Error::Damaged { version: self.version() });
+        }
+        let scores = scores?;
         Ok(RowScores {
             logits: scores.outputs.iter().map(|logits| logits.to_vec()).collect(),
             missing: scores.missing,

@@ -2,8 +2,10 @@
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
+use std::ops::Range;
 
 use arrow_buffer::ScalarBuffer;
+use zillion_device::mmap::overlaps;
 use zillion_device::prefetch::prefetch_read;
 use zillion_feature::FeatureKey;
 
@@ -148,6 +150,23 @@ impl TableRows {
             (None, _) => narrow.next(),
             _ => full.next(),
         })
+    }
+}
+
+impl TableRows {
+    /// Returns whether any column lies in one of the address ranges.
+    pub(super) fn overlaps(&self, ranges: &[Range<usize>]) -> bool {
+        let parts = self.full.parts.iter().chain(&self.narrow.parts);
+        parts.into_iter().any(|part| part.overlaps(ranges))
+    }
+}
+
+impl PartColumns {
+    fn overlaps(&self, ranges: &[Range<usize>]) -> bool {
+        let Self { bits: _, starts, keys, weights, counts, tombstones } = self;
+        let columns =
+            [starts.inner(), keys.inner(), weights.inner(), counts.inner(), tombstones.inner()];
+        columns.iter().any(|column| overlaps(column, ranges))
     }
 }
 

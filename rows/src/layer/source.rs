@@ -1,6 +1,7 @@
 //! The rows of a version as a [`RowSource`] that reads the layers of the version.
 
 use std::borrow::Cow;
+use std::ops::Range;
 use std::sync::Arc;
 
 use zillion_device::Workers;
@@ -51,6 +52,13 @@ impl LayerSource {
         let shapes = specs.iter().cloned().map(RowShape::new).collect::<Result<Vec<_>>>()?;
         let layouts: Vec<_> = shapes.iter().map(|s| s.layout.clone()).collect();
         Ok(Self { layouts: layouts.into(), shapes: shapes.into(), layers, workers })
+    }
+
+    /// Returns whether any row or directory entry lies in one of the address ranges. The ranges are
+    /// those of mapped files that have lost pages.
+    pub fn overlaps(&self, ranges: &[Range<usize>]) -> bool {
+        let tables = self.layers.iter().flat_map(|layer| layer.tables.iter());
+        tables.into_iter().any(|table| table.overlaps(ranges))
     }
 
     /// Returns the layers, oldest first.
