@@ -21,7 +21,7 @@ fn a_vocabulary_beyond_the_cap_is_refused_before_anything_is_added() {
     let error = set.prefill(&workers, TableId(0), &sorted_keys(0..11)).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "table `ids`: the vocabulary has 11 rows, but the table may have 10; raise `max_rows`, or make the \
+        "table `ids`: the vocabulary has 11 rows, but the limit of the table is 10; raise `max_rows`, or make the \
          table dynamic (`dense = false`)"
     );
     assert_eq!(set.rows(TableId(0)), 8);
