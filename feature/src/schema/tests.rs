@@ -228,7 +228,10 @@ fn what_is_wrong_is_named() {
             side("side = 'users'").replace("key = 'u'", "kee = 'u'"),
             "unknown key `side.users.kee`; did you mean `key`?",
         ),
-        ("[labels.y]".to_owned(), "`features`: a job needs at least one feature"),
+        (
+            "[labels.y]".to_owned(),
+            "`features`: a job needs at least one feature; add a section `[features.NAME]`",
+        ),
         ("features = 3".to_owned(), "`features`: expected a table, found integer"),
     ] {
         assert_eq!(read(&text).unwrap_err(), message, "{text}");
