@@ -115,7 +115,8 @@ impl DataConfig {
         let quote = self.quote.byte();
         let formats = [TextFormat::Csv, TextFormat::Tsv];
         if quote.is_some() && formats.iter().any(|&f| quote == Some(self.delimiter_for(f))) {
-            let problem = "the quote is the delimiter; choose different characters";
+            let problem = "the quote and the delimiter are the same character; choose different \
+                           characters";
             return Err(ReaderError::setting("data.quote", problem));
         }
         if self.rejects.is_some() && self.max_bad_rows == 0 {
@@ -268,7 +269,8 @@ impl<'de> Deserialize<'de> for Header {
                     return Ok(Header::Yes);
                 }
                 Err(E::custom(
-                    "files without a header need names for their columns: header = [\"label\", \"user\", ..]",
+                    "files without a header need column names; set header = [\"label\", \"user\", \
+                     ..]",
                 ))
             }
             fn visit_seq<A: SeqAccess<'de>>(
@@ -277,7 +279,9 @@ impl<'de> Deserialize<'de> for Header {
             ) -> std::result::Result<Header, A::Error> {
                 let names = Vec::deserialize(SeqAccessDeserializer::new(items))?;
                 if names.is_empty() {
-                    return Err(de::Error::custom("a list of column names must not be empty"));
+                    return Err(de::Error::custom(
+                        "the list of column names is empty; name the columns",
+                    ));
                 }
                 Ok(Header::Names(names))
             }
