@@ -232,7 +232,10 @@ fn what_is_wrong_is_named() {
             "[labels.y]".to_owned(),
             "`features`: a job needs at least one feature; add a section `[features.NAME]`",
         ),
-        ("features = 3".to_owned(), "`features`: expected a table, found integer"),
+        (
+            "features = 3".to_owned(),
+            "`features`: expected a table, found integer; write it as a section",
+        ),
     ] {
         assert_eq!(read(&text).unwrap_err(), message, "{text}");
     }
