@@ -42,8 +42,8 @@ pub enum ServeError {
     },
     /// An operation on models that clients of this server may not request.
     #[error(
-        "cannot {what} model `{model}`: this server does not let clients choose its models; turn on the setting \
-         `serve.model_control` to allow it"
+        "cannot {what} model `{model}`: this server does not let clients choose its models; turn \
+         on the setting `serve.model_control` to allow it"
     )]
     NoControl {
         /// The verb of the operation.
@@ -143,7 +143,8 @@ pub enum ServeError {
     },
     /// A body that did not arrive in time.
     #[error(
-        "the body of the request did not arrive within {limit:?}; send it faster, or raise the setting `serve.receive_ms`"
+        "the body of the request did not arrive within {limit:?}; send it faster, or raise the \
+         setting `serve.receive_ms`"
     )]
     SlowBody {
         /// The time that the body had.
