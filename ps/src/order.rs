@@ -198,7 +198,7 @@ mod tests {
         let order = StepOrder::default();
         assert_eq!(
             order.allow_in_step("push").unwrap_err().to_string(),
-            "`push` was called before the first step: call `begin_step` first"
+            "`push` was called before the first step; call `begin_step` first"
         );
     }
 

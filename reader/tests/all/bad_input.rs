@@ -363,9 +363,10 @@ fn settings_that_make_no_sense_are_refused() {
         ),
         (
             "header = false",
-            "`data.header`: files without a header need names for their columns: header = [\"label\", \"user\", ..]",
+            "`data.header`: files without a header need column names; set header = [\"label\", \
+             \"user\", ..]",
         ),
-        ("header = []", "`data.header`: a list of column names must not be empty"),
+        ("header = []", "`data.header`: the list of column names is empty; name the columns"),
         (
             "train = 3",
             "`data.train`: invalid type: integer `3`, expected a path or a list of paths",
@@ -388,7 +389,8 @@ fn a_quote_that_is_the_delimiter_is_refused() {
     folder.write("a.csv", "user;age;label\n1;2;0\n");
     assert_eq!(
         folder.error(&["a.csv"], &job()),
-        "`data.quote`: the quote is the delimiter; choose different characters"
+        "`data.quote`: the quote and the delimiter are the same character; choose different \
+         characters"
     );
 }
 

@@ -166,7 +166,7 @@ fn errors_name_the_input_and_the_row() {
             r#"{"candidates": [{"a": 2}], "top_k": 1.5}"#,
             ["integer of at least 0", "1.5"],
         ),
-        (Form::Rank, r#"{"context": {}}"#, ["a rank request needs `candidates`", ""]),
+        (Form::Rank, r#"{"context": {}}"#, ["a rank request has no `candidates`", ""]),
         (Form::Examples, r#"{"instances": [{"a": 1}]}"#, ["unknown key `instances`", "`examples`"]),
     ] {
         let refused = refused(form, body);
