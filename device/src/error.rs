@@ -35,7 +35,7 @@ pub enum DeviceError {
     #[error("`{}` is not a regular file; name a file instead of a folder, a pipe or a device", .0.display())]
     NotAFile(PathBuf),
     /// A file to be read has no bytes.
-    #[error("`{}` is empty; write the file again, or leave it out", .0.display())]
+    #[error("`{}` is empty; write the file again, or remove it from the list", .0.display())]
     EmptyFile(PathBuf),
     /// The operating system refused memory.
     #[error(

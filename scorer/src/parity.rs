@@ -92,11 +92,12 @@ impl ParityRows {
     /// that its number of rows demands.
     pub fn from_json(bytes: &[u8]) -> Result<Self> {
         let refuse = |reason: String| {
-            Error::Refused(format!("the parity rows of the version cannot be used: {reason}"))
+            Error::Refused(format!(
+                "the parity rows of the version cannot be used: {reason}; publish a new version"
+            ))
         };
         let rows: Self = serde_json::from_slice(bytes).map_err(|e| refuse(e.to_string()))?;
-        rows.check_lengths()
-            .map_err(|reason| refuse(format!("{reason}; publish a new version")))?;
+        rows.check_lengths().map_err(refuse)?;
         Ok(rows)
     }
 

@@ -178,8 +178,8 @@ impl TableSpec {
         };
         match segment.optimizer.scope() {
             Some(Some(Scope::Touched)) if self.l2_is_whole(segment) => at(format!(
-                "a regulariser over the whole table gives every row a gradient, so {rule} cannot be lazy \
-                 here; set `l2_scope = \"touched\"`, or leave `scope` out for exact {rule}"
+                "a regulariser over the whole table gives every row a gradient, so {rule} cannot \
+                 be lazy here; set `l2_scope = \"touched\"`, or remove `scope` for exact {rule}"
             )),
             Some(Some(Scope::Table)) if !self.dense => at(format!(
                 "exact {rule} updates every row at every step, but a dynamic table has no fixed set of rows; \
