@@ -138,12 +138,15 @@ impl DataConfig {
         let names: Vec<&str> = schema.labels.iter().map(|l| l.name.as_str()).collect();
         let position = match label {
             Some(label) => names.iter().position(|name| name == label).ok_or_else(|| {
-                refuse(format!("unknown label `{label}` (labels: {})", names.join(", ")))
+                refuse(format!(
+                    "unknown label `{label}` (labels: {}); name one of these labels",
+                    names.join(", ")
+                ))
             })?,
             None if names.len() == 1 => 0,
             None => {
                 return Err(refuse(format!(
-                    "the schema has several labels; name the one whose zeros are sampled (labels: {})",
+                    "the schema has several labels ({}); name the label whose zeros are sampled",
                     names.join(", ")
                 )));
             }
