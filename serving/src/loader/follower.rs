@@ -125,7 +125,7 @@ impl Follower {
             Ok(open) => {
                 tracing::warn!(
                     model = self.model.name(),
-                    "the registry does not answer, so that versions of the cache are served"
+                    "the registry does not answer, so the server uses the versions of its cache"
                 );
                 self.recent.push(last.current);
                 self.publish(&OpenVersions::default(), open);

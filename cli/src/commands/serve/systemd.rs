@@ -32,7 +32,7 @@ pub(super) fn take_sockets() -> Result<HashMap<&'static str, TcpListener>> {
             ),
         };
         let listener = handed.take_tcp_listener(number).with_context(|| {
-            format!("cannot use the socket for {name} that systemd handed over")
+            format!("cannot use the socket for {name} from systemd; correct its unit file")
         })?;
         let Some(listener) = listener else { continue };
         listener.set_nonblocking(true)?;
