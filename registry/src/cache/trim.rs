@@ -12,7 +12,7 @@ use zillion_device::durable::Op;
 
 use super::claim::Others;
 use super::{Cache, LONGEST_WRITE, list_all_names, list_names, run_name};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::stack::stack;
 use crate::version::{VersionId, VersionManifest};
 
