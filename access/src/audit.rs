@@ -67,7 +67,7 @@ impl AuditLog {
         if let Some(problem) = &report.problem {
             return Err(Error::invalid(
                 path,
-                format!("{problem}; keep the file as evidence and name another one"),
+                format!("{problem}; keep the file as evidence, and name another file"),
             ));
         }
         let length = file.metadata().map_err(Error::file("read", path))?.len();

@@ -40,7 +40,10 @@ pub enum Error {
         reason: String,
     },
     /// A failure of the operating system to provide random bytes.
-    #[error("the system gave no random bytes; a key cannot be made without them")]
+    #[error(
+        "the operating system returned no random bytes, so no key can be made; try again, or make \
+         the key on another machine"
+    )]
     Random,
 }
 

@@ -133,8 +133,8 @@ impl Identities {
             check_entry(&name, &section.roles).map_err(&invalid)?;
             let sha256 = from_hex(&section.sha256).ok_or_else(|| {
                 invalid(format!(
-                    "token `{name}`: `sha256` is not 64 hexadecimal digits; \
-                     `zillion access token` prints the hash of a new token"
+                    "token `{name}`: `sha256` is not 64 hexadecimal digits; make a token with \
+                     `zillion access token`, which prints its hash"
                 ))
             })?;
             if tokens.iter().any(|token| token.sha256 == sha256) {
@@ -161,8 +161,8 @@ impl Identities {
                 principal(section.name.clone(), section.roles, section.models, section.quota);
             if certificates.insert(section.san.clone(), principal).is_some() {
                 return Err(invalid(format!(
-                    "certificate `{}`: another entry has the same `san`, `{}`; leave one of them \
-                     out",
+                    "certificate `{}`: another entry has the same `san`, `{}`; remove one of the \
+                     two entries",
                     section.name, section.san
                 )));
             }
@@ -247,13 +247,16 @@ fn principal(
 
 fn check_entry(name: &str, roles: &BTreeSet<Role>) -> Result<(), String> {
     if name.is_empty() || name.len() > 100 || name.chars().any(char::is_control) {
-        return Err("an entry has a `name` that is empty, longer than 100 bytes or has control \
-                    characters; the name stands in the audit log"
-            .to_owned());
+        return Err(
+            "an entry has a `name` that is empty, is longer than 100 bytes or contains control \
+             characters; write a name of 1 to 100 bytes, because the audit log shows it"
+                .to_owned(),
+        );
     }
     if roles.is_empty() {
         return Err(format!(
-            "`{name}`: `roles` is empty; list some of score, read, metrics, operate, publish"
+            "`{name}`: `roles` is empty; list at least one of score, read, metrics, operate, \
+             publish"
         ));
     }
     Ok(())

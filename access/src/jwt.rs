@@ -92,13 +92,17 @@ impl JwtVerifier {
             Error::invalid(
                 file,
                 format!(
-                    "jwt: algorithm `{name}` is not allowed; use some of RS256, RS384, RS512, \
+                    "jwt: algorithm `{name}` is not allowed; choose from RS256, RS384, RS512, \
                      PS256, PS384, PS512, ES256, ES384, EdDSA"
                 ),
             )
         })?;
         let Some(&first) = algorithms.first() else {
-            return Err(Error::invalid(file, "jwt: `algorithms` is empty; name at least one"));
+            return Err(Error::invalid(
+                file,
+                "jwt: `algorithms` is empty; name at least one \
+                                             algorithm",
+            ));
         };
         let mut validation = Validation::new(first);
         validation.algorithms = algorithms;
@@ -111,7 +115,13 @@ impl JwtVerifier {
         validation.validate_nbf = false;
 
         let set: JwkSet = serde_json::from_str(text).map_err(|e| {
-            Error::invalid(keys, format!("the file is not a key set (RFC 7517): {e}"))
+            Error::invalid(
+                keys,
+                format!(
+                    "the file is not a JSON Web Key Set ({e}); write the public keys of the token \
+                 issuer into it (RFC 7517)"
+                ),
+            )
         })?;
         let usable = set.keys.iter().filter_map(|key| {
             // A key set may contain other kinds of keys, such as keys for encryption.
@@ -121,8 +131,8 @@ impl JwtVerifier {
         });
         let usable: Vec<Key> = usable.collect();
         if usable.is_empty() {
-            let reason = "the key set has no public key of a known kind; it needs an RSA, EC or \
-                          Ed25519 key";
+            let reason =
+                "the key set has no public key of a supported kind; add an RSA, EC or Ed25519 key";
             return Err(Error::invalid(keys, reason));
         }
         Ok(Self { settings, validation, keys: usable })

@@ -58,7 +58,12 @@ impl TlsFiles {
             }
         };
         let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|e| {
-            Error::invalid(&self.key, format!("the private key cannot be read: {e}"))
+            Error::invalid(
+                &self.key,
+                format!(
+                    "the private key cannot be read ({e}); name a file with a private key in PEM"
+                ),
+            )
         })?;
         let mut config = builder
             .with_single_cert(certificates(&self.certificate)?, key)
@@ -79,11 +84,16 @@ impl TlsFiles {
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
-    let invalid = |e: String| Error::invalid(path, format!("the certificates cannot be read: {e}"));
+    let invalid = |e: String| {
+        Error::invalid(
+            path,
+            format!("the certificates cannot be read ({e}); name a file with certificates in PEM"),
+        )
+    };
     let all = CertificateDer::pem_file_iter(path).map_err(|e| invalid(e.to_string()))?;
     let all = all.collect::<Result<Vec<_>, _>>().map_err(|e| invalid(e.to_string()))?;
     match all.is_empty() {
-        true => Err(invalid("the file has no `BEGIN CERTIFICATE`".to_owned())),
+        true => Err(invalid("it has no `BEGIN CERTIFICATE`".to_owned())),
         false => Ok(all),
     }
 }

@@ -65,7 +65,10 @@ pub(crate) fn run(args: &BenchFrappeArgs, is_json: bool) -> Result<()> {
     for name in &args.only {
         if !ENTRIES.iter().any(|e| e.job == name) {
             let names: Vec<&str> = ENTRIES.iter().map(|e| e.job).collect();
-            bail!("unknown job `{name}` in --only (the jobs are: {})", names.join(", "));
+            bail!(
+                "unknown job `{name}` in --only (the jobs are: {}); name one of these jobs",
+                names.join(", ")
+            );
         }
     }
     let stop = signals::stop_flag()?;
@@ -99,7 +102,7 @@ pub(crate) fn run(args: &BenchFrappeArgs, is_json: bool) -> Result<()> {
             };
             let report = zillion_trainer::train(job, options, &mut Silent)?;
             if report.interrupted {
-                bail!("the benchmark was stopped by a signal");
+                bail!("the benchmark was stopped by a signal; start it again");
             }
             let test = report
                 .test

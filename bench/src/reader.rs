@@ -49,7 +49,7 @@ pub(crate) fn run(
     let job = match (&args.job, files.first()) {
         (Some(path), _) => Job::from_value(job_file::load(path, std::env::vars(), &[])?)?,
         (None, Some(file)) => draft(file)?,
-        (None, None) => bail!("--data `{}` names no file", args.data),
+        (None, None) => bail!("--data `{}` names no file; correct the path", args.data),
     };
     let workers = compute_pool(Some(args.threads))?;
     let open = || Dataset::open_with(&job.data, &files, &job.schema, Labels::Optional);

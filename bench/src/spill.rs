@@ -80,7 +80,7 @@ struct Outcome {
 
 pub(crate) fn run(args: &BenchSpillArgs, is_json: bool) -> Result<()> {
     if !(args.memory_share > 0.0 && args.memory_share <= 1.0) {
-        bail!("--memory-share is {}; set it above 0 and at most to 1", args.memory_share);
+        bail!("--memory-share is {}; set it above 0 and at most 1", args.memory_share);
     }
     let workers = compute_pool(Some(args.threads))?;
     let home = SpillHome::open(&durable_files()?, &args.folder)?;

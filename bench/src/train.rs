@@ -92,7 +92,7 @@ pub(crate) fn run(args: &BenchTrainArgs, is_json: bool) -> Result<()> {
     let report = zillion_trainer::train(job, options, &mut Progress::new())?;
     let cpus = CpuTimes::now().since(&before);
     if report.interrupted {
-        bail!("the benchmark was stopped by a signal");
+        bail!("the benchmark was stopped by a signal; start it again");
     }
     let profile = profile::report(&args.profile, &report)?;
     let stages = report.seconds.of_the_driver();

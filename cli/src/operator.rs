@@ -89,8 +89,9 @@ pub(crate) fn audited<T>(
         Err(error) => write("failed", &format!("{error:#}")),
     };
     let value = done?;
-    written
-        .with_context(|| format!("{action} of model `{model}` was done, but not written down"))?;
+    written.with_context(|| {
+        format!("{action} of model `{model}` was done, but could not be written to the audit log")
+    })?;
     Ok(value)
 }
 

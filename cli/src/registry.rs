@@ -41,7 +41,9 @@ pub(crate) fn newest_version(model: &Model, version: Option<VersionId>) -> Resul
 /// Returns the version that a command was given. The error never occurs in practice, because the
 /// command line requires a version.
 pub(crate) fn given_version(version: Option<VersionId>) -> Result<VersionId> {
-    version.ok_or_else(|| Stop::Usage("no version is given: name its number".to_owned()).into())
+    version.ok_or_else(|| {
+        Stop::Usage("no version is given; give the number of a version".to_owned()).into()
+    })
 }
 
 /// Returns the cache folder of a command: the given folder, or else the default folder of the

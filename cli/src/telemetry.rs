@@ -135,7 +135,11 @@ fn parse(directives: &str) -> Result<EnvFilter> {
         }
     }
     EnvFilter::builder().parse(directives).map_err(|error| {
-        Stop::Usage(format!("`{directives}` is not a filter of the log: {error}")).into()
+        Stop::Usage(format!(
+            "`{directives}` is not a valid filter of the log ({error}); write levels or \
+             `module=level`"
+        ))
+        .into()
     })
 }
 

@@ -124,7 +124,7 @@ pub fn suggestion(given: &str, valid: &[String]) -> String {
     let near = nearest(given, valid.iter().map(String::as_str));
     match near {
         Some(name) => format!("did you mean `{name}`?"),
-        None if valid.is_empty() => "no name is allowed here".to_owned(),
+        None if valid.is_empty() => "remove it, because no key is allowed here".to_owned(),
         None => {
             let mut names: Vec<String> = valid.iter().map(|v| format!("`{v}`")).collect();
             names.sort_unstable();

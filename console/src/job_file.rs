@@ -82,14 +82,14 @@ pub fn lay_over(
             merge(job, patch);
         } else if name.starts_with("ZILLION_") && !is_of_others(&name) {
             tracing::warn!(
-                "the environment variable {name} is not a setting: write ZILLION_SECTION__KEY"
+                "the environment variable {name} is not a setting; write ZILLION_SECTION__KEY"
             );
         }
     }
     for set in sets {
-        let (key, value) = set
-            .split_once('=')
-            .ok_or_else(|| anyhow!("--set {set} is not key=value, as in --set train.epochs=3"))?;
+        let (key, value) = set.split_once('=').ok_or_else(|| {
+            anyhow!("--set {set} is not key=value; write it like --set train.epochs=3")
+        })?;
         let patch = assignment(key.trim(), value.trim()).with_context(|| format!("--set {set}"))?;
         merge(job, patch);
     }
@@ -99,7 +99,7 @@ pub fn lay_over(
 fn read(path: &Path, depth: usize) -> Result<Table> {
     if depth > MAX_EXTENDS {
         bail!(
-            "the job file {} is part of a circle of `extends`; remove one of them",
+            "the job file {} is part of a circle of `extends`; remove one `extends` of the circle",
             path.display()
         );
     }
@@ -144,9 +144,11 @@ fn assignment(key: &str, value: &str) -> Result<Table> {
     if let Ok(table) = format!("{key} = {value}").parse::<Table>() {
         return Ok(table);
     }
-    format!("{key} = {}", Value::from(value))
-        .parse::<Table>()
-        .map_err(|_| anyhow!("`{key}` is not a dotted key"))
+    format!("{key} = {}", Value::from(value)).parse::<Table>().map_err(|_| {
+        anyhow!(
+            "`{key}` is not a valid key; write names with dots between them, such as train.epochs"
+        )
+    })
 }
 
 #[cfg(test)]

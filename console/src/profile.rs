@@ -40,8 +40,10 @@ pub fn options(args: &ProfileArgs) -> Result<Option<ProfileOptions>> {
     let Some(path) = &args.profile else { return Ok(None) };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     if folder.is_some_and(|folder| !folder.is_dir()) || path.is_dir() {
-        let message =
-            format!("--profile {}: the path is not a file in an existing folder", path.display());
+        let message = format!(
+            "--profile {}: the path is not a file in an existing folder; name such a file",
+            path.display()
+        );
         return usage_error(message);
     }
     Ok(Some(ProfileOptions { every: args.profile_every, most_spans: MOST_SPANS }))

@@ -217,7 +217,7 @@ fn choose_label(profile: &Profile, given: Option<&str>) -> Result<String, String
     if let Some(name) = given {
         let column = profile
             .column(name)
-            .ok_or_else(|| format!("unknown column `{name}`; the columns are {}", all()))?;
+            .ok_or_else(|| format!("unknown column `{name}`; name one of {}", all()))?;
         if is_binary(column) {
             return Ok(name.to_owned());
         }
@@ -233,8 +233,8 @@ fn choose_label(profile: &Profile, given: Option<&str>) -> Result<String, String
     match binary.as_slice() {
         [one] => Ok(one.name.clone()),
         [] => Err(format!(
-            "no column holds 0 and 1 only, as a label must; add one (for example 1 if a rating is at \
-             least 4). The columns are {}",
+            "no column holds only 0 and 1, so no column can be the label; add such a column (for \
+             example 1 if a rating is at least 4). The columns are {}",
             all()
         )),
         many => Err(format!(

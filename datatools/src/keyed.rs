@@ -152,8 +152,11 @@ impl KeyedRows {
         for (key, weights, count) in rows {
             if weights.len() != width {
                 let found = weights.len();
-                let reason =
-                    format!("the row of key {:#018x} has {found} floats instead of {width}", key.0);
+                let reason = format!(
+                    "the row of key {:#018x} has {found} floats instead of {width}; write \
+                         rows of {width} floats",
+                    key.0
+                );
                 return Err(io::Error::other(reason));
             }
             keys.push(key.0);

@@ -38,7 +38,7 @@ pub(crate) fn failed(
 pub(crate) fn wrong_type(name: &str, found: &DataType, needed: &str, path: &Path) -> ReaderError {
     ReaderError::ColumnType {
         column: name.to_owned(),
-        mismatch: format!("{found}, but {needed}"),
+        mismatch: format!("{found}, but {needed}; convert the column, or name another one"),
         path: path.to_owned(),
     }
 }

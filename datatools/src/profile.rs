@@ -146,8 +146,8 @@ impl Reading<'_> {
             self.tallies = names.iter().map(tally).collect();
             (self.names, self.types) = (names, types);
         } else if self.names != names {
-            let problem =
-                "the file has other columns than the first file; profile the two separately";
+            let problem = "the file does not have the same columns as the first file; profile the \
+                           two files separately";
             return Err(setting(problem, source.path().display()));
         }
         Ok(())

@@ -153,7 +153,8 @@ fn detect_lines(text: &[u8], path: &Path) -> Result<Option<TextFormat>> {
     if first.starts_with(b"[") && by_ending != Some(TextFormat::Svm) {
         let end = first.iter().position(|&b| b == b'{').unwrap_or(first.len());
         if end < 200 && first[1..end].trim_ascii().is_empty() {
-            let problem = "the file is a JSON array of objects; write one object per line instead (`jq -c '.[]'`)";
+            let problem = "the file is a JSON array of objects; write one object per line instead \
+                           (`jq -c '.[]'`)";
             return Err(refuse(problem));
         }
     }

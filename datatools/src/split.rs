@@ -73,7 +73,7 @@ impl SplitSpec {
     pub fn check(&self) -> Result<()> {
         let problem = |problem: String| Err(setting(problem, "parts"));
         if self.parts.len() < 2 {
-            return problem("a split needs at least two parts".to_owned());
+            return problem("the split has fewer than two parts; name at least two".to_owned());
         }
         let is_plain = |name: &str| {
             !name.is_empty()
@@ -82,7 +82,7 @@ impl SplitSpec {
         for (index, (name, fraction)) in self.parts.iter().enumerate() {
             if !is_plain(name) {
                 return problem(format!(
-                    "part `{name}`: use only letters, digits, - and _ in the name"
+                    "part `{name}` has an invalid name; use only letters, digits, - and _"
                 ));
             }
             if self.parts[..index].iter().any(|(other, _)| other == name) {
@@ -96,7 +96,9 @@ impl SplitSpec {
         }
         let sum: f64 = self.parts.iter().map(|(_, fraction)| fraction).sum();
         if (sum - 1.0).abs() > 1e-6 {
-            return problem(format!("the fractions sum to {sum}; they must sum to 1"));
+            return problem(format!(
+                "the sum of the fractions is {sum}; set fractions with a sum of 1"
+            ));
         }
         Ok(())
     }
@@ -186,7 +188,8 @@ impl Sources {
         for (file, path) in &files[1..] {
             if file.schema().fields() != schema.fields() {
                 let problem = format!(
-                    "file `{}` has other columns than file `{}`; split them separately, or convert them together first",
+                    "file `{}` does not have the same columns as file `{}`; split them \
+                     separately, or convert them together first",
                     path.display(),
                     first_path.display()
                 );
@@ -411,7 +414,8 @@ impl Range {
 
 fn without_time(column: &str, path: &Path) -> ReaderError {
     let problem = format!(
-        "file `{}` has a row without a value in `{column}`, by which rows are cut; remove such rows first",
+        "file `{}` has a row without a value in `{column}`, which decides the part of a row; \
+         remove such rows first",
         path.display()
     );
     setting(problem, "by_time")

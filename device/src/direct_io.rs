@@ -160,7 +160,8 @@ impl DirectFile {
             match self.file.read_exact_at(bytes_mut(pages), offset) {
                 Err(e) if e.kind() == ErrorKind::UnexpectedEof => {
                     let reason = format!(
-                        "the file ends before byte {}; it was truncated",
+                        "the file ends before byte {}, because it was truncated; restart from the \
+                         last checkpoint",
                         offset + length as u64
                     );
                     Err(io::Error::new(ErrorKind::UnexpectedEof, reason))

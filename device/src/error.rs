@@ -9,7 +9,10 @@ use std::path::{Path, PathBuf};
 #[non_exhaustive]
 pub enum DeviceError {
     /// The disk (or the quota) is full.
-    #[error("could not {action} {}: the disk is full; free some space and start again", path.display())]
+    #[error(
+        "could not {action} {}: the disk is full; free some space and start again",
+        path.display()
+    )]
     DiskFull {
         /// The action that failed, as a verb phrase.
         action: &'static str,
@@ -32,11 +35,12 @@ pub enum DeviceError {
     #[error("`{}` is not a regular file; name a file instead of a folder, a pipe or a device", .0.display())]
     NotAFile(PathBuf),
     /// A file to be read has no bytes.
-    #[error("`{}` is empty; write the file again, or leave it out", .0.display())]
+    #[error("`{}` is empty; write the file again, or remove it from the list", .0.display())]
     EmptyFile(PathBuf),
     /// The operating system refused memory.
     #[error(
-        "memory is exhausted: the system refused {bytes} bytes; limit the tables, or use a larger machine"
+        "memory is exhausted, because the system refused {bytes} bytes; limit the tables, or use \
+         a larger machine"
     )]
     OutOfMemory {
         /// The number of bytes that were requested.
@@ -45,7 +49,7 @@ pub enum DeviceError {
         source: io::Error,
     },
     /// A row is too large or too small for a slab.
-    #[error("a row of {bytes} bytes does not fit a slab; use rows of 1 to {limit} bytes")]
+    #[error("a row of {bytes} bytes is not supported; use rows of 1 to {limit} bytes")]
     RowSize {
         /// The requested size of a row in bytes.
         bytes: usize,
@@ -53,7 +57,7 @@ pub enum DeviceError {
         limit: usize,
     },
     /// All row numbers of a slab are in use.
-    #[error("a slab is full with {rows} rows; use more shards, or limit the table")]
+    #[error("one shard of a table is full with {rows} rows; use more shards, or limit the table")]
     TooManyRows {
         /// The number of live rows.
         rows: u64,
@@ -101,7 +105,7 @@ fn describe(error: &io::Error) -> String {
         io::ErrorKind::AlreadyExists | io::ErrorKind::DirectoryNotEmpty => {
             "remove it or choose another name"
         }
-        io::ErrorKind::ReadOnlyFilesystem => "the file system is read-only",
+        io::ErrorKind::ReadOnlyFilesystem => "choose a folder on a writable file system",
         _ => return error.to_string(),
     };
     format!("{error}; {hint}")

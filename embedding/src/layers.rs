@@ -74,7 +74,8 @@ impl TableSet {
     ) -> Result<Option<LayerManifest>> {
         if since >= self.dirty_epoch() {
             let reason = format!(
-                "epoch {since} has not ended; the current epoch is {}, so ask for changes since an earlier one",
+                "epoch {since} has not ended (the current epoch is {}); ask for the changes since \
+                 an earlier epoch",
                 self.dirty_epoch()
             );
             return Err(Error::misuse(reason));

@@ -345,7 +345,8 @@ impl TableSet {
     pub(crate) fn check_gradients(&self, plan: &LookupPlan, gradients: &RowBuffer) -> Result<()> {
         if plan.tables.len() != gradients.tables.len() {
             let reason = format!(
-                "the plan has {} tables and the gradients have {}; give gradients for each table of the plan",
+                "the plan has {} tables, but the gradients have {}; give gradients for each table \
+                 of the plan",
                 plan.tables.len(),
                 gradients.tables.len()
             );
@@ -355,15 +356,16 @@ impl TableSet {
             let RowShape { layout, spec, .. } = self.shape(table.table)?.row();
             let counted = table.occurrences.offsets.len();
             if !spec.admission.is_all() && counted != table.keys.len() + 1 {
-                let reason = "admission needs to know how often its keys occur, and the plan does not say it; \
-                              add the occurrences to the plan";
+                let reason = "the plan has no occurrences of keys, which admission needs; add \
+                              them to the plan";
                 return Err(Error::mismatch(&layout.name, reason));
             }
             self.check_uses(table, rows)?;
             if rows.stride != layout.stride || rows.values.len() != table.keys.len() * layout.stride
             {
                 let reason = format!(
-                    "{} keys at stride {} need {} gradients, and there are {} at stride {}; give one row for each key",
+                    "{} keys with a stride of {} floats need {} floats of gradients, but {} \
+                     floats with a stride of {} were given; give one row for each key",
                     table.keys.len(),
                     layout.stride,
                     table.keys.len() * layout.stride,
@@ -383,14 +385,17 @@ impl TableSet {
         let reason = match (&spec.statistics, &rows.uses) {
             (None, None) => return Ok(()),
             (None, Some(_)) => {
-                "shows and clicks were pushed, and the table keeps none; set `statistics` or push none".to_owned()
-            },
+                "shows and clicks were pushed, but the table keeps none; set `statistics`, or \
+                 push no shows and clicks"
+                    .to_owned()
+            }
             (Some(_), None) => {
-                "the table keeps shows and clicks, and none were pushed; push them for each key".to_owned()
-            },
+                "the table keeps shows and clicks, but none were pushed; push them for each key"
+                    .to_owned()
+            }
             (Some(_), Some(uses)) if uses.len() != table.keys.len() => {
                 format!(
-                    "{} keys were pushed with shows of {}; push shows and clicks for each key",
+                    "{} keys were pushed, but shows of {} keys; push shows and clicks for each key",
                     table.keys.len(),
                     uses.len()
                 )
@@ -400,8 +405,10 @@ impl TableSet {
                 match uses.iter().position(|u| !is_number(u)) {
                     None => return Ok(()),
                     Some(at) => {
-                        format!("the shows or clicks of key {at} are not finite; push finite numbers")
-                    },
+                        format!(
+                            "the shows or clicks of key {at} are not finite; push finite numbers"
+                        )
+                    }
                 }
             }
         };

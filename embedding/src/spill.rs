@@ -193,7 +193,8 @@ pub(crate) fn budget_rows(memory: u64, shape: &TableShape) -> Result<u64> {
         0 => {
             let key = format!("run.spill.{}", shape.name());
             let reason = format!(
-                "{memory} bytes for each shard hold no row (the smallest slab has {} bytes); raise them, or use fewer shards",
+                "{memory} bytes of memory for each shard are too few for a row (at least {} bytes \
+                 are needed); raise the memory, or use fewer shards",
                 Slab::<f32>::mapped_bytes(1, shape.spec.weight_bytes())
             );
             Err(Error::Spec { key, reason })

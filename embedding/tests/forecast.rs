@@ -68,7 +68,7 @@ fn a_forecast_of_spilling_is_what_comes() {
 #[test]
 fn what_cannot_spill_is_refused_as_it_would_be() {
     let tight = forecast_spill(&spec("ids"), 10, 8 << 10, 8).unwrap_err().to_string();
-    assert!(tight.contains("run.spill.ids") && tight.contains("hold no row"), "{tight}");
+    assert!(tight.contains("run.spill.ids") && tight.contains("too few for a row"), "{tight}");
     let dense = TableSpec { dense: true, ..spec("ids") };
     assert!(forecast_spill(&dense, 10, 1 << 30, 8).is_err());
 }

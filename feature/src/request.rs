@@ -220,7 +220,11 @@ impl Encoder {
                 .get(input.spec.name.as_str())
                 .or_else(|| columns.get(input.spec.column.as_str()))
                 .ok_or_else(|| {
-                    input.refuse(None, "it is not in the request; give `null` for a missing value")
+                    input.refuse(
+                        None,
+                        "it is not in the request; send it, with `null` for a \
+                                        missing value",
+                    )
                 })?;
             let shape = Shape::of(input, column, rows)?;
             self.fill(input, column, &shape, &mut batch)?;

@@ -37,7 +37,8 @@ pub fn differentiate(graph: &Graph, loss: NodeId) -> Result<TrainGraph> {
             graph.nodes.get(loss.0 as usize).map_or_else(|| loss.to_string(), |n| n.name.clone());
         return Err(Error::Shape {
             node,
-            reason: "a loss must be a [1, 1] matrix of this graph".into(),
+            reason: "the loss is not a [1, 1] matrix of this graph; name a node of this shape"
+                .into(),
         });
     }
     let mut cx = Backward::new(graph);

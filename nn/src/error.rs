@@ -72,8 +72,8 @@ pub enum Error {
     Config(#[from] zillion_config::ConfigError),
     /// A run that was stopped before its end, because its result would have come too late.
     #[error(
-        "the model was stopped before its end, because the time was over; score fewer rows, or \
-         allow more time"
+        "the computation of the model was stopped, because its time limit was reached; score \
+         fewer rows at a time, or raise the time limit"
     )]
     Late,
     /// A setting whose value is not allowed.

@@ -235,7 +235,7 @@ impl Executor {
         }
         if row_grads.len() != inputs.tables.len() {
             let reason = format!(
-                "found {} buffers, needed one for each of {} tables",
+                "found {} buffers for {} tables; give one buffer for each table",
                 row_grads.len(),
                 inputs.tables.len()
             );
@@ -244,7 +244,8 @@ impl Executor {
         for (out, table) in row_grads.iter().zip(&inputs.tables) {
             if out.len() != table.values.len() {
                 let reason = format!(
-                    "a buffer has {} floats, but its table's rows have {}",
+                    "a buffer has {} floats, but the rows of its table have {}; make the lookup \
+                     plan again",
                     out.len(),
                     table.values.len()
                 );

@@ -146,7 +146,7 @@ impl<'a> Inputs<'a> {
         if self.rows == 0 || self.rows > MAX_ROWS {
             return Err(wrong(
                 "the batch",
-                format!("found {} rows; 1 to {MAX_ROWS} are allowed", self.rows),
+                format!("found {} rows; give 1 to {MAX_ROWS} rows", self.rows),
             ));
         }
         self.check_tables(graph)?;
@@ -176,8 +176,8 @@ impl<'a> Inputs<'a> {
             let values = self.columns[column].inverse.len();
             if values > MAX_ROWS {
                 let reason = format!(
-                    "found {values} values in a batch, at most {MAX_ROWS} are allowed; shorten the lists \
-                     or the batch"
+                    "found {values} values in a batch, but at most {MAX_ROWS} are allowed; \
+                     shorten the lists or the batch"
                 );
                 return Err(wrong(&graph.columns[column].name, reason));
             }
@@ -190,7 +190,9 @@ impl<'a> Inputs<'a> {
         match columns.iter().find(|&&column| self.columns[column].offsets.is_some()) {
             Some(&column) => Err(wrong(
                 &graph.columns[column].name,
-                "found lists, but the model needs one value for each row".into(),
+                "found lists, but the model needs one value for each row; give a column without \
+                 lists"
+                    .into(),
             )),
             None => Ok(()),
         }
@@ -200,22 +202,30 @@ impl<'a> Inputs<'a> {
         if len == self.rows {
             return Ok(());
         }
-        Err(wrong(name, format!("found {len} values for {} rows", self.rows)))
+        Err(wrong(
+            name,
+            format!("found {len} values for {} rows; give one value for each row", self.rows),
+        ))
     }
 
     fn check_tables(&self, graph: &GraphInputs) -> Result<()> {
         count("tables", self.tables.len(), graph.tables.len())?;
         for (table, known) in self.tables.iter().zip(&graph.tables) {
             if table.stride < known.stride {
-                let reason =
-                    format!("the rows have {} floats, needed {}", table.stride, known.stride);
+                let reason = format!(
+                    "the rows have {} floats instead of {}; use the tables of the model",
+                    table.stride, known.stride
+                );
                 return Err(wrong(&known.name, reason));
             }
             if table.unique.checked_mul(table.stride) != Some(table.values.len()) {
                 let (len, unique, stride) = (table.values.len(), table.unique, table.stride);
                 return Err(wrong(
                     &known.name,
-                    format!("found {len} floats for {unique} × {stride}"),
+                    format!(
+                        "found {len} floats for {unique} rows of {stride} floats; make the lookup \
+                         plan again"
+                    ),
                 ));
             }
         }
@@ -228,14 +238,20 @@ impl<'a> Inputs<'a> {
         table: usize,
     ) -> std::result::Result<(), String> {
         if column.table != table {
-            return Err(format!("the column is of table {}, needed table {table}", column.table));
+            return Err(format!(
+                "the column reads table {} instead of table {table}; use the tables of the model",
+                column.table
+            ));
         }
         let unique = self.tables[table].unique;
         // The loop computes a maximum, because such a loop is vectorised. A loop that stops at the
         // first wrong index would not be.
         let largest = column.inverse.iter().fold(0, |a, &b| a.max(b));
         if !column.inverse.is_empty() && largest as usize >= unique {
-            return Err(format!("found index {largest}, but there are {unique} unique rows"));
+            return Err(format!(
+                "found index {largest}, but there are {unique} unique rows; make the lookup plan \
+                 again"
+            ));
         }
         let values = column.inverse.len();
         match column.offsets {
@@ -247,14 +263,18 @@ impl<'a> Inputs<'a> {
                 let end = offsets.last().and_then(|&end| usize::try_from(end).ok());
                 if offsets.len() != self.rows + 1 || end != Some(values) || !ascend_from_0(offsets)
                 {
-                    return Err("the offsets must ascend from 0 to the number of values".into());
+                    return Err(
+                        "the offsets do not ascend from 0 to the number of values; correct them"
+                            .into(),
+                    );
                 }
             }
         }
         match column.weights {
-            Some(weights) if weights.len() != values => {
-                Err(format!("found {} weights for {values} values", weights.len()))
-            }
+            Some(weights) if weights.len() != values => Err(format!(
+                "found {} weights for {values} values; give one weight for each value",
+                weights.len()
+            )),
             _ => Ok(()),
         }
     }
@@ -270,7 +290,9 @@ impl<'a> Inputs<'a> {
                 if column.base as usize != base {
                     return Err(wrong(
                         &known.name,
-                        "the positions of its columns must follow one another".into(),
+                        "the positions of its columns do not follow one another; make the lookup \
+                         plan again"
+                            .into(),
                     ));
                 }
                 base += column.inverse.len();
@@ -308,7 +330,10 @@ fn count(what: &str, have: usize, want: usize) -> Result<()> {
     if have == want {
         Ok(())
     } else {
-        Err(wrong("the batch", format!("found {have} {what}, needed {want}")))
+        Err(wrong(
+            "the batch",
+            format!("found {have} {what} instead of {want}; give the inputs of the model"),
+        ))
     }
 }
 

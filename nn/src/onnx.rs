@@ -133,12 +133,17 @@ impl Graph {
         params.fits(&self.params)?;
         if columns.len() != self.inputs.columns.len() {
             let (have, want) = (columns.len(), self.inputs.columns.len());
-            let reason = format!("found descriptions of {have} columns, and the graph has {want}");
+            let reason = format!(
+                "found descriptions of {have} columns, but the graph has {want}; describe each \
+                 column"
+            );
             return Err(Error::Input { input: "the columns".to_owned(), reason });
         }
         if let Some((param, _)) = params.iter().find(|(_, v)| v.iter().any(|x| !x.is_finite())) {
             let reason =
-                "it has a number that is not finite, so the model cannot be exported".to_owned();
+                "it has a number that is not finite; train the model again with a lower learning \
+                 rate"
+                    .to_owned();
             return Err(Error::Param { name: param.name.clone(), reason });
         }
         let mut writer = Writer::new(self, params, columns);
@@ -181,7 +186,8 @@ fn finish(mut writer: Writer<'_>, metadata: &BTreeMap<String, String>) -> Result
         let node = writer.graph.node(*id);
         if node.shape.rows != Dim::Batch {
             let reason = format!(
-                "an output must have a row for each row of the batch, found {}",
+                "an output must have a row for each row of the batch, found {}; export other \
+                 outputs",
                 node.shape
             );
             return Err(Error::Onnx { node: name.clone(), reason });
@@ -218,8 +224,8 @@ fn finish(mut writer: Writer<'_>, metadata: &BTreeMap<String, String>) -> Result
     let length = model.encoded_len();
     if length > MAX_BYTES {
         let reason = format!(
-            "the dense model has {length} bytes, and an ONNX file at most {MAX_BYTES}; use the \
-             safetensors file, which has no such limit"
+            "the dense model has {length} bytes, but an ONNX file has at most {MAX_BYTES}; use \
+             the safetensors file, which has no such limit"
         );
         return Err(Error::Onnx { node: "the whole graph".to_owned(), reason });
     }

@@ -234,7 +234,10 @@ macro_rules! with_group {
 pub(crate) fn shape(op: &Op, inputs: &[Shape], graph: &Graph) -> ShapeResult {
     let many = matches!(op, Op::Concat | Op::GatherGrad { .. });
     if !many && inputs.len() > MAX_INPUTS {
-        return Err(format!("{} takes at most {MAX_INPUTS} inputs", op.name()));
+        return Err(format!(
+            "{} takes at most {MAX_INPUTS} inputs; join some of them first",
+            op.name()
+        ));
     }
     with_group!(op, Group => Group::shape(op, inputs, graph))
 }
@@ -413,7 +416,11 @@ fn add_partials<'a>(
 
 /// Returns the error for inputs that do not fit an operation.
 fn cannot_take(op: &Op, inputs: &[Shape]) -> ShapeResult {
-    Err(format!("{} cannot read inputs of these shapes: {}", op.name(), format_shapes(inputs)))
+    Err(format!(
+        "{} cannot read inputs of these shapes: {}; give inputs of other shapes",
+        op.name(),
+        format_shapes(inputs)
+    ))
 }
 
 /// Formats shapes for messages.

@@ -116,14 +116,17 @@ impl Params {
             let Some(tensor) = tensors.remove(&spec.name) else {
                 return Err(wrong(
                     &spec.name,
-                    "the file lacks this parameter; it was written for another model".into(),
+                    "the file does not have this parameter, because it was written for another \
+                     model; use the file of this model"
+                        .into(),
                 ));
             };
             if tensor.dtype() != Dtype::F32 || tensor.shape() != [spec.rows, spec.cols] {
                 return Err(wrong(
                     &spec.name,
                     format!(
-                        "the file has {:?} {:?}, and the model needs F32 [{}, {}]",
+                        "the file has {:?} {:?}, but the model needs F32 [{}, {}]; use the file \
+                         of this model",
                         tensor.dtype(),
                         tensor.shape(),
                         spec.rows,
@@ -140,7 +143,12 @@ impl Params {
             values.push(own);
         }
         match tensors.into_keys().next() {
-            Some(name) => Err(wrong(&name, "the file has this parameter but the model does not; it was written for another model".into())),
+            Some(name) => Err(wrong(
+                &name,
+                "the file has this parameter, but the model does not \
+                                            have it; use the file of this model"
+                    .into(),
+            )),
             None => Ok(Self { specs: specs.to_vec(), values }),
         }
     }
@@ -148,15 +156,19 @@ impl Params {
     /// Checks that these parameters have the names and the shapes that a graph needs.
     pub(crate) fn fits(&self, specs: &[ParamSpec]) -> Result<()> {
         if self.specs.len() != specs.len() {
-            let reason =
-                format!("found {} parameters, and the model has {}", self.specs.len(), specs.len());
+            let reason = format!(
+                "found {} parameters, but the model has {}; use the parameters of this model",
+                self.specs.len(),
+                specs.len()
+            );
             let name = specs.get(self.specs.len()).or(self.specs.get(specs.len()));
             return Err(wrong(name.map_or("", |s| &s.name), reason));
         }
         for (have, want) in self.specs.iter().zip(specs) {
             if have.name != want.name || (have.rows, have.cols) != (want.rows, want.cols) {
                 let reason = format!(
-                    "found `{}` of shape [{}, {}], needed the shape [{}, {}]",
+                    "found `{}` of shape [{}, {}] instead of [{}, {}]; use the parameters of this \
+                     model",
                     have.name, have.rows, have.cols, want.rows, want.cols
                 );
                 return Err(wrong(&want.name, reason));

@@ -239,14 +239,18 @@ impl Program {
         if let Some(&id) = unknown {
             return Err(Error::Shape {
                 node: id.to_string(),
-                reason: "the requested node does not exist in the graph".into(),
+                reason: "the requested node does not exist in the graph; request a node of this \
+                         graph"
+                    .into(),
             });
         }
         let no_result =
             |id: &&NodeId| matches!(graph.shape(**id).rows, Dim::Unique(_) | Dim::Whole);
         if let Some(&id) = ir.outputs.iter().find(no_result) {
             let reason =
-                "rows of a table, or a value of the whole batch, cannot be a result".into();
+                "rows of a table, or a value of the whole batch, cannot be a result; request a \
+                 node with a row for each row of the batch"
+                    .into();
             return Err(Error::Shape { node: graph.node(id).name.clone(), reason });
         }
         let requested = ir.outputs.clone();

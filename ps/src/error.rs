@@ -8,7 +8,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 pub enum Error {
     /// A call that the contract of a step does not allow at this moment.
-    #[error("`{call}` was called {moment}: {remedy}")]
+    #[error("`{call}` was called {moment}; {remedy}")]
     Order {
         /// The call that was refused.
         call: &'static str,
@@ -27,7 +27,8 @@ pub enum Error {
     },
     /// A call after an update that failed half way. Only some of the rows are updated.
     #[error(
-        "the tables are half updated, because an update failed ({cause}); restore a checkpoint"
+        "the tables are only partly updated, because an update failed ({cause}); restore a \
+         checkpoint"
     )]
     Broken {
         /// The error that stopped the update.

@@ -52,10 +52,8 @@ impl StepOrder {
     pub fn begin(&mut self, step: Step) -> Result<()> {
         self.check_settled("begin_step")?;
         if step == Step(0) || step > LAST_STEP {
-            let reason = format!(
-                "step {} is not allowed; steps are counted from 1 to {}",
-                step.0, LAST_STEP.0
-            );
+            let reason =
+                format!("step {} is out of range; number steps from 1 to {}", step.0, LAST_STEP.0);
             return Err(Error::Argument { call: "begin_step", reason });
         }
         if let Some(applied) = self.applied.filter(|&applied| step <= applied) {
@@ -200,7 +198,7 @@ mod tests {
         let order = StepOrder::default();
         assert_eq!(
             order.allow_in_step("push").unwrap_err().to_string(),
-            "`push` was called before the first step: call `begin_step` first"
+            "`push` was called before the first step; call `begin_step` first"
         );
     }
 

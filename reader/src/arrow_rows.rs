@@ -142,7 +142,8 @@ impl ArrowRows {
         if !columns.is_empty() {
             return Err(ReaderError::setting(
                 files[0].path().display(),
-                "types were given, but the file is Parquet or Arrow and keeps the types of its columns; leave the types out",
+                "types were given, but the file is Parquet or Arrow and keeps the types of its \
+                 columns; remove the types",
             ));
         }
         let mut schema: Option<SchemaRef> = None;

@@ -115,7 +115,8 @@ impl DataConfig {
         let quote = self.quote.byte();
         let formats = [TextFormat::Csv, TextFormat::Tsv];
         if quote.is_some() && formats.iter().any(|&f| quote == Some(self.delimiter_for(f))) {
-            let problem = "the quote is the delimiter; choose different characters";
+            let problem = "the quote and the delimiter are the same character; choose different \
+                           characters";
             return Err(ReaderError::setting("data.quote", problem));
         }
         if self.rejects.is_some() && self.max_bad_rows == 0 {
@@ -137,12 +138,15 @@ impl DataConfig {
         let names: Vec<&str> = schema.labels.iter().map(|l| l.name.as_str()).collect();
         let position = match label {
             Some(label) => names.iter().position(|name| name == label).ok_or_else(|| {
-                refuse(format!("unknown label `{label}` (labels: {})", names.join(", ")))
+                refuse(format!(
+                    "unknown label `{label}` (labels: {}); name one of these labels",
+                    names.join(", ")
+                ))
             })?,
             None if names.len() == 1 => 0,
             None => {
                 return Err(refuse(format!(
-                    "the schema has several labels; name the one whose zeros are sampled (labels: {})",
+                    "the schema has several labels ({}); name the label whose zeros are sampled",
                     names.join(", ")
                 )));
             }
@@ -268,7 +272,8 @@ impl<'de> Deserialize<'de> for Header {
                     return Ok(Header::Yes);
                 }
                 Err(E::custom(
-                    "files without a header need names for their columns: header = [\"label\", \"user\", ..]",
+                    "files without a header need column names; set header = [\"label\", \"user\", \
+                     ..]",
                 ))
             }
             fn visit_seq<A: SeqAccess<'de>>(
@@ -277,7 +282,9 @@ impl<'de> Deserialize<'de> for Header {
             ) -> std::result::Result<Header, A::Error> {
                 let names = Vec::deserialize(SeqAccessDeserializer::new(items))?;
                 if names.is_empty() {
-                    return Err(de::Error::custom("a list of column names must not be empty"));
+                    return Err(de::Error::custom(
+                        "the list of column names is empty; name the columns",
+                    ));
                 }
                 Ok(Header::Names(names))
             }

@@ -25,7 +25,7 @@ pub enum ReaderError {
         key: String,
     },
     /// A pattern that is not a valid glob.
-    #[error("`{pattern}` is not a valid glob ({problem}); correct it, or name the files")]
+    #[error("`{pattern}` is not a valid glob ({problem}); correct the glob, or list the files")]
     BadPattern {
         /// The problem that the glob parser reports.
         problem: String,
@@ -50,7 +50,8 @@ pub enum ReaderError {
     },
     /// A file whose extension names no known format.
     #[error(
-        "{path} has an ending that is not known as a format; set `data.format` to parquet, arrow, csv, tsv, jsonl or libsvm, or leave the file out with a glob such as `*.parquet`"
+        "{path} has an unknown ending; set `data.format` to parquet, arrow, csv, tsv, jsonl or \
+         libsvm, or exclude the file with a glob such as `*.parquet`"
     )]
     UnknownFormat {
         /// The path of the file.
@@ -67,14 +68,15 @@ pub enum ReaderError {
         path: PathBuf,
     },
     /// A file of zero bytes.
-    #[error("{path} is empty; remove it from the list or write it again")]
+    #[error("{path} is empty; remove it from the list, or write it again")]
     EmptyFile {
         /// The path of the file.
         path: PathBuf,
     },
     /// A list of files that contain no row.
     #[error(
-        "{path} has no rows, only a header or metadata ({files} file(s) read); give a file with rows"
+        "{path} has no rows, only a header or metadata ({files} file(s) read); give a file with \
+         rows"
     )]
     NoRows {
         /// The number of files that were read.
@@ -115,7 +117,9 @@ pub enum ReaderError {
         path: PathBuf,
     },
     /// A column name that occurs several times in a header.
-    #[error("column `{column}` appears {times} times in the header; rename the others: {path}")]
+    #[error(
+        "column `{column}` appears {times} times in the header; rename the other columns: {path}"
+    )]
     AmbiguousColumn {
         /// The name of the column.
         column: String,
@@ -171,7 +175,8 @@ pub enum ReaderError {
     },
     /// A record that is longer than the limit.
     #[error(
-        "{path}: the record that starts at byte {byte} does not end within {limit} MiB; close its quotes, or set `data.quote = \"\"` if quotes mean nothing here"
+        "{path}: the record that starts at byte {byte} does not end within {limit} MiB; close its \
+         quotes, or set `data.quote = \"\"` if quotes mean nothing here"
     )]
     RecordTooLong {
         /// The limit in MiB.
@@ -183,7 +188,8 @@ pub enum ReaderError {
     },
     /// A quote that is opened and never closed.
     #[error(
-        "{place}: a quote is opened and never closed; close it, or set `data.quote = \"\"` if quotes mean nothing here: {path}"
+        "{place}: a quote is opened and never closed; close it, or set `data.quote = \"\"` if \
+         quotes mean nothing here: {path}"
     )]
     OpenQuote {
         /// The row, with its byte in the file.
@@ -199,7 +205,8 @@ pub enum ReaderError {
     },
     /// A cursor whose position lies after the last row.
     #[error(
-        "row {row} is beyond the end of the data, which has {rows} rows; give the same files as in the run that this position comes from"
+        "row {row} is beyond the end of the data, which has {rows} rows; give the same files as \
+         in the run that this position comes from"
     )]
     BeyondEnd {
         /// The position of the cursor, as a number of rows.
@@ -215,7 +222,8 @@ pub enum ReaderError {
     },
     /// A dense table for which the data has too many distinct keys.
     #[error(
-        "table `{table}` has more than {cap} distinct keys in the data; raise its `max_rows` or make it dynamic (`dense = false`)"
+        "table `{table}` has more than {cap} distinct keys in the data; raise its `max_rows` or \
+         make it dynamic (`dense = false`)"
     )]
     VocabularyTooLarge {
         /// The maximum number of keys.
@@ -225,7 +233,8 @@ pub enum ReaderError {
     },
     /// A pass that meets more bad rows than it may leave out.
     #[error(
-        "more than {limit} bad row(s) in one pass; repair the data, or raise `data.max_bad_rows`. The first: {}",
+        "more than {limit} bad row(s) in one pass; repair the data, or raise `data.max_bad_rows`. \
+         The first: {}",
         examples.join("; ")
     )]
     TooManyBadRows {
@@ -318,6 +327,7 @@ impl fmt::Display for Place {
 /// Returns the message about a record that has more or fewer cells than the header.
 pub(crate) fn cell_count(found: usize, expected: usize) -> String {
     format!(
-        "{found} cell(s) where the header has {expected}; check the delimiter and the quotes of this row"
+        "{found} cell(s) where the header has {expected}; check the delimiter and the quotes of \
+         this row"
     )
 }

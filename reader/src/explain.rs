@@ -79,7 +79,7 @@ pub(crate) fn explain(refusal: Refusal, field: &Field, text: Option<&[u8]>) -> S
             "has weights other than 1, which a request for {used_by} cannot contain; score such rows from files"
         )),
         Refusal::TooManyIds => {
-            "more than 2^31 ids in one window; lower `data.shuffle_window`".to_owned()
+            "the shuffle window has more than 2^31 ids; lower `data.shuffle_window`".to_owned()
         }
     }
 }

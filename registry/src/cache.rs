@@ -36,7 +36,7 @@ use std::time::Duration;
 
 use claim::Claims;
 use places::Copies;
-use zillion_device::{Files, Workers, mmap};
+use zillion_device::{DeviceError, Files, Workers, mmap};
 use zillion_rows::TableLayout;
 use zillion_rows::layer::{Layer, LayerFile, LayerManifest, LayerSource, Throttle, merge_layers};
 
@@ -284,7 +284,7 @@ impl Cache {
     ) -> Result<LayerSource> {
         let Some(newest) = chain.last() else {
             return Err(Error::Refused(
-                "the chain of versions is empty; give it at least the version itself".to_owned(),
+                "the chain of versions is empty; give at least one version".to_owned(),
             ));
         };
         let layouts = newest.layouts();
@@ -425,10 +425,7 @@ impl Cache {
         match fs::read(path) {
             Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(error) => {
-                let reason = format!("cannot read the file: {error}");
-                Err(Error::File { path: path.to_owned(), reason })
-            }
+            Err(error) => Err(DeviceError::file("read", path, error).into()),
         }
     }
 
@@ -481,10 +478,7 @@ fn list_names(folder: &Path) -> Result<Vec<String>> {
 
 /// Returns all names in a folder in ascending order. A folder that does not exist has no names.
 fn list_all_names(folder: &Path) -> Result<Vec<String>> {
-    let failed = |error: std::io::Error| Error::File {
-        path: folder.to_owned(),
-        reason: format!("cannot list the folder: {error}"),
-    };
+    let failed = |error| Error::from(DeviceError::file("list the folder", folder, error));
     let mut names = Vec::new();
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,

@@ -30,7 +30,7 @@ pub enum Error {
     },
     /// A model without any version.
     #[error(
-        "model `{model}` has no version in the registry; publish the first with `zillion publish`"
+        "model `{model}` has no version in the registry; publish a version with `zillion publish`"
     )]
     NoModel {
         /// The name of the model.
@@ -54,8 +54,8 @@ pub enum Error {
     },
     /// A move of a pointer that was too late: another operator moved the pointer at the same time.
     #[error(
-        "pointer `{pointer}` was moved to version {to} by {by} at the same time; check whether your move \
-         is still right, and repeat it"
+        "pointer `{pointer}` was moved to version {to} by {by} at the same time; repeat your move \
+         if it is still right"
     )]
     PointerMoved {
         /// The name of the pointer.
@@ -67,8 +67,8 @@ pub enum Error {
     },
     /// A publication that was too late: another publisher took the number at the same time.
     #[error(
-        "version {version} of model `{model}` was published by another process at the same time, so nothing \
-         of this publication became visible; publish again on top of that version"
+        "version {version} of model `{model}` was published by another process at the same time, \
+         so this publication was not completed; publish again"
     )]
     VersionTaken {
         /// The name of the model.
@@ -98,8 +98,8 @@ pub enum Error {
     },
     /// A file of a version that is missing or damaged.
     #[error(
-        "{path}: {reason}; move a whole copy into its place (never write into a file of a registry, because \
-         servers map it), go back with `zillion model rollback`, or publish a base"
+        "{path}: {reason}; restore it with a rename of a whole copy (never write into a file that \
+         servers map), go back to an older version with `zillion model rollback`, or publish a base"
     )]
     File {
         /// The path of the file.
@@ -115,9 +115,9 @@ pub enum Error {
     Access(#[from] zillion_access::Error),
     /// A pointer move that is older than one that was taken before.
     #[error(
-        "the registry shows move {number} of pointer `{pointer}` of model `{model}`, but another move with \
-         number {taken} was taken before: an old move was put back, or moves were removed; restore them, or move \
-         the pointer again; if the registry was made anew, remove `{}`",
+        "the registry has move {number} of pointer `{pointer}` of model `{model}`, but a \
+         different move {taken} was accepted before, so moves were removed or replaced; restore \
+         them, or move the pointer again (if this is a new registry, remove `{}`)",
         path.display()
     )]
     Replayed {
@@ -147,8 +147,8 @@ pub enum Error {
     },
     /// A memory of pointer moves that cannot be read.
     #[error(
-        "`{}`, which remembers the last move of a pointer, cannot be read: {reason}; remove it if the present \
-         moves of the registry are right",
+        "`{}`, which remembers the last move of a pointer, cannot be read ({reason}); remove it \
+         if the present moves of the registry are right",
         path.display()
     )]
     Memory {

@@ -281,7 +281,8 @@ impl Model {
         };
         if parent.chain != link.chain {
             return Err(broken(format!(
-                "the manifest names version {} with hash {} as its parent, but that version has hash {}; publish a new base",
+                "the manifest names version {} with hash {} as its parent, but that version has \
+                 hash {}; publish a new base",
                 link.version, link.chain, parent.chain
             )));
         }
@@ -419,8 +420,8 @@ impl Model {
             if there.is_none_or(|there| there.bytes != bytes) {
                 let path = self.store.local_path(&object).unwrap_or_else(|| object.into());
                 let reason = format!(
-                    "the file is missing; it belongs to version {of}, which version {version} needs, and was \
-                     collected by gc or lost"
+                    "the file is missing, because it was lost or removed by `zillion model gc` \
+                     (it belongs to version {of}, which version {version} needs)"
                 );
                 return Err(Error::File { path, reason });
             }

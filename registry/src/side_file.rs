@@ -35,8 +35,9 @@ const MARK: [u8; 4] = [0xff; 4];
 /// # Errors
 /// Returns an error if the table is too large for an Arrow file.
 pub fn write_side(schema: &Schema, table: &SideTable) -> Result<Vec<u8>> {
-    encode(schema, table)
-        .map_err(|e| Error::Refused(format!("the file of a side table cannot be written: {e}")))
+    encode(schema, table).map_err(|e| {
+        Error::Refused(format!("the file of a side table cannot be made ({e}); report this defect"))
+    })
 }
 
 /// Reads the side table from bytes that [`write_side`] made.

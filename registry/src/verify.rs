@@ -1,7 +1,7 @@
 //! Verification, which reads all files of a version and of its ancestors and reports the first
 //! problem.
 
-use zillion_device::Files;
+use zillion_device::{DeviceError, Files};
 use zillion_rows::layer::{LayerFile, Throttle, Unthrottled, verify_layer};
 
 use crate::cache::{Cache, describe_other_bytes};
@@ -69,10 +69,8 @@ impl Model {
     /// their hashes. Then verifies the layer there.
     fn verify_remote(&self, version: &VersionManifest, pace: &mut dyn Throttle) -> Result<()> {
         // Files that cannot be removed are left to the cleaning of the temporary folder.
-        let scratch = tempfile::tempdir().map_err(|e| Error::File {
-            path: std::env::temp_dir(),
-            reason: format!("cannot create a temporary folder for the verified files: {e}"),
-        })?;
+        let scratch = tempfile::tempdir()
+            .map_err(|e| DeviceError::file("create a folder in", &std::env::temp_dir(), e))?;
         let cache = Cache::open(scratch.path(), &self.name, Files::new().scratch())?;
         for (name, file) in version.files() {
             cache.read(self, &name, &file, pace)?;

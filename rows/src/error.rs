@@ -35,8 +35,8 @@ pub enum Error {
     },
     /// The vocabulary of a dense table has more rows than the table may have.
     #[error(
-        "table `{table}`: the vocabulary has {rows} rows, but the table may have {cap}; raise `max_rows`, or make the \
-         table dynamic (`dense = false`)"
+        "table `{table}`: the vocabulary has {rows} rows, but the limit of the table is {cap}; \
+         raise `max_rows`, or make the table dynamic (`dense = false`)"
     )]
     TooManyRows {
         /// The name of the table.
@@ -54,8 +54,8 @@ pub enum Error {
     },
     /// A vocabulary is not in ascending order, or contains a key twice.
     #[error(
-        "table `{table}`: key {index} ({key:#018x}) of the vocabulary is not above the key before it; sort the \
-         vocabulary by key and remove duplicates"
+        "table `{table}`: key {index} ({key:#018x}) of the vocabulary is not greater than the key \
+         before it; sort the vocabulary by key and remove duplicates"
     )]
     Vocabulary {
         /// The name of the table.

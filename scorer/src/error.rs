@@ -20,7 +20,8 @@ pub enum Error {
     },
     /// A request that was stopped because its answer would have come too late.
     #[error(
-        "the scoring was stopped, because its time was over; score fewer rows, or allow more time"
+        "the scoring was stopped, because its time limit was reached; score fewer rows at a time, \
+         or raise the time limit"
     )]
     Late,
     /// A lookup of rows that failed.

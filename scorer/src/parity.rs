@@ -93,11 +93,12 @@ impl ParityRows {
     /// the number of rows.
     pub fn from_json(bytes: &[u8]) -> Result<Self> {
         let refuse = |reason: String| {
-            Error::Refused(format!("cannot read the parity rows of the version: {reason}"))
+            Error::Refused(format!(
+                "the parity rows of the version cannot be used: {reason}; publish a new version"
+            ))
         };
         let rows: Self = serde_json::from_slice(bytes).map_err(|e| refuse(e.to_string()))?;
-        rows.check_lengths()
-            .map_err(|reason| refuse(format!("{reason}; publish a new version")))?;
+        rows.check_lengths().map_err(refuse)?;
         Ok(rows)
     }
 
@@ -107,11 +108,11 @@ impl ParityRows {
     fn check_lengths(&self) -> Result<(), String> {
         let rows = self.rows;
         if self.logits.is_empty() && rows > 0 {
-            return Err(format!("the file has {rows} rows without scores"));
+            return Err(format!("the file has {rows} rows, but no scores"));
         }
         if let Some(scores) = self.logits.iter().find(|scores| scores.len() != rows) {
             let found = scores.len();
-            return Err(format!("the file has {rows} rows and {found} scores of a label"));
+            return Err(format!("the file has {rows} rows, but {found} scores of a label"));
         }
         for column in &self.columns {
             let (lengths, values) = match &column.lengths {
@@ -251,7 +252,7 @@ mod tests {
     fn rows_without_contents_are_refused() {
         let ints = r#"{"name": "a", "values": [{"int": 1}, {"int": 2}]}"#;
         let said = read(&file("10000000000000", "", "")).unwrap_err();
-        assert!(said.contains("10000000000000 rows without scores"), "{said}");
+        assert!(said.contains("10000000000000 rows, but no scores"), "{said}");
         let said = read(&file("10000000000000", "", "[1, 2]")).unwrap_err();
         assert!(said.contains("2 scores of a label"), "{said}");
         let said = read(&file("3", ints, "[1, 2, 3]")).unwrap_err();

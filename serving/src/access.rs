@@ -125,7 +125,9 @@ impl Domain {
         log.write(&event, since_1970()).map_err(|error| {
             tracing::error!("{error}");
             ServeError::Internal(
-                "the audit log cannot be written, so that nothing was done".to_owned(),
+                "the audit log cannot be written, so the request was not executed; free disk \
+                 space for the log, and send the request again"
+                    .to_owned(),
             )
         })
     }

@@ -74,7 +74,7 @@ impl Caller {
             return Err(ServeError::TooLarge {
                 what: "the number of rows",
                 limit,
-                setting: "quota.rows",
+                remedy: "send fewer rows at a time, or raise `quota.rows` of the caller",
             });
         }
         self.used.take_rows(quota, rows, self.began.elapsed());
@@ -165,8 +165,9 @@ impl Scoring {
         let now = Instant::now();
         let quota = &head.caller.quota;
         if let Some(limit) = quota.body_bytes.filter(|&limit| head.bytes > limit) {
-            let (what, setting) = ("the body", "quota.body_bytes");
-            return Err(ServeError::TooLarge { what, limit, setting });
+            let what = "the size of the body in bytes";
+            let remedy = "send fewer rows at a time, or raise `quota.body_bytes` of the caller";
+            return Err(ServeError::TooLarge { what, limit, remedy });
         }
         let waiting = self.open.fetch_add(1, Ordering::Relaxed);
         let open = Open(self.open.clone());

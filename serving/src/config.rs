@@ -105,7 +105,9 @@ impl TrafficSettings {
         let header = self.key_header.as_deref().unwrap_or(KEY_HEADER);
         match axum::http::HeaderName::try_from(header) {
             Ok(_) => Ok(()),
-            Err(_) => Err(format!("`{header}` is not the name of a header; choose another one")),
+            Err(_) => Err(format!(
+                "`{header}` is not a valid name of an HTTP header; choose another name"
+            )),
         }
     }
 }

@@ -111,7 +111,9 @@ impl Domain {
 
     fn check_stopping(&self) -> Result<()> {
         if self.is_draining() {
-            return Err(ServeError::NotReady("the server is stopping".to_owned()));
+            return Err(ServeError::NotReady(
+                "the server is stopping; send the request to another server".to_owned(),
+            ));
         }
         Ok(())
     }
@@ -150,7 +152,8 @@ impl Domain {
         });
         tokio::select! {
             done = done => done.map_err(|e| {
-                gone(format!("the request to the registry ended without a result: {e}"))
+                gone(format!(
+                    "the request to the registry ended without a result ({e}); send it again"))
             })?,
             error = self.give_up(LONGEST_WAIT.saturating_mul(2)) => Err(error),
         }

@@ -27,6 +27,7 @@ use crate::repository::{Indexed, Repository};
 use crate::score::Answer;
 use crate::statistics::{Begun, Spent, triton_series};
 use crate::store_metrics::store_metrics;
+use crate::tensor::{too_many_rows, too_many_values};
 use crate::trace::span;
 use crate::traffic::Traffic;
 
@@ -433,14 +434,13 @@ impl Scored {
     /// Returns an error if the request has no rows, if it has more rows or values than the
     /// limits allow, if the rows do not fit the model, or if the time of the request is over.
     pub fn score(&self, request: &RowsRequest<'_>) -> Result<Answer> {
-        let too_large = |what, limit, setting| ServeError::TooLarge { what, limit, setting };
         if request.rows == 0 {
             return Err(ServeError::Malformed(
                 "the request has no rows; send at least one".to_owned(),
             ));
         }
         if request.rows > self.limits.rows {
-            return Err(too_large("the number of rows", self.limits.rows, "serve.max_rows"));
+            return Err(too_many_rows(&self.limits));
         }
         self.caller.take_rows(request.rows)?;
         let values: usize = request.columns.values().map(|column| column.values.len()).sum();
@@ -449,7 +449,7 @@ impl Scored {
         let shared: usize = shared.map(|column| column.values.len()).sum();
         let values = values.saturating_add(shared.saturating_mul(request.rows));
         if values > self.limits.values {
-            return Err(too_large("the number of values", self.limits.values, "serve.max_values"));
+            return Err(too_many_values(&self.limits));
         }
         let deadline = self.deadline;
         let is_late = || Instant::now() >= deadline;

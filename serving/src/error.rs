@@ -23,7 +23,7 @@ pub enum ServeError {
     #[error(transparent)]
     Input(#[from] RequestError),
     /// A model that this server does not serve.
-    #[error("unknown model `{model}` (served here: {serves})")]
+    #[error("unknown model `{model}` (served here: {serves}); correct the name")]
     UnknownModel {
         /// The name in the request.
         model: String,
@@ -31,7 +31,9 @@ pub enum ServeError {
         serves: String,
     },
     /// A model that the registry does not have.
-    #[error("unknown model `{model}` (in the registry: {has})")]
+    #[error(
+        "unknown model `{model}` (in the registry: {has}); correct the name, or publish the model"
+    )]
     NotInRegistry {
         /// The name in the request.
         model: String,
@@ -40,8 +42,8 @@ pub enum ServeError {
     },
     /// An operation on models that clients of this server may not request.
     #[error(
-        "cannot {what} model `{model}`: this server does not let clients choose its models; turn on the setting \
-         `serve.model_control` to allow it"
+        "cannot {what} model `{model}`: this server does not let clients choose its models; turn \
+         on the setting `serve.model_control` to allow it"
     )]
     NoControl {
         /// The verb of the operation.
@@ -50,7 +52,10 @@ pub enum ServeError {
         model: String,
     },
     /// A version of the model that is not loaded here.
-    #[error("version {version} of model `{model}` is not loaded here (loaded: {loaded})")]
+    #[error(
+        "version {version} of model `{model}` is not loaded here (loaded: {loaded}); request a \
+         loaded version"
+    )]
     UnknownVersion {
         /// The name of the model.
         model: String,
@@ -60,7 +65,7 @@ pub enum ServeError {
         loaded: String,
     },
     /// A path that belongs to no protocol.
-    #[error("unknown path `{0}`; `/openapi.json` lists the paths")]
+    #[error("unknown path `{0}`; use a path of `/openapi.json`")]
     UnknownPath(String),
     /// A method that the path does not support.
     #[error("path `{path}` does not support this method; use {allowed}")]
@@ -71,21 +76,20 @@ pub enum ServeError {
         allowed: &'static str,
     },
     /// A request that exceeds a limit of size.
-    #[error(
-        "{what} is larger than the limit of {limit}; send less at a time, or raise the setting `{setting}`"
-    )]
+    #[error("{what} is larger than the limit of {limit}; {remedy}")]
     TooLarge {
         /// The part of the request that is too large.
         what: &'static str,
         /// The limit that the request exceeds.
         limit: usize,
-        /// The setting that raises the limit.
-        setting: &'static str,
+        /// The remedy, such as the setting that raises the limit.
+        remedy: &'static str,
     },
     /// A compressed body that unpacks to much more than it weighs.
     #[error(
-        "the body unpacks to more than {limit} bytes, which is {UNPACKED_RATIO} times its packed bytes and 1 MiB; \
-         send fewer rows at a time, or send the body unpacked"
+        "the decompressed body has more than {limit} bytes, the limit for its compressed size (1 \
+         MiB plus {UNPACKED_RATIO} times that size); send fewer rows at a time, or send the body \
+         uncompressed"
     )]
     Unpacked {
         /// The largest number of unpacked bytes.
@@ -93,7 +97,8 @@ pub enum ServeError {
     },
     /// A request that arrived while too many others were waiting.
     #[error(
-        "the server is overloaded: {waiting} requests wait for {} ms of work; try again in a moment",
+        "the server is overloaded: {waiting} requests are waiting, with an estimated {} ms of \
+         work; try again in a moment",
         backlog.as_millis()
     )]
     Overloaded {
@@ -120,7 +125,8 @@ pub enum ServeError {
     },
     /// A body in an unknown encoding.
     #[error(
-        "unknown `Content-Encoding: {name}`; compress the body with gzip or deflate, or not at all"
+        "unknown `Content-Encoding: {name}`; compress the body with gzip or deflate, or send it \
+         uncompressed"
     )]
     Encoding {
         /// The encoding that the request names.
@@ -128,7 +134,8 @@ pub enum ServeError {
     },
     /// A request that was not answered in time.
     #[error(
-        "the request was not answered within its time limit of {limit:?}; send fewer rows, or allow more time"
+        "the request was not answered within its time limit of {limit:?}; send fewer rows at a \
+         time, or raise the time limit of the request"
     )]
     Deadline {
         /// The time that the request had.
@@ -136,7 +143,8 @@ pub enum ServeError {
     },
     /// A body that did not arrive in time.
     #[error(
-        "the body of the request did not arrive within {limit:?}; send it faster, or raise the setting `serve.receive_ms`"
+        "the body of the request did not arrive within {limit:?}; send it faster, or raise the \
+         setting `serve.receive_ms`"
     )]
     SlowBody {
         /// The time that the body had.
@@ -146,7 +154,7 @@ pub enum ServeError {
     #[error("{0}")]
     NotReady(String),
     /// A model that could not score the rows.
-    #[error("the model could not score the request: {0}")]
+    #[error("the model could not score the rows of the request: {0}")]
     Scoring(#[source] zillion_scorer::Error),
     /// A bug, or a failure of the machine.
     #[error("{0}")]
@@ -156,8 +164,11 @@ pub enum ServeError {
 /// Returns the text that a refused caller sees, which says nothing about the reason.
 fn refused_text(refusal: Refusal) -> &'static str {
     match refusal.is_unauthenticated() {
-        true => "the request needs valid credentials",
-        false => "the caller may not make this request",
+        true => "the request has no valid credentials; send a valid token or client certificate",
+        false => {
+            "the caller is not allowed to make this request; ask the operator of the server for a \
+             role that allows it"
+        }
     }
 }
 

@@ -130,7 +130,7 @@ impl Grpc {
     /// Answers a call to any service.
     pub(crate) async fn answer(self, mut request: Request) -> Response {
         if request.version() != Version::HTTP_2 {
-            let text = "{\"error\":\"gRPC needs HTTP/2; connect over HTTP/2\"}";
+            let text = "{\"error\":\"gRPC does not work over HTTP/1; connect over HTTP/2\"}";
             let kind = [(header::CONTENT_TYPE, "application/json")];
             return (StatusCode::HTTP_VERSION_NOT_SUPPORTED, kind, text).into_response();
         }
@@ -141,8 +141,11 @@ impl Grpc {
             match self.domain.authorize(extensions, headers, api, &path, None) {
                 Ok(caller) => request.extensions_mut().insert(caller),
                 Err(ServeError::UnknownPath(_)) => {
-                    return Status::unimplemented("this listener does not answer the call")
-                        .into_http();
+                    return Status::unimplemented(
+                        "this listener does not answer this call; use the listener whose \
+                         `serve.listener` entry lists its API",
+                    )
+                    .into_http();
                 }
                 Err(error) => return status(&error).into_http(),
             };
@@ -199,7 +202,10 @@ async fn limit_time(
     match status_code(&response) {
         Code::OutOfRange => status(&too_large(most_bytes)).into_http::<Body>(),
         Code::Internal if is_no_message(&response) => {
-            let reason = "the message does not have the type of this call; send the message type of the service's definition".to_owned();
+            let reason =
+                "the message does not have the type that this call expects; send the type of the \
+                 service definition"
+                    .to_owned();
             status(&ServeError::Malformed(reason)).into_http::<Body>()
         }
         _ => response,
@@ -215,7 +221,9 @@ fn is_no_message(response: &Response) -> bool {
 }
 
 fn too_large(limit: usize) -> ServeError {
-    ServeError::TooLarge { what: "the message", limit, setting: "serve.max_body_bytes" }
+    let what = "the size of the message in bytes";
+    let remedy = "send fewer rows at a time, or raise the setting `serve.max_body_bytes`";
+    ServeError::TooLarge { what, limit, remedy }
 }
 
 /// Returns the gRPC code of a response. Only a failure has its code in the headers; the code of any

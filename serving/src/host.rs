@@ -223,7 +223,8 @@ impl Host {
         let open = self.open();
         let Some(current) = open.current else {
             return Err(ServeError::NotReady(format!(
-                "no version of model `{}` is loaded: {}; the log of the server and its repository index have more",
+                "no version of model `{}` is loaded: {}; wait until it is loaded, or read the \
+                 reason in the log of the server",
                 self.name,
                 open.unready_code()
             )));

@@ -88,7 +88,9 @@ impl Loader {
                 // A handle that has gone does not wait.
                 let _ = to_handle.send(());
             })
-            .map_err(|e| Error::Refused(format!("cannot start the thread of the loader: {e}")))?;
+            .map_err(|e| Error::Refused(format!(
+                "cannot start the thread of the loader ({e}); raise the limit of threads of the \
+                 system")))?;
         Ok(Self { stop, store_stop, thread: Some(thread), ended, until: None })
     }
 

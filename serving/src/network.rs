@@ -99,7 +99,12 @@ fn start_thread(
     socket: std::net::TcpListener,
     phase: watch::Receiver<Phase>,
 ) -> Result<JoinHandle<()>> {
-    let internal = |e: std::io::Error| ServeError::Internal(format!("cannot listen: {e}"));
+    let internal = |e: std::io::Error| {
+        ServeError::Internal(format!(
+            "cannot accept connections ({e}); raise the limits of the system on open files and \
+             threads"
+        ))
+    };
     socket.set_nonblocking(true).map_err(internal)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(internal)?;

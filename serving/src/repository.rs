@@ -253,7 +253,9 @@ impl Repository {
     ) -> Result<Arc<Host>> {
         let model = self.registry.model(name).map_err(|e| ServeError::Malformed(e.to_string()))?;
         if self.control().1 {
-            return Err(ServeError::NotReady("the server is stopping".to_owned()));
+            return Err(ServeError::NotReady(
+                "the server is stopping; send the request to another server".to_owned(),
+            ));
         }
         let host = Arc::new(Host::new(name, follow, is_required, self.config.max_stale));
         self.metrics.begin(name);

@@ -92,7 +92,7 @@ fn find<'a>(outputs: &'a [Output], name: &str) -> Result<&'a Output> {
     outputs.iter().find(|output| output.name == name).ok_or_else(|| {
         let known: Vec<&str> = outputs.iter().map(|output| output.name.as_str()).collect();
         let (name, known) = (shorten(name), known.join("`, `"));
-        ServeError::Malformed(format!("unknown output `{name}` (the model has `{known}`)"))
+        ServeError::Malformed(format!("unknown output `{name}`; use one of `{known}`"))
     })
 }
 

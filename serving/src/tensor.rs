@@ -90,8 +90,8 @@ impl<'a> Tensor<'a> {
             None => values,
             Some(copies) if copies > MOST_COPIES => {
                 let reason = format!(
-                    "one value stands for a list of {copies} values, and at most {MOST_COPIES} are allowed; send \
-                     each value of the list"
+                    "one value stands for a list of {copies} values, but at most {MOST_COPIES} \
+                     are allowed; send each value of the list"
                 );
                 return Err(refuse(input, &reason));
             }
@@ -137,7 +137,7 @@ pub fn datatype(input: &str, name: &str) -> Result<Datatype> {
     Datatype::parse(name).ok_or_else(|| {
         let known = Datatype::all().map(Datatype::name).collect::<Vec<_>>().join(", ");
         let name = shorten(name);
-        refuse(input, &format!("unknown datatype `{name}`; expected one of {known}"))
+        refuse(input, &format!("unknown datatype `{name}`; use one of {known}"))
     })
 }
 
@@ -156,13 +156,22 @@ pub fn columns<'a>(
         tensors.keys().filter(|name| name.ends_with(LENGTHS)).cloned().collect();
     for name in names {
         let Some(tensor) = tensors.remove(&name) else { continue };
-        let list = lengths_of(&tensor)
-            .ok_or_else(|| refuse(&name, "lengths must be integers of at least 0"))?;
+        let list = lengths_of(&tensor).ok_or_else(|| {
+            refuse(
+                &name,
+                "a length is not an integer of at least 0; send integers \
+                                          of at least 0",
+            )
+        })?;
         let of = name[..name.len() - LENGTHS.len()].to_owned();
         if !tensors.contains_key(of.as_str()) {
             return Err(refuse(
                 &name,
-                &format!("the lengths belong to no input: the request has no `{}`", shorten(&of)),
+                &format!(
+                    "the lengths belong to no input, because the request has no `{}`; send the \
+                     input, or remove the lengths",
+                    shorten(&of)
+                ),
             ));
         }
         lengths.insert(of, list);
@@ -177,8 +186,10 @@ pub fn columns<'a>(
             None => rows = Some((of_this, name.to_string())),
             Some((others, other)) if *others != of_this => {
                 let other = shorten(other);
-                let reason =
-                    format!("the input has {of_this} rows, and input `{other}` has {others}");
+                let reason = format!(
+                    "the input has {of_this} rows, but input `{other}` has {others}; send the \
+                         same number of rows in every input"
+                );
                 return Err(refuse(&name, &reason));
             }
             Some(_) => {}
@@ -186,7 +197,8 @@ pub fn columns<'a>(
         if own.is_some() && !tensor.shape.is_flat() {
             return Err(refuse(
                 &name,
-                "values with lengths must be flat: send a shape of one dimension",
+                "the values have lengths and a shape of two dimensions; send them with a shape of \
+                 one dimension",
             ));
         }
         let column = tensor.into_column(&name, own)?;

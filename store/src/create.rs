@@ -70,7 +70,8 @@ pub(crate) async fn create(shared: &Shared, path: &Path, bytes: Bytes) -> Result
 
 fn unknown_result(failure: Failure) -> Failure {
     let reason = format!(
-        "{}; the object may or may not have been written; repeat the command, which checks the object first",
+        "{}, and it is unknown whether the object was written; repeat the command, which checks \
+         the object first",
         failure.reason
     );
     Failure { reason, ..failure }

@@ -35,7 +35,7 @@ pub enum Error {
         reason: String,
     },
     /// A required object does not exist.
-    #[error("object `{path}` is missing in the store; check its name and the store")]
+    #[error("object `{path}` is missing in the store; check its name and the URL of the store")]
     Missing {
         /// The name of the object.
         path: String,

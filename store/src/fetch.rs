@@ -38,7 +38,8 @@ impl Fetch {
             tokio::select! {
                 () = read(shared, path, bytes, &to_reader) => {}
                 () = stop.over() => {
-                    let why = Failure::new(Outcome::Timeout, "the process is stopping and does not wait for the store");
+                    let why = Failure::new(Outcome::Timeout,
+                        "the process is stopping and does not wait for the store; start it again");
                     // If the reader has been dropped, the error is not needed.
                     let _ = to_reader.send(Err(why)).await;
                 }

@@ -44,7 +44,10 @@ pub(crate) fn client(bucket: &str, environment: &Environment, options: &Options)
         match path {
             Some(path) => {
                 let text = std::fs::read_to_string(&path).map_err(|e| {
-                    let reason = format!("the file `{}` cannot be read: {e}", path.display());
+                    let reason = format!(
+                        "the file `{}` cannot be read ({e}); name a readable file with credentials",
+                        path.display()
+                    );
                     Error::setting("GOOGLE_APPLICATION_CREDENTIALS", reason)
                 })?;
                 secrets.extend(private_keys(&text));

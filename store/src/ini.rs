@@ -61,7 +61,7 @@ pub(crate) fn parse(text: &str) -> Result<Sections, (usize, &'static str)> {
         }
         if let Some(rest) = line.strip_prefix('[') {
             let Some(name) = rest.strip_suffix(']') else {
-                return refuse("the name of the section does not end with `]`");
+                return refuse("the name of the section does not end with `]`; add it");
             };
             let name = name.split_whitespace().collect::<Vec<_>>().join(" ");
             section = Some(sections.entry(name).or_default());
@@ -69,14 +69,16 @@ pub(crate) fn parse(text: &str) -> Result<Sections, (usize, &'static str)> {
             continue;
         }
         let Some((key, value)) = line.split_once('=') else {
-            return refuse("the line is neither `[section]` nor `key = value`");
+            return refuse(
+                "the line is neither `[section]` nor `key = value`; correct or remove it",
+            );
         };
         let (key, value) = (key.trim().to_ascii_lowercase(), value.trim());
         if key.is_empty() {
-            return refuse("the key before the `=` is missing");
+            return refuse("the key before the `=` is missing; add it");
         }
         let Some(section) = section.as_mut() else {
-            return refuse("the line stands before the first section; put a `[section]` above it");
+            return refuse("the line is before the first section; add a `[section]` above it");
         };
         let key = match (&outer, is_indented) {
             (Some(outer), true) => format!("{outer}.{key}"),

@@ -69,7 +69,8 @@ impl Local {
             return Ok(objects.clone());
         }
         if !self.folder.is_dir() {
-            let reason = "the folder does not exist; `zillion publish` creates it";
+            let reason = "the folder does not exist; name an existing registry, or create one \
+                          with `zillion publish`";
             return Err(open_error(&self.url, reason));
         }
         let objects = LocalFileSystem::new_with_prefix(&self.folder)

@@ -60,7 +60,8 @@ impl Options {
             None => Ok(default),
             Some(text) => {
                 let number = text.parse().ok().filter(|number| (1..=most).contains(number));
-                let refused = || format!("`{text}` is not an integer from 1 to {most}");
+                let refused =
+                    || format!("`{text}` is not an integer from 1 to {most}; set such an integer");
                 number.ok_or_else(|| Error::setting(name, refused()))
             }
         };

@@ -111,7 +111,8 @@ impl Profile {
             }
             (None, None) => None,
             _ => {
-                let reason = "the profile has only one of `aws_access_key_id` and `aws_secret_access_key`; add the other";
+                let reason = "the profile has only one of `aws_access_key_id` and \
+                              `aws_secret_access_key`; add the missing key";
                 return Err(profile_error(name, reason));
             }
         };
@@ -161,7 +162,9 @@ fn file(environment: &Environment, variable: &str, usual: &str) -> Result<Sectio
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && !is_named => {
             Ok(Sections::new())
         }
-        Err(error) => Err(refuse(format!("the file cannot be read: {error}"))),
+        Err(error) => {
+            Err(refuse(format!("the file cannot be read ({error}); check its permissions")))
+        }
     }
 }
 

@@ -99,7 +99,7 @@ impl Remote {
         let stopped = || {
             Failure::new(
                 Outcome::Timeout,
-                "the process is stopping and does not wait for the store",
+                "the process is stopping and does not wait for the store; start it again",
             )
         };
         if stop.is_over() {
@@ -114,7 +114,7 @@ impl Remote {
             }
         });
         done.unwrap_or_else(|| {
-            Err(Failure::new(Outcome::Refused, "the thread of the store panicked, which is a bug"))
+            Err(Failure::new(Outcome::Refused, "the thread of the store panicked; report this bug"))
         })
     }
 
@@ -166,8 +166,9 @@ impl Remote {
             true => Ok(()),
             false => Err(Error::StoreOpen {
                 url: self.shared.client.about.clone(),
-                reason: "the store ignores `If-None-Match: *`, so that two publishers could publish the same version; \
-                         use a store that supports it (Amazon S3, or newer releases of MinIO and Ceph)"
+                reason: "the store ignores `If-None-Match: *`, so two publishers could publish \
+                         the same version; use a store that supports this header (Amazon S3, or \
+                         newer releases of MinIO and Ceph)"
                     .to_owned(),
             }),
         }
@@ -332,5 +333,5 @@ pub const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Describes an object that is too large to be read as a whole.
 pub(crate) fn too_large(bytes: u64, most: u64) -> String {
-    format!("the object has {bytes} bytes, but at most {most} are expected; publish it again")
+    format!("the object has {bytes} bytes, but at most {most} bytes are expected; publish it again")
 }

@@ -75,8 +75,10 @@ impl Setup {
                     Some(_) => ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"),
                     None => ("AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID"),
                 };
-                let reason =
-                    format!("this variable is missing, but {present} is set; set both or none");
+                let reason = format!(
+                    "this variable is missing, but {present} is set; set both variables or \
+                         neither"
+                );
                 return refuse(missing, &reason);
             }
         };
@@ -143,7 +145,12 @@ impl Setup {
             }
         }
         let read = |path: &str| {
-            let refused = |e| format!("the file `{path}` cannot be read: {e}");
+            let refused = |e| {
+                format!(
+                    "the file `{path}` cannot be read ({e}); name a readable file with \
+                     certificates in PEM"
+                )
+            };
             fs::read(path).map_err(|e| Error::setting("AWS_CA_BUNDLE", refused(e)))
         };
         let authorities = environment.get("AWS_CA_BUNDLE").map(read).transpose()?;

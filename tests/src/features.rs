@@ -237,7 +237,7 @@ fn errors_of_the_job_are_named() {
             2,
             "`history` may have several values in a row",
         ),
-        ("max_len = 4", "", 2, "a sequence needs `max_len = n`"),
+        ("max_len = 4", "", 2, "a sequence needs `max_len`"),
         (
             "side = \"items\"",
             "side = \"itms\"",

@@ -193,7 +193,7 @@ fn files_that_cannot_be_drafted_get_a_remedy() {
     };
     let ratings: String = (0..200).map(|i| format!("{},{}\n", i % 7, i % 5)).collect();
     let refusals = [
-        (format!("user,rating\n{ratings}"), vec![], 2, "no column holds 0 and 1 only"),
+        (format!("user,rating\n{ratings}"), vec![], 2, "no column holds only 0 and 1"),
         (format!("user,rating\n{ratings}"), vec!["--label", "rating"], 2, "holds 5 values"),
         (format!("user,rating\n{ratings}"), vec!["--label", "stars"], 2, "unknown column `stars`"),
         ("user,label\n1,yes\n2,no\n3,yes\n".to_owned(), vec![], 2, "write 0 and 1 instead"),

@@ -228,7 +228,7 @@ fn errors_of_the_job_are_named() {
         (
             "metric = \"recall@5\"",
             "metric = \"auc\"",
-            "which needs labels, and the job has no labels",
+            "which needs labels, but the job has no labels",
         ),
         ("metric = \"recall@5\"", "metric = \"recal@5\"", "unknown metric `recal@5`; choose auc"),
         ("recall_at = [5, 10]", "recall_at = [0]", "must be at least 1, found 0"),

@@ -157,7 +157,7 @@ fn settings_are_read_again_on_sighup() {
     assert!(server.terminate().success());
     let log = std::fs::read_to_string(place.path("server.log")).expect("a log");
     assert!(log.contains("max_rows") && log.contains("retain"), "{log}");
-    assert!(log.contains("wait for a restart"), "{log}");
+    assert!(log.contains("after a restart of the server"), "{log}");
 }
 
 /// Returns the number of reloads of the settings that had this outcome.

@@ -321,7 +321,7 @@ fn sibling_versions_are_distinguished_and_moves_are_logged() {
     let refused = crate::server::operator(&place, &["model", "promote", "3"]).output();
     let refused = refused.expect("the binary runs");
     assert_eq!(refused.status.code(), Some(1));
-    assert!(stderr(&refused).contains("collected by gc"), "{}", stderr(&refused));
+    assert!(stderr(&refused).contains("removed by `zillion model gc`"), "{}", stderr(&refused));
     // The removed version does not count as published, so it is published again.
     let anew = operate(&place, &["publish", &place.text("tuesday"), "--set", &root]);
     assert!(anew.contains("version 5 of e2e"), "{anew}");

@@ -99,7 +99,7 @@ fn requests_that_cannot_be_answered_are_refused_by_name() {
         (&predict, repeated, 400, "the key appears twice"),
         (&predict, with("tags", json!("a|b")), 400, "send a list of texts"),
         (&predict, with("tags", json!([["a"]])), 400, "input `tags`, row 0 of `instances`"),
-        (&predict, deep_value, 400, "a list inside of a list"),
+        (&predict, deep_value, 400, "a list inside a list"),
         (&predict, many, 413, "serve.max_rows"),
         (&predict, tagged, 413, "serve.max_values"),
         (&rank, "{\"candidates\": []}".into(), 400, "no rows"),

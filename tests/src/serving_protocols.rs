@@ -138,8 +138,11 @@ fn binary_tensors_score_as_json_does() {
             format!("Inference-Header-Content-Length: {}\r\n", length - 1),
             "not a v2 inference request",
         ),
-        (format!("Inference-Header-Content-Length: {}\r\n", body.len() + 1), "up to the body's"),
-        ("Inference-Header-Content-Length: many\r\n".to_owned(), "up to the body's"),
+        (
+            format!("Inference-Header-Content-Length: {}\r\n", body.len() + 1),
+            "the size of the body",
+        ),
+        ("Inference-Header-Content-Length: many\r\n".to_owned(), "the size of the body"),
     ] {
         let refused = post(&server, &path, &header, &body);
         let said = String::from_utf8_lossy(&refused.body).into_owned();

@@ -200,8 +200,8 @@ fn errors_of_the_job_are_named() {
         (
             "kind = \"mmoe\"\nexperts = 2\nexpert = [16]\ntower = [8]\ndropout = 0.1",
             "kind = \"deepfm\"",
-            "deepfm learns one label, and the job has 2; keep one, or choose a model that learns several: \
-             shared_bottom, mmoe, esmm",
+            "deepfm learns one label, but the job has 2; keep one label, or choose a model that \
+             learns several: shared_bottom, mmoe, esmm",
         ),
         ("task = \"liked\"", "task = \"like\"", "did you mean `liked`?"),
         ("at_least = 3", "at_lest = 3", "did you mean `at_least`?"),

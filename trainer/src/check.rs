@@ -50,8 +50,11 @@ pub fn check(job: &Job, sample: u64, workers: &Arc<Workers>) -> Result<CheckRepo
             true => findings.note(
                 &format!("data.{part}"),
                 match part {
-                    "valid" => "names no files: every epoch counts as the best so far",
-                    _ => "names no files: no test AUC will be reported",
+                    "valid" => {
+                        "names no files, so every epoch counts as the best so far; name \
+                         validation files"
+                    }
+                    _ => "names no files, so no test AUC is reported; name test files",
                 },
             ),
             false => drop(open(job, part, paths, &mut findings)),
@@ -65,7 +68,8 @@ pub fn check(job: &Job, sample: u64, workers: &Arc<Workers>) -> Result<CheckRepo
         if rows.is_none() {
             findings.note(
                 "data.train",
-                "the number of rows is unknown, because the text is compressed: all figures are of the sample alone",
+                "the number of rows is unknown, because the text is compressed, so all figures \
+                 are about the sample only; convert the files to Parquet",
             );
         }
         let known = rows.map(|(n, _)| n);

@@ -43,7 +43,10 @@ pub enum Error {
     Print(#[source] toml::ser::Error),
     /// A checkpoint with a missing or damaged file, or with a format that this binary does not
     /// read.
-    #[error("checkpoint {} is refused: {problem}; delete its folder to resume from an older one", path.display())]
+    #[error(
+        "checkpoint {} is refused: {problem}; delete its folder to resume from an older checkpoint",
+        path.display()
+    )]
     Checkpoint {
         /// The file that is refused.
         path: PathBuf,
@@ -51,8 +54,11 @@ pub enum Error {
         problem: String,
     },
     /// A checkpoint that belongs to another job.
-    #[error("checkpoint {} belongs to another job: `{key}` was {saved} when it was written and is {given} now; \
-             train into another folder (`run.output`), or undo the change", path.display())]
+    #[error(
+        "checkpoint {} belongs to another job: `{key}` was {saved} when it was written and is \
+         {given} now; train into another folder (`run.output`), or undo the change",
+        path.display()
+    )]
     OtherJob {
         /// The folder of the checkpoint.
         path: PathBuf,
@@ -64,8 +70,11 @@ pub enum Error {
         given: String,
     },
     /// A checkpoint of another model, which a run cannot begin from.
-    #[error("checkpoint {} belongs to another model: `{key}` was {saved} when it was written and is {given} now; \
-             begin without it, or undo the change", path.display())]
+    #[error(
+        "checkpoint {} belongs to another model: `{key}` was {saved} when it was written and is \
+         {given} now; begin without it, or undo the change",
+        path.display()
+    )]
     OtherModel {
         /// The folder of the checkpoint.
         path: PathBuf,
@@ -88,8 +97,12 @@ pub enum Error {
     },
     /// Training files that differ from the files of the checkpoint, so the checkpoint's position is
     /// not valid.
-    #[error("checkpoint {} is inside an epoch of other files: training file {index} was {saved} when it was written and is {given} \
-             now; put the files back as they were, or train into another folder (`run.output`)", path.display())]
+    #[error(
+        "checkpoint {} was written inside an epoch over other training files: file {index} was \
+         {saved} then and is {given} now; restore the files, or train into another folder \
+         (`run.output`)",
+        path.display()
+    )]
     OtherFiles {
         /// The folder of the checkpoint.
         path: PathBuf,
@@ -103,21 +116,26 @@ pub enum Error {
     /// A schedule that follows the validation AUC. The AUC does not exist, because all validation
     /// rows are of one class.
     #[error(
-        "the validation set has {rows} rows of one class, so `train.plateau` has no AUC to follow; validate on rows of \
-             both classes, set `train.plateau.metric = \"logloss\"`, or remove `train.plateau`"
+        "the validation set has {rows} rows of one class, so `train.plateau` has no AUC to \
+         follow; validate on rows of both classes, set `train.plateau.metric = \"logloss\"`, or \
+         remove `train.plateau`"
     )]
     OneClass {
         /// The number of rows in the validation set.
         rows: u64,
     },
     /// A folder that already holds checkpoints, although the caller did not ask to resume.
-    #[error("folder {} already holds checkpoints; resume that run, or choose another folder (`run.output`)", path.display())]
+    #[error(
+        "folder {} already holds checkpoints; resume that run, or choose another folder \
+         (`run.output`)",
+        path.display()
+    )]
     WouldOverwrite {
         /// The folder of the run.
         path: PathBuf,
     },
     /// A folder without a checkpoint to resume from or to evaluate.
-    #[error("no checkpoint in {}; train first", path.display())]
+    #[error("folder {} has no checkpoint; correct the path, or train first", path.display())]
     NoCheckpoint {
         /// The folder that was searched.
         path: PathBuf,
@@ -133,7 +151,7 @@ pub enum Error {
         source: std::io::Error,
     },
     /// A node that is not in the model.
-    #[error("unknown node `{name}`; {hint}`zillion model graph JOB` lists all nodes")]
+    #[error("unknown node `{name}`; {hint}list all nodes with `zillion model graph JOB`")]
     UnknownNode {
         /// The name of the node that was requested.
         name: String,
@@ -142,7 +160,8 @@ pub enum Error {
     },
     /// A node whose rows are those of a table. The rows of a batch are needed.
     #[error(
-        "node `{name}` of shape {shape} has the rows of a table and not of a batch; name a lookup that reads this node instead"
+        "node `{name}` of shape {shape} has rows of a table instead of rows of a batch; name a \
+         lookup that reads this node"
     )]
     NotByRow {
         /// The name of the node that was requested.
@@ -152,7 +171,8 @@ pub enum Error {
     },
     /// A loss that is no longer a finite number.
     #[error(
-        "training has diverged: the loss is {loss} at step {step}; lower the learning rates, set `train.clip_norm`, or standardise the numeric features (earlier checkpoints are intact)"
+        "training has diverged: the loss is {loss} at step {step}; lower the learning rates, set \
+         `train.clip_norm`, or standardise the numeric features (earlier checkpoints are intact)"
     )]
     Diverged {
         /// The step of the batch.
@@ -161,7 +181,11 @@ pub enum Error {
         loss: f64,
     },
     /// A successful training whose last version could not be published.
-    #[error("the last version is not published: {problem}; training is done, and `zillion publish {}` publishes its result", checkpoint.display())]
+    #[error(
+        "the last version is not published: {problem}; training is complete, so publish its \
+         result with `zillion publish {}`",
+        checkpoint.display()
+    )]
     NotPublished {
         /// The error of the publication.
         problem: Box<Error>,
@@ -170,7 +194,9 @@ pub enum Error {
     },
     /// An epoch without a step.
     #[error(
-        "none of the {rows} training rows is left to train; raise `data.sample` or `data.negatives.keep`, check the rows that `data.max_bad_rows` leaves out, or lower `train.batch_size` where `train.drop_last` is set"
+        "none of the {rows} training rows is left to train; raise `data.sample` or \
+         `data.negatives.keep`, check the rows that `data.max_bad_rows` leaves out, or lower \
+         `train.batch_size` where `train.drop_last` is set"
     )]
     NothingToTrain {
         /// The number of rows in the training data.

@@ -14,7 +14,9 @@ use crate::error::{Error, Result};
 /// Returns the node of an output that training needs.
 pub(crate) fn find_output(graph: &Graph, name: &str) -> Result<NodeId> {
     graph.output(name).ok_or_else(|| {
-        Error::Unsupported(format!("the model has no output `{name}`, which training needs"))
+        Error::Unsupported(format!(
+            "the model has no output `{name}`, which training needs; add this output to the model"
+        ))
     })
 }
 

@@ -254,7 +254,12 @@ impl Job {
         let schema = Schema::from_job(&value)?;
         let model = ModelSpec::from_job(&value)?;
         if schema.labels.is_empty() && !matches!(model, ModelSpec::TwoTower(_)) {
-            return Err(ConfigError::at("labels", "a job needs at least one label").into());
+            return Err(ConfigError::at(
+                "labels",
+                "a job needs at least one label; add a section \
+                                                  `[labels.NAME]`",
+            )
+            .into());
         }
         zoo::check_labels(&model, schema.labels.len())?;
         let needs = zoo::needs(&model);
@@ -269,7 +274,8 @@ impl Job {
             return Err(ConfigError::at("train.epochs", "must be at least 1, found 0").into());
         }
         if train.full_every.get() > 1 && train.checkpoint_every.is_none() {
-            let reason = "counts checkpoints inside an epoch, of which there are none; set `train.checkpoint_every` too";
+            let reason = "has no effect without checkpoints inside an epoch; set \
+                          `train.checkpoint_every` too";
             return Err(ConfigError::at("train.full_every", reason).into());
         }
         train.settings()?;

@@ -92,7 +92,7 @@ fn budgets_that_cannot_work_are_named() {
     let place = Place::new();
     // The memory holds no row of a shard, and the run would refuse it with the same words.
     let report = place.check("[run.spill]\nuser = '16 KiB'");
-    finds(&report, Severity::Error, "run.spill.user", &["hold no row", "fewer shards"]);
+    finds(&report, Severity::Error, "run.spill.user", &["too few for a row", "fewer shards"]);
     // The memory holds less than a step.
     let report = place.check("[train]\nbatch_size = 2000\n[run.spill]\nuser = '128 KiB'");
     finds(

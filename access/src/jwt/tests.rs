@@ -176,7 +176,7 @@ fn mistakes_in_the_settings_are_named() {
     assert!(refused("algorithms = ['HS256']", &keys).contains("`HS256` is not allowed"));
     assert!(refused("algorithms = ['none']", &keys).contains("`none` is not allowed"));
     assert!(refused("algorithms = []", &keys).contains("`algorithms` is empty"));
-    assert!(refused("", "{}").contains("not a key set"));
+    assert!(refused("", "{}").contains("not a JSON Web Key Set"));
     let secret = r#"{"keys": [{"kty": "oct", "k": "c2VjcmV0"}]}"#;
     assert!(refused("", secret).contains("no public key"));
 }

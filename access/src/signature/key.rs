@@ -49,8 +49,8 @@ impl KeyId {
         if from_pem("PRIVATE KEY", &text).is_some() {
             return Ok((SigningKey::parse(&text, path)?.id(), KeyKind::Private));
         }
-        let reason = "the file is not an ed25519 key in PEM; `zillion key new` writes a private \
-                      and a public key";
+        let reason =
+            "the file is not an ed25519 key in PEM; make a pair of keys with `zillion key new`";
         Err(Error::invalid(path, reason))
     }
 }
@@ -104,7 +104,7 @@ impl SigningKey {
         for path in [private, public] {
             if path.exists() {
                 let reason =
-                    "the file exists already; a key is never overwritten, choose another name";
+                    "the file exists already, and a key is never overwritten; choose another name";
                 return Err(Error::invalid(path, reason));
             }
         }
@@ -125,15 +125,22 @@ impl SigningKey {
     }
 
     fn parse(text: &str, path: &Path) -> Result<Self> {
-        let der = from_pem("PRIVATE KEY", text)
-            .ok_or_else(|| Error::invalid(path, "the file is not a private key in PEM (PKCS#8)"))?;
+        let der = from_pem("PRIVATE KEY", text).ok_or_else(|| {
+            Error::invalid(
+                path,
+                "the file is not a private key in PEM (PKCS#8); \
+                                                 make a key with `zillion key new`",
+            )
+        })?;
         Self::from_pkcs8(&der, path)
     }
 
     fn from_pkcs8(der: &[u8], path: &Path) -> Result<Self> {
         // OpenSSL writes only the private key (version 1). *ring* also writes the public key.
         let pair = Ed25519KeyPair::from_pkcs8_maybe_unchecked(der)
-            .map_err(|e| Error::invalid(path, format!("the private key is not ed25519: {e}")))?;
+            .map_err(|e| Error::invalid(path, format!(
+                "the private key is not a valid ed25519 key ({e}); make a key with `zillion key \
+                 new`")))?;
         let mut public = [0u8; 32];
         public.copy_from_slice(pair.public_key().as_ref());
         Ok(Self { pair, public })

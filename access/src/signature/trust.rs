@@ -29,8 +29,8 @@ impl TrustedKeys {
             keys.insert(KeyId::of(&public), public);
         }
         if keys.is_empty() {
-            let reason = "the folder has no trusted key (`*.pub`), so that no version could be \
-                          loaded; `zillion key trust` adds one";
+            let reason = "the folder has no trusted key (`*.pub`), so no version can be loaded; \
+                          add a key with `zillion key trust`";
             return Err(Error::invalid(folder, reason));
         }
         Ok(Self { keys })
@@ -79,8 +79,8 @@ impl TrustedKeys {
             |reason: String| Err(Error::Untrusted { subject: subject.to_owned(), reason });
         if signatures.is_empty() {
             return untrusted(
-                "there is no signature, and this program takes only signed ones; sign with a \
-                 trusted key"
+                "there is no signature, but only signed versions and moves are accepted; sign it \
+                 with a trusted key"
                     .to_owned(),
             );
         }
@@ -92,8 +92,8 @@ impl TrustedKeys {
             return match matches {
                 true => Ok(()),
                 false => untrusted(format!(
-                    "the signature with key {} does not match; the object was changed or copied \
-                     from another place",
+                    "the signature with key {} does not match, because the object was changed or \
+                     was copied from another place; restore the object, or sign a new one",
                     signature.key
                 )),
             };
@@ -101,7 +101,8 @@ impl TrustedKeys {
         let made: Vec<String> =
             signatures.iter().map(|s| s.key.0.chars().take(40).collect()).collect();
         untrusted(format!(
-            "no trusted key signed it (signed with {}); `zillion key trust` makes a key trusted",
+            "no trusted key has signed it (it is signed with {}); sign with a trusted key, or \
+             trust this key with `zillion key trust`",
             made.join(", ")
         ))
     }
@@ -111,7 +112,8 @@ fn read_public(path: &Path) -> Result<[u8; 32]> {
     parse_public_pem(&read_text(path)?).ok_or_else(|| {
         Error::invalid(
             path,
-            "the file is not an ed25519 public key in PEM; `zillion key new` writes one",
+            "the file is not an ed25519 public key in PEM; remove it, or make a pair of keys with \
+             `zillion key new`",
         )
     })
 }

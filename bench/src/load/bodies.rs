@@ -99,7 +99,11 @@ impl Recipe {
         for name in &self.context {
             let Some(column) = columns.get_mut(name.as_str()) else {
                 let names: Vec<&str> = columns.keys().map(AsRef::as_ref).collect();
-                bail!("unknown input `{name}` in --context (the model has: {})", names.join(", "));
+                bail!(
+                    "unknown input `{name}` in --context (the model has: {}); name one of its \
+                     inputs",
+                    names.join(", ")
+                );
             };
             *column = RawColumn { is_shared: true, ..row_of(column, 0) };
         }

@@ -50,7 +50,7 @@ impl Target {
             Protocol::Grpc => "/inference.GRPCInferenceService/ModelInfer".to_owned(),
         };
         if protocol == Protocol::Grpc && !prefix.is_empty() {
-            bail!("`--url {url}` has a path, but gRPC has its own paths; leave out `{prefix}`");
+            bail!("`--url {url}` has a path, but gRPC has its own paths; remove `{prefix}`");
         }
         Ok(Self {
             address: format!("{name}:{port}"),

@@ -34,8 +34,12 @@ impl Asker {
     pub fn get(&self, path: &str) -> Result<(u16, Bytes)> {
         self.runtime.block_on(async {
             let stream = TcpStream::connect(&self.host).await;
-            let stream = stream
-                .with_context(|| format!("server `{}` does not accept connections", self.host))?;
+            let stream = stream.with_context(|| {
+                format!(
+                    "server `{}` does not accept connections; start it, or correct the URL",
+                    self.host
+                )
+            })?;
             let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
             let connection = tokio::spawn(connection);
             let request = Request::get(path)

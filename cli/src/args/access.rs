@@ -113,8 +113,8 @@ Exit codes: 0 the chain is whole (and has the hash), 1 a line was changed or rem
 pub(crate) struct AuditVerifyArgs {
     /// File of the audit log
     pub(crate) file: PathBuf,
-    /// Last hash of an earlier verification, which the log must still have; a log that was cut off
-    /// has it no more
+    /// Last hash of an earlier verification; if lines at the end were removed, the log does not
+    /// have it
     #[arg(long, value_name = "HASH")]
     pub(crate) last: Option<String>,
     /// Print one line of JSON on stdout

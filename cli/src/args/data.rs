@@ -111,7 +111,9 @@ pub(crate) struct SplitArgs {
 /// Parses a part such as `train=0.8`.
 fn parse_part(text: &str) -> Result<(String, f64), String> {
     let (name, fraction) = text.split_once('=').ok_or("write a part as NAME=FRACTION")?;
-    let fraction = fraction.parse().map_err(|_| format!("`{fraction}` is not a number"))?;
+    let fraction = fraction
+        .parse()
+        .map_err(|_| format!("`{fraction}` is not a number; write a fraction such as 0.9"))?;
     Ok((name.to_owned(), fraction))
 }
 

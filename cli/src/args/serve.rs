@@ -48,7 +48,7 @@ pub(crate) struct ServeArgs {
     /// Number of network threads of each address [default: 1]
     #[arg(long, value_name = "THREADS")]
     pub(crate) network_threads: Option<NonZeroUsize>,
-    /// Kind of proof of identity that callers may bring (repeatable): token, jwt or mtls; absent:
+    /// Kind of proof of identity that callers may use (repeatable): token, jwt or mtls; absent:
     /// every caller may make every call
     #[arg(long, value_name = "KIND", value_parser = parse_proof)]
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -119,8 +119,8 @@ pub(crate) struct ServeArgs {
     /// of its cache [default: 150]
     #[arg(long, value_name = "MS")]
     pub(crate) registry_wait_ms: Option<u64>,
-    /// Milliseconds at most that the server leaves a new version to other servers, so that one of
-    /// them proves it first [default: 0]
+    /// Maximum number of milliseconds for which the server waits until another server has loaded a
+    /// new version [default: 0]
     #[arg(long, value_name = "MS")]
     pub(crate) stagger_ms: Option<u64>,
     /// Shares of requests for canary and shadow versions by model, which only the settings file can

@@ -67,7 +67,7 @@ fn format_entry(args: &TokenArgs, token: &str) -> Result<String> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     match identities.identify(&Credentials::bearer(token), now) {
         Ok(_) => Ok(text),
-        Err(_) => usage_error("--expires: the time is over; name a time in the future"),
+        Err(_) => usage_error("--expires names a time in the past; name a time in the future"),
     }
 }
 

@@ -35,14 +35,14 @@ fn verify(args: &AuditVerifyArgs) -> Result<()> {
     let shown = args.file.display();
     if let Some(problem) = &report.problem {
         bail!(
-            "`{shown}`: {problem}; keep the file as evidence, the {} lines before are valid",
+            "`{shown}`: {problem}; keep the file as evidence (its first {} lines are valid)",
             report.lines
         );
     }
     if args.last.is_some() && found.is_none() {
         bail!(
-            "`{shown}`: no line has the given hash: lines were cut off at the end, or this is another log; \
-             compare it with a copy"
+            "`{shown}`: no line has the hash of --last, because the last lines were cut off or \
+             the file is another log; compare it with a copy of the log"
         );
     }
     if args.json {

@@ -22,10 +22,19 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<()> {
     let folder = cache_folder(args.cache.as_ref(), &args.model.registry)?;
     let mut cache = Cache::open(&folder, model.name(), durable_files()?)?;
     let chain = cache.chain(&model, version)?;
-    let Some(newest) = chain.last() else { bail!("version {version} has no chain") };
+    let Some(newest) = chain.last() else {
+        bail!(
+            "version {version} has no chain of versions, which is a defect; publish the version \
+             again"
+        )
+    };
     let Some(table) = newest.tables.iter().position(|t| t.name == args.table) else {
         let names: Vec<&str> = newest.tables.iter().map(|t| t.name.as_str()).collect();
-        bail!("unknown table `{}` (the model has: {})", args.table, names.join(", "));
+        bail!(
+            "unknown table `{}` (the model has: {}); name one of its tables",
+            args.table,
+            names.join(", ")
+        );
     };
     let key = make_key(args, newest)?;
     // The entries of the key in all layers, the newest first. The first entry is the one that

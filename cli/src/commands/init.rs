@@ -99,7 +99,9 @@ fn draft(data: &Path, label: Option<&str>) -> Result<(Draft, String, Job)> {
     };
     let draft = Draft::new(data, preview, label)?;
     let text = draft.text();
-    let value: toml::Table = text.parse().context("the job that was drafted is not TOML")?;
+    let value: toml::Table = text
+        .parse()
+        .context("the drafted job is not valid TOML, which is a defect of zillion; report it")?;
     let job = Job::from_value(value.into()).context("the job that was drafted")?;
     Ok((draft, text, job))
 }
@@ -136,7 +138,8 @@ impl Draft {
                     match column.is_empty() {
                         true => "the column has no name in the header; give it one".to_owned(),
                         false => {
-                            "the header has this name more than once; rename the others".into()
+                            "the header has this name more than once; rename the other columns"
+                                .into()
                         }
                     },
                 )),
@@ -151,12 +154,16 @@ impl Draft {
         left.dedup();
         if preview.sniffed.unusable.contains(&label) {
             return usage_error(format!(
-                "label column `{label}` is more than once in the header; rename the others"
+                "label column `{label}` appears more than once in the header; rename the other \
+                 columns of this name"
             ));
         }
         if features.is_empty() {
             let why: Vec<String> = left.iter().map(|(c, w)| format!("\n  {c}: {w}")).collect();
-            return usage_error(format!("no column can be a feature:{}", why.concat()));
+            return usage_error(format!(
+                "no column can be a feature; correct at least one of these columns:{}",
+                why.concat()
+            ));
         }
         let name = if ["train", ""].contains(&stem.as_str()) {
             folder.file_name().map_or("job".into(), |n| n.to_string_lossy().into_owned())

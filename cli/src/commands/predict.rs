@@ -22,11 +22,12 @@ pub(crate) fn run(args: &PredictArgs) -> Result<()> {
         (None, Some(input)) => score_by_checkpoint(args, input),
         (Some(model), None) => version::run(args, model, &args.first),
         (None, None) => usage_error(
-            "the file of rows is missing: give a checkpoint and a file, or --model and a file; see \
-             zillion predict --help",
+            "the file of rows is missing; give a checkpoint and a file, or --model and a file \
+             (see zillion predict --help)",
         ),
         (Some(_), Some(_)) => usage_error(
-            "a checkpoint and --model are both given; leave one out; see zillion predict --help",
+            "a checkpoint and --model are both given; remove one of them (see zillion predict \
+             --help)",
         ),
     }
 }

@@ -107,7 +107,8 @@ pub(crate) fn run(args: &QuickstartArgs) -> Result<()> {
     let same = same_bytes(&report.checkpoint, &whole.checkpoint)?;
     if !same {
         bail!(
-            "the resumed run did not end in the same bytes, which is a defect: compare {} with {}",
+            "the resumed run did not end in the same bytes, which is a defect of zillion; report \
+             it with {} and {}",
             report.checkpoint.display(),
             whole.checkpoint.display()
         );

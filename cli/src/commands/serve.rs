@@ -165,7 +165,9 @@ async fn refresh_files(
                 Ok(true) => tracing::info!("files of identities or certificates were read again"),
                 Ok(false) => {}
                 Err(error) => {
-                    tracing::error!("a changed file is refused and the old one stays: {error}");
+                    tracing::error!(
+                        "a changed file is refused, and the server keeps the old contents: {error}"
+                    );
                 }
             }
         }

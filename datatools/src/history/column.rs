@@ -110,7 +110,7 @@ impl<'a> Moments<'a> {
         };
         let first = self.found.get_or_insert_with(|| array.data_type().clone());
         if unit(first) != unit(array.data_type()) {
-            let needed = format!("another file has {first}; use the same unit in all files");
+            let needed = format!("another file has {first}, and all files must have the same unit");
             return Err(wrong_type(self.name, array.data_type(), &needed, path));
         }
         Ok(moments)
@@ -129,8 +129,8 @@ pub(super) fn narrow(
     let array = find_column(batch, name, "when", path)?;
     let refuse = |what: &str| {
         let problem = format!(
-            "column `{name}` holds {what}, but {wanted:?} has another type; compare the column with \
-             another value"
+            "column `{name}` holds {what}, but {wanted:?} does not have this type; compare the \
+             column with a value of its type"
         );
         setting(problem, "when")
     };

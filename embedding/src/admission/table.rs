@@ -21,7 +21,8 @@ impl Table {
     ) -> Result<()> {
         if self.has(key) {
             let reason = format!(
-                "key {:#018x} waits for a row and has one; restore another checkpoint",
+                "key {:#018x} waits for a row, but it has a row already; restore another \
+                 checkpoint",
                 key.0
             );
             return Err(Error::mismatch(self.name(), reason));

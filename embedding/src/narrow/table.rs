@@ -146,7 +146,7 @@ impl Table {
     ) -> Result<()> {
         if self.has(key) {
             let reason = format!(
-                "key {:#018x} has a full row and a narrow one; restore another checkpoint",
+                "key {:#018x} has a full row and a narrow row; restore another checkpoint",
                 key.0
             );
             return Err(Error::mismatch(self.name(), reason));

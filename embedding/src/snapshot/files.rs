@@ -143,7 +143,8 @@ impl Content {
             Self::Filter(blocks) => {
                 // Only tables with a filter have such files.
                 let Some(filter) = &shape.filter else {
-                    let reason = "only the snapshot has a filter of keys; begin the snapshot again";
+                    let reason = "the snapshot has a filter of keys, but the table has none; \
+                                  begin the snapshot again";
                     return Err(Error::mismatch(shape.name(), reason));
                 };
                 let part = write_filter(files, folder, (shape, filter), place, blocks.into_iter())?;

@@ -46,11 +46,11 @@ impl TableSet {
                 }
                 let reason = match is_stored {
                     true => format!(
-                        "the checkpoint has a {what} of keys that wait to be admitted, and the job's \
+                        "the checkpoint has a {what} of keys that wait for a row, but the job's \
                          admission has none"
                     ),
                     false => format!(
-                        "the job's admission has a {what} of keys, and the checkpoint has no {what}"
+                        "the job's admission has a {what} of keys, but the checkpoint has none"
                     ),
                 };
                 let reason = format!("{reason}; use the job that wrote the checkpoint");

@@ -247,7 +247,7 @@ impl Log {
                 let records = (self.segments.len() + 1) * self.geometry.segment_records();
                 if records > Entry::MOST_RECORDS as usize {
                     let reason = format!(
-                        "a shard spills at most {} rows of a table to disk; use more shards",
+                        "a shard has more than {} rows of a table on disk; use more shards",
                         Entry::MOST_RECORDS
                     );
                     let path = self.file.path().to_owned();

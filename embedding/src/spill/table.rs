@@ -390,7 +390,7 @@ impl Table {
         let (Some(spill), Some(record)) = (&self.spill, entry.record()) else {
             return Err(Error::mismatch(
                 self.name(),
-                "a row is on disk and the table does not spill; restart from the last checkpoint",
+                "a row is on disk, but the table does not spill; restart from the last checkpoint",
             ));
         };
         let position = cold.records.binary_search(&record).ok();

@@ -96,8 +96,9 @@ impl TableView {
     /// pinned rows.
     pub fn plan_shrink(&self, workers: &Workers, keep: Keep, step: u64) -> Result<Shrink> {
         if self.shape.spec.dense {
-            let reason = "a dense table keeps all rows of its vocabulary, because a key that lost its row would never get \
-                          another one; set `dense = false` and train it as a dynamic table";
+            let reason = "a dense table keeps all rows of its vocabulary, because a key that \
+                          loses its row never gets a new row; set `dense = false` and train it as \
+                          a dynamic table";
             return Err(Error::mismatch(self.shape.name(), reason));
         }
         if let Keep::First { rows, .. } = keep {

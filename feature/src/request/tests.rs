@@ -137,7 +137,11 @@ fn what_does_not_fit_is_refused_by_name_and_row() {
             Some(any(vec![])),
             "input `prise`: the model has no input of this name; did you mean `price`?",
         ),
-        ("price", None, "input `price`: it is not in the request; give `null` for a missing value"),
+        (
+            "price",
+            None,
+            "input `price`: it is not in the request; send it, with `null` for a missing value",
+        ),
         (
             "price",
             Some(any(vec![int(1)])),

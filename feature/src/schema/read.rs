@@ -33,7 +33,11 @@ impl Schema {
             schema.features.push(feature);
         }
         if schema.features.is_empty() {
-            return Err(ConfigError::at("features", "a job needs at least one feature").into());
+            return Err(ConfigError::at(
+                "features",
+                "a job needs at least one feature; add a section `[features.NAME]`",
+            )
+            .into());
         }
         for (name, value) in section_table(job, "labels")? {
             let path = format!("labels.{name}");
@@ -77,9 +81,10 @@ fn section_table<'a>(
     match job.get(key) {
         None => Ok(Vec::new()),
         Some(Value::Table(table)) => Ok(table.iter().collect()),
-        Some(other) => {
-            Err(ConfigError::at(key, format!("expected a table, found {}", other.type_str())))
-        }
+        Some(other) => Err(ConfigError::at(
+            key,
+            format!("expected a table, found {}; write it as a section", other.type_str()),
+        )),
     }
 }
 
@@ -250,7 +255,7 @@ impl Resolver<'_> {
             tables.len() - 1
         });
         u16::try_from(position).map(TableId).map_err(|_| {
-            self.refuse("table", "more than 65,536 tables; let features share a table")
+            self.refuse("table", "the job has more than 65,536 tables; let features share a table")
         })
     }
 
@@ -263,7 +268,7 @@ impl Resolver<'_> {
             return match by {
                 Some(_) => Err(self.refuse(
                     "by",
-                    "`by` names the column that holds a side table's key; name the side table with `side = \"..\"`",
+                    "has no effect without a side table; add `side = \"..\"`, or remove `by`",
                 )),
                 None => Ok(None),
             };
@@ -288,7 +293,7 @@ impl Resolver<'_> {
         match max_len {
             None => Err(ConfigError::at(
                 self.path,
-                "a sequence needs `max_len = n`: the most recent n values are kept",
+                "a sequence needs `max_len`; set `max_len = n` to keep the most recent n values",
             )),
             Some(0) => Err(self.refuse("max_len", "must be at least 1")),
             Some(n) => Ok(n),
@@ -301,12 +306,15 @@ impl Resolver<'_> {
         quantiles: Option<u32>,
     ) -> Result<Buckets, ConfigError> {
         match (boundaries, quantiles) {
-            (Some(_), Some(_)) => {
-                Err(ConfigError::at(self.path, "give `boundaries` or `buckets`, not both"))
-            }
+            (Some(_), Some(_)) => Err(ConfigError::at(
+                self.path,
+                "`boundaries` and `buckets` are both set; remove \
+                                                one of them",
+            )),
             (None, None) => Err(ConfigError::at(
                 self.path,
-                "a bucketized feature needs `boundaries = [..]` or `buckets = n` (equal counts)",
+                "a bucketized feature needs `boundaries` or `buckets`; set `boundaries = [..]`, \
+                 or `buckets = n` for buckets of equal counts",
             )),
             (Some(b), None) => {
                 let ascending =
@@ -333,7 +341,7 @@ impl Resolver<'_> {
             members.push(member);
         }
         if members.len() < 2 {
-            let message = "a cross needs two features or more: `of = [\"..\", \"..\"]`";
+            let message = "a cross needs at least two features; set `of = [\"..\", \"..\"]`";
             return Err(self.refuse("of", message));
         }
         Ok(members)
@@ -350,7 +358,8 @@ impl Resolver<'_> {
             return Err(ConfigError::unknown_value(&path, name, &others));
         };
         let Some(feature) = self.schema.features.get(member) else {
-            let message = format!("`{name}` stands behind the cross; move it before the cross");
+            let message =
+                format!("`{name}` is declared after the cross; declare it before the cross");
             return Err(self.refuse("of", message));
         };
         let problem = match feature.kind {

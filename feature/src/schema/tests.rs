@@ -147,7 +147,8 @@ fn what_is_wrong_is_named() {
         ),
         (
             with("kind = 'bucketized'"),
-            "`features.f`: a bucketized feature needs `boundaries = [..]` or `buckets = n` (equal counts)",
+            "`features.f`: a bucketized feature needs `boundaries` or `buckets`; set `boundaries \
+             = [..]`, or `buckets = n` for buckets of equal counts",
         ),
         (
             with("kind = 'bucketized'\nboundaries = [2, 1]"),
@@ -160,7 +161,8 @@ fn what_is_wrong_is_named() {
         ),
         (
             with("kind = 'sequence'"),
-            "`features.f`: a sequence needs `max_len = n`: the most recent n values are kept",
+            "`features.f`: a sequence needs `max_len`; set `max_len = n` to keep the most recent \
+             n values",
         ),
         (with("kind = 'sequence'\nmax_len = 0"), "`features.f.max_len`: must be at least 1"),
         (
@@ -177,7 +179,7 @@ fn what_is_wrong_is_named() {
         ),
         (
             with("kind = 'cross'\nof = ['g', 'h']\n[features.g]\nkind = 'id'"),
-            "`features.f.of`: `g` stands behind the cross; move it before the cross",
+            "`features.f.of`: `g` is declared after the cross; declare it before the cross",
         ),
         (
             cross("kind = 'ids'"),
@@ -193,7 +195,7 @@ fn what_is_wrong_is_named() {
         ),
         (
             cross("kind = 'id'"),
-            "`features.x.of`: a cross needs two features or more: `of = [\"..\", \"..\"]`",
+            "`features.x.of`: a cross needs at least two features; set `of = [\"..\", \"..\"]`",
         ),
         (
             cross("kind = 'id'").replace("['f']", "['f', 'f']"),
@@ -205,7 +207,8 @@ fn what_is_wrong_is_named() {
         ),
         (
             with("kind = 'id'\nby = 'u'"),
-            "`features.f.by`: `by` names the column that holds a side table's key; name the side table with `side = \"..\"`",
+            "`features.f.by`: has no effect without a side table; add `side = \"..\"`, or remove \
+             `by`",
         ),
         (
             with("kind = 'id'\nside = 'users'"),
@@ -228,8 +231,14 @@ fn what_is_wrong_is_named() {
             side("side = 'users'").replace("key = 'u'", "kee = 'u'"),
             "unknown key `side.users.kee`; did you mean `key`?",
         ),
-        ("[labels.y]".to_owned(), "`features`: a job needs at least one feature"),
-        ("features = 3".to_owned(), "`features`: expected a table, found integer"),
+        (
+            "[labels.y]".to_owned(),
+            "`features`: a job needs at least one feature; add a section `[features.NAME]`",
+        ),
+        (
+            "features = 3".to_owned(),
+            "`features`: expected a table, found integer; write it as a section",
+        ),
     ] {
         assert_eq!(read(&text).unwrap_err(), message, "{text}");
     }

@@ -179,10 +179,18 @@ impl GraphBuilder {
     fn look_up(&mut self, name: &str, gather: Gather) -> Result<NodeId> {
         let column = gather.column;
         let Some(table) = self.graph.inputs.columns.get(column).map(|c| c.table) else {
-            return Err(refuse(name, format!("there is no sparse column {column}")));
+            return Err(refuse(
+                name,
+                format!("there is no sparse column {column}; name a column of the inputs"),
+            ));
         };
         let rows = match self.rows.get(table).copied() {
-            None => return Err(refuse(name, format!("there is no table {table}"))),
+            None => {
+                return Err(refuse(
+                    name,
+                    format!("there is no table {table}; name a table of the inputs"),
+                ));
+            }
             Some(Some(rows)) => rows,
             Some(None) => {
                 let rows_name = format!("rows.{}", self.graph.inputs.tables[table].name);
@@ -362,9 +370,13 @@ impl GraphBuilder {
     fn lists_of(&self, name: &str, x: NodeId) -> Result<usize> {
         match self.shape(x) {
             Shape { rows: Dim::Values(column), .. } => Ok(column),
-            other => {
-                Err(refuse(name, format!("the input {other} is not the values of a list column")))
-            }
+            other => Err(refuse(
+                name,
+                format!(
+                    "the input {other} is not the values of a list column; read a node that has a \
+                     row for each value"
+                ),
+            )),
         }
     }
 
@@ -411,7 +423,10 @@ pub(crate) fn push_node(
     inputs: &[NodeId],
 ) -> Result<NodeId> {
     if let Some(unknown) = inputs.iter().find(|i| i.0 as usize >= graph.nodes.len()) {
-        return Err(refuse(&name, format!("there is no node {unknown}")));
+        return Err(refuse(
+            &name,
+            format!("there is no node {unknown}; name a node of this graph"),
+        ));
     }
     let shapes: Vec<Shape> = inputs.iter().map(|&i| graph.shape(i)).collect();
     let shape = ops::shape(&op, &shapes, graph).map_err(|reason| refuse(&name, reason))?;
@@ -423,11 +438,18 @@ pub(crate) fn push_node(
     if !made_for_it && shapes.iter().any(|s| s.rows == Dim::Whole) {
         return Err(refuse(
             &name,
-            format!("{} cannot read a value of all rows of the batch", op.name()),
+            format!(
+                "{} cannot read a value of the whole batch; read a node with a row for each row \
+                 of the batch",
+                op.name()
+            ),
         ));
     }
     if shape.cols == 0 || shape.rows == Dim::Const(0) {
-        return Err(refuse(&name, format!("the result {shape} has no elements")));
+        return Err(refuse(
+            &name,
+            format!("the result {shape} has no elements; give it at least one row and one column"),
+        ));
     }
     let id = NodeId(graph.nodes.len() as u32);
     graph.nodes.push(Node { name, op, inputs: inputs.to_vec(), shape });

@@ -49,7 +49,9 @@ impl Graph {
         match Self::from_json(&bytes) {
             Ok(same) if same == *self => Ok(bytes),
             Ok(_) => Err(refuse_file(
-                "the graph has a constant that is not finite, which JSON cannot represent".into(),
+                "the graph has a constant that is not finite, which JSON cannot represent; use \
+                 finite constants"
+                    .into(),
             )),
             Err(error) => Err(error),
         }
@@ -65,7 +67,7 @@ impl Graph {
             serde_json::from_slice(bytes).map_err(|e| refuse_file(e.to_string()))?;
         if read.format != FORMAT {
             let reason = format!(
-                "its format is {}, and this program reads format {FORMAT}; use a program of the \
+                "its format is {}, but this program reads format {FORMAT}; use a program of the \
                  version that wrote the file",
                 read.format
             );
@@ -82,7 +84,7 @@ impl Graph {
         if let Some(column) = known.columns.iter().find(|c| c.table >= known.tables.len()) {
             let Self { inputs, .. } = self;
             return Err(refuse_file(format!(
-                "column `{}` refers to table {}, and there are {} tables; the file is damaged",
+                "column `{}` refers to table {}, but there are {} tables; restore the damaged file",
                 column.name,
                 column.table,
                 inputs.tables.len()
@@ -91,7 +93,8 @@ impl Graph {
         for param in &self.params {
             if param.rows.checked_mul(param.cols).is_none_or(|floats| floats > MAX_FLOATS) {
                 let reason = format!(
-                    "{} × {} floats are more than the maximum of {MAX_FLOATS}; the file is damaged",
+                    "{} × {} floats are more than the maximum of {MAX_FLOATS}; restore the \
+                     damaged file",
                     param.rows, param.cols
                 );
                 return Err(Error::Param { name: param.name.clone(), reason });
@@ -104,14 +107,14 @@ impl Graph {
             let before = |id: &NodeId| shapes.get(id.0 as usize).copied();
             let inputs: Option<Vec<Shape>> = node.inputs.iter().map(before).collect();
             let inputs = inputs.ok_or_else(|| {
-                refuse("an input comes after the node; the file is damaged".into())
+                refuse("an input comes after the node; restore the damaged file".into())
             })?;
             let shape = ops::shape(&node.op, &inputs, self).map_err(refuse)?;
             if shape != node.shape {
                 let found = node.shape;
                 return Err(refuse(format!(
-                    "the operation gives the shape {shape}, and the file has {found}; the file is \
-                     damaged"
+                    "the operation gives the shape {shape}, but the file has {found}; restore the \
+                     damaged file"
                 )));
             }
             sizes.add(&node.op, shape).map_err(refuse)?;
@@ -121,15 +124,15 @@ impl Graph {
         for (name, id) in named.map(|(name, id)| (name.as_str(), id)) {
             if id.0 as usize >= self.nodes.len() {
                 return Err(refuse_file(format!(
-                    "`{name}` refers to node {id}, which does not exist; the file is damaged"
+                    "`{name}` refers to node {id}, which does not exist; restore the damaged file"
                 )));
             }
         }
         for (param, id) in &self.updates {
             if param.0 as usize >= self.params.len() || id.0 as usize >= self.nodes.len() {
                 return Err(refuse_file(format!(
-                    "an update refers to parameter {} or node {id}, which does not exist; the file is \
-                     damaged",
+                    "an update refers to parameter {} or node {id}, which does not exist; restore \
+                     the damaged file",
                     param.0
                 )));
             }
@@ -166,15 +169,15 @@ impl Sizes {
         }
         if self.row > MAX_ROW_FLOATS {
             return Err(format!(
-                "the nodes up to this one have {} floats for each row of a batch, and a file may \
-                 have at most {MAX_ROW_FLOATS}; make the model narrower",
+                "the nodes up to this one have {} floats for each row of a batch, but at most \
+                 {MAX_ROW_FLOATS} are allowed; make the model narrower",
                 self.row
             ));
         }
         if self.constant > self.most_constant {
             return Err(format!(
-                "the constants up to this one have {} floats, and a file with these parameters may \
-                 have at most {}; the file is damaged",
+                "the constants up to this one have {} floats, but a file with these parameters \
+                 has at most {}; restore the damaged file",
                 self.constant, self.most_constant
             ));
         }

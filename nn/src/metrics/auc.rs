@@ -174,6 +174,6 @@ mod tests {
         assert_eq!(row(auc(&[0.1, 0.2], &[0.0, 1.0], Some(&[-1.0, 1.0]))), 0);
         assert!(matches!(auc(&[0.1], &[0.0, 1.0], None), Err(Error::Input { .. })));
         let message = auc(&[f32::NAN], &[0.0], None).unwrap_err().to_string();
-        assert_eq!(message, "row 0: the score is not a number");
+        assert_eq!(message, "row 0: the score is not a number; give finite scores");
     }
 }

@@ -160,7 +160,8 @@ impl Evaluation {
         }
         if let Some(logits) = self.logits {
             let same = |column, same: bool| {
-                let reason = "every batch must have the same columns as the first one";
+                let reason = "the batch does not have the same columns as the first batch; give \
+                              the same columns in every batch";
                 if same { Ok(()) } else { Err(refuse(column, reason.to_owned())) }
             };
             same("scores", logits == matches!(scores, Scores::Logits(_)))?;

@@ -6,7 +6,9 @@ use crate::error::{Error, Result};
 /// finite and not negative.
 pub(super) fn check_rows(scores: &[f32], labels: &[f32], weights: Option<&[f32]>) -> Result<()> {
     check_length("labels", scores.len(), labels.len())?;
-    let nan = |score: f32| score.is_nan().then(|| "the score is not a number".to_owned());
+    let nan = |score: f32| {
+        score.is_nan().then(|| "the score is not a number; give finite scores".to_owned())
+    };
     check_each(scores, nan)?;
     check_each(labels, |label| {
         (label != 0.0 && label != 1.0).then(|| format!("a label must be 0 or 1, found {label}"))
@@ -44,7 +46,10 @@ pub(super) fn check_length(column: &str, scores: usize, found: usize) -> Result<
     if scores == found {
         return Ok(());
     }
-    Err(refuse(column, format!("{found} values for {scores} scores")))
+    Err(refuse(
+        column,
+        format!("{found} values for {scores} scores; give one value for each score"),
+    ))
 }
 
 pub(super) fn refuse(column: &str, reason: String) -> Error {
@@ -83,7 +88,13 @@ pub(super) fn check_row_count(rows: usize) -> Result<()> {
     if u32::try_from(rows).is_ok() {
         return Ok(());
     }
-    Err(refuse("scores", format!("{rows} rows, more than a ranking with weights or groups takes")))
+    Err(refuse(
+        "scores",
+        format!(
+            "{rows} rows are more than a ranking with weights or groups supports; evaluate fewer \
+             rows"
+        ),
+    ))
 }
 
 /// Returns the weight of a row, which is 1 if there are no weights.

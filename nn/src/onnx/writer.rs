@@ -75,7 +75,8 @@ impl<'a> Writer<'a> {
         let Some((segment, ..)) = found else {
             let feature = &known.columns[column].name;
             let reason = format!(
-                "it reads the floats {offset}..{} of the rows of `{feature}`, which are not a segment",
+                "it reads the floats {offset}..{} of the rows of `{feature}`, which are not a \
+                 segment; read whole segments",
                 offset + dim
             );
             return Err(Error::Onnx { node: layer.to_owned(), reason });

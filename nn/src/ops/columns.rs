@@ -11,21 +11,25 @@ impl OpGroup for Columns {
         match (op, inputs) {
             (Op::Concat, [first, ..]) => {
                 if inputs.iter().any(|s| s.rows != first.rows) {
-                    return Err(format!("rows of {} differ", format_shapes(inputs)));
+                    return Err(format!(
+                        "the rows of {} differ; give inputs with the same rows",
+                        format_shapes(inputs)
+                    ));
                 }
                 Ok(Shape { rows: first.rows, cols: inputs.iter().map(|s| s.cols).sum() })
             }
             (Op::Slice { start, len }, [x]) => match start.checked_add(*len) {
                 Some(end) if end <= x.cols => Ok(Shape { rows: x.rows, cols: *len }),
                 _ => Err(format!(
-                    "the input {x} has no columns {start}..{}",
+                    "the input {x} has no columns {start}..{}; name columns that it has",
                     start.saturating_add(*len)
                 )),
             },
             (Op::Pad { start, total }, [x]) => match start.checked_add(x.cols) {
                 Some(end) if end <= *total => Ok(Shape { rows: x.rows, cols: *total }),
                 _ => Err(format!(
-                    "the input {x} from column {start} on does not fit into {total} columns"
+                    "the input {x} from column {start} on does not fit into {total} columns; \
+                     raise the number of columns"
                 )),
             },
             _ => cannot_take(op, inputs),

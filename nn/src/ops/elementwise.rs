@@ -16,7 +16,10 @@ impl OpGroup for Elementwise {
             (Op::MulAdd, [a, b, c]) => {
                 for other in [b, c] {
                     if broadcast(*a, *other)? != *a {
-                        return Err(format!("{other} does not broadcast to {a}"));
+                        return Err(format!(
+                            "{other} does not broadcast to {a}; give inputs with the same rows \
+                             and columns"
+                        ));
                     }
                 }
                 Ok(*a)
@@ -108,12 +111,16 @@ pub(super) fn broadcast(a: Shape, b: Shape) -> ShapeResult {
     let rows = match (a.rows, b.rows) {
         (a, b) if a == b => a,
         (Dim::Const(1), rows) | (rows, Dim::Const(1)) => rows,
-        _ => return Err(format!("rows of {a} and {b} differ")),
+        _ => return Err(format!("the rows of {a} and {b} differ; give inputs with the same rows")),
     };
     let cols = match (a.cols, b.cols) {
         (a, b) if a == b => a,
         (1, cols) | (cols, 1) => cols,
-        _ => return Err(format!("columns of {a} and {b} differ")),
+        _ => {
+            return Err(format!(
+                "the columns of {a} and {b} differ; give inputs with the same number of columns"
+            ));
+        }
     };
     Ok(Shape { rows, cols })
 }

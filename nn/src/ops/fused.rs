@@ -24,18 +24,24 @@ impl OpGroup for FusedChain {
         let operands: usize = fused.chain.iter().map(|link| link.inputs()).sum();
         if inputs.len().checked_sub(operands) != Some(fused.head_inputs) {
             return Err(format!(
-                "found {} inputs, needed {} and {operands}",
+                "found {} inputs instead of {} and {operands}; give one input for each operand",
                 inputs.len(),
                 fused.head_inputs
             ));
         }
         if !can_lead(&fused.head) {
-            return Err(format!("{} cannot be the head of a fused chain", fused.head.name()));
+            return Err(format!(
+                "{} cannot be the head of a fused chain; fuse another operation",
+                fused.head.name()
+            ));
         }
         let (head, operands) = inputs.split_at(fused.head_inputs);
         let shape = shape(&fused.head, head, graph)?;
         match operands.iter().find(|operand| !is_operand(**operand, shape)) {
-            Some(operand) => Err(format!("{operand} does not broadcast to {shape}")),
+            Some(operand) => Err(format!(
+                "{operand} does not broadcast to {shape}; give inputs with the same rows and \
+                 columns"
+            )),
             None => Ok(shape),
         }
     }

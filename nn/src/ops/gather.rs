@@ -23,40 +23,44 @@ impl OpGroup for Lookup {
     fn shape(op: &Op, inputs: &[Shape], graph: &Graph) -> ShapeResult {
         match (op, inputs) {
             (Op::GatherArgMax(gather), [_]) if gather.pooling != Some(Pooling::Max) => {
-                Err("only a max pooling has winning values".into())
+                Err("only a max pooling has winning values; set the pooling to max".into())
             }
             (Op::Gather(gather) | Op::GatherArgMax(gather), [rows]) => {
                 let table = table_of(gather, graph)?;
                 if rows.rows != Dim::Unique(table) {
                     return Err(format!(
-                        "column {} is not a column of the table with {rows}",
+                        "column {} is not a column of the table with {rows}; name a column of \
+                         this table",
                         gather.column
                     ));
                 }
                 match gather.offset.checked_add(gather.dim) {
                     Some(end) if end <= rows.cols => Ok(shape_of(gather)),
                     _ => Err(format!(
-                        "the rows {rows} have no {} floats from float {} on",
+                        "the rows {rows} have no {} floats from float {} on; read floats that the \
+                         rows have",
                         gather.dim, gather.offset
                     )),
                 }
             }
             (Op::GatherGrad { table, gathers }, inputs) => {
                 let Some(input) = graph.inputs.tables.get(*table) else {
-                    return Err(format!("there is no table {table}"));
+                    return Err(format!("there is no table {table}; name a table of the inputs"));
                 };
                 let mut given = inputs.iter();
                 for gather in gathers {
                     if table_of(gather, graph)? != *table {
                         return Err(format!(
-                            "column {} is not a column of table {table}",
+                            "column {} is not a column of table {table}; name a column of this \
+                             table",
                             gather.column
                         ));
                     }
                     for _ in 0..inputs_of(gather) {
                         if given.next() != Some(&shape_of(gather)) {
                             return Err(format!(
-                                "a gradient of column {} is missing or has another shape",
+                                "a gradient of column {} is missing or has another shape; give a \
+                                 gradient for each gather",
                                 gather.column
                             ));
                         }
@@ -64,7 +68,10 @@ impl OpGroup for Lookup {
                 }
                 match given.next() {
                     None => Ok(Shape { rows: Dim::Unique(*table), cols: input.stride }),
-                    Some(_) => Err("more gradients than gathers".into()),
+                    Some(_) => Err(
+                        "there are more gradients than gathers; give a gradient for each gather"
+                            .into(),
+                    ),
                 }
             }
             _ => cannot_take(op, inputs),
@@ -149,7 +156,9 @@ fn shape_of(gather: &Gather) -> Shape {
 
 fn table_of(gather: &Gather, graph: &Graph) -> std::result::Result<usize, String> {
     let column = graph.inputs.columns.get(gather.column);
-    column.map(|c| c.table).ok_or_else(|| format!("there is no sparse column {}", gather.column))
+    column.map(|c| c.table).ok_or_else(|| {
+        format!("there is no sparse column {}; name a column of the inputs", gather.column)
+    })
 }
 
 /// Returns the number of inputs of a gradient node that belong to one gather. The inputs are the

@@ -27,7 +27,10 @@ impl OpGroup for InBatchSoftmax {
         if let Op::InBatchLse(b) | Op::InBatchQueryGrad(b) | Op::InBatchItemGrad(b) = op
             && b.column >= graph.inputs.columns.len()
         {
-            return Err(format!("there is no sparse column {}", b.column));
+            return Err(format!(
+                "there is no sparse column {}; name a column of the inputs",
+                b.column
+            ));
         }
         let fits = match (op, inputs) {
             (Op::Collect, [x]) if batch(x) => {

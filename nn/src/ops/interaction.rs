@@ -25,11 +25,17 @@ impl OpGroup for Interaction {
         | Op::DotInteraction { dim }
         | Op::DotInteractionGrad { dim }) = *op
         else {
-            return Err(format!("{} is not an interaction", op.name()));
+            return Err(format!(
+                "{} is not an interaction; use an operation that is one",
+                op.name()
+            ));
         };
         let fields = |x: &Shape| match x.cols.checked_rem(dim) {
             Some(0) if x.cols / dim >= 2 => Ok(x.cols / dim),
-            _ => Err(format!("{x} is not two or more fields of {dim} floats")),
+            _ => Err(format!(
+                "{x} is not two or more fields of {dim} floats; give at least two fields, or \
+                 change `dim`"
+            )),
         };
         let pairs = |x: &Shape| fields(x).map(|f| f * (f - 1) / 2);
         match (op, inputs) {

@@ -13,11 +13,15 @@ impl OpGroup for Product {
         match (op, inputs) {
             (Op::Linear, [x, w, bias @ ..]) if bias.len() <= 1 => {
                 if w.rows != Dim::Const(x.cols) {
-                    return Err(format!("the input {x} cannot be multiplied by a weight {w}"));
+                    return Err(format!(
+                        "the input {x} cannot be multiplied by a weight {w}; give an input with \
+                         as many columns as the weight has rows"
+                    ));
                 }
                 if bias.iter().any(|&b| b != Shape::constant(1, w.cols)) {
                     return Err(format!(
-                        "a bias {} does not fit a weight {w}",
+                        "a bias {} does not fit a weight {w}; give a bias with the columns of the \
+                         weight",
                         format_shapes(bias)
                     ));
                 }
@@ -25,7 +29,10 @@ impl OpGroup for Product {
             }
             (Op::MatMulNt, [g, w]) => match w.rows {
                 Dim::Const(k) if w.cols == g.cols => Ok(Shape { rows: g.rows, cols: k }),
-                _ => Err(format!("the input {g} cannot be multiplied by the transpose of {w}")),
+                _ => Err(format!(
+                    "the input {g} cannot be multiplied by the transpose of {w}; give an input \
+                     with the columns of the weight"
+                )),
             },
             (Op::MatMulTn, [x, g]) if x.rows == g.rows => Ok(Shape::constant(x.cols, g.cols)),
             _ => cannot_take(op, inputs),

@@ -14,7 +14,7 @@ impl OpGroup for Segment {
     fn shape(op: &Op, inputs: &[Shape], graph: &Graph) -> ShapeResult {
         let values = |column: &usize| match graph.inputs.columns.get(*column) {
             Some(_) => Ok(Dim::Values(*column)),
-            None => Err(format!("there is no sparse column {column}")),
+            None => Err(format!("there is no sparse column {column}; name a column of the inputs")),
         };
         match (op, inputs) {
             (Op::Repeat { column, .. }, [x]) if x.rows == Dim::Batch => {

@@ -9,30 +9,37 @@ pub(super) struct Source;
 impl OpGroup for Source {
     fn shape(op: &Op, inputs: &[Shape], graph: &Graph) -> ShapeResult {
         if !inputs.is_empty() {
-            return Err(format!("{} takes no inputs", op.name()));
+            return Err(format!("{} takes no inputs; remove them", op.name()));
         }
         let known = &graph.inputs;
         match op {
             Op::Rows { table } => match known.tables.get(*table) {
                 Some(input) => Ok(Shape { rows: Dim::Unique(*table), cols: input.stride }),
-                None => Err(format!("there is no table {table}")),
+                None => Err(format!("there is no table {table}; name a table of the inputs")),
             },
             Op::Numeric { columns } => match columns.iter().find(|&&c| c >= known.numeric.len()) {
-                Some(column) => Err(format!("there is no numeric column {column}")),
+                Some(column) => {
+                    Err(format!("there is no numeric column {column}; name a column of the inputs"))
+                }
                 None => Ok(Shape::batch(columns.len())),
             },
             Op::Label { label } | Op::Weight { label: Some(label) }
                 if *label >= known.labels.len() =>
             {
-                Err(format!("there is no label {label}"))
+                Err(format!("there is no label {label}; name a label of the inputs"))
             }
             Op::Label { .. } | Op::Weight { .. } => Ok(Shape::batch(1)),
             Op::Param { param } => match graph.params.get(param.0 as usize) {
                 Some(spec) => Ok(Shape::constant(spec.rows, spec.cols)),
-                None => Err(format!("there is no parameter {}", param.0)),
+                None => Err(format!(
+                    "there is no parameter {}; name a parameter of this graph",
+                    param.0
+                )),
             },
             Op::Fill { shape, .. } if shape.const_len().is_some() => Ok(*shape),
-            _ => Err(format!("{} is not an input", op.name())),
+            _ => {
+                Err(format!("{} is not an input; use an operation that reads an input", op.name()))
+            }
         }
     }
 

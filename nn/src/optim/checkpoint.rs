@@ -95,7 +95,13 @@ impl DenseOptimizer {
                 };
                 if tensor.dtype() != Dtype::F32 || tensor.shape() != shape {
                     let found = (tensor.dtype(), tensor.shape().to_vec());
-                    return Err(wrong(&name, format!("must be F32 {shape:?}, found {found:?}")));
+                    return Err(wrong(
+                        &name,
+                        format!(
+                            "must be F32 {shape:?}, found {found:?}; resume with the job that \
+                             wrote the checkpoint"
+                        ),
+                    ));
                 }
                 let (floats, _) = tensor.data().as_chunks();
                 *values = floats.iter().map(|&float| f32::from_le_bytes(float)).collect();

@@ -151,7 +151,7 @@ impl DenseOptimizer {
         let refuse = |reason| Err(Error::Setting { name: "train.rates", reason });
         if factors.len() != self.slots.len() {
             return refuse(format!(
-                "found {} factors, needed one for each of {} parameters",
+                "found {} factors for {} parameters; give one factor for each parameter",
                 factors.len(),
                 self.slots.len()
             ));
@@ -225,9 +225,15 @@ impl DenseOptimizer {
             match gradient(ParamId(id)) {
                 Some(raw) if raw.len() == weights.len() => gradients.push(raw),
                 Some(_) => {
-                    return wrong(&spec.name, "its gradient has another length than the parameter");
+                    return wrong(
+                        &spec.name,
+                        "its gradient does not have the length of the \
+                                              parameter; use the gradients of this model",
+                    );
                 }
-                None => return wrong(&spec.name, "it has no gradient"),
+                None => {
+                    return wrong(&spec.name, "it has no gradient; run the backward pass first");
+                }
             }
         }
         Ok(gradients)

@@ -65,7 +65,7 @@ impl ZooModel for DlrmSpec {
             Some(numeric) => Some(self.build_bottom(b, numeric, dim)?),
             None if self.bottom.is_some() => {
                 let reason =
-                    "the bottom MLP reads numeric features, and the job has none; remove the key";
+                    "the bottom MLP reads numeric features, but the job has none; remove the key";
                 return Err(Error::Setting { name: "model.bottom", reason: reason.to_owned() });
             }
             None => None,
@@ -77,7 +77,7 @@ impl ZooModel for DlrmSpec {
             Interaction::Cat => x,
             Interaction::Dot if fields.len() < 2 => {
                 let reason =
-                    "a dot interaction needs two vectors, and the job has one; use \"cat\"";
+                    "a dot interaction needs two vectors, but the job has only one; use \"cat\"";
                 let reason = reason.to_owned();
                 return Err(Error::Setting { name: "model.interaction", reason });
             }
@@ -102,7 +102,8 @@ impl DlrmSpec {
             None => &DEFAULT_BOTTOM[..],
             Some([hidden @ .., last]) if *last == dim => hidden,
             Some(layers) => {
-                let reason = format!("must end in the vectors' length, {dim}, found {layers:?}");
+                let reason =
+                    format!("must end with {dim}, the length of the vectors, found {layers:?}");
                 return Err(Error::Setting { name: "model.bottom", reason });
             }
         };

@@ -24,8 +24,8 @@ impl ZooModel for EsmmSpec {
         match labels {
             2 => Ok(()),
             _ => Err(wrong_labels(format!(
-                "esmm learns two labels, the click and then the conversion after it, and the job has \
-                 {labels}; name two labels, or choose another model"
+                "esmm learns two labels, the click and then the conversion after it, but the \
+                 number of labels of the job is {labels}; name two labels, or choose another model"
             ))),
         }
     }

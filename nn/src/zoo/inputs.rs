@@ -190,7 +190,10 @@ pub(super) fn add_linear(
 fn refuse_missing_segment(column: &SparseInput, segment: &str) -> Error {
     Error::Input {
         input: format!("feature {:?}", column.name),
-        reason: format!("the model reads its {segment}, but the rows of its table have none"),
+        reason: format!(
+            "the model reads its {segment}, but the rows of its table have none; add it to the \
+             table, or choose another model"
+        ),
     }
 }
 

@@ -30,8 +30,8 @@ pub(super) trait ZooModel {
         match labels {
             0 | 1 => Ok(()),
             _ => Err(wrong_labels(format!(
-                "{kind} learns one label, and the job has {labels}; keep one, or choose a model that \
-                 learns several: shared_bottom, mmoe, esmm, graph"
+                "{kind} learns one label, but the job has {labels}; keep one label, or choose a \
+                 model that learns several: shared_bottom, mmoe, esmm, graph"
             ))),
         }
     }

@@ -173,7 +173,8 @@ impl TwoTowerSpec {
     fn check_features(&self, inputs: &ModelInputs) -> Result<()> {
         for (name, features) in [("model.user", &self.user), ("model.item", &self.item)] {
             if features.is_empty() {
-                let reason = "names no feature; a tower needs at least one".to_owned();
+                let reason = "names no feature; name at least one, because a tower needs features"
+                    .to_owned();
                 return Err(Error::Setting { name, reason });
             }
         }

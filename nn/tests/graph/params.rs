@@ -66,13 +66,17 @@ fn a_file_of_another_model_is_refused_by_name() {
     let message =
         |specs: &[ParamSpec]| Params::from_safetensors(specs, &bytes).unwrap_err().to_string();
     let missing = message(&[w.clone(), v.clone()]);
-    assert!(missing.starts_with("parameter `v`: the file lacks this parameter"), "{missing}");
+    assert!(
+        missing.starts_with("parameter `v`: the file does not have this parameter"),
+        "{missing}"
+    );
     let unknown = message(&[]);
-    assert!(unknown.starts_with("parameter `w`: the file has this parameter but"), "{unknown}");
+    assert!(unknown.starts_with("parameter `w`: the file has this parameter, but"), "{unknown}");
     let other = spec("w", 3, 2, ParamInit::XavierNormal);
     assert_eq!(
         message(&[other]),
-        "parameter `w`: the file has F32 [2, 3], and the model needs F32 [3, 2]"
+        "parameter `w`: the file has F32 [2, 3], but the model needs F32 [3, 2]; use the file of \
+         this model"
     );
     let torn = Params::from_safetensors(&[w], &bytes[..bytes.len() - 1]);
     assert!(matches!(torn, Err(Error::Safetensors(_))));

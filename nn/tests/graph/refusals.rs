@@ -17,49 +17,54 @@ fn message(build: impl Fn(&mut GraphBuilder) -> Result<NodeId>) -> String {
 #[test]
 fn shapes_by_the_name_of_the_layer() {
     let x = |b: &mut GraphBuilder| b.numeric("x", &[0, 1, 2]);
-    assert_eq!(message(|b| b.numeric("x", &[99])), "layer `x`: there is no numeric column 99");
+    assert_eq!(
+        message(|b| b.numeric("x", &[99])),
+        "layer `x`: there is no numeric column 99; name a column of the inputs"
+    );
     assert_eq!(
         message(|b| b.gather("g", 0, 6, 4, Pooling::Sum)),
-        "layer `g`: the rows [U0, 8] have no 4 floats from float 6 on"
+        "layer `g`: the rows [U0, 8] have no 4 floats from float 6 on; read floats that the rows have"
     );
     assert_eq!(
         message(|b| b.gather("g", 9, 0, 4, Pooling::Sum)),
-        "layer `g`: there is no sparse column 9"
+        "layer `g`: there is no sparse column 9; name a column of the inputs"
     );
     assert_eq!(
         message(|b| {
             let (x, y) = (x(b)?, b.numeric("y", &[0, 1])?);
             b.add("sum", x, y)
         }),
-        "layer `sum`: columns of [B, 3] and [B, 2] differ"
+        "layer `sum`: the columns of [B, 3] and [B, 2] differ; give inputs with the same number \
+         of columns"
     );
     assert_eq!(
         message(|b| {
             let (x, w) = (x(b)?, b.fill("w", 4, 2, 1.0)?);
             b.matmul("product", x, w)
         }),
-        "layer `product`: the input [B, 3] cannot be multiplied by a weight [4, 2]"
+        "layer `product`: the input [B, 3] cannot be multiplied by a weight [4, 2]; give an input with as many columns as the weight has rows"
     );
     assert_eq!(
         message(|b| {
             let x = x(b)?;
             b.fm("fm", x, 2)
         }),
-        "layer `fm`: [B, 3] is not two or more fields of 2 floats"
+        "layer `fm`: [B, 3] is not two or more fields of 2 floats; give at least two fields, or change `dim`"
     );
     assert_eq!(
         message(|b| {
             let x = x(b)?;
             b.slice("part", x, 2, 2)
         }),
-        "layer `part`: the input [B, 3] has no columns 2..4"
+        "layer `part`: the input [B, 3] has no columns 2..4; name columns that it has"
     );
     assert_eq!(
         message(|b| {
             let x = x(b)?;
             b.linear("nothing", x, 0)
         }),
-        "layer `nothing.weight`: the result [3, 0] has no elements"
+        "layer `nothing.weight`: the result [3, 0] has no elements; give it at least one row and \
+         one column"
     );
     assert_eq!(
         message(|b| {
@@ -75,7 +80,10 @@ fn shapes_by_the_name_of_the_layer() {
         }),
         "layer `x`: another layer has this name; rename one of them"
     );
-    assert_eq!(message(|b| b.relu("relu", NodeId(17))), "layer `relu`: there is no node %17");
+    assert_eq!(
+        message(|b| b.relu("relu", NodeId(17))),
+        "layer `relu`: there is no node %17; name a node of this graph"
+    );
 }
 
 #[test]
@@ -89,7 +97,10 @@ fn operations_without_a_gradient_are_named() {
     let expected = "layer `stats`: the operation batch_norm_stats has no gradient, but the loss";
     assert!(refusal.starts_with(expected), "{refusal}");
     let refusal = differentiate(&graph, x).unwrap_err().to_string();
-    assert_eq!(refusal, "layer `x`: a loss must be a [1, 1] matrix of this graph");
+    assert_eq!(
+        refusal,
+        "layer `x`: the loss is not a [1, 1] matrix of this graph; name a node of this shape"
+    );
 }
 
 #[test]
@@ -150,10 +161,16 @@ fn batches_that_do_not_fit_by_the_name_of_the_input() {
     let data = Data::new(5, 1);
     run(&data, |_| {}).unwrap();
     let refusal = |break_it: fn(&mut Inputs<'_>)| run(&data, break_it).unwrap_err().to_string();
-    assert_eq!(refusal(|i| i.rows = 0), "the batch: found 0 rows; 1 to 16777216 are allowed");
+    assert_eq!(refusal(|i| i.rows = 0), "the batch: found 0 rows; give 1 to 16777216 rows");
     assert!(refusal(|i| i.rows = 6).starts_with("item: "));
-    assert_eq!(refusal(|i| _ = i.numeric.pop()), "the batch: found 15 numeric columns, needed 16");
-    assert_eq!(refusal(|i| i.numeric[3] = &[1.0]), "n3: found 1 values for 5 rows");
+    assert_eq!(
+        refusal(|i| _ = i.numeric.pop()),
+        "the batch: found 15 numeric columns instead of 16; give the inputs of the model"
+    );
+    assert_eq!(
+        refusal(|i| i.numeric[3] = &[1.0]),
+        "n3: found 1 values for 5 rows; give one value for each row"
+    );
     assert!(
         refusal(|i| i.columns[0].inverse = &[0, 1, 99, 1, 1]).starts_with("item: found index 99")
     );

@@ -13,7 +13,7 @@ impl StepClient for LocalClient {
     fn begin_step(&mut self, step: Step, rates: Rates) -> Result<()> {
         self.check_whole()?;
         if !(rates.scale.is_finite() && rates.scale > 0.0) {
-            let reason = format!("`scale` is {}; it must be a finite number above 0", rates.scale);
+            let reason = format!("`scale` is {}; give a finite number above 0", rates.scale);
             return Err(Error::Argument { call: "begin_step", reason });
         }
         self.order.begin(step)?;
@@ -85,7 +85,7 @@ impl StepClient for LocalClient {
         self.check_whole()?;
         self.order.allow_staged("apply")?;
         if !(scale.is_finite() && scale >= 0.0) {
-            let reason = format!("`scale` is {scale}; it must be a finite number of at least 0");
+            let reason = format!("`scale` is {scale}; give a finite number of at least 0");
             return Err(Error::Argument { call: "apply", reason });
         }
         let update = self.update(scale);

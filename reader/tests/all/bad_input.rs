@@ -62,7 +62,7 @@ fn a_missing_column_names_the_nearest() {
 fn a_column_twice_in_a_header_is_refused_if_it_is_needed() {
     assert_eq!(
         csv("user,age,user,label\n1,2,1,0\n"),
-        "column `user` appears 2 times in the header; rename the others: a.csv"
+        "column `user` appears 2 times in the header; rename the other columns: a.csv"
     );
     let folder = Folder::new();
     folder.write("a.csv", "x,user,age,x,label\n1,2,3,4,0\n");
@@ -113,8 +113,8 @@ fn types_that_do_not_fit_are_refused_before_any_row() {
 
 #[test]
 fn empty_and_rowless_files_are_refused() {
-    assert_eq!(csv(""), "a.csv is empty; remove it from the list or write it again");
-    assert_eq!(csv("\n\r\n"), "a.csv is empty; remove it from the list or write it again");
+    assert_eq!(csv(""), "a.csv is empty; remove it from the list, or write it again");
+    assert_eq!(csv("\n\r\n"), "a.csv is empty; remove it from the list, or write it again");
     assert_eq!(
         csv("user,age,label\n\n"),
         "a.csv has no rows, only a header or metadata (1 file(s) read); give a file with rows"
@@ -340,10 +340,7 @@ fn a_list_of_files_that_is_none_is_refused() {
     );
     folder.write("notes.md", "x");
     let error = folder.error(&["notes.md"], &job());
-    assert!(
-        error.contains(" has an ending that is not known as a format; set `data.format`"),
-        "{error}"
-    );
+    assert!(error.contains(" has an unknown ending; set `data.format`"), "{error}");
     let error = folder.config.files(&"*.parquet".into()).unwrap_err().to_string();
     assert!(error.starts_with("`*.parquet` matches no file (looked for "), "{error}");
 }
@@ -366,9 +363,10 @@ fn settings_that_make_no_sense_are_refused() {
         ),
         (
             "header = false",
-            "`data.header`: files without a header need names for their columns: header = [\"label\", \"user\", ..]",
+            "`data.header`: files without a header need column names; set header = [\"label\", \
+             \"user\", ..]",
         ),
-        ("header = []", "`data.header`: a list of column names must not be empty"),
+        ("header = []", "`data.header`: the list of column names is empty; name the columns"),
         (
             "train = 3",
             "`data.train`: invalid type: integer `3`, expected a path or a list of paths",
@@ -391,7 +389,8 @@ fn a_quote_that_is_the_delimiter_is_refused() {
     folder.write("a.csv", "user;age;label\n1;2;0\n");
     assert_eq!(
         folder.error(&["a.csv"], &job()),
-        "`data.quote`: the quote is the delimiter; choose different characters"
+        "`data.quote`: the quote and the delimiter are the same character; choose different \
+         characters"
     );
 }
 

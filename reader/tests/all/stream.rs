@@ -65,7 +65,7 @@ fn what_is_wrong_with_a_stream_is_said_by_its_name() {
     };
     assert_eq!(
         open(b"").unwrap_err().to_string(),
-        "standard input is empty; remove it from the list or write it again"
+        "standard input is empty; remove it from the list, or write it again"
     );
     assert!(
         open(b"PAR1....")

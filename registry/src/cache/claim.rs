@@ -105,7 +105,10 @@ impl Claims {
                 }
             }
         }
-        Err(Error::Refused("the cache has no free name for a claim; remove old claims".to_owned()))
+        Err(Error::Refused(
+            "the cache has no free name for a claim; remove old files from its folder of claims"
+                .to_owned(),
+        ))
     }
 
     /// Takes the exclusive right to remove files. Returns `None` while another process has it, or

@@ -7,11 +7,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use zillion_device::DeviceError;
 use zillion_device::durable::Op;
 
 use super::claim::Others;
 use super::{Cache, LONGEST_WRITE, list_all_names, list_names, run_name};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::stack::stack;
 use crate::version::{VersionId, VersionManifest};
 
@@ -211,10 +212,9 @@ impl Cache {
         let removed =
             self.files.run_failpoints(Op::Remove, path).and_then(|()| fs::remove_file(path));
         match removed {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Error::File {
-                path: path.to_owned(),
-                reason: format!("cannot remove the file: {error}"),
-            }),
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(DeviceError::file("remove", path, error).into())
+            }
             _ => Ok(()),
         }
     }

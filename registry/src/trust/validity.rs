@@ -32,7 +32,7 @@ impl FromStr for Validity {
         });
         seconds.map(|seconds| Self(Duration::from_secs(seconds))).ok_or_else(|| {
             let text: String = text.chars().take(40).collect();
-            format!("must be a number and a unit (d, h, m or s), as in 30d, not {text:?}")
+            format!("must be a number and a unit (d, h, m or s), such as 30d, found {text:?}")
         })
     }
 }

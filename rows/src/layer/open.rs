@@ -215,7 +215,10 @@ fn verify_rows(rows: &WidthRows, index: usize) -> Result<(), String> {
     let keys = &part.keys[..];
     if let Some(row) = keys.windows(2).position(|pair| pair[0] >= pair[1]) {
         let key = keys[row + 1];
-        return Err(format!("row {}: key {key:#018x} is not above the key before it", row + 1));
+        return Err(format!(
+            "row {}: key {key:#018x} is not greater than the key before it",
+            row + 1
+        ));
     }
     if let Some(row) = keys.iter().position(|&key| part_of(key, parts) != index) {
         return Err(format!("row {row}: key {:#018x} belongs to another part", keys[row]));

@@ -44,7 +44,8 @@ impl LayerSource {
     pub fn new(specs: &[TableSpec], layers: Vec<Layer>, workers: Arc<Workers>) -> Result<Self> {
         if layers.len() > MAX_LAYERS {
             let reason = format!(
-                "the version has {} layers, and a lookup searches at most {MAX_LAYERS}; merge some of them first",
+                "the version has {} layers, but a lookup searches at most {MAX_LAYERS}; merge \
+                 some of the layers first",
                 layers.len()
             );
             return Err(Error::misuse(reason));

@@ -312,7 +312,7 @@ fn a_writer_refuses_what_would_not_be_found() {
     writer.table(&layouts[0], 1).unwrap();
     writer.push(FeatureKey(5), Some(&[0.0; 5]), 1).unwrap();
     let not_above = message(writer.push(FeatureKey(5), Some(&[0.0; 5]), 1));
-    assert!(not_above.contains("not above") && not_above.starts_with("table `a`"), "{not_above}");
+    assert!(not_above.contains("not greater") && not_above.starts_with("table `a`"), "{not_above}");
     assert!(
         message(writer.push(FeatureKey(6), Some(&[0.0; 4]), 1)).contains("4 floats instead of 5")
     );

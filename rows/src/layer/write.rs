@@ -128,7 +128,7 @@ impl<'a> LayerWriter<'a> {
             return Err(refuse(
                 open,
                 format!(
-                    "key {:#018x} is not above the key before it; add rows in key order",
+                    "key {:#018x} is not greater than the key before it; add rows in key order",
                     key.0
                 ),
             ));

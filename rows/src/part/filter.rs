@@ -136,7 +136,7 @@ impl Opening<'_> {
         }
         if let Some(row) = places.windows(2).position(|pair| pair[0] >= pair[1]) {
             return self.refuse(format!(
-                "row {}: the block is not above the block before it; {REMEDY}",
+                "row {}: the block is not greater than the block before it; {REMEDY}",
                 row + 1
             ));
         }

@@ -23,7 +23,7 @@ impl ClipSpec {
     pub(crate) fn problem(&self) -> Option<(&'static str, &'static str)> {
         let illegal = |limit: Option<f32>| limit.is_some_and(|x| !(x.is_finite() && x > 0.0));
         if self.norm.is_none() && self.value.is_none() {
-            Some(("clip", "needs `norm`, `value` or both; remove it to clip nothing"))
+            Some(("clip", "needs `norm`, `value` or both; add one of them, or remove `clip`"))
         } else if illegal(self.norm) {
             Some(("clip.norm", "must be a positive number"))
         } else if illegal(self.value) {

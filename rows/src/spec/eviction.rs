@@ -126,7 +126,8 @@ impl Eviction {
 
     pub(crate) fn problem(&self) -> Option<(&'static str, &'static str)> {
         if let Self::Unseen { steps: 0 } = self {
-            let reason = "must be at least 1: rows without a push for more than this number of steps are removed";
+            let reason = "must be at least 1, because rows without a push for more than this \
+                          number of steps are removed";
             return Some(("steps", reason));
         }
         if let Self::Lfu { half_life: 0, .. } = self {

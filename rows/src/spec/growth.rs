@@ -82,8 +82,9 @@ impl TableSpec {
         let growth = self.grow?;
         let first = self.segments.first()?;
         if self.dense {
-            let reason = "the rules of a dense table update whole rows, so that none can be narrow; remove `grow`, set \
-                          `grow = { at = 1 }` for the table, or set `dense = false`";
+            let reason = "the rules of a dense table update whole rows, so no row can be narrow; \
+                          remove `grow`, set `grow = { at = 1 }` for the table, or set `dense = \
+                          false`";
             return Some(("grow", reason.to_owned()));
         }
         if !(2..=MOST).contains(&growth.at) {
@@ -93,8 +94,8 @@ impl TableSpec {
         let (dim, from) = (first.dim, self.narrow_dim(growth));
         if growth.from.is_none() && from >= dim {
             let reason = format!(
-                "rows have a single float (`{}`), so that nothing can grow; remove `grow`, or set \
-                 `grow = {{ at = 1 }}` for the table",
+                "rows have a single float (`{}`), so no row can grow; remove `grow`, or set `grow \
+                 = {{ at = 1 }}` for the table",
                 first.name
             );
             return Some(("grow", reason));
@@ -108,8 +109,9 @@ impl TableSpec {
         }
         if from == 0 && self.segments.len() == 1 {
             let reason = format!(
-                "must be at least 1: the rows of this table have no other segment than `{}`, and a row without a \
-                 float learns nothing; to let keys wait without a row, use `admission`",
+                "must be at least 1, because the rows of this table have only the segment `{}`, \
+                 and a row without a float learns nothing; raise it (use `admission` to let keys \
+                 wait without a row)",
                 first.name
             );
             return Some(("grow.from", reason));

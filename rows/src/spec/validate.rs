@@ -110,22 +110,22 @@ impl TableSpec {
         if !self.pinned.is_empty() && (self.dense || self.eviction.is_never()) {
             return self.refuse(
                 "pinned",
-                "no row of this table is ever evicted, so that `pinned` has no effect; set an `eviction`, or \
-                 remove `pinned`",
+                "no row of this table is ever evicted, so `pinned` has no effect; set an \
+                 `eviction`, or remove `pinned`",
             );
         }
         self.refuse_any("statistics", self.statistics.and_then(|s| s.problem()))?;
         if matches!(self.eviction, Eviction::Score { .. }) && self.statistics.is_none() {
             return self.refuse(
                 "eviction",
-                "a score is computed from shows and clicks, which this table does not keep; also set \
+                "a score is computed from shows and clicks, which this table does not keep; add \
                  `statistics = { decay = 0.98, every_steps = 10000 }`",
             );
         }
         let no_row = self.most_rows() == Some(0) && self.max_bytes.is_some();
         if no_row || self.candidates_in_slot() == Some(0) {
             let least = self.least_bytes();
-            let reason = format!("is too small for a single row; set at least {least} bytes");
+            let reason = format!("is too small for one row; set at least {least} bytes");
             return self.refuse("max_bytes", reason);
         }
         Ok(())
@@ -145,7 +145,7 @@ impl TableSpec {
         if !self.dense && segment.l2_scope == Some(Scope::Table) {
             return at(
                 "l2_scope",
-                "a dynamic table has no fixed set of rows, so that a step cannot update every row; set \
+                "a dynamic table has no fixed set of rows, so a step cannot update every row; set \
                  `dense = true` for the table (with `max_rows`), or `l2_scope = \"touched\"`",
             );
         }
@@ -178,8 +178,8 @@ impl TableSpec {
         };
         match segment.optimizer.scope() {
             Some(Some(Scope::Touched)) if self.l2_is_whole(segment) => at(format!(
-                "a regulariser over the whole table gives every row a gradient, so {rule} cannot be lazy \
-                 here; set `l2_scope = \"touched\"`, or leave `scope` out for exact {rule}"
+                "a regulariser over the whole table gives every row a gradient, so {rule} cannot \
+                 be lazy here; set `l2_scope = \"touched\"`, or remove `scope` for exact {rule}"
             )),
             Some(Some(Scope::Table)) if !self.dense => at(format!(
                 "exact {rule} updates every row at every step, but a dynamic table has no fixed set of rows; \

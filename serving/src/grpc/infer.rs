@@ -78,7 +78,9 @@ impl Scores for Infer {
 const MESSAGE: &str = "ModelInferRequest";
 
 fn decode_error(error: prost::DecodeError) -> ServeError {
-    ServeError::Malformed(format!("the message is not a ModelInferRequest: {error}"))
+    ServeError::Malformed(format!(
+        "the message is not a ModelInferRequest ({error}); send a valid protobuf message"
+    ))
 }
 
 /// An entry of the map of parameters.
@@ -94,9 +96,9 @@ struct ParameterEntry {
 fn read_parameter(entry: &[u8]) -> Result<InferParameter> {
     if entry.len() > 2 * scan::MOST_NAME_BYTES {
         return Err(ServeError::TooLarge {
-            what: "a parameter of the request",
+            what: "the size in bytes of a parameter of the request",
             limit: 2 * scan::MOST_NAME_BYTES,
-            setting: "none: parameters are short",
+            remedy: "send only the parameters of the protocol",
         });
     }
     let entry = ParameterEntry::decode(entry).map_err(decode_error)?;
@@ -110,7 +112,7 @@ pub(super) fn read_selector(version: &str) -> Result<Selector> {
     }
     version.parse().map(Selector::Version).map_err(|_| {
         ServeError::Malformed(format!(
-            "invalid version `{}`: the version of a model is a number, such as `3`",
+            "invalid version `{}`; send the number of a version, such as `3`",
             shorten(version)
         ))
     })
@@ -124,7 +126,10 @@ fn read_timeout(timeout: &InferParameter) -> Result<Option<Duration>> {
         _ => None,
     };
     let micros = micros.ok_or_else(|| {
-        ServeError::Malformed("parameter `timeout` must be an integer of microseconds".to_owned())
+        ServeError::Malformed(
+            "parameter `timeout` is not an integer of at least 0; send a number of microseconds"
+                .to_owned(),
+        )
     })?;
     // Triton's value for no limit is 0.
     Ok((micros > 0).then(|| Duration::from_micros(micros)))
@@ -144,7 +149,8 @@ fn refuse_parameter(name: &str, entry: &[u8]) -> Result<()> {
     match is_unset {
         true => Ok(()),
         false => Err(ServeError::Malformed(format!(
-            "parameter `{name}` is not supported, because models keep no state between requests; leave it out"
+            "parameter `{name}` is not supported, because models keep no state between requests; \
+             remove it"
         ))),
     }
 }
@@ -187,7 +193,7 @@ fn parse<'a>(message: &'a [u8], limits: &Limits, encoder: Option<&Encoder>) -> R
     }
     if !raw.is_empty() && raw.len() != inputs.len() {
         return Err(ServeError::Malformed(format!(
-            "`raw_input_contents` has {} entries for {} inputs; send one for each input",
+            "`raw_input_contents` has {} entries for {} inputs; send one entry for each input",
             raw.len(),
             inputs.len()
         )));
@@ -227,7 +233,8 @@ fn read_output(message: &[u8]) -> Result<String> {
     }
     if has_classes {
         return Err(ServeError::Malformed(format!(
-            "output `{}`: an output has scores and no classes; leave `classification` out",
+            "output `{}`: an output has scores and no classes; remove the parameter \
+             `classification`",
             shorten(name)
         )));
     }
@@ -294,7 +301,8 @@ impl<'a> Input<'a> {
             return Err(refuse_shared_memory("input", input.name));
         }
         if input.shape.len() > MOST_DIMENSIONS {
-            let reason = format!("the shape has more than {MOST_DIMENSIONS} dimensions; send two");
+            let reason =
+                format!("the shape has more than {MOST_DIMENSIONS} dimensions; send one or two");
             return Err(refuse(input.name, &reason));
         }
         Ok(input)
@@ -320,7 +328,15 @@ impl<'a> Input<'a> {
         let datatype = tensor::datatype(name, self.datatype)?;
         let shape: Option<Vec<u64>> =
             self.shape.iter().map(|&dim| u64::try_from(dim).ok()).collect();
-        let negative = || refuse(name, &format!("the shape {:?} has a negative size", self.shape));
+        let negative = || {
+            refuse(
+                name,
+                &format!(
+                    "the shape {:?} has a negative size; send sizes of at least 0",
+                    self.shape
+                ),
+            )
+        };
         let shape = allowance.take(name, &shape.ok_or_else(negative)?)?;
         let counts = self.count()?;
         let count = counts.iter().sum();
@@ -329,7 +345,8 @@ impl<'a> Input<'a> {
                 0 => Tensor::from_raw(name, shape, datatype, raw),
                 _ => Err(refuse(
                     name,
-                    "the values are both in `contents` and in `raw_input_contents`; send one of them",
+                    "the values are both in `contents` and in `raw_input_contents`; send them in \
+                     one of the two",
                 )),
             };
         }
@@ -353,7 +370,10 @@ impl<'a> Input<'a> {
         };
         let (number, list, coding) = LISTS[at];
         if counts[at] != count {
-            let reason = format!("the values of datatype {} belong in `{list}`", datatype.name());
+            let reason = format!(
+                "values of datatype {} are in a wrong list; send them in `{list}`",
+                datatype.name()
+            );
             return Err(refuse(name, &reason));
         }
         shape.check_values(name, count)?;
@@ -401,7 +421,10 @@ pub(super) fn to_ints<T: Copy + Into<i64>>(
     match values.iter().position(|&x| !datatype.takes(&RawValue::Int(x))) {
         None => Ok(values),
         Some(at) => {
-            let reason = format!("value {at} of the data is not of datatype {}", datatype.name());
+            let reason = format!(
+                "value {at} of the data is not of datatype {}; correct the value or the datatype",
+                datatype.name()
+            );
             Err(refuse(name, &reason))
         }
     }

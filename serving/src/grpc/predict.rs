@@ -50,9 +50,9 @@ impl Scores for Predict {
             if let (1, Field::Bytes(bytes)) = field? {
                 if bytes.len() > 4 * scan::MOST_NAME_BYTES {
                     return Err(ServeError::TooLarge {
-                        what: "the model's description in the request",
+                        what: "the size in bytes of `model_spec`",
                         limit: 4 * scan::MOST_NAME_BYTES,
-                        setting: "none: names are short",
+                        remedy: "send only the name, the version and the signature",
                     });
                 }
                 spec.merge(bytes).map_err(decode_error)?;
@@ -77,7 +77,9 @@ impl Scores for Predict {
 const MESSAGE: &str = "PredictRequest";
 
 fn decode_error(error: prost::DecodeError) -> ServeError {
-    ServeError::Malformed(format!("the message is not a PredictRequest: {error}"))
+    ServeError::Malformed(format!(
+        "the message is not a PredictRequest ({error}); send a valid protobuf message"
+    ))
 }
 
 /// Reads the version of a request: a number, a label, or neither.
@@ -91,7 +93,7 @@ pub(super) fn selector(spec: &ModelSpec) -> Result<Selector> {
         Some(VersionChoice::Version(number)) => {
             let version = u64::try_from(number.value).map_err(|_| {
                 ServeError::Malformed(format!(
-                    "invalid version {}: a version is at least 0",
+                    "invalid version {}; send a number of at least 0",
                     number.value
                 ))
             })?;
@@ -106,7 +108,7 @@ pub(super) fn check_signature(spec: &ModelSpec) -> Result<()> {
         return Ok(());
     }
     Err(ServeError::Malformed(format!(
-        "unknown signature `{}`; the model has the signature `{SIGNATURE}`",
+        "unknown signature `{}`; use `{SIGNATURE}`, the only signature of the model",
         shorten(name)
     )))
 }
@@ -150,7 +152,8 @@ fn parse<'a>(message: &'a [u8], limits: &Limits, encoder: Option<&Encoder>) -> R
             (3, Field::Bytes(name)) => outputs.push(scan::name(name)?),
             (5 | 7, _) => {
                 return Err(ServeError::Malformed(
-                    "streamed answers are not supported; leave out `predict_streamed_options` and `request_options`"
+                    "streamed answers are not supported; remove `predict_streamed_options` and \
+                     `request_options`"
                         .to_owned(),
                 ));
             }
@@ -198,7 +201,10 @@ fn datatype(name: &str, number: i32) -> Result<Datatype> {
         DataType::DtDouble => Datatype::Fp64,
         DataType::DtString => Datatype::Bytes,
         other => {
-            let reason = format!("a feature cannot be a tensor of dtype {}", other.as_str_name());
+            let reason = format!(
+                "a feature cannot be a tensor of dtype {}; send numbers, truth values or strings",
+                other.as_str_name()
+            );
             return Err(refuse(name, &reason));
         }
     })
@@ -224,7 +230,11 @@ fn read<'a>(name: &str, pieces: &[&'a [u8]], allowance: &mut Allowance) -> Resul
     let shape = allowance.take(name, &head.shape(name)?)?;
     if !head.content.is_empty() {
         if datatype == Datatype::Bytes {
-            return Err(refuse(name, "texts belong in `string_val`, not in `tensor_content`"));
+            return Err(refuse(
+                name,
+                "texts cannot be sent in `tensor_content`; send them in \
+                                     `string_val`",
+            ));
         }
         return Tensor::from_raw(name, shape, datatype, head.content);
     }
@@ -290,7 +300,7 @@ impl<'a> Head<'a> {
                 (2, Field::Bytes(dim)) => {
                     if self.shape.len() == MOST_DIMENSIONS {
                         let reason = format!(
-                            "the shape has more than {MOST_DIMENSIONS} dimensions; send two"
+                            "the shape has more than {MOST_DIMENSIONS} dimensions; send one or two"
                         );
                         return Err(refuse(name, &reason));
                     }
@@ -315,7 +325,7 @@ impl<'a> Head<'a> {
         if self.is_rank_unknown {
             return Err(refuse(
                 name,
-                "the rank of the tensor is unknown; a tensor with values needs a shape",
+                "the rank of the tensor is unknown; send a shape with the values",
             ));
         }
         let sizes: Option<Vec<u64>> =

@@ -149,8 +149,9 @@ async fn score(
     let answer = domain.request(version, &admitted, bytes, work).await?;
     let limit = domain.limits().answer_bytes;
     if answer.len() > limit {
-        let (what, setting) = ("the answer", "serve.max_answer_bytes");
-        return Err(ServeError::TooLarge { what, limit, setting });
+        let what = "the size of the answer in bytes";
+        let remedy = "send fewer rows at a time, or raise the setting `serve.max_answer_bytes`";
+        return Err(ServeError::TooLarge { what, limit, remedy });
     }
     let mut held = admitted.held.another();
     held.set(answer.len());

@@ -39,7 +39,9 @@ pub(super) fn fields<'a>(what: &'static str, message: &'a [u8], most: usize) -> 
 
 /// Returns the error of bytes that are not a message of the type `what`.
 pub(super) fn malformed(what: &str) -> ServeError {
-    ServeError::Malformed(format!("the message is not a {what}: it is not valid protobuf"))
+    ServeError::Malformed(format!(
+        "the message is not a {what}, because it is not valid protobuf; send a valid message"
+    ))
 }
 
 /// Reads a number of variable length from the front of bytes, and returns it with the rest.
@@ -75,7 +77,7 @@ impl<'a> Fields<'a> {
             return Err(ServeError::TooLarge {
                 what: "the number of fields of the message",
                 limit: self.most,
-                setting: "none: send fewer inputs, outputs or parameters",
+                remedy: "send fewer inputs, outputs or parameters",
             });
         }
         let tag = self.number()?;
@@ -123,9 +125,9 @@ pub(super) fn name(bytes: &[u8]) -> Result<String> {
 pub(super) fn text(bytes: &[u8]) -> Result<&str> {
     if bytes.len() > MOST_NAME_BYTES {
         return Err(ServeError::TooLarge {
-            what: "a name in the message",
+            what: "the size in bytes of a name in the message",
             limit: MOST_NAME_BYTES,
-            setting: "none: names are short",
+            remedy: "send the names that the model has",
         });
     }
     std::str::from_utf8(bytes).map_err(|_| malformed("request with names in UTF-8"))
@@ -143,8 +145,8 @@ pub(super) fn parameter<'a>(entry: &'a [u8], count: &mut usize) -> Result<&'a st
     *count += 1;
     if *count > MOST_PARAMETERS {
         return Err(ServeError::Malformed(format!(
-            "the request, an input or an output has more than {MOST_PARAMETERS} parameters; send only those of \
-             the protocol"
+            "the request, an input or an output has more than {MOST_PARAMETERS} parameters; send \
+             only the parameters of the protocol"
         )));
     }
     let mut key = "";

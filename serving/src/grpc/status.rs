@@ -114,7 +114,7 @@ mod tests {
             of(ServeError::NoControl { what: "load", model: model() }),
             Code::PermissionDenied
         );
-        let large = ServeError::TooLarge { what: "it", limit: 1, setting: "serve.max_rows" };
+        let large = ServeError::TooLarge { what: "it", limit: 1, remedy: "send less" };
         assert_eq!(of(large), Code::ResourceExhausted);
     }
 

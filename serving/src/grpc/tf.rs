@@ -93,8 +93,8 @@ impl ModelService for Tf {
         _: Request<ReloadConfigRequest>,
     ) -> Result<Response<ReloadConfigResponse>, Status> {
         Err(Status::unimplemented(
-            "reloading a configuration is not supported: `zillion model promote` chooses the version that \
-             answers, and RepositoryModelLoad of inference.GRPCInferenceService adds models",
+            "reloading a configuration is not supported; choose the version with `zillion model \
+             promote`, and add a model with RepositoryModelLoad of inference.GRPCInferenceService",
         ))
     }
 }
@@ -106,7 +106,7 @@ fn metadata(
     let fields = &request.metadata_field;
     if fields.is_empty() || fields.iter().any(|field| field != FIELD) {
         return Err(ServeError::Malformed(format!(
-            "invalid `metadata_field` {fields:?}: the only kind of metadata is `{FIELD}`"
+            "unknown `metadata_field` {fields:?}; send `{FIELD}`, the only kind of metadata"
         )));
     }
     let asked = request.model_spec.clone().unwrap_or_default();

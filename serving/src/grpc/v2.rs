@@ -118,7 +118,8 @@ impl GrpcInferenceService for V2 {
         if let Some(name) = request.parameters.keys().next() {
             let name: String = name.chars().take(100).collect();
             return Err(Status::from(ServeError::Malformed(format!(
-                "unknown parameter `{name}`: a model is loaded as it was published; leave the parameter out"
+                "parameter `{name}` is not supported, because a model is loaded as it was \
+                 published; remove it"
             ))));
         }
         self.0.load_for_client(&actor, &request.model_name).await?;
@@ -137,7 +138,8 @@ impl GrpcInferenceService for V2 {
         if let Some(name) = request.parameters.keys().find(|name| *name != "unload_dependents") {
             let name: String = name.chars().take(100).collect();
             return Err(Status::from(ServeError::Malformed(format!(
-                "unknown parameter `{name}`: the only parameter of an unload request is `unload_dependents`; leave the others out"
+                "unknown parameter `{name}`; remove it, because an unload request has only \
+                 `unload_dependents`"
             ))));
         }
         self.0.unload_for_client(&actor, &request.model_name).await?;
@@ -353,7 +355,8 @@ fn check_repository(name: &str) -> Result<()> {
     }
     let name: String = name.chars().take(100).collect();
     Err(ServeError::Malformed(format!(
-        "unknown `repository_name` `{name}`: a server has one repository, its registry; leave the name empty"
+        "unknown `repository_name` `{name}`; leave it empty, because the registry is the only \
+         repository of a server"
     )))
 }
 
@@ -362,5 +365,8 @@ fn check_region(name: &str) -> Result<(), Status> {
         return Ok(());
     }
     let name: String = name.chars().take(100).collect();
-    Err(Status::not_found(format!("unknown region `{name}`: shared memory is not supported")))
+    Err(Status::not_found(format!(
+        "unknown region `{name}`, because shared memory is not supported; send tensors in the \
+         message"
+    )))
 }

@@ -97,13 +97,14 @@ impl Received {
         let decoded = decoded.map_err(|e| {
             let name = if encoding == Encoding::Gzip { "gzip" } else { "deflate (zlib)" };
             ServeError::Malformed(format!(
-                "the body is not {name}, which its header announces: {e}"
+                "the body is not valid {name} ({e}); compress it again, or correct the header \
+                 `Content-Encoding`"
             ))
         })?;
         match decoded.len() > most {
             false => Ok(decoded.into()),
             true if most < limits.body_bytes => Err(ServeError::Unpacked { limit: most }),
-            true => Err(too_large("the decompressed body", limits)),
+            true => Err(too_large("the decompressed size of the body in bytes", limits)),
         }
     }
 }
@@ -117,7 +118,8 @@ fn read_some(decoder: &mut impl Read, most: usize) -> std::io::Result<Vec<u8>> {
 }
 
 fn too_large(what: &'static str, limits: &Limits) -> ServeError {
-    ServeError::TooLarge { what, limit: limits.body_bytes, setting: "serve.max_body_bytes" }
+    let remedy = "send fewer rows at a time, or raise the setting `serve.max_body_bytes`";
+    ServeError::TooLarge { what, limit: limits.body_bytes, remedy }
 }
 
 /// Receives the body of a request under the limits of bytes and of time.
@@ -149,7 +151,7 @@ pub(super) fn announced_bytes(limits: &Limits, headers: &HeaderMap) -> Result<us
     // A length that does not fit is larger than any limit; hyper refuses what is no number.
     let length = length.parse::<usize>().unwrap_or(usize::MAX);
     match length > limits.body_bytes {
-        true => Err(too_large("the body", limits)),
+        true => Err(too_large("the size of the body in bytes", limits)),
         false => Ok(length),
     }
 }
@@ -165,13 +167,15 @@ async fn collect(
     let mut all = Vec::new();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| {
-            ServeError::Malformed(format!("the body ended before its announced length: {error}"))
+            ServeError::Malformed(format!(
+                "the body ended before its announced length ({error}); send the whole body"
+            ))
         })?;
         let Ok(piece) = frame.into_data() else { continue };
         let before = first.len() + all.len();
         let length = before + piece.len();
         if length > limits.body_bytes {
-            return Err(too_large("the body", limits));
+            return Err(too_large("the size of the body in bytes", limits));
         }
         // The announced bytes are in the budget already.
         let new = length.saturating_sub(announced) - before.saturating_sub(announced);
@@ -260,7 +264,7 @@ mod tests {
             let refused = decode(encoding, &bomb, 32 << 20).unwrap_err();
             assert_eq!(refused.kind().http_status(), 413, "{refused}");
             let text = refused.to_string();
-            assert!(text.contains(&format!("more than {most} bytes, which is 8 times")), "{text}");
+            assert!(text.contains(&format!("more than {most} bytes, the limit")), "{text}");
             // The reader ends one byte behind the limit.
             let read = read_some(&mut MultiGzDecoder::new(&gzip(&small)[..]), 1000).unwrap();
             assert_eq!(read.len(), 1001);

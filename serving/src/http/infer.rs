@@ -84,7 +84,10 @@ fn read_tensors<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
             let mut tensors = Vec::new();
             while let Some(tensor) = list.next_element()? {
                 if tensors.len() == MOST_INPUTS {
-                    let reason = format!("the list has more than {MOST_INPUTS} inputs or outputs");
+                    let reason = format!(
+                        "the list has more than {MOST_INPUTS} inputs or outputs; send only those \
+                         of the model"
+                    );
                     return Err(A::Error::custom(reason));
                 }
                 tensors.push(tensor);
@@ -132,7 +135,9 @@ pub(crate) fn parse<'a>(
 ) -> Result<Inference<'a>> {
     let (json, mut binary) = split(body, header_length)?;
     let request: InferRequest<'_> = serde_json::from_slice(json).map_err(|e| {
-        ServeError::Malformed(format!("the body is not a v2 inference request: {e}"))
+        ServeError::Malformed(format!(
+            "the body is not a v2 inference request ({e}); send the form of `/openapi.json`"
+        ))
     })?;
     request.parameters.check_request()?;
     let timeout = request.parameters.integer("timeout")?.filter(|&micros| micros > 0);
@@ -147,7 +152,8 @@ pub(crate) fn parse<'a>(
     }
     if let Some(rest) = binary.filter(|rest| !rest.is_empty()) {
         return Err(ServeError::Malformed(format!(
-            "{} bytes follow the binary data of all inputs; check `binary_data_size` of each input",
+            "{} bytes follow the binary data of the last input; correct the `binary_data_size` of \
+             each input",
             rest.len()
         )));
     }
@@ -191,8 +197,8 @@ pub(super) fn split<'a>(
         None => {
             let text: String = text.chars().take(40).collect();
             Err(ServeError::Malformed(format!(
-                "invalid header `Inference-Header-Content-Length: {text}`: it must be a number of bytes up to the \
-                 body's {}",
+                "invalid header `Inference-Header-Content-Length: {text}`; send a number of bytes \
+                 from 0 to {}, the size of the body",
                 body.len()
             )))
         }
@@ -219,13 +225,17 @@ fn read<'a>(
             let Some(rest) = *binary else {
                 return Err(refuse(
                     name,
-                    "binary data needs the header `Inference-Header-Content-Length`",
+                    "the header `Inference-Header-Content-Length` is missing, which binary data \
+                     needs; send it",
                 ));
             };
             let taken = usize::try_from(size).ok().and_then(|size| rest.split_at_checked(size));
             let Some((own, rest)) = taken else {
-                let reason =
-                    format!("`binary_data_size` is {size}, and only {} bytes are left", rest.len());
+                let reason = format!(
+                    "`binary_data_size` is {size} bytes, but the body has only {} bytes left; \
+                         correct the size",
+                    rest.len()
+                );
                 return Err(refuse(name, &reason));
             };
             *binary = Some(rest);
@@ -260,8 +270,16 @@ fn from_json<'a>(
     let mut json = serde_json::Deserializer::from_str(data.get());
     let seed = Seed(Values { into: &mut values, nesting, meter: &mut meter });
     let is_list = seed.deserialize(&mut json).map_err(|e| match meter.exceeded {
-        Some(_) => refuse(name, &format!("the data has more values than its shape {shape}")),
-        None => refuse(name, &format!("value {} of the data cannot be read: {e}", values.len())),
+        Some(_) => refuse(
+            name,
+            &format!(
+                "the data has more values than its shape {shape}; correct the shape or the data"
+            ),
+        ),
+        None => refuse(
+            name,
+            &format!("value {} of the data cannot be read: {e}; correct it", values.len()),
+        ),
     })?;
     if !is_list {
         return Err(refuse(name, "the data is not a list; send a list of values"));
@@ -277,7 +295,10 @@ fn from_json<'a>(
         }
         let overflows = matches!(value, RawValue::Float(x) if !x.is_finite());
         if overflows || !datatype.takes(value) {
-            let reason = format!("value {at} of the data is not of datatype {}", datatype.name());
+            let reason = format!(
+                "value {at} of the data is not of datatype {}; correct the value or the datatype",
+                datatype.name()
+            );
             return Err(refuse(name, &reason));
         }
     }

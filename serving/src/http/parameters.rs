@@ -43,7 +43,7 @@ impl Parameters {
         match self.0.get(name) {
             None => Ok(None),
             Some(Parameter::Bool(flag)) => Ok(Some(*flag)),
-            Some(_) => Err(refuse(name, "the value must be true or false")),
+            Some(_) => Err(refuse(name, "the value is neither true nor false; send one of them")),
         }
     }
 
@@ -52,7 +52,11 @@ impl Parameters {
         match self.0.get(name) {
             None => Ok(None),
             Some(Parameter::Whole(number)) => Ok(Some(*number)),
-            Some(_) => Err(refuse(name, "the value must be an integer of at least 0")),
+            Some(_) => Err(refuse(
+                name,
+                "the value is not an integer of at least 0; send such an \
+                                         integer",
+            )),
         }
     }
 
@@ -60,12 +64,13 @@ impl Parameters {
     pub(super) fn check_request(&self) -> Result<()> {
         self.refuse_all(
             &SEQUENCE,
-            "sequences of requests are not supported; leave the parameter out",
+            "sequences of requests are not supported; remove the parameter",
         )?;
         if self.integer("priority")?.is_some_and(|priority| priority != 0) {
             return Err(refuse(
                 "priority",
-                "priorities are not supported; requests are answered in the order of their arrival",
+                "priorities are not supported, because requests are answered in the order of \
+                 their arrival; remove the parameter",
             ));
         }
         self.check_spelling(&["binary_data_output", "timeout", "priority"])
@@ -87,8 +92,8 @@ impl Parameters {
             "shared memory is not supported; send the data in the body",
         )?;
         if self.integer("classification")?.is_some_and(|classes| classes != 0) {
-            let reason = "an output has one number for each row and no classes; leave the parameter out, or ask \
-                          `/v1/models/<model>:classify`";
+            let reason = "an output has one number for each row and no classes; remove the \
+                          parameter, or send the rows to `/v1/models/<model>:classify`";
             return Err(refuse("classification", reason));
         }
         self.check_spelling(&["binary_data", "classification"])
@@ -99,9 +104,11 @@ impl Parameters {
     pub(super) fn check_load(&self) -> Result<()> {
         let is_file = |name: &&String| name.as_str() == "config" || name.starts_with("file:");
         match self.0.keys().find(is_file) {
-            Some(name) => {
-                Err(refuse(name, "a model is loaded as it was published; leave the parameter out"))
-            }
+            Some(name) => Err(refuse(
+                name,
+                "the parameter is not supported, because a model is loaded as it \
+                                  was published; remove it",
+            )),
             None => Ok(()),
         }
     }
@@ -183,13 +190,16 @@ impl<'de> Deserialize<'de> for Parameters {
                 while let Some((name, parameter)) = map.next_entry::<String, Parameter>()? {
                     if name.len() > MOST_NAME_BYTES || parameters.len() == MOST_PARAMETERS {
                         return Err(A::Error::custom(format!(
-                            "more than {MOST_PARAMETERS} parameters, or one whose name has more than \
-                             {MOST_NAME_BYTES} bytes; send only those of the protocol"
+                            "the request has more than {MOST_PARAMETERS} parameters, or a \
+                             parameter whose name has more than {MOST_NAME_BYTES} bytes; send only \
+                             the parameters of the protocol"
                         )));
                     }
                     if parameters.contains_key(&name) {
                         let name = shorten(&name);
-                        return Err(A::Error::custom(format!("parameter `{name}` appears twice")));
+                        return Err(A::Error::custom(format!(
+                            "parameter `{name}` appears twice; send it once"
+                        )));
                     }
                     parameters.insert(name, parameter);
                 }

@@ -84,6 +84,9 @@ async fn read<T: Default + DeserializeOwned>(
     if body.is_empty() {
         return Ok(T::default());
     }
-    serde_json::from_slice(&body)
-        .map_err(|e| ServeError::Malformed(format!("the body is not {what}: {e}")))
+    serde_json::from_slice(&body).map_err(|e| {
+        ServeError::Malformed(format!(
+            "the body is not {what} ({e}); send the form of `/openapi.json`"
+        ))
+    })
 }

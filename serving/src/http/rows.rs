@@ -116,8 +116,8 @@ impl Rows<'_> {
             let [name] = names[..] else {
                 let names = names.join("`, `");
                 return Err(ServeError::Malformed(format!(
-                    "the values of the rows have no names, and the model has several inputs (`{names}`); send an \
-                     object for each row"
+                    "the values of the rows have no names, but the model has several inputs \
+                     (`{names}`); send an object for each row"
                 )));
             };
             let is_bare = self.bare_texts.iter().position(|(bare, _)| bare.is_empty());
@@ -132,7 +132,8 @@ impl Rows<'_> {
                 return Err(ServeError::Input(zillion_feature::RequestError {
                     input: name.clone(),
                     row: *row,
-                    reason: "the value is a text, and this input has a list of texts in each row; send a list of texts"
+                    reason: "the value is one text, but the input takes a list of texts in each \
+                             row; send a list of texts"
                         .to_owned(),
                 }));
             }
@@ -156,7 +157,7 @@ impl<'a> Parts<'a> {
         let malformed = |reason: String| Err(ServeError::Malformed(reason));
         if let Some(name) = self.signature.filter(|name| name != SIGNATURE) {
             return malformed(format!(
-                "unknown signature `{}`; the model has the signature `{SIGNATURE}`",
+                "unknown signature `{}`; use `{SIGNATURE}`, the only signature of the model",
                 shorten(&name)
             ));
         }
@@ -169,7 +170,7 @@ impl<'a> Parts<'a> {
                         .to_owned(),
                 );
             }
-            _ => return malformed(format!("{} needs `{}`", form.name(), form.list())),
+            _ => return malformed(format!("{} has no `{}`; send it", form.name(), form.list())),
         };
         let rows = table.rows();
         let is_nameless = table.is_nameless();
@@ -234,12 +235,14 @@ impl<'de: 'a, 'a> Visitor<'de> for BodyVisitor<'_, 'a> {
                 let near = near.map_or(String::new(), |near| format!("; did you mean `{near}`?"));
                 let key = shorten(&key);
                 return Err(A::Error::custom(format!(
-                    "unknown key `{key}`; expected one of `{}`{near}",
+                    "unknown key `{key}`; use one of `{}`{near}",
                     form.keys().join("`, `")
                 )));
             };
             if seen.insert(known, ()).is_some() {
-                return Err(A::Error::custom(format!("the key `{known}` appears twice")));
+                return Err(A::Error::custom(format!(
+                    "the key `{known}` appears twice; send it once"
+                )));
             }
             match known {
                 "signature_name" => {
@@ -279,9 +282,7 @@ fn read_top_k<E: serde::de::Error>(number: &serde_json::Number) -> Result<usize,
     let integer = number.as_f64().and_then(to_integer).and_then(|x| u64::try_from(x).ok());
     let count =
         number.as_u64().or(integer).map(|count| usize::try_from(count).unwrap_or(usize::MAX));
-    count.ok_or_else(|| {
-        E::custom(format!("`top_k` must be an integer of at least 0, and is {number}"))
-    })
+    count.ok_or_else(|| E::custom(format!("`top_k` is {number}; send an integer of at least 0")))
 }
 
 #[cfg(test)]

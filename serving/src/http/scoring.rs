@@ -90,8 +90,8 @@ async fn score(
     let header_length = match request.headers().get(HEADER_LENGTH) {
         None => None,
         Some(_) if verb != Verb::Infer => {
-            let reason = "the header `Inference-Header-Content-Length` announces binary tensors, which only \
-                          `/v2/models/<model>/infer` reads; leave the header out";
+            let reason = "the header `Inference-Header-Content-Length` announces binary tensors, \
+                          which only `/v2/models/<model>/infer` reads; remove the header";
             return Err(ServeError::Malformed(reason.to_owned()));
         }
         // A header that is no text is no number either.
@@ -123,8 +123,9 @@ async fn score(
     };
     let reply = domain.request(version, &admitted, bytes, work).await?;
     if reply.bytes.len() > limits.answer_bytes {
-        let (what, setting) = ("the answer", "serve.max_answer_bytes");
-        return Err(ServeError::TooLarge { what, limit: limits.answer_bytes, setting });
+        let what = "the size of the answer in bytes";
+        let remedy = "send fewer rows at a time, or raise the setting `serve.max_answer_bytes`";
+        return Err(ServeError::TooLarge { what, limit: limits.answer_bytes, remedy });
     }
     let mut held = admitted.held.another();
     held.set(reply.bytes.len());
@@ -150,7 +151,8 @@ fn score_tensors(
         // Some clients send an empty version for the default one.
         if let Some(named) = named.as_ref().filter(|named| *named != answers && !named.is_empty()) {
             return Err(ServeError::Malformed(format!(
-                "the path names {what} `{answers}`, and the body names {what} `{}`",
+                "the path asks for {what} `{answers}`, but the body names {what} `{}`; name the \
+                 same {what} in both",
                 shorten(named)
             )));
         }
@@ -174,7 +176,7 @@ fn score_rows(scored: &Scored, verb: Verb, body: &[u8]) -> Result<Reply> {
     };
     if verb == Verb::Classify && !scored.servable().has_probabilities() {
         return Err(ServeError::Malformed(
-            "the model has no labels, so that it cannot classify; ask `:regress` or `:predict`"
+            "the model has no labels, so it cannot classify; use `:regress` or `:predict`"
                 .to_owned(),
         ));
     }

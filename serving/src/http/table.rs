@@ -126,7 +126,10 @@ impl Trouble {
             return Err(self.refuse(too_many_inputs().to_string()));
         }
         if name.len() > MOST_NAME_BYTES {
-            let reason = format!("the name of an input has more than {MOST_NAME_BYTES} bytes");
+            let reason = format!(
+                "the name of an input has more than {MOST_NAME_BYTES} bytes; send only the inputs \
+                 of the model"
+            );
             return Err(self.refuse(reason));
         }
         Ok(())
@@ -212,14 +215,18 @@ impl<'a> RowVisitor<'_, 'a> {
         let Self { table, trouble, nameless, .. } = self;
         trouble.meter.take_row(table.rows)?;
         if !nameless {
-            return Err(trouble.refuse("a row must be an object with a value for each input"));
+            return Err(trouble
+                .refuse("the row is not an object; send an object with a value for each input"));
         }
         if table.rows == 0 {
             table.is_nameless = true;
             table.columns.push(Column::new(Cow::Borrowed("")));
         }
         if !table.is_nameless {
-            return Err(trouble.refuse("this row is not an object, and earlier rows are"));
+            return Err(trouble.refuse(
+                "the row is not an object, but earlier rows are objects; send all rows in the \
+                 same form",
+            ));
         }
         let column = &mut table.columns[0];
         let before = column.values.len();
@@ -240,7 +247,9 @@ impl<'de: 'a, 'a> Visitor<'de> for RowVisitor<'_, 'a> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         let Self { table, trouble, part, .. } = self;
         if table.is_nameless {
-            return Err(trouble.refuse("this row is an object, and earlier rows are not"));
+            return Err(trouble.refuse(
+                "the row is an object, but earlier rows are not; send all rows in the same form",
+            ));
         }
         let row = table.rows;
         trouble.meter.take_row(row)?;
@@ -313,8 +322,8 @@ impl<'de: 'a, 'a> Visitor<'de> for RowVisitor<'_, 'a> {
     }
 }
 
-const UNEVEN: &str = "this row has other inputs than the rows before it; send the same inputs in every row, with `null` for a \
-     missing value";
+const UNEVEN: &str = "the row does not have the same inputs as the rows before it; send the same \
+                      inputs in every row, with `null` for a missing value";
 
 /// A reader of columns: an object of lists, or the list of the one input.
 pub(super) struct ColumnsVisitor<'s, 'a> {
@@ -360,7 +369,10 @@ impl<'de: 'a, 'a> Visitor<'de> for ColumnsVisitor<'_, 'a> {
             } else if rows != table.rows {
                 let others = table.rows;
                 let first = shorten(&table.columns[0].name);
-                let reason = format!("the input has {rows} rows, and input `{first}` has {others}");
+                let reason = format!(
+                    "the input has {rows} rows, but input `{first}` has {others}; send one value \
+                     for each row"
+                );
                 trouble.at(&table.columns[at].name, None);
                 return Err(trouble.refuse(reason));
             }

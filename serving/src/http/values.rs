@@ -144,7 +144,7 @@ impl<'de: 'a, 'a> Visitor<'de> for Values<'_, 'a> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<bool, A::Error> {
         let Some(lists) = self.nesting.lists.checked_sub(1) else {
             return Err(A::Error::custom(
-                "a list inside of a list is not supported; send a flat list",
+                "a list inside a list is not supported; send a flat list",
             ));
         };
         let nesting = Nesting { lists, ..self.nesting };
@@ -157,7 +157,8 @@ impl<'de: 'a, 'a> Visitor<'de> for Values<'_, 'a> {
         let takes = if self.nesting.base64 { ", {\"b64\": text}" } else { "" };
         let refusal = || {
             A::Error::custom(format!(
-                "a value must be a number, a text, true, false, null{takes} or a list of these, and this is an object"
+                "the value is an object; send a number, a text, true, false, null{takes} or a \
+                 list of these"
             ))
         };
         if !self.nesting.base64 {
@@ -171,10 +172,16 @@ impl<'de: 'a, 'a> Visitor<'de> for Values<'_, 'a> {
             return Err(refusal());
         }
         let bytes = BASE64.decode(encoded.as_bytes()).map_err(|_| {
-            A::Error::custom("the text of `b64` is not base64; encode the UTF-8 of the text")
+            A::Error::custom(
+                "the text of `b64` is not base64; encode the UTF-8 bytes of the text in base64",
+            )
         })?;
-        let text = String::from_utf8(bytes)
-            .map_err(|_| A::Error::custom("the bytes of `b64` are not UTF-8 text"))?;
+        let text = String::from_utf8(bytes).map_err(|_| {
+            A::Error::custom(
+                "the bytes of `b64` are not UTF-8 text; encode the UTF-8 bytes of the text in \
+                 base64",
+            )
+        })?;
         self.push(RawValue::Text(Cow::Owned(text)))
     }
 }
@@ -228,7 +235,7 @@ mod tests {
         ] {
             assert_eq!(read(json, ROW), Ok((vec![value], false)), "{json}");
         }
-        assert!(read(r#"[{"a": 1}]"#, ANY).unwrap_err().contains("this is an object"));
+        assert!(read(r#"[{"a": 1}]"#, ANY).unwrap_err().contains("the value is an object"));
     }
 
     #[test]
@@ -269,7 +276,7 @@ mod tests {
 
     #[test]
     fn nesting_is_limited() {
-        assert!(read("[[1]]", ROW).unwrap_err().contains("inside of a list"));
+        assert!(read("[[1]]", ROW).unwrap_err().contains("inside a list"));
         assert!(read(&"[".repeat(100_000), ANY).unwrap_err().contains("recursion"));
     }
 
@@ -292,7 +299,7 @@ mod tests {
         }
         assert!(read(r#"{"b64": "/w=="}"#, ROW).unwrap_err().contains("not UTF-8"));
         for bad in [r#"{"b64": "YWJj", "x": 1}"#, r#"{"x": "YWJj"}"#, "{}"] {
-            assert!(read(bad, ROW).unwrap_err().contains("this is an object"), "{bad}");
+            assert!(read(bad, ROW).unwrap_err().contains("the value is an object"), "{bad}");
         }
     }
 }

@@ -125,7 +125,7 @@ impl Follower {
             Ok(open) => {
                 tracing::warn!(
                     model = self.model.name(),
-                    "the registry does not answer, so that versions of the cache are served"
+                    "the registry does not answer, so the server uses the versions of its cache"
                 );
                 self.recent.push(last.current);
                 self.publish(&OpenVersions::default(), open);
@@ -184,7 +184,7 @@ impl Follower {
         self.cache.reset();
         self.watch = Watch::default();
         self.show_problem(format!(
-            "the loader of the model has met a defect and begins again: {message}; report the defect"
+            "the loader of the model has panicked and starts again ({message}); report this defect"
         ), ProblemKind::default());
     }
 
@@ -335,7 +335,8 @@ impl Follower {
                 return RegistryError::NoPointer { pointer: pointer.clone() }.into();
             }
             (_, Some(current)) => format!(
-                "the registry no longer names a version to serve; version {current} keeps answering"
+                "the registry no longer names a version to serve, so version {current} keeps \
+                 answering; publish a version, or set the pointer"
             ),
         };
         Error::Refused(format!("registry `{}`: {what}", self.model.url()))
@@ -407,8 +408,8 @@ impl Follower {
             self.cache.reset();
             self.metrics.loading.record_panic(self.model.name());
             Err(Error::Refused(format!(
-                "version {version} is refused, because its contents made the loader panic: {}; publish a new version, \
-                 and report the defect",
+                "version {version} is refused, because the loader panicked on its contents ({}); \
+                 publish a new version, and report this defect",
                 describe_panic(payload.as_ref())
             )))
         })

@@ -101,7 +101,7 @@ fn a_version_that_panics_is_refused_and_loading_goes_on() {
     };
     let metrics = prometheus::Registry::new();
     let domain = Arc::new(Domain::start(&config, &registry, &Files::new(), &metrics).unwrap());
-    wait_for_problem(&domain, "version 1 is refused, because its contents made the loader panic");
+    wait_for_problem(&domain, "version 1 is refused, because the loader panicked on its contents");
     let text = domain.metrics_text().unwrap();
     let panics = |text: &str| {
         let series = "zillion_serving_loader_panics_total{model=\"clicks\"} ";

@@ -57,12 +57,24 @@ impl Allowance {
 
 impl Shape {
     fn new(input: &str, shape: &[u64]) -> Result<Self> {
-        let large = || refuse(input, &format!("the shape {shape:?} is too large for any data"));
+        let large = || {
+            refuse(
+                input,
+                &format!(
+                    "the shape {shape:?} is too large for any data; send the shape of the data"
+                ),
+            )
+        };
         let size = |dim: u64| usize::try_from(dim).map_err(|_| large());
         let (rows, width) = match *shape {
             [rows] => (size(rows)?, None),
             [rows, width] => (size(rows)?, Some(size(width)?)),
-            _ => return Err(refuse(input, "the shape must be [rows], or [rows, values per row]")),
+            _ => {
+                return Err(refuse(
+                    input,
+                    "the shape must be [rows], or [rows, values per row]; send one of these shapes",
+                ));
+            }
         };
         let elements = rows.checked_mul(width.unwrap_or(1)).ok_or_else(large)?;
         Ok(Self { rows, width, elements })
@@ -96,7 +108,10 @@ impl Shape {
         if values == self.elements {
             return Ok(());
         }
-        let reason = format!("the shape {self} does not fit the {values} values of the data");
+        let reason = format!(
+            "the shape {self} does not fit the {values} values of the data; correct the shape or \
+             the data"
+        );
         Err(refuse(input, &reason))
     }
 }
@@ -136,14 +151,16 @@ pub(crate) fn check_rows(limits: &Limits, rows: usize) -> Result<()> {
 
 /// Returns the error of a request with more rows than its limit.
 pub(crate) fn too_many_rows(limits: &Limits) -> ServeError {
-    let (what, setting) = ("the number of rows", "serve.max_rows");
-    ServeError::TooLarge { what, limit: limits.rows, setting }
+    let what = "the number of rows";
+    let remedy = "send fewer rows at a time, or raise the setting `serve.max_rows`";
+    ServeError::TooLarge { what, limit: limits.rows, remedy }
 }
 
 /// Returns the error of a request with more values than its limit.
 pub(crate) fn too_many_values(limits: &Limits) -> ServeError {
-    let (what, setting) = ("the number of values", "serve.max_values");
-    ServeError::TooLarge { what, limit: limits.values, setting }
+    let what = "the number of values";
+    let remedy = "send fewer rows at a time, or raise the setting `serve.max_values`";
+    ServeError::TooLarge { what, limit: limits.values, remedy }
 }
 
 /// Returns the error of a request with more inputs than any model has.

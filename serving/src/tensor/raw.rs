@@ -21,7 +21,8 @@ pub fn decode(datatype: Datatype, elements: usize, bytes: &[u8]) -> Result<RawVa
         && elements.checked_mul(width) != Some(bytes.len())
     {
         return Err(format!(
-            "the raw data has {} bytes, and {elements} elements of {} need {width} each",
+            "the raw data has {} bytes, but {elements} elements of {} need {width} bytes each; \
+             correct the shape or the data",
             bytes.len(),
             datatype.name()
         ));
@@ -30,7 +31,9 @@ pub fn decode(datatype: Datatype, elements: usize, bytes: &[u8]) -> Result<RawVa
         Datatype::Bool => {
             if let Some(at) = bytes.iter().position(|&byte| byte > 1) {
                 let value = bytes[at];
-                return Err(format!("value {at} of the raw data is {value}, and BOOL is 0 or 1"));
+                return Err(format!(
+                    "value {at} of the raw data is {value}, but BOOL is 0 or 1; send 0 or 1"
+                ));
             }
             RawValues::Any(bytes.iter().map(|&x| RawValue::Bool(x == 1)).collect())
         }
@@ -143,13 +146,19 @@ fn texts(elements: usize, mut bytes: &[u8]) -> Result<Vec<RawValue<'_>>, String>
     // believed.
     if elements.checked_mul(4).is_none_or(|least| least > bytes.len()) {
         return Err(format!(
-            "the raw data has {} bytes, and {elements} texts need 4 each for their lengths alone",
+            "the raw data has {} bytes, but the lengths of {elements} texts alone need 4 bytes \
+             each; correct the shape or the data",
             bytes.len()
         ));
     }
     let mut values = Vec::with_capacity(elements);
     for at in 0..elements {
-        let cut = || format!("the raw data ends within text {at} of {elements}");
+        let cut = || {
+            format!(
+                "the raw data ends inside text {at} of {elements} (counted from 0); send whole \
+                 texts"
+            )
+        };
         let (length, rest) = bytes.split_first_chunk::<4>().ok_or_else(cut)?;
         let length = u32::from_le_bytes(*length) as usize;
         let (text, rest) = rest.split_at_checked(length).ok_or_else(cut)?;
@@ -158,13 +167,17 @@ fn texts(elements: usize, mut bytes: &[u8]) -> Result<Vec<RawValue<'_>>, String>
     }
     match bytes.len() {
         0 => Ok(values),
-        more => Err(format!("the raw data has {more} bytes behind its {elements} texts")),
+        more => Err(format!(
+            "the raw data has {more} bytes after its {elements} texts; correct the shape or the \
+             data"
+        )),
     }
 }
 
 /// Reads a text. Ids are UTF-8 here, as they are in training data.
 pub(crate) fn utf8(bytes: &[u8], at: usize) -> Result<&str, String> {
-    std::str::from_utf8(bytes).map_err(|_| format!("value {at} of the data is not UTF-8 text"))
+    std::str::from_utf8(bytes)
+        .map_err(|_| format!("value {at} of the data is not UTF-8 text; send UTF-8"))
 }
 
 /// Returns the number that the bits of an `FP16` or `BF16` element represent.
@@ -235,12 +248,12 @@ mod tests {
     #[test]
     fn unfit_bytes_are_refused_with_a_reason() {
         assert!(refused(Datatype::Bool, 1, &[2]).contains("BOOL is 0 or 1"));
-        assert!(refused(Datatype::Bytes, 2, b"\x02\0\0\0ab\0\0\0").contains("within text 1 of 2"));
-        assert!(refused(Datatype::Bytes, 1, b"\xff\xff\xff\xffab").contains("within text 0"));
-        assert!(refused(Datatype::Bytes, 1, b"\x01\0\0\0ab").contains("has 1 bytes behind"));
+        assert!(refused(Datatype::Bytes, 2, b"\x02\0\0\0ab\0\0\0").contains("inside text 1 of 2"));
+        assert!(refused(Datatype::Bytes, 1, b"\xff\xff\xff\xffab").contains("inside text 0"));
+        assert!(refused(Datatype::Bytes, 1, b"\x01\0\0\0ab").contains("has 1 bytes after"));
         assert!(refused(Datatype::Bytes, 1, b"\x01\0\0\0\xff").contains("not UTF-8"));
-        assert!(refused(Datatype::Bytes, usize::MAX, b"").contains("lengths alone"));
-        assert!(refused(Datatype::Fp64, usize::MAX, b"12345678").contains("8 each"));
+        assert!(refused(Datatype::Bytes, usize::MAX, b"").contains("texts alone"));
+        assert!(refused(Datatype::Fp64, usize::MAX, b"12345678").contains("8 bytes each"));
     }
 
     #[test]

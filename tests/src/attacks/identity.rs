@@ -21,8 +21,10 @@ use crate::harness::{Workplace, stderr, zillion};
 use crate::server::{MODEL, REGISTRY};
 
 /// The texts that refused callers see.
-const UNKNOWN: &str = "the request needs valid credentials";
-const FORBIDDEN: &str = "the caller may not make this request";
+const UNKNOWN: &str =
+    "the request has no valid credentials; send a valid token or client certificate";
+const FORBIDDEN: &str = "the caller is not allowed to make this request; ask the operator of the \
+                         server for a role that allows it";
 
 /// The listeners of the server, in the order of the settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -24,14 +24,16 @@ pub(super) fn report_consequences(job: &Job, rows: Option<u64>, findings: &mut F
             findings.warning(
                 "train.schedule.warmup_steps",
                 format!(
-                    "the run has about {steps} steps, so the rate never reaches its full value; set fewer warm-up steps than that"
+                    "the run has about {steps} steps, so the rate never reaches its full value; \
+                     set fewer warm-up steps"
                 ),
             );
         } else if whole > steps {
             findings.note(
                 "train.schedule.decay",
                 format!(
-                    "the run has about {steps} steps, but the schedule has {whole}, so the run ends before the schedule"
+                    "the run has about {steps} steps, but the schedule has {whole}, so the run \
+                     ends before the schedule; shorten the schedule, or train for more epochs"
                 ),
             );
         }

@@ -150,7 +150,10 @@ fn check_own_limits(job: &Job, spec: &TableSpec, step: u64, findings: &mut Findi
     if let (Some(rows), Some(bytes), false) = (spec.max_rows, spec.max_bytes, by_rows) {
         findings.note(
             &format!("tables.{}.max_rows", spec.name),
-            format!("{rows} rows are never reached: max_bytes = {bytes} holds {most}"),
+            format!(
+                "{rows} rows are never reached, because max_bytes = {bytes} holds {most}; lower \
+                 or remove this limit"
+            ),
         );
     }
     if let (Some(own), Some(all)) = (spec.max_bytes, job.train.max_table_bytes)
@@ -199,7 +202,9 @@ fn check_spilling(
         ),
         _ if table.rows_high <= budget => findings.note(
             &about,
-            format!("{memory} hold {budget} rows and the table has {} at most: nothing goes to disk", table.rows_high),
+            format!(
+                "{memory} hold {budget} rows and the table has {} at most, so nothing goes to \
+                 disk; remove the table from `run.spill`", table.rows_high),
         ),
         _ => findings.note(
             &about,

@@ -82,16 +82,16 @@ impl Job {
                 return Err(ConfigError::at(key, "must be at least 1, found 0").into());
             }
             if !cutoffs.is_empty() && eval.candidates.is_none() && self.schema.group.is_none() {
-                let message = "ranks the rows of a group or all candidates; set `columns.group = \"..\"` or, \
-                               for a two_tower, `eval.candidates = \"..\"`";
+                let message = "needs groups of rows or candidates to rank; set `columns.group = \
+                               \"..\"` or, for a two_tower, `eval.candidates = \"..\"`";
                 return Err(ConfigError::at(key, message).into());
             }
         }
         self.resolve_retrieval()?;
         if self.schema.labels.is_empty() && eval.candidates.is_none() && !self.data.valid.is_empty()
         {
-            let message = "is missing, and a job without labels is validated by retrieval; name the side table of the \
-                           items, or remove `data.valid`";
+            let message = "is missing, but a job without labels is validated by retrieval; name \
+                           the side table of the items, or remove `data.valid`";
             return Err(ConfigError::at("eval.candidates", message).into());
         }
         let metric = self.judge();
@@ -106,7 +106,8 @@ impl Job {
             && !matches!(metric, PlateauMetric::Ndcg(_) | PlateauMetric::Recall(_))
         {
             let message = format!(
-                "is {metric}, which needs labels, and the job has no labels; set it to \"recall@10\""
+                "is {metric}, which needs labels, but the job has no labels; set it to \
+                 \"recall@10\""
             );
             return Err(ConfigError::at("train.plateau.metric", message).into());
         }
@@ -148,7 +149,8 @@ impl Job {
         };
         let ModelSpec::TwoTower(spec) = &self.model else {
             let message = format!(
-                "needs a two_tower to rank items, and the model is {}; remove it, or change the model",
+                "needs a two_tower to rank items, but the model is {}; remove it, or change the \
+                 model",
                 self.model.kind()
             );
             return Err(ConfigError::at("eval.candidates", message).into());
@@ -203,7 +205,8 @@ impl Job {
         let (column, feature) = self.sparse_feature(name, "eval.exclude")?;
         if raw_type(feature) != Some(raw) {
             let message = format!(
-                "names `{name}`, whose ids are not of the candidates' type; name a feature of that type"
+                "names `{name}`, whose ids do not have the type of the candidates; name a feature \
+                 of that type"
             );
             return Err(ConfigError::at("eval.exclude", message).into());
         }

@@ -78,7 +78,12 @@ impl RateConfig {
         let (key, factor) = match (self.scale, self.lr) {
             (Some(scale), None) => ("scale", scale),
             (None, Some(lr)) => ("lr", lr / base),
-            _ => return Err(("match", "needs either `scale` or `lr`".to_owned())),
+            _ => {
+                return Err((
+                    "match",
+                    "needs `scale` or `lr`, but not both; set one of them".to_owned(),
+                ));
+            }
         };
         let factor = factor as f32;
         if factor.is_finite() && factor > 0.0 {
@@ -253,8 +258,8 @@ fn no_parameter(path: &str, pattern: &str, params: &[ParamSpec]) -> crate::error
     let names = params.iter().filter(|param| param.trainable).map(|param| param.name.as_str());
     let names: Vec<&str> = names.collect();
     let message = format!(
-        "{pattern:?} matches no trained parameter that no earlier pattern matches; use one of the parameters \
-         {}",
+        "{pattern:?} matches no trained parameter, or only parameters that earlier patterns \
+         match; use one of the parameters {}",
         names.join(", ")
     );
     ConfigError::at(path, message).into()
@@ -354,7 +359,7 @@ mod tests {
             ("[train]\nfreeze_tables = ['usr']", "did you mean `user`"),
             ("[train]\nfreeze = ['*']\nfreeze_tables = ['*']", "leaves nothing to learn"),
             ("[[train.rates]]\nmatch = 'mlp.9.*'\nscale = 2", "train.rates[0].match"),
-            ("[[train.rates]]\nmatch = 'mlp.*'", "needs either `scale` or `lr`"),
+            ("[[train.rates]]\nmatch = 'mlp.*'", "needs `scale` or `lr`"),
             ("[[train.rates]]\nmatch = 'mlp.*'\nscale = 0", "train.rates[0].scale"),
             (
                 "[[train.rates]]\nmatch = '*'\nscale = 2\n[[train.rates]]\nmatch = 'mlp.*'\nscale = 3",

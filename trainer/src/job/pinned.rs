@@ -68,8 +68,12 @@ pub(super) fn check(schema: &Schema, table: usize, ids: &[PinnedId]) -> Result<(
 pub(super) fn read(schema: &Schema, table: usize, path: &Path) -> Result<Vec<PinnedId>> {
     let key = format!("tables.{}.pinned_file", schema.tables[table]);
     let refuse = |message: String| ConfigError::at(&key, message);
-    let text = std::fs::read_to_string(path)
-        .map_err(|e| refuse(format!("`{}` cannot be read: {e}", path.display())))?;
+    let text = std::fs::read_to_string(path).map_err(|e| {
+        refuse(format!(
+            "`{}` cannot be read ({e}); correct the path or its permissions",
+            path.display()
+        ))
+    })?;
     let kinds = Kinds::of(schema, TableId(table as u16));
     let mut ids = Vec::new();
     for (number, line) in text.lines().enumerate() {
@@ -94,7 +98,7 @@ pub(super) fn read(schema: &Schema, table: usize, path: &Path) -> Result<Vec<Pin
     }
     if ids.len() > MOST_IDS {
         let message = format!(
-            "`{}` has {} ids, which every checkpoint would hold; pin at most {MOST_IDS}",
+            "`{}` has {} ids, but every checkpoint holds all pinned ids; pin at most {MOST_IDS}",
             path.display(),
             ids.len()
         );

@@ -31,7 +31,9 @@ impl TryFrom<String> for Memory {
 
     fn try_from(text: String) -> Result<Self, String> {
         let refused = || {
-            format!("must be a number and a unit (B, KiB, MiB, GiB), as in \"2 GiB\", not {text:?}")
+            format!(
+                "must be a number and a unit (B, KiB, MiB, GiB), such as \"2 GiB\", found {text:?}"
+            )
         };
         let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
         let unit = text[digits.len()..].trim();

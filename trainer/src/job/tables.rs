@@ -195,7 +195,8 @@ fn table_at(value: Option<&Value>, path: &str) -> Result<Table> {
         None => Ok(Table::new()),
         Some(Value::Table(table)) => Ok(table.clone()),
         Some(other) => {
-            let message = format!("expected a table, found {}", other.type_str());
+            let message =
+                format!("expected a table, found {}; write it as a section", other.type_str());
             Err(ConfigError::at(path, message).into())
         }
     }

@@ -315,8 +315,8 @@ fn open_registry(config: &PublishConfig, files: &Files, clock: Arc<dyn Clock>) -
         (Some(key), validity) => Some(Signer::load(key, validity)?),
         (None, None) => None,
         (None, Some(_)) => {
-            let problem = "only signed moves have an end of their validity; set `publish.sign`, or \
-                           leave this key out";
+            let problem = "has no effect, because only signed moves expire; set `publish.sign`, \
+                           or remove this key";
             return Err(ConfigError::at("publish.valid_for", problem).into());
         }
     };

@@ -116,11 +116,12 @@ fn choose_output(args: &ConvertArgs) -> Result<(ConvertTo, ConvertOutput)> {
     let shown = args.output.display();
     match by_ending {
         Some(ending) if ending != to => usage_error(format!(
-            "output `{shown}`: its name does not fit `--to {}`; change one of them",
+            "output `{shown}`: its name does not fit `--to {}`; change the name or --to",
             to.ending()
         )),
         Some(_) if args.part_rows.is_some() => usage_error(format!(
-            "output `{shown}` is one file, which has no parts; leave out --part-rows, or name a folder"
+            "output `{shown}` is one file, but --part-rows needs several files; remove \
+             --part-rows, or name a folder"
         )),
         Some(_) => Ok((to, ConvertOutput::File(args.output.clone()))),
         None => {

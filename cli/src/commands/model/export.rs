@@ -112,7 +112,12 @@ impl<'a> Export<'a> {
         version: zillion_registry::VersionId,
     ) -> Result<Self> {
         let chain = cache.chain(&model, version)?;
-        let Some(newest) = chain.last().cloned() else { bail!("version {version} has no chain") };
+        let Some(newest) = chain.last().cloned() else {
+            bail!(
+                "version {version} has no chain of versions, which is a defect; publish the \
+                 version again"
+            )
+        };
         let schema = Schema::from_job(&newest.schema)?;
         Ok(Self {
             model,
@@ -136,8 +141,8 @@ impl<'a> Export<'a> {
         let found = VersionFile::of(&file.kind, &bytes);
         if found != *file {
             bail!(
-                "the file {} is damaged: its hash is {}, and another hash was published; remove the file, so \
-                 that it is fetched again",
+                "the file {} is damaged, because its hash is {} instead of the published hash; \
+                 remove the file to fetch it again",
                 self.cache.folder().join(file.name()).display(),
                 found.blake3
             );
@@ -209,8 +214,8 @@ impl<'a> Export<'a> {
             let layout = layouts.iter().find(|l| l.name == *table);
             let (Some(feature), Some(layout)) = (feature, layout) else {
                 bail!(
-                    "feature `{}` of table `{table}` is in the graph and not in the version's schema; publish the \
-                     model again",
+                    "feature `{}` of table `{table}` is in the graph of the version, but not in \
+                     its schema; publish the model again",
                     column.name
                 );
             };

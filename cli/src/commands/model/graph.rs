@@ -114,7 +114,8 @@ fn build(args: &GraphArgs) -> Result<(Built, Settings, Sizes)> {
     if let Some(name) = &args.model {
         if args.train || !args.set.is_empty() {
             return usage_error(
-                "--model: a version has only the graph for scoring; leave out --train and --set",
+                "--model names a version, which has only the graph for scoring; remove --train \
+                 and --set",
             );
         }
         let graph = read_published(args, name)?;
@@ -144,7 +145,8 @@ fn read_published(args: &GraphArgs, model: &str) -> Result<Graph> {
     let number = args.job.to_string_lossy();
     let Ok(version) = number.parse::<VersionId>() else {
         return usage_error(format!(
-            "{number:?} is not the number of a version; with --model, give one as the argument"
+            "{number:?} is not the number of a version; with --model, give the number of a \
+             version as the argument"
         ));
     };
     let model = open_registry(registry)?.model(model)?;
@@ -168,7 +170,8 @@ fn choose_stages(stages: Vec<Stage>, pass: &str, passes: Passes) -> Result<Vec<S
     match stages.iter().position(|stage| stage.pass == Some(pass)) {
         Some(after) => Ok(stages[after - 1..=after].to_vec()),
         None if passes.has(pass) => usage_error(format!(
-            "the pass {pass} changes the plan of the buffers and not the graph; leave out --format to see the bytes"
+            "the pass {pass} changes only the sizes of buffers, which --format does not draw; \
+             remove --format to print the sizes"
         )),
         None => usage_error(format!(
             "the pass {pass} is off in this job; remove it from `train.passes_off`"
@@ -183,7 +186,7 @@ fn load_job(path: &Path, sets: &[String]) -> Result<Job> {
     }
     if !sets.is_empty() {
         return usage_error(
-            "--set changes only job files, and a checkpoint carries its own job; leave it out",
+            "--set changes only job files, but a checkpoint has its own job; remove --set",
         );
     }
     let checkpoint = match path.join("MANIFEST").exists() {

@@ -27,7 +27,8 @@ pub(super) fn run(args: &ListArgs) -> Result<()> {
     if model.latest()?.is_none() {
         let models = registry.models()?.join(", ");
         bail!(
-            "model `{name}` has no version (models of the registry `{}`: {models})",
+            "model `{name}` has no version (models of the registry `{}`: {models}); correct the \
+             name, or publish a version",
             args.registry
         );
     }

@@ -27,7 +27,7 @@ pub(super) fn run(args: &PredictArgs, name: &str, input: &Path) -> Result<()> {
         return usage_error("--model scores files and not stdin; write the rows to a file first");
     }
     if !args.fetch.fetch.is_empty() {
-        return usage_error("--fetch works only with a checkpoint; leave it out with --model");
+        return usage_error("--fetch works only with a checkpoint; remove --fetch or --model");
     }
     let data = data_settings::of_file(&args.set)?;
     let folder = cache_folder(args.cache.as_ref(), registry)?;
@@ -56,7 +56,7 @@ pub(super) fn run(args: &PredictArgs, name: &str, input: &Path) -> Result<()> {
         missing_side_rows += scored.missing_side_rows;
         let logits: Vec<&[f32]> = scored.logits.iter().map(Vec::as_slice).collect();
         if logits.is_empty() {
-            bail!("version {version} has no outputs, which is a defect of the version");
+            bail!("version {version} has no outputs, which is a defect; publish the model again");
         }
         failed = scores.write(&logits, &[]).err();
     }

@@ -122,7 +122,10 @@ pub(super) fn run(
         sitting(place, &settings, workers, stop, false, Some(&place.first), &mut Progress::new())?;
     let moved = Instant::now();
     let Some(second_version) = report.published else {
-        bail!("the second run has not published a version")
+        bail!(
+            "the second run has not published a version, which is a defect of zillion; report it \
+             with its output"
+        )
     };
     let second = wait_for(place, &server, &question, second_version)?;
     let seconds_to_serve = moved.elapsed().as_secs_f64();
@@ -236,17 +239,26 @@ struct Answer {
 impl Answer {
     fn parse(body: &[u8]) -> Result<Self> {
         let answer: serde_json::Value = serde_json::from_slice(body)?;
-        let outputs = answer["outputs"].as_array().context("the answer has no outputs")?;
+        let outputs = answer["outputs"].as_array().context(
+            "the answer of the server has no outputs, which is a defect of zillion; report it",
+        )?;
         let column = |name: &str| -> Result<Vec<f32>> {
             let output = outputs.iter().find(|output| output["name"] == name);
             let data = output.and_then(|output| output["data"].as_array());
-            let data = data.with_context(|| format!("the answer has no output `{name}`"))?;
+            let data = data.with_context(|| format!(
+                "the answer of the server has no output `{name}`, which is a defect of zillion; \
+                 report it"))?;
             let value = |x: &serde_json::Value| x.as_f64().map(|x| x as f32);
-            data.iter().map(value).collect::<Option<_>>().context("the answer has no numbers")
+            data.iter().map(value).collect::<Option<_>>().context(
+                "the answer of the server has no numbers, which is a defect of zillion; report it",
+            )
         };
         let version = answer["model_version"].as_str().and_then(|v| v.parse().ok());
         Ok(Self {
-            version: version.context("the answer names no version")?,
+            version: version.context(
+                "the answer of the server names no version, which is a defect of zillion; report \
+                 it",
+            )?,
             logits: column("logits")?,
             probabilities: column("probabilities")?,
         })

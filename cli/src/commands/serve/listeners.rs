@@ -125,8 +125,8 @@ fn resolve(
     if !settings.listener.is_empty() {
         if settings.http.is_some() || settings.grpc.is_some() || settings.admin.is_some() {
             return usage_error(
-                "`serve.listener` lists the listeners of the server; leave --http, --grpc and \
-                 --admin out",
+                "`serve.listener` lists the listeners of the server already; remove --http, \
+                 --grpc and --admin",
             );
         }
         let usual: BTreeSet<Api> =
@@ -176,8 +176,9 @@ impl Listeners {
         let Resolved { announcement, socket, address, apis, auth, tls, threads } = listener;
         let sockets = match socket {
             Some(socket) => vec![socket],
-            None => bind(&address, threads)
-                .with_context(|| format!("cannot listen on {address} (HOST:PORT)"))?,
+            None => bind(&address, threads).with_context(|| {
+                format!("cannot listen on {address}; name a free address as HOST:PORT")
+            })?,
         };
         let bound = sockets.first().map(TcpListener::local_addr).transpose()?;
         if let Some(bound) = bound.filter(|_| !settings.insecure) {
@@ -185,7 +186,7 @@ impl Listeners {
         }
         if !auth.is_empty() && self.identities.is_none() {
             return usage_error(format!(
-                "the listener on {address} asks for a proof of identity, and no identities are \
+                "the listener on {address} asks for a proof of identity, but no identities are \
                  known; name the access file with --access"
             ));
         }
@@ -193,8 +194,8 @@ impl Listeners {
             && tls.as_ref().is_none_or(|tls| tls.client_authority.is_none())
         {
             return usage_error(format!(
-                "the listener on {address} takes client certificates, and no authority for them is \
-                 named; set `client_authority` of its TLS settings, or --tls-client-ca"
+                "the listener on {address} takes client certificates, but no authority for them \
+                 is named; set `client_authority` of its TLS settings, or --tls-client-ca"
             ));
         }
         let tls = tls.map(read_again).transpose()?;
@@ -219,8 +220,8 @@ fn check_exposure(
     }
     if auth.is_empty() {
         return usage_error(format!(
-            "{bound} can be reached from other machines, and every caller may make every call \
-             there; ask for a proof of identity with --auth, listen on a loopback address, or say \
+            "{bound} can be reached from other machines, and every caller can make every call \
+             there; ask for a proof of identity with --auth, listen on a loopback address, or set \
              --insecure if another program protects the server"
         ));
     }
@@ -228,7 +229,7 @@ fn check_exposure(
         return usage_error(format!(
             "{bound} can be reached from other machines, and lets callers load and unload models \
              without TLS; set --tls-certificate and --tls-key, answer these calls on a loopback \
-             address with --admin, or say --insecure if another program protects the server"
+             address with --admin, or set --insecure if another program protects the server"
         ));
     }
     Ok(())
@@ -245,7 +246,10 @@ fn read_again(tls: TlsSettings) -> Result<FromFiles<Arc<rustls::ServerConfig>>> 
 /// Opens `count` sockets on one address. If there are several sockets, the kernel distributes the
 /// connections among them.
 fn bind(address: &str, count: usize) -> Result<Vec<TcpListener>> {
-    let mut address = address.to_socket_addrs()?.next().context("the name has no address")?;
+    let mut address = address
+        .to_socket_addrs()?
+        .next()
+        .context("the name of the host has no address; correct it")?;
     let mut sockets = Vec::new();
     for _ in 0..count {
         let socket = Socket::new(Family::for_address(address), Type::STREAM, Some(Protocol::TCP))?;

@@ -71,7 +71,10 @@ impl Reloader {
         let outcome = match Settings::read(&self.args).and_then(|new| self.apply(new)) {
             Ok(()) => "done",
             Err(error) => {
-                tracing::error!("the new settings are refused and the old ones stay: {error:#}");
+                tracing::error!(
+                    "the new settings are refused, and the server keeps the old settings: \
+                     {error:#}"
+                );
                 "refused"
             }
         };
@@ -82,7 +85,10 @@ impl Reloader {
         let changed = self.settings.compare(&new)?;
         let fixed: Vec<&str> = changed.iter().filter(|c| c.is_fixed).map(|c| &*c.key).collect();
         if !fixed.is_empty() {
-            tracing::warn!("these settings wait for a restart: {}", fixed.join(", "));
+            tracing::warn!(
+                "these settings have an effect only after a restart of the server: {}",
+                fixed.join(", ")
+            );
         }
         // A setting that changes only after a restart may contradict a setting that changes at
         // once.

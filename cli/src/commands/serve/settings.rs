@@ -117,7 +117,7 @@ impl Settings {
     pub(super) fn check(&self) -> Result<()> {
         let missing = |what: &str, options: &str, key: &str| {
             usage_error(format!(
-                "no {what} is given: use {options}, or set `{key}` in the file that --config names"
+                "no {what} is given; use {options}, or set `{key}` in the file that --config names"
             ))
         };
         if self.registry.is_none() {
@@ -134,8 +134,8 @@ impl Settings {
         let newest = self.models().into_iter().find(|(_, follow)| *follow == Follow::Latest);
         if let (Some(_), Some((name, _))) = (&self.trust, newest) {
             return usage_error(format!(
-                "`{SECTION}.trust` and model `{name}@latest`: no signature says which version is the newest; \
-                 follow a pointer"
+                "`{SECTION}.trust` does not work with model `{name}@latest`, because no signature \
+                 says which version is the newest; follow a pointer"
             ));
         }
         let table = Table::try_from(self)?;
@@ -305,7 +305,8 @@ fn read_file(args: &Settings) -> Result<Table> {
     match table.keys().find(|key| *key != SECTION) {
         None => Ok(table),
         Some(key) => anyhow::bail!(
-            "unknown section `{key}` in {shown}: only `[{SECTION}]` belongs in this file"
+            "unknown section `{key}` in {shown}; remove it, because only `[{SECTION}]` belongs in \
+             this file"
         ),
     }
 }

@@ -27,16 +27,20 @@ pub(super) fn take_sockets() -> Result<HashMap<&'static str, TcpListener>> {
             None | Some("http" | "unknown") => "http",
             Some(name) if name.ends_with(".socket") => "http",
             Some(name) => bail!(
-                "systemd handed over a socket called `{name}`: FileDescriptorName= must be `http` or `grpc`"
+                "systemd handed over a socket with the unknown name `{name}`; set \
+                 FileDescriptorName= to `http` or `grpc`"
             ),
         };
         let listener = handed.take_tcp_listener(number).with_context(|| {
-            format!("cannot use the socket for {name} that systemd handed over")
+            format!("cannot use the socket for {name} from systemd; correct its unit file")
         })?;
         let Some(listener) = listener else { continue };
         listener.set_nonblocking(true)?;
         if listeners.insert(name, listener).is_some() {
-            bail!("systemd handed over two sockets for {name}: only one can be served");
+            bail!(
+                "systemd handed over two sockets for {name}, but only one can be served; remove \
+                 one of them"
+            );
         }
     }
     Ok(listeners)

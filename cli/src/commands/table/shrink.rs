@@ -93,7 +93,7 @@ fn choose_rule(args: &TableShrinkArgs) -> Result<Keep> {
         Some(norm) => usage_error(format!(
             "--min-norm {norm} is not a norm; give a finite number of at least 0"
         )),
-        None => usage_error("no rule for the rows to keep is given; see --keep-rows"),
+        None => usage_error("no rule for the rows to keep is given; set one, such as --keep-rows"),
     }
 }
 

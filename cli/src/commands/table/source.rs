@@ -74,7 +74,8 @@ impl OpenTable {
         let keys = self.names.possible_keys(id);
         let Some(&first) = keys.first() else {
             return usage_error(format!(
-                "--key {id} is not an id that the features of this table can have"
+                "--key {id} is not an id that the features of this table can have; give an id of \
+                 their type"
             ));
         };
         let is_known =
@@ -89,5 +90,8 @@ pub(super) fn find_table<'a>(job: &'a Job, name: &str) -> Result<&'a TableSpec> 
         return Ok(spec);
     }
     let names: Vec<&str> = job.tables.iter().map(|spec| spec.name.as_str()).collect();
-    usage_error(format!("unknown table `{name}` (the checkpoint has: {})", names.join(", ")))
+    usage_error(format!(
+        "unknown table `{name}` (the checkpoint has: {}); name one of its tables",
+        names.join(", ")
+    ))
 }

@@ -140,7 +140,13 @@ fn show_id(args: &TableTopArgs, table: &OpenTable, id: &str) -> Result<()> {
         waiting: table.view.waiting(key),
     };
     if one.row.is_none() && one.waiting.is_none() {
-        bail!("table {} has no row of {id} (key {}) at step {}", one.table, one.key, one.step);
+        bail!(
+            "table {} has no row of {id} (key {}) at step {}; find the reason with `zillion table \
+             explain`",
+            one.table,
+            one.key,
+            one.step
+        );
     }
     print_result(args.source.json, &one, show_one)
 }

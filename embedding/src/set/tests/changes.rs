@@ -266,7 +266,7 @@ fn what_is_not_known_is_not_written() {
     let error = set.write_delta(&workers, 1, &Files::new(), folder.path(), &mut Unthrottled);
     assert_eq!(
         error.unwrap_err().to_string(),
-        "epoch 1 has not ended; the current epoch is 1, so ask for changes since an earlier one"
+        "epoch 1 has not ended (the current epoch is 1); ask for the changes since an earlier epoch"
     );
     assert_eq!(set.advance_dirty_epoch(), 1);
     assert_eq!(delta(&set, &workers, 1, folder.path()).unwrap().rows(), 0);

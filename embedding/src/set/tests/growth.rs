@@ -491,7 +491,7 @@ fn checkpoints_of_other_widths_are_refused() {
     doubled[0].parts = full[0].parts.clone();
     doubled[0].rows = 60 + narrow;
     let said = restore(spec.clone(), &doubled).unwrap_err();
-    assert!(said.contains("a full row and a narrow one"), "{said}");
+    assert!(said.contains("a full row and a narrow row"), "{said}");
     // The number of pushes at which rows grow does not change the widths.
     let folder = tempfile::tempdir().unwrap();
     let (parts, _) = checkpoint(&set, &workers, folder.path());

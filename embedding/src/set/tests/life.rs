@@ -342,7 +342,7 @@ fn a_plan_that_does_not_count_is_refused_where_counts_matter() {
     plan.tables[0].occurrences = Default::default();
     let raw = gradients(&set, &plan, 1);
     let error = set.push(&workers, &plan, &raw, update(1, 1.0)).unwrap_err();
-    assert!(error.to_string().contains("how often its keys occur"), "{error}");
+    assert!(error.to_string().contains("no occurrences of keys"), "{error}");
 }
 
 #[test]

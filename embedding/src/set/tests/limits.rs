@@ -330,7 +330,7 @@ fn shows_are_pushed_where_they_are_kept_and_nowhere_else() {
     let cases: [(&TableSpec, Change, &str); 4] = [
         (&keeps, |uses| *uses = None, "none were pushed"),
         (&other, |uses| *uses = Some(vec![Use::default(); 2]), "keeps none"),
-        (&keeps, |uses| uses.as_mut().unwrap().truncate(1), "2 keys were pushed with shows of 1"),
+        (&keeps, |uses| uses.as_mut().unwrap().truncate(1), "2 keys were pushed, but shows of 1"),
         (&keeps, |uses| uses.as_mut().unwrap()[1].clicks = f32::NAN, "of key 1 are not finite"),
     ];
     for (spec, change, expected) in cases {

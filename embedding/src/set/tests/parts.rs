@@ -250,7 +250,7 @@ fn a_table_beyond_its_cap_is_refused() {
     let spec = TableSpec { dense: true, max_rows: Some(1), ..spec() };
     let mut set = TableSet::new(vec![spec], shards(1)).unwrap();
     let message = set.restore(&workers(1), folder.path(), &parts).unwrap_err().to_string();
-    assert!(message.contains("the table may have 1"), "{message}");
+    assert!(message.contains("the limit of the table is 1"), "{message}");
 }
 
 #[test]

@@ -21,7 +21,7 @@ fn a_vocabulary_beyond_the_cap_is_refused_before_anything_is_added() {
     let error = set.prefill(&workers, TableId(0), &sorted_keys(0..11)).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "table `ids`: the vocabulary has 11 rows, but the table may have 10; raise `max_rows`, or make the \
+        "table `ids`: the vocabulary has 11 rows, but the limit of the table is 10; raise `max_rows`, or make the \
          table dynamic (`dense = false`)"
     );
     assert_eq!(set.rows(TableId(0)), 8);
@@ -55,8 +55,8 @@ fn plans_and_gradients_that_do_not_fit_are_refused() {
     let error = set.push(&workers, &plan, &rows, update(1, 1.0)).unwrap_err().to_string();
     assert_eq!(
         error,
-        "table `ids`: 2 keys at stride 4 need 8 gradients, and there are 7 at stride 4; \
-         give one row for each key"
+        "table `ids`: 2 keys with a stride of 4 floats need 8 floats of gradients, but 7 floats \
+         with a stride of 4 were given; give one row for each key"
     );
     rows.tables.clear();
     assert!(set.push(&workers, &plan, &rows, update(1, 1.0)).is_err());

@@ -48,7 +48,11 @@ pub(super) fn build(
     let mut log_odds = Vec::with_capacity(nodes.len());
     for (key, node) in nodes {
         let Some(value) = built.get(node) else {
-            return Err(ConfigError::at(&key, format!("there is no node `{node}`")).into());
+            return Err(ConfigError::at(
+                &key,
+                format!("there is no node `{node}`; name a node of [model.nodes]"),
+            )
+            .into());
         };
         check_log_odds(&key, node, b.shape(value.id))?;
         log_odds.push(value.id);
@@ -81,7 +85,8 @@ impl GraphSpec {
             }
             let names = labels.join(", ");
             let why = format!(
-                "the job has several labels ({names}); name a node for each in [model.outputs]"
+                "the job has several labels ({names}); name a node for each label in \
+                 [model.outputs]"
             );
             return Err(ConfigError::at("model.logits", why).into());
         }
@@ -454,9 +459,10 @@ impl<'a> Layer<'a> {
     fn check(&self, value: Value) -> Result<()> {
         let cols = self.b.cols(value.id);
         if cols > MAX_COLS {
-            return Err(
-                self.refuse(format!("found {cols} columns, at most {MAX_COLS} are allowed"))
-            );
+            return Err(self.refuse(format!(
+                "the result has {cols} columns, but at most {MAX_COLS} are allowed; make the \
+                     node narrower"
+            )));
         }
         let large = |p: &&crate::graph::ParamSpec| p.rows.saturating_mul(p.cols) > MAX_PARAM;
         match self.b.params().iter().rev().find(large) {
@@ -464,8 +470,8 @@ impl<'a> Layer<'a> {
             Some(p) => {
                 let (name, rows, cols) = (&p.name, p.rows, p.cols);
                 Err(self.refuse(format!(
-                    "parameter `{name}` would have {rows} × {cols} floats, at most {MAX_PARAM} are \
-                     allowed"
+                    "parameter `{name}` would have {rows} × {cols} floats, but at most \
+                     {MAX_PARAM} are allowed; make the node narrower"
                 )))
             }
         }
@@ -494,7 +500,9 @@ impl<'a> Layer<'a> {
     fn name_node(&self, error: Error) -> Error {
         match error {
             Error::Shape { node, reason } if node == self.name => self.refuse(reason),
-            Error::Shape { node, reason } => self.refuse(format!("{reason}, in its part `{node}`")),
+            Error::Shape { node, reason } => {
+                self.refuse(format!("{reason} (in its part `{node}`)"))
+            }
             other => other,
         }
     }

@@ -235,7 +235,8 @@ impl NodeSpec {
             return Ok(());
         };
         if names.is_empty() {
-            return Err("names no feature; leave the key out to read all features".to_owned());
+            return Err("names no feature; name features, or remove the key to read all features"
+                .to_owned());
         }
         let twice = (1..names.len()).find(|&at| names[..at].contains(&names[at]));
         twice.map_or(Ok(()), |at| Err(format!("`{}` is listed twice; remove one", names[at])))

@@ -305,8 +305,8 @@ fn each_label_has_its_node() {
         (
             "logits = 'a'\n[nodes.a]\nop = 'wide'",
             &["click", "buy"],
-            "`model.logits`: the job has several labels (click, buy); name a node for each in \
-             [model.outputs]",
+            "`model.logits`: the job has several labels (click, buy); name a node for each label \
+             in [model.outputs]",
         ),
     ] {
         assert_eq!(build(text, labels).unwrap_err().to_string(), message);

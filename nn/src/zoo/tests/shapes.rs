@@ -126,7 +126,7 @@ fn inputs_that_do_not_fit_are_refused_by_name() {
     let message = refused("kind = 'dlrm'\nbottom = [4]", &inputs(3, 4, 0));
     assert!(message.contains("no") && message.contains("model.bottom"), "{message}");
     let message = refused("kind = 'dlrm'\nbottom = [8]", &inputs(3, 4, 2));
-    assert!(message.contains("end in the vectors' length, 4"), "{message}");
+    assert!(message.contains("end with 4, the length of the vectors"), "{message}");
     let message = refused("kind = 'dlrm'", &inputs(1, 4, 0));
     assert!(message.contains("cat"), "{message}");
 

@@ -326,7 +326,7 @@ fn too_many_and_too_few_labels_are_refused() {
         build(&spec(text), &inputs, Mode::Train).map_err(|error| error.to_string())
     };
     let message = refused("kind = 'deepfm'", 2).unwrap_err();
-    assert!(message.contains("deepfm learns one label, and the job has 2"), "{message}");
+    assert!(message.contains("deepfm learns one label, but the job has 2"), "{message}");
     assert!(message.contains("shared_bottom, mmoe, esmm"), "{message}");
     for labels in [1, 3] {
         let message = refused("kind = 'esmm'", labels).unwrap_err();

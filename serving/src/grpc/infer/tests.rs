@@ -108,17 +108,14 @@ fn inconsistent_inputs_are_refused_by_name() {
     assert!(
         one("INT64", &[-1], whole(&[1])).contains("input `x`: the shape [-1] has a negative size")
     );
-    assert!(
-        one("INT32", &[1], whole(&[1]))
-            .contains("input `x`: the values of datatype INT32 belong in `int_contents`")
-    );
+    assert!(one("INT32", &[1], whole(&[1])).contains(
+        "input `x`: values of datatype INT32 are in a wrong list; send them in `int_contents`"
+    ));
     assert!(
         one("FP16", &[1], whole(&[1]))
             .contains("input `x`: `contents` has no list for FP16; send `raw_input_contents`")
     );
-    assert!(
-        one("INT65", &[1], whole(&[1])).contains("unknown datatype `INT65`; expected one of BOOL")
-    );
+    assert!(one("INT65", &[1], whole(&[1])).contains("unknown datatype `INT65`; use one of BOOL"));
     let wide = InferTensorContents { int_contents: vec![300], ..Default::default() };
     assert!(one("INT8", &[1], wide).contains("value 0 of the data is not of datatype INT8"));
     let text = InferTensorContents {

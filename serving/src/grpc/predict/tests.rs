@@ -142,7 +142,7 @@ fn unfit_tensors_are_refused_by_name() {
         tensor_content: "ab".into(),
         ..whole(&[1], &[])
     };
-    assert!(refused(text).contains("belong in `string_val`"));
+    assert!(refused(text).contains("send them in `string_val`"));
     let streamed = PredictRequest {
         predict_streamed_options: Some(Default::default()),
         ..request(vec![("x", whole(&[1], &[1]))])

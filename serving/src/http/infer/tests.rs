@@ -65,10 +65,9 @@ fn binary_tensors_equal_json_tensors() {
         parse(&body, Some(&length)).unwrap_err().to_string()
     };
     assert!(with("size\": 8", "size\": 7").contains("input `price`"));
-    assert!(
-        with("size\": 11", "size\": 12")
-            .contains("input `tags`: `binary_data_size` is 12, and only 11 bytes are left")
-    );
+    assert!(with("size\": 11", "size\": 12").contains(
+        "input `tags`: `binary_data_size` is 12 bytes, but the body has only 11 bytes left"
+    ));
     assert!(with("size\": 11", "size\": 10").contains("input `tags`"));
     assert!(
         with("size\": 11", "size\": -1").contains("input `tags`: parameter `binary_data_size`")
@@ -79,7 +78,7 @@ fn binary_tensors_equal_json_tensors() {
             .contains("input `user`: the input has both")
     );
     let without = parse(&body[..json.len()], None).unwrap_err().to_string();
-    assert!(without.contains("needs the header"), "{without}");
+    assert!(without.contains("Content-Length` is missing"), "{without}");
     let longer = [&body[..], b"x"].concat();
     let longer = parse(&longer, Some(&length)).unwrap_err().to_string();
     assert!(longer.contains("1 bytes follow the binary data"), "{longer}");
@@ -137,7 +136,7 @@ fn inconsistent_inputs_are_refused_by_name() {
     assert!(refused("").contains("not a v2 inference request"));
     let rows = r#"{"inputs": [{"name": "a", "shape": [1], "datatype": "INT64", "data": [1]},
         {"name": "b", "shape": [2], "datatype": "INT64", "data": [1, 2]}]}"#;
-    assert!(refused(rows).contains("input `b`: the input has 2 rows, and input `a` has 1"));
+    assert!(refused(rows).contains("input `b`: the input has 2 rows, but input `a` has 1"));
     let twice = r#"{"inputs": [{"name": "a", "shape": [1], "datatype": "INT64", "data": [1]},
         {"name": "a", "shape": [1], "datatype": "INT64", "data": [1]}]}"#;
     assert!(refused(twice).contains("input `a`: the request has this input twice"));

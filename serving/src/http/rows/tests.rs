@@ -70,7 +70,7 @@ fn rows_without_names_belong_to_the_one_input() {
     assert!(
         refused(Form::Predict, r#"{"instances": [1, {"a": 1}]}"#).contains("earlier rows are not")
     );
-    assert!(refused(Form::Rank, r#"{"candidates": [1]}"#).contains("a row must be an object"));
+    assert!(refused(Form::Rank, r#"{"candidates": [1]}"#).contains("the row is not an object"));
     // What a file would have split cannot be split here.
     for body in [r#"{"instances": [["a"], "a|b"]}"#, r#"{"instances": [{"word": "a|b"}]}"#] {
         let text = predict(body).fit(&one).unwrap_err().to_string();
@@ -108,7 +108,7 @@ fn errors_name_the_input_and_the_row() {
         (
             Form::Predict,
             r#"{"instances": [{"a": [[1]]}]}"#,
-            ["inside of a list", "input `a`, row 0 of `instances`: "],
+            ["inside a list", "input `a`, row 0 of `instances`: "],
         ),
         (
             Form::Predict,
@@ -134,7 +134,7 @@ fn errors_name_the_input_and_the_row() {
         (
             Form::Predict,
             r#"{"inputs": {"a": [1], "b": [1, 2]}}"#,
-            ["the input has 2 rows, and input `a` has 1", "input `b`"],
+            ["the input has 2 rows, but input `a` has 1", "input `b`"],
         ),
         (Form::Predict, r#"{"inputs": {}}"#, ["no inputs", ""]),
         (
@@ -148,7 +148,7 @@ fn errors_name_the_input_and_the_row() {
         (
             Form::Predict,
             r#"{"signature_name": "x", "instances": []}"#,
-            ["has the signature `serving_default`", "`x`"],
+            ["use `serving_default`", "`x`"],
         ),
         (Form::Predict, r#"{"instances": []} x"#, ["trailing characters", ""]),
         (
@@ -166,7 +166,7 @@ fn errors_name_the_input_and_the_row() {
             r#"{"candidates": [{"a": 2}], "top_k": 1.5}"#,
             ["integer of at least 0", "1.5"],
         ),
-        (Form::Rank, r#"{"context": {}}"#, ["a rank request needs `candidates`", ""]),
+        (Form::Rank, r#"{"context": {}}"#, ["a rank request has no `candidates`", ""]),
         (Form::Examples, r#"{"instances": [{"a": 1}]}"#, ["unknown key `instances`", "`examples`"]),
     ] {
         let refused = refused(form, body);

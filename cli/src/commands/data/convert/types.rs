@@ -27,8 +27,8 @@ pub(in crate::commands::data) fn resolve(
     if !config.is_text(first)? {
         if let Some((column, _)) = args.types.first() {
             return usage_error(format!(
-                "file `{}` has types of its own, which are kept; leave out `--type {column}`, which is for text \
-                 files",
+                "file `{}` has column types of its own, which are kept; remove `--type {column}`, \
+                 because --type is only for text files",
                 first.display()
             ));
         }
@@ -63,7 +63,7 @@ pub(in crate::commands::data) fn resolve(
     if let Some((name, _)) = missing {
         let names: Vec<&str> = found.columns.iter().map(|c| c.name.as_str()).collect();
         return usage_error(format!(
-            "unknown column `{name}` in --type (the file has: {})",
+            "unknown column `{name}` in --type (the file has: {}); correct the name",
             names.join(", ")
         ));
     }

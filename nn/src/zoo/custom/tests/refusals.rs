@@ -105,23 +105,24 @@ fn shapes_that_do_not_fit_are_both_shown() {
         "logits = 'out'\n[nodes.a]\nop = 'embedding'\n[nodes.b]\nop = 'numeric'\n\
          [nodes.c]\nop = 'mul'\ninputs = ['a', 'b']\n\
          [nodes.out]\nop = 'sum_columns'\ninputs = ['c']",
-        "`model.nodes.c`: columns of [B, 12] and [B, 2] differ",
+        "`model.nodes.c`: the columns of [B, 12] and [B, 2] differ; give inputs with the same \
+         number of columns",
     );
     refused(
         "logits = 'out'\n[nodes.a]\nop = 'embedding'\n[nodes.w]\nop = 'param'\nshape = [5, 1]\n\
          [nodes.out]\nop = 'matmul'\ninputs = ['a', 'w']",
-        "`model.nodes.out`: the input [B, 12] cannot be multiplied by a weight [5, 1]",
+        "`model.nodes.out`: the input [B, 12] cannot be multiplied by a weight [5, 1]; give an input with as many columns as the weight has rows",
     );
     refused(
         "logits = 'out'\n[nodes.a]\nop = 'embedding'\n\
          [nodes.out]\nop = 'fm'\ninputs = ['a']\ndim = 5",
-        "`model.nodes.out`: [B, 12] is not two or more fields of 5 floats",
+        "`model.nodes.out`: [B, 12] is not two or more fields of 5 floats; give at least two fields, or change `dim`",
     );
     refused(
         "logits = 'out'\n[nodes.a]\nop = 'embedding'\nfeatures = ['user']\n\
          [nodes.b]\nop = 'slice'\ninputs = ['a']\nstart = 3\nlen = 2\n\
          [nodes.out]\nop = 'sum_columns'\ninputs = ['b']",
-        "`model.nodes.b`: the input [B, 4] has no columns 3..5",
+        "`model.nodes.b`: the input [B, 4] has no columns 3..5; name columns that it has",
     );
     refused(
         "logits = 'out'\n[nodes.a]\nop = 'embedding'\n[nodes.b]\nop = 'mlp'\ninputs = ['a']\nhidden = [5]\n\
@@ -218,7 +219,7 @@ fn attributes_are_checked_by_their_key() {
     changed(
         "op = 'linear'",
         "op = 'relu'",
-        "unknown key `model.nodes.score.width`; no name is allowed here",
+        "unknown key `model.nodes.score.width`; remove it, because no key is allowed here",
     );
     refused(
         "logits = 'w'\n[nodes.w]\nop = 'param'\nshape = [1, 1]\ninit = { kind = 'normall' }",
@@ -260,7 +261,8 @@ fn features_are_checked() {
     changed(
         "op = 'embedding'",
         "op = 'embedding'\nfeatures = []",
-        "`model.nodes.fields.features`: names no feature; leave the key out to read all features",
+        "`model.nodes.fields.features`: names no feature; name features, or remove the key to \
+         read all features",
     );
     for op in ["embedding", "wide", "numeric"] {
         let feature = if op == "numeric" { "price" } else { "user" };
@@ -295,15 +297,16 @@ fn too_large_values_are_refused() {
     refused(
         "logits = 'out'\n[nodes.w]\nop = 'param'\nshape = [1000000, 1000000]\n\
          [nodes.out]\nop = 'sum_columns'\ninputs = ['w']",
-        "`model.nodes.w`: parameter `w` would have 1000000 × 1000000 floats, at most 2147483648 are \
-         allowed",
+        "`model.nodes.w`: parameter `w` would have 1000000 × 1000000 floats, but at most \
+         2147483648 are allowed; make the node narrower",
     );
     refused(
         "logits = 'out'\n[nodes.a]\nop = 'embedding'\n\
          [nodes.b]\nop = 'linear'\ninputs = ['a']\nwidth = 100000\n\
          [nodes.c]\nop = 'dot_interaction'\ninputs = ['b']\ndim = 1\n\
          [nodes.out]\nop = 'sum_columns'\ninputs = ['c']",
-        "`model.nodes.c`: found 4999950000 columns, at most 16777216 are allowed",
+        "`model.nodes.c`: the result has 4999950000 columns, but at most 16777216 are allowed; \
+         make the node narrower",
     );
 }
 
