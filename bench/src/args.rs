@@ -15,7 +15,8 @@ use zillion_rows::Dtype;
 pub(crate) use load::BenchServeArgs;
 pub use load::{LoadgenArgs, Protocol};
 pub(crate) use versions::{
-    BenchColdStartArgs, BenchHotLoadArgs, BenchOverloadArgs, BenchRegistryArgs, BenchWireArgs,
+    BenchColdStartArgs, BenchHotLoadArgs, BenchOverloadArgs, BenchRegistryArgs, BenchTlsArgs,
+    BenchWireArgs,
 };
 
 /// The arguments of `zillion bench`.
@@ -91,6 +92,11 @@ Example: zillion bench wire --candidates 1,100,1000 --threads 1 --json")]
     #[command(after_help = "\
 Example: zillion bench overload --seconds 60 --threads 2 --json")]
     Overload(BenchOverloadArgs),
+    /// Measure the rate of answers with TLS and without it, and the latency of requests while other
+    /// connections make handshakes
+    #[command(after_help = "\
+Example: zillion bench tls --candidates 1,100 --json")]
+    Tls(BenchTlsArgs),
     /// Measure a registry in which one model has very many versions
     #[command(after_help = "\
 Example: zillion bench registry --versions 100000 --json")]

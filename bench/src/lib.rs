@@ -28,6 +28,7 @@ mod serve;
 pub mod server;
 mod spill;
 mod stalls;
+mod tls;
 mod train;
 mod turns;
 mod wire;
@@ -59,6 +60,7 @@ pub fn run(args: &BenchArgs, draft: impl FnOnce(&Path) -> Result<Job>) -> Result
         Bench::ColdStart(args) => cold_start::run(args, is_json),
         Bench::Wire(args) => wire::run(args, is_json),
         Bench::Overload(args) => overload::run(args, is_json),
+        Bench::Tls(args) => tls::run(args, is_json),
         Bench::Registry(args) => registry::run(args, is_json),
         Bench::Frappe(args) => frappe::run(args, is_json),
     }

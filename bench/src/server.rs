@@ -48,6 +48,9 @@ pub struct Setup<'a> {
     pub threads: Option<NonZeroUsize>,
     /// The processors that the server may use, as in `0,2-3`, or `None` for all of them.
     pub cpus: Option<&'a str>,
+    /// The settings file with the listeners of the server, or `None` for one listener on a free
+    /// port.
+    pub config: Option<&'a Path>,
 }
 
 /// A running `zillion serve`. The server is stopped when this value is dropped.
@@ -56,6 +59,7 @@ pub struct ServerChild {
     child: Option<Child>,
     model: String,
     url: String,
+    other_url: String,
     log: PathBuf,
     /// The time at which the server was started.
     started: Instant,
@@ -78,9 +82,11 @@ impl ServerChild {
             }
             None => Command::new(program),
         };
-        command
-            .args(["serve", "--model", setup.model, "--http", "127.0.0.1:0", "--registry"])
-            .arg(setup.registry);
+        command.args(["serve", "--model", setup.model, "--registry"]).arg(setup.registry);
+        match setup.config {
+            Some(config) => command.arg("--config").arg(config),
+            None => command.args(["--http", "127.0.0.1:0"]),
+        };
         if let Some(cache) = setup.cache {
             command.arg("--cache").arg(cache);
         }
@@ -97,13 +103,17 @@ impl ServerChild {
             .context(
                 "cannot start the server; with `--server-cpus`, install `taskset` (util-linux)",
             )?;
-        let mut line = String::new();
+        let mut urls = [const { String::new() }; 2];
         if let Some(stdout) = child.stdout.take() {
-            BufReader::new(stdout).read_line(&mut line)?;
+            let mut lines = BufReader::new(stdout);
+            // Only a settings file may have a second listener.
+            for url in urls.iter_mut().take(1 + usize::from(setup.config.is_some())) {
+                lines.read_line(url)?;
+            }
         }
-        let url = line.trim().replace("listening on ", "");
+        let [url, other_url] = urls.map(|url| url.trim().replace("listening on ", ""));
         let model = setup.model.to_owned();
-        let server = Self { child: Some(child), model, url, log, started };
+        let server = Self { child: Some(child), model, url, other_url, log, started };
         if !server.url.starts_with("http://") {
             bail!("the server did not start; its log: {}", server.read_log());
         }
@@ -138,6 +148,7 @@ impl ServerChild {
             level: "warn",
             threads,
             cpus,
+            config: None,
         })?;
         let time = server.wait_ready()?;
         Ok((server, time))
@@ -146,6 +157,11 @@ impl ServerChild {
     /// Returns the URL at which the server answers.
     pub fn url(&self) -> &str {
         &self.url
+    }
+
+    /// Returns the URL of the second listener, or `None` if the server has only one.
+    pub(crate) fn other_url(&self) -> Option<&str> {
+        (!self.other_url.is_empty()).then_some(&self.other_url)
     }
 
     /// Consumes this value without stopping the server. Returns the process id of the server.
@@ -166,7 +182,7 @@ impl ServerChild {
     }
 
     /// Waits until the server is ready. Returns the time since the start of the server.
-    fn wait_ready(&self) -> Result<Duration> {
+    pub(crate) fn wait_ready(&self) -> Result<Duration> {
         let asker = Asker::new(&self.url)?;
         loop {
             let (status, body) = asker.get("/v2/health/ready")?;

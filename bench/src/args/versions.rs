@@ -113,11 +113,37 @@ pub(crate) struct BenchOverloadArgs {
     /// then has the others for itself
     #[arg(long, value_name = "LIST")]
     pub(crate) server_cpus: Option<String>,
-    /// Number of threads of the server that score; absent: one a core
+    /// Number of threads of the server that score; absent: one per core
     #[arg(long)]
     pub(crate) threads: Option<NonZeroUsize>,
-    /// Folder below which the registry and the cache are made and then removed; absent: the folder
-    /// for temporary files
+    /// Folder in which the registry and the cache are made and then removed; absent: the folder for
+    /// temporary files
+    #[arg(long, value_name = "DIR")]
+    pub(crate) folder: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct BenchTlsArgs {
+    /// Number of rows in the table
+    #[arg(long, default_value = "200000")]
+    pub(crate) rows: NonZeroU64,
+    /// Number of rows in a request (repeatable, or separated by commas)
+    #[arg(long, default_value = "1,100", value_delimiter = ',')]
+    pub(crate) candidates: Vec<NonZeroUsize>,
+    /// Number of handshakes per second beside the requests
+    #[arg(long, default_value = "1000", value_parser = super::load::positive)]
+    pub(crate) handshakes: f64,
+    /// Number of requests per second beside the handshakes
+    #[arg(long, default_value = "500", value_parser = super::load::positive)]
+    pub(crate) requests: f64,
+    /// Seconds of requests, first without and then with handshakes
+    #[arg(long, default_value = "10", value_parser = super::load::positive)]
+    pub(crate) seconds: f64,
+    /// Number of threads of the server that score; absent: one per core
+    #[arg(long)]
+    pub(crate) threads: Option<NonZeroUsize>,
+    /// Folder in which the registry and the cache are made and then removed; absent: the folder for
+    /// temporary files
     #[arg(long, value_name = "DIR")]
     pub(crate) folder: Option<PathBuf>,
 }

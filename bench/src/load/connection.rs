@@ -7,11 +7,14 @@ use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper::{HeaderMap, Request, Response, StatusCode, header};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
 use tonic::Code;
 
 use super::grpc;
-use super::target::Target;
+use super::target::{Target, Tls};
 
 /// A connection that is used for many requests.
 #[derive(Debug)]
@@ -70,10 +73,28 @@ impl<'a> Connection<'a> {
         let stream = TcpStream::connect(&self.target.address).await?;
         // A request is one small write, which must not wait for the next one (Nagle's algorithm).
         stream.set_nodelay(true)?;
+        let Some(Tls(config)) = &self.target.tls else {
+            self.open = Some(self.begin(stream).await?);
+            self.made += 1;
+            return Ok(());
+        };
+        let host = self.target.address.rsplit_once(':').map_or("", |(host, _)| host);
+        let name = ServerName::try_from(host.to_owned())?;
+        let stream = TlsConnector::from(config.clone()).connect(name, stream).await?;
+        self.open = Some(self.begin(stream).await?);
+        self.made += 1;
+        Ok(())
+    }
+
+    /// Begins the protocol of the target on a new connection.
+    async fn begin<S>(&self, stream: S) -> Result<Open>
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
         let io = TokioIo::new(stream);
         // The task of a connection ends with the connection. Its error can be ignored here, because
         // the call that waits for an answer gets an error too.
-        self.open = Some(if self.target.is_grpc {
+        Ok(if self.target.is_grpc {
             let mut builder = http2::Builder::new(TokioExecutor::new());
             builder.initial_stream_window_size(WINDOW).initial_connection_window_size(WINDOW);
             let (sender, connection) = builder.handshake(io).await?;
@@ -83,9 +104,7 @@ impl<'a> Connection<'a> {
             let (sender, connection) = http1::handshake(io).await?;
             tokio::spawn(connection);
             Open::Http1(sender)
-        });
-        self.made += 1;
-        Ok(())
+        })
     }
 
     /// Sends a request and receives the whole answer. After an error, the connection is not used

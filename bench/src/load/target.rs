@@ -1,6 +1,7 @@
 //! The target of requests: the address of a server and the path of a model.
 
 use std::str::FromStr;
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use hyper::Uri;
@@ -19,9 +20,36 @@ pub struct Target {
     /// Whether requests are sent as gRPC frames over HTTP/2. If not, they are sent as JSON over
     /// HTTP/1.1.
     pub(crate) is_grpc: bool,
+    /// The settings of TLS, or `None` for connections without TLS.
+    pub(crate) tls: Option<Tls>,
 }
 
+/// The settings of TLS for connections to a target. Two values are equal if they are the same
+/// object.
+#[derive(Clone, Debug)]
+pub(crate) struct Tls(pub(crate) Arc<rustls::ClientConfig>);
+
+impl PartialEq for Tls {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Tls {}
+
 impl Target {
+    /// Creates a target of HTTP/1.1 requests over TLS. `url` begins with `https://` and has a port.
+    pub(crate) fn new_tls(
+        url: &str,
+        model: &str,
+        version: Option<VersionId>,
+        protocol: Protocol,
+        tls: Tls,
+    ) -> Result<Self> {
+        let plain = url.replacen("https://", "http://", 1);
+        Ok(Self { tls: Some(tls), ..Self::new(&plain, model, version, protocol)? })
+    }
+
     pub(crate) fn new(
         url: &str,
         model: &str,
@@ -57,6 +85,7 @@ impl Target {
             host: authority.as_str().to_owned(),
             path,
             is_grpc: protocol == Protocol::Grpc,
+            tls: None,
         })
     }
 }

@@ -34,7 +34,7 @@ fn server(handle: impl Fn(u64, &[u8]) -> Option<String> + Send + Sync + 'static)
         }
     });
     let host = address.clone();
-    Target { address, host, path: "/v1/models/m:rank".to_owned(), is_grpc: false }
+    Target { address, host, path: "/v1/models/m:rank".to_owned(), is_grpc: false, tls: None }
 }
 
 fn request(reader: &mut BufReader<TcpStream>) -> Option<Vec<u8>> {
@@ -136,7 +136,8 @@ fn failures_are_counted_and_connections_made_again() {
 fn nobody_listening_is_a_failure_of_each_request() {
     // The port was bound and then released, so no server listens on it.
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-    let target = Target { host: address.clone(), address, path: "/".to_owned(), is_grpc: false };
+    let target =
+        Target { host: address.clone(), address, path: "/".to_owned(), is_grpc: false, tls: None };
     let run = run(&target, &["{}".into()], plan(1000.0, 5, 2), Answers::new(false)).unwrap();
     assert_eq!(outcomes(&run), [Outcome::NoConnection; 5]);
 }

@@ -103,6 +103,7 @@ pub(super) fn run(
         level: "info",
         threads: None,
         cpus: None,
+        config: None,
     })?;
     eprintln!("   serving at {}", server.url());
     let question = Question::new(&loaded, place)?;

@@ -132,7 +132,7 @@ fn resolve(
         let usual: BTreeSet<Api> =
             Api::ALL.into_iter().filter(|api| *api != Api::Control).collect();
         let resolved = settings.listener.iter().map(|listener| Resolved {
-            announcement: "listening on ",
+            announcement: "listening on http://",
             socket: None,
             address: listener.address.clone(),
             apis: listener.apis.clone().unwrap_or_else(|| usual.clone()),
