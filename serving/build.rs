@@ -11,8 +11,8 @@ const FILES: [&str; 3] = [
     "tensorflow_serving/apis/model_service.proto",
 ];
 
-/// The methods whose messages hold rows. They are left out of the generated servers, because a task
-/// of the pool must read these messages and not a network thread.
+/// The methods whose messages hold rows. They are left out of the generated servers, because these
+/// messages must be read by a task of the pool and not by a network thread.
 const WITH_ROWS: [&str; 2] = ["ModelInfer", "Predict"];
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -11,7 +11,10 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 pub enum Error {
     /// A file that cannot be read or written.
-    #[error("cannot {verb} `{}`: {source}", path.display())]
+    #[error(
+        "cannot {verb} `{}` ({source}); check the path, its permissions and the free space of its disk",
+        path.display()
+    )]
     File {
         /// The verb of the operation, such as `read` or `write`.
         verb: &'static str,

@@ -457,7 +457,7 @@ impl Zipf {
         Self { rows, total: Self::mass(rows as f64 + 1.0) }
     }
 
-    /// Returns the integral of x^-s from 1 to x.
+    /// Returns the integral of t^-s for t from 1 to `x`, where s is [`ZIPF`].
     fn mass(x: f64) -> f64 {
         (1.0 - x.powf(1.0 - ZIPF)) / (ZIPF - 1.0)
     }

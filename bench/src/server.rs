@@ -193,7 +193,8 @@ impl ServerChild {
                 let body = String::from_utf8_lossy(&body).into_owned();
                 let log = self.read_log();
                 bail!(
-                    "the server is not ready after {PATIENCE:?}: {status} {body}; its log: {log}"
+                    "the server is not ready after {PATIENCE:?}, and answers with status {status}: \
+                     {body}; correct the problem that its log names: {log}"
                 );
             }
             std::thread::sleep(Duration::from_millis(1));

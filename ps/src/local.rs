@@ -149,7 +149,8 @@ impl LocalClient {
         self.copy_on(COPIED_PART);
     }
 
-    /// Copies more rows to an open checkpoint: one row for each `part` rows that the step pushed.
+    /// Copies more rows to an open checkpoint: one row for each `part` rows that the step pushed,
+    /// but at least [`COPIED_ROWS`] rows.
     fn copy_on(&mut self, part: u64) {
         let rows = usize::try_from(self.counted.pushed / part).unwrap_or(usize::MAX);
         self.tables.advance_snapshot(&self.workers, rows.max(COPIED_ROWS));

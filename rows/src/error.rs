@@ -47,7 +47,7 @@ pub enum Error {
         cap: u64,
     },
     /// A shard of a table cannot hold another row, because all its row numbers are in use.
-    #[error("table `{table}`: one shard has reached its limit of 4294967293 rows; use more shards")]
+    #[error("table `{table}`: all row numbers of one shard are in use; use more shards")]
     ShardFull {
         /// The name of the table.
         table: String,

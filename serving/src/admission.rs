@@ -135,7 +135,8 @@ impl Scoring {
         }
     }
 
-    /// Returns a claim on no bytes of the budget of bytes in flight.
+    /// Returns an empty claim on the budget of bytes in flight. [`HeldBytes::grow`] makes the claim
+    /// larger.
     pub(crate) fn hold_bytes(&self) -> HeldBytes {
         self.budget.empty()
     }

@@ -243,7 +243,8 @@ impl Domain {
         self.scoring.has_burst_ended()
     }
 
-    /// Returns a claim on no bytes of the budget of bytes in flight.
+    /// Returns an empty claim on the budget of bytes in flight. [`HeldBytes::grow`] makes the claim
+    /// larger.
     pub(crate) fn hold_bytes(&self) -> HeldBytes {
         self.scoring.hold_bytes()
     }

@@ -104,7 +104,7 @@ pub enum ServeError {
     Overloaded {
         /// The number of requests that wait.
         waiting: usize,
-        /// The estimated time of their work.
+        /// The estimated time for the work of the waiting requests.
         backlog: Duration,
     },
     /// A request above the quota of its principal.

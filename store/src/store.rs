@@ -243,8 +243,8 @@ impl Store {
         }
     }
 
-    /// Begins to read a large object of a remote store, whose size is `bytes`. Returns `None` for a
-    /// local store, because its objects are files that can be read directly.
+    /// Begins to read a large object from a remote store. `bytes` is the size of the object.
+    /// Returns `None` for a local store, because its objects are files that can be read directly.
     ///
     /// # Errors
     /// Returns an error if the name is invalid.

@@ -1,5 +1,5 @@
-//! `zillion quickstart`: runs the whole loop, from generated data to a rollback. Prints the command
-//! that repeats each step.
+//! `zillion quickstart`: runs the whole loop, from generated data to a rollback. At the end, prints
+//! the commands with which a user can run the steps by hand.
 
 mod job;
 mod place;

@@ -28,9 +28,9 @@ impl SharedLimit {
         let least: u64 = specs.iter().map(|spec| spec.reckoning().memory(1)).sum();
         if limit - part < least || in_slot == Some(0) {
             let reason = format!(
-                "{limit} bytes are too few for {} tables, which take {least} bytes with one row each{}; raise the limit",
+                "{limit} bytes are too few, because {} tables with one row each take {least} bytes{}; raise the limit",
                 specs.len(),
-                if tables > 0 { ", beside an eighth of the limit for candidates" } else { "" }
+                if tables > 0 { ", and an eighth of the limit is kept for candidates" } else { "" }
             );
             return Err(Error::Spec { key: "train.max_table_bytes".to_owned(), reason });
         }

@@ -136,10 +136,9 @@ impl Table {
         dense.slots().map(|slot| dense.slot_rows(slot).map(&mut square).sum()).collect()
     }
 
-    /// Returns the sum of squares of the gradients of a run of keys of one slot. The table must
-    /// have no whole-table rules, and the caller passes the gradients.
-    ///
-    /// Gradients that the push will drop are not part of the sum.
+    /// Returns the sum of squares of the gradients for some keys of one slot. These gradients are
+    /// `gradients` plus the gradients of the regulariser, without those that the push will drop.
+    /// The table must have no whole-table rules.
     pub(crate) fn run_squares(
         &self,
         keys: &[FeatureKey],

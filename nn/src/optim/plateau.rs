@@ -211,7 +211,7 @@ impl Plateau {
         self.misses
     }
 
-    /// Returns whether the number of misses in a row has reached `patience`.
+    /// Returns whether the number of consecutive misses has reached `patience`.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.misses >= self.spec.patience

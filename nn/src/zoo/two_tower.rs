@@ -205,7 +205,8 @@ impl TwoTowerSpec {
             }
             Some(column) if !inputs.columns[column].list => Ok(column),
             _ => refuse(format!(
-                "{name:?} has no single id in each row; name a feature of kind id of `item`"
+                "{name:?} has no single id in each row; name a feature of `item` that has the \
+                 kind id"
             )),
         }
     }

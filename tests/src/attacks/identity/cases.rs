@@ -27,7 +27,7 @@ pub(super) enum Expected {
     Broken,
 }
 
-/// A call, which exists in HTTP and in gRPC.
+/// A call to the server. All calls exist in HTTP. All calls except `Metrics` also exist in gRPC.
 #[derive(Clone, Copy, Debug)]
 enum Call {
     Score,
