@@ -12,6 +12,7 @@ mod cost;
 mod ending;
 mod identity;
 mod overload;
+mod poison;
 mod silence;
 mod sockets;
 mod victim;
