@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 pub use file_system::file_system_kind;
 pub use gpu::{Gpus, gpus};
 pub use huge::{HugePages, huge_pages};
-pub use memory_return::return_free_memory;
+pub use memory_return::{limit_kept_memory, return_free_memory};
 pub use priority::lower_thread_priority;
 pub use processor::{clock_source, governor, instruction_sets, numa_nodes, processor_name};
 

@@ -13,7 +13,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use zillion_access::{Identities, Reloading};
 use zillion_console::durable_files;
 use zillion_device::SystemClock;
-use zillion_device::machine::return_free_memory;
+use zillion_device::machine::{limit_kept_memory, return_free_memory};
+use zillion_device::mmap::survive_faults;
 use zillion_registry::Registry;
 use zillion_serving::{Domain, Listener, serve};
 use zillion_store::Location;
@@ -37,8 +38,18 @@ const EXIT_TIME: Duration = Duration::from_millis(500);
 /// The interval at which changes of the access file and of certificates are noticed.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 
+/// The largest number of bytes that the allocator keeps in each of its arenas after a burst.
+const KEPT_BYTES: usize = 1 << 20;
+
 pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     let settings = Settings::read(args)?;
+    limit_kept_memory(KEPT_BYTES);
+    if let Err(error) = survive_faults() {
+        tracing::warn!(
+            "a cached file that is truncated by another program will end this process, because the \
+             system refuses a handler for such faults: {error}"
+        );
+    }
     settings.set_log_filter()?;
     let sockets = systemd::take_sockets()?;
     let url = settings.registry();
