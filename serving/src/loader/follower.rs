@@ -248,8 +248,10 @@ impl Follower {
         self.distrusted.clear();
         self.publish(&before, open.clone());
         self.remember(&follow, &open);
-        if before.current != Some(current) {
-            self.prove(current);
+        if before.current != Some(current)
+            && let Some(servable) = open.versions.get(&current)
+        {
+            self.prove(servable.manifest());
         }
         drop(before);
         if let Some(problem) = first_problem {

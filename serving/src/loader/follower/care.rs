@@ -84,17 +84,21 @@ impl Follower {
     /// another server.
     pub(super) fn may_begin(&mut self, version: VersionId) -> bool {
         let (window, server) = (self.config.stagger, &self.config.server);
-        // A store that fails shows no proof, and then the wait decides.
-        self.stagger.is_over(version, server, window)
-            || self.model.is_proved(version).unwrap_or_default()
+        if self.stagger.is_over(version, server, window) {
+            return true;
+        }
+        // A version that cannot be read is loaded, so that its problem is shown. A store that fails
+        // shows no proof, and then the wait decides.
+        let Ok(chain) = self.cache.chain(&self.model, version) else { return true };
+        chain.last().is_none_or(|newest| self.model.is_proved(&newest.link()).unwrap_or_default())
     }
 
     /// Notes that this server serves a version.
-    pub(super) fn prove(&self, version: VersionId) {
+    pub(super) fn prove(&self, version: &VersionManifest) {
         if self.config.stagger.is_zero() {
             return;
         }
-        if let Err(error) = self.model.prove(version, &self.config.server) {
+        if let Err(error) = self.model.prove(&version.link(), &self.config.server) {
             tracing::warn!(model = self.model.name(), "{error}");
         }
     }
