@@ -17,6 +17,7 @@
 //! the same work. A process claims the versions that it has open, and no other process removes
 //! their files (see [`claim`]).
 
+mod attempts;
 mod claim;
 mod fetch;
 mod manifests;
@@ -35,6 +36,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+pub use attempts::{Attempt, Crashes};
 use claim::Claims;
 use places::Copies;
 use zillion_device::{Files, Workers, mmap};
@@ -67,6 +69,7 @@ pub struct Cache {
     merges_dir: PathBuf,
     manifests_dir: PathBuf,
     answers_dir: PathBuf,
+    attempts_dir: PathBuf,
     files: Files,
     claims: Claims,
     /// The files that were hashed since the cache was opened.
@@ -125,6 +128,7 @@ impl Cache {
             merges_dir,
             manifests_dir: folder.join(model).join("manifests"),
             answers_dir: remembered::folder(folder, model),
+            attempts_dir: folder.join(model).join("attempts"),
             files,
             claims: Claims::new(&folder.join(model)),
             scrubbed: BTreeSet::new(),

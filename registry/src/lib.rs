@@ -26,7 +26,7 @@ mod trust;
 mod verify;
 mod version;
 
-pub use cache::{Cache, CacheCounts, CacheSize};
+pub use cache::{Attempt, Cache, CacheCounts, CacheSize, Crashes};
 pub use cache_place::default_cache;
 pub use collect::{Collected, Lease, Retention};
 pub use error::{Error, Result};

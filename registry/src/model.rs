@@ -71,7 +71,7 @@ impl Registry {
     }
 
     /// Opens the registry at a URL for a server that can begin without it: if `cache` holds what
-    /// a server has served before for all of `models`, the registry is not asked whether it exists
+    /// a server has served before for one of `models`, the registry is not asked whether it exists
     /// and is accessible.
     ///
     /// # Errors
@@ -85,9 +85,8 @@ impl Registry {
         models: impl IntoIterator<Item = &'a str>,
     ) -> Result<Self> {
         let environment = Environment::process();
-        let mut models = models.into_iter().peekable();
-        let has_models = models.peek().is_some();
-        let store = if has_models && models.all(|model| can_begin(cache, model)) {
+        // A new model must not keep the others from the versions of the cache.
+        let store = if models.into_iter().any(|model| can_begin(cache, model)) {
             Store::attach_in(&environment, url, files)?
         } else {
             Store::open_in(&environment, url, files)?

@@ -100,6 +100,11 @@ impl Cache {
         Ok(None)
     }
 
+    /// Returns whether [`Cache::scrub`] has files of its last chain left.
+    pub fn has_unscrubbed(&self) -> bool {
+        !self.unscrubbed.1.is_empty()
+    }
+
     /// Forgets what was read, after a load that has ended with a panic.
     pub fn reset(&mut self) {
         self.open.clear();
