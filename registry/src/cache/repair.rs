@@ -156,7 +156,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         let name = blake3::hash(b"bytes").to_hex().to_string();
-        let mut seen = |path: &Path| has_hash(path, &name, 5, &mut Unthrottled);
+        let seen = |path: &Path| has_hash(path, &name, 5, &mut Unthrottled);
         // A name that no system takes fails as a process without descriptors does.
         assert!(seen(&folder.path().join("x".repeat(1000))).is_err());
         std::fs::write(&path, b"bytes").unwrap();

@@ -123,7 +123,10 @@ impl Follower {
         }
         let Err(error) = self.refresh() else { return };
         let open = self.host.open();
-        self.renew_lease(&open, false);
+        // A registry that does not answer takes no lease either.
+        if !matches!(error, Error::Registry(RegistryError::Store(_))) {
+            self.renew_lease(&open, false);
+        }
         // What a start without the registry would believe is looked at without it too.
         self.scrub(&open);
         let name = self.model.name();
@@ -293,14 +296,15 @@ impl Follower {
         let began = Instant::now();
         let _span = span!("load", model = self.model.name(), version = version.0).entered();
         self.pace.begin();
-        let answers = before.current.is_some();
+        if let Err(error) = self.check_crashes(version, before.current.is_some()) {
+            self.refusals.record(version, error.to_string(), self.config.poll);
+            return Err(error);
+        }
         // A server that ends in the load knows it after its restart.
-        let mut attempt = None;
+        let attempt = self.cache.begin_attempt(version);
         let trusted = before.versions.values().filter(|v| !self.distrusted.contains(&v.version()));
         let others: Vec<Arc<Servable>> = trusted.chain(opened.values()).cloned().collect();
         let mut loaded = self.guard(version, |this| {
-            this.check_crashes(version, answers)?;
-            attempt = this.cache.begin_attempt(version);
             this.check_link(version)?;
             this.make_room(version)?;
             this.load(&others, version)

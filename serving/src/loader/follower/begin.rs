@@ -33,6 +33,7 @@ impl Follower {
             }
             return;
         }
+        let served = last.current;
         let last = match self.check_remembered(&follow, last, look.err()) {
             Ok(last) => last,
             Err(error) => {
@@ -44,12 +45,16 @@ impl Follower {
         let age = UNIX_EPOCH + Duration::from_millis(last.seen_ms);
         self.host.begin_stale(SystemTime::now().duration_since(age).unwrap_or_default());
         self.cache.set_offline(true);
-        self.begin_with(last, "the registry does not answer");
+        let reason = "the registry does not answer";
+        if !self.begin_with(last.clone(), reason) && last.current != served {
+            // The pointer was moved to a version that this server could not load.
+            self.begin_with(Remembered { current: served, ..last }, reason);
+        }
         self.cache.set_offline(false);
     }
 
-    /// Serves versions of the cache, for a reason.
-    fn begin_with(&mut self, last: Remembered, reason: &str) {
+    /// Serves versions of the cache, for a reason. Returns whether there is one that answers.
+    fn begin_with(&mut self, last: Remembered, reason: &str) -> bool {
         let opened = self.open_remembered(&last);
         self.refusals = super::Refusals::default();
         let name = self.model.name();
@@ -58,10 +63,12 @@ impl Follower {
                 tracing::warn!(model = name, "{reason}, so that versions of the cache are served");
                 self.recent.push(last.current);
                 self.publish(&OpenVersions::default(), open);
+                true
             }
             Err(error) => {
                 self.fresh.clear();
                 tracing::warn!(model = name, "the version in the cache cannot be served: {error}");
+                false
             }
         }
     }
