@@ -251,7 +251,9 @@ impl Files {
     }
 
     /// Gives a file a second name on the same disk. An existing name is not an error. The folder is
-    /// not synced. Returns `false` if the two names would be on different disks.
+    /// not synced. Returns `false` if the system makes no link of this file here: the two names
+    /// would be on different disks, the disk has no links, the file has too many, or it belongs to
+    /// another user.
     ///
     /// # Errors
     ///
@@ -265,7 +267,7 @@ impl Files {
         match self.run_failpoints(Op::Create, to).and_then(|()| fs::hard_link(from, to)) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(true),
-            Err(error) if error.kind() == io::ErrorKind::CrossesDevices => Ok(false),
+            Err(error) if is_unlinkable(error.kind()) => Ok(false),
             Err(error) => Err(DeviceError::file("link", to, error)),
         }
     }
@@ -403,6 +405,17 @@ fn hidden_beside(path: &Path, suffix: &str) -> Result<PathBuf, DeviceError> {
     hidden.push(name);
     hidden.push(suffix);
     Ok(path.with_file_name(hidden))
+}
+
+/// Returns whether a failed link leaves a copy as the other way to the same bytes.
+fn is_unlinkable(kind: io::ErrorKind) -> bool {
+    matches!(
+        kind,
+        io::ErrorKind::CrossesDevices
+            | io::ErrorKind::PermissionDenied
+            | io::ErrorKind::Unsupported
+            | io::ErrorKind::TooManyLinks
+    )
 }
 
 /// Returns whether a name has the form of the names that [`hidden_beside`] makes.

@@ -17,8 +17,10 @@
 //! the same work. A process claims the versions that it has open, and no other process removes
 //! their files (see [`claim`]).
 
+mod attempts;
 mod claim;
 mod fetch;
+mod manifests;
 mod places;
 mod repair;
 #[cfg(test)]
@@ -27,13 +29,14 @@ mod trim;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+pub use attempts::{Attempt, Crashes};
 use claim::Claims;
 use places::Copies;
 use zillion_device::{DeviceError, Files, Workers, mmap};
@@ -66,6 +69,7 @@ pub struct Cache {
     merges_dir: PathBuf,
     manifests_dir: PathBuf,
     answers_dir: PathBuf,
+    attempts_dir: PathBuf,
     files: Files,
     claims: Claims,
     /// The files that were hashed since the cache was opened.
@@ -78,8 +82,8 @@ pub struct Cache {
     in_memory: bool,
     /// The open layers, by the name of the run of versions that each layer has the rows of.
     open: HashMap<String, Layer>,
-    /// The manifests that were read before. They never change.
-    manifests: BTreeMap<VersionId, Arc<VersionManifest>>,
+    /// The manifests that were read before, and the numbers of their bytes. They never change.
+    manifests: BTreeMap<VersionId, (Arc<VersionManifest>, u64)>,
     fetched_files: AtomicU64,
     fetched_bytes: AtomicU64,
     merges: u64,
@@ -124,6 +128,7 @@ impl Cache {
             merges_dir,
             manifests_dir: folder.join(model).join("manifests"),
             answers_dir: remembered::folder(folder, model),
+            attempts_dir: folder.join(model).join("attempts"),
             files,
             claims: Claims::new(&folder.join(model)),
             scrubbed: BTreeSet::new(),
@@ -206,68 +211,6 @@ impl Cache {
     /// Returns the folder of the files that belong to versions and merges.
     pub fn folder(&self) -> &Path {
         &self.files_dir
-    }
-
-    /// Returns the chain of a version like [`Model::chain`], but reads no manifest twice. Without
-    /// the registry, the manifests are those that the cache has kept.
-    ///
-    /// # Errors
-    /// Returns the errors of [`Model::chain`].
-    pub fn chain(
-        &mut self,
-        model: &Model,
-        version: VersionId,
-    ) -> Result<Vec<Arc<VersionManifest>>> {
-        let mut read = Vec::new();
-        let chain = model.chain_by(version, |version| {
-            if let Some(manifest) = self.manifests.get(&version) {
-                return Ok(manifest.clone());
-            }
-            let manifest = if self.is_offline {
-                let path = self.manifest_path(version);
-                let refuse = |error: std::io::Error| Error::File {
-                    path: path.clone(),
-                    reason: format!(
-                        "the registry does not answer, and the cache has no copy: {error}"
-                    ),
-                };
-                model.parse_version(version, &fs::read(&path).map_err(refuse)?)?
-            } else {
-                model.version(version)?
-            };
-            let manifest = Arc::new(manifest);
-            read.push(manifest.clone());
-            Ok(manifest)
-        });
-        for manifest in read {
-            if !self.is_offline {
-                // A copy that is lost costs nothing but a start without the registry.
-                let _ = self.keep_manifest(&manifest);
-            }
-            self.manifests.insert(manifest.version, manifest);
-        }
-        chain
-    }
-
-    /// Keeps a copy of a manifest, without a sync: its hash tells whether it is whole.
-    fn keep_manifest(&self, manifest: &VersionManifest) -> Result<()> {
-        let files = self.files.scratch();
-        files.create_dir(&self.manifests_dir)?;
-        Ok(files.write_bytes(self.manifest_path(manifest.version), &manifest.to_bytes())?)
-    }
-
-    /// Returns a manifest that this process has read or that the cache has kept.
-    fn known_manifest(&self, version: VersionId) -> Option<Arc<VersionManifest>> {
-        if let Some(manifest) = self.manifests.get(&version) {
-            return Some(manifest.clone());
-        }
-        let manifest: VersionManifest =
-            serde_json::from_slice(&fs::read(self.manifest_path(version)).ok()?).ok()?;
-        (manifest.version == version).then(|| Arc::new(manifest))
-    }
-
-    fn manifest_path(&self, version: VersionId) -> PathBuf {
-        self.manifests_dir.join(format!("{:020}.json", version.0))
     }
 
     /// Returns the rows of the last version of `chain`, which [`Model::chain`] has returned.

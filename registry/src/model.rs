@@ -23,11 +23,19 @@ use zillion_device::{Clock, Files};
 use zillion_store::{Environment, Store, StoreStop};
 
 use crate::error::{Error, Result};
+use crate::manifest_scan::Scan;
 use crate::numbered::Numbered;
-use crate::pointer::{MoveKind, PointerLog, PointerMove};
+use crate::pointer::{PointerLog, PointerMove};
 use crate::remembered::can_begin;
 use crate::trust::{Signer, Trust};
-use crate::version::{Link, VersionId, VersionManifest};
+use crate::version::{Link, MAX_MANIFEST_BYTES, VersionId, VersionManifest};
+
+/// The largest number of versions of a chain. A publisher makes chains of a few hundred.
+const MAX_CHAIN: usize = 4096;
+
+/// The largest number of bytes of the manifests of a chain: those of a large base, and of a
+/// thousand deltas of 100 kB each.
+const MAX_CHAIN_BYTES: u64 = 128 << 20;
 
 /// The pointer that servers follow by default.
 pub const STABLE: &str = "stable";
@@ -63,7 +71,7 @@ impl Registry {
     }
 
     /// Opens the registry at a URL for a server that can begin without it: if `cache` holds what
-    /// a server has served before for all of `models`, the registry is not asked whether it exists
+    /// a server has served before for one of `models`, the registry is not asked whether it exists
     /// and is accessible.
     ///
     /// # Errors
@@ -77,9 +85,8 @@ impl Registry {
         models: impl IntoIterator<Item = &'a str>,
     ) -> Result<Self> {
         let environment = Environment::process();
-        let mut models = models.into_iter().peekable();
-        let has_models = models.peek().is_some();
-        let store = if has_models && models.all(|model| can_begin(cache, model)) {
+        // A new model must not keep the others from the versions of the cache.
+        let store = if models.into_iter().any(|model| can_begin(cache, model)) {
             Store::attach_in(&environment, url, files)?
         } else {
             Store::open_in(&environment, url, files)?
@@ -126,7 +133,7 @@ impl Registry {
             name: name.to_owned(),
             store: self.store.clone(),
             clock: self.clock.clone(),
-            versions: Numbered::new(self.store.clone(), format!("{name}/versions")),
+            versions: version_log(&self.store, name),
             trust: self.trust.clone(),
         })
     }
@@ -171,7 +178,7 @@ impl Model {
     #[must_use]
     pub fn with_stop(&self, stop: StoreStop) -> Self {
         let store = self.store.with_stop(stop);
-        let versions = Numbered::new(store.clone(), format!("{}/versions", self.name));
+        let versions = version_log(&store, &self.name);
         Self { store, versions, ..self.clone() }
     }
 
@@ -199,8 +206,13 @@ impl Model {
     /// Returns [`Error::NoVersion`] if there is no such version, [`Error::Manifest`] if the
     /// manifest was changed, or [`Error::Access`] if no trusted key signed it.
     pub fn version(&self, version: VersionId) -> Result<VersionManifest> {
+        self.read_version(version).map(|(manifest, _)| manifest)
+    }
+
+    /// Reads a manifest like [`Model::version`]. Returns it with the number of its bytes.
+    pub(crate) fn read_version(&self, version: VersionId) -> Result<(VersionManifest, u64)> {
         match self.versions.get(version.0)? {
-            Some(bytes) => self.parse_version(version, &bytes),
+            Some(bytes) => Ok((self.parse_version(version, &bytes)?, bytes.len() as u64)),
             None if self.latest()?.is_none() => Err(Error::NoModel { model: self.name.clone() }),
             None => Err(Error::NoVersion { model: self.name.clone(), version }),
         }
@@ -213,6 +225,12 @@ impl Model {
         bytes: &[u8],
     ) -> Result<VersionManifest> {
         let name = self.versions.name(version.0);
+        if self.trust.has_keys() {
+            // What no trusted key signed does not get the memory of a parsed manifest.
+            let refuse = |reason| Error::Manifest { path: name.clone(), reason };
+            let scan = Scan::of(bytes).map_err(refuse)?;
+            self.trust.check_scan(&self.name, version, &scan)?;
+        }
         let manifest = VersionManifest::parse(&name, &self.name, version, bytes)?;
         self.trust.check_version(&manifest)?;
         Ok(manifest)
@@ -224,7 +242,7 @@ impl Model {
     /// Returns an error if the store fails.
     pub fn page(&self, end: Option<VersionId>, limit: usize) -> Result<Vec<VersionId>> {
         let Some(last) = self.versions.last()? else { return Ok(Vec::new()) };
-        let end = end.map_or(last + 1, |end| end.0.min(last + 1));
+        let end = end.map_or(u64::MAX, |end| end.0).min(last.saturating_add(1));
         Ok(self.versions.page(end, limit)?.into_iter().map(VersionId).collect())
     }
 
@@ -234,21 +252,32 @@ impl Model {
     /// Returns [`Error::Chain`] if the parent of a version is missing, has a different hash, or has
     /// a different schema.
     pub fn chain(&self, version: VersionId) -> Result<Vec<Arc<VersionManifest>>> {
-        self.chain_by(version, |version| self.version(version).map(Arc::new))
+        self.chain_by(version, |version| {
+            self.read_version(version).map(|(manifest, bytes)| (Arc::new(manifest), bytes))
+        })
     }
 
-    /// Returns the chain of a version like [`Model::chain`]. `manifest` reads the manifests.
+    /// Returns the chain of a version like [`Model::chain`]. `manifest` reads the manifests, and
+    /// the numbers of their bytes.
     pub(crate) fn chain_by(
         &self,
         version: VersionId,
-        mut manifest: impl FnMut(VersionId) -> Result<Arc<VersionManifest>>,
+        mut manifest: impl FnMut(VersionId) -> Result<(Arc<VersionManifest>, u64)>,
     ) -> Result<Vec<Arc<VersionManifest>>> {
-        let newest = manifest(version)?;
+        let (newest, mut sum) = manifest(version)?;
         let mut chain = vec![newest.clone()];
         let mut child = newest.clone();
         while let Some(link) = child.parent.clone() {
-            let parent = self.read_parent(&child, &link, &newest, &mut manifest)?;
+            let (parent, bytes) = self.read_parent(&child, &link, &newest, &mut manifest)?;
+            sum = sum.saturating_add(bytes);
             chain.push(parent.clone());
+            if chain.len() > MAX_CHAIN || sum > MAX_CHAIN_BYTES {
+                let reason = format!(
+                    "the version has more than {MAX_CHAIN} ancestors, or their manifests have more than \
+                     {MAX_CHAIN_BYTES} bytes; publish a new base"
+                );
+                return Err(Error::Chain { model: self.name.clone(), version, reason });
+            }
             child = parent;
         }
         chain.reverse();
@@ -262,14 +291,14 @@ impl Model {
         child: &VersionManifest,
         link: &Link,
         newest: &VersionManifest,
-        manifest: &mut impl FnMut(VersionId) -> Result<Arc<VersionManifest>>,
-    ) -> Result<Arc<VersionManifest>> {
+        manifest: &mut impl FnMut(VersionId) -> Result<(Arc<VersionManifest>, u64)>,
+    ) -> Result<(Arc<VersionManifest>, u64)> {
         let broken = |reason: String| Error::Chain {
             model: self.name.clone(),
             version: child.version,
             reason,
         };
-        let parent = match manifest(link.version) {
+        let (parent, bytes) = match manifest(link.version) {
             Ok(parent) => parent,
             Err(Error::NoVersion { .. }) => {
                 return Err(broken(format!(
@@ -292,7 +321,7 @@ impl Model {
                 "the parent, version {version}, has a different schema; publish a new base"
             )));
         }
-        Ok(parent)
+        Ok((parent, bytes))
     }
 
     /// Returns the last move of a pointer. If there are trusted keys, one of them must have signed
@@ -337,7 +366,7 @@ impl Model {
         match log.last()? {
             None => Ok(Vec::new()),
             Some(last) => {
-                let end = end.map_or(last.number + 1, |end| end.min(last.number + 1));
+                let end = end.unwrap_or(u64::MAX).min(last.number.saturating_add(1));
                 log.page(end, limit)
             }
         }
@@ -351,52 +380,6 @@ impl Model {
     pub fn pointers(&self) -> Result<Vec<String>> {
         let folders = self.store.list(&format!("{}/pointers", self.name))?.folders;
         Ok(folders.into_iter().filter(|name| check_name("pointer", name).is_ok()).collect())
-    }
-
-    /// Moves a pointer to a version. Returns the move, or the earlier move if the pointer already
-    /// points to the version. A signer signs a new move then, if the earlier one is not signed with
-    /// its key, or if its moves have an end of their validity.
-    ///
-    /// # Errors
-    /// Returns an error if the version does not exist, [`Error::PointerMoved`] if another operator
-    /// moved the pointer at the same time, or [`Error::Access`] if there are trusted keys and none
-    /// of them signed the version or signs the move.
-    pub fn promote(
-        &self,
-        pointer: &str,
-        version: VersionId,
-        kind: MoveKind,
-        by: &str,
-        note: Option<String>,
-    ) -> Result<PointerMove> {
-        let log = self.pointer_log(pointer)?;
-        let last = log.last()?;
-        let to = self.version(version)?.link();
-        // A pointer that already points there does not move, so that its log stays a history that a
-        // rollback can follow.
-        let same = last.as_ref().filter(|last| last.to == to);
-        if let Some(last) = same.filter(|last| !self.trust.renews(&self.name, pointer, last)) {
-            self.trust.check_move(&self.name, pointer, last)?;
-            return Ok(last.clone());
-        }
-        // A renewed move keeps its kind, by which publishers know that a version was rolled back.
-        let kind = same.map_or(kind, |last| last.kind);
-        let entry = PointerMove {
-            number: 0,
-            to,
-            from: None,
-            kind,
-            at_ms: self.now_ms(),
-            by: by.to_owned(),
-            note,
-            expires_ms: None,
-            signatures: Vec::new(),
-        };
-        log.append(last.as_ref(), entry, |entry| {
-            self.trust.sign_move(&self.name, pointer, entry);
-            // A move that readers with the same keys would refuse is not written.
-            self.trust.check_move(&self.name, pointer, entry)
-        })
     }
 
     /// Checks that the store has every file of a version and of its ancestors, and that their sizes
@@ -429,7 +412,7 @@ impl Model {
         Ok(())
     }
 
-    fn pointer_log(&self, pointer: &str) -> Result<PointerLog> {
+    pub(crate) fn pointer_log(&self, pointer: &str) -> Result<PointerLog> {
         check_name("pointer", pointer)?;
         Ok(PointerLog::new(self.store.clone(), &self.name, pointer))
     }
@@ -447,6 +430,10 @@ impl Model {
     pub(crate) fn now(&self) -> SystemTime {
         self.clock.wall()
     }
+}
+
+fn version_log(store: &Store, model: &str) -> Numbered {
+    Numbered::new(store.clone(), format!("{model}/versions"), MAX_MANIFEST_BYTES)
 }
 
 /// Checks a name. The name becomes a part of paths and must not lead to another folder.

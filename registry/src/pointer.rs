@@ -13,6 +13,9 @@ use crate::error::{Error, Result};
 use crate::numbered::Numbered;
 use crate::version::{Link, VersionId};
 
+/// The largest number of bytes of a move: a note of many pages.
+const MAX_BYTES: u64 = 64 << 10;
+
 /// The reason why a pointer was moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -79,7 +82,7 @@ pub(crate) struct PointerLog {
 
 impl PointerLog {
     pub(crate) fn new(store: Store, model: &str, name: &str) -> Self {
-        let moves = Numbered::new(store, format!("{model}/pointers/{name}"));
+        let moves = Numbered::new(store, format!("{model}/pointers/{name}"), MAX_BYTES);
         Self { name: name.to_owned(), moves }
     }
 
@@ -105,16 +108,29 @@ impl PointerLog {
         self.moves.page(end, limit)?.into_iter().map(|number| self.get(number)).collect()
     }
 
-    /// Writes the next move after `last`. Calls `sign` when all other fields of the move are set.
+    /// Returns the number of the last move, or `None` if the pointer was never set.
+    pub(crate) fn last_number(&self) -> Result<Option<u64>> {
+        self.moves.last()
+    }
+
+    /// Returns the number of the move after `last`.
+    pub(crate) fn next_number(&self, last: Option<u64>) -> Result<u64> {
+        self.moves.next(last)
+    }
+
+    /// Returns up to `limit` numbers of moves before number `end`, the newest first.
+    pub(crate) fn numbers(&self, end: u64, limit: usize) -> Result<Vec<u64>> {
+        self.moves.page(end, limit)
+    }
+
+    /// Writes the move `next`. Calls `sign` first, which sets the last fields of the move.
     pub(crate) fn append(
         &self,
-        last: Option<&PointerMove>,
-        next: PointerMove,
+        mut next: PointerMove,
         sign: impl FnOnce(&mut PointerMove) -> Result<()>,
     ) -> Result<PointerMove> {
-        let number = last.map_or(1, |last| last.number.saturating_add(1));
-        let mut next = PointerMove { number, from: last.map(|last| last.to.version), ..next };
         sign(&mut next)?;
+        let number = next.number;
         if self.moves.create(number, next.to_bytes())? {
             return Ok(next);
         }
@@ -122,7 +138,7 @@ impl PointerLog {
         Err(Error::PointerMoved { pointer: self.name.clone(), to: other.to.version, by: other.by })
     }
 
-    fn get(&self, number: u64) -> Result<PointerMove> {
+    pub(crate) fn get(&self, number: u64) -> Result<PointerMove> {
         let path = self.moves.name(number);
         let refuse = |reason: String| Error::Manifest { path: path.clone(), reason };
         let bytes = self.moves.get(number)?;

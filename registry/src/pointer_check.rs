@@ -6,7 +6,7 @@ use std::path::Path;
 use zillion_device::Files;
 
 use crate::error::{Error, Result};
-use crate::model::Model;
+use crate::model::{Model, check_name};
 use crate::pointer::PointerMove;
 use crate::version::VersionManifest;
 
@@ -45,6 +45,11 @@ impl Model {
                 memory.set_linked(pointer, entry);
             }
         }
+        self.check_validity(pointer, entry)
+    }
+
+    /// Checks that the validity of a move has not ended.
+    fn check_validity(&self, pointer: &str, entry: &PointerMove) -> Result<()> {
         match entry.expires_ms {
             Some(expires_ms) if self.now_ms() >= expires_ms => Err(Error::Expired {
                 model: self.name.clone(),
@@ -53,6 +58,29 @@ impl Model {
             }),
             _ => Ok(()),
         }
+    }
+
+    /// Returns whether there are trusted keys, so that unsigned versions and moves are refused.
+    pub fn has_trusted_keys(&self) -> bool {
+        self.trust.has_keys()
+    }
+
+    /// Returns the last move of a pointer that this reader took, without the registry, if there are
+    /// trusted keys and a memory. The move is checked again: its signature, and the end of its
+    /// validity.
+    ///
+    /// # Errors
+    /// Returns [`Error::Access`] if no trusted key signed the move, [`Error::Expired`] if its
+    /// validity has ended, or an error if the memory cannot be read.
+    pub fn recall_pointer(&self, pointer: &str) -> Result<Option<PointerMove>> {
+        check_name("pointer", pointer)?;
+        let Some(memory) = self.trust.memory().filter(|_| self.trust.has_keys()) else {
+            return Ok(None);
+        };
+        let Some(entry) = memory.read(pointer)? else { return Ok(None) };
+        self.trust.check_move(&self.name, pointer, &entry)?;
+        self.check_validity(pointer, &entry)?;
+        Ok(Some(entry))
     }
 
     /// Checks that the version of a move's number is the one that the move was signed for.

@@ -74,7 +74,7 @@ impl Model {
         let parity = put("json", draft.parity);
         let sides = draft.sides.into_iter().map(|side| put("arrow", side)).collect();
         self.store.put_all(objects)?;
-        let version = VersionId(self.latest()?.map_or(1, |last| last.0 + 1));
+        let version = VersionId(self.versions.next(self.versions.last()?)?);
         let mut manifest = VersionManifest {
             format: 0,
             model: self.name.clone(),

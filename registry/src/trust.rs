@@ -25,8 +25,9 @@ use zillion_device::Files;
 use self::memory::PointerMemory;
 pub use self::validity::Validity;
 use crate::error::Result;
+use crate::manifest_scan::Scan;
 use crate::pointer::PointerMove;
-use crate::version::VersionManifest;
+use crate::version::{VersionId, VersionManifest};
 
 /// A private key that signs versions and pointer moves, and the time for which its moves are valid.
 #[derive(Debug)]
@@ -89,6 +90,27 @@ impl Trust {
         let Some(keys) = &self.keys else { return Ok(()) };
         let subject = format!("version {} of model `{}`", manifest.version, manifest.model);
         Ok(keys.verify(&subject, &statement(manifest), &manifest.signatures)?)
+    }
+
+    /// Checks that a trusted key signed a version, before its manifest is parsed.
+    pub(crate) fn check_scan(&self, model: &str, version: VersionId, scan: &Scan) -> Result<()> {
+        let Some(keys) = &self.keys else { return Ok(()) };
+        let subject = format!("version {version} of model `{model}`");
+        let statement = version_statement(model, version.0, &scan.chain);
+        Ok(keys.verify(&subject, &statement, &scan.signatures)?)
+    }
+
+    /// Returns whether there is a key that signs.
+    pub(crate) fn has_signer(&self) -> bool {
+        self.signer.is_some()
+    }
+
+    /// Returns whether the signer or a trusted key signed a move.
+    pub(crate) fn stands_by(&self, model: &str, pointer: &str, entry: &PointerMove) -> bool {
+        let is_own = self.signer.as_ref().is_some_and(|signer| {
+            signer.key.has_signed(&entry.statement(model, pointer), &entry.signatures)
+        });
+        is_own || (self.has_keys() && self.check_move(model, pointer, entry).is_ok())
     }
 
     /// Checks that a trusted key signed a move, if there are trusted keys. The end of the move's

@@ -1,6 +1,7 @@
 //! The manifests and the numbers of versions, and the references from one version to another.
 
 use std::fmt;
+use std::io::BufWriter;
 use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 
@@ -12,12 +13,20 @@ use zillion_rows::layer::{LayerFile, LayerManifest, deserialize_hash};
 use zillion_rows::{TableLayout, TableSpec};
 
 use crate::error::{Error, Result};
+use crate::manifest_scan::Scan;
 
 /// The number of the manifest format.
 const FORMAT: u32 = 1;
 
 /// The largest number of bytes of the graph and of the parity rows, which are parsed in memory.
 const MAX_JSON_BYTES: u64 = 64 << 20;
+
+/// The largest number of bytes of a manifest. A part of a table has up to 32 MiB of rows and 400
+/// bytes in the manifest, so that this is the manifest of 2.5 TiB of rows.
+pub(crate) const MAX_MANIFEST_BYTES: u64 = 32 << 20;
+
+/// The number of bytes of a manifest that are hashed at once.
+const HASHED_AT_ONCE: usize = 64 << 10;
 
 /// The largest number of letters of the kind of a file.
 const KIND_LETTERS: usize = 16;
@@ -186,10 +195,12 @@ impl VersionManifest {
 
     /// Computes the chain hash of this manifest.
     pub fn chain_hash(&self) -> String {
-        let unsigned = Self { chain: String::new(), signatures: Vec::new(), ..self.clone() };
-        let body = serde_json::to_vec(&unsigned)
+        // The manifest of a large version is neither copied nor written to memory for its hash.
+        let mut out = BufWriter::with_capacity(HASHED_AT_ONCE, blake3::Hasher::new());
+        serde_json::to_writer(&mut out, &Hashed::of(self))
             .expect("a manifest is plain data with text keys, which JSON can always hold");
-        blake3::hash(&body).to_hex().to_string()
+        let hasher = out.into_inner().expect("a hasher takes every byte");
+        hasher.finalize().to_hex().to_string()
     }
 
     /// Sets the format, the name of the hash rules and the chain hash. This must be the last change
@@ -212,6 +223,9 @@ impl VersionManifest {
     /// model.
     pub(crate) fn parse(name: &str, model: &str, version: VersionId, bytes: &[u8]) -> Result<Self> {
         let refuse = |reason: String| Err(Error::Manifest { path: name.to_owned(), reason });
+        if let Err(reason) = Scan::of(bytes) {
+            return refuse(reason);
+        }
         let manifest: Self = match serde_json::from_slice(bytes) {
             Ok(manifest) => manifest,
             Err(error) => return refuse(format!("the manifest cannot be parsed: {error}")),
@@ -263,6 +277,77 @@ impl VersionManifest {
             return refuse(format!("a table of the version is not valid: {error}"));
         }
         Ok(manifest)
+    }
+}
+
+/// The fields of a manifest that its chain hash includes, in the order of the manifest.
+#[derive(Serialize)]
+struct Hashed<'a> {
+    format: u32,
+    model: &'a str,
+    version: VersionId,
+    parent: &'a Option<Link>,
+    /// An empty text, because a hash cannot include itself.
+    chain: &'a str,
+    published_ms: u64,
+    hash: &'a str,
+    schema_hash: &'a str,
+    schema: &'a toml::Value,
+    tables: &'a [TableSpec],
+    statistics: &'a Statistics,
+    layer: &'a LayerManifest,
+    graph: &'a VersionFile,
+    settings: &'a ScoreSettings,
+    dense: &'a VersionFile,
+    parity: &'a VersionFile,
+    sides: &'a [VersionFile],
+    origin: &'a Origin,
+}
+
+impl<'a> Hashed<'a> {
+    fn of(manifest: &'a VersionManifest) -> Self {
+        // A field that is added to the manifest must be hashed or named here.
+        let VersionManifest {
+            format,
+            model,
+            version,
+            parent,
+            chain: _,
+            published_ms,
+            hash,
+            schema_hash,
+            schema,
+            tables,
+            statistics,
+            layer,
+            graph,
+            settings,
+            dense,
+            parity,
+            sides,
+            origin,
+            signatures: _,
+        } = manifest;
+        Self {
+            format: *format,
+            model,
+            version: *version,
+            parent,
+            chain: "",
+            published_ms: *published_ms,
+            hash,
+            schema_hash,
+            schema,
+            tables,
+            statistics,
+            layer,
+            graph,
+            settings,
+            dense,
+            parity,
+            sides,
+            origin,
+        }
     }
 }
 

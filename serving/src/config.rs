@@ -46,9 +46,11 @@ pub struct ServeConfig {
     /// The time that the registry has to answer before a starting server serves the versions of its
     /// cache.
     pub registry_wait: Duration,
-    /// The longest time that the server leaves a new version to other servers, so that one of them
-    /// proves it first. Each server and version have a wait of their own below this time. A server
-    /// without a version does not wait.
+    /// The longest time that the server leaves a new version, of the followed pointer or of another
+    /// one, to other servers, so that one of them proves it first. Each server and version have a
+    /// wait of their own below this time. After its wait the server loads the version in any case.
+    /// A server without a version does not wait. The default is 0: all servers load a new version
+    /// at once.
     pub stagger: Duration,
     /// The name of the server in the leases of the registry.
     pub server: String,

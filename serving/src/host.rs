@@ -164,6 +164,13 @@ impl Host {
         self.contact.lock().unwrap_or_else(PoisonError::into_inner).is_lost = true;
     }
 
+    /// Records that the registry has answered with nothing newer than before: with a move that is
+    /// over, or that was taken already. The contact is not lost, and the age of the last answer
+    /// grows, so that a registry that somebody has frozen becomes too stale in the end.
+    pub(crate) fn keep_contact(&self) {
+        self.contact.lock().unwrap_or_else(PoisonError::into_inner).is_lost = false;
+    }
+
     fn contact(&self) -> Contact {
         *self.contact.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -273,6 +280,10 @@ mod tests {
         assert!(text.starts_with("stale: the registry has not answered for"), "{text}");
         host.record_contact();
         assert!(!host.is_stale());
+        // An answer without news is contact, and does not make the last answer younger.
+        host.begin_stale(Duration::from_secs(7200));
+        host.keep_contact();
+        assert!(!host.is_stale() && host.registry_age() >= Duration::from_secs(7200));
         // The age of an answer from the cache counts.
         host.begin_stale(Duration::from_secs(7200));
         assert!(host.registry_age() >= Duration::from_secs(7200));

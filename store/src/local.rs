@@ -165,6 +165,7 @@ impl Local {
 
     pub(crate) fn get(&self, path: &Path, most: u64) -> Result<Option<Bytes>> {
         let objects = self.objects()?;
+        self.check_kind(path)?;
         let read = async {
             let answer = objects.get(path).await?;
             let size = answer.meta.size;
@@ -181,6 +182,20 @@ impl Local {
                 path: path.to_string(),
                 reason: too_large(size, most),
             }),
+        }
+    }
+
+    /// Refuses an object that is no plain file, such as a pipe, which would block its reader.
+    fn check_kind(&self, path: &Path) -> Result<()> {
+        match std::fs::metadata(self.path(path.as_ref())) {
+            Ok(found) if !found.is_file() && !found.is_dir() => Err(Error::Store {
+                action: "read",
+                path: path.to_string(),
+                reason: "it is a pipe, a socket or a device and not a plain file; remove it"
+                    .to_owned(),
+            }),
+            // An object that is missing or a folder is reported by the read.
+            _ => Ok(()),
         }
     }
 
@@ -259,4 +274,23 @@ fn is_leftover(path: &FilePath) -> bool {
     let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
     name.rsplit_once('#')
         .is_some_and(|(_, n)| n.bytes().all(|b| b.is_ascii_digit()) && !n.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pipe_is_refused_and_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let url = folder.path().display().to_string();
+        let local = Local::open(folder.path(), &url, &Files::new(), false).unwrap();
+        let made = std::process::Command::new("mkfifo").arg(folder.path().join("pipe")).status();
+        assert!(made.unwrap().success());
+        let (send, answer) = std::sync::mpsc::channel();
+        std::thread::spawn(move || send.send(local.get(&Path::from("pipe"), 10).map(drop)));
+        // A read of a pipe without a writer never ends.
+        let said = answer.recv_timeout(Duration::from_secs(60)).unwrap().unwrap_err().to_string();
+        assert!(said.contains("pipe"), "{said}");
+    }
 }

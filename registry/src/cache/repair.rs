@@ -5,22 +5,26 @@
 //! next attempt fetches or makes them again.
 
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::path::Path;
 use std::sync::Arc;
 
 use zillion_rows::layer::Throttle;
 
 use super::{Cache, PIECE_BYTES, list_names};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::version::VersionManifest;
+
+/// The error number of a disk that cannot read a block.
+const EIO: i32 = 5;
 
 impl Cache {
     /// Hashes the cached files of the versions of `chain` and of their merges, and removes those
     /// that differ from what was published or merged. Returns the names of the removed files.
     ///
     /// # Errors
-    /// Returns an error if a merge cannot be read or a file cannot be removed.
+    /// Returns an error if a file cannot be read or removed. A file that cannot be read stays,
+    /// because a process without free descriptors must not empty its cache.
     pub fn repair(
         &mut self,
         chain: &[Arc<VersionManifest>],
@@ -39,7 +43,7 @@ impl Cache {
             if std::fs::symlink_metadata(&path).is_err() {
                 continue;
             }
-            if has_hash(&path, &name, bytes, pace) {
+            if has_hash(&path, &name, bytes, pace)? {
                 self.scrubbed.insert(name);
             } else {
                 self.unlink(&path)?;
@@ -67,7 +71,7 @@ impl Cache {
     /// been hashed.
     ///
     /// # Errors
-    /// Returns an error if a merge cannot be read.
+    /// Returns an error if a merge or a file cannot be read.
     pub fn scrub(
         &mut self,
         chain: &[Arc<VersionManifest>],
@@ -82,11 +86,23 @@ impl Cache {
         let Some((name, bytes)) = self.unscrubbed.1.pop() else { return Ok(None) };
         let path = self.files_dir.join(&name);
         // A file that was removed is fetched again when it is needed.
-        if std::fs::symlink_metadata(&path).is_ok() && !has_hash(&path, &name, bytes, pace) {
-            return Ok(Some(name));
+        if std::fs::symlink_metadata(&path).is_ok() {
+            match has_hash(&path, &name, bytes, pace) {
+                Ok(true) => {}
+                Ok(false) => return Ok(Some(name)),
+                Err(error) => {
+                    self.unscrubbed.1.insert(0, (name, bytes));
+                    return Err(error);
+                }
+            }
         }
         self.scrubbed.insert(name);
         Ok(None)
+    }
+
+    /// Returns whether [`Cache::scrub`] has files of its last chain left.
+    pub fn has_unscrubbed(&self) -> bool {
+        !self.unscrubbed.1.is_empty()
     }
 
     /// Forgets what was read, after a load that has ended with a panic.
@@ -98,8 +114,19 @@ impl Cache {
 
 /// Returns whether a file has `wanted` bytes and the hash that its name begins with. The file is
 /// read and not mapped, because a disk that fails ends a process that reads a mapping.
-fn has_hash(path: &Path, name: &str, wanted: u64, pace: &mut dyn Throttle) -> bool {
-    let Ok(mut file) = File::open(path) else { return false };
+///
+/// # Errors
+/// Returns an error if the file cannot be read for a reason that says nothing about its bytes.
+fn has_hash(path: &Path, name: &str, wanted: u64, pace: &mut dyn Throttle) -> Result<bool> {
+    let failed = |error: io::Error| Error::File {
+        path: path.to_owned(),
+        reason: format!("cannot read the file: {error}"),
+    };
+    // Another kind of file, such as a link or a pipe, is never what was published.
+    if !std::fs::symlink_metadata(path).map_err(failed)?.is_file() {
+        return Ok(false);
+    }
+    let mut file = File::open(path).map_err(failed)?;
     let mut buffer = vec![0; PIECE_BYTES];
     let (mut hasher, mut bytes) = (blake3::Hasher::new(), 0);
     loop {
@@ -110,8 +137,33 @@ fn has_hash(path: &Path, name: &str, wanted: u64, pace: &mut dyn Throttle) -> bo
                 hasher.update(&buffer[..read]);
                 pace.piece();
             }
-            Err(_) => return false,
+            // A disk that has lost the bytes has another file than the published one.
+            Err(error) if error.raw_os_error() == Some(EIO) => return Ok(false),
+            Err(error) => return Err(failed(error)),
         }
     }
-    bytes == wanted && name.starts_with(hasher.finalize().to_hex().as_str())
+    Ok(bytes == wanted && name.starts_with(hasher.finalize().to_hex().as_str()))
+}
+
+#[cfg(test)]
+mod tests {
+    use zillion_rows::layer::Unthrottled;
+
+    use super::*;
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_not_called_damaged() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let name = blake3::hash(b"bytes").to_hex().to_string();
+        let seen = |path: &Path| has_hash(path, &name, 5, &mut Unthrottled);
+        // A name that no system takes fails as a process without descriptors does.
+        assert!(seen(&folder.path().join("x".repeat(1000))).is_err());
+        std::fs::write(&path, b"bytes").unwrap();
+        assert!(seen(&path).unwrap());
+        std::fs::write(&path, b"bytez").unwrap();
+        assert!(!seen(&path).unwrap());
+        std::os::unix::fs::symlink("nowhere", folder.path().join("link")).unwrap();
+        assert!(!seen(&folder.path().join("link")).unwrap());
+    }
 }

@@ -11,7 +11,7 @@ use zillion_rows::{InitializerSpec, OptimizerSpec, SegmentSpec, TableSpec};
 use super::*;
 use crate::model::Registry;
 use crate::publish::Draft;
-use crate::version::{Origin, ScoreSettings};
+use crate::version::{Link, Origin, ScoreSettings};
 
 struct Fixture {
     folder: tempfile::TempDir,
@@ -228,9 +228,26 @@ fn stray_names_do_not_hide_versions_and_pointers() {
     let kind = crate::pointer::MoveKind::Promote;
     let moved = model.promote("stable", first.version, kind, "test", None).unwrap();
     let place = |name: &str| fixture.registry().join("clicks").join(name);
-    for folder in ["pointers/_backup", "pointers/empty", "versions/zzz", "versions/99"] {
-        fs::create_dir_all(place(folder)).unwrap();
+    let folders = ["pointers/_backup", "pointers/empty", "versions/zzz", "versions/99"];
+    // A date and a time has as many digits as a folder of the sequence.
+    let dates = ["99999999999999", "20261123112233", "00000000000001", "00000000999999/999"];
+    let dates = dates.iter().flat_map(|name| ["versions", "pointers/stable"].map(|of| (of, name)));
+    let dates = dates.map(|(of, name)| format!("{of}/{name}"));
+    for folder in folders.map(str::to_owned).into_iter().chain(dates) {
+        fs::create_dir_all(place(&folder)).unwrap();
     }
+    // An object with the largest number of all leaves no number for the next.
+    let last = format!("versions/{:014}/615", u64::MAX / 1_000_000);
+    fs::create_dir_all(place(&last)).unwrap();
+    fs::write(place(&last).join(format!("{}.json", u64::MAX)), b"x").unwrap();
+    let listed = || {
+        let operation = zillion_store::Operation::List;
+        model.store().stats().requests(operation, zillion_store::Outcome::Ok)
+    };
+    let before = listed();
+    assert_eq!(model.latest().unwrap(), Some(first.version));
+    assert_eq!(model.pointer("stable").unwrap(), moved);
+    assert!(listed() - before < 20, "{} listings", listed() - before);
     let numbers = place("versions/00000000000000/000");
     for stray in ["notes.txt", "1.json", "00000000000000009999.json"] {
         fs::write(numbers.join(stray), b"x").unwrap();
@@ -246,17 +263,75 @@ fn stray_names_do_not_hide_versions_and_pointers() {
     assert_eq!(model.latest_since(first.version).unwrap(), Some(second.version));
     let next = model.promote("stable", second.version, kind, "test", None).unwrap();
     assert_eq!(model.pointer_since("stable", &moved).unwrap(), next);
+    // Many folders without an object are an error that says so, and no endless search.
+    for number in 1..=40 {
+        fs::create_dir_all(place(&format!("pointers/stable/000000000001{number:02}"))).unwrap();
+    }
+    let said = model.pointer("stable").unwrap_err().to_string();
+    assert!(said.contains("hold no object"), "{said}");
 }
 
 #[test]
 fn a_proof_says_that_a_server_has_served_a_version() {
     let fixture = Fixture::new();
-    let version = fixture.publish(10, 1.0).version;
+    let version = fixture.publish(10, 1.0).link();
     let model = fixture.model();
-    assert!(!model.is_proved(version).unwrap());
-    model.prove(version, "server-1").unwrap();
-    model.prove(version, "server-2").unwrap();
-    assert!(model.is_proved(version).unwrap());
-    assert!(!model.is_proved(VersionId(version.0 + 1)).unwrap());
-    assert!(model.prove(version, "../server").is_err());
+    assert!(!model.is_proved(&version).unwrap());
+    model.prove(&version, "server-1").unwrap();
+    model.prove(&version, "server-2").unwrap();
+    assert!(model.is_proved(&version).unwrap());
+    // Another version with the same number is not proved.
+    let other = Link { chain: "0".repeat(64), ..version.clone() };
+    assert!(!model.is_proved(&other).unwrap());
+    assert!(model.prove(&version, "../server").is_err());
+}
+
+#[test]
+fn a_linked_file_is_the_one_that_was_hashed() {
+    let fixture = Fixture::new();
+    let version = fixture.publish(300, 1.0);
+    let mut cache = fixture.cache();
+    drop(fixture.load(&mut cache, &version).unwrap());
+    let inode = |path: PathBuf| {
+        use std::os::unix::fs::MetadataExt as _;
+        fs::metadata(path).unwrap().ino()
+    };
+    let model = fixture.model();
+    for name in names(&cache) {
+        let object = model.store().local_path(&model.file_object(&name)).unwrap();
+        assert_eq!(inode(object), inode(cache.folder().join(&name)), "a local registry is linked");
+    }
+    let hidden = |cache: &Cache| list_all_names(cache.folder()).unwrap().len();
+    assert_eq!(hidden(&cache), names(&cache).len());
+    // Changed bytes get no name in the cache, and a smaller or larger file neither.
+    let other = fixture.publish(300, 2.0);
+    let name = other.layer.files().next().unwrap().name();
+    let object = model.store().local_path(&model.file_object(&name)).unwrap();
+    let bytes = fs::read(&object).unwrap();
+    for damaged in [vec![0; bytes.len()], bytes[1..].to_vec(), [&bytes[..], b"x"].concat()] {
+        fs::remove_file(&object).unwrap();
+        fs::write(&object, damaged).unwrap();
+        let said = fixture.load(&mut cache, &other).map(drop).unwrap_err().to_string();
+        assert!(said.contains("have hash"), "{said}");
+        assert!(!cache.folder().join(&name).exists());
+        assert_eq!(hidden(&cache), names(&cache).len());
+    }
+}
+
+#[test]
+fn a_chain_has_a_bound() {
+    let fixture = Fixture::new();
+    let base = Arc::new(fixture.publish(1, 1.0));
+    let model = fixture.model();
+    let of = |length: u64, bytes: u64| {
+        model.chain_by(VersionId(length), |version| {
+            let parent = (version.0 > 1)
+                .then(|| Link { version: VersionId(version.0 - 1), chain: base.chain.clone() });
+            Ok((Arc::new(VersionManifest { version, parent, ..(*base).clone() }), bytes))
+        })
+    };
+    assert_eq!(of(4096, 1).unwrap().len(), 4096);
+    let said = of(4097, 1).unwrap_err().to_string();
+    assert!(said.contains("more than 4096 ancestors"), "{said}");
+    assert!(of(3, 50 << 20).is_err() && of(2, 50 << 20).is_ok());
 }

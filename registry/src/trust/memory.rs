@@ -90,7 +90,8 @@ impl PointerMemory {
         self.folder.join(format!("{pointer}.json"))
     }
 
-    fn read(&self, pointer: &str) -> Result<Option<PointerMove>> {
+    /// Reads the last move that was taken of a pointer. Its signature is not verified.
+    pub(crate) fn read(&self, pointer: &str) -> Result<Option<PointerMove>> {
         let path = self.path(pointer);
         let refuse = |reason: String| Error::Memory { path: path.clone(), reason };
         let bytes = match fs::read(&path) {

@@ -320,6 +320,100 @@ fn an_unsigned_move_is_signed_when_it_is_repeated() {
 }
 
 #[test]
+fn a_signature_covers_nothing_of_an_unsigned_move() {
+    let fixture = Fixture::new();
+    let signed = fixture.signed("good", None);
+    for name in ["a", "b", "c"] {
+        signed.publish(fixture.draft(name, None)).unwrap();
+    }
+    promote(&signed, 1).unwrap();
+    // Another writer moves the pointer to a version of its choice, and says that it went back.
+    let unsigned = fixture.unsigned();
+    let kind = MoveKind::Rollback;
+    let other = unsigned.promote(STABLE, VersionId(2), kind, "nobody", None).unwrap();
+    assert_eq!(other.number, 2);
+    let entry = promote(&signed, 2).unwrap();
+    assert_eq!((entry.number, entry.from), (3, Some(VersionId(1))));
+    assert_eq!(entry.kind, MoveKind::Promote);
+    unsigned.promote(STABLE, VersionId(1), kind, "nobody", None).unwrap();
+    let entry = promote(&signed, 3).unwrap();
+    assert_eq!((entry.number, entry.from), (5, Some(VersionId(2))));
+    // Bytes that are no move, and a number that leaves no room, do not stop the signer.
+    std::fs::write(fixture.move_file(6), b"{").unwrap();
+    assert_eq!(promote(&signed, 1).unwrap().number, 7);
+    let far = fixture.object("registry", "ctr/pointers/stable", u64::MAX);
+    std::fs::write(far, b"{}").unwrap();
+    assert_eq!(promote(&signed, 2).unwrap().number, 8);
+    assert_eq!(fixture.reader().pointer(STABLE).unwrap().number, 8);
+}
+
+#[test]
+fn an_unsigned_manifest_is_refused_before_it_is_parsed() {
+    let fixture = Fixture::new();
+    let signed = fixture.signed("good", None);
+    let mut manifest = signed.publish(fixture.draft("a", None)).unwrap();
+    manifest.signatures.clear();
+    let text = String::from_utf8(manifest.to_bytes()).unwrap();
+    // Without its signature, nobody has to know whether the rest makes sense.
+    let broken = text.replace("\"published_ms\"", "\"unknown\"");
+    assert_ne!(broken, text);
+    std::fs::write(fixture.manifest_file(1), &broken).unwrap();
+    assert_refused(fixture.reader().version(VersionId(1)), &["version 1", "no signature"]);
+    let error = fixture.unsigned().version(VersionId(1)).unwrap_err();
+    assert!(matches!(error, Error::Manifest { .. }), "{error}");
+    // A move has a bound of its own.
+    promote(&signed, 1).unwrap_err();
+    std::fs::write(fixture.manifest_file(1), &text).unwrap();
+    let log = fixture.move_file(1);
+    std::fs::create_dir_all(log.parent().unwrap()).unwrap();
+    std::fs::write(&log, " ".repeat(65 << 10)).unwrap();
+    let error = fixture.unsigned().pointer(STABLE).unwrap_err();
+    assert!(matches!(error, Error::Store(_)), "{error}");
+}
+
+#[test]
+fn a_remembered_move_is_checked_without_the_registry() {
+    let fixture = Fixture::new();
+    let signed = fixture.signed("good", Some("1h"));
+    signed.publish(fixture.draft("a", None)).unwrap();
+    let entry = promote(&signed, 1).unwrap();
+    assert_eq!(fixture.server().recall_pointer(STABLE).unwrap(), None);
+    assert_eq!(fixture.server().pointer(STABLE).unwrap(), entry);
+    let registry = fixture.folder.path().join("registry");
+    std::fs::rename(&registry, fixture.folder.path().join("away")).unwrap();
+    assert_eq!(fixture.server().recall_pointer(STABLE).unwrap(), Some(entry.clone()));
+    assert_eq!(fixture.unsigned().recall_pointer(STABLE).unwrap(), None);
+    let memory = fixture.folder.path().join("cache/ctr/pointers/stable.json");
+    let longer = PointerMove { expires_ms: None, ..entry.clone() };
+    std::fs::write(&memory, longer.to_bytes()).unwrap();
+    assert_refused(fixture.server().recall_pointer(STABLE), &["move 1", "does not match"]);
+    std::fs::write(&memory, entry.to_bytes()).unwrap();
+    fixture.clock.advance(Duration::from_secs(3600));
+    let error = fixture.server().recall_pointer(STABLE).unwrap_err();
+    assert!(matches!(error, Error::Expired { number: 1, .. }), "{error}");
+}
+
+#[test]
+fn a_reader_with_keys_copies_what_it_hashes() {
+    use std::os::unix::fs::MetadataExt as _;
+    let fixture = Fixture::new();
+    let version = fixture.signed("good", None).publish(fixture.draft("a", None)).unwrap();
+    let place = fixture.folder.path();
+    let links = |reader: &Model, cache: &str| {
+        let cache = Cache::open(&place.join(cache), "ctr", Files::new()).unwrap();
+        let files = version.own_files();
+        let links = files.iter().map(|(name, file)| {
+            cache.read(reader, name, file, &mut Unthrottled).unwrap();
+            std::fs::metadata(cache.folder().join(name)).unwrap().nlink()
+        });
+        links.max().unwrap()
+    };
+    // Another name of the same bytes would be one for their writer too.
+    assert_eq!(links(&fixture.reader(), "copied"), 1);
+    assert_eq!(links(&fixture.unsigned(), "linked"), 2);
+}
+
+#[test]
 fn a_move_holds_for_the_version_that_was_meant() {
     let fixture = Fixture::new();
     let signed = fixture.signed("good", None);

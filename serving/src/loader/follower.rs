@@ -1,18 +1,20 @@
 //! The work of a loader: it reads the registry, loads the versions that the registry names, and
 //! publishes them to requests.
 
+mod begin;
 mod care;
+mod change;
+mod lease;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime};
 
 use zillion_device::Workers;
-use zillion_registry::{Cache, CacheCounts, Error as RegistryError, Model, Remembered, VersionId};
+use zillion_registry::{Cache, CacheCounts, Error as RegistryError, Model, VersionId};
 use zillion_rows::RowSource as _;
 use zillion_scorer::{Error, Servable};
-use zillion_store::StoreStop;
 
 use super::describe_panic;
 use super::refusals::Refusals;
@@ -26,9 +28,8 @@ use crate::problem::ProblemKind;
 use crate::refused_version::record_refused_version;
 use crate::trace::span;
 
-/// The duration of a lease on loaded versions. A server renews its lease after a third of this time
-/// at the latest.
-const LEASE: Duration = Duration::from_secs(300);
+/// The longest time after a look at the registry whose answer was refused.
+const LONGEST_LOOK_WAIT: Duration = Duration::from_secs(2);
 
 type Versions = BTreeMap<VersionId, Arc<Servable>>;
 
@@ -46,8 +47,14 @@ pub(super) struct Follower {
     recent: Vec<VersionId>,
     /// The number of loads that have changed the published versions so far.
     loads: u64,
-    /// The time of the last lease.
-    leased: Option<Instant>,
+    /// The time when the lease is to be renewed.
+    lease_due: Option<Instant>,
+    /// The chain hashes that pointers name for versions.
+    chains: BTreeMap<VersionId, String>,
+    /// The wait after a look whose answer was refused, and its end.
+    look_wait: Option<(Duration, Instant)>,
+    /// The open versions whose cached files were all hashed.
+    scrubbed: BTreeSet<VersionId>,
     refusals: Refusals,
     /// The open versions that were loaded from files that have changed on the disk.
     distrusted: BTreeSet<VersionId>,
@@ -86,7 +93,10 @@ impl Follower {
             watch: Watch::default(),
             recent: Vec::new(),
             loads: 0,
-            leased: None,
+            lease_due: None,
+            chains: BTreeMap::new(),
+            look_wait: None,
+            scrubbed: BTreeSet::new(),
             refusals: Refusals::default(),
             distrusted: BTreeSet::new(),
             stagger: Stagger::default(),
@@ -102,86 +112,66 @@ impl Follower {
         self.config.poll
     }
 
-    /// Loads the versions that the registry named last, if it does not answer in time. Requests are
-    /// answered from them until the registry answers.
-    pub(super) fn begin_from_cache(&mut self) {
-        let follow = self.host.follow();
-        let Some(last) = self.cache.recall(&followed_name(&follow)) else { return };
-        let quick = StoreStop::default();
-        quick.within(self.config.registry_wait);
-        let model = self.model.with_stop(quick);
-        let mut watch = Watch::default();
-        if watch.look(&model, &follow).is_ok_and(|look| look.current.is_some()) {
-            self.watch = watch;
-            return;
-        }
-        let age = UNIX_EPOCH + Duration::from_millis(last.seen_ms);
-        self.host.begin_stale(SystemTime::now().duration_since(age).unwrap_or_default());
-        self.cache.set_offline(true);
-        let opened = self.open_remembered(&last);
-        self.cache.set_offline(false);
-        self.refusals = Refusals::default();
-        match opened {
-            Ok(open) => {
-                tracing::warn!(
-                    model = self.model.name(),
-                    "the registry does not answer, so the server uses the versions of its cache"
-                );
-                self.recent.push(last.current);
-                self.publish(&OpenVersions::default(), open);
-            }
-            Err(error) => {
-                self.fresh.clear();
-                let name = self.model.name();
-                tracing::warn!(model = name, "the version in the cache cannot be served: {error}");
-            }
-        }
-    }
-
-    fn open_remembered(&mut self, last: &Remembered) -> Result<OpenVersions, Error> {
-        let before = self.host.open();
-        self.claim([last.current].into(), true);
-        let mut versions = BTreeMap::new();
-        let current = self.open(&before, &versions, last.current)?;
-        versions.insert(last.current, current);
-        for &version in last.labels.values() {
-            if versions.contains_key(&version) {
-                continue;
-            }
-            // A version of another pointer is left out, as it would be with the registry.
-            if let Ok(servable) = self.open(&before, &versions, version) {
-                versions.insert(version, servable);
-            }
-        }
-        let mut labels = last.labels.clone();
-        labels.retain(|_, version| versions.contains_key(version));
-        Ok(OpenVersions {
-            current: Some(last.current),
-            labels,
-            versions,
-            ..OpenVersions::default()
-        })
-    }
-
     /// Reads the registry and loads the versions that its pointers name.
     pub(super) fn poll(&mut self) {
         for version in self.host.open().versions.values() {
             version.release_idle();
         }
+        // A damaged or hostile answer costs more than a good one, and seldom becomes better.
+        if self.look_wait.is_some_and(|(_, due)| Instant::now() < due) {
+            return;
+        }
         let Err(error) = self.refresh() else { return };
+        let open = self.host.open();
+        // A registry that does not answer takes no lease either.
+        if !matches!(error, Error::Registry(RegistryError::Store(_))) {
+            self.renew_lease(&open, false);
+        }
+        // What a start without the registry would believe is looked at without it too.
+        self.scrub(&open);
         let name = self.model.name();
         self.metrics.loading.record_failure(name, &error);
         let problem = error.to_string();
-        if self.host.open().problem.as_deref() != Some(problem.as_str()) {
-            record_refused_version(self.config.audit.as_deref(), name, self.model.url(), &error);
+        if open.problem.as_deref() != Some(problem.as_str()) {
+            self.record_refusal(&error);
         }
         self.show_problem(problem, ProblemKind::of(&error));
+    }
+
+    /// Writes to the audit log that a version or a move was refused, if that is the reason.
+    fn record_refusal(&self, error: &Error) {
+        let (name, url) = (self.model.name(), self.model.url());
+        record_refused_version(self.config.audit.as_deref(), name, url, error);
+    }
+
+    /// Records what a failed look says about the registry.
+    fn record_failed_look(&mut self, error: &RegistryError) {
+        let wait = match error {
+            RegistryError::Store(_) => {
+                self.host.lose_contact();
+                None
+            }
+            RegistryError::Expired { .. } | RegistryError::Replayed { .. } => {
+                self.host.keep_contact();
+                Some(())
+            }
+            _ => {
+                self.host.record_contact();
+                Some(())
+            }
+        };
+        self.look_wait = wait.map(|()| {
+            let before = self.look_wait.map_or(self.config.poll, |(wait, _)| wait * 2);
+            let wait = before.min(LONGEST_LOOK_WAIT.max(self.config.poll));
+            (wait, Instant::now() + wait)
+        });
     }
 
     /// Records a panic of this thread outside of a load.
     pub(super) fn record_panic(&mut self, message: &str) {
         self.metrics.loading.record_panic(self.model.name());
         self.cache.reset();
+        self.cache.set_offline(false);
         self.watch = Watch::default();
         self.show_problem(format!(
             "the loader of the model has panicked and starts again ({message}); report this defect"
@@ -207,8 +197,21 @@ impl Follower {
     fn refresh(&mut self) -> Result<(), Error> {
         let follow = self.host.follow();
         let before = self.host.open();
-        let look = self.watch.look(&self.model, &follow).inspect_err(|_| self.host.lose_contact());
-        let Look { current, mut labels } = look?;
+        let first = self.traffic_labels();
+        let first: Vec<&str> = first.iter().map(String::as_str).collect();
+        let look = self.watch.look(&self.model, &follow, &first);
+        for error in self.watch.take_refused() {
+            self.record_refusal(&error.into());
+        }
+        let Look { current, mut labels, chains } = match look {
+            Ok(look) => look,
+            Err(error) => {
+                self.record_failed_look(&error);
+                return Err(error.into());
+            }
+        };
+        self.look_wait = None;
+        self.chains = chains;
         let Some(current) = current else {
             return Err(self.describe_nothing(&follow, before.current));
         };
@@ -216,47 +219,29 @@ impl Follower {
         self.host.record_contact();
         self.refusals
             .retain(|version| version == current || labels.values().any(|v| *v == version));
-        if let Some(problem) = self.refusals.waiting(current).map(str::to_owned) {
+        let refused = self.refusals.waiting(current).map(str::to_owned);
+        let is_held = refused.is_some() || self.is_left_to_others(&before, current);
+        labels
+            .retain(|_, version| *version == current || self.refusals.waiting(*version).is_none());
+        self.hold_labels(&before, current, is_held, &mut labels);
+        let answers = if is_held { before.current } else { Some(current) };
+        let is_settled = is_held || (before.problem.is_none() && !self.is_replaced(&before));
+        if is_settled && before.current == answers && before.labels == labels {
             self.remember(&follow, &before);
-            self.show_problem(problem, ProblemKind::default());
-            return Ok(());
-        }
-        labels.retain(|_, version| self.refusals.waiting(*version).is_none());
-        if before.problem.is_none() && before.current == Some(current) && before.labels == labels {
-            self.remember(&follow, &before);
-            self.scrub(&before)?;
+            self.scrub(&before);
             if self.distrusted.is_empty() {
-                return self.renew_lease(&before, false);
+                self.renew_lease(&before, false);
+                if let Some(problem) = refused {
+                    self.show_problem(problem, ProblemKind::default());
+                }
+                return Ok(());
             }
         }
-        let is_new = before.current.is_some() && !before.versions.contains_key(&current);
-        if is_new && !self.may_begin(current) {
-            return self.renew_lease(&before, false);
+        self.change(&follow, &before, answers, labels, is_held)?;
+        if let Some(problem) = refused {
+            self.show_problem(problem, ProblemKind::default());
         }
-        let wanted = self.choose_versions(&before, current, &labels);
-        // The lease comes first, so that files are not collected while they are being opened.
-        self.lease(wanted.iter().copied().collect())?;
-        self.claim(before.versions.keys().chain(&wanted).copied().collect(), true);
-        let opened = self.open_all(&before, &wanted, current);
-        if opened.is_err() {
-            self.claim(before.versions.keys().copied().collect(), false);
-        }
-        let (versions, first_problem) = opened?;
-        labels.retain(|_, version| versions.contains_key(version));
-        let open =
-            OpenVersions { current: Some(current), labels, versions, ..OpenVersions::default() };
-        self.distrusted.clear();
-        self.publish(&before, open.clone());
-        self.remember(&follow, &open);
-        if before.current != Some(current) {
-            self.prove(current);
-        }
-        drop(before);
-        if let Some(problem) = first_problem {
-            tracing::warn!(model = self.model.name(), "{problem}");
-        }
-        self.renew_lease(&open, true)?;
-        self.trim()
+        Ok(())
     }
 
     /// Publishes versions to requests, and records their metrics.
@@ -277,53 +262,6 @@ impl Follower {
         self.claim(open.versions.keys().copied().collect(), false);
         self.host.publish(open.clone());
         self.measure(before, &open);
-    }
-
-    /// Chooses the versions to keep open: the current one, those of pointers, and recent ones.
-    fn choose_versions(
-        &mut self,
-        before: &OpenVersions,
-        current: VersionId,
-        labels: &BTreeMap<String, VersionId>,
-    ) -> BTreeSet<VersionId> {
-        if self.recent.last() != Some(&current) {
-            self.recent.retain(|&version| version != current);
-            self.recent.push(current);
-            let surplus = self.recent.len().saturating_sub(self.config.retain_cached + 1);
-            self.recent.drain(..surplus);
-        }
-        let open_ones = self.recent.len().saturating_sub(self.config.retain + 1);
-        let stay = self.recent[open_ones..].iter().filter(|&v| before.versions.contains_key(v));
-        labels.values().chain(stay).copied().chain([current]).collect()
-    }
-
-    /// Opens the wanted versions. Returns them with the first problem of a version that is not the
-    /// current one.
-    ///
-    /// # Errors
-    /// Returns an error if the current version cannot be loaded.
-    fn open_all(
-        &mut self,
-        before: &OpenVersions,
-        wanted: &BTreeSet<VersionId>,
-        current: VersionId,
-    ) -> Result<(Versions, Option<String>), Error> {
-        let mut versions = BTreeMap::new();
-        let mut first_problem = None;
-        for &version in wanted.iter().rev() {
-            match self.open(before, &versions, version) {
-                Ok(servable) => drop(versions.insert(version, servable)),
-                // An error of another pointer or of an old version does not keep the current
-                // version out.
-                Err(error) if version == current => return Err(error),
-                Err(error) => {
-                    self.metrics.loading.record_failure(self.model.name(), &error);
-                    self.recent.retain(|&recent| recent != version);
-                    first_problem.get_or_insert(error.to_string());
-                }
-            }
-        }
-        Ok((versions, first_problem))
     }
 
     fn describe_nothing(&self, follow: &Follow, served: Option<VersionId>) -> Error {
@@ -352,15 +290,23 @@ impl Follower {
     ) -> Result<Arc<Servable>, Error> {
         if let Some(servable) = before.versions.get(&version)
             && !self.distrusted.contains(&version)
+            && self.is_named(servable)
         {
             return Ok(servable.clone());
         }
         let began = Instant::now();
         let _span = span!("load", model = self.model.name(), version = version.0).entered();
         self.pace.begin();
+        if let Err(error) = self.check_crashes(version, before.current.is_some()) {
+            self.refusals.record(version, error.to_string(), self.config.poll);
+            return Err(error);
+        }
+        // A server that ends in the load knows it after its restart.
+        let attempt = self.cache.begin_attempt(version);
         let trusted = before.versions.values().filter(|v| !self.distrusted.contains(&v.version()));
         let others: Vec<Arc<Servable>> = trusted.chain(opened.values()).cloned().collect();
         let mut loaded = self.guard(version, |this| {
+            this.check_link(version)?;
             this.make_room(version)?;
             this.load(&others, version)
         });
@@ -369,6 +315,7 @@ impl Follower {
         {
             loaded = self.guard(version, |this| this.load(&others, version));
         }
+        drop(attempt);
         match loaded {
             Ok(servable) => {
                 self.refusals.forget(version);
@@ -447,26 +394,6 @@ impl Follower {
         let size = self.cache.size(&mut self.pace).ok();
         self.metrics.loading.record_cache(self.model.name(), self.counted, now, size);
         self.counted = now;
-    }
-
-    fn renew_lease(&mut self, open: &OpenVersions, changed: bool) -> Result<(), Error> {
-        if changed || self.leased.is_none_or(|at| at.elapsed() * 3 > LEASE) {
-            self.lease(open.versions.keys().copied().collect())?;
-        }
-        Ok(())
-    }
-
-    fn lease(&mut self, versions: Vec<VersionId>) -> Result<(), Error> {
-        self.model.lease(&self.config.server, versions, LEASE)?;
-        self.leased = Some(Instant::now());
-        Ok(())
-    }
-
-    pub(super) fn end_lease(&mut self) {
-        if let Err(error) = self.model.end_lease(&self.config.server) {
-            // The lease runs out by itself.
-            tracing::warn!(model = self.model.name(), "{error}");
-        }
     }
 }
 

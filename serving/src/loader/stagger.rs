@@ -9,20 +9,22 @@ use std::time::{Duration, Instant};
 
 use zillion_registry::VersionId;
 
-/// The new version that this server leaves to other servers, since when.
+/// The time since which this server leaves new versions to other servers.
 #[derive(Debug, Default)]
-pub(super) struct Stagger(Option<(VersionId, Instant)>);
+pub(super) struct Stagger(Option<Instant>);
 
 impl Stagger {
-    /// Returns whether the wait for a version is over. The wait begins with the first call for the
-    /// version.
+    /// Returns whether the wait for a version is over. The wait begins with the first call. If a
+    /// newer version comes meanwhile, it does not begin again, so that a publisher that is faster
+    /// than the wait does not keep a server from every version.
     pub(super) fn is_over(&mut self, version: VersionId, server: &str, window: Duration) -> bool {
-        let began = match self.0 {
-            Some((waiting, began)) if waiting == version => began,
-            _ => Instant::now(),
-        };
-        self.0 = Some((version, began));
+        let began = self.0.get_or_insert_with(Instant::now);
         began.elapsed() >= wait(version, server, window)
+    }
+
+    /// Ends the wait, because no new version waits any more.
+    pub(super) fn end(&mut self) {
+        self.0 = None;
     }
 }
 
@@ -52,6 +54,12 @@ mod tests {
         assert!((1..10).any(|version| first(version) != first(0)), "always the same first");
         let mut stagger = Stagger::default();
         assert!(stagger.is_over(VersionId(1), "a", Duration::ZERO));
+        stagger.end();
         assert!(!stagger.is_over(VersionId(2), "server-1", hour));
+        // Another version does not begin the wait again.
+        let began = stagger.0;
+        assert!(began.is_some());
+        stagger.is_over(VersionId(3), "server-1", hour);
+        assert_eq!(stagger.0, began);
     }
 }

@@ -1,5 +1,7 @@
 //! Tests of the loader with versions that cannot be loaded.
 
+mod follow;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -146,13 +148,13 @@ fn the_problem_of_another_pointer_is_a_warning() {
     std::fs::write(log.join("00000000000000000002.json"), b"{ damaged").unwrap();
     std::fs::create_dir_all(folder.path().join("registry/clicks/pointers/_backup")).unwrap();
     let mut watch = Watch::default();
-    let look = watch.look(&model, &Follow::Pointer(STABLE.to_owned())).unwrap();
+    let look = watch.look(&model, &Follow::Pointer(STABLE.to_owned()), &[]).unwrap();
     assert_eq!(look.current, Some(version));
     assert_eq!(look.labels.keys().collect::<Vec<_>>(), [STABLE]);
     assert_eq!(watch.warnings().len(), 1, "{:?}", watch.warnings());
     assert!(watch.warnings().iter().all(|text| text.contains("pointer `canary` is left out")));
     // The followed pointer decides, and its damage is an error.
-    assert!(watch.look(&model, &Follow::Pointer("canary".to_owned())).is_err());
-    assert_eq!(watch.look(&model, &Follow::Latest).unwrap().current, Some(version));
-    assert_eq!(watch.look(&model, &Follow::Pointer("none".to_owned())).unwrap().current, None);
+    assert!(watch.look(&model, &Follow::Pointer("canary".to_owned()), &[]).is_err());
+    assert_eq!(watch.look(&model, &Follow::Latest, &[]).unwrap().current, Some(version));
+    assert_eq!(watch.look(&model, &Follow::Pointer("none".to_owned()), &[]).unwrap().current, None);
 }

@@ -16,6 +16,10 @@ use crate::config::Follow;
 /// The number of looks at a bucket between two that list its folders.
 const LOOKS_BETWEEN_LISTINGS: u64 = 16;
 
+/// The largest number of pointers that are read. The followed pointer and those of the traffic come
+/// first, and the others in the order of their names.
+const MAX_POINTERS: usize = 64;
+
 /// The answer of the registry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Look {
@@ -23,6 +27,8 @@ pub(super) struct Look {
     pub(super) current: Option<VersionId>,
     /// The version of each pointer, by the name of the pointer.
     pub(super) labels: BTreeMap<String, VersionId>,
+    /// The chain hash that the moves of pointers name for a version.
+    pub(super) chains: BTreeMap<VersionId, String>,
 }
 
 /// The state of the pointers at the last look.
@@ -33,15 +39,22 @@ pub(super) struct Watch {
     looks: u64,
     /// The present problems of pointers that are not followed. Each is logged once.
     warnings: BTreeSet<String>,
+    /// The errors of pointers that are not followed and that nobody has taken yet.
+    refused: Vec<Error>,
 }
 
 impl Watch {
-    /// Reads the version to serve and all pointers.
+    /// Reads the version to serve and the other pointers, those in `first` before the others.
     ///
     /// # Errors
     /// Returns an error if the followed pointer, or the number of the newest version, cannot be
     /// read.
-    pub(super) fn look(&mut self, model: &Model, follow: &Follow) -> Result<Look, Error> {
+    pub(super) fn look(
+        &mut self,
+        model: &Model,
+        follow: &Follow,
+        first: &[&str],
+    ) -> Result<Look, Error> {
         let is_listing =
             !model.store().is_remote() || self.looks.is_multiple_of(LOOKS_BETWEEN_LISTINGS);
         let followed = match follow {
@@ -58,14 +71,18 @@ impl Watch {
             }
         };
         self.looks += 1;
-        self.read_others(model, followed, is_listing);
+        self.read_others(model, followed, first, is_listing);
         let labels: BTreeMap<String, VersionId> =
             self.moves.iter().map(|(name, moved)| (name.clone(), moved.to.version)).collect();
         let current = match followed {
             None => self.latest,
             Some(pointer) => labels.get(pointer).copied(),
         };
-        Ok(Look { current, labels })
+        let link = |moved: &PointerMove| (moved.to.version, moved.to.chain.clone());
+        let mut chains: BTreeMap<VersionId, String> = self.moves.values().map(link).collect();
+        // Another pointer does not decide about the version of the followed one.
+        chains.extend(followed.and_then(|pointer| self.moves.get(pointer)).map(link));
+        Ok(Look { current, labels, chains })
     }
 
     /// Reads one pointer. A pointer that was never set, or was removed, is forgotten.
@@ -83,13 +100,19 @@ impl Watch {
     }
 
     /// Reads the pointers that are not followed. A pointer that cannot be read keeps its version.
-    fn read_others(&mut self, model: &Model, followed: Option<&str>, is_listing: bool) {
+    fn read_others(
+        &mut self,
+        model: &Model,
+        followed: Option<&str>,
+        first: &[&str],
+        is_listing: bool,
+    ) {
         let mut problems = BTreeSet::new();
         let mut names: BTreeSet<String> = self.moves.keys().cloned().collect();
         if is_listing {
             match model.pointers() {
                 Ok(listed) => {
-                    names = listed.into_iter().collect();
+                    names = choose_pointers(listed, followed, first, &mut problems);
                     self.moves
                         .retain(|name, _| names.contains(name) || followed == Some(name.as_str()));
                 }
@@ -98,7 +121,11 @@ impl Watch {
         }
         for name in names.iter().filter(|&name| followed != Some(name.as_str())) {
             if let Err(error) = self.read(model, name, is_listing) {
-                problems.insert(format!("pointer `{name}` is left out: {error}"));
+                let problem = format!("pointer `{name}` is left out: {error}");
+                if !self.warnings.contains(&problem) {
+                    self.refused.push(error);
+                }
+                problems.insert(problem);
             }
         }
         for problem in problems.difference(&self.warnings) {
@@ -107,9 +134,55 @@ impl Watch {
         self.warnings = problems;
     }
 
+    /// Takes the errors of pointers that are not followed, each once.
+    pub(super) fn take_refused(&mut self) -> Vec<Error> {
+        std::mem::take(&mut self.refused)
+    }
+
     /// Returns the present problems of pointers that are not followed.
     #[cfg(test)]
     pub(super) fn warnings(&self) -> &BTreeSet<String> {
         &self.warnings
+    }
+}
+
+/// Chooses the pointers to read, of which a bucket can have any number.
+fn choose_pointers(
+    listed: Vec<String>,
+    followed: Option<&str>,
+    first: &[&str],
+    problems: &mut BTreeSet<String>,
+) -> BTreeSet<String> {
+    let is_first = |name: &str| followed == Some(name) || first.contains(&name);
+    let (mut chosen, others): (Vec<String>, Vec<String>) =
+        listed.into_iter().partition(|name| is_first(name));
+    let room = MAX_POINTERS.saturating_sub(chosen.len());
+    if others.len() > room {
+        problems.insert(format!(
+            "the model has more than {MAX_POINTERS} pointers, of which the last by name are left out; remove \
+             pointers that nobody uses"
+        ));
+    }
+    chosen.extend(others.into_iter().take(room));
+    chosen.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pointers_of_the_traffic_come_before_the_others() {
+        let listed: Vec<String> = (0..200).map(|number| format!("p{number:03}")).collect();
+        let mut problems = BTreeSet::new();
+        let first = ["p150", "none"];
+        let chosen = choose_pointers(listed.clone(), Some("p199"), &first, &mut problems);
+        assert_eq!(chosen.len(), MAX_POINTERS);
+        assert!(["p000", "p061", "p150", "p199"].iter().all(|&name| chosen.contains(name)));
+        assert_eq!(problems.len(), 1);
+        problems.clear();
+        let few = listed[..MAX_POINTERS].to_vec();
+        assert_eq!(choose_pointers(few, None, &[], &mut problems).len(), MAX_POINTERS);
+        assert!(problems.is_empty());
     }
 }

@@ -32,6 +32,7 @@ pub(crate) struct Loading {
     merged_bytes: IntCounterVec,
     panics: IntCounterVec,
     damaged_files: IntCounterVec,
+    write_failures: IntCounterVec,
     registry_age: IntGaugeVec,
     stale: IntGaugeVec,
 }
@@ -165,6 +166,11 @@ impl Loading {
                 "Cached files that had changed on the disk and were removed.",
                 of_model,
             )?,
+            write_failures: counter(
+                "zillion_serving_registry_write_failures_total",
+                "Leases and proofs that the registry did not take.",
+                of_model,
+            )?,
             registry_age: gauge(
                 "zillion_serving_registry_age_seconds",
                 "Time since the last answer of the registry.",
@@ -192,6 +198,7 @@ impl Loading {
             &self.merged_bytes,
             &self.panics,
             &self.damaged_files,
+            &self.write_failures,
         ];
         counters.iter().for_each(|counter| counter.with_label_values(&[model]).inc_by(0));
         let gauges =
@@ -218,6 +225,11 @@ impl Loading {
     /// Counts cached files that had changed on the disk.
     pub(crate) fn record_damage(&self, model: &str, files: usize) {
         self.damaged_files.with_label_values(&[model]).inc_by(files as u64);
+    }
+
+    /// Counts a lease or a proof that the registry did not take.
+    pub(crate) fn record_write_failure(&self, model: &str) {
+        self.write_failures.with_label_values(&[model]).inc();
     }
 
     /// Records the time since the last answer of the registry.

@@ -36,9 +36,16 @@ fn find(
     is_wanted: impl Fn(&VersionManifest) -> bool,
 ) -> Result<Option<VersionManifest>> {
     for version in model.page(None, LOOKED_AT)? {
-        let manifest = model.version(version)?;
-        if is_wanted(&manifest) && model.is_own(&manifest) {
-            return Ok(Some(manifest));
+        match model.version(version) {
+            Ok(manifest) if is_wanted(&manifest) && model.is_own(&manifest) => {
+                return Ok(Some(manifest));
+            }
+            Ok(_) => {}
+            // Another writer's damaged or unsigned manifest must not keep a run from publishing.
+            Err(error @ (RegistryError::Manifest { .. } | RegistryError::Access(_))) => {
+                tracing::warn!("version {version} is not a possible parent: {error}");
+            }
+            Err(error) => return Err(error.into()),
         }
     }
     Ok(None)
@@ -63,10 +70,15 @@ pub(super) fn chain_to_continue(
     }
     // A version whose files were collected or lost cannot be a parent.
     match model.check_files(parent) {
-        Err(RegistryError::File { .. }) => return Ok(None),
+        Err(RegistryError::File { .. } | RegistryError::Chain { .. }) => return Ok(None),
         checked => checked?,
     }
-    let chain = model.chain(parent)?;
+    let chain = match model.chain(parent) {
+        Ok(chain) => chain,
+        // A chain that is broken or too long needs a new base.
+        Err(RegistryError::Chain { .. }) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
     let is_long = chain.len() as u64 > max_deltas || rows_outgrow_base(&chain);
     Ok((!is_long).then_some(chain))
 }

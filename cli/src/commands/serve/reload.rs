@@ -2,6 +2,7 @@
 //! are applied.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -39,8 +40,8 @@ impl Reloader {
         Ok(Self { args, settings, domain, reloads })
     }
 
-    /// Returns a future that reads the settings again on each SIGHUP. It completes only if a reload
-    /// panics.
+    /// Returns a future that reads the settings again on each SIGHUP. It completes only if the
+    /// process ends.
     ///
     /// # Errors
     /// Returns an error if the signal handler cannot be installed.
@@ -52,19 +53,29 @@ impl Reloader {
                 // Loading and unloading wait for the loaders, and the network thread must not wait
                 // for them.
                 let reloaded = tokio::task::spawn_blocking(move || {
-                    self.reload();
+                    self.reload_or_report();
                     self
                 });
                 self = match reloaded.await {
                     Ok(reloader) => reloader,
                     Err(error) => {
-                        tracing::error!("the reload of the settings has panicked: {error}");
+                        tracing::error!("the reload of the settings has ended early: {error}");
                         return;
                     }
                 };
                 systemd::notify_ready(&format_status(&self.domain));
             }
         })
+    }
+
+    /// Reads the settings again. A panic ends this reload only, and the old settings stay.
+    fn reload_or_report(&mut self) {
+        if catch_unwind(AssertUnwindSafe(|| self.reload())).is_err() {
+            self.reloads.with_label_values(&["refused"]).inc();
+            tracing::error!(
+                "the reload of the settings has panicked, and the old ones stay; report the defect"
+            );
+        }
     }
 
     fn reload(&mut self) {
