@@ -22,7 +22,7 @@ use crate::config::Limits;
 use crate::error::{Result, ServeError};
 use crate::score::Answer;
 use crate::tensor::{
-    self, Allowance, Datatype, MOST_INPUTS, Shape, Tensor, columns, encode_scores, refuse,
+    self, Allowance, Datatype, MOST_INPUTS, Shape, Tensor, check_id, columns, encode_scores, refuse,
 };
 use crate::text::shorten;
 
@@ -134,6 +134,7 @@ pub(crate) fn parse<'a>(
     let request: InferRequest<'_> = serde_json::from_slice(json).map_err(|e| {
         ServeError::Malformed(format!("the body is not a v2 inference request: {e}"))
     })?;
+    check_id(request.id.as_deref().unwrap_or_default())?;
     request.parameters.check_request()?;
     let timeout = request.parameters.integer("timeout")?.filter(|&micros| micros > 0);
     let mut allowance = Allowance::new(limits);
