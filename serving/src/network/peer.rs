@@ -11,6 +11,7 @@ use zillion_access::{
 };
 
 use super::listener::{Api, Proof};
+use crate::budget::Holder;
 use crate::error::{Result, ServeError};
 
 /// The rules of a listener that its requests must meet.
@@ -46,6 +47,14 @@ impl Api {
 }
 
 impl Peer {
+    /// Returns the holder of the bytes of a request by `caller`.
+    pub(crate) fn holder<'a>(&self, caller: &'a Arc<Principal>) -> Holder<'a> {
+        match Arc::ptr_eq(caller, &self.rules.anonymous) {
+            true => Holder::of_address(self.address),
+            false => Holder::Principal(&caller.name),
+        }
+    }
+
     /// Returns the principal that makes a request, from the head of the request alone.
     ///
     /// # Errors
