@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::http::{HeaderMap, header};
@@ -31,6 +32,8 @@ pub(crate) struct Peer {
     /// The names in the certificate that the client showed, if it showed one.
     pub(crate) certificate: Option<CertificateNames>,
     pub(crate) rules: Arc<Rules>,
+    /// The number of streams of the connection that watch the health of the server.
+    pub(crate) watches: Arc<AtomicUsize>,
 }
 
 impl Api {
@@ -114,6 +117,11 @@ impl Peer {
         let anonymous = Arc::new(Principal::anonymous());
         let (apis, proofs) = (Api::ALL.into(), BTreeSet::new());
         let rules = Arc::new(Rules { apis, proofs, identities: None, anonymous });
-        Self { address: IpAddr::from([127, 0, 0, 1]), certificate: None, rules }
+        Self {
+            address: IpAddr::from([127, 0, 0, 1]),
+            certificate: None,
+            rules,
+            watches: Arc::default(),
+        }
     }
 }
