@@ -207,3 +207,6 @@ fn evict_one(connections: &[Arc<Connections>]) {
     all.sort_unstable_by_key(|(count, _)| std::cmp::Reverse(*count));
     let _ = all.iter().any(|(_, own)| own.evict_idle());
 }
+
+#[cfg(test)]
+mod tests;
