@@ -1,5 +1,5 @@
-//! The open connections of a listener: how many there may be, in all and from one address, and which
-//! one makes room when all are taken.
+//! The open connections of a listener: how many there may be, in all and from one address, and
+//! which one makes room when all are taken.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
