@@ -136,6 +136,25 @@ pub fn file_limit() -> Option<FileLimit> {
     (status == 0).then_some(FileLimit { soft: limit.rlim_cur, hard: limit.rlim_max })
 }
 
+/// Raises the limit on open files of this process to the highest one that it may set, and returns
+/// the limits, or `None` if the system does not report or change them.
+pub fn raise_file_limit() -> Option<FileLimit> {
+    let FileLimit { soft, hard } = file_limit()?;
+    if soft >= hard {
+        return Some(FileLimit { soft, hard });
+    }
+    let limit = libc::rlimit { rlim_cur: hard, rlim_max: hard };
+    // SAFETY: the call only reads `limit`, which is valid, and changes nothing but the limit of this
+    // process. A higher limit closes no file and makes no descriptor invalid.
+    let status = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) };
+    if status == 0 { file_limit() } else { None }
+}
+
+/// Returns whether a call failed because this process, or the machine, has no file descriptor left.
+pub fn is_out_of_files(error: &std::io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
+}
+
 /// Returns the number of bytes that this user may still write on the file system of `path`, which
 /// must exist.
 pub fn free_disk(path: &Path) -> Option<u64> {
@@ -238,6 +257,16 @@ fn kib_field(path: &str, name: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_limit_of_files_is_raised() {
+        let limit = raise_file_limit().expect("the system reports its limits");
+        assert_eq!(limit.soft, limit.hard);
+        assert_eq!(file_limit(), Some(limit));
+        // A process that has no descriptor left gets this error from every call that needs one.
+        assert!(is_out_of_files(&std::io::Error::from_raw_os_error(libc::EMFILE)));
+        assert!(!is_out_of_files(&std::io::Error::from_raw_os_error(libc::ENOENT)));
+    }
 
     #[test]
     fn texts_of_the_kernel_are_parsed() {

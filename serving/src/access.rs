@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use axum::http::{Extensions, HeaderMap};
 use zillion_access::{AuditEvent, Principal, Role};
 
+use crate::budget::Holder;
 use crate::domain::Domain;
 use crate::error::{Result, ServeError};
 use crate::network::{Api, Peer};
@@ -55,6 +56,20 @@ pub(crate) fn check_model(
 
 fn since_1970() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// Returns the holder of the bytes of a request. The caller is `known`, or the one that a guard
+/// left in the extensions.
+///
+/// # Errors
+/// Returns an error if the request did not pass a guard, which is a bug.
+pub(crate) fn find_holder<'a>(
+    extensions: &'a Extensions,
+    known: Option<&'a Arc<Principal>>,
+) -> Result<Holder<'a>> {
+    let unguarded = || ServeError::Internal("a request passed no guard".to_owned());
+    let caller = known.or_else(|| extensions.get()).ok_or_else(unguarded)?;
+    Ok(extensions.get::<Arc<Peer>>().ok_or_else(unguarded)?.holder(caller))
 }
 
 impl Domain {

@@ -16,7 +16,7 @@ use tracing::Span;
 use zillion_access::{OpenRequest, Principal, QuotaUse, Usage};
 use zillion_device::Workers;
 
-use crate::budget::{Budget, HeldBytes};
+use crate::budget::{Budget, HeldBytes, Holder};
 use crate::config::Limits;
 use crate::error::{Result, ServeError};
 use crate::host::Host;
@@ -38,6 +38,11 @@ pub(crate) struct Head<'a> {
     pub(crate) wire: Wire,
     /// The number of bytes of the body, as far as the head announces it.
     pub(crate) bytes: usize,
+    /// The holder of the bytes of the request.
+    pub(crate) holder: Holder<'a>,
+    /// The number of bytes that the request holds from now on. A body that is announced holds its
+    /// bytes as they come, so that a head alone keeps nobody out.
+    pub(crate) booked: usize,
     /// The time that the client gives the request, if the head says one.
     pub(crate) time: Option<Duration>,
 }
@@ -135,10 +140,9 @@ impl Scoring {
         }
     }
 
-    /// Returns an empty claim on the budget of bytes in flight. [`HeldBytes::grow`] makes the claim
-    /// larger.
-    pub(crate) fn hold_bytes(&self) -> HeldBytes {
-        self.budget.empty()
+    /// Returns a claim of a holder on no bytes of the budget of bytes in flight.
+    pub(crate) fn hold_bytes(&self, holder: Holder<'_>) -> HeldBytes {
+        self.budget.empty(holder)
     }
 
     /// Returns whether a burst of bytes in flight has ended since the last call.
@@ -185,8 +189,8 @@ impl Scoring {
             deadline: now + limit,
         };
         self.queue.check(&claim, limits.queue_time, now).map_err(overloaded)?;
-        let mut held = self.budget.empty();
-        if !held.grow(head.bytes, limits.bytes_in_flight) {
+        let (mut held, most) = (self.budget.empty(head.holder), limits.bytes_in_flight);
+        if !held.fits(head.bytes, most) || !held.grow(head.booked, most) {
             return Err(ServeError::Overloaded { waiting, backlog: self.queue.backlog() });
         }
         let (used, counted) = self.open_quota(head.caller)?;

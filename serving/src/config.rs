@@ -131,13 +131,14 @@ pub struct Limits {
     /// The largest estimated time until the work of a request begins. A request that comes when
     /// more work waits is refused.
     pub queue_time: Duration,
-    /// The largest number of bytes in flight: bodies, their unpacked forms, and answers.
+    /// The largest number of bytes in flight: bodies, their unpacked forms, and answers. One
+    /// principal has at most half of them, and so has an address whose callers need no proof.
     pub bytes_in_flight: usize,
     /// The largest number of bytes of an answer.
     pub answer_bytes: usize,
-    /// The largest number of open connections.
+    /// The largest number of open connections of a listener.
     pub connections: usize,
-    /// The largest number of open connections from one address.
+    /// The largest number of open connections of a listener from one address.
     pub connections_per_address: usize,
     /// The longest time from the arrival of a request's body to the answer.
     pub request_time: Duration,

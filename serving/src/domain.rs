@@ -18,7 +18,7 @@ use zillion_registry::Registry;
 use zillion_scorer::{RowScores, Servable};
 
 use crate::admission::{Admitted, Caller, Head, Scoring};
-use crate::budget::HeldBytes;
+use crate::budget::{HeldBytes, Holder};
 use crate::config::{Follow, Limits, ServeConfig};
 use crate::error::{Result, ServeError};
 use crate::host::{Host, Resolved, Selector};
@@ -243,10 +243,9 @@ impl Domain {
         self.scoring.has_burst_ended()
     }
 
-    /// Returns an empty claim on the budget of bytes in flight. [`HeldBytes::grow`] makes the claim
-    /// larger.
-    pub(crate) fn hold_bytes(&self) -> HeldBytes {
-        self.scoring.hold_bytes()
+    /// Returns a claim of a holder on no bytes of the budget of bytes in flight.
+    pub(crate) fn hold_bytes(&self, holder: Holder<'_>) -> HeldBytes {
+        self.scoring.hold_bytes(holder)
     }
 
     /// Returns the version that is to answer a request, and the version that scores its rows beside

@@ -16,6 +16,7 @@ mod scan;
 mod server;
 mod status;
 mod tf;
+mod timed;
 mod v2;
 
 use std::sync::Arc;
@@ -26,11 +27,13 @@ use axum::extract::Request;
 use axum::http::{HeaderMap, StatusCode, Version, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
+use tokio::sync::watch;
 use tonic::codegen::Service;
 use tonic::service::Routes;
 use tonic::{Code, Status};
 
 use self::health::HealthOf;
+pub(crate) use self::health::Readiness;
 use self::infer::Infer;
 use self::predict::Predict;
 use self::server::inference::grpc_inference_service_server::GrpcInferenceServiceServer;
@@ -39,6 +42,7 @@ use self::server::tensorflow::serving::prediction_service_server::PredictionServ
 pub use self::status::http_status;
 use self::status::status;
 use self::tf::Tf;
+use self::timed::TimedBody;
 use self::v2::V2;
 use crate::domain::{Domain, Scored};
 use crate::error::{Result, ServeError};
@@ -107,14 +111,15 @@ impl Grpc {
     ///
     /// # Errors
     /// Returns an error if the built-in descriptors cannot be read, which is a bug.
-    pub(crate) fn new(domain: Arc<Domain>) -> Result<Self> {
+    pub(crate) fn new(domain: Arc<Domain>, readiness: &watch::Receiver<Readiness>) -> Result<Self> {
+        let health = HealthOf { domain: domain.clone(), readiness: readiness.clone() };
         let limit = SMALL_MESSAGE;
         let v2 = GrpcInferenceServiceServer::new(V2(domain.clone()));
         let tf = Tf(domain.clone());
         let routes = Routes::new(v2.max_decoding_message_size(limit))
             .add_service(PredictionServiceServer::new(tf.clone()).max_decoding_message_size(limit))
             .add_service(ModelServiceServer::new(tf).max_decoding_message_size(limit))
-            .add_service(proto::health::health_server::HealthServer::new(HealthOf(domain.clone())));
+            .add_service(proto::health::health_server::HealthServer::new(health));
         let internal = |e: tonic_reflection::server::Error| ServeError::Internal(e.to_string());
         let described = || {
             tonic_reflection::server::Builder::configure()
@@ -153,7 +158,11 @@ impl Grpc {
         let limits = self.domain.limits();
         let most = limits.body_time + limits.request_time;
         let asked = deadline::read(request.headers());
-        let limit = if has_no_end(&path) { asked } else { Some(asked.unwrap_or(most).min(most)) };
+        let limit = if is_slow(&path) { asked } else { Some(asked.unwrap_or(most).min(most)) };
+        if is_slow(&path) {
+            // The work may be slow, and the message may not.
+            request = request.map(|body| Body::new(TimedBody::new(body, limits.body_time)));
+        }
         match path.as_str() {
             "/inference.GRPCInferenceService/ModelInfer" => {
                 raw::answer(&self.domain, Infer, request, limit).await
@@ -171,13 +180,14 @@ impl Grpc {
     }
 }
 
-/// Returns whether the server sets no time limit for a call: for streams, and for work on the
-/// registry, which may be slow.
-fn has_no_end(path: &str) -> bool {
-    path.ends_with("/Watch")
-        || path.ends_with("/ModelStreamInfer")
-        || path.starts_with("/inference.GRPCInferenceService/Repository")
-        || path.starts_with("/grpc.reflection.")
+/// Returns whether the server sets no time limit for a call: for work on the registry.
+fn is_slow(path: &str) -> bool {
+    path.starts_with("/inference.GRPCInferenceService/Repository")
+}
+
+/// Returns whether the answer to a call is a stream that ends when its client wants.
+pub(crate) fn is_stream(path: &str) -> bool {
+    path == "/grpc.health.v1.Health/Watch" || path.starts_with("/grpc.reflection.")
 }
 
 /// Returns the answer of a call, or an error if the answer is late.
@@ -236,6 +246,15 @@ fn status_code(response: &Response) -> Code {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn streams_and_slow_calls_are_told_by_their_path() {
+        assert!(is_stream("/grpc.health.v1.Health/Watch"));
+        assert!(is_stream("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"));
+        assert!(!is_stream("/grpc.health.v1.Health/Check") && !is_stream("/x/Watch"));
+        assert!(is_slow("/inference.GRPCInferenceService/RepositoryModelLoad"));
+        assert!(!is_slow("/grpc.health.v1.Health/Watch"));
+    }
 
     #[test]
     fn grpc_calls_are_recognised_by_their_type() {

@@ -43,7 +43,7 @@ pub use grpc::{http_status, read_message};
 pub use host::{Host, OpenVersions, Resolved, Selector};
 pub use http::read_body;
 pub use metrics::{Metrics, Stage};
-pub use network::{Api, InMemoryServer, Listener, Proof, serve};
+pub use network::{Api, Beats, InMemoryServer, Listener, Proof, serve};
 pub use problem::ProblemKind;
 pub use repository::{Indexed, ModelState};
 pub use score::{Answer, LOGITS, Output, PROBABILITIES, SCORES, output_names};

@@ -7,6 +7,8 @@
 //! scoring listeners are doing. A connection stays on the thread that accepted it.
 
 mod activity;
+mod answer;
+mod beats;
 mod connection;
 mod connections;
 mod listener;
@@ -19,13 +21,19 @@ use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::sync::watch;
+use zillion_device::machine;
 
+pub use self::beats::Beats;
 pub use self::connection::InMemoryServer;
 pub(crate) use self::connections::Connections;
 pub use self::listener::{Api, Listener, Proof};
 pub(crate) use self::peer::Peer;
 use crate::domain::Domain;
 use crate::error::{Result, ServeError};
+use crate::grpc::Readiness;
+
+/// The number of file descriptors that are left for other uses than connections.
+const OTHER_FILES: u64 = 128;
 
 /// The wait after a failed accept, which may come from a lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -42,8 +50,9 @@ enum Phase {
 }
 
 /// Serves HTTP/1.1, HTTP/2 and gRPC on each of `listeners` until `shutdown` completes. Open
-/// requests then have [`Limits::drain_time`](crate::Limits) to end. The limits hold for all
-/// listeners together.
+/// requests then have [`Limits::drain_time`](crate::Limits) to end. Each listener has its own
+/// connections under the limits, so that a flood of one leaves the others alone. The network
+/// threads report to `beats` that they move.
 ///
 /// Returns the number of connections that were cut off at the end of that time.
 ///
@@ -52,16 +61,25 @@ enum Phase {
 pub async fn serve(
     domain: Arc<Domain>,
     listeners: Vec<Listener>,
+    beats: &Beats,
     shutdown: impl Future<Output = ()>,
 ) -> Result<usize> {
     let (phase, follow) = watch::channel(Phase::Serving);
-    let connections = Arc::new(Connections::default());
+    let (readiness, watched) = watch::channel(Readiness::of(&domain));
+    let most = most_connections(listeners.len(), domain.limits().connections);
+    let connections: Arc<[Arc<Connections>]> =
+        listeners.iter().map(|_| Arc::new(Connections::new(most))).collect();
     let mut threads = Vec::new();
-    for listener in listeners {
-        let (shared, sockets) = connection::Shared::new(&domain, &connections, listener)?;
+    for (listener, own) in listeners.into_iter().zip(connections.iter()) {
+        let (shared, sockets) = connection::Shared::new(&domain, own.clone(), &watched, listener)?;
         let shared = Arc::new(shared);
         for socket in sockets {
-            threads.push(start_thread(shared.clone(), socket, follow.clone())?);
+            let acceptor = Acceptor {
+                shared: shared.clone(),
+                connections: connections.clone(),
+                phase: follow.clone(),
+            };
+            threads.push(start_thread(acceptor, socket, beats)?);
         }
     }
     drop(follow);
@@ -75,13 +93,19 @@ pub async fn serve(
                 if domain.is_draining() {
                     phase.send_replace(Phase::LameDuck);
                 }
+                // One look serves all clients that watch.
+                readiness.send_if_modified(|last| {
+                    let now = Readiness::of(&domain);
+                    std::mem::replace(last, now) != now
+                });
             }
         }
     }
     domain.drain();
+    readiness.send_replace(Readiness::of(&domain));
     phase.send_replace(Phase::Draining);
     let drained = tokio::time::timeout(domain.limits().drain_time, phase.closed()).await;
-    let cut = if drained.is_ok() { 0 } else { connections.count() };
+    let cut = if drained.is_ok() { 0 } else { connections.iter().map(|own| own.count()).sum() };
     // The threads that are still busy end with the process.
     if drained.is_ok() {
         for thread in threads {
@@ -93,11 +117,35 @@ pub async fn serve(
     Ok(cut)
 }
 
+/// Returns the largest number of connections of each listener for which the process has file
+/// descriptors, and logs if the settings ask for more.
+fn most_connections(listeners: usize, wanted: usize) -> usize {
+    let Some(limit) = machine::file_limit() else { return usize::MAX };
+    let left = usize::try_from(limit.soft.saturating_sub(OTHER_FILES)).unwrap_or(usize::MAX);
+    let most = (left / listeners.max(1)).max(1);
+    if most < wanted {
+        tracing::warn!(
+            "the limit of {} open files allows {most} connections for each listener, and \
+             `serve.max_connections` is {wanted}; raise the limit (`LimitNOFILE`)",
+            limit.soft
+        );
+    }
+    most
+}
+
+/// The parts of a thread that accepts connections.
+struct Acceptor {
+    shared: Arc<connection::Shared>,
+    /// The connections of all listeners.
+    connections: Arc<[Arc<Connections>]>,
+    phase: watch::Receiver<Phase>,
+}
+
 /// Starts a thread that accepts the connections of one socket.
 fn start_thread(
-    shared: Arc<connection::Shared>,
+    acceptor: Acceptor,
     socket: std::net::TcpListener,
-    phase: watch::Receiver<Phase>,
+    beats: &Beats,
 ) -> Result<JoinHandle<()>> {
     let internal = |e: std::io::Error| {
         ServeError::Internal(format!(
@@ -109,8 +157,15 @@ fn start_thread(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(internal)?;
     let thread = thread::Builder::new().name("zillion-network".to_owned());
+    let beat = beats.register();
     let run = move || {
-        if let Err(error) = runtime.block_on(accept(shared, socket, phase)) {
+        let accept = async {
+            tokio::select! {
+                ended = accept(acceptor, socket) => ended,
+                never = beat.repeat() => match never {},
+            }
+        };
+        if let Err(error) = runtime.block_on(accept) {
             tracing::error!("a network thread ended: {error}");
         }
     };
@@ -118,11 +173,8 @@ fn start_thread(
 }
 
 /// Accepts connections until the server drains, and waits for the end of the open ones.
-async fn accept(
-    shared: Arc<connection::Shared>,
-    socket: std::net::TcpListener,
-    mut phase: watch::Receiver<Phase>,
-) -> std::io::Result<()> {
+async fn accept(acceptor: Acceptor, socket: std::net::TcpListener) -> std::io::Result<()> {
+    let Acceptor { shared, connections, mut phase } = acceptor;
     let socket = TcpListener::from_std(socket)?;
     let mut open = tokio::task::JoinSet::new();
     let follow = phase.clone();
@@ -136,6 +188,9 @@ async fn accept(
                 }
                 Err(error) => {
                     tracing::warn!("cannot accept a connection: {error}");
+                    if machine::is_out_of_files(&error) {
+                        evict_one(&connections);
+                    }
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             },
@@ -150,3 +205,13 @@ async fn accept(
     while open.join_next().await.is_some() {}
     Ok(())
 }
+
+/// Closes an idle connection of the listener that has most of them.
+fn evict_one(connections: &[Arc<Connections>]) {
+    let mut all: Vec<_> = connections.iter().map(|own| (own.count(), own)).collect();
+    all.sort_unstable_by_key(|(count, _)| std::cmp::Reverse(*count));
+    let _ = all.iter().any(|(_, own)| own.evict_idle());
+}
+
+#[cfg(test)]
+mod tests;

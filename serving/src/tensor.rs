@@ -25,6 +25,22 @@ use crate::config::Limits;
 use crate::error::{Result, ServeError};
 use crate::text::shorten;
 
+/// Checks the id of a request, which its answer repeats.
+///
+/// # Errors
+/// Returns [`ServeError::TooLarge`] if the id is longer than a name, so that a small request has no
+/// large answer.
+pub(crate) fn check_id(id: &str) -> Result<()> {
+    match id.len() <= MOST_NAME_BYTES {
+        true => Ok(()),
+        false => Err(ServeError::TooLarge {
+            what: "the id of the request",
+            limit: MOST_NAME_BYTES,
+            setting: "none: ids are short",
+        }),
+    }
+}
+
 /// The ending of the name of an input that holds the lengths of another input's lists.
 pub const LENGTHS: &str = "__lengths";
 

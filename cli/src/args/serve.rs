@@ -135,7 +135,7 @@ pub(crate) struct ServeArgs {
     /// Largest number of bytes of an answer [default: 67108864]
     #[arg(long, value_name = "BYTES")]
     pub(crate) max_answer_bytes: Option<usize>,
-    /// Largest number of connections from one address [default: 1024]
+    /// Largest number of connections of a listener from one address [default: 1024]
     #[arg(long, value_name = "CONNECTIONS")]
     pub(crate) max_connections_per_address: Option<usize>,
     /// Milliseconds after which a connection without requests is closed [default: 300000]
@@ -147,7 +147,7 @@ pub(crate) struct ServeArgs {
     /// Largest number of waiting requests; more are refused with 429 [default: 1024]
     #[arg(long, value_name = "REQUESTS")]
     pub(crate) max_waiting: Option<usize>,
-    /// Maximum number of connections at the same time; further connections wait [default: 1024]
+    /// Largest number of connections of a listener; the longest idle one makes room [default: 1024]
     #[arg(long, value_name = "CONNECTIONS")]
     pub(crate) max_connections: Option<usize>,
     /// Time limit in milliseconds from the body of a request to its answer; after it, the answer is

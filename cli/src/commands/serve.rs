@@ -13,10 +13,10 @@ use tokio::signal::unix::{SignalKind, signal};
 use zillion_access::{Identities, Reloading};
 use zillion_console::durable_files;
 use zillion_device::SystemClock;
-use zillion_device::machine::{limit_kept_memory, return_free_memory};
+use zillion_device::machine::{limit_kept_memory, raise_file_limit, return_free_memory};
 use zillion_device::mmap::survive_faults;
 use zillion_registry::Registry;
-use zillion_serving::{Domain, Listener, serve};
+use zillion_serving::{Beats, Domain, Listener, serve};
 use zillion_store::Location;
 
 use self::reload::Reloader;
@@ -51,6 +51,10 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         );
     }
     settings.set_log_filter()?;
+    // Each connection is an open file, and the usual limit is lower than that of connections.
+    if raise_file_limit().is_none() {
+        tracing::warn!("cannot raise the limit of open files; see `LimitNOFILE` of the service");
+    }
     let sockets = systemd::take_sockets()?;
     let url = settings.registry();
     let config = settings.config(matches!(Location::parse(url)?, Location::Bucket { .. }))?;
@@ -67,14 +71,15 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         let listeners = listeners::open(&settings, sockets)?;
         announce(&listeners.all)?;
         let lame_duck = Duration::from_millis(settings.lame_duck_ms.unwrap_or(0));
-        let reporter = tokio::spawn(report_state(domain.clone()));
+        let beats = Arc::new(Beats::default());
+        let reporter = tokio::spawn(report_state(domain.clone(), beats.clone()));
         let reloader = Reloader::new(args.clone(), settings, domain.clone(), &metrics)?;
         tokio::spawn(reloader.follow_hangups()?);
         let stopped = follow_stop_signals(domain.clone(), lame_duck)?;
         let refresher =
             tokio::spawn(refresh_files(domain.clone(), listeners.identities, listeners.tls));
         let listeners = listeners.all.into_iter().map(|(_, listener)| listener).collect();
-        let cut = serve(domain.clone(), listeners, stopped).await?;
+        let cut = serve(domain.clone(), listeners, &beats, stopped).await?;
         refresher.abort();
         reporter.abort();
         if cut > 0 {
@@ -88,10 +93,12 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     served
 }
 
-/// Sends three kinds of reports to the service manager: the state of the server, the moment when
-/// every model answers, and a regular sign that the server is alive.
-async fn report_state(domain: Arc<Domain>) {
-    let mut watchdog = systemd::watchdog().map(|limit| tokio::time::interval(limit / 3));
+/// Reports to the service manager the state of the server, the moment when every model answers,
+/// and that all network threads move.
+async fn report_state(domain: Arc<Domain>, beats: Arc<Beats>) {
+    let limit = systemd::watchdog();
+    let mut watchdog = limit.map(|limit| tokio::time::interval(limit / 3));
+    let longest = limit.unwrap_or(Duration::MAX) / 2;
     let mut reported = None;
     let mut interval = tokio::time::interval(REPORT_INTERVAL);
     loop {
@@ -102,7 +109,8 @@ async fn report_state(domain: Arc<Domain>) {
             }
         };
         tokio::select! {
-            () = is_due => systemd::notify_alive(),
+            // A thread that is stuck silences the messages, so that the server is started anew.
+            () = is_due => if beats.oldest() <= longest { systemd::notify_alive() },
             _ = interval.tick() => {
                 let now = (domain.is_ready(), format_status(&domain));
                 if reported.as_ref() != Some(&now) {

@@ -23,7 +23,9 @@ use crate::proto::inference::model_infer_response::InferOutputTensor;
 use crate::proto::inference::{InferParameter, ModelInferResponse};
 use crate::queue::Wire;
 use crate::score::{Answer, check_outputs};
-use crate::tensor::{self, Allowance, Datatype, Tensor, columns, encode_scores, refuse, utf8};
+use crate::tensor::{
+    self, Allowance, Datatype, Tensor, check_id, columns, encode_scores, refuse, utf8,
+};
 use crate::text::shorten;
 
 /// The call `ModelInfer` of Triton's service.
@@ -181,6 +183,7 @@ fn parse<'a>(message: &'a [u8], limits: &Limits, encoder: Option<&Encoder>) -> R
         match field? {
             (3, Field::Bytes(text)) => {
                 id = std::str::from_utf8(text).map_err(|_| malformed(MESSAGE))?;
+                check_id(id)?;
             }
             (4, Field::Bytes(entry)) => {
                 refuse_parameter(scan::parameter(entry, &mut parameters)?, entry)?;

@@ -46,15 +46,15 @@ impl Scores for Predict {
 
     fn target(self, message: &Bytes) -> Result<Target> {
         let mut spec = ModelSpec::default();
+        // The pieces of a description are merged on the network's thread, whatever their number.
+        let mut left = 4 * scan::MOST_NAME_BYTES;
         for field in scan::fields(MESSAGE, message, scan::MOST_FIELDS) {
             if let (1, Field::Bytes(bytes)) = field? {
-                if bytes.len() > 4 * scan::MOST_NAME_BYTES {
-                    return Err(ServeError::TooLarge {
-                        what: "the size in bytes of `model_spec`",
-                        limit: 4 * scan::MOST_NAME_BYTES,
-                        remedy: "send only the name, the version and the signature",
-                    });
-                }
+                left = left.checked_sub(bytes.len()).ok_or(ServeError::TooLarge {
+                    what: "the size in bytes of `model_spec`",
+                    limit: 4 * scan::MOST_NAME_BYTES,
+                    remedy: "send only the name, the version and the signature",
+                })?;
                 spec.merge(bytes).map_err(decode_error)?;
             }
         }

@@ -19,13 +19,14 @@ use zillion_access::{Principal, Role};
 use super::counted::CountedBody;
 use super::status::{http_status, status};
 use super::{Scores, limit_time, status_code};
-use crate::access::check_model;
+use crate::access::{check_model, find_holder};
 use crate::admission::Head;
 use crate::budget::HeldBytes;
 use crate::domain::Domain;
 use crate::error::{Result, ServeError};
 use crate::host::Host;
 use crate::metrics::Stage;
+use crate::network::Peer;
 use crate::trace::request_span;
 
 /// Answers a call in a span of its own.
@@ -57,8 +58,11 @@ async fn answer_call(
         return status(&error).into_http::<Body>();
     }
     let refused = Arc::new(AtomicBool::new(false));
+    let held = match find_holder(request.extensions(), None) {
+        Ok(holder) => domain.hold_bytes(holder),
+        Err(error) => return status(&error).into_http::<Body>(),
+    };
     let request = request.map(|body| {
-        let held = domain.hold_bytes();
         Body::new(CountedBody::new(body, held, limits.bytes_in_flight, refused.clone()))
     });
     let unary = async move {
@@ -136,6 +140,7 @@ async fn score(
     check_model(domain, request.extensions(), Role::Score, &target.model)?;
     let unguarded = || ServeError::Internal("a call passed no guard".to_owned());
     let caller = request.extensions().get::<Arc<Principal>>().cloned().ok_or_else(unguarded)?;
+    let peer = request.extensions().get::<Arc<Peer>>().cloned().ok_or_else(unguarded)?;
     let headers = request.metadata().clone().into_headers();
     let message = request.into_inner();
     let host = domain.host(&target.model)?;
@@ -143,7 +148,8 @@ async fn score(
     let version = domain.resolve(&host, &target.selector, &headers)?;
     let bytes = message.len();
     let time = [left, target.time].into_iter().flatten().min();
-    let head = Head { host: &host, caller: &caller, wire: what.wire(), bytes, time };
+    let (holder, wire) = (peer.holder(&caller), what.wire());
+    let head = Head { host: &host, caller: &caller, wire, bytes, holder, booked: bytes, time };
     let admitted = domain.admit(&head)?;
     let work = move |scored: &crate::domain::Scored| what.score(scored, message);
     let answer = domain.request(version, &admitted, bytes, work).await?;

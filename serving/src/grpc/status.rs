@@ -1,5 +1,7 @@
 //! The gRPC status of failures, and the HTTP status of gRPC codes.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use prost::Message;
 use tonic::metadata::{MetadataMap, MetadataValue};
@@ -9,9 +11,9 @@ use crate::error::{Kind, ServeError};
 use crate::proto::google::protobuf::Any;
 use crate::text::error_text;
 
-/// The time in milliseconds after which a client may repeat a request that was refused because too
-/// many requests wait.
-const RETRY_MILLIS: u32 = 1000;
+/// The time after which a client may repeat a request that was refused because too many requests
+/// wait.
+const RETRY_TIME: Duration = Duration::from_secs(1);
 
 /// The message `google.rpc.Status`, which the header `grpc-status-details-bin` holds.
 #[derive(Clone, PartialEq, Message)]
@@ -47,9 +49,14 @@ pub(super) fn status(error: &ServeError) -> Status {
     let (code, message) = (kind.grpc_code(), error_text(error));
     match kind {
         Kind::Overloaded => {
+            let wait = match error {
+                ServeError::Quota { wait, .. } => *wait,
+                _ => RETRY_TIME,
+            };
+            let millis = u32::try_from(wait.as_micros().div_ceil(1000)).unwrap_or(u32::MAX);
             let mut metadata = MetadataMap::new();
-            metadata.insert("grpc-retry-pushback-ms", MetadataValue::from(RETRY_MILLIS));
-            let details = retry_details(code, &message);
+            metadata.insert("grpc-retry-pushback-ms", MetadataValue::from(millis));
+            let details = retry_details(code, &message, millis);
             Status::with_details_and_metadata(code, message, details, metadata)
         }
         Kind::Internal => {
@@ -60,8 +67,8 @@ pub(super) fn status(error: &ServeError) -> Status {
     }
 }
 
-fn retry_details(code: Code, message: &str) -> Bytes {
-    let (seconds, rest) = (RETRY_MILLIS / 1000, RETRY_MILLIS % 1000);
+fn retry_details(code: Code, message: &str, millis: u32) -> Bytes {
+    let (seconds, rest) = (millis / 1000, millis % 1000);
     let delay = Delay { seconds: seconds.into(), nanos: rest as i32 * 1_000_000 };
     let retry = Any {
         type_url: "type.googleapis.com/google.rpc.RetryInfo".to_owned(),
@@ -98,8 +105,6 @@ pub fn http_status(code: Code) -> u16 {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]
@@ -133,5 +138,12 @@ mod tests {
         assert_eq!((details.code, details.details.len()), (14, 1));
         let retry = RetryInfo::decode(&details.details[0].value[..]).unwrap();
         assert_eq!(retry.retry_delay, Some(Delay { seconds: 1, nanos: 0 }));
+        // A quota is free again later than that.
+        let wait = Duration::from_micros(3_600_250_001);
+        let status = super::status(&ServeError::Quota { caller: "a".to_owned(), wait });
+        assert_eq!(status.metadata().get("grpc-retry-pushback-ms").unwrap(), "3600251");
+        let details = RpcStatus::decode(status.details()).unwrap();
+        let retry = RetryInfo::decode(&details.details[0].value[..]).unwrap();
+        assert_eq!(retry.retry_delay, Some(Delay { seconds: 3600, nanos: 251_000_000 }));
     }
 }

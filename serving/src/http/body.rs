@@ -15,6 +15,9 @@ use crate::budget::HeldBytes;
 use crate::config::Limits;
 use crate::error::{Result, ServeError, UNPACKED_RATIO};
 
+/// The largest number of bytes of an announced body that count as in flight before they arrive.
+pub(super) const FIRST_BYTES: usize = 64 << 10;
+
 /// The number of bytes to which any compressed body may unpack.
 const UNPACKED_BYTES: usize = 1 << 20;
 
@@ -127,7 +130,7 @@ fn too_large(what: &'static str, limits: &Limits) -> ServeError {
 /// # Errors
 /// Returns an error if the body is too large, too slow, cut off, or in an unknown encoding.
 ///
-/// `held` grows with the bytes that arrive, as far as the head did not announce them.
+/// `held` grows with the bytes that arrive, as far as it does not hold them already.
 pub(super) async fn receive(
     limits: &Limits,
     held: &mut HeldBytes,
@@ -177,8 +180,8 @@ async fn collect(
         if length > limits.body_bytes {
             return Err(too_large("the size of the body in bytes", limits));
         }
-        // The announced bytes are in the budget already.
-        let new = length.saturating_sub(announced) - before.saturating_sub(announced);
+        // A head of a few bytes announces any number of them, so that only those that came count.
+        let new = length.saturating_sub(held.bytes());
         if new > 0 && !held.grow(new, limits.bytes_in_flight) {
             return Err(ServeError::Overloaded { waiting: 0, backlog: Duration::ZERO });
         }
@@ -199,12 +202,14 @@ async fn collect(
 #[cfg(test)]
 mod tests {
     use std::io::Write;
+    use std::sync::Arc;
 
     use flate2::Compression;
     use flate2::write::{GzEncoder, ZlibEncoder};
     use proptest::prelude::*;
 
     use super::*;
+    use crate::budget::{Budget, Holder};
 
     fn gzip(bytes: &[u8]) -> Vec<u8> {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
@@ -239,6 +244,32 @@ mod tests {
         for refused in [&["br"][..], &["gzip, gzip"], &["gzip", "gzip"], &[""]] {
             assert_eq!(of(refused), None, "{refused:?}");
         }
+    }
+
+    #[test]
+    fn bytes_count_when_they_come() {
+        let budget = Arc::new(Budget::default());
+        let limits = Limits { bytes_in_flight: 1 << 20, ..Limits::default() };
+        let receive_all = |sent: usize, announced: usize| {
+            let mut held = budget.empty(Holder::Principal("p"));
+            assert!(held.grow(announced.min(FIRST_BYTES), limits.bytes_in_flight));
+            let request = Request::builder().header(header::CONTENT_LENGTH, announced);
+            let request = request.body(Body::from(vec![b' '; sent])).unwrap();
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let received = runtime.block_on(receive(&limits, &mut held, request));
+            (received.map(|received| received.bytes.len()), held.bytes())
+        };
+        for length in [0, 9, FIRST_BYTES, FIRST_BYTES + 1, 400_000] {
+            let (received, held) = receive_all(length, length);
+            assert_eq!((received.unwrap(), held), (length, length));
+        }
+        // A body in chunks announces nothing.
+        assert_eq!(receive_all(200_000, 0).1, 200_000);
+        // A body that was announced and does not come holds little.
+        assert_eq!(receive_all(0, 30 << 20).1, FIRST_BYTES);
+        assert_eq!(receive_all(2 << 20, 2 << 20).0.unwrap_err().kind().http_status(), 429);
+        assert_eq!(budget.used(), 0);
     }
 
     #[test]

@@ -22,7 +22,7 @@ use crate::config::Limits;
 use crate::error::{Result, ServeError};
 use crate::score::Answer;
 use crate::tensor::{
-    self, Allowance, Datatype, MOST_INPUTS, Shape, Tensor, columns, encode_scores, refuse,
+    self, Allowance, Datatype, MOST_INPUTS, Shape, Tensor, check_id, columns, encode_scores, refuse,
 };
 use crate::text::shorten;
 
@@ -139,6 +139,7 @@ pub(crate) fn parse<'a>(
             "the body is not a v2 inference request ({e}); send the form of `/openapi.json`"
         ))
     })?;
+    check_id(request.id.as_deref().unwrap_or_default())?;
     request.parameters.check_request()?;
     let timeout = request.parameters.integer("timeout")?.filter(|&micros| micros > 0);
     let mut allowance = Allowance::new(limits);

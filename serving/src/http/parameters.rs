@@ -124,14 +124,20 @@ impl Parameters {
     fn check_spelling(&self, ours: &[&str]) -> Result<()> {
         let foreign = |name: &&String| !ours.contains(&name.as_str());
         for name in self.0.keys().filter(foreign) {
-            let near = zillion_config::nearest(name, ours.iter().copied());
-            let near = near.filter(|near| name.len().abs_diff(near.len()) <= 2);
+            let near = zillion_config::nearest(name, comparable(name, ours));
             if let Some(near) = near {
                 return Err(refuse(name, &format!("unknown parameter; did you mean `{near}`?")));
             }
         }
         Ok(())
     }
+}
+
+/// Returns the known names of which `name` may be a misspelling by its length. Comparing long names
+/// letter by letter takes long.
+fn comparable<'a>(name: &str, ours: &[&'a str]) -> impl Iterator<Item = &'a str> {
+    let length = name.len();
+    ours.iter().copied().filter(move |ours| length.abs_diff(ours.len()) <= 2)
 }
 
 fn refuse(name: &str, reason: &str) -> ServeError {
@@ -243,6 +249,17 @@ mod tests {
         assert!(shared.check_input().is_err() && shared.check_output().is_err());
         assert!(read(r#"{"timeout": -1}"#).integer("timeout").is_err());
         assert!(read(r#"{"binary_data": 1}"#).flag("binary_data").is_err());
+    }
+
+    #[test]
+    fn long_names_are_not_compared() {
+        let ours = ["binary_data", "classification"];
+        let of = |name: &str| comparable(name, &ours).collect::<Vec<_>>();
+        assert_eq!(of("binary_date"), ["binary_data"]);
+        assert_eq!(of("classifications"), ["classification"]);
+        assert!(of(&"binary_data".repeat(90)).is_empty() && of("").is_empty());
+        let near = read(r#"{"binary_date": true}"#).check_output().unwrap_err().to_string();
+        assert!(near.contains("did you mean `binary_data`?"), "{near}");
     }
 
     #[test]

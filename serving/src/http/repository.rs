@@ -11,7 +11,7 @@ use serde_json::json;
 use super::parameters::Parameters;
 use super::route::Target;
 use super::{body, meta, ok};
-use crate::access::Actor;
+use crate::access::{Actor, find_holder};
 use crate::domain::Domain;
 use crate::error::{Result, ServeError};
 
@@ -79,7 +79,7 @@ async fn read<T: Default + DeserializeOwned>(
 ) -> Result<T> {
     let mut limits = domain.limits();
     limits.body_bytes = limits.body_bytes.min(BODY_BYTES);
-    let mut held = domain.hold_bytes();
+    let mut held = domain.hold_bytes(find_holder(request.extensions(), None)?);
     let body = body::receive(&limits, &mut held, request).await?.decode(&limits)?;
     if body.is_empty() {
         return Ok(T::default());

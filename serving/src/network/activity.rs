@@ -12,8 +12,8 @@ use tokio::sync::Notify;
 
 use crate::config::Limits;
 
-/// The bytes that tell HTTP/2 from HTTP/1: the preface of an HTTP/2 connection.
-const PREFACE_BYTES: u64 = 24;
+/// The preface of an HTTP/2 connection, which tells it from HTTP/1.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// The bytes that a client must take within the time for writing. A client that takes fewer is
 /// holding memory.
@@ -53,14 +53,18 @@ pub(crate) struct Activity {
     /// The number of requests that were begun, and the number of them that are open.
     begun: AtomicU64,
     open: AtomicUsize,
+    /// Whether the first bytes differ from the preface of HTTP/2.
+    is_no_preface: AtomicBool,
     /// Whether the requests come over HTTP/2.
     http2: AtomicBool,
     /// The time of the first byte of a head that is not complete, in milliseconds after the
     /// beginning, plus one. 0 means that no head is coming.
     head_ms: AtomicU64,
-    /// The number of answers with scores that are being sent, and the time of their last progress.
+    /// The number of answers that are being sent, the time of their last progress, and the bytes
+    /// that the protocol took since then.
     sending: AtomicUsize,
     progress_ms: AtomicU64,
+    handed: AtomicU64,
     /// The time of the end of the last request, in milliseconds after the beginning.
     ended_ms: AtomicU64,
     /// The time since which an answer waits for the client, in milliseconds after the beginning,
@@ -69,11 +73,20 @@ pub(crate) struct Activity {
     /// The bytes that the client took since then.
     taken: AtomicU64,
     close: Notify,
+    /// The notice that the client is to learn of the end of the connection.
+    goodbye: Notify,
 }
 
 /// An open request of a connection, until the value is dropped.
 #[derive(Debug)]
 pub(crate) struct OpenStream(std::sync::Arc<Activity>);
+
+impl OpenStream {
+    /// Returns the activity of the connection.
+    pub(crate) fn activity(&self) -> &std::sync::Arc<Activity> {
+        &self.0
+    }
+}
 
 impl Drop for OpenStream {
     fn drop(&mut self) {
@@ -90,14 +103,17 @@ impl Activity {
             read: AtomicU64::new(0),
             begun: AtomicU64::new(0),
             open: AtomicUsize::new(0),
+            is_no_preface: AtomicBool::new(false),
             http2: AtomicBool::new(false),
             head_ms: AtomicU64::new(0),
             sending: AtomicUsize::new(0),
             progress_ms: AtomicU64::new(0),
+            handed: AtomicU64::new(0),
             ended_ms: AtomicU64::new(0),
             blocked_ms: AtomicU64::new(0),
             taken: AtomicU64::new(0),
             close: Notify::new(),
+            goodbye: Notify::new(),
         }
     }
 
@@ -105,14 +121,22 @@ impl Activity {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Records bytes that were read. The first ones tell HTTP/2, whose preface begins with `PRI`.
+    /// Records bytes that were read. The first ones tell HTTP/2 by its whole preface, because a
+    /// head of HTTP/1 can begin like it.
     pub(crate) fn record_read(&self, bytes: &[u8]) {
         if bytes.is_empty() {
             return;
         }
         let before = self.read.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-        if before == 0 && bytes.starts_with(b"PRI") {
-            self.http2.store(true, Ordering::Relaxed);
+        let left = usize::try_from(before).ok().and_then(|before| PREFACE.get(before..));
+        if let Some(left) = left.filter(|left| !left.is_empty()) {
+            let length = left.len().min(bytes.len());
+            if bytes[..length] != left[..length] {
+                self.is_no_preface.store(true, Ordering::Relaxed);
+            }
+            if length == left.len() && !self.is_no_preface.load(Ordering::Relaxed) {
+                self.http2.store(true, Ordering::Relaxed);
+            }
         }
         if self.open.load(Ordering::Relaxed) == 0 && self.head_ms.load(Ordering::Relaxed) == 0 {
             self.head_ms.store(self.now_ms() + 1, Ordering::Relaxed);
@@ -121,8 +145,26 @@ impl Activity {
 
     /// Counts an answer as being sent until [`Activity::end_sending`] is called.
     pub(crate) fn begin_sending(&self) {
-        self.progress_ms.store(self.now_ms(), Ordering::Relaxed);
-        self.sending.fetch_add(1, Ordering::Relaxed);
+        if self.sending.fetch_add(1, Ordering::Relaxed) == 0 {
+            self.handed.store(0, Ordering::Relaxed);
+            self.progress_ms.store(self.now_ms(), Ordering::Relaxed);
+        }
+    }
+
+    /// Records that the protocol took bytes of an answer, for which its client has made room. Other
+    /// bytes, as the answers to pings, are no progress of an answer.
+    pub(crate) fn record_handed(&self, bytes: usize) {
+        let handed = self.handed.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
+        if handed >= PROGRESS_BYTES {
+            self.handed.store(0, Ordering::Relaxed);
+            self.progress_ms.store(self.now_ms(), Ordering::Relaxed);
+        }
+    }
+
+    /// Returns whether an answer is being sent.
+    #[cfg(test)]
+    pub(crate) fn is_sending(&self) -> bool {
+        self.sending.load(Ordering::Relaxed) > 0
     }
 
     /// Ends the count of an answer that was being sent.
@@ -140,7 +182,6 @@ impl Activity {
 
     /// Records that the client took bytes.
     pub(crate) fn record_written(&self, bytes: usize) {
-        self.progress_ms.store(self.now_ms(), Ordering::Relaxed);
         if self.blocked_ms.load(Ordering::Relaxed) == 0 {
             return;
         }
@@ -178,9 +219,29 @@ impl Activity {
         Some(Duration::from_millis(self.now_ms().saturating_sub(since)))
     }
 
-    /// Makes [`Activity::expired`] return at once.
+    /// Returns whether the client speaks HTTP/2.
+    pub(crate) fn is_http2(&self) -> bool {
+        self.http2.load(Ordering::Relaxed)
+    }
+
+    /// Makes [`Activity::expired`] and [`Activity::evicted`] return at once.
     pub(crate) fn evict(&self) {
         self.close.notify_one();
+    }
+
+    /// Waits until the connection is to make room for another one.
+    pub(crate) async fn evicted(&self) {
+        self.close.notified().await;
+    }
+
+    /// Makes [`Activity::asked_goodbye`] return.
+    pub(crate) fn ask_goodbye(&self) {
+        self.goodbye.notify_one();
+    }
+
+    /// Waits until the client is to learn that the connection ends after its open requests.
+    pub(crate) async fn asked_goodbye(&self) {
+        self.goodbye.notified().await;
     }
 
     /// Returns the reason once the connection is to be closed.
@@ -223,9 +284,7 @@ impl Activity {
         if head > 0 && !self.http2.load(Ordering::Relaxed) {
             return (Some(Expired::Silent), head - 1, limits.head_time);
         }
-        if self.begun.load(Ordering::Relaxed) == 0
-            && self.read.load(Ordering::Relaxed) < PREFACE_BYTES
-        {
+        if self.begun.load(Ordering::Relaxed) == 0 {
             return (Some(Expired::Silent), 0, limits.head_time);
         }
         (Some(Expired::Idle), self.ended_ms.load(Ordering::Relaxed), limits.idle_time)
@@ -266,7 +325,7 @@ mod tests {
         assert_eq!(expired(&half), Expired::Silent);
 
         let idle = Arc::new(Activity::new());
-        idle.record_read(b"PRI * HTTP/2.0");
+        idle.record_read(PREFACE);
         drop(idle.begin_request(true));
         let began = Instant::now();
         assert_eq!(expired(&idle), Expired::Idle);
@@ -285,7 +344,16 @@ mod tests {
         let held = Arc::new(Activity::new());
         let open = held.begin_request(true);
         held.begin_sending();
+        // The answers to pings are no progress, and neither are a few bytes.
+        let since = || held.next_limit(&limits()).1;
+        let began = since();
+        std::thread::sleep(Duration::from_millis(2));
+        held.record_written(1 << 20);
+        held.record_handed(100);
+        assert_eq!(since(), began);
         assert_eq!(expired(&held), Expired::Unread);
+        held.record_handed(64 << 10);
+        assert!(since() > began);
         held.end_sending();
         assert_eq!(held.next_limit(&limits()).0, None);
         drop(open);
@@ -293,6 +361,27 @@ mod tests {
         let evicted = Activity::new();
         evicted.evict();
         assert_eq!(expired(&evicted), Expired::Evicted);
+    }
+
+    #[test]
+    fn only_the_whole_preface_is_http2() {
+        let of = |pieces: &[&[u8]]| {
+            let activity = Activity::new();
+            pieces.iter().for_each(|piece| activity.record_read(piece));
+            (activity.is_http2(), activity.next_limit(&limits()).0)
+        };
+        let silent = Some(Expired::Silent);
+        let (front, back) = PREFACE.split_at(7);
+        assert_eq!(of(&[PREFACE]), (true, silent), "a preface is no request");
+        assert_eq!(of(&[front, back, b"more"]), (true, silent));
+        assert_eq!(of(&[front]), (false, silent));
+        assert_eq!(of(&[b"PRI / HTTP/1.1\r\n", b"X: 1\r\nX: 2\r\nX: 3"]), (false, silent));
+        assert_eq!(of(&[b"GET", &PREFACE[3..]]), (false, silent));
+        // The rest of a head that comes late belongs to the head.
+        let activity = Arc::new(Activity::new());
+        drop(activity.begin_request(false));
+        activity.record_read(b"PRI / HTTP/1.1\r\nX: 1\r\nX: 2");
+        assert_eq!(activity.next_limit(&limits()).0, silent);
     }
 
     #[test]

@@ -6,14 +6,12 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::body::{Body, HttpBody};
+use axum::body::Body;
 use axum::http::{HeaderValue, header};
 use axum::response::Response;
-use bytes::Bytes;
-use hyper::body::{Frame, Incoming, SizeHint};
+use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::net::TcpStream;
@@ -23,7 +21,8 @@ use tonic::codegen::Service as _;
 use zillion_access::{CertificateNames, Principal, Reloading, client_names};
 
 use super::Phase;
-use super::activity::{Activity, Expired, OpenStream};
+use super::activity::{Activity, Expired};
+use super::answer::AnswerBody;
 use super::connections::{Connections, Crowded, Member};
 use super::listener::Listener;
 use super::peer::{Peer, Rules};
@@ -31,7 +30,7 @@ use super::stream::{Transport, Watched};
 use crate::budget::HeldBytes;
 use crate::domain::Domain;
 use crate::error::Result;
-use crate::grpc::{Grpc, is_grpc};
+use crate::grpc::{Grpc, Readiness, is_grpc, is_stream};
 use crate::http;
 
 pub use self::in_memory::InMemoryServer;
@@ -80,15 +79,16 @@ impl Shared {
     /// Returns an error if a service cannot be created, which is a bug.
     pub(super) fn new(
         domain: &Arc<Domain>,
-        connections: &Arc<Connections>,
+        connections: Arc<Connections>,
+        readiness: &watch::Receiver<Readiness>,
         listener: Listener,
     ) -> Result<(Self, Vec<std::net::TcpListener>)> {
         let Listener { sockets, apis, tls, proofs, identities } = listener;
         let shared = Self {
             domain: domain.clone(),
-            connections: connections.clone(),
+            connections,
             http: http::router(domain.clone()),
-            grpc: Grpc::new(domain.clone())?,
+            grpc: Grpc::new(domain.clone(), readiness)?,
             rules: Arc::new(Rules {
                 apis,
                 proofs,
@@ -138,7 +138,17 @@ impl Connection {
     pub(super) async fn run(self, mut phase: watch::Receiver<Phase>) {
         let Self { shared, stream, address, member } = self;
         let domain = &shared.domain;
-        let (transport, certificate) = match shared.handshake(stream).await {
+        let activity = member.activity();
+        let shaken = tokio::select! {
+            shaken = shared.handshake(stream) => shaken,
+            // The socket is closed at once: handshakes that are left hang must not use up the file
+            // descriptors.
+            () = activity.evicted() => {
+                domain.metrics().record_closed(Expired::Evicted.name());
+                return;
+            }
+        };
+        let (transport, certificate) = match shaken {
             Ok(shaken) => shaken,
             Err(error) => {
                 domain.metrics().record_closed("handshake");
@@ -146,9 +156,8 @@ impl Connection {
                 return;
             }
         };
-        let activity = member.activity();
-        let peer =
-            Arc::new(Peer { address: address.ip(), certificate, rules: shared.rules.clone() });
+        let (address, rules) = (address.ip(), shared.rules.clone());
+        let peer = Arc::new(Peer { address, certificate, rules, watches: Arc::default() });
         let service = Requests { shared: shared.clone(), peer, activity: activity.clone() };
         let limits = domain.limits();
         let builder = protocols();
@@ -169,7 +178,7 @@ impl Connection {
                 reason = expired.as_mut() => {
                     domain.metrics().record_closed(reason.name());
                     // A client that is only idle learns that the connection ends (GOAWAY).
-                    if reason == Expired::Idle {
+                    if reason == Expired::Idle || reason == Expired::Silent && activity.is_http2() {
                         connection.as_mut().graceful_shutdown();
                         let _ = tokio::time::timeout(GOODBYE_TIME, connection.as_mut()).await;
                     }
@@ -178,11 +187,12 @@ impl Connection {
                 changed = wait_for_change(&mut phase, seen), if seen != Phase::Draining => {
                     seen = changed;
                     // A connection without a request would be closed here before it is answered.
-                    // Its client reads `Connection: close` in the first answer.
+                    // Its client learns of the end with the first answer.
                     if seen == Phase::Draining || activity.has_begun() {
                         connection.as_mut().graceful_shutdown();
                     }
                 }
+                () = activity.asked_goodbye() => connection.as_mut().graceful_shutdown(),
             }
         }
         domain.metrics().open_connections.dec();
@@ -247,6 +257,7 @@ impl hyper::service::Service<hyper::Request<Incoming>> for Requests {
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(self.peer.clone());
         let (shared, activity) = (self.shared.clone(), self.activity.clone());
+        let is_endless = is_grpc(request.headers()) && is_stream(request.uri().path());
         Box::pin(async move {
             let response = if is_grpc(request.headers()) {
                 shared.grpc.clone().answer(request).await
@@ -257,57 +268,20 @@ impl hyper::service::Service<hyper::Request<Incoming>> for Requests {
                 }
             };
             let mut response = response;
-            if !is_http2 && shared.domain.is_draining() {
-                let close = HeaderValue::from_static("close");
-                response.headers_mut().insert(header::CONNECTION, close);
+            match (shared.domain.is_draining(), is_http2) {
+                (false, _) => {}
+                (true, false) => {
+                    let close = HeaderValue::from_static("close");
+                    response.headers_mut().insert(header::CONNECTION, close);
+                }
+                (true, true) => activity.ask_goodbye(),
+            }
+            if is_endless {
+                // A stream, as that of a health watch, is no reason to keep a connection.
+                return Ok(response);
             }
             let held = response.extensions_mut().remove::<Arc<HeldBytes>>();
-            // A stream, as that of a health watch, has no size and may be silent.
-            let has_size = HttpBody::size_hint(response.body()).exact().is_some();
-            let sending = (has_size || held.is_some()).then(|| {
-                activity.begin_sending();
-                Sending { activity, _held: held }
-            });
-            Ok(response.map(|body| Body::new(AnswerBody { body, _open: open, _sending: sending })))
+            Ok(response.map(|body| Body::new(AnswerBody::new(body, open, held))))
         })
-    }
-}
-
-/// The body of an answer. The request is open until its client has taken all of it.
-struct AnswerBody {
-    body: Body,
-    _open: OpenStream,
-    _sending: Option<Sending>,
-}
-
-/// An answer with scores that is being sent, and its bytes in flight.
-struct Sending {
-    activity: Arc<Activity>,
-    _held: Option<Arc<HeldBytes>>,
-}
-
-impl Drop for Sending {
-    fn drop(&mut self) {
-        self.activity.end_sending();
-    }
-}
-
-impl HttpBody for AnswerBody {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }

@@ -1,5 +1,5 @@
-//! The open connections of a server: how many there may be, in all and from one address, and which
-//! one makes room when all are taken.
+//! The open connections of a listener: how many there may be, in all and from one address, and
+//! which one makes room when all are taken.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -8,10 +8,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::activity::Activity;
 use crate::config::Limits;
 
-/// The open connections of a server.
-#[derive(Debug, Default)]
+/// The open connections of a listener. Each listener has its own, so that connections that take all
+/// places of one listener leave those of the others alone.
+#[derive(Debug)]
 pub(crate) struct Connections {
     state: Mutex<State>,
+    /// The largest number of connections for which the process has file descriptors.
+    most: usize,
 }
 
 #[derive(Debug, Default)]
@@ -52,6 +55,16 @@ pub(crate) enum Crowded {
 }
 
 impl Connections {
+    /// Creates the connections of a listener that has file descriptors for `most` of them.
+    pub(crate) fn new(most: usize) -> Self {
+        Self { state: Mutex::default(), most }
+    }
+
+    /// Closes the connection that was idle for the longest time, and returns whether there was one.
+    pub(crate) fn evict_idle(&self) -> bool {
+        self.lock().evict_idle(None)
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -76,7 +89,7 @@ impl Connections {
         if of_address >= limits.connections_per_address && !state.evict_idle(Some(address)) {
             return Err(Crowded::Address);
         }
-        if state.open.len() >= limits.connections && !state.evict_idle(None) {
+        if state.open.len() >= limits.connections.min(self.most) && !state.evict_idle(None) {
             return Err(Crowded::All);
         }
         let id = state.next_id;
@@ -122,7 +135,7 @@ mod tests {
     #[test]
     fn the_longest_idle_connection_makes_room() {
         let limits = Limits { connections: 3, connections_per_address: 2, ..Limits::default() };
-        let connections = Arc::new(Connections::default());
+        let connections = Arc::new(Connections::new(usize::MAX));
         let [a, b, c] = [1, 2, 3].map(|last| IpAddr::from([10, 0, 0, last]));
         let first = connections.admit(a, &limits).unwrap();
         std::thread::sleep(Duration::from_millis(5));
@@ -144,5 +157,20 @@ mod tests {
         drop((in_work, third_in_work));
         assert_eq!(connections.count(), 1);
         assert_eq!(connections.lock().by_address.len(), 1);
+    }
+
+    #[test]
+    fn file_descriptors_limit_the_connections() {
+        let limits = Limits { connections: 100, ..Limits::default() };
+        let connections = Arc::new(Connections::new(2));
+        let address = IpAddr::from([10, 0, 0, 1]);
+        let admit = || connections.admit(address, &limits);
+        let members: Vec<Member> = (0..2).map(|_| admit().unwrap()).collect();
+        let busy: Vec<_> = members.iter().map(|m| m.activity().begin_request(false)).collect();
+        assert_eq!(admit().unwrap_err(), Crowded::All);
+        assert!(!connections.evict_idle());
+        drop(busy);
+        assert!(connections.evict_idle() && connections.count() == 1);
+        assert!(admit().is_ok());
     }
 }

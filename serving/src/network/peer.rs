@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::http::{HeaderMap, header};
@@ -11,6 +12,7 @@ use zillion_access::{
 };
 
 use super::listener::{Api, Proof};
+use crate::budget::Holder;
 use crate::error::{Result, ServeError};
 
 /// The rules of a listener that its requests must meet.
@@ -30,6 +32,8 @@ pub(crate) struct Peer {
     /// The names in the certificate that the client showed, if it showed one.
     pub(crate) certificate: Option<CertificateNames>,
     pub(crate) rules: Arc<Rules>,
+    /// The number of streams of the connection that watch the health of the server.
+    pub(crate) watches: Arc<AtomicUsize>,
 }
 
 impl Api {
@@ -46,6 +50,14 @@ impl Api {
 }
 
 impl Peer {
+    /// Returns the holder of the bytes of a request by `caller`.
+    pub(crate) fn holder<'a>(&self, caller: &'a Arc<Principal>) -> Holder<'a> {
+        match Arc::ptr_eq(caller, &self.rules.anonymous) {
+            true => Holder::of_address(self.address),
+            false => Holder::Principal(&caller.name),
+        }
+    }
+
     /// Returns the principal that makes a request, from the head of the request alone.
     ///
     /// # Errors
@@ -105,6 +117,11 @@ impl Peer {
         let anonymous = Arc::new(Principal::anonymous());
         let (apis, proofs) = (Api::ALL.into(), BTreeSet::new());
         let rules = Arc::new(Rules { apis, proofs, identities: None, anonymous });
-        Self { address: IpAddr::from([127, 0, 0, 1]), certificate: None, rules }
+        Self {
+            address: IpAddr::from([127, 0, 0, 1]),
+            certificate: None,
+            rules,
+            watches: Arc::default(),
+        }
     }
 }

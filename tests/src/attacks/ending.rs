@@ -81,6 +81,10 @@ fn a_stop_is_announced_on_open_connections() {
         let ready = wire::get(&victim.public, "/v2/health/ready").expect("an answer");
         assert_eq!(ready.status, 503, "{ready:?}");
     }
+    let mut late = TcpStream::connect(&victim.public).expect("a connection");
+    late.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    late.write_all(&request).expect("the server reads");
+    wire::http2_read(&mut late, GOAWAY).expect("the end is announced with the first answer");
     victim.stop();
     assert!(victim.has_ended_well());
 }

@@ -91,6 +91,11 @@ fn access_file(more: &[(&str, &str)]) -> String {
 impl Guarded {
     /// Starts a server, and waits until its model answers.
     fn start() -> Self {
+        Self::start_with("")
+    }
+
+    /// Starts a server with further lines of settings, and waits until its model answers.
+    fn start_with(more: &str) -> Self {
         let place = publish(&[]);
         let (authority, issuer) = (Authority::new("the authority"), Issuer::new());
         Self::write_certificate(&place, &authority.server());
@@ -103,7 +108,7 @@ impl Guarded {
         let required = format!("{clients}, require_client = true");
         let public = "'infer', 'meta', 'health'";
         let mut text = format!(
-            "[serve]\nmodels = ['{MODEL}']\nmodel_control = true\naccess = '{}'\naudit_log = '{}'\n",
+            "[serve]\nmodels = ['{MODEL}']\nmodel_control = true\naccess = '{}'\naudit_log = '{}'\n{more}\n",
             path("access.toml"),
             path("audit.jsonl")
         );
@@ -296,7 +301,28 @@ fn handshakes_that_do_not_end_keep_nobody_out() {
     }
 }
 
-/// Returns the command `zillion serve` with an address that other machines can reach.
+#[test]
+fn a_handshake_that_makes_room_is_closed() {
+    let guarded = Guarded::start_with("max_connections = 16");
+    let tls = guarded.tls(None);
+    let mut begun: Vec<wire::Kept> =
+        (0..60).map(|_| wire::Kept::open(guarded.at(At::Token))).collect();
+    for kept in &mut begun {
+        // The server may have closed the connection for a newer one.
+        let _ = kept.send(&[22, 3, 1, 2, 0, 1]);
+    }
+    // The sockets of the others are closed at once, and not at the end of their handshakes.
+    wait_until("handshakes make room", || {
+        let token = Some("Bearer zln_operator");
+        let answer = client::http(guarded.at(At::Admin), Some(&tls), "GET /metrics", token, b"");
+        let Answer::Http { status: 200, body, .. } = answer else { return false };
+        let series = "zillion_serving_closed_connections_total{reason=\"evicted\"} ";
+        let count = body.lines().find_map(|line| line.strip_prefix(series)?.parse::<f64>().ok());
+        count.is_some_and(|count| count >= 44.0)
+    });
+}
+
+/// Starts `zillion serve` at an address that other machines can reach.
 fn exposed(place: &Workplace, more: &[&str]) -> std::process::Command {
     let (registry, cache) = (place.text(REGISTRY), place.text("cache"));
     let usual = ["serve", "--registry", &registry, "--cache", &cache, "--model", MODEL];

@@ -131,7 +131,10 @@ pub(super) fn http2_preface(window: u32) -> Vec<u8> {
     bytes
 }
 
-/// Returns an HTTP/2 frame that requests a path and ends the request.
+/// A frame of HTTP/2 that asks for a sign of life.
+pub(super) const HTTP2_PING: [u8; 17] = [0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
+
+/// A frame of HTTP/2 that asks for a path and ends the request.
 pub(super) fn http2_get(stream: u32, path: &str) -> Vec<u8> {
     // The block has the method GET and the scheme http from the static table, and then the path and
     // the authority as texts (RFC 7541).
@@ -176,7 +179,28 @@ pub(super) fn frame(message: &[u8]) -> Bytes {
     framed.freeze()
 }
 
-/// Calls a gRPC method over a new connection. Returns the code and the message of the answer.
+/// A watch over the health of a server: its connection and its stream.
+pub(super) type Watch =
+    (hyper::client::conn::http2::SendRequest<Full<Bytes>>, hyper::body::Incoming);
+
+/// Watches the health of a server over a new connection, until the returned value is dropped.
+pub(super) async fn watch(address: &str) -> hyper::Result<Watch> {
+    let stream = tokio::net::TcpStream::connect(address).await.expect("a connection");
+    let io = TokioIo::new(stream);
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await?;
+    tokio::spawn(connection);
+    let request = hyper::Request::post("http://localhost/grpc.health.v1.Health/Watch")
+        .header("content-type", "application/grpc")
+        .header("te", "trailers");
+    let request = request.body(Full::new(frame(b""))).expect("a request");
+    let mut body = sender.send_request(request).await?.into_body();
+    body.frame().await.expect("a status")?;
+    Ok((sender, body))
+}
+
+/// Calls a method of gRPC over a new connection, and returns the code and the message of the
+/// answer.
 pub(super) fn call(address: &str, path: &str, message: &[u8]) -> (Code, String) {
     run(2 * PATIENCE, async {
         let stream = tokio::net::TcpStream::connect(address).await.expect("a connection");

@@ -47,6 +47,17 @@ fn whole(values: &[i64]) -> InferTensorContents {
 }
 
 #[test]
+fn an_id_is_short() {
+    let of = |bytes: usize| {
+        let one = input("user", "INT64", &[1], whole(&[7]));
+        parse(&ModelInferRequest { id: "i".repeat(bytes), ..request(vec![one], vec![]) })
+    };
+    assert_eq!(of(1024).unwrap().0, 1);
+    let refused = of(1025).unwrap_err().to_string();
+    assert!(refused.contains("the id of the request"), "{refused}");
+}
+
+#[test]
 fn typed_and_raw_values_give_equal_columns() {
     let none = InferTensorContents::default;
     let typed = request(

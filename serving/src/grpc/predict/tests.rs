@@ -252,6 +252,20 @@ fn shapes_and_entries_are_small() {
     assert!(twice.contains("input `x`: the request has this input twice"), "{twice}");
 }
 
+#[test]
+fn a_description_in_many_pieces_is_short_all_the_same() {
+    let piece = |bytes: usize| {
+        let spec = ModelSpec { name: "m".repeat(bytes), ..ModelSpec::default() };
+        PredictRequest { model_spec: Some(spec), ..PredictRequest::default() }.encode_to_vec()
+    };
+    let target = |pieces: usize, bytes| Predict.target(&piece(bytes).repeat(pieces).into());
+    assert_eq!(target(2, 1000).unwrap().model.len(), 1000);
+    for (pieces, bytes) in [(1, 5000), (5, 1000), (16_000, 1000)] {
+        let refused = target(pieces, bytes).unwrap_err();
+        assert!(matches!(refused, ServeError::TooLarge { limit: 4096, .. }), "{refused}");
+    }
+}
+
 proptest! {
     #[test]
     fn no_message_is_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {

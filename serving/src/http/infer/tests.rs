@@ -20,6 +20,19 @@ fn with_binary(json: &str, binary: &[u8]) -> (Vec<u8>, String) {
 }
 
 #[test]
+fn an_id_is_short() {
+    let of = |bytes: usize| {
+        let tensor = r#"[{"name": "user", "shape": [1], "datatype": "INT64", "data": [7]}]"#;
+        let body = format!(r#"{{"id": "{}", "inputs": {tensor}}}"#, "i".repeat(bytes));
+        parse(body.as_bytes(), None).map(|inference| inference.rows)
+    };
+    assert_eq!(of(1024).unwrap(), 1);
+    let refused = of(1025).unwrap_err();
+    assert_eq!(refused.kind().http_status(), 413, "{refused}");
+    assert!(refused.to_string().contains("the id of the request"), "{refused}");
+}
+
+#[test]
 fn tensors_become_columns() {
     let body = br#"{"id": "42", "parameters": {"x": 1, "timeout": 1500}, "inputs": [
         {"name": "user", "shape": [2], "datatype": "INT64", "data": [7, -8]},

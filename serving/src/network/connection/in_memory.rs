@@ -7,10 +7,12 @@ use std::time::Duration;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::Runtime;
+use tokio::sync::watch;
 
 use super::{Activity, Connections, Listener, Peer, Requests, Shared, protocols};
 use crate::domain::Domain;
 use crate::error::{Result, ServeError};
+use crate::grpc::Readiness;
 use crate::network::Api;
 
 /// The number of bytes of a direction that may be on their way.
@@ -30,6 +32,7 @@ const TURNS: usize = 256;
 pub struct InMemoryServer {
     runtime: Runtime,
     shared: Arc<Shared>,
+    _readiness: watch::Sender<Readiness>,
 }
 
 impl InMemoryServer {
@@ -47,8 +50,10 @@ impl InMemoryServer {
             proofs: [].into(),
             identities: None,
         };
-        let (shared, _) = Shared::new(domain, &Arc::new(Connections::default()), listener)?;
-        Ok(Self { runtime, shared: Arc::new(shared) })
+        let connections = Arc::new(Connections::new(usize::MAX));
+        let (sender, readiness) = watch::channel(Readiness::of(domain));
+        let (shared, _) = Shared::new(domain, connections, &readiness, listener)?;
+        Ok(Self { runtime, shared: Arc::new(shared), _readiness: sender })
     }
 
     /// Sends bytes as all that a client sends on a connection, and returns the bytes of the answer.
@@ -56,7 +61,8 @@ impl InMemoryServer {
     pub fn answer(&self, bytes: &[u8]) -> Vec<u8> {
         let shared = &self.shared;
         let address = Ipv4Addr::LOCALHOST.into();
-        let peer = Arc::new(Peer { address, certificate: None, rules: shared.rules.clone() });
+        let (rules, watches) = (shared.rules.clone(), Arc::default());
+        let peer = Arc::new(Peer { address, certificate: None, rules, watches });
         let activity = Arc::new(Activity::new());
         let service = Requests { shared: shared.clone(), peer, activity };
         let builder = protocols();
