@@ -34,9 +34,9 @@ pub(crate) fn check_id(id: &str) -> Result<()> {
     match id.len() <= MOST_NAME_BYTES {
         true => Ok(()),
         false => Err(ServeError::TooLarge {
-            what: "the id of the request",
+            what: "the size in bytes of the id of the request",
             limit: MOST_NAME_BYTES,
-            setting: "none: ids are short",
+            remedy: "send a shorter id",
         }),
     }
 }
