@@ -10,6 +10,12 @@ pub(super) const FIRST: &str = "000000000000000000000000000000000000000000000000
 /// The text between a line's other fields and its hash.
 pub(super) const BEFORE_HASH: &str = ",\"hash\":\"";
 
+/// The action of the first line of a file that continues another one.
+pub(super) const CONTINUE: &str = "continue";
+
+/// The largest number of bytes of a line. The longest one that is written has about 10 KiB.
+pub(super) const MOST_LINE_BYTES: u64 = 64 << 10;
+
 /// The largest number of bytes of a field that comes from outside.
 const MOST_BYTES: usize = 400;
 
@@ -73,7 +79,7 @@ pub(super) fn format_line(
 }
 
 /// Cuts a text that comes from outside at a letter's border.
-fn shorten(text: &str) -> &str {
+pub(super) fn shorten(text: &str) -> &str {
     let mut end = text.len().min(MOST_BYTES);
     while !text.is_char_boundary(end) {
         end -= 1;
