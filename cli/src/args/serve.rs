@@ -147,7 +147,8 @@ pub(crate) struct ServeArgs {
     /// Largest number of waiting requests; more are refused with 429 [default: 1024]
     #[arg(long, value_name = "REQUESTS")]
     pub(crate) max_waiting: Option<usize>,
-    /// Maximum number of connections at the same time; further connections wait [default: 1024]
+    /// Maximum number of connections at the same time; beyond, the one that was idle for the longest
+    /// time is closed, and the new one if none is idle [default: 1024]
     #[arg(long, value_name = "CONNECTIONS")]
     pub(crate) max_connections: Option<usize>,
     /// Time limit in milliseconds from the body of a request to its answer; after it, the answer is
