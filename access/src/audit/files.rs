@@ -23,7 +23,7 @@ pub(super) fn open_locked(path: &Path) -> Result<File> {
 
 /// Lists the full files of a log with their numbers, the oldest first.
 pub(super) fn list_full(path: &Path) -> Result<Vec<(u64, PathBuf)>> {
-    let folder = folder_of(path);
+    let folder = find_folder(path);
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned() + ".";
     let mut full = Vec::new();
     for entry in fs::read_dir(folder).map_err(Error::file("read", folder))? {
@@ -40,7 +40,7 @@ pub(super) fn list_full(path: &Path) -> Result<Vec<(u64, PathBuf)>> {
 }
 
 /// Returns the name that the file of a log gets when it is full.
-pub(super) fn next_name(path: &Path) -> Result<PathBuf> {
+pub(super) fn choose_next_name(path: &Path) -> Result<PathBuf> {
     let number = list_full(path)?.last().map_or(1, |(number, _)| number + 1);
     let mut full = path.as_os_str().to_owned();
     full.push(format!(".{number}"));
@@ -49,9 +49,9 @@ pub(super) fn next_name(path: &Path) -> Result<PathBuf> {
 
 /// Gives the file of a log the next number, and returns a new file of the log.
 pub(super) fn rotate(path: &Path) -> Result<File> {
-    let full = next_name(path)?;
+    let full = choose_next_name(path)?;
     fs::rename(path, &full).map_err(Error::file("rename", path))?;
-    let folder = folder_of(path);
+    let folder = find_folder(path);
     let opened = open_locked(path).and_then(|file| {
         let folder_file = File::open(folder).map_err(Error::file("open", folder))?;
         folder_file.sync_all().map_err(Error::file("synchronise", folder))?;
@@ -77,7 +77,7 @@ pub(super) fn read_last_hash(path: &Path) -> Result<Option<String>> {
     Ok(line.and_then(|line| Some(line.rsplit_once(BEFORE_HASH)?.1.to_owned())))
 }
 
-fn folder_of(path: &Path) -> &Path {
+fn find_folder(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),

@@ -187,7 +187,7 @@ fn a_full_file_is_continued_by_another() {
 
     // A crash between the two steps of a rotation, and in the first line of the new file.
     for rest in ["", "{\"prev\""] {
-        fs::rename(&path, files::next_name(&path).unwrap()).unwrap();
+        fs::rename(&path, files::choose_next_name(&path).unwrap()).unwrap();
         fs::write(&path, rest).unwrap();
         AuditLog::open(&path, NOW).unwrap().write(&event("load", "x"), NOW).unwrap();
         let report = verify_audit_log(&path).unwrap();

@@ -62,7 +62,7 @@ pub fn verify_audit_log_with(path: &Path, mut seen: impl FnMut(u64, &str)) -> Re
         }
         // A file is full after a whole line.
         if report.torn_bytes.take().is_some() {
-            report.problem = Some(format!("the last line of {} has no end", shown(&full)));
+            report.problem = Some(format!("the last line of {} has no end", quote_name(&full)));
             return Ok(report);
         }
     }
@@ -91,12 +91,13 @@ pub(super) fn verify_newest(path: &Path) -> Result<AuditReport> {
         let mut report = AuditReport::empty();
         verify_file(&full, &mut report, &mut |_, _| {})?;
         if report.torn_bytes.is_some() {
-            report.problem = Some(format!("the last line of {} has no end", shown(&full)));
+            report.problem = Some(format!("the last line of {} has no end", quote_name(&full)));
         }
         return Ok(AuditReport { torn_bytes, ..report });
     }
     if before != files::read_last_hash(&full)? {
-        report.problem = Some(format!("{} does not continue {}", shown(path), shown(&full)));
+        report.problem =
+            Some(format!("{} does not continue {}", quote_name(path), quote_name(&full)));
     }
     Ok(report)
 }
@@ -126,7 +127,7 @@ fn verify_file(
         let Some((head, hash)) = read_line(&line).filter(|(head, _)| report.is_next(head)) else {
             report.problem = Some(format!(
                 "line {number} of {} was changed, or lines before it were removed",
-                shown(path)
+                quote_name(path)
             ));
             break;
         };
@@ -163,6 +164,6 @@ fn read_line(line: &[u8]) -> Option<(Head, String)> {
 }
 
 /// Returns the name of a file, without its folder.
-fn shown(path: &Path) -> String {
+fn quote_name(path: &Path) -> String {
     format!("`{}`", path.file_name().unwrap_or_default().display())
 }
