@@ -169,6 +169,13 @@ impl Identities {
         }
         let jwt = match file.jwt {
             Some(settings) => {
+                if settings.keys.to_string_lossy().contains("://") {
+                    return Err(invalid(format!(
+                        "jwt: `keys` is `{}`, and key sets are not read over the network; let \
+                         another program write the key set to a file and renew it",
+                        settings.keys.display()
+                    )));
+                }
                 let keys = beside(path, &settings.keys);
                 let text = read_text(&keys)?;
                 Some(JwtVerifier::new(settings, &text, &keys, path)?)
@@ -252,6 +259,12 @@ fn check_entry(name: &str, roles: &BTreeSet<Role>) -> Result<(), String> {
              characters; write a name of 1 to 100 bytes, because the audit log shows it"
                 .to_owned(),
         );
+    }
+    if name.contains(':') || name == "anonymous" {
+        return Err(format!(
+            "the name `{name}` could be taken for another caller: `jwt:…` names the subjects of \
+             JSON Web Tokens, and `anonymous` callers that prove nothing; choose a name without `:`"
+        ));
     }
     if roles.is_empty() {
         return Err(format!(

@@ -10,8 +10,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use jsonwebtoken::errors::ErrorKind;
-use jsonwebtoken::jwk::JwkSet;
-use jsonwebtoken::{Algorithm, DecodingKey, Validation, decode, decode_header};
+use jsonwebtoken::jwk::{Jwk, JwkSet, KeyOperations, PublicKeyUse};
+use jsonwebtoken::{Algorithm, DecodingKey, Header, Validation, decode, decode_header};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -74,7 +74,41 @@ pub(crate) struct JwtVerifier {
 #[derive(Debug)]
 struct Key {
     id: Option<String>,
+    /// The algorithms that the key may verify: the one that the set names for it, or those of its
+    /// kind.
+    algorithms: Vec<Algorithm>,
     key: DecodingKey,
+}
+
+impl Key {
+    /// Returns whether the key may have signed a token with this header.
+    fn fits(&self, header: &Header) -> bool {
+        let is_named = header.kid.is_none() || header.kid == self.id;
+        is_named && self.algorithms.contains(&header.alg)
+    }
+
+    /// Reads a key of a key set, or returns `None` if it verifies no signatures of a known kind.
+    fn read(jwk: &Jwk) -> Option<Self> {
+        let common = &jwk.common;
+        let is_for_signatures =
+            common.public_key_use.as_ref().is_none_or(|of| *of == PublicKeyUse::Signature);
+        let operations = common.key_operations.as_ref();
+        let verifies = operations.is_none_or(|all| all.contains(&KeyOperations::Verify));
+        if !is_for_signatures || !verifies {
+            return None;
+        }
+        let key = DecodingKey::from_jwk(jwk).ok()?;
+        let family = key.family();
+        if family == jsonwebtoken::AlgorithmFamily::Hmac {
+            return None;
+        }
+        let mut algorithms = family.algorithms().to_vec();
+        if let Some(own) = common.key_algorithm {
+            let own = own.to_string();
+            algorithms.retain(|algorithm| own.parse() == Ok(*algorithm));
+        }
+        (!algorithms.is_empty()).then(|| Self { id: common.key_id.clone(), algorithms, key })
+    }
 }
 
 impl JwtVerifier {
@@ -123,16 +157,11 @@ impl JwtVerifier {
                 ),
             )
         })?;
-        let usable = set.keys.iter().filter_map(|key| {
-            // A key set may contain other kinds of keys, such as keys for encryption.
-            let id = key.common.key_id.clone();
-            let key = DecodingKey::from_jwk(key).ok()?;
-            (key.family() != jsonwebtoken::AlgorithmFamily::Hmac).then_some(Key { id, key })
-        });
-        let usable: Vec<Key> = usable.collect();
+        // Other kinds of keys, as those for encryption, may stand in a set.
+        let usable: Vec<Key> = set.keys.iter().filter_map(Key::read).collect();
         if usable.is_empty() {
-            let reason =
-                "the key set has no public key of a supported kind; add an RSA, EC or Ed25519 key";
+            let reason = "the key set has no public key of a known kind; it needs an RSA, EC or \
+                          Ed25519 key for signatures";
             return Err(Error::invalid(keys, reason));
         }
         Ok(Self { settings, validation, keys: usable })
@@ -147,20 +176,31 @@ impl JwtVerifier {
         if !self.validation.algorithms.contains(&header.alg) {
             return Err(Refusal::WrongAlgorithm);
         }
-        let family = |key: &&Key| key.key.family().algorithms().contains(&header.alg);
-        let key = match &header.kid {
-            Some(id) => self.keys.iter().find(|key| key.id.as_ref() == Some(id)),
-            None => self.keys.iter().find(family),
-        };
-        let key = key.filter(family).ok_or(Refusal::UnknownKey)?;
+        // An extension that must be understood (RFC 7515) is not understood here.
+        if header.crit.is_some() {
+            return Err(Refusal::Malformed);
+        }
         let mut validation = self.validation.clone();
         // The crate requires that all allowed algorithms fit the key. The algorithm of the header
         // was checked above, so it is the only one that is passed on.
         validation.algorithms = vec![header.alg];
-        let claims = decode::<Map<String, Value>>(token, &key.key, &validation);
-        let claims = claims.map_err(|e| refusal(e.kind()))?.claims;
-        self.check_times(&claims, now)?;
-        self.principal(&claims)
+        let mut last = Refusal::UnknownKey;
+        for key in self.keys.iter().filter(|key| key.fits(&header)) {
+            match decode::<Map<String, Value>>(token, &key.key, &validation) {
+                Ok(decoded) => return self.check_claims(&decoded.claims, now),
+                Err(error) => last = refusal(error.kind()),
+            }
+            // Another key may have made the signature.
+            if last != Refusal::WrongSignature {
+                break;
+            }
+        }
+        Err(last)
+    }
+
+    fn check_claims(&self, claims: &Map<String, Value>, now: u64) -> Result<Principal, Refusal> {
+        self.check_times(claims, now)?;
+        self.principal(claims)
     }
 
     fn check_times(&self, claims: &Map<String, Value>, now: u64) -> Result<(), Refusal> {
@@ -193,7 +233,8 @@ impl JwtVerifier {
             None => Models::All,
             Some(models) => Models::Only(texts(models)?.into_iter().collect()),
         };
-        Ok(Principal { name: name.to_owned(), roles, models, quota: self.settings.quota })
+        // A subject is not a name of the access file: no entry there may have a colon.
+        Ok(Principal { name: format!("jwt:{name}"), roles, models, quota: self.settings.quota })
     }
 }
 

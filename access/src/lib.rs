@@ -37,7 +37,9 @@ mod signature;
 mod tls;
 mod token;
 
-pub use audit::{AuditEvent, AuditLog, AuditReport, verify_audit_log, verify_audit_log_with};
+pub use audit::{
+    AuditEvent, AuditLog, AuditQueue, AuditReport, verify_audit_log, verify_audit_log_with,
+};
 pub use certificate::CertificateNames;
 pub use error::{Error, Result};
 pub use identities::{Credentials, Identities};

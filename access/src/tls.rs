@@ -40,6 +40,11 @@ impl TlsFiles {
             .with_safe_default_protocol_versions()
             .map_err(|e| Error::invalid(&self.certificate, e.to_string()))?;
         let builder = match &self.client_authority {
+            None if self.require_client => {
+                let reason = "`require_client` needs the authority that signs clients' \
+                              certificates; set `client_authority`";
+                return Err(Error::invalid(&self.certificate, reason));
+            }
             None => builder.with_no_client_auth(),
             Some(authority) => {
                 let mut roots = RootCertStore::empty();

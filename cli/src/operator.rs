@@ -9,6 +9,7 @@ use zillion_access::{AuditEvent, AuditLog, TrustedKeys};
 use zillion_console::exit::usage_error;
 use zillion_console::open_registry;
 use zillion_registry::{Model, PointerMove, Registry, Signer};
+use zillion_trainer::Published;
 
 use crate::args::{ModelRef, OperatorArgs, TrustArgs};
 use crate::registry::current_user;
@@ -76,12 +77,8 @@ pub(crate) fn audited<T>(
     describe: impl FnOnce(&T) -> String,
 ) -> Result<T> {
     let Some(path) = &operator.audit_log else { return act() };
-    let log = AuditLog::open(path, since_1970())?;
-    let (who, from) = (current_user(), host_name());
-    let write = |outcome: &str, detail: &str| {
-        let event = AuditEvent { who: &who, from: &from, action, subject: model, outcome, detail };
-        log.write(&event, since_1970())
-    };
+    let trail = Trail::open(path, action, model)?;
+    let write = |outcome: &str, detail: &str| trail.write(outcome, detail);
     write("asked", asked)?;
     let done = act();
     let written = match &done {
@@ -93,6 +90,45 @@ pub(crate) fn audited<T>(
         format!("{action} of model `{model}` was done, but could not be written to the audit log")
     })?;
     Ok(value)
+}
+
+/// The audit log of one action on one model.
+pub(crate) struct Trail {
+    log: AuditLog,
+    who: String,
+    from: String,
+    action: String,
+    model: String,
+}
+
+impl Trail {
+    /// Opens the audit log for an action of the user of this process.
+    ///
+    /// # Errors
+    /// Returns an error if the log cannot be opened or its chain is broken.
+    pub(crate) fn open(path: &Path, action: &str, model: &str) -> Result<Self> {
+        let log = AuditLog::open(path, since_1970())?;
+        let (action, model) = (action.to_owned(), model.to_owned());
+        Ok(Self { log, who: current_user(), from: host_name(), action, model })
+    }
+
+    /// Writes a line about the action, and synchronises it.
+    ///
+    /// # Errors
+    /// Returns an error if the line cannot be written.
+    pub(crate) fn write(&self, outcome: &str, detail: &str) -> Result<(), zillion_access::Error> {
+        let Self { who, from, action, model, .. } = self;
+        let event = AuditEvent { who, from, action, subject: model, outcome, detail };
+        self.log.write(&event, since_1970())
+    }
+}
+
+/// Describes a publication for the audit log.
+pub(crate) fn describe_publication(published: &Published, pointer: &str) -> String {
+    let version = &published.version;
+    let moved = published.moved.as_ref();
+    let moved = moved.map_or("no pointer moved".to_owned(), |entry| describe_move(pointer, entry));
+    format!("version {} with hash {}; {moved}", version.version, version.chain)
 }
 
 /// Describes a move of a pointer for the audit log, with the id of the key that signed it.

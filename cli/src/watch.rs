@@ -17,9 +17,12 @@ pub(crate) use fetch::{Choice, Lines};
 pub(crate) use stepper::Stepper;
 
 use crate::metrics::TrainerMetrics;
+use crate::operator::{Trail, describe_publication};
 
 /// An observer of a run that shows progress and the other output that the command line asks for.
 pub(crate) struct Watch {
+    /// The audit log of what the run publishes, with the pointer that its versions move.
+    pub(crate) trail: Option<(Trail, String)>,
     pub(crate) progress: Progress,
     /// The series of the metrics endpoint, or `None` if the run has no such endpoint.
     pub(crate) metrics: Option<TrainerMetrics>,
@@ -90,9 +93,51 @@ impl Observer for Watch {
 
     fn report_version(&mut self, report: &PublishReport<'_>) {
         self.metrics.iter().for_each(|metrics| metrics.report_version(report));
+        let Some((trail, pointer)) = &self.trail else { return };
+        let written = match report.published {
+            Some(published) => trail.write("done", &describe_publication(published, pointer)),
+            // A pointer may have been moved all the same: the log of its moves says so.
+            None => trail.write("failed", "the log of the training has the reason"),
+        };
+        if let Err(error) = written {
+            self.progress.note(&format!("a publication is not in the audit log: {error}"));
+        }
     }
 
     fn note(&mut self, text: &str) {
         self.progress.note(text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zillion_access::verify_audit_log;
+
+    use super::*;
+
+    #[test]
+    fn each_publication_of_a_run_is_in_the_audit_log() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("audit.jsonl");
+        let trail = Trail::open(&path, "publish", "clicks").expect("a log");
+        let mut watch = Watch {
+            trail: Some((trail, "stable".to_owned())),
+            progress: Progress::new(),
+            metrics: None,
+            nodes: Vec::new(),
+            rows: Choice::First(1),
+            every: 1,
+            stepper: None,
+            stop: Arc::default(),
+        };
+        for _ in 0..2 {
+            watch.report_version(&PublishReport { published: None, seconds: 1.0 });
+        }
+        let text = std::fs::read_to_string(&path).expect("a log");
+        let lines = text.lines().filter(|line| {
+            line.contains("\"publish\"") && line.contains("clicks") && line.contains("failed")
+        });
+        assert_eq!(lines.count(), 2, "{text}");
+        assert_eq!(verify_audit_log(&path).expect("it can be read").problem, None);
     }
 }

@@ -1,11 +1,12 @@
 //! Access control of requests: the principal of each, and the audit log.
 
+use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::http::{Extensions, HeaderMap};
 use zillion_access::{AuditEvent, Principal, Role};
 
+use crate::audit::since_1970;
 use crate::budget::Holder;
 use crate::domain::Domain;
 use crate::error::{Result, ServeError};
@@ -54,10 +55,6 @@ pub(crate) fn check_model(
     })
 }
 
-fn since_1970() -> Duration {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
-}
-
 /// Returns the holder of the bytes of a request. The caller is `known`, or the one that a guard
 /// left in the extensions.
 ///
@@ -92,7 +89,9 @@ impl Domain {
         let caller = peer.authorize(api, path, model, headers);
         match &caller {
             // The call is unknown here, and another listener answers it.
-            Err(ServeError::UnknownPath(_)) => self.audit_refusal(peer, path, "", "wrong_listener"),
+            Err(ServeError::UnknownPath(_)) => {
+                self.audit_refusal(&peer.address.to_string(), path, "", ("wrong_listener", ""));
+            }
             Err(error) => self.record_refusal(peer, path, error),
             Ok(_) => {}
         }
@@ -102,48 +101,71 @@ impl Domain {
     /// Counts a refusal, and writes it to the audit log. Other errors are left alone.
     pub(crate) fn record_refusal(&self, peer: &Peer, path: &str, error: &ServeError) {
         let ServeError::Refused { refusal, caller } = error else { return };
-        self.audit_refusal(peer, path, caller, refusal.name());
+        let from = peer.address.to_string();
+        self.audit_refusal(&from, path, caller, (refusal.name(), ""));
     }
 
-    fn audit_refusal(&self, peer: &Peer, path: &str, caller: &str, reason: &'static str) {
-        self.metrics().record_refused(reason);
-        let Some(log) = self.audit_log() else { return };
-        let from = peer.address.to_string();
-        let event = AuditEvent {
-            who: caller,
-            from: &from,
-            action: "refuse",
-            subject: path,
-            outcome: reason,
-            detail: "",
-        };
-        if let Err(error) = log.write_refusal(&event, since_1970()) {
-            tracing::error!("{error}");
+    /// Counts a client that was refused in the TLS handshake, and writes it to the audit log. A
+    /// connection that ends or stays silent, as those of a health check do, is no refusal.
+    pub(crate) fn record_handshake(&self, address: IpAddr, error: &std::io::Error) {
+        if error.kind() == std::io::ErrorKind::InvalidData {
+            let detail = error.to_string();
+            self.audit_refusal(&address.to_string(), "tls", "", ("handshake", &detail));
         }
     }
 
-    /// Writes a control action to the audit log, if there is one.
+    /// Counts a refusal, and hands it to the thread that writes the audit log. `outcome` is the
+    /// reason, with its detail.
+    fn audit_refusal(
+        &self,
+        from: &str,
+        subject: &str,
+        who: &str,
+        (outcome, detail): (&'static str, &str),
+    ) {
+        self.metrics().record_refused(outcome);
+        let Some(audit) = self.audit_log() else { return };
+        let event = AuditEvent { who, from, action: "refuse", subject, outcome, detail };
+        audit.push_refusal(&event);
+    }
+
+    /// Counts a control action that no client may ask for, and writes it to the audit log.
+    pub(crate) fn record_no_control(&self, actor: &Actor, action: &str, model: &str) {
+        self.audit_refusal(&actor.from, model, &actor.who, ("no_control", action));
+    }
+
+    /// Writes a control action to the audit log, if there is one. The disk is waited for on a
+    /// thread of its own.
     ///
     /// # Errors
     /// Returns an error if the entry cannot be written. The action must not be done then.
-    pub(crate) fn audit(
+    pub(crate) async fn audit(
         &self,
         actor: &Actor,
-        action: &str,
+        action: &'static str,
         subject: &str,
-        outcome: &str,
-        detail: &str,
+        outcome: &'static str,
+        detail: String,
     ) -> Result<()> {
-        let Some(log) = self.audit_log() else { return Ok(()) };
-        let event =
-            AuditEvent { who: &actor.who, from: &actor.from, action, subject, outcome, detail };
-        log.write(&event, since_1970()).map_err(|error| {
-            tracing::error!("{error}");
-            ServeError::Internal(
-                "the audit log cannot be written, so the request was not executed; free disk \
-                 space for the log, and send the request again"
-                    .to_owned(),
-            )
-        })
+        let Some(audit) = self.audit_log() else { return Ok(()) };
+        let (log, actor, subject) = (audit.log().clone(), actor.clone(), subject.to_owned());
+        let write = move || {
+            let (who, from) = (actor.who.as_str(), actor.from.as_str());
+            let (subject, detail) = (subject.as_str(), detail.as_str());
+            let event = AuditEvent { who, from, action, subject, outcome, detail };
+            log.write(&event, since_1970())
+        };
+        let written = tokio::task::spawn_blocking(write).await;
+        let problem = match written {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(error)) => error.to_string(),
+            Err(error) => error.to_string(),
+        };
+        tracing::error!("{problem}");
+        let text = match outcome {
+            "asked" => "the audit log cannot be written, so that nothing was done".to_owned(),
+            _ => format!("the outcome `{outcome}` could not be written to the audit log"),
+        };
+        Err(ServeError::Internal(text))
     }
 }

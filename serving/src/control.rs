@@ -36,11 +36,9 @@ impl Domain {
     /// Returns [`ServeError::NoControl`] if clients may not choose models, and another
     /// error if the registry does not have the model or the model cannot be loaded.
     pub async fn load_for_client(self: &Arc<Self>, actor: &Actor, model: &str) -> Result<()> {
-        self.allow("load", model)?;
-        self.audit(actor, "load", model, "asked", "")?;
-        let done = self.load_and_wait(model).await;
-        self.audit_outcome(actor, "load", model, &done)?;
-        done
+        let load =
+            |domain: Arc<Self>, name: String| async move { domain.load_and_wait(&name).await };
+        self.act_for_client(actor, "load", model, load).await
     }
 
     async fn load_and_wait(self: &Arc<Self>, model: &str) -> Result<()> {
@@ -68,33 +66,41 @@ impl Domain {
     /// Returns [`ServeError::NoControl`] if clients may not choose models, and
     /// [`ServeError::UnknownModel`] if the server does not have the model.
     pub async fn unload_for_client(self: &Arc<Self>, actor: &Actor, model: &str) -> Result<()> {
-        self.allow("unload", model)?;
-        self.audit(actor, "unload", model, "asked", "")?;
-        let name = model.to_owned();
-        let done = self.run_control(move |domain| domain.unload(&name)).await;
-        self.audit_outcome(actor, "unload", model, &done)?;
-        done
+        let unload = |domain: Arc<Self>, name: String| async move {
+            domain.run_control(move |domain| domain.unload(&name)).await
+        };
+        self.act_for_client(actor, "unload", model, unload).await
     }
 
-    /// Writes the outcome of a control action to the audit log.
-    fn audit_outcome(
-        &self,
+    /// Does a control action, and writes to the audit log before it that it was asked for, and
+    /// after it what came of it. The action is a task of its own: it goes on and is written down
+    /// when the client leaves.
+    async fn act_for_client<F: Future<Output = Result<()>> + Send>(
+        self: &Arc<Self>,
         actor: &Actor,
-        action: &str,
+        action: &'static str,
         model: &str,
-        done: &Result<()>,
+        act: impl FnOnce(Arc<Self>, String) -> F + Send + 'static,
     ) -> Result<()> {
-        match done {
-            Ok(()) => self.audit(actor, action, model, "done", ""),
-            Err(error) => self.audit(actor, action, model, "failed", &error.to_string()),
+        if !self.has_model_control() {
+            self.record_no_control(actor, action, model);
+            let model = model.chars().take(100).collect();
+            return Err(ServeError::NoControl { what: action, model });
         }
-    }
-
-    fn allow(&self, what: &'static str, model: &str) -> Result<()> {
-        if self.has_model_control() {
-            return Ok(());
-        }
-        Err(ServeError::NoControl { what, model: model.chars().take(100).collect() })
+        let (domain, actor, model) = (self.clone(), actor.clone(), model.to_owned());
+        let acting = tokio::spawn(async move {
+            domain.audit(&actor, action, &model, "asked", String::new()).await?;
+            let done = act(domain.clone(), model.clone()).await;
+            let (outcome, detail) = match &done {
+                Ok(()) => ("done", String::new()),
+                Err(error) => ("failed", error.to_string()),
+            };
+            domain.audit(&actor, action, &model, outcome, detail).await?;
+            done
+        });
+        acting.await.map_err(|error| {
+            ServeError::Internal(format!("the action ended without a result: {error}"))
+        })?
     }
 
     async fn forget_if_new(self: &Arc<Self>, host: &Arc<Host>, is_new: bool) -> Result<()> {
@@ -159,3 +165,6 @@ impl Domain {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

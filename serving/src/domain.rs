@@ -11,13 +11,13 @@ use axum::http::HeaderMap;
 use prometheus::Registry as MetricsRegistry;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use tracing::span::EnteredSpan;
-use zillion_access::AuditLog;
 use zillion_device::{Files, Workers};
 use zillion_feature::RawColumns;
 use zillion_registry::Registry;
 use zillion_scorer::{RowScores, Servable};
 
 use crate::admission::{Admitted, Caller, Head, Scoring};
+use crate::audit::Audit;
 use crate::budget::{HeldBytes, Holder};
 use crate::config::{Follow, Limits, ServeConfig};
 use crate::error::{Result, ServeError};
@@ -42,7 +42,7 @@ pub struct Domain {
     model_control: bool,
     /// The semaphore that lets one client at a time read the whole registry.
     control: Arc<Semaphore>,
-    audit: Option<Arc<AuditLog>>,
+    audit: Option<Audit>,
     traffic: Traffic,
 }
 
@@ -93,7 +93,7 @@ impl Domain {
             draining: AtomicBool::new(false),
             model_control: config.model_control,
             control: Arc::new(Semaphore::new(1)),
-            audit: config.audit.clone(),
+            audit: config.audit.clone().map(Audit::start).transpose()?,
             traffic: Traffic::new(config.traffic.clone()),
         })
     }
@@ -202,8 +202,8 @@ impl Domain {
     }
 
     /// Returns the audit log, if the server writes one.
-    pub(crate) fn audit_log(&self) -> Option<&AuditLog> {
-        self.audit.as_deref()
+    pub(crate) fn audit_log(&self) -> Option<&Audit> {
+        self.audit.as_ref()
     }
 
     /// Returns whether clients may load and unload models.

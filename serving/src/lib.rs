@@ -10,6 +10,7 @@
 
 mod access;
 mod admission;
+mod audit;
 mod budget;
 mod config;
 mod control;

@@ -1,5 +1,6 @@
 //! The audit entries of versions and pointer moves that a loader refused, because no trusted key
-//! signed them, or because they came a second time or too late.
+//! signed them, or because they came a second time or too late. They are synchronised, and a flood
+//! of refused callers hides none of them.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -36,7 +37,7 @@ pub(crate) fn record_refused_version(
         detail: &detail,
     };
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    if let Err(error) = log.write_refusal(&event, now) {
+    if let Err(error) = log.write_refused_version(&event, now) {
         tracing::error!("{error}");
     }
 }
@@ -60,13 +61,21 @@ mod tests {
             number: 7,
         };
         let absent = RegistryError::NoVersion { model: "ctr".to_owned(), version: VersionId(1) };
+        // A flood of refused callers in the same second hides nothing.
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        for at in 0..5000 {
+            let flood = AuditEvent { action: "refuse", ..AuditEvent::default() };
+            log.write_refusal(&flood, now + Duration::from_millis(at)).expect("a line");
+        }
         for error in [expired, absent] {
             let error = Error::Registry(error);
             record_refused_version(Some(&log), "ctr", "s3://models", &error);
             record_refused_version(None, "ctr", "s3://models", &error);
         }
         let text = std::fs::read_to_string(&path).expect("a log");
-        assert_eq!(text.lines().count(), 1, "{text}");
-        assert!(text.contains("expired_move") && text.contains("move 7"), "{text}");
+        let found: Vec<&str> =
+            text.lines().filter(|line| line.contains("\"subject\":\"ctr\"")).collect();
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].contains("expired_move") && found[0].contains("move 7"), "{found:?}");
     }
 }

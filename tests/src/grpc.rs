@@ -413,7 +413,7 @@ fn the_server_observes_the_deadline_of_the_client() {
 
 #[test]
 fn a_client_above_the_limit_gets_a_retry_delay() {
-    let (_place, mut server) = served(&["--max-waiting", "0"]);
+    let (_place, mut server) = served(&["--max-bytes-in-flight", "1"]);
     run(async {
         let mut client = connect(&server.address).await;
         let outcome = client.model_infer(request(&instances(&csv(3, 4)), &[])).await;

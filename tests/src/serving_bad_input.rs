@@ -204,7 +204,7 @@ fn large_slow_and_vanishing_clients_are_dropped() {
 
 #[test]
 fn an_overloaded_server_answers_with_delay_or_reason() {
-    let (place, server) = served(&["--max-waiting", "0"]);
+    let (place, server) = served(&["--max-bytes-in-flight", "1"]);
     let infer = format!("/v2/models/{MODEL}/infer");
     let reply = server.post(&infer, good_body().as_bytes());
     assert_eq!(reply.status, 429, "{reply:?}");

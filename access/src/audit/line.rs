@@ -10,7 +10,13 @@ pub(super) const FIRST: &str = "000000000000000000000000000000000000000000000000
 /// The text between the other fields of a line and its hash.
 pub(super) const BEFORE_HASH: &str = ",\"hash\":\"";
 
-/// The maximum number of bytes of a field whose text comes from a caller.
+/// The action of the first line of a file that continues another one.
+pub(super) const CONTINUE: &str = "continue";
+
+/// The largest number of bytes of a line. The longest one that is written has about 10 KiB.
+pub(super) const MOST_LINE_BYTES: u64 = 64 << 10;
+
+/// The largest number of bytes of a field that comes from outside.
 const MOST_BYTES: usize = 400;
 
 /// An event that the audit log records.
@@ -72,9 +78,8 @@ pub(super) fn format_line(
     (line, hash)
 }
 
-/// Shortens a text from a caller to at most [`MOST_BYTES`] bytes. The text is cut between two
-/// characters.
-fn shorten(text: &str) -> &str {
+/// Cuts a text that comes from outside at a letter's border.
+pub(super) fn shorten(text: &str) -> &str {
     let mut end = text.len().min(MOST_BYTES);
     while !text.is_char_boundary(end) {
         end -= 1;

@@ -71,6 +71,12 @@ fn mistakes_in_the_file_are_named() {
         (format!("{good}{good}"), "the same `sha256`"),
         (token("a", "zln_a", "expires = 2027-01-15"), "write a time with its zone"),
         (token("", "zln_a", ""), "`name` that is empty"),
+        (token("jwt:a", "zln_a", ""), "taken for another caller"),
+        (token("anonymous", "zln_a", ""), "taken for another caller"),
+        (
+            format!("{good}[jwt]\nissuer = 'i'\naudience = 'a'\nkeys = 'https://i/jwks.json'\n"),
+            "not read over the network",
+        ),
         (token("a", "zln_a", "quota = { rows = -1 }"), "rows"),
         (
             format!("{good}[jwt]\nissuer = 'i'\naudience = 'a'\nkeys = '/nowhere/jwks.json'\n"),

@@ -59,9 +59,13 @@ impl Issuer {
 }
 
 fn verifier(issuer: &Issuer) -> JwtVerifier {
+    verifier_of(&issuer.keys())
+}
+
+fn verifier_of(keys: &str) -> JwtVerifier {
     let settings = "issuer = 'https://i'\naudience = 'zillion'\nkeys = 'jwks.json'\n";
     let settings = toml::from_str(settings).unwrap();
-    JwtVerifier::new(settings, &issuer.keys(), Path::new("jwks.json"), Path::new("a.toml")).unwrap()
+    JwtVerifier::new(settings, keys, Path::new("jwks.json"), Path::new("a.toml")).unwrap()
 }
 
 fn claims() -> Value {
@@ -81,7 +85,7 @@ fn valid_tokens_prove_their_subject() {
         json!({ "alg": "ES256", "kid": "ec", "typ": "JWT" }),
     ] {
         let caller = verifier.verify(&issuer.sign(&header, &claims()), NOW).unwrap();
-        assert_eq!((caller.name.as_str(), caller.roles), ("ranker", [Role::Score].into()));
+        assert_eq!((caller.name.as_str(), caller.roles), ("jwt:ranker", [Role::Score].into()));
         assert_eq!(caller.models, Models::Only(["ctr".to_owned()].into()));
     }
     let mut spaced = claims();
@@ -142,6 +146,11 @@ fn forged_and_outdated_tokens_are_refused() {
             issuer.sign(&json!({ "alg": "EdDSA", "kid": "x" }), &claims()),
             Refusal::UnknownKey,
         ),
+        (
+            "an extension that must be understood",
+            issuer.sign(&json!({ "alg": "EdDSA", "kid": "ed", "crit": ["exp"] }), &claims()),
+            Refusal::Malformed,
+        ),
         ("expired", with("exp", json!(NOW - 60)), Refusal::Expired),
         ("no end", with("exp", Value::Null), Refusal::MissingClaim),
         ("end is a text", with("exp", json!("2030")), Refusal::MissingClaim),
@@ -161,6 +170,49 @@ fn forged_and_outdated_tokens_are_refused() {
     // Clocks may differ by a minute.
     assert!(verifier.verify(&with("exp", json!(NOW - 59)), NOW).is_ok());
     assert!(verifier.verify(&with("nbf", json!(NOW + 60)), NOW).is_ok());
+}
+
+#[test]
+fn keys_do_only_what_their_set_says() {
+    let issuer = Issuer::new();
+    let with = |key: usize, name: &str, value: Value| {
+        let mut set: Value = serde_json::from_str(&issuer.keys()).unwrap();
+        set["keys"][key][name] = value;
+        set.to_string()
+    };
+    let token = issuer.sign(&json!({ "alg": "EdDSA", "kid": "ed" }), &claims());
+    for (keys, expected) in [
+        (with(0, "use", json!("sig")), None),
+        (with(0, "use", json!("enc")), Some(Refusal::UnknownKey)),
+        (with(0, "key_ops", json!(["verify"])), None),
+        (with(0, "key_ops", json!(["encrypt"])), Some(Refusal::UnknownKey)),
+        (with(0, "alg", json!("EdDSA")), None),
+        (with(0, "alg", json!("ES256")), Some(Refusal::UnknownKey)),
+    ] {
+        let found = verifier_of(&keys).verify(&token, NOW).err();
+        assert_eq!(found, expected, "{keys}");
+    }
+}
+
+#[test]
+fn a_token_without_a_key_id_is_tried_with_every_key() {
+    let issuers: Vec<Issuer> = (0..3).map(|_| Issuer::new()).collect();
+    let keys: Vec<Value> = issuers
+        .iter()
+        .flat_map(|issuer| {
+            let set: Value = serde_json::from_str(&issuer.keys()).unwrap();
+            set["keys"].as_array().unwrap().clone()
+        })
+        .collect();
+    let verifier = verifier_of(&json!({ "keys": keys }).to_string());
+    for issuer in &issuers {
+        for header in [json!({ "alg": "EdDSA" }), json!({ "alg": "EdDSA", "kid": "ed" })] {
+            let caller = verifier.verify(&issuer.sign(&header, &claims()), NOW).unwrap();
+            assert_eq!(caller.name, "jwt:ranker");
+        }
+    }
+    let other = Issuer::new().sign(&json!({ "alg": "EdDSA" }), &claims());
+    assert_eq!(verifier.verify(&other, NOW).unwrap_err(), Refusal::WrongSignature);
 }
 
 #[test]

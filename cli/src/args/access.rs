@@ -111,7 +111,7 @@ Exit codes: 0 the chain is whole (and has the hash), 1 a line was changed or rem
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct AuditVerifyArgs {
-    /// File of the audit log
+    /// File of the audit log; its full files FILE.1, FILE.2, ... are verified too
     pub(crate) file: PathBuf,
     /// Last hash of an earlier verification; if lines at the end were removed, the log does not
     /// have it

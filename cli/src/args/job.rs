@@ -75,6 +75,9 @@ pub(crate) struct TrainArgs {
     /// port, which is printed
     #[arg(long, value_name = "ADDR")]
     pub(crate) metrics: Option<String>,
+    /// File for the audit log of what the job publishes; one process at a time writes to it
+    #[arg(long, env = "ZILLION_AUDIT_LOG", value_name = "FILE")]
+    pub(crate) audit_log: Option<PathBuf>,
     /// Print the outcome as one line of JSON on stdout
     #[arg(long)]
     pub(crate) json: bool,

@@ -25,6 +25,7 @@ fn verify(args: &AuditVerifyArgs) -> Result<()> {
     })?;
     if args.json {
         print_json(&json!({
+            "first_line": report.first,
             "lines": report.lines,
             "last_hash": report.last_hash,
             "problem": report.problem,
@@ -49,6 +50,12 @@ fn verify(args: &AuditVerifyArgs) -> Result<()> {
         return Ok(());
     }
     print_line(&format!("{} lines, last hash {}", report.lines, report.last_hash));
+    if report.first > 1 {
+        print_line(&format!(
+            "the log begins with line {}: the files before it are not there",
+            report.first
+        ));
+    }
     if let Some(line) = found {
         print_line(&format!("the given hash is that of line {line}"));
     }

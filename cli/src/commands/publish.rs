@@ -11,7 +11,7 @@ use zillion_reader::Paths;
 use zillion_trainer::{Checkpoint, Job, PublishConfig, Published, publish_checkpoint};
 
 use crate::args::PublishArgs;
-use crate::operator::{audited, check_key_path, describe_move};
+use crate::operator::{audited, check_key_path, describe_publication};
 use crate::registry::print_store_retries;
 
 pub(crate) fn run(args: &PublishArgs) -> Result<()> {
@@ -37,7 +37,7 @@ pub(crate) fn run(args: &PublishArgs) -> Result<()> {
         || Ok(publish_checkpoint(&checkpoint, &job, &config, args.base, &workers, &files, clock)?);
     let asked = format!("checkpoint {}", checkpoint.path().display());
     let name = &args.model.model;
-    let describe = |published: &Published| describe(published, &config.promote);
+    let describe = |published: &Published| describe_publication(published, &config.promote);
     let published = audited(&args.operator, "publish", name, &asked, act, describe)?;
     if args.json {
         return print_json(&summary(&published));
@@ -56,14 +56,6 @@ fn read_parity_from(job: &mut Job, files: &[String]) {
             .map_or_else(|_| file.clone(), |p| p.display().to_string())
     };
     job.data.valid = Paths(files.iter().map(absolute).collect());
-}
-
-/// Describes a publication for the audit log.
-fn describe(published: &Published, pointer: &str) -> String {
-    let version = &published.version;
-    let moved = published.moved.as_ref();
-    let moved = moved.map_or("no pointer moved".to_owned(), |entry| describe_move(pointer, entry));
-    format!("version {} with hash {}; {moved}", version.version, version.chain)
 }
 
 fn summary(published: &Published) -> serde_json::Value {

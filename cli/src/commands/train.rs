@@ -10,7 +10,7 @@ use zillion_trainer::{Job, StageSeconds, TrainOptions, TrainReport};
 use crate::args::TrainArgs;
 use crate::metrics;
 use crate::metrics::{Listener, TrainerMetrics};
-use crate::operator::{check_key_path, sign_key_of_environment};
+use crate::operator::{Trail, check_key_path, sign_key_of_environment};
 use crate::report;
 use crate::text::figure;
 use crate::watch::{Choice, Stepper, Watch};
@@ -41,7 +41,9 @@ pub(crate) fn run(args: &TrainArgs) -> Result<()> {
         in_memory: false,
     };
     let fetch = &args.fetch;
+    let trail = open_trail(args, &job)?;
     let mut watch = Watch {
+        trail,
         progress: Progress::new(),
         metrics,
         nodes: fetch.fetch.clone(),
@@ -73,6 +75,15 @@ fn serve_metrics(address: &str, job: &Job) -> Result<(Listener, TrainerMetrics)>
     let listener = Listener::start(address, registry)?;
     eprintln!("metrics on {}", listener.url());
     Ok((listener, series))
+}
+
+/// Opens the audit log of what the job publishes, if one is named, and writes that the training
+/// begins.
+fn open_trail(args: &TrainArgs, job: &Job) -> Result<Option<(Trail, String)>> {
+    let (Some(path), Some(publish)) = (&args.audit_log, &job.publish) else { return Ok(None) };
+    let trail = Trail::open(path, "publish", publish.model.as_deref().unwrap_or(&job.name))?;
+    trail.write("asked", &format!("a training publishes to {}", publish.registry))?;
+    Ok(Some((trail, publish.promote.clone())))
 }
 
 #[expect(clippy::print_stdout, reason = "the result of a command")]

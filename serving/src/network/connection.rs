@@ -152,6 +152,7 @@ impl Connection {
             Ok(shaken) => shaken,
             Err(error) => {
                 domain.metrics().record_closed("handshake");
+                domain.record_handshake(address.ip(), &error);
                 tracing::debug!("a TLS handshake failed: {error}");
                 return;
             }

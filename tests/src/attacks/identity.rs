@@ -155,10 +155,21 @@ impl Guarded {
         Tls::new(&self.authority, client)
     }
 
-    /// Returns the lines of the audit log.
+    /// Returns the whole lines of the audit log.
     fn audit(&self) -> Vec<Value> {
         let text = std::fs::read_to_string(self.place.path("audit.jsonl")).expect("an audit log");
-        text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
+        // The server may be writing the last one.
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        whole.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
+    }
+
+    /// Returns the one line that was written after the first `before` lines. A thread of the server
+    /// writes it beside the answer.
+    fn wait_for_line(&self, before: usize, told: &str) -> Value {
+        wait_until("the refusal is in the audit log", || self.audit().len() > before);
+        let mut lines = self.audit();
+        assert_eq!(lines.len(), before + 1, "{told}: {:?}", &lines[before..]);
+        lines.remove(before)
     }
 
     /// Sends the call of a case. Asserts the answer and the line in the audit log.
@@ -173,11 +184,24 @@ impl Guarded {
             }
             Expected::Broken => {
                 assert!(matches!(answer, Answer::Broken), "{told}");
+                let line = self.wait_for_line(before, &told);
+                assert_eq!(
+                    (&line["subject"], &line["outcome"]),
+                    (&"tls".into(), &"handshake".into()),
+                    "{told}"
+                );
+                assert_eq!(
+                    (&line["who"], &line["from"]),
+                    (&"".into(), &"127.0.0.1".into()),
+                    "{told}"
+                );
                 return;
             }
             Expected::Absent => {
                 assert_eq!(answer.code(), case.code(404, 12), "{told}");
                 assert!(!answer.text().contains(&self.place.text("")), "{told}");
+                let line = self.wait_for_line(before, &told);
+                assert_eq!(line["outcome"], "wrong_listener", "{told}");
                 return;
             }
             Expected::Unknown(reason) => {
@@ -191,9 +215,7 @@ impl Guarded {
         };
         // The whole text of the answer is compared, so the answer contains nothing else.
         assert_eq!(answer.text(), text, "{told}");
-        let lines = self.audit();
-        assert_eq!(lines.len(), before + 1, "{told}: {:?}", &lines[before..]);
-        let line = &lines[before];
+        let line = &self.wait_for_line(before, &told);
         assert_eq!(
             (&line["action"], &line["outcome"]),
             (&"refuse".into(), &reason.into()),

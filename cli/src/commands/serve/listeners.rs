@@ -108,7 +108,9 @@ pub(super) fn open(
         }
     };
     let mut listeners = Listeners { all: Vec::new(), identities, tls: Vec::new() };
-    for listener in resolve(settings, &mut handed)? {
+    let resolved = resolve(settings, &mut handed)?;
+    check_effect(settings, &resolved)?;
+    for listener in resolved {
         listeners.add(settings, listener)?;
     }
     Ok(listeners)
@@ -128,6 +130,12 @@ fn resolve(
                 "`serve.listener` lists the listeners of the server already; remove --http, \
                  --grpc and --admin",
             );
+        }
+        if let Some(name) = handed.keys().next() {
+            return usage_error(format!(
+                "systemd handed over a socket for {name}, and `serve.listener` opens the sockets \
+                 of the server; leave the socket unit or `serve.listener` out"
+            ));
         }
         let usual: BTreeSet<Api> =
             Api::ALL.into_iter().filter(|api| *api != Api::Control).collect();
@@ -169,6 +177,26 @@ fn resolve(
         });
     }
     Ok(resolved)
+}
+
+/// Refuses settings of security that no listener uses, because a reader of the settings would
+/// believe that they protect the server.
+fn check_effect(settings: &Settings, resolved: &[Resolved]) -> Result<()> {
+    if settings.access.is_some() && resolved.iter().all(|listener| listener.auth.is_empty()) {
+        return usage_error(
+            "`serve.access` names identities, and no listener asks for a proof of identity: every \
+             caller may make every call; set `serve.auth`, or leave `serve.access` out",
+        );
+    }
+    for Resolved { address, tls, .. } in resolved {
+        if tls.as_ref().is_some_and(|tls| tls.require_client && tls.client_authority.is_none()) {
+            return usage_error(format!(
+                "the listener on {address} has `require_client`, and no authority says which \
+                 certificates of clients are valid; set `client_authority` of its TLS settings"
+            ));
+        }
+    }
+    Ok(())
 }
 
 impl Listeners {
@@ -291,6 +319,38 @@ mod tests {
         assert!(!check("0.0.0.0:1", all, token, false));
         assert!(check("0.0.0.0:1", all, token, true));
         assert!(!check("[::]:1", all, &[], true));
+    }
+
+    fn settings(text: &str) -> Settings {
+        toml::from_str(text).expect("settings")
+    }
+
+    fn refusal(text: &str, handed: &[&'static str]) -> String {
+        let socket = || TcpListener::bind("127.0.0.1:0").expect("a socket");
+        let handed = handed.iter().map(|name| (*name, socket())).collect();
+        match open(&settings(text), handed) {
+            Ok(_) => String::new(),
+            Err(error) => format!("{error:#}"),
+        }
+    }
+
+    #[test]
+    fn settings_of_security_that_do_nothing_are_refused() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("access.toml");
+        std::fs::write(&path, "").expect("a file");
+        let access = format!("access = '{}'\nhttp = '127.0.0.1:0'\n", path.display());
+        assert!(refusal(&access, &[]).contains("`serve.access`"));
+        assert_eq!(refusal(&format!("{access}auth = ['token']\n"), &[]), "");
+
+        let plain = "http = '127.0.0.1:0'\ntls_client_ca = 'clients.pem'\n";
+        assert!(refusal(plain, &[]).contains("`serve.tls_client_ca`"));
+
+        let listener = "[[listener]]\naddress = '127.0.0.1:0'\n";
+        assert_eq!(refusal(listener, &[]), "");
+        assert!(refusal(listener, &["http"]).contains("systemd"));
+        let tls = "tls = { certificate = 'a', key = 'b', require_client = true }\n";
+        assert!(refusal(&format!("{listener}{tls}"), &[]).contains("`client_authority`"));
     }
 
     #[test]

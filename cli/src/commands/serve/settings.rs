@@ -63,7 +63,8 @@ const FIXED: [&str; 27] = [
 ];
 
 /// The settings that must not be 0, because the server would then answer nothing.
-const NOT_ZERO: [&str; 12] = [
+const NOT_ZERO: [&str; 13] = [
+    "max_waiting",
     "max_body_bytes",
     "max_rows",
     "max_values",
@@ -130,6 +131,13 @@ impl Settings {
             if let Err(problem) = traffic.check() {
                 return usage_error(format!("`serve.traffic.{model}`: {problem}"));
             }
+            // A client may load a model that the settings do not name.
+            if !self.model_control && !self.models().iter().any(|(name, _)| name == model) {
+                return usage_error(format!(
+                    "`serve.traffic.{model}`: the server has no model of this name; add it to \
+                     `serve.models`, or leave the section out"
+                ));
+            }
         }
         let newest = self.models().into_iter().find(|(_, follow)| *follow == Follow::Latest);
         if let (Some(_), Some((name, _))) = (&self.trust, newest) {
@@ -176,9 +184,14 @@ impl Settings {
     /// settings name no certificate.
     ///
     /// # Errors
-    /// Returns an error if only one of the certificate and its key is named.
+    /// Returns an error if only one of the certificate and its key is named, or neither of them is
+    /// and an authority of clients is.
     pub(super) fn tls(&self) -> Result<Option<TlsSettings>> {
         match (&self.tls_certificate, &self.tls_key) {
+            (None, None) if self.tls_client_ca.is_some() => usage_error(
+                "`serve.tls_client_ca` is named, and no listener has TLS by which a client could \
+                 show a certificate; set `serve.tls_certificate` and `serve.tls_key` too",
+            ),
             (None, None) => Ok(None),
             (Some(certificate), Some(key)) => Ok(Some(TlsSettings {
                 certificate: certificate.clone(),
@@ -389,6 +402,26 @@ mod tests {
         let error = read("clicks@latest").expect_err("no signature");
         assert!(error.to_string().contains("follow a pointer"), "{error}");
         assert_eq!(read("clicks@canary").expect("settings"), Some("keys".into()));
+    }
+
+    #[test]
+    fn settings_that_would_have_no_effect_are_refused() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("serve.toml");
+        let shown = path.to_str().expect("plain names");
+        let args = args(&["--config", shown, "--registry", "r", "--model", "m"]);
+        let traffic = "[serve.traffic.other]\nshadow = { label = 'next', share = 0.1 }\n";
+        for (text, said) in [
+            ("[serve]\nmax_waiting = 0", "`serve.max_waiting` is 0"),
+            (traffic, "`serve.traffic.other`"),
+        ] {
+            std::fs::write(&path, text).expect("a file");
+            let error = read(&args, &[]).expect_err(text).to_string();
+            assert!(error.contains(said), "{text}: {error}");
+        }
+        let control = format!("[serve]\nmodel_control = true\n{traffic}");
+        std::fs::write(&path, control).expect("a file");
+        read(&args, &[]).expect("a client may load the model");
     }
 
     #[test]
