@@ -17,6 +17,7 @@ use super::rows::{self, Form};
 use super::{infer, observe};
 use crate::admission::Head;
 use crate::budget::HeldBytes;
+use crate::config::Limits;
 use crate::domain::{Domain, RowsRequest, Scored};
 use crate::error::{Result, ServeError};
 use crate::host::{Host, Selector};
@@ -101,9 +102,19 @@ async fn score(
     let limits = domain.limits();
     let wire = if verb == Verb::Infer { Wire::Tensors } else { Wire::Rows };
     let bytes = body::announced_bytes(&limits, request.headers())?;
+    let caller = &domain.enter(caller)?;
     let mut admitted = domain.admit(&Head { host, caller, wire, bytes, time: None })?;
-    let receive = body::receive(&limits, &mut admitted.held, request);
-    let received = receive.instrument(span!("receive")).await?;
+    // A body without an announced length is counted while it arrives.
+    let quota = caller.body_bytes().filter(|&quota| quota < limits.body_bytes);
+    let allowed = Limits { body_bytes: quota.unwrap_or(limits.body_bytes), ..limits };
+    let receive = body::receive(&allowed, &mut admitted.held, request);
+    let received = receive.instrument(span!("receive")).await;
+    let received = received.map_err(|error| match (error, quota) {
+        (ServeError::TooLarge { what, limit, .. }, Some(_)) => {
+            ServeError::TooLarge { what, limit, setting: "quota.body_bytes" }
+        }
+        (error, _) => error,
+    })?;
     domain.metrics().record_stage(Stage::Receive, began.elapsed());
     let arrived = Instant::now();
     let bytes = received.bytes.len();
