@@ -257,7 +257,7 @@ impl Queue {
         state.waiting_work += claim.estimate;
         // Work that has begun cannot be interrupted, so that it is waited for.
         let begun = state.running_work / self.threads;
-        let patience = bound + bound / 2 + claim.estimate.max(begun);
+        let patience = bound + bound / 4 + claim.estimate.max(begun);
         let (key, served) = (claim.flow.clone(), state.served);
         let State { flows, finished, .. } = &mut *state;
         let flow = flows.entry(key.clone()).or_insert_with(|| {
