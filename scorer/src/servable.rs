@@ -174,6 +174,16 @@ impl Servable {
         self.score_encoded(batch, None)
     }
 
+    /// Scores a batch that [`Servable::encoder`] has made, and stops when `is_late` returns `true`,
+    /// as in [`Servable::score_unless`].
+    ///
+    /// # Errors
+    /// Returns [`Error::Late`] if the work was stopped, and another error if the model cannot be
+    /// computed.
+    pub fn score_batch_unless(&self, batch: &Batch, is_late: LateCheck<'_>) -> Result<RowScores> {
+        self.score_encoded(batch, Some(is_late))
+    }
+
     /// Releases the memory of buffers that recent requests did not need. Every request does this
     /// too, so a server needs to call this function only while it gets no requests.
     pub fn release_idle(&self) {

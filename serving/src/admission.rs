@@ -6,7 +6,7 @@
 //! the pool, and the network's thread only waits for it. A request whose client has left is not
 //! begun.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ use crate::config::Limits;
 use crate::error::{Result, ServeError};
 use crate::host::Host;
 use crate::metrics::{Metrics, Stage};
-use crate::queue::{Claim, Estimates, FlowKey, Full, Queue, Turn, Wire};
+use crate::queue::{Claim, FlowKey, Full, Known, OfWires, Queue, Turn, Wire};
 use crate::trace::span;
 
 /// The bytes in flight after which freed memory is returned to the system.
@@ -30,13 +30,20 @@ const BURST_BYTES: usize = 4 << 20;
 /// The number of principals whose use of a quota is remembered. Only principals with a quota are.
 const MOST_PRINCIPALS: usize = 100_000;
 
+/// The number of pairs of a model and a principal whose work is remembered. They are forgotten
+/// together, and measured again.
+const MOST_ESTIMATES: usize = 4096;
+
+/// The name of the principal of a listener without authentication.
+const ANONYMOUS: &str = "anonymous";
+
 /// The facts of a request's head that admission needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Head<'a> {
     pub(crate) host: &'a Arc<Host>,
-    pub(crate) caller: &'a Arc<Principal>,
+    pub(crate) caller: &'a Arc<Caller>,
     pub(crate) wire: Wire,
-    /// The number of bytes of the body, as far as the head announces it.
+    /// The number of bytes of the body, or 0 if the head does not announce it.
     pub(crate) bytes: usize,
     /// The holder of the bytes of the request.
     pub(crate) holder: Holder<'a>,
@@ -51,7 +58,7 @@ pub(crate) struct Head<'a> {
 #[derive(Debug)]
 pub(crate) struct Admitted {
     flow: FlowKey,
-    estimates: Arc<Estimates>,
+    estimates: Known,
     pub(crate) limit: Duration,
     /// The bytes of the request that are in flight.
     pub(crate) held: HeldBytes,
@@ -59,7 +66,7 @@ pub(crate) struct Admitted {
     _open: Open,
 }
 
-/// The principal of an admitted request, with the use of its quota.
+/// The principal of an open request, with the use of its quota.
 #[derive(Debug)]
 pub(crate) struct Caller {
     principal: Arc<Principal>,
@@ -69,6 +76,21 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
+    /// Returns the name of the principal.
+    fn name(&self) -> &str {
+        &self.principal.name
+    }
+
+    /// Returns the principal of the request.
+    pub(crate) fn principal(&self) -> &Arc<Principal> {
+        &self.principal
+    }
+
+    /// Returns the largest number of bytes of a body that the quota allows.
+    pub(crate) fn body_bytes(&self) -> Option<usize> {
+        self.principal.quota.body_bytes
+    }
+
     /// Takes the rows of the request from the quota.
     ///
     /// # Errors
@@ -106,6 +128,8 @@ pub(crate) struct Scoring {
     /// The number of requests that were admitted and have no answer yet.
     open: Arc<AtomicUsize>,
     quotas: Arc<Mutex<HashMap<String, Arc<QuotaUse>>>>,
+    /// The estimates of principals that are not anonymous.
+    estimates: Arc<Mutex<BTreeMap<FlowKey, OfWires>>>,
     metrics: Arc<Metrics>,
     began: Instant,
 }
@@ -118,6 +142,7 @@ impl Scoring {
             budget: Arc::default(),
             open: Arc::default(),
             quotas: Arc::default(),
+            estimates: Arc::default(),
             metrics,
             began: Instant::now(),
         }
@@ -150,26 +175,51 @@ impl Scoring {
         self.budget.has_burst_ended(BURST_BYTES)
     }
 
+    /// Returns whether requests wait.
+    pub(crate) fn has_waiting(&self) -> bool {
+        self.queue.waiting() > 0
+    }
+
     /// Returns the number of requests that wait, the estimated time of their work, and the bytes in
     /// flight.
     pub(crate) fn load(&self) -> (usize, Duration, usize) {
         (self.queue.waiting(), self.queue.backlog(), self.budget.used())
     }
 
-    /// Runs `work` on the pool behind the requests that are there, without counting it as one.
-    pub(crate) fn run_idle(&self, work: impl FnOnce() + Send + 'static) {
-        self.workers.spawn_detached(work);
+    /// Runs `work` when no request waits, without counting it as one, and returns whether it will
+    /// run. A crowded server does not take it.
+    pub(crate) fn run_idle(
+        &self,
+        estimate: Duration,
+        limits: &Limits,
+        work: impl FnOnce() + Send + 'static,
+    ) -> bool {
+        let (queue, bound) = (self.queue.clone(), limits.queue_time);
+        let taken = queue.push_idle(estimate, work);
+        if taken {
+            self.workers.spawn_detached(move || queue.run_next(bound));
+        }
+        taken
+    }
+
+    /// Counts a request in the quota of its principal, before its body is received.
+    ///
+    /// # Errors
+    /// Returns [`ServeError::Quota`] if the quota is used up.
+    pub(crate) fn enter(&self, principal: &Arc<Principal>) -> Result<Arc<Caller>> {
+        let (used, open) = self.open_quota(principal)?;
+        let principal = principal.clone();
+        Ok(Arc::new(Caller { principal, used, began: self.began, _open: open }))
     }
 
     /// Admits a request by its head.
     ///
     /// # Errors
-    /// Returns [`ServeError::Overloaded`] or [`ServeError::Quota`] if the request must come again
-    /// later, and [`ServeError::TooLarge`] if its body is larger than the limit.
+    /// Returns [`ServeError::Overloaded`] if the request must come again later, and
+    /// [`ServeError::TooLarge`] if its body is larger than the quota allows.
     pub(crate) fn admit(&self, head: &Head<'_>, limits: &Limits) -> Result<Admitted> {
         let now = Instant::now();
-        let quota = &head.caller.quota;
-        if let Some(limit) = quota.body_bytes.filter(|&limit| head.bytes > limit) {
+        if let Some(limit) = head.caller.body_bytes().filter(|&limit| head.bytes > limit) {
             let what = "the size of the body in bytes";
             let remedy = "send fewer rows at a time, or raise `quota.body_bytes` of the caller";
             return Err(ServeError::TooLarge { what, limit, remedy });
@@ -180,9 +230,8 @@ impl Scoring {
             return Err(ServeError::Overloaded { waiting, backlog: self.queue.backlog() });
         }
         let limit = head.time.unwrap_or(limits.request_time).min(limits.request_time);
-        let estimates = head.host.estimates(head.wire).clone();
-        let flow =
-            FlowKey { model: head.host.shared_name(), principal: head.caller.name.as_str().into() };
+        let flow = FlowKey { model: head.host.shared_name(), principal: head.caller.name().into() };
+        let estimates = self.known(head, &flow);
         let claim = Claim {
             flow: flow.clone(),
             estimate: estimates.of_bytes(head.bytes),
@@ -193,10 +242,24 @@ impl Scoring {
         if !held.fits(head.bytes, most) || !held.grow(head.booked, most) {
             return Err(ServeError::Overloaded { waiting, backlog: self.queue.backlog() });
         }
-        let (used, counted) = self.open_quota(head.caller)?;
-        let caller =
-            Caller { principal: head.caller.clone(), used, began: self.began, _open: counted };
-        Ok(Admitted { flow, estimates, limit, held, caller: Arc::new(caller), _open: open })
+        Ok(Admitted { flow, estimates, limit, held, caller: head.caller.clone(), _open: open })
+    }
+
+    /// Returns the averages that estimate a request. Anonymous callers share those of the model.
+    fn known(&self, head: &Head<'_>, flow: &FlowKey) -> Known {
+        let shared = head.host.estimates(head.wire).clone();
+        if head.caller.name() == ANONYMOUS {
+            return Known::new(shared, None);
+        }
+        let mut all = self.estimates.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(own) = all.get(flow) {
+            return Known::new(shared, Some(own[head.wire as usize].clone()));
+        }
+        if all.len() >= MOST_ESTIMATES {
+            all.clear();
+        }
+        let own: &mut OfWires = all.entry(flow.clone()).or_default();
+        Known::new(shared, Some(own[head.wire as usize].clone()))
     }
 
     /// Counts the request in the quota of its principal, if the principal has one.
@@ -231,7 +294,7 @@ impl Scoring {
         limits: &Limits,
         work: impl FnOnce(Duration, Instant) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        let (sender, receiver) = oneshot::channel();
+        let (sender, mut receiver) = oneshot::channel();
         let (now, metrics) = (Instant::now(), self.metrics.clone());
         let (limit, deadline) = (admitted.limit, now + admitted.limit);
         let estimates = admitted.estimates.clone();
@@ -240,9 +303,16 @@ impl Scoring {
         let (request, queued) = (Span::current(), span!("queue"));
         let turn = move |turn| {
             drop(queued);
-            let Turn::Begin(waited) = turn else {
-                let _ = sender.send(Err(ServeError::Deadline { limit }));
-                return;
+            let waited = match turn {
+                Turn::Begin(waited) => waited,
+                Turn::TooLate => {
+                    let _ = sender.send(Err(ServeError::Deadline { limit }));
+                    return;
+                }
+                Turn::Crowded(full) => {
+                    let _ = sender.send(Err(overloaded(full)));
+                    return;
+                }
             };
             metrics.record_stage(Stage::Queue, waited);
             let _inside = request.enter();
@@ -252,10 +322,7 @@ impl Scoring {
             }
             let began = Instant::now();
             let result = work(waited, deadline);
-            // A request that is refused early says nothing about the work of others.
-            if result.is_ok() {
-                estimates.record(bytes, began.elapsed());
-            }
+            estimates.record(bytes, began.elapsed(), result.is_err());
             let _ = sender.send(result);
         };
         let bound = limits.queue_time;
@@ -264,8 +331,15 @@ impl Scoring {
         let place = self.queue.push(claim, bound, now, turn).map_err(overloaded)?;
         let queue = self.queue.clone();
         self.workers.spawn_detached(move || queue.run_next(bound));
-        let outcome = tokio::time::timeout(limit, receiver).await;
-        drop(place);
+        // A request that has waited too long is refused at once, and not when a thread comes to it.
+        let outcome = match tokio::time::timeout(place.patience.min(limit), &mut receiver).await {
+            Ok(outcome) => Ok(outcome),
+            Err(_) => match place.withdraw() {
+                Some(_) if now.elapsed() >= limit => return Err(ServeError::Deadline { limit }),
+                Some(full) => return Err(overloaded(full)),
+                None => tokio::time::timeout_at(deadline.into(), receiver).await,
+            },
+        };
         match outcome {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err(ServeError::Internal(

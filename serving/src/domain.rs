@@ -11,6 +11,7 @@ use axum::http::HeaderMap;
 use prometheus::Registry as MetricsRegistry;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use tracing::span::EnteredSpan;
+use zillion_access::Principal;
 use zillion_device::{Files, Workers};
 use zillion_feature::RawColumns;
 use zillion_registry::Registry;
@@ -271,11 +272,19 @@ impl Domain {
         Ok((version, shadow))
     }
 
+    /// Counts a request in the quota of its principal, before its body is received.
+    ///
+    /// # Errors
+    /// Returns [`ServeError::Quota`] if the quota is used up.
+    pub(crate) fn enter(&self, principal: &Arc<Principal>) -> Result<Arc<Caller>> {
+        self.scoring.enter(principal)
+    }
+
     /// Admits a request by its head, before its body is received.
     ///
     /// # Errors
-    /// Returns [`ServeError::Overloaded`] or [`ServeError::Quota`] if the request must come again
-    /// later, and [`ServeError::TooLarge`] if its body is larger than the limit.
+    /// Returns [`ServeError::Overloaded`] if the request must come again later, and
+    /// [`ServeError::TooLarge`] if its body is larger than the quota allows.
     pub(crate) fn admit(&self, head: &Head<'_>) -> Result<Admitted> {
         self.scoring.admit(head, &self.limits())
     }
@@ -331,16 +340,12 @@ struct Shadow {
 }
 
 impl Shadow {
-    /// Scores the rows later, on a thread that has nothing else to do, and records the differences
-    /// from `scores`. A server with waiting requests skips it.
-    fn compare(
-        &self,
-        model: &str,
-        request: &RowsRequest<'_>,
-        scores: &RowScores,
-        metrics: &Arc<Metrics>,
-    ) {
-        if self.scoring.load().0 > 0 {
+    /// Scores the rows when no request waits, and records the differences from `scores`. A request
+    /// that comes to wait stops it.
+    fn compare(&self, scored: &Scored, request: &RowsRequest<'_>, scores: &RowScores) {
+        let (model, metrics) = (scored.model(), &scored.metrics);
+        let estimate = scored.spent.get().infer;
+        if self.scoring.has_waiting() {
             metrics.record_shadow_skipped(model);
             return;
         }
@@ -353,10 +358,11 @@ impl Shadow {
                 return;
             }
         };
-        let (servable, metrics, model) = (self.servable.clone(), metrics.clone(), model.to_owned());
+        let (servable, scoring) = (self.servable.clone(), self.scoring.clone());
+        let (name, series) = (model.to_owned(), metrics.clone());
         let is_probability = servable.has_probabilities();
         let answered: Vec<f32> = scores.logits.first().cloned().unwrap_or_default();
-        self.scoring.run_idle(move || match servable.score_batch(&batch) {
+        let work = move || match servable.score_batch_unless(&batch, &|| scoring.has_waiting()) {
             Ok(scores) => {
                 let shadow = scores.logits.into_iter().next().unwrap_or_default();
                 let value = |logit: f32| match is_probability {
@@ -365,10 +371,16 @@ impl Shadow {
                 };
                 let pairs = answered.into_iter().zip(shadow);
                 let differences = pairs.map(|(a, b)| (value(a) - value(b)).abs());
-                metrics.record_shadow(&model, differences);
+                series.record_shadow(&name, differences);
             }
-            Err(error) => tracing::debug!("a shadow version did not score: {error}"),
-        });
+            Err(error) => {
+                tracing::debug!("a shadow version did not score: {error}");
+                series.record_shadow_skipped(&name);
+            }
+        };
+        if !self.scoring.run_idle(estimate, &scored.limits, work) {
+            metrics.record_shadow_skipped(model);
+        }
     }
 }
 
@@ -463,7 +475,7 @@ impl Scored {
             })
         })?;
         if let Some(shadow) = &self.shadow {
-            shadow.compare(self.model(), request, &scores, &self.metrics);
+            shadow.compare(self, request, &scores);
         }
         let rows = request.rows as u64;
         self.metrics.record_scores(

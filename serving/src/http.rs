@@ -34,6 +34,7 @@ use axum::routing::{MethodRouter, any, get, post};
 use axum::{Extension, Router};
 use serde_json::{Value, json};
 use tracing::{Instrument as _, Span};
+use zillion_access::Principal;
 
 use self::openapi::Documents;
 use self::route::{Target, TfTarget};
@@ -194,18 +195,23 @@ async fn get_metrics(State(domain): State<Arc<Domain>>) -> Result<Response> {
 async fn get_openapi(
     State(domain): State<Arc<Domain>>,
     Extension(documents): Extension<Arc<Documents>>,
+    Extension(caller): Extension<Arc<Principal>>,
 ) -> Result<Response> {
-    Ok(respond::json_bytes(StatusCode::OK, documents.document(&domain).await?))
+    let document = documents.document(&domain, &caller.models).await?;
+    Ok(respond::json_bytes(StatusCode::OK, document))
 }
 
 async fn get_server_metadata() -> Response {
     ok(&meta::server())
 }
 
-async fn get_all_statistics(State(domain): State<Arc<Domain>>) -> Result<Response> {
+async fn get_all_statistics(
+    State(domain): State<Arc<Domain>>,
+    Extension(caller): Extension<Arc<Principal>>,
+) -> Result<Response> {
     let mut all = Vec::new();
-    for host in domain.hosts() {
-        all.extend(meta::statistics(&host, &Selector::Default)?);
+    for host in domain.hosts().iter().filter(|host| caller.models.contains(host.name())) {
+        all.extend(meta::statistics(host, &Selector::Default)?);
     }
     Ok(ok(&json!({ "model_stats": all })))
 }

@@ -6,8 +6,8 @@
 //! one. The hash of the key is compared with the share, so that a larger share keeps the users of
 //! the smaller one.
 //!
-//! A shadow version scores the rows of a request after the answer was sent, on threads that have
-//! nothing else to do. The differences of its scores go into the metrics, and nobody else sees
+//! A shadow version scores the rows of a request when no request waits, and stops when one comes.
+//! Only the encoding of the rows is a part of the request. The differences of its scores go into the metrics, and nobody else sees
 //! them.
 
 use std::collections::BTreeMap;

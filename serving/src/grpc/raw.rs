@@ -19,8 +19,8 @@ use zillion_access::{Principal, Role};
 use super::counted::CountedBody;
 use super::status::{http_status, status};
 use super::{Scores, limit_time, status_code};
-use crate::access::{check_model, find_holder};
-use crate::admission::Head;
+use crate::access::check_model;
+use crate::admission::{Caller, Head};
 use crate::budget::HeldBytes;
 use crate::domain::Domain;
 use crate::error::{Result, ServeError};
@@ -50,13 +50,21 @@ async fn answer_call(
 ) -> Response {
     let began = Instant::now();
     let facts = Arc::new(CallFacts::default());
-    let call = Call { domain: domain.clone(), what, began, limit, facts: facts.clone() };
     let limits = domain.limits();
-    let most = limits.body_bytes;
-    if let Err(error) = domain.check_crowded() {
-        domain.metrics().record_request("unknown", what.protocol(), 429, began.elapsed());
-        return status(&error).into_http::<Body>();
-    }
+    let entered = domain.check_crowded().and_then(|()| {
+        let unguarded = || ServeError::Internal("a call passed no guard".to_owned());
+        domain.enter(request.extensions().get::<Arc<Principal>>().ok_or_else(unguarded)?)
+    });
+    let caller = match entered {
+        Ok(caller) => caller,
+        Err(error) => {
+            let code = error.kind().http_status();
+            domain.metrics().record_request("unknown", what.protocol(), code, began.elapsed());
+            return status(&error).into_http::<Body>();
+        }
+    };
+    let most = caller.body_bytes().unwrap_or(usize::MAX).min(limits.body_bytes);
+    let call = Call { domain: domain.clone(), what, began, limit, caller, facts: facts.clone() };
     let refused = Arc::new(AtomicBool::new(false));
     let held = match find_holder(request.extensions(), None) {
         Ok(holder) => domain.hold_bytes(holder),
@@ -74,6 +82,13 @@ async fn answer_call(
         let error = ServeError::Overloaded { waiting: 0, backlog: Duration::ZERO };
         let _ = facts.failed.set(error.kind().http_status());
         response = status(&error).into_http::<Body>();
+    }
+    if most < limits.body_bytes
+        && facts.failed.get().is_none()
+        && status_code(&response) == Code::ResourceExhausted
+    {
+        let (what, setting) = ("the message", "quota.body_bytes");
+        response = status(&ServeError::TooLarge { what, limit: most, setting }).into_http();
     }
     if let Some(held) = facts.held.get() {
         // The bytes of the answer are in flight until the client has taken them.
@@ -107,6 +122,7 @@ struct Call<S> {
     began: Instant,
     /// The time that the client gives the call.
     limit: Option<Duration>,
+    caller: Arc<Caller>,
     facts: Arc<CallFacts>,
 }
 
@@ -116,10 +132,11 @@ impl<S: Scores> UnaryService<Bytes> for Call<S> {
 
     fn call(&mut self, request: tonic::Request<Bytes>) -> Self::Future {
         let (domain, what, facts) = (self.domain.clone(), self.what, self.facts.clone());
+        let caller = self.caller.clone();
         domain.metrics().record_stage(Stage::Receive, self.began.elapsed());
         let left = self.limit.map(|limit| limit.saturating_sub(self.began.elapsed()));
         Box::pin(async move {
-            let scored = score(&domain, what, request, left, &facts).await;
+            let scored = score(&domain, what, &caller, request, left, &facts).await;
             scored.map(tonic::Response::new).map_err(|error| {
                 // A call fails at most once, so that this is set at most once.
                 let _ = facts.failed.set(error.kind().http_status());
@@ -132,6 +149,7 @@ impl<S: Scores> UnaryService<Bytes> for Call<S> {
 async fn score(
     domain: &Domain,
     what: impl Scores,
+    caller: &Arc<Caller>,
     request: tonic::Request<Bytes>,
     left: Option<Duration>,
     facts: &CallFacts,
@@ -139,7 +157,6 @@ async fn score(
     let target = what.target(request.get_ref())?;
     check_model(domain, request.extensions(), Role::Score, &target.model)?;
     let unguarded = || ServeError::Internal("a call passed no guard".to_owned());
-    let caller = request.extensions().get::<Arc<Principal>>().cloned().ok_or_else(unguarded)?;
     let peer = request.extensions().get::<Arc<Peer>>().cloned().ok_or_else(unguarded)?;
     let headers = request.metadata().clone().into_headers();
     let message = request.into_inner();
@@ -148,8 +165,8 @@ async fn score(
     let version = domain.resolve(&host, &target.selector, &headers)?;
     let bytes = message.len();
     let time = [left, target.time].into_iter().flatten().min();
-    let (holder, wire) = (peer.holder(&caller), what.wire());
-    let head = Head { host: &host, caller: &caller, wire, bytes, holder, booked: bytes, time };
+    let (holder, wire) = (peer.holder(caller.principal()), what.wire());
+    let head = Head { host: &host, caller, wire, bytes, holder, booked: bytes, time };
     let admitted = domain.admit(&head)?;
     let work = move |scored: &crate::domain::Scored| what.score(scored, message);
     let answer = domain.request(version, &admitted, bytes, work).await?;

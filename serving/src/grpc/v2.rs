@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tonic::codegen::tokio_stream::Empty;
 use tonic::{Request, Response, Status, Streaming, async_trait};
-use zillion_access::Role;
+use zillion_access::{Models, Principal, Role};
 use zillion_registry::VersionId;
 use zillion_scorer::Servable;
 
@@ -92,18 +92,25 @@ impl GrpcInferenceService for V2 {
         &self,
         request: Request<ModelStatisticsRequest>,
     ) -> Answer<ModelStatisticsResponse> {
-        check_model(&self.0, request.extensions(), Role::Read, &request.get_ref().name)?;
-        Ok(Response::new(self.statistics(request.get_ref())?))
+        let name = &request.get_ref().name;
+        // A call without a name asks for all models, and gets those of the caller.
+        if !name.is_empty() {
+            check_model(&self.0, request.extensions(), Role::Read, name)?;
+        }
+        let models = &caller(request.extensions())?.models;
+        Ok(Response::new(self.statistics(request.get_ref(), models)?))
     }
 
     async fn repository_index(
         &self,
         request: Request<RepositoryIndexRequest>,
     ) -> Answer<RepositoryIndexResponse> {
+        let caller = caller(request.extensions())?;
         let RepositoryIndexRequest { repository_name, ready } = request.into_inner();
         check_repository(&repository_name)?;
         let models = self.0.index_for_client().await?;
-        let models = models.into_iter().filter(|m| !ready || m.state == ModelState::Ready);
+        let models = models.into_iter().filter(|m| caller.models.contains(&m.name));
+        let models = models.filter(|m| !ready || m.state == ModelState::Ready);
         Ok(Response::new(RepositoryIndexResponse { models: models.map(to_index).collect() }))
     }
 
@@ -234,14 +241,24 @@ impl GrpcInferenceService for V2 {
     }
 }
 
+/// Returns the principal that a guard left in the extensions of a request.
+fn caller(extensions: &tonic::Extensions) -> Result<Arc<Principal>> {
+    let unguarded = || ServeError::Internal("a request passed no guard".to_owned());
+    extensions.get::<Arc<Principal>>().cloned().ok_or_else(unguarded)
+}
+
 impl V2 {
     fn model(&self, name: &str, version: &str) -> Result<Resolved> {
         self.0.host(name)?.resolve(&read_selector(version)?)
     }
 
-    fn statistics(&self, request: &ModelStatisticsRequest) -> Result<ModelStatisticsResponse> {
+    fn statistics(
+        &self,
+        request: &ModelStatisticsRequest,
+        seen: &Models,
+    ) -> Result<ModelStatisticsResponse> {
         let hosts = match request.name.as_str() {
-            "" => self.0.hosts(),
+            "" => self.0.hosts().into_iter().filter(|host| seen.contains(host.name())).collect(),
             name => vec![self.0.host(name)?],
         };
         let mut model_stats = Vec::new();
@@ -369,4 +386,43 @@ fn check_region(name: &str) -> Result<(), Status> {
         "unknown region `{name}`, because shared memory is not supported; send tensors in the \
          message"
     )))
+}
+
+#[cfg(test)]
+mod tests {
+    use zillion_device::{Files, SystemClock};
+    use zillion_registry::Registry;
+
+    use super::*;
+    use crate::config::{Follow, ServeConfig};
+
+    #[test]
+    fn a_caller_sees_only_its_own_models() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let url = folder.path().join("registry").display().to_string();
+        let clock = Arc::new(SystemClock::new());
+        let registry = Registry::create(&url, Files::new(), clock).expect("a registry");
+        let config = ServeConfig {
+            models: ["a", "b"].map(|name| (name.to_owned(), Follow::Latest)).into(),
+            cache: folder.path().join("cache"),
+            ..ServeConfig::default()
+        };
+        let metrics = prometheus::Registry::new();
+        let domain = Domain::start(&config, &registry, &Files::new(), &metrics).expect("a domain");
+        let service = V2(Arc::new(domain));
+        let limited = Models::Only(["a".to_owned()].into());
+        let principal = Arc::new(Principal { models: limited, ..Principal::anonymous() });
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.expect("a runtime").block_on(async {
+            let mut request = Request::new(RepositoryIndexRequest::default());
+            request.extensions_mut().insert(principal.clone());
+            let index = service.repository_index(request).await.expect("an index").into_inner();
+            let names: Vec<&str> = index.models.iter().map(|model| model.name.as_str()).collect();
+            assert_eq!(names, ["a"]);
+            // The statistics of all models are those of the caller's models.
+            let mut request = Request::new(ModelStatisticsRequest::default());
+            request.extensions_mut().insert(principal);
+            assert!(service.model_statistics(request).await.is_ok());
+        });
+    }
 }

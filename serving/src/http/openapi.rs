@@ -11,7 +11,7 @@
 
 mod requests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use bytes::Bytes;
@@ -50,10 +50,13 @@ struct Call {
 /// The models of a server by name, each with its open versions.
 type Models = Vec<(String, Arc<OpenVersions>)>;
 
-/// The last document, with the open versions that it describes.
+/// The number of documents that are kept: one for each set of models that callers may see.
+const KEPT: usize = 8;
+
+/// The last documents, each with the open versions that it describes.
 #[derive(Debug)]
 pub(super) struct Documents {
-    last: Mutex<Option<(Vec<Described>, Bytes)>>,
+    last: Mutex<VecDeque<(Vec<Described>, Bytes)>>,
     /// The semaphore that lets one request at a time make a document.
     turn: Semaphore,
 }
@@ -91,16 +94,20 @@ impl Documents {
         Self { last: Mutex::default(), turn: Semaphore::new(1) }
     }
 
-    /// Returns the document of the open versions. The last document is returned again if they have
-    /// not changed.
+    /// Returns the document of the open versions of the models that a caller may use. A document is
+    /// returned again if they have not changed.
     ///
     /// # Errors
     /// Returns an error if the document cannot be made, which is a bug.
-    pub(super) async fn document(self: &Arc<Self>, domain: &Domain) -> Result<Bytes> {
+    pub(super) async fn document(
+        self: &Arc<Self>,
+        domain: &Domain,
+        seen: &zillion_access::Models,
+    ) -> Result<Bytes> {
         let has_control = domain.has_model_control();
         let hosts = domain.hosts();
-        let models: Models =
-            hosts.iter().map(|host| (host.name().to_owned(), host.open())).collect();
+        let models = hosts.iter().map(|host| (host.name().to_owned(), host.open()));
+        let models: Models = models.filter(|(name, _)| seen.contains(name)).collect();
         if let Some(document) = self.find(&models) {
             return Ok(document);
         }
@@ -115,15 +122,17 @@ impl Documents {
         made.await.map_err(|e| failed(format!("the document cannot be made: {e}")))?
     }
 
-    /// Returns the last document if it describes these versions.
+    /// Returns the kept document that describes these versions.
     fn find(&self, models: &Models) -> Option<Bytes> {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let (described, document) = last.as_ref()?;
         let is_same = |(described, (model, open)): (&Described, &(String, Arc<OpenVersions>))| {
             described.is_of(model, open)
         };
-        let is_all = described.len() == models.len() && described.iter().zip(models).all(is_same);
-        is_all.then(|| document.clone())
+        let is_all = |described: &[Described]| {
+            described.len() == models.len() && described.iter().zip(models).all(is_same)
+        };
+        let found = last.iter().find(|(described, _)| is_all(described));
+        found.map(|(_, document)| document.clone())
     }
 
     /// Makes the document of these versions, and keeps it.
@@ -133,7 +142,8 @@ impl Documents {
         let document = Bytes::from(to_bytes(&fill_template(&named, has_control))?);
         let described = models.iter().map(|(name, open)| Described::new(name, open)).collect();
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        *last = Some((described, document.clone()));
+        last.truncate(KEPT - 1);
+        last.push_front((described, document.clone()));
         Ok(document)
     }
 }
@@ -294,6 +304,11 @@ mod tests {
         let second = documents.make(&of(labelled("b")), false).unwrap();
         assert_ne!(first, second);
         assert_eq!(documents.find(&of(labelled("b"))), Some(second));
+        // Callers that see other models do not make each other's documents again.
+        assert_eq!(documents.find(&of(labelled("a"))), Some(first));
+        for label in 0..KEPT {
+            documents.make(&of(labelled(&label.to_string())), false).unwrap();
+        }
         assert_eq!(documents.find(&of(labelled("a"))), None);
     }
 

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
+use zillion_access::Principal;
 
 use super::parameters::Parameters;
 use super::route::Target;
@@ -36,9 +38,14 @@ struct ControlRequest {
 }
 
 /// Answers `POST /v2/repository/index` with the models.
-pub(super) async fn index(State(domain): State<Arc<Domain>>, request: Request) -> Result<Response> {
+pub(super) async fn index(
+    State(domain): State<Arc<Domain>>,
+    Extension(caller): Extension<Arc<Principal>>,
+    request: Request,
+) -> Result<Response> {
     let request: IndexRequest = read(&domain, request, "an index request").await?;
-    let indexed = domain.index_for_client().await?;
+    let mut indexed = domain.index_for_client().await?;
+    indexed.retain(|model| caller.models.contains(&model.name));
     Ok(ok(&meta::index(&indexed, request.ready)))
 }
 

@@ -3,6 +3,7 @@
 use axum::body::Body;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 use serde::Serialize;
 
 use crate::error::{Kind, Result, ServeError};
@@ -10,6 +11,9 @@ use crate::text::error_text;
 
 /// The header with the number of bytes of a body that are its JSON.
 pub(super) const HEADER_LENGTH: &str = "inference-header-content-length";
+
+/// The body of the answer to a request that a crowded server does not take.
+const OVERLOADED: &[u8] = b"{\"error\":\"the server is overloaded; try again in a moment\"}";
 
 /// The body of an answer, and the length of its JSON if other bytes follow.
 #[derive(Debug, PartialEq, Eq)]
@@ -40,12 +44,16 @@ pub(super) fn failure(error: &ServeError) -> Response {
         // refusals turns on the debug log.
         _ => tracing::debug!(status = status.as_u16(), "refused: {}", error_text(error)),
     }
+    // A refusal must cost far less than the work that it saves, so that its bytes are ready.
+    if let ServeError::Overloaded { .. } = error {
+        let mut response = json_bytes(status, Bytes::from_static(OVERLOADED));
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        return response;
+    }
     // An error repeats texts of the request, which may be of any length.
     let body = to_bytes(&Failure { error: error_text(error) }).unwrap_or_default();
     let mut response = json_bytes(status, body);
     let (name, value) = match error {
-        // The body of a refused request may be on its way, and is not read.
-        ServeError::Overloaded { .. } => (header::RETRY_AFTER, "1"),
         ServeError::Quota { wait, .. } => {
             let seconds = HeaderValue::from(wait.as_secs() + 1);
             response.headers_mut().insert(header::RETRY_AFTER, seconds);
@@ -99,6 +107,17 @@ mod tests {
     use axum::body::HttpBody as _;
 
     use super::*;
+
+    #[test]
+    fn an_overload_says_when_to_come_back() {
+        let backlog = std::time::Duration::from_millis(40);
+        let response = failure(&ServeError::Overloaded { waiting: 3, backlog });
+        assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(response.headers()[header::RETRY_AFTER], "1");
+        assert_eq!(response.headers()[header::CONTENT_TYPE], "application/json");
+        let body: serde_json::Value = serde_json::from_slice(OVERLOADED).unwrap();
+        assert!(body["error"].as_str().unwrap().contains("overloaded"));
+    }
 
     #[test]
     fn an_error_answer_is_small() {

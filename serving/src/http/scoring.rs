@@ -18,6 +18,7 @@ use super::{infer, observe};
 use crate::access::find_holder;
 use crate::admission::Head;
 use crate::budget::HeldBytes;
+use crate::config::Limits;
 use crate::domain::{Domain, RowsRequest, Scored};
 use crate::error::{Result, ServeError};
 use crate::host::{Host, Selector};
@@ -103,11 +104,22 @@ async fn score(
     let wire = if verb == Verb::Infer { Wire::Tensors } else { Wire::Rows };
     let bytes = body::announced_bytes(&limits, request.headers())?;
     let holder = find_holder(request.extensions(), Some(caller))?;
+    let caller = &domain.enter(caller)?;
     let booked = bytes.min(body::FIRST_BYTES);
     let head = Head { host, caller, wire, bytes, holder, booked, time: None };
     let mut admitted = domain.admit(&head)?;
-    let receive = body::receive(&limits, &mut admitted.held, request);
-    let received = receive.instrument(span!("receive")).await?;
+    // A body without an announced length is counted while it arrives.
+    let quota = caller.body_bytes().filter(|&quota| quota < limits.body_bytes);
+    let allowed = Limits { body_bytes: quota.unwrap_or(limits.body_bytes), ..limits };
+    let receive = body::receive(&allowed, &mut admitted.held, request);
+    let received = receive.instrument(span!("receive")).await;
+    let received = received.map_err(|error| match (error, quota) {
+        (ServeError::TooLarge { what, limit, .. }, Some(_)) => {
+            let remedy = "send fewer rows at a time, or raise `quota.body_bytes` of the caller";
+            ServeError::TooLarge { what, limit, remedy }
+        }
+        (error, _) => error,
+    })?;
     domain.metrics().record_stage(Stage::Receive, began.elapsed());
     let arrived = Instant::now();
     let bytes = received.bytes.len();

@@ -7,6 +7,7 @@ use axum::body::Body;
 use axum::http::{Request, StatusCode, header};
 use http_body_util::BodyExt as _;
 use tonic::codegen::Service as _;
+use zillion_access::{Models, Principal};
 use zillion_device::{Files, SystemClock};
 use zillion_registry::Registry;
 
@@ -31,11 +32,21 @@ fn router_of(folder: &tempfile::TempDir, config: &ServeConfig) -> Router {
 
 /// Sends a request without a body; returns the status, the header `Allow` and the body.
 fn send(router: &mut Router, method: &str, path: &str) -> (StatusCode, String, String) {
+    send_from(router, Peer::for_tests(), method, path)
+}
+
+/// Sends a request of a peer without a body.
+fn send_from(
+    router: &mut Router,
+    peer: Peer,
+    method: &str,
+    path: &str,
+) -> (StatusCode, String, String) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime").block_on(async {
         let request = Request::builder().method(method).uri(path).body(Body::empty());
         let mut request = request.expect("a request");
-        request.extensions_mut().insert(Arc::new(Peer::for_tests()));
+        request.extensions_mut().insert(Arc::new(peer));
         let answer = router.call(request).await;
         let answer = answer.unwrap_or_else(|never| match never {});
         let allow = answer.headers().get(header::ALLOW);
@@ -133,6 +144,31 @@ fn only_the_index_says_where_the_registry_is() {
     }
     let (_, _, index) = send(&mut router, "POST", "/v2/repository/index");
     assert!(index.contains("pointer `stable` was never set"), "{index}");
+}
+
+#[test]
+fn a_caller_sees_only_its_own_models() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let follow = || crate::Follow::Pointer("stable".to_owned());
+    let config = ServeConfig {
+        models: ["visible", "secret"].map(|name| (name.to_owned(), follow())).into(),
+        cache: folder.path().join("cache"),
+        ..ServeConfig::default()
+    };
+    let mut router = router_of(&folder, &config);
+    for (method, path) in
+        [("GET", "/openapi.json"), ("POST", "/v2/repository/index"), ("GET", "/v2/models/stats")]
+    {
+        let models = Models::Only(["visible".to_owned()].into());
+        let limited = Peer::of_principal(Principal { models, ..Principal::anonymous() });
+        let (status, _, all) = send(&mut router, method, path);
+        let (limited_status, _, some) = send_from(&mut router, limited, method, path);
+        assert_eq!((status, limited_status), (StatusCode::OK, StatusCode::OK), "{some}");
+        assert!(!some.contains("secret"), "{path}: {some}");
+        // Models without a loaded version have no statistics.
+        let is_listed = path != "/v2/models/stats";
+        assert_eq!(all.contains("secret") && some.contains("visible"), is_listed, "{path}: {some}");
+    }
 }
 
 #[test]

@@ -114,7 +114,13 @@ impl Peer {
     /// Returns a peer that may make all calls.
     #[cfg(test)]
     pub(crate) fn for_tests() -> Self {
-        let anonymous = Arc::new(Principal::anonymous());
+        Self::of_principal(Principal::anonymous())
+    }
+
+    /// Returns a peer whose calls are those of a principal.
+    #[cfg(test)]
+    pub(crate) fn of_principal(principal: Principal) -> Self {
+        let anonymous = Arc::new(principal);
         let (apis, proofs) = (Api::ALL.into(), BTreeSet::new());
         let rules = Arc::new(Rules { apis, proofs, identities: None, anonymous });
         Self {

@@ -3,8 +3,10 @@
 //! The rows of a request are known only after its body was read, and a request must be refused
 //! before that. For the same model and protocol the work is a smooth function of the bytes, so that
 //! an average for each power of two of bytes is within a factor of two of the truth, and mostly far
-//! closer, because clients of a model send requests of the same kind.
+//! closer, because clients of a model send requests of the same kind. A principal has averages of
+//! its own, so that none can make the requests of others look long or short.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -42,18 +44,35 @@ pub(crate) struct Estimates {
     classes: [AtomicU64; CLASSES],
 }
 
+/// The largest body that a request without an announced length is taken for.
+const UNKNOWN_BYTES: usize = 64 << 10;
+
 impl Estimates {
-    /// Returns the estimated work of a request with this number of bytes.
+    /// Returns the average of a class, if it was measured.
+    fn known(&self, class: usize) -> Option<u64> {
+        Some(self.classes[class].load(Ordering::Relaxed)).filter(|&average| average > 0)
+    }
+
+    /// Returns whether anything was measured.
+    fn is_measured(&self) -> bool {
+        (0..CLASSES).any(|class| self.known(class).is_some())
+    }
+
+    /// Returns the estimated work of a request with this number of bytes. 0 bytes stand for a
+    /// length that is not known yet.
     pub(crate) fn of_bytes(&self, bytes: usize) -> Duration {
+        let unknown = || (0..=class(UNKNOWN_BYTES)).filter_map(|at| self.known(at)).max();
         let class = class(bytes);
-        let known = |class: usize| match self.classes[class].load(Ordering::Relaxed) {
-            0 => None,
-            average => Some(average),
-        };
-        let below = (0..=class).rev().find_map(|at| Some(known(at)? << (class - at).min(20)));
-        let above = || (class..CLASSES).find_map(|at| Some(known(at)? >> (at - class).min(63)));
+        // A part of the work does not depend on the size, so that only the additional bytes count.
+        let below = (0..=class).rev().find_map(|at| {
+            let average = self.known(at)?;
+            let bytes = if at == class { 0 } else { (bytes as u64).saturating_sub(1 << at) };
+            Some(average.saturating_add(bytes.saturating_mul(USUAL_NS_A_BYTE)))
+        });
+        let above = || (class..CLASSES).find_map(|at| Some(self.known(at)? >> (at - class)));
         let usual = || (bytes as u64).saturating_mul(USUAL_NS_A_BYTE);
-        Duration::from_nanos(below.or_else(above).unwrap_or_else(usual))
+        let known = if bytes == 0 { unknown() } else { below.or_else(above) };
+        Duration::from_nanos(known.unwrap_or_else(usual))
     }
 
     /// Takes the work of a request into the average of its class.
@@ -66,6 +85,54 @@ impl Estimates {
             average => average - average / WEIGHT + work / WEIGHT,
         };
         class.store(average.max(1), Ordering::Relaxed);
+    }
+
+    /// Takes the work of a request that failed into the average of its class, if it was longer than
+    /// the average. A request that is refused early says nothing about the work of others.
+    pub(crate) fn record_failure(&self, bytes: usize, work: Duration) {
+        let average = self.known(class(bytes)).unwrap_or_default();
+        if work > Duration::from_nanos(average) {
+            self.record(bytes, work);
+        }
+    }
+}
+
+/// The averages of all protocols.
+pub(crate) type OfWires = [Arc<Estimates>; Wire::COUNT];
+
+/// The averages that a request is estimated by.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    /// The averages of the requests of all principals.
+    shared: Arc<Estimates>,
+    /// The averages of the principal, if it has any of its own.
+    own: Option<Arc<Estimates>>,
+}
+
+impl Known {
+    /// Joins the averages of a principal and those of all.
+    pub(crate) fn new(shared: Arc<Estimates>, own: Option<Arc<Estimates>>) -> Self {
+        Self { shared, own }
+    }
+
+    /// Returns the estimated work of a request with this number of bytes: by the requests of the
+    /// principal, or by those of all before it sent one.
+    pub(crate) fn of_bytes(&self, bytes: usize) -> Duration {
+        let own = self.own.as_ref().filter(|own| own.is_measured());
+        own.unwrap_or(&self.shared).of_bytes(bytes)
+    }
+
+    /// Records the work of a request, and whether it failed. A failure counts for the principal
+    /// alone.
+    pub(crate) fn record(&self, bytes: usize, work: Duration, failed: bool) {
+        let own = self.own.as_ref().unwrap_or(&self.shared);
+        if failed {
+            return own.record_failure(bytes, work);
+        }
+        own.record(bytes, work);
+        if self.own.is_some() {
+            self.shared.record(bytes, work);
+        }
     }
 }
 
@@ -90,13 +157,42 @@ mod tests {
             assert!((estimate / micros - 1.0).abs() < 0.1, "{bytes}: {estimate}");
         };
         near(1000, 80.0);
-        near(2000, 160.0);
-        near(100_000, 80.0 * 128.0);
+        // The average holds for all sizes below 1024, and each byte above costs 50 ns.
+        near(2024, 130.0);
+        near(101_024, 5080.0);
         near(500, 40.0);
+        // A length that is not known is taken for the longest known work of a small body.
+        near(0, 80.0);
         for _ in 0..100 {
             estimates.record(1000, Duration::from_micros(20));
         }
         near(1000, 20.0);
+        estimates.record(1 << 20, Duration::from_secs(1));
+        near(0, 20.0);
         assert!(estimates.of_bytes(usize::MAX) > Duration::from_secs(1));
+    }
+
+    #[test]
+    fn a_failure_counts_only_if_it_took_long() {
+        let estimates = Estimates::default();
+        estimates.record(1000, Duration::from_millis(1));
+        estimates.record_failure(1000, Duration::from_micros(1));
+        assert_eq!(estimates.of_bytes(1000), Duration::from_millis(1));
+        (0..100).for_each(|_| estimates.record_failure(1000, Duration::from_secs(1)));
+        assert!(estimates.of_bytes(1000) > Duration::from_millis(900));
+    }
+
+    #[test]
+    fn a_principal_does_not_spoil_the_estimates_of_another() {
+        let (shared, of) = (Arc::<Estimates>::default(), Arc::<Estimates>::default);
+        let (a, b) = (Known::new(shared.clone(), Some(of())), Known::new(shared, Some(of())));
+        let micros = Duration::from_micros;
+        b.record(100, micros(100), false);
+        // The first estimate of a principal comes from the requests of all.
+        assert_eq!(a.of_bytes(100), micros(100));
+        (0..100).for_each(|_| a.record(100, micros(100_000), false));
+        (0..100).for_each(|_| a.record(100, micros(500_000), true));
+        assert!(a.of_bytes(100) > micros(400_000));
+        assert_eq!(b.of_bytes(100), micros(100));
     }
 }

@@ -9,13 +9,15 @@ mod client;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
+use prost::Message as _;
 use serde_json::Value;
 use zillion_access::{hash_token, verify_audit_log};
+use zillion_serving::proto::inference::ModelInferRequest;
 
 use self::authority::{Authority, Issued, Issuer};
 use self::cases::{Case, Expected};
 use self::client::{Answer, Tls};
-use super::victim::{publish, wait_until};
+use super::victim::{predict_body, predict_path, publish, wait_until};
 use super::wire;
 use crate::harness::{Workplace, stderr, zillion};
 use crate::server::{MODEL, REGISTRY};
@@ -75,6 +77,7 @@ fn access_file(more: &[(&str, &str)]) -> String {
         token("reader", "zln_reader", "roles = ['read']"),
         token("stranger", "zln_stranger", "roles = ['score']\nmodels = ['other']"),
         token("former", "zln_former", "roles = ['score']\nexpires = 2020-01-01T00:00:00Z"),
+        token("small", "zln_small", &format!("{score}\nquota = {{ body_bytes = 300 }}")),
         token("operator", "zln_operator", "roles = ['read', 'operate', 'metrics']"),
         certificate("ranker", &score),
         certificate("reader", "roles = ['read']"),
@@ -250,6 +253,38 @@ fn forged_and_misdirected_credentials_are_refused() {
     // The log of the server contains no secrets either.
     let log = std::fs::read_to_string(guarded.place.path("server.log")).expect("a log");
     assert!(!log.contains("zln_"), "{log}");
+}
+
+#[test]
+fn a_quota_of_bytes_holds_however_the_body_is_sent() {
+    let guarded = Guarded::start();
+    let (address, tls) = (guarded.at(At::Token), guarded.tls(None));
+    let line = format!("POST {}", predict_path());
+    let (token, other) = (Some("Bearer zln_small"), Some("Bearer zln_ranker"));
+    let small = predict_body(&[&[1]]);
+    assert!(small.len() < 300, "{}", small.len());
+    let large = [small.clone(), vec![b' '; 400]].concat();
+    for send in [client::http, client::http_chunked] {
+        let answer = send(address, Some(&tls), &line, token, &small);
+        assert!(answer.is_allowed(), "{answer:?}");
+        let answer = send(address, Some(&tls), &line, other, &large);
+        assert!(answer.is_allowed(), "{answer:?}");
+        let answer = send(address, Some(&tls), &line, token, &large);
+        assert_eq!(answer.code(), Some(413), "{answer:?}");
+        assert!(answer.text().contains("quota.body_bytes"), "{answer:?}");
+    }
+    let path = "/inference.GRPCInferenceService/ModelInfer";
+    let id = |bytes: usize| ModelInferRequest {
+        model_name: MODEL.to_owned(),
+        id: "x".repeat(bytes),
+        ..ModelInferRequest::default()
+    };
+    let call =
+        |token, bytes| client::grpc(address, Some(&tls), path, token, &id(bytes).encode_to_vec());
+    assert!(call(token, 200).is_allowed() && call(other, 400).is_allowed());
+    let answer = call(token, 400);
+    assert_eq!(answer.code(), Some(8), "{answer:?}");
+    assert!(answer.text().contains("quota.body_bytes"), "{answer:?}");
 }
 
 #[test]

@@ -10,6 +10,7 @@
 use serde_json::Value;
 
 use super::victim::{Pulse, Victim, publish};
+use super::wire;
 use crate::harness::{Workplace, stderr, stdout, zillion};
 use crate::server::operator;
 
@@ -49,12 +50,47 @@ fn goodput_share(place: &Workplace, victim: &Victim, rows: usize) -> f64 {
     let by_second: Vec<f64> =
         by_second.map(|s| number(s, "requests") - number(s, "failed")).collect();
     let share = goodput / capacity;
+    let late = figures["failures"]["status 504"].as_f64().unwrap_or(0.0);
+    let ok = number(&figures, "ok");
+    assert!(late <= 0.05 * ok, "{late} requests were admitted and not answered, {ok} were");
     eprintln!(
         "{rows} rows: capacity {capacity:.0}/s, offered {rate}/s, goodput {goodput:.0}/s = {share:.2} of it, \
          by second {by_second:?}, failures {}",
         figures["failures"]
     );
     share
+}
+
+/// Asserts that no request began after a wait of more than twice the bound and ten times the mean
+/// work of a request. The server counts the waits itself.
+fn assert_waits(victim: &Victim) {
+    const BOUND: f64 = 0.03;
+    let metrics = wire::get(&victim.admin, "/metrics").expect("the server answers").body;
+    let of = |name: &str| {
+        let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.map_or(0.0, |value| value.parse::<f64>().expect("a number"))
+    };
+    let stage = |what: &str, stage: &str| {
+        of(&format!("zillion_serving_stage_seconds_{what}{{stage=\"{stage}\"}}"))
+    };
+    let begun = stage("count", "queue");
+    let work: f64 = ["parse", "score", "write"].map(|name| stage("sum", name)).iter().sum();
+    let most = 2.0 * BOUND + 10.0 * work / begun;
+    let mut in_time = None;
+    for line in metrics.lines() {
+        let bucket = "zillion_serving_stage_seconds_bucket{stage=\"queue\",le=\"";
+        let Some((limit, count)) =
+            line.strip_prefix(bucket).and_then(|rest| rest.split_once("\"} "))
+        else {
+            continue;
+        };
+        let limit: f64 = limit.parse().expect("a number");
+        if in_time.is_none() && limit >= most {
+            in_time = Some(count.parse::<f64>().expect("a number"));
+        }
+    }
+    assert!(begun > 100.0, "{begun} requests began");
+    assert_eq!(in_time, Some(begun), "requests that began within {most} s");
 }
 
 #[test]
@@ -68,9 +104,10 @@ fn goodput_levels_off_above_the_capacity() {
         // three attempts.
         let shares: Vec<f64> = (0..3)
             .map(|_| goodput_share(&place, &victim, rows))
-            .take_while(|&share| share < 0.5)
+            .take_while(|&share| share < 0.75)
             .collect();
         assert!(shares.len() < 3, "{rows} rows: shares of the capacity: {shares:?}");
+        assert_waits(&victim);
     }
     victim.survives();
 }

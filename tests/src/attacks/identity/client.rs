@@ -116,11 +116,35 @@ pub(super) fn http(
     authorization: Option<&str>,
     body: &[u8],
 ) -> Answer {
+    let length = format!("Content-Length: {}", body.len());
+    exchange(address, tls, line, authorization, &length, body)
+}
+
+/// Sends a request as [`http`] does, with a body whose length stands nowhere before its end.
+pub(super) fn http_chunked(
+    address: &str,
+    tls: Option<&Tls>,
+    line: &str,
+    authorization: Option<&str>,
+    body: &[u8],
+) -> Answer {
+    let chunk = format!("{:x}\r\n", body.len());
+    let body = [chunk.as_bytes(), body, b"\r\n0\r\n\r\n"].concat();
+    exchange(address, tls, line, authorization, "Transfer-Encoding: chunked", &body)
+}
+
+fn exchange(
+    address: &str,
+    tls: Option<&Tls>,
+    line: &str,
+    authorization: Option<&str>,
+    framing: &str,
+    body: &[u8],
+) -> Answer {
     let authorization =
         authorization.map_or_else(String::new, |text| format!("Authorization: {text}\r\n"));
     let head = format!(
-        "{line} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{authorization}Content-Length: {}\r\n\r\n",
-        body.len()
+        "{line} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{authorization}{framing}\r\n\r\n"
     );
     let request = [head.as_bytes(), body].concat();
     wire::run(PATIENCE, async {
