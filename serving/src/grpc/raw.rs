@@ -19,7 +19,7 @@ use zillion_access::{Principal, Role};
 use super::counted::CountedBody;
 use super::status::{http_status, status};
 use super::{Scores, limit_time, status_code};
-use crate::access::check_model;
+use crate::access::{check_model, find_holder};
 use crate::admission::{Caller, Head};
 use crate::budget::HeldBytes;
 use crate::domain::Domain;
@@ -87,8 +87,9 @@ async fn answer_call(
         && facts.failed.get().is_none()
         && status_code(&response) == Code::ResourceExhausted
     {
-        let (what, setting) = ("the message", "quota.body_bytes");
-        response = status(&ServeError::TooLarge { what, limit: most, setting }).into_http();
+        let what = "the size of the message in bytes";
+        let remedy = "send fewer rows at a time, or raise `quota.body_bytes` of the caller";
+        response = status(&ServeError::TooLarge { what, limit: most, remedy }).into_http();
     }
     if let Some(held) = facts.held.get() {
         // The bytes of the answer are in flight until the client has taken them.
