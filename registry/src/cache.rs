@@ -317,8 +317,16 @@ impl Cache {
         }
         let borrowed: Vec<&Layer> = layers.iter().collect();
         let is_base = run.start == 0;
+        let faults = mmap::faults();
         let manifest =
             merge_layers(&self.files, &self.files_dir, layouts, &borrowed, is_base, pace)?;
+        // The rows of a mapped file that was truncated read as zeros, and must not be kept.
+        if mmap::faults() != faults {
+            let path = self.files_dir.clone();
+            let reason = "a cached file was truncated or could not be read while layers were merged; \
+                          check the disk of the cache, and load the version again";
+            return Err(Error::File { path, reason: reason.to_owned() });
+        }
         self.scrubbed.extend(manifest.files().map(LayerFile::name));
         self.merges += 1;
         self.merged_bytes += manifest.files().map(|file| file.bytes).sum::<u64>();

@@ -224,7 +224,9 @@ impl ServeError {
             Self::Refused { refusal, .. } if refusal.is_unauthenticated() => Kind::Unauthenticated,
             Self::Refused { .. } => Kind::Forbidden,
             Self::Deadline { .. } => Kind::Deadline,
-            Self::NotReady(_) => Kind::Unavailable,
+            Self::NotReady(_) | Self::Scoring(zillion_scorer::Error::Damaged { .. }) => {
+                Kind::Unavailable
+            }
             Self::Scoring(_) | Self::Internal(_) => Kind::Internal,
         }
     }

@@ -115,10 +115,13 @@ impl Host {
         Self { name, estimates, is_required, follow, open, contact, max_stale }
     }
 
-    /// Returns whether the model answers, from versions that are not older than the configuration
-    /// allows.
+    /// Returns whether the model answers: its version has no damaged file, and is not older than the
+    /// configuration allows.
     pub fn is_ready(&self) -> bool {
-        self.open().current.is_some() && !self.is_too_stale()
+        let open = self.open();
+        let current = open.current.and_then(|current| open.versions.get(&current));
+        let is_damaged = current.is_some_and(|version| version.is_damaged());
+        open.current.is_some() && !is_damaged && !self.is_too_stale()
     }
 
     /// Returns the time since the last answer of the registry. Before the first answer, it is the

@@ -114,9 +114,11 @@ impl Follower {
 
     /// Reads the registry and loads the versions that its pointers name.
     pub(super) fn poll(&mut self) {
-        for version in self.host.open().versions.values() {
+        let open = self.host.open();
+        for version in open.versions.values() {
             version.release_idle();
         }
+        self.replace_truncated(&open);
         // A damaged or hostile answer costs more than a good one, and seldom becomes better.
         if self.look_wait.is_some_and(|(_, due)| Instant::now() < due) {
             return;

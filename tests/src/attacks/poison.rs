@@ -283,3 +283,42 @@ fn a_server_reports_poisoned_versions_and_loads_the_next_good_one() {
     eprintln!("the good version answers after {:?}", moved.elapsed());
     victim.survives();
 }
+
+#[test]
+fn a_truncated_file_of_the_cache_ends_a_version_and_not_the_server() {
+    let place = publish(&[]);
+    drop(Victim::start(&place, &[]));
+    // The cache has hard links to the files of the registry. Here it gets files of its own, so that
+    // the registry stays whole.
+    let folder = place.path(&format!("cache/{MODEL}/files"));
+    let names = std::fs::read_dir(&folder).expect("the cache has files");
+    let files: Vec<PathBuf> = names.map(|name| name.expect("an entry").path()).collect();
+    for file in &files {
+        let copy = file.with_extension("copy");
+        std::fs::copy(file, &copy).expect("a copy");
+        std::fs::rename(&copy, file).expect("the copy takes the name");
+    }
+    let victim = Victim::start(&place, &["--poll-ms", "100"]);
+    let ask = || wire::post(&victim.public, &predict_path(), "", &predict_body(&[&[1, 2, 3]]));
+    let before = ask().expect("an answer");
+    assert_eq!(before.status, 200, "{}", before.body);
+    for file in &files {
+        let file = std::fs::File::options().write(true).open(file).expect("our own file");
+        file.set_len(0).expect("the file is truncated");
+    }
+    // Until the version is loaded again from the registry, requests are refused and never answered
+    // from the zeros in the place of the rows.
+    let mut statuses = std::collections::BTreeSet::new();
+    let damage = format!("zillion_serving_damaged_files_total{{model=\"{MODEL}\"}}");
+    wait_until("the version is loaded again", || {
+        let reply = ask().expect("the server lives");
+        statuses.insert(reply.status);
+        if reply.status == 200 {
+            assert_eq!(reply.body, before.body);
+        }
+        victim.metric(&damage) > 0.0 && reply.status == 200
+    });
+    eprintln!("answers while the version was loaded again: {statuses:?}");
+    assert!(statuses.contains(&503), "{statuses:?}");
+    victim.survives();
+}

@@ -236,6 +236,34 @@ impl Follower {
         Ok(())
     }
 
+    /// Removes the damaged files of versions whose mapped files have lost pages, and lets the
+    /// versions be loaded again. Such a version answers no requests until then.
+    pub(super) fn replace_truncated(&mut self, open: &OpenVersions) {
+        for (&version, servable) in &open.versions {
+            if !servable.is_damaged() || !self.distrusted.insert(version) {
+                continue;
+            }
+            // The mappings have zeros in the place of the lost pages, and must not be used again.
+            self.cache.reset();
+            self.pace.begin();
+            let chain = self.cache.chain(&self.model, version);
+            let removed = chain.and_then(|chain| self.cache.repair(&chain, &mut self.pace));
+            let model = self.model.name();
+            let files = removed.as_ref().map_or(0, Vec::len);
+            self.metrics.loading.record_damage(model, files.max(1));
+            tracing::error!(
+                model,
+                version = version.0,
+                files,
+                "a mapped file of the version was truncated or cannot be read; the version is \
+                 turned off and loaded again"
+            );
+            if let Err(error) = removed {
+                tracing::warn!(model, "{error}");
+            }
+        }
+    }
+
     /// Trims the cache before a load that would exceed its budget. A cache that cannot be trimmed
     /// does not refuse the load.
     pub(super) fn make_room(&mut self, version: VersionId) -> Result<(), Error> {
