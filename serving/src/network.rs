@@ -154,7 +154,10 @@ fn start_thread(
         ))
     };
     socket.set_nonblocking(true).map_err(internal)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    // The answers of the pool come before new requests. By default, one of them is taken for each 31
+    // events of connections, and a flood of requests would hold up the answers that are ready.
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().global_queue_interval(1).enable_all().build();
     let runtime = runtime.map_err(internal)?;
     let thread = thread::Builder::new().name("zillion-network".to_owned());
     let beat = beats.register();
