@@ -309,7 +309,7 @@ fn a_truncated_file_of_the_cache_ends_a_version_and_not_the_server() {
     // Until the version is loaded again from the registry, requests are refused and never answered
     // from the zeros in the place of the rows.
     let mut statuses = std::collections::BTreeSet::new();
-    let damage = format!("zillion_serving_damaged_files_total{{model=\"{MODEL}\"}}");
+    let damage = format!("zillion_serving_cache_damaged_files_total{{model=\"{MODEL}\"}}");
     wait_until("the version is loaded again", || {
         let reply = ask().expect("the server lives");
         statuses.insert(reply.status);
