@@ -19,7 +19,7 @@ use zillion_serving::proto::tensorflow::{DataType, TensorProto, TensorShapeProto
 
 use super::victim::{SLACK_BYTES, Victim, predict_body, predict_path, publish, wait_until};
 use super::wire;
-use crate::server::{MODEL, infer_body, instances};
+use crate::server::{MODEL, PATIENCE, infer_body, instances};
 
 const PREDICT: &str = "/tensorflow.serving.PredictionService/Predict";
 const INFER: &str = "/inference.GRPCInferenceService/ModelInfer";
@@ -184,6 +184,43 @@ fn packed_bytes_are_bounded_when_they_are_unpacked() {
         let bound = 8 * packed.len() as u64 + SLACK_BYTES;
         assert!(grown <= bound, "{what}: {grown} bytes for {} packed ones", packed.len());
     }
+    victim.survives();
+}
+
+#[test]
+fn memory_of_a_burst_is_given_back() {
+    let place = publish(&[]);
+    let victim = Victim::start(&place, &PATIENT);
+    for _ in 0..20 {
+        cpu_of(&victim, 1, &predict_body(&[&[1, 2, 3]]));
+    }
+    let before = victim.resident();
+    let body = predict_body(&[&random_ids(1_000_000)]);
+    let burst: Vec<_> = (0..4)
+        .map(|_| {
+            let (address, body) = (victim.public.clone(), body.clone());
+            std::thread::spawn(move || wire::post(&address, &predict_path(), "", &body))
+        })
+        .collect();
+    let statuses: Vec<u16> = burst
+        .into_iter()
+        // A client whose request is refused before its body has arrived may miss the answer.
+        .map(|client| client.join().expect("no panic").map_or(429, |reply| reply.status))
+        .collect();
+    // Some may be refused because of the work that waits.
+    assert!(statuses.contains(&200), "{statuses:?}");
+    // A fifth of the memory before the burst, and what the allocator keeps in its arenas.
+    let bound = before * 6 / 5 + (4 << 20);
+    let peak = victim.peak();
+    let began = std::time::Instant::now();
+    while victim.resident() > bound && began.elapsed() < PATIENCE {
+        // A server that has little to do shrinks its buffers too.
+        cpu_of(&victim, 1, &predict_body(&[&[1, 2, 3]]));
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    let after = victim.resident();
+    eprintln!("memory {} MiB, peak {} MiB, after {} MiB", before >> 20, peak >> 20, after >> 20);
+    assert!(after <= bound, "{after} bytes after a burst, {before} before");
     victim.survives();
 }
 
