@@ -53,6 +53,24 @@ pub struct Setup<'a> {
     pub config: Option<&'a Path>,
 }
 
+impl<'a> Setup<'a> {
+    /// Returns the settings of a server of one model on all processors, which logs at the level
+    /// `info`.
+    pub fn new(model: &'a str, registry: &'a Path, log: &'a Path) -> Self {
+        Self {
+            model,
+            name: None,
+            registry,
+            cache: None,
+            log,
+            level: "info",
+            threads: None,
+            cpus: None,
+            config: None,
+        }
+    }
+}
+
 /// A running `zillion serve`. The server is stopped when this value is dropped.
 pub struct ServerChild {
     /// The process, or `None` after [`Self::leave`].

@@ -7,9 +7,9 @@
 //! send the next request after the answer to the last one. The round gives the answers per second
 //! of both listeners, and the median of the rounds is reported.
 //!
-//! Then requests are sent to the TLS listener at a constant rate, first alone and then while another
-//! thread opens and closes connections with full handshakes at a given rate. The difference of the
-//! two latencies is the effect of the handshakes.
+//! Then requests are sent to the TLS listener at a constant rate, first alone and then while
+//! another thread opens and closes connections with full handshakes at a given rate. The difference
+//! of the two latencies is the effect of the handshakes.
 
 use std::fs;
 use std::io::{Read as _, Write as _};

@@ -144,7 +144,8 @@ mod tests {
     fn bytes_are_counted_up_to_the_limit() {
         let counts = CountingAllocator::with_limit(100);
         let layout = |bytes| Layout::from_size_align(bytes, 8).unwrap();
-        // Every layout has at least one byte, and each block is freed once with its own layout.
+        // SAFETY: every layout has at least one byte, and each block is freed once with its own
+        // layout.
         unsafe {
             let first = counts.alloc(layout(40));
             assert!(!first.is_null());

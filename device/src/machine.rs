@@ -144,7 +144,7 @@ pub fn raise_file_limit() -> Option<FileLimit> {
         return Some(FileLimit { soft, hard });
     }
     let limit = libc::rlimit { rlim_cur: hard, rlim_max: hard };
-    // SAFETY: the call only reads `limit`, which is valid, and changes nothing but the limit of this
+    // SAFETY: the call only reads `limit`, which is valid, and changes only the limit of this
     // process. A higher limit closes no file and makes no descriptor invalid.
     let status = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) };
     if status == 0 { file_limit() } else { None }

@@ -115,8 +115,8 @@ impl Host {
         Self { name, estimates, is_required, follow, open, contact, max_stale }
     }
 
-    /// Returns whether the model answers: its version has no damaged file, and is not older than the
-    /// configuration allows.
+    /// Returns whether the model answers: its version has no damaged file, and the last answer of
+    /// the registry is not older than the configuration allows.
     pub fn is_ready(&self) -> bool {
         let open = self.open();
         let current = open.current.and_then(|current| open.versions.get(&current));

@@ -154,8 +154,8 @@ fn start_thread(
         ))
     };
     socket.set_nonblocking(true).map_err(internal)?;
-    // The answers of the pool come before new requests. By default, one of them is taken for each 31
-    // events of connections, and a flood of requests would hold up the answers that are ready.
+    // The answers of the pool come before new requests. By default, the runtime takes one of them
+    // for every 31 events of connections, so a flood of requests would delay answers that are ready.
     let runtime =
         tokio::runtime::Builder::new_current_thread().global_queue_interval(1).enable_all().build();
     let runtime = runtime.map_err(internal)?;

@@ -20,9 +20,9 @@
 //! Estimates are never exact, so that the queue compares the estimated work that it gave out with
 //! the time that passed while it was never empty ([`Pace`]), and corrects the backlog by the ratio.
 //! A request that waited much longer than the bound all the same is refused like one that comes to
-//! a full queue: to answer it late helps nobody, and delays all others. A request whose client gives
-//! it less time than its estimate is not begun after a wait above the bound. A server that is not
-//! crowded tries each request, so that an estimate that is too high is measured again.
+//! a full queue: a late answer helps nobody and delays all others. A request with less time left
+//! than its estimate is not begun after a wait above the bound. A server that is not crowded tries
+//! each request, so an estimate that is too high is measured again.
 //!
 //! # Concurrency
 //! One mutex guards the queue. It is taken three times for a request, for a few comparisons, and

@@ -313,7 +313,7 @@ mod tests {
             let values = RawValues::Ints(vec![7]);
             let refused = of(&[("x", &[1], values), ("x__lengths", &[1], lengths)]).unwrap_err();
             assert!(
-                refused.to_string().contains("input `x__lengths`: lengths must be integers"),
+                refused.to_string().contains("input `x__lengths`: a length is not an integer"),
                 "{refused}"
             );
         }

@@ -7,8 +7,8 @@
 //! the smaller one.
 //!
 //! A shadow version scores the rows of a request when no request waits, and stops when one comes.
-//! Only the encoding of the rows is a part of the request. The differences of its scores go into the metrics, and nobody else sees
-//! them.
+//! Only the encoding of the rows is a part of the request. The differences between the scores of
+//! the two versions are recorded in metrics, and no caller sees them.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

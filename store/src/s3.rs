@@ -144,16 +144,7 @@ impl Setup {
                 passed_on.push((key, value));
             }
         }
-        let read = |path: &str| {
-            let refused = |e| {
-                format!(
-                    "the file `{path}` cannot be read ({e}); name a readable file with \
-                     certificates in PEM"
-                )
-            };
-            fs::read(path).map_err(|e| Error::setting("AWS_CA_BUNDLE", refused(e)))
-        };
-        let authorities = environment.get("AWS_CA_BUNDLE").map(read).transpose()?;
+        let authorities = read_authorities(environment)?;
         Ok(Self {
             region: region.or(profile.region).unwrap_or_else(|| "us-east-1".to_owned()),
             endpoint,
@@ -227,6 +218,20 @@ impl Setup {
 }
 
 /// Writes the settings without the credentials.
+/// Reads the certificates of the authorities that AWS_CA_BUNDLE names. Returns `None` if the
+/// variable is not set.
+fn read_authorities(environment: &Environment) -> Result<Option<Vec<u8>>> {
+    let Some(path) = environment.get("AWS_CA_BUNDLE") else { return Ok(None) };
+    let read = fs::read(path).map_err(|error| {
+        let reason = format!(
+            "the file `{path}` cannot be read ({error}); name a readable file with certificates in \
+             PEM"
+        );
+        Error::setting("AWS_CA_BUNDLE", reason)
+    });
+    read.map(Some)
+}
+
 impl std::fmt::Debug for Setup {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut shown = f.debug_struct("Setup");

@@ -112,7 +112,7 @@ mod tests {
             let args = args(&[&["--name", "a", "--roles", "score"][..], more].concat());
             format_entry(&args, "zln_token").expect_err("refused").to_string()
         };
-        assert!(refused(&["--expires", "2020-01-01T00:00:00Z"]).contains("over"));
+        assert!(refused(&["--expires", "2020-01-01T00:00:00Z"]).contains("past"));
         assert!(refused(&["--expires", "2999-01-01"]).contains("zone"));
     }
 }

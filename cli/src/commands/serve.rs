@@ -39,7 +39,7 @@ const EXIT_TIME: Duration = Duration::from_millis(500);
 const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The largest number of bytes that the allocator keeps in each of its arenas after a burst.
-const KEPT_BYTES: usize = 1 << 20;
+const KEPT_BYTES: usize = 2 << 20;
 
 pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     let settings = Settings::read(args)?;

@@ -39,18 +39,18 @@ impl TableSet {
         for (shape, table) in shapes.iter().zip(&listed) {
             for (is_job, is_stored, what) in [
                 (shape.spec.admission.counts_exactly(), table.candidates.is_some(), "counts"),
-                (shape.filter.is_some(), table.filter.is_some(), "filter"),
+                (shape.filter.is_some(), table.filter.is_some(), "a filter"),
             ] {
                 if is_job == is_stored {
                     continue;
                 }
                 let reason = match is_stored {
                     true => format!(
-                        "the checkpoint has a {what} of keys that wait for a row, but the job's \
+                        "the checkpoint has {what} of keys that wait for a row, but the job's \
                          admission has none"
                     ),
                     false => format!(
-                        "the job's admission has a {what} of keys, but the checkpoint has none"
+                        "the job's admission has {what} of keys, but the checkpoint has none"
                     ),
                 };
                 let reason = format!("{reason}; use the job that wrote the checkpoint");

@@ -234,7 +234,7 @@ impl Activity {
         self.close.notified().await;
     }
 
-    /// Makes [`Activity::asked_goodbye`] return.
+    /// Wakes the task that waits in [`Activity::asked_goodbye`].
     pub(crate) fn ask_goodbye(&self) {
         self.goodbye.notify_one();
     }

@@ -163,7 +163,7 @@ pub struct Timeline {
     pub every: u64,
     /// The number of batches since the process started.
     pub batches: u64,
-    /// The recorded batches.
+    /// The batches that were recorded, in their order.
     pub sampled: Vec<Sampled>,
     /// The spans of stages outside of steps.
     pub beside: Vec<Span>,

@@ -94,17 +94,8 @@ pub(super) fn run(
         clock,
     )?;
     eprintln!("   {published}");
-    let server = ServerChild::start(Setup {
-        model: job::NAME,
-        name: None,
-        registry: &place.registry,
-        cache: None,
-        log: &place.server_log,
-        level: "info",
-        threads: None,
-        cpus: None,
-        config: None,
-    })?;
+    let setup = Setup::new(job::NAME, &place.registry, &place.server_log);
+    let server = ServerChild::start(setup)?;
     eprintln!("   serving at {}", server.url());
     let question = Question::new(&loaded, place)?;
     let first = wait_for(place, &server, &question, published.version.version.0)?;

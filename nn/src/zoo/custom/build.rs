@@ -1,5 +1,7 @@
 //! The conversion of the nodes of a job to nodes of the graph.
 
+mod refusals;
+
 use std::collections::HashMap;
 
 use zillion_config::ConfigError;
@@ -474,36 +476,6 @@ impl<'a> Layer<'a> {
                      {MAX_PARAM} are allowed; make the node narrower"
                 )))
             }
-        }
-    }
-
-    fn refuse_missing_segment(&self, key: &str, column: &SparseInput, what: &str) -> Error {
-        self.refuse_key(
-            key,
-            format!("the rows of `{}` have no {what}; name other features", column.name),
-        )
-    }
-
-    fn key(&self, attribute: &str) -> String {
-        format!("model.nodes.{}.{attribute}", self.name)
-    }
-
-    fn refuse(&self, why: String) -> Error {
-        ConfigError::at(&format!("model.nodes.{}", self.name), why).into()
-    }
-
-    fn refuse_key(&self, key: &str, why: String) -> Error {
-        ConfigError::at(&self.key(key), why).into()
-    }
-
-    /// Returns the same error with the name of the node in the job.
-    fn name_node(&self, error: Error) -> Error {
-        match error {
-            Error::Shape { node, reason } if node == self.name => self.refuse(reason),
-            Error::Shape { node, reason } => {
-                self.refuse(format!("{reason} (in its part `{node}`)"))
-            }
-            other => other,
         }
     }
 }

@@ -88,12 +88,12 @@ fn errors_name_the_input_and_the_row() {
         (
             Form::Predict,
             r#"{"instances": [{"a": 1}, {"a": 1, "b": 2}]}"#,
-            [uneven, ", input `b`, row 1 of `instances`: this row has other inputs than"],
+            [uneven, ", input `b`, row 1 of `instances`: the row does not have the same inputs as"],
         ),
         (
             Form::Predict,
             r#"{"instances": [{"a": 1, "b": 2}, {"a": 1}]}"#,
-            [uneven, ", input `b`, row 1 of `instances`: this row has other inputs than"],
+            [uneven, ", input `b`, row 1 of `instances`: the row does not have the same inputs as"],
         ),
         (
             Form::Predict,
