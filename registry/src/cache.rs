@@ -230,6 +230,7 @@ impl Cache {
                 "the chain of versions is empty; give at least one version".to_owned(),
             ));
         };
+        self.close_faulted();
         let layouts = newest.layouts();
         let rows: Vec<u64> = chain.iter().map(|version| version.layer.rows()).collect();
         let mut layers = Vec::new();
@@ -317,11 +318,11 @@ impl Cache {
         }
         let borrowed: Vec<&Layer> = layers.iter().collect();
         let is_base = run.start == 0;
-        let faults = mmap::faults();
         let manifest =
             merge_layers(&self.files, &self.files_dir, layouts, &borrowed, is_base, pace)?;
-        // The rows of a mapped file that was truncated read as zeros, and must not be kept.
-        if mmap::faults() != faults {
+        // Lost pages of a mapped file read as zeros. A merge of them would have a valid hash.
+        let ranges = mmap::faulted_ranges();
+        if layers.iter().any(|layer| layer.overlaps(&ranges)) {
             let path = self.files_dir.clone();
             let reason = "a cached file was truncated or could not be read while layers were merged; \
                           check the disk of the cache, and load the version again";
@@ -339,6 +340,13 @@ impl Cache {
         let layer = self.open_layer(&manifest, layouts, pace)?;
         self.open.insert(name, layer.clone());
         Ok(layer)
+    }
+
+    /// Closes the open layers with a mapped file that has lost pages, so that the files are opened
+    /// again.
+    fn close_faulted(&mut self) {
+        let ranges = mmap::faulted_ranges();
+        self.open.retain(|_, layer| !layer.overlaps(&ranges));
     }
 
     /// Opens an existing merge. Returns `None` if there is no such merge, or if it is incomplete.

@@ -16,13 +16,13 @@ pub(crate) struct DamageWatch {
 }
 
 impl DamageWatch {
-    /// Creates the watch of a version whose rows were found whole after `seen` faults.
-    pub(crate) fn new(seen: u64) -> Self {
-        Self { seen: AtomicU64::new(seen), is_damaged: AtomicBool::new(false) }
+    /// Creates the watch of a version. The first check searches the rows in any case.
+    pub(crate) fn new() -> Self {
+        Self { seen: AtomicU64::new(u64::MAX), is_damaged: AtomicBool::new(false) }
     }
 
-    /// Returns whether a file of the rows has lost pages since the start of the watch. Reads that
-    /// ended before the call are covered.
+    /// Returns whether a file of the rows has lost pages. Reads that ended before the call are
+    /// covered.
     pub(crate) fn is_damaged(&self, rows: &LayerSource) -> bool {
         let faults = mmap::faults();
         if faults != self.seen.load(Ordering::Acquire) {

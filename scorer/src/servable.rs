@@ -86,7 +86,7 @@ impl Servable {
         pace.piece();
         let parity = ParityRows::from_json(&read(model, &manifest.parity, cache, pace)?)?;
         pace.piece();
-        let watch = DamageWatch::new(faults);
+        let watch = DamageWatch::new();
         let servable = Self { manifest, engine, rows, params, watch };
         let score = |row: &RawColumns<'_>| Ok(servable.score(1, row)?.logits);
         parity.replay(version, servable.tasks(), score, pace)?;

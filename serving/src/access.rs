@@ -163,8 +163,15 @@ impl Domain {
         };
         tracing::error!("{problem}");
         let text = match outcome {
-            "asked" => "the audit log cannot be written, so that nothing was done".to_owned(),
-            _ => format!("the outcome `{outcome}` could not be written to the audit log"),
+            "asked" => {
+                "the audit log cannot be written, so the request was not executed; free disk \
+                          space for the log, and send the request again"
+                    .to_owned()
+            }
+            _ => format!(
+                "the outcome `{outcome}` could not be written to the audit log; read the log of the \
+                 server before you send the request again"
+            ),
         };
         Err(ServeError::Internal(text))
     }

@@ -169,7 +169,7 @@ async fn refresh_files(
     loop {
         interval.tick().await;
         if domain.has_burst_ended() {
-            return_in = Some(RETURN_AFTER);
+            return_in.get_or_insert(RETURN_AFTER);
         }
         return_in = match return_in {
             Some(0) => {

@@ -14,7 +14,7 @@
 
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// The largest number of mappings that are watched. Linux allows 65,530 mappings in a process by
@@ -82,14 +82,20 @@ impl Drop for Registration {
 /// Returns the number of faults of mapped files since the start of the process. A reader that finds
 /// the same number before and after its reads has read no lost page.
 pub fn faults() -> u64 {
+    // The reads of the mapping come before the read of the number.
+    fence(Ordering::Acquire);
     FAULTS.load(Ordering::Acquire)
 }
 
 /// Returns the address ranges of the mappings that have lost pages and still exist.
 pub fn faulted_ranges() -> Vec<Range<usize>> {
     let used = USED.load(Ordering::Acquire);
-    let faulted = SLOTS[..used].iter().filter(|slot| slot.is_faulted.load(Ordering::Acquire));
-    faulted.filter_map(Slot::range).collect()
+    let faulted = SLOTS[..used].iter().filter_map(|slot| {
+        let range = slot.range().filter(|_| slot.is_faulted.load(Ordering::Acquire))?;
+        // A slot that was reused in the meantime belongs to another mapping.
+        (slot.range().as_ref() == Some(&range)).then_some(range)
+    });
+    faulted.collect()
 }
 
 /// Returns whether some bytes lie in one of the address ranges.
@@ -190,11 +196,20 @@ mod handler {
     ) {
         // SAFETY: with SA_SIGINFO, the kernel passes a valid `info`, and a SIGBUS has an address.
         // `errno` belongs to this thread, and is restored for the interrupted code.
-        let (address, errno) = unsafe { ((*info).si_addr() as usize, *libc::__errno_location()) };
-        if !replace_lost_pages(address) {
-            // SAFETY: `install` has filled `PREVIOUS` before it installed this handler. The read is
-            // repeated after the return and then reaches the action of before.
-            unsafe { libc::sigaction(libc::SIGBUS, PREVIOUS.0.get().cast(), ptr::null_mut()) };
+        let (address, errno, code) =
+            unsafe { ((*info).si_addr() as usize, *libc::__errno_location(), (*info).si_code) };
+        // A signal that a process has sent has a code of at most 0, and no address.
+        let is_sent = code <= 0;
+        if is_sent || !replace_lost_pages(address) {
+            // SAFETY: `install` has filled `PREVIOUS` before it installed this handler, and both
+            // calls may be made in a handler. The read that caused a fault is repeated after the
+            // return and then reaches the action of before; a signal that was sent is sent again.
+            unsafe {
+                libc::sigaction(libc::SIGBUS, PREVIOUS.0.get().cast(), ptr::null_mut());
+                if is_sent {
+                    libc::raise(libc::SIGBUS);
+                }
+            }
         }
         // SAFETY: as above.
         unsafe { *libc::__errno_location() = errno };
@@ -210,6 +225,9 @@ mod handler {
                 continue;
             };
             let page = address - address % page_bytes;
+            // The mark comes before the zeros, so that no thread reads zeros without the mark.
+            slot.is_faulted.store(true, Ordering::Release);
+            FAULTS.fetch_add(1, Ordering::AcqRel);
             // SAFETY: the pages lie in a read-only mapping of this table. The mapping exists for
             // the whole call, because the thread that was interrupted is reading from it and a
             // `Registration` is dropped before its mapping. A private mapping of zeros in their
@@ -229,8 +247,6 @@ mod handler {
             if mapped == libc::MAP_FAILED {
                 return false;
             }
-            slot.is_faulted.store(true, Ordering::Release);
-            FAULTS.fetch_add(1, Ordering::AcqRel);
             return true;
         }
         false

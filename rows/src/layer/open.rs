@@ -5,6 +5,7 @@
 //! which takes the same time for ten rows and for ten million rows. [`verify_layer`] reads every
 //! byte of the files.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -59,6 +60,12 @@ pub struct Layer {
 }
 
 impl Layer {
+    /// Returns whether any row or directory entry lies in one of the address ranges. The ranges are
+    /// those of mapped files that have lost pages.
+    pub fn overlaps(&self, ranges: &[Range<usize>]) -> bool {
+        self.tables.iter().any(|table| table.overlaps(ranges))
+    }
+
     /// Opens the layer whose files are at the paths that `places` returns. `layouts` are the
     /// layouts of the tables of the version's job.
     ///

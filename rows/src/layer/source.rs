@@ -58,8 +58,7 @@ impl LayerSource {
     /// Returns whether any row or directory entry lies in one of the address ranges. The ranges are
     /// those of mapped files that have lost pages.
     pub fn overlaps(&self, ranges: &[Range<usize>]) -> bool {
-        let tables = self.layers.iter().flat_map(|layer| layer.tables.iter());
-        tables.into_iter().any(|table| table.overlaps(ranges))
+        self.layers.iter().any(|layer| layer.overlaps(ranges))
     }
 
     /// Returns the layers, oldest first.

@@ -231,7 +231,9 @@ impl Follower {
         if is_settled && before.current == answers && before.labels == labels {
             self.remember(&follow, &before);
             self.scrub(&before);
-            if self.distrusted.is_empty() {
+            // A version that could not be loaded again waits like any refused one.
+            let waits = |version: &VersionId| self.refusals.waiting(*version).is_some();
+            if self.distrusted.iter().all(waits) {
                 self.renew_lease(&before, false);
                 if let Some(problem) = refused {
                     self.show_problem(problem, ProblemKind::default());

@@ -365,7 +365,7 @@ fn counts_and_a_job_that_does_not_count_do_not_go_together() {
     assert!(!toml::to_string(&parts[0]).unwrap().contains("candidates"));
     let mut other = TableSet::new(vec![counting], shards(2)).unwrap();
     let error = other.restore(&workers, folder.path(), &parts).unwrap_err();
-    assert!(error.to_string().contains("has no counts"), "{error}");
+    assert!(error.to_string().contains("admission has counts of keys"), "{error}");
 }
 
 #[test]

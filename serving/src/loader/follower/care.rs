@@ -74,7 +74,10 @@ impl Follower {
         }
         let Ok(chain) = self.cache.chain(&self.model, version) else { return false };
         match self.cache.repair(&chain, &mut self.pace) {
-            Ok(damaged) if damaged.is_empty() => false,
+            // A file may have been unreadable for a moment only. It is then mapped again.
+            Ok(damaged) if damaged.is_empty() => {
+                matches!(error, Error::Damaged { .. })
+            }
             Ok(damaged) => {
                 let files = damaged.join(", ");
                 tracing::warn!(model = self.model.name(), "the cache had damaged files: {files}");
@@ -239,12 +242,12 @@ impl Follower {
     /// Removes the damaged files of versions whose mapped files have lost pages, and lets the
     /// versions be loaded again. Such a version answers no requests until then.
     pub(super) fn replace_truncated(&mut self, open: &OpenVersions) {
+        let mut is_damaged = false;
         for (&version, servable) in &open.versions {
             if !servable.is_damaged() || !self.distrusted.insert(version) {
                 continue;
             }
-            // The mappings have zeros in the place of the lost pages, and must not be used again.
-            self.cache.reset();
+            is_damaged = true;
             self.pace.begin();
             let chain = self.cache.chain(&self.model, version);
             let removed = chain.and_then(|chain| self.cache.repair(&chain, &mut self.pace));
@@ -261,6 +264,10 @@ impl Follower {
             if let Err(error) = removed {
                 tracing::warn!(model, "{error}");
             }
+        }
+        if is_damaged {
+            // Other versions may have merges of the same files.
+            self.distrusted.extend(open.versions.keys());
         }
     }
 

@@ -37,6 +37,7 @@ impl Follower {
         self.claim(before.versions.keys().chain(&wanted).copied().collect(), true);
         let Opened { mut versions, failed, first_problem } =
             self.open_all(before, &wanted, current);
+        self.distrusted.retain(|version| !versions.contains_key(version));
         let mut answers = current;
         if failed.is_some() {
             answers = before.current;
