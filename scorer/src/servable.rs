@@ -90,8 +90,8 @@ impl Servable {
         let servable = Self { manifest, engine, rows, params, watch };
         let score = |row: &RawColumns<'_>| Ok(servable.score(1, row)?.logits);
         parity.replay(version, servable.tasks(), score, pace)?;
-        // Small files are mapped only while they are read here, so a fault of another version cannot
-        // be told from a fault of these files. The load is then refused, and is tried again.
+        // Small files are mapped only while they are read here, so a fault of another version looks
+        // like a fault of these files. The load is then refused, and is tried again.
         if mmap::faults() != faults {
             return Err(Error::Damaged { version });
         }

@@ -155,7 +155,7 @@ fn start_thread(
     };
     socket.set_nonblocking(true).map_err(internal)?;
     // The answers of the pool come before new requests. By default, the runtime takes one of them
-    // for every 31 events of connections, so a flood of requests would delay answers that are ready.
+    // for every 31 events of connections, so a flood of requests would delay ready answers.
     let runtime =
         tokio::runtime::Builder::new_current_thread().global_queue_interval(1).enable_all().build();
     let runtime = runtime.map_err(internal)?;
