@@ -336,8 +336,8 @@ impl Follower {
     }
 }
 
-/// Returns the time between two loads of a version of which `number` have ended with the process.
-/// It doubles each time.
+/// Returns the wait before the next load of a version, after `number` loads have ended with the
+/// process. The wait doubles with each such load.
 fn crash_wait(number: u32, answers: bool) -> Duration {
     let doubled = |first: Duration, times: u32| first.saturating_mul(1 << times.min(16));
     match (answers, number) {
