@@ -1,17 +1,19 @@
 //! The contract between a trainer and its tables. The tables can be in this process or in another
 //! one.
 //!
-//! The contract has four parts. [`TableAccess`] reads and fills tables between steps,
-//! [`StepClient`] does training steps, [`Checkpointing`] writes and restores checkpoints, and
-//! [`Publishing`] gives rows to the publisher of a version. A trainer uses all of them, as a
-//! [`TrainClient`].
+//! The contract has five parts. [`TableAccess`] reads and fills tables between steps,
+//! [`StepClient`] does training steps, [`Exchanging`] joins the parts of several trainers in a
+//! step, [`Checkpointing`] writes and restores checkpoints, and [`Publishing`] gives rows to the
+//! publisher of a version. A trainer uses all of them, as a [`TrainClient`].
 
 mod checkpointing;
+mod exchange;
 mod publishing;
 mod steps;
 mod tables;
 
 pub use checkpointing::{CheckpointTicket, Checkpointing};
+pub use exchange::{Contribution, Exchanged, Exchanging, TrainerPlace};
 pub use publishing::{Publishing, Since};
 pub use steps::{PullOptions, PushMode, StepClient, StepReport};
 pub use tables::TableAccess;
@@ -50,6 +52,6 @@ pub use tables::TableAccess;
 ///   finite.
 ///
 /// [`conformance::run`](crate::conformance::run) tests these rules.
-pub trait TrainClient: StepClient + Checkpointing + Publishing {}
+pub trait TrainClient: StepClient + Exchanging + Checkpointing + Publishing {}
 
-impl<T: StepClient + Checkpointing + Publishing> TrainClient for T {}
+impl<T: StepClient + Exchanging + Checkpointing + Publishing> TrainClient for T {}

@@ -1,5 +1,7 @@
 //! The errors of a parameter service.
 
+use crate::code::ErrorCode;
+
 /// The result of a fallible operation of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -37,4 +39,46 @@ pub enum Error {
     /// An error of the tables.
     #[error(transparent)]
     Tables(#[from] zillion_embedding::Error),
+    /// An error that a server has returned.
+    #[error("server {server}: {text} ({code})")]
+    Remote {
+        /// The address of the server.
+        server: String,
+        /// The stable code of the error.
+        code: ErrorCode,
+        /// The text of the error, with the problem and the remedy.
+        text: String,
+    },
+    /// The end of a generation. A server or a trainer was lost, or was started again, so the state
+    /// of the tables after the last checkpoint is lost. Every trainer must continue from the newest
+    /// checkpoint.
+    #[error(
+        "generation {generation} of the run has ended, because {cause}; continue from the newest \
+         checkpoint"
+    )]
+    Rewound {
+        /// The generation that has ended.
+        generation: u64,
+        /// The event that has ended the generation.
+        cause: String,
+    },
+}
+
+impl Error {
+    /// Returns whether the run can continue from its newest checkpoint under a new generation.
+    pub fn is_rewound(&self) -> bool {
+        matches!(self, Self::Rewound { .. })
+    }
+
+    /// Returns the stable code of the error, by which logs and other processes can recognize it.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::Order { .. } => ErrorCode::Order,
+            Self::Argument { .. } => ErrorCode::Argument,
+            Self::Broken { .. } => ErrorCode::Broken,
+            Self::Tables(error) => ErrorCode::of_tables(error),
+            Self::Remote { code, .. } => *code,
+            Self::Rewound { .. } => ErrorCode::Rewound,
+        }
+    }
 }

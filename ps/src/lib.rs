@@ -38,19 +38,23 @@
 //! ```
 
 mod client;
+mod code;
 pub mod conformance;
 mod error;
 mod local;
+mod mark;
 mod options;
 mod order;
 mod pulled;
 
 pub use client::{
-    CheckpointTicket, Checkpointing, Publishing, PullOptions, PushMode, Since, StepClient,
-    StepReport, TableAccess, TrainClient,
+    CheckpointTicket, Checkpointing, Contribution, Exchanged, Exchanging, Publishing, PullOptions,
+    PushMode, Since, StepClient, StepReport, TableAccess, TrainClient, TrainerPlace,
 };
+pub use code::ErrorCode;
 pub use error::{Error, Result};
 pub use local::LocalClient;
+pub use mark::CheckpointMark;
 pub use options::{SpillOptions, TableOptions};
 pub use order::StepOrder;
 pub use pulled::PulledRows;

@@ -29,9 +29,10 @@ mod writing;
 use std::path::{Path, PathBuf};
 
 use zillion_device::Workers;
-use zillion_embedding::{SnapshotMark, TableView};
+use zillion_embedding::TableView;
 use zillion_nn::optim::{Average, DenseOptimizer, read_params, read_scoring_params};
 use zillion_nn::{ParamSpec, Params};
+use zillion_ps::CheckpointMark;
 use zillion_rows::{PartSource, TableSpec};
 
 use crate::error::{Error, Result};
@@ -71,7 +72,7 @@ impl Checkpoint {
     }
 
     /// Returns the link to this checkpoint, which the next checkpoint of the run in `dir` stores.
-    pub(crate) fn link(&self, dir: &RunDir, mark: SnapshotMark) -> Link {
+    pub(crate) fn link(&self, dir: &RunDir, mark: CheckpointMark) -> Link {
         Link::new(dir, self.manifest.step, self.blake3.clone(), mark, self.behind)
     }
 

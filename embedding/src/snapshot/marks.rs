@@ -22,6 +22,18 @@ pub struct SnapshotMark {
     pub(crate) generation: u32,
 }
 
+impl SnapshotMark {
+    /// Returns the two numbers of the mark, with which another process can hold it.
+    pub fn numbers(self) -> [u32; 2] {
+        [self.history, self.generation]
+    }
+
+    /// Returns the mark with these numbers, which [`SnapshotMark::numbers`] has returned.
+    pub fn of_numbers([history, generation]: [u32; 2]) -> Self {
+        Self { history, generation }
+    }
+}
+
 /// The marks of a set's checkpoints.
 #[derive(Debug, Default)]
 pub(crate) struct Marks {

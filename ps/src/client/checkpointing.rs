@@ -4,10 +4,10 @@
 use std::path::Path;
 
 use zillion_device::Files;
-use zillion_embedding::SnapshotMark;
 use zillion_rows::TableParts;
 
 use crate::error::Result;
+use crate::mark::CheckpointMark;
 
 /// The part of a client that writes checkpoints of the tables and restores them.
 pub trait Checkpointing: Send {
@@ -39,7 +39,7 @@ pub trait Checkpointing: Send {
 
     /// Returns the mark of the last checkpoint that was finished or restored. Returns `None` if
     /// there is no such checkpoint since [`Checkpointing::follow_checkpoints`].
-    fn checkpoint_mark(&mut self) -> Option<SnapshotMark>;
+    fn checkpoint_mark(&mut self) -> Option<CheckpointMark>;
 
     /// Begins a checkpoint as [`Checkpointing::begin_checkpoint`] does, but the checkpoint holds
     /// only the rows that changed and the keys that were removed since an earlier checkpoint.
@@ -57,7 +57,7 @@ pub trait Checkpointing: Send {
         &mut self,
         folder: &Path,
         files: &Files,
-        since: SnapshotMark,
+        since: &CheckpointMark,
     ) -> Result<CheckpointTicket>;
 
     /// Writes a part of a checkpoint without waiting for the disk. Returns `true` if

@@ -25,12 +25,12 @@ pub trait StepClient: TableAccess {
         false
     }
 
-    /// Announces the plans of the next pulls, so that their rows are read from disk in time. The
-    /// call does not wait for the disk and changes no result.
+    /// Announces the plans of the next pulls, so that their keys are sent, or their rows are read
+    /// from disk, in time. The call does not wait for the disk or a server, and changes no result.
     ///
     /// # Errors
     /// Returns an error if a plan does not fit the tables.
-    fn look_ahead(&mut self, _plans: &[&LookupPlan]) -> Result<()> {
+    fn look_ahead(&mut self, _plans: &[&Arc<LookupPlan>]) -> Result<()> {
         Ok(())
     }
 

@@ -40,7 +40,7 @@ pub(super) fn a_chain_is_a_whole_checkpoint(make: &mut MakeClient<'_>) -> Result
     for round in 0..5u64 {
         let first = round * 10;
         steps(client.as_mut(), first + 1..=first + 4)?;
-        if let Some(mark) = since.filter(|_| round % 2 == 0) {
+        if let Some(mark) = since.as_ref().filter(|_| round % 2 == 0) {
             // A checkpoint that is abandoned, and one that is complete and lost, change nothing for
             // the next one.
             let ticket = client.begin_changes(lost.path(), &files, mark).map_err(fails)?;
@@ -52,7 +52,7 @@ pub(super) fn a_chain_is_a_whole_checkpoint(make: &mut MakeClient<'_>) -> Result
         }
         steps(client.as_mut(), first + 7..=first + 8)?;
         let folder = Folder::new()?;
-        let ticket = match since {
+        let ticket = match &since {
             None => client.begin_checkpoint(folder.path(), &files),
             Some(mark) => client.begin_changes(folder.path(), &files, mark),
         };

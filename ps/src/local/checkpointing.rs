@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use zillion_device::Files;
-use zillion_embedding::SnapshotMark;
 use zillion_rows::TableParts;
 
 use super::{LocalClient, POLLED_PART};
 use crate::client::{CheckpointTicket, Checkpointing};
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::mark::CheckpointMark;
 
 impl Checkpointing for LocalClient {
     fn begin_checkpoint(&mut self, folder: &Path, files: &Files) -> Result<CheckpointTicket> {
@@ -23,17 +23,22 @@ impl Checkpointing for LocalClient {
         Ok(())
     }
 
-    fn checkpoint_mark(&mut self) -> Option<SnapshotMark> {
-        self.tables.snapshot_mark()
+    fn checkpoint_mark(&mut self) -> Option<CheckpointMark> {
+        self.tables.snapshot_mark().map(CheckpointMark::local)
     }
 
     fn begin_changes(
         &mut self,
         folder: &Path,
         files: &Files,
-        since: SnapshotMark,
+        since: &CheckpointMark,
     ) -> Result<CheckpointTicket> {
         self.allow_checkpoint("begin_changes")?;
+        let Some(since) = since.as_local() else {
+            let reason = "the mark belongs to tables on servers, but the tables are in this \
+                          process; write a whole checkpoint";
+            return Err(Error::Argument { call: "begin_changes", reason: reason.to_owned() });
+        };
         self.tables.begin_changes(&self.workers, folder, files, since)?;
         Ok(self.ticket())
     }

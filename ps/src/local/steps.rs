@@ -6,8 +6,10 @@ use zillion_embedding::{Counters, Rates};
 use zillion_feature::{LookupPlan, RowBuffer, Step};
 
 use super::{LocalClient, Staged};
-use crate::client::{PullOptions, PushMode, StepClient, StepReport};
+use crate::client::{Exchanging, PullOptions, PushMode, StepClient, StepReport};
 use crate::error::{Error, Result};
+
+impl Exchanging for LocalClient {}
 
 impl StepClient for LocalClient {
     fn begin_step(&mut self, step: Step, rates: Rates) -> Result<()> {
@@ -26,9 +28,10 @@ impl StepClient for LocalClient {
         self.tables.spills()
     }
 
-    fn look_ahead(&mut self, plans: &[&LookupPlan]) -> Result<()> {
+    fn look_ahead(&mut self, plans: &[&Arc<LookupPlan>]) -> Result<()> {
         self.check_whole()?;
-        Ok(self.tables.look_ahead(&self.workers, plans)?)
+        let plans: Vec<&LookupPlan> = plans.iter().map(|plan| plan.as_ref()).collect();
+        Ok(self.tables.look_ahead(&self.workers, &plans)?)
     }
 
     fn pull(

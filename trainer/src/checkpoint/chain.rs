@@ -10,7 +10,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use zillion_embedding::SnapshotMark;
+use zillion_ps::CheckpointMark;
 
 use super::{MANIFEST, Manifest, Parent, RunDir};
 use crate::error::{Error, Result};
@@ -21,7 +21,7 @@ pub(crate) struct Link {
     /// The folder and the hash of the checkpoint. The manifest of the next checkpoint stores them.
     pub(crate) parent: Parent,
     /// The mark of the checkpoint in the tables.
-    pub(crate) mark: SnapshotMark,
+    pub(crate) mark: CheckpointMark,
     /// The number of checkpoints below this one in its chain.
     pub(crate) behind: usize,
 }
@@ -32,7 +32,7 @@ impl Link {
         dir: &RunDir,
         step: u64,
         blake3: String,
-        mark: SnapshotMark,
+        mark: CheckpointMark,
         behind: usize,
     ) -> Self {
         let folder = dir.checkpoint_path(step);

@@ -13,10 +13,9 @@
 
 use zillion_device::durable::Stage;
 use zillion_device::{Files, Task, Workers};
-use zillion_embedding::SnapshotMark;
 use zillion_nn::Params;
 use zillion_nn::optim::{Average, DenseOptimizer, write_dense_with};
-use zillion_ps::{CheckpointTicket, TrainClient};
+use zillion_ps::{CheckpointMark, CheckpointTicket, TrainClient};
 use zillion_rows::TableParts;
 
 use super::{DENSE, FileDigest, MANIFEST, Manifest, RunDir};
@@ -32,7 +31,7 @@ pub(crate) struct Written {
     pub(crate) blake3: String,
     /// The mark after which the next checkpoint can hold only changes; absent if changes are not
     /// tracked.
-    pub(crate) mark: Option<SnapshotMark>,
+    pub(crate) mark: Option<CheckpointMark>,
 }
 
 /// A checkpoint that is being written.
@@ -71,7 +70,7 @@ impl Writing {
     /// tables are added to the manifest later.
     pub(crate) fn begin(
         client: &mut dyn TrainClient,
-        since: Option<SnapshotMark>,
+        since: Option<&CheckpointMark>,
         (params, optimizer, average): (&Params, &DenseOptimizer, Option<&Average>),
         frequencies: Option<&Frequencies>,
         manifest: Manifest,
@@ -137,7 +136,7 @@ impl Writing {
 impl Rest {
     /// Writes the contents of a checkpoint other than its tables, and renames the folder to its
     /// final name.
-    fn write(self, tables: Vec<TableParts>, mark: Option<SnapshotMark>) -> Result<Written> {
+    fn write(self, tables: Vec<TableParts>, mark: Option<CheckpointMark>) -> Result<Written> {
         let Self { stage, dense, frequencies, mut manifest, retention } = self;
         stage.write_bytes(DENSE, &dense)?;
         let parts = tables.iter().flat_map(TableParts::files);

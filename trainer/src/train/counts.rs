@@ -3,6 +3,7 @@
 //! Counts are not part of the result. If the observer needs no figures, they cost one branch in
 //! each step.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use zillion_feature::LookupPlan;
@@ -67,7 +68,7 @@ impl Run {
     pub(super) fn train_and_count(
         &mut self,
         planned: &Planned,
-        next: Option<&LookupPlan>,
+        next: Option<&Arc<LookupPlan>>,
     ) -> Result<f64> {
         let before = self.position.cursor.row;
         let began = Instant::now();

@@ -46,7 +46,7 @@ impl Run {
             let is_ahead = self.job.train.accumulate.get() > 1 || self.client.looks_ahead();
             let following = is_ahead.then(|| self.next_batch(&mut batches));
             let next_plan = match &following {
-                Some(Ok(Some(planned))) => Some(planned.plan.as_ref()),
+                Some(Ok(Some(planned))) => Some(&planned.plan),
                 _ => None,
             };
             let loss = self.train_and_count(&planned, next_plan)?;

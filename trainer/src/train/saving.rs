@@ -70,7 +70,8 @@ impl Run {
         let most = self.job.train.full_every.get();
         let below = self.output.link.clone().filter(|_| extent == Extent::Changes);
         let below = below.filter(|below| below.behind + 1 < most);
-        let (since, behind) = below.as_ref().map_or((None, 0), |b| (Some(b.mark), b.behind + 1));
+        let (since, behind) =
+            below.as_ref().map_or((None, 0), |b| (Some(b.mark.clone()), b.behind + 1));
         let Position { step, cursor, progress } = &self.position;
         let (step, cursor, progress) = (*step, *cursor, progress.clone());
         let manifest = Manifest {
@@ -93,7 +94,7 @@ impl Run {
         };
         let writing = Writing::begin(
             self.client.as_mut(),
-            since,
+            since.as_ref(),
             (&self.model.params, &self.model.optimizer, self.model.average.as_ref()),
             self.data.frequencies.as_ref(),
             manifest,

@@ -91,7 +91,7 @@ impl Run {
     pub(super) fn train_step(
         &mut self,
         planned: &Planned,
-        next: Option<&LookupPlan>,
+        next: Option<&Arc<LookupPlan>>,
     ) -> Result<f64> {
         self.stage(Stage::Pull, |run| run.pull(planned, next))?;
         let loss = self.stage(Stage::Model, |run| run.forward_and_backward(planned))?;
@@ -108,7 +108,7 @@ impl Run {
     }
 
     /// Pulls the rows of the batch. Begins a step if the batch is the first one of its step.
-    fn pull(&mut self, planned: &Planned, next: Option<&LookupPlan>) -> Result<()> {
+    fn pull(&mut self, planned: &Planned, next: Option<&Arc<LookupPlan>>) -> Result<()> {
         let step = self.position.step + 1;
         if self.buffers.accumulated.batches() == 0 {
             let (_, scale) = self.rate_scales(step);
