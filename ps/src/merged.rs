@@ -49,18 +49,18 @@ impl MergedGradients {
     }
 
     /// Adds the gradients of the next batch, with the batch's number of rows as their weight. A
-    /// plan without rows and keys belongs to a trainer without a batch and adds nothing.
+    /// plan without rows and keys belongs to a trainer without a batch. It adds nothing and is not
+    /// counted as a batch.
     pub fn add(&mut self, plan: &LookupPlan, gradients: &RowBuffer) {
-        if plan.rows == 0 && plan.tables.iter().all(|table| table.keys.is_empty()) {
-            return;
-        }
         let weight = plan.rows as f32;
         if self.tables.len() < plan.tables.len() {
             self.tables.resize_with(plan.tables.len(), MergedTable::default);
         }
         let sums = self.tables.iter_mut().zip(&plan.tables);
         for ((merged, table), rows) in sums.zip(&gradients.tables) {
-            merged.stride = rows.stride;
+            if merged.stride == 0 || !table.keys.is_empty() {
+                merged.stride = rows.stride;
+            }
             for (i, &key) in table.keys.iter().enumerate() {
                 let times = table.occurrences.offsets[i + 1] - table.occurrences.offsets[i];
                 let used = rows.uses.as_ref().map(|uses| uses[i]);
@@ -70,7 +70,8 @@ impl MergedGradients {
                 merged.uses.get_or_insert_default();
             }
         }
-        self.batches += 1;
+        let is_empty = plan.rows == 0 && plan.tables.iter().all(|table| table.keys.is_empty());
+        self.batches += u64::from(!is_empty);
         self.rows += plan.rows;
     }
 
@@ -277,17 +278,29 @@ mod tests {
     #[test]
     fn a_trainer_without_a_batch_adds_nothing() {
         let (plan, grads) = batch(&[3, 1], 1.0);
+        let (empty, no_grads) = batch(&[], 1.0);
         let merge = |with_empty: bool| {
             let mut merged = MergedGradients::default();
             let mut pushed = RowBuffer::default();
+            if with_empty {
+                merged.add(&empty, &no_grads);
+            }
             merged.add(&plan, &grads);
             if with_empty {
+                merged.add(&empty, &no_grads);
                 merged.add(&LookupPlan::default(), &RowBuffer::default());
             }
             let plan = merged.finish(&mut pushed);
             (plan, pushed.tables[0].values.clone(), merged.batches())
         };
         assert_eq!(merge(true), merge(false));
+        // If no trainer has a batch, the plan of the step still has every table.
+        let mut merged = MergedGradients::default();
+        let mut pushed = RowBuffer::default();
+        merged.add(&empty, &no_grads);
+        let plan = merged.finish(&mut pushed);
+        assert_eq!((plan.rows, plan.tables.len(), merged.batches()), (0, 1, 0));
+        assert!(plan.tables[0].keys.is_empty() && pushed.tables[0].uses.is_some());
     }
 
     #[test]
