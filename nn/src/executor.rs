@@ -17,6 +17,7 @@ mod batch_pass;
 mod collect;
 pub(crate) mod lane;
 mod row_gradients;
+mod statistics;
 mod watch;
 
 use std::sync::{Mutex, PoisonError};
@@ -129,15 +130,28 @@ impl Executor {
         seed: StepSeed,
         row_grads: &mut [&mut [f32]],
     ) -> Result<()> {
-        self.check_row_grads(inputs, row_grads)?;
-        self.run(workers, inputs, params, seed, &Watch::new(None))?;
-        self.row_gradients(workers, inputs, row_grads);
-        self.add_up_log();
+        self.run_training(workers, inputs, params, seed, row_grads)?;
         for &(param, node) in &self.program.updates {
             if let Some(value) = constant(&self.program, &self.consts, node) {
                 params.value_mut(param).copy_from_slice(value);
             }
         }
+        Ok(())
+    }
+
+    /// Computes the loss and all gradients, without a change of the running statistics.
+    fn run_training(
+        &mut self,
+        workers: &Workers,
+        inputs: &Inputs<'_>,
+        params: &Params,
+        seed: StepSeed,
+        row_grads: &mut [&mut [f32]],
+    ) -> Result<()> {
+        self.check_row_grads(inputs, row_grads)?;
+        self.run(workers, inputs, params, seed, &Watch::new(None))?;
+        self.row_gradients(workers, inputs, row_grads);
+        self.add_up_log();
         Ok(())
     }
 

@@ -37,6 +37,7 @@ mod source;
 pub use dropout::dropout_keeps;
 pub use kernel::StepSeed;
 
+pub(crate) use batch_norm::{running_part, weigh_running};
 pub(crate) use columns::copy_part;
 pub(crate) use fused::{compute_in_place, is_operand, link_of};
 pub(crate) use gather::{BatchRows, GatherSource, add_row_gradients};

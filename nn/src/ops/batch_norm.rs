@@ -187,20 +187,36 @@ fn update_running(
     stats: View<'_>,
     out: &mut ViewMut<'_>,
 ) {
-    let n = running.cols;
     if total_rows == 0 {
         // If there are no rows, there are no new statistics.
         return out.row(0).copy_from_slice(running.row(0));
     }
+    let part = running_part(momentum, variance, total_rows, stats.row(0));
+    for ((o, &old), part) in out.row(0).iter_mut().zip(running.row(0)).zip(part) {
+        *o = weigh_running(momentum, old, part);
+    }
+}
+
+/// Returns the part of the next running mean or variance that comes from a batch of `total_rows`
+/// rows with the given statistics.
+pub(crate) fn running_part(
+    momentum: f32,
+    variance: bool,
+    total_rows: usize,
+    stats: &[f32],
+) -> impl Iterator<Item = f32> {
     // The estimate is unbiased. With only one row, the biased estimate (0) is used, because an
     // unbiased estimate does not exist.
     let count = total_rows as f32;
     let unbiased = if count > 1.0 { count / (count - 1.0) } else { 1.0 };
-    let (from, factor) = if variance { (n, unbiased) } else { (0, 1.0) };
-    let batch = &stats.row(0)[from..from + n];
-    for ((o, &old), &new) in out.row(0).iter_mut().zip(running.row(0)).zip(batch) {
-        *o = (1.0 - momentum) * old + momentum * factor * new;
-    }
+    let (mean, var) = stats.split_at(stats.len() / 2);
+    let (batch, factor) = if variance { (var, unbiased) } else { (mean, 1.0) };
+    batch.iter().map(move |&new| momentum * factor * new)
+}
+
+/// Returns the next running value: the weighted old value and the part of the batch.
+pub(crate) fn weigh_running(momentum: f32, old: f32, part: f32) -> f32 {
+    (1.0 - momentum) * old + part
 }
 
 fn tile_stats(rows: usize, x: View<'_>, partial: &mut Partial<'_>) {
