@@ -4,7 +4,7 @@
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use toml::Value;
-use zillion_trainer::{Job, Silent, TrainOptions};
+use zillion_trainer::{Job, Silent, TrainOptions, TrainerPlace};
 
 use crate::args::BenchFrappeArgs;
 use zillion_console::{compute_pool, durable_files, print_json};
@@ -99,6 +99,7 @@ pub(crate) fn run(args: &BenchFrappeArgs, is_json: bool) -> Result<()> {
                 stop: stop.clone(),
                 profile: None,
                 in_memory: false,
+                trainer: TrainerPlace::ALONE,
             };
             let report = zillion_trainer::train(job, options, &mut Silent)?;
             if report.interrupted {

@@ -17,7 +17,7 @@ use serde::Serialize;
 use toml::{Table, Value};
 use zillion_device::machine::CpuTimes;
 use zillion_trainer::profile::{ProfileOptions, Summary};
-use zillion_trainer::{Job, StageSeconds, TrainOptions};
+use zillion_trainer::{Job, StageSeconds, TrainOptions, TrainerPlace};
 
 use crate::args::{BenchModel, BenchTrainArgs};
 use crate::print_outcome;
@@ -87,6 +87,7 @@ pub(crate) fn run(args: &BenchTrainArgs, is_json: bool) -> Result<()> {
         stop: signals::stop_flag()?,
         profile: profile::options(&args.profile)?.or(Some(FOR_THE_BOUND)),
         in_memory: args.in_memory,
+        trainer: TrainerPlace::ALONE,
     };
     let before = CpuTimes::now();
     let report = zillion_trainer::train(job, options, &mut Progress::new())?;

@@ -192,6 +192,26 @@ pub enum Error {
         /// The checkpoint that can be published.
         checkpoint: PathBuf,
     },
+    /// A step of several trainers whose parts do not fit together.
+    #[error(
+        "the parts of the trainers do not fit together: {problem}; start all trainers with the \
+         same job, the same data and the same number of trainers"
+    )]
+    Exchange {
+        /// The difference between the parts.
+        problem: String,
+    },
+    /// A run that lost a server or a trainer again and again, without a new checkpoint in between.
+    #[error(
+        "the run was set back {rewinds} times without a new checkpoint (`ps.rewinds`), the last \
+         time because {cause}; find out why servers or trainers are lost, then resume the run"
+    )]
+    GaveUp {
+        /// The number of times that the run was set back since its newest checkpoint.
+        rewinds: u64,
+        /// The error that ended the last attempt.
+        cause: Box<Error>,
+    },
     /// An epoch without a step.
     #[error(
         "none of the {rows} training rows is left to train; raise `data.sample` or \
@@ -208,6 +228,25 @@ pub enum Error {
 }
 
 impl Error {
+    /// Returns the error that has ended a generation of the parameter service, if this error is or
+    /// contains such an error. The run can then continue from its newest checkpoint.
+    pub(crate) fn rewound(&self) -> Option<&zillion_ps::Error> {
+        if let Self::ParameterService(error) = self {
+            return Some(error).filter(|error| error.is_rewound());
+        }
+        if matches!(self, Self::GaveUp { .. } | Self::NotPublished { .. }) {
+            return None;
+        }
+        let mut next = std::error::Error::source(self);
+        while let Some(error) = next {
+            if let Some(found) = error.downcast_ref::<zillion_ps::Error>() {
+                return Some(found).filter(|error| error.is_rewound());
+            }
+            next = error.source();
+        }
+        None
+    }
+
     /// Returns a function that makes the error of an action on a file.
     pub(crate) fn io(action: &'static str, path: &Path) -> impl Fn(std::io::Error) -> Self {
         move |source| Self::Io { action, path: path.to_owned(), source }

@@ -1,14 +1,15 @@
 //! A job: the settings that decide what a training run computes, and where it runs.
 //!
 //! Each section belongs to the crate that uses it; this module only puts them together. The `[run]`
-//! section (threads, shards, folders) does not change the result, so a checkpoint does not store
-//! it.
+//! section (threads, shards, folders) and the `[ps]` section (servers) do not change the result, so
+//! a checkpoint does not store them.
 
 mod eval;
 mod graph;
 mod identity;
 mod learning;
 mod pinned;
+mod ps;
 mod publish;
 mod spill;
 mod tables;
@@ -35,14 +36,15 @@ pub use eval::EvalConfig;
 pub(crate) use eval::Retrieved;
 pub(crate) use identity::{difference, difference_of_model};
 pub use learning::{ItemCounts, RateConfig, WarmStart};
+pub use ps::PsConfig;
 pub use publish::PublishConfig;
 pub use spill::Memory;
 pub use tables::TableConfig;
 
 /// The sections and keys that a job file may have at its root.
-const ROOT_KEYS: [&str; 13] = [
+const ROOT_KEYS: [&str; 14] = [
     "name", "seed", "data", "features", "side", "labels", "columns", "tables", "model", "train",
-    "eval", "publish", "run",
+    "eval", "publish", "run", "ps",
 ];
 
 /// A job whose settings have been validated.
@@ -68,6 +70,9 @@ pub struct Job {
     pub publish: Option<PublishConfig>,
     /// The settings of the machine on which the job runs. They never change the result.
     pub run: RunConfig,
+    /// The settings of the parameter service that holds the tables; absent: the tables are in the
+    /// process of the run. They never change the result.
+    pub ps: Option<PsConfig>,
 }
 
 /// The `[train]` section: the settings of training.
@@ -286,12 +291,14 @@ impl Job {
         data.negatives(&schema)?;
         let publish = read_key(root, "publish")?;
         let run = zillion_config::section(&value, "run")?;
+        let ps = read_key(root, "ps")?;
         let eval: EvalConfig = zillion_config::section(&value, "eval")?;
         let eval = eval.resolve();
-        let job = Self { name, seed, data, schema, tables, model, train, eval, publish, run };
+        let job = Self { name, seed, data, schema, tables, model, train, eval, publish, run, ps };
         job.check_judge()?;
         job.check_eval()?;
         job.check_spill()?;
+        job.check_ps()?;
         job.check_learning()?;
         Ok(job)
     }
@@ -344,16 +351,20 @@ impl Job {
             root.insert("publish".into(), Value::try_from(publish).map_err(Error::Print)?);
         }
         root.insert("run".into(), Value::try_from(&self.run).map_err(Error::Print)?);
+        if let Some(ps) = &self.ps {
+            root.insert("ps".into(), Value::try_from(ps).map_err(Error::Print)?);
+        }
         root.iter_mut().for_each(|(_, value)| shorten(value));
         Ok(root)
     }
 
-    /// Returns the job with every default, without `[run]` and `[publish]`. A checkpoint holds this
-    /// form, so the checkpoint can be evaluated without the job file and by a binary with other
+    /// Returns the job with every default, without `[run]`, `[ps]` and `[publish]`. A checkpoint
+    /// holds this form, so the checkpoint can be evaluated without the job file and by a binary with other
     /// defaults.
     pub fn portable(&self) -> Result<Value> {
         let mut root = self.resolved()?;
         root.remove("run");
+        root.remove("ps");
         root.remove("publish");
         Ok(Value::Table(root))
     }

@@ -53,8 +53,8 @@ pub use error::{Error, Result};
 pub use evaluate::{EvalReport, Predicted};
 pub use fetch::Fetched;
 pub use job::{
-    EvalConfig, ItemCounts, Job, Memory, PublishConfig, RateConfig, RunConfig, TableConfig,
-    TrainConfig, WarmStart,
+    EvalConfig, ItemCounts, Job, Memory, PsConfig, PublishConfig, RateConfig, RunConfig,
+    TableConfig, TrainConfig, WarmStart,
 };
 pub use observer::{
     CheckpointReport, EpochReport, InspectOptions, InspectedStep, Observer, PublishReport,
@@ -68,3 +68,4 @@ pub use stage_seconds::StageSeconds;
 pub use tasks::TaskReport;
 pub use train::{TrainOptions, train};
 pub use train_report::TrainReport;
+pub use zillion_ps::TrainerPlace;

@@ -4,6 +4,9 @@
 //! data, and never on values of the tables. So preparing a batch early does not change a result.
 //! The pipeline can also prepare all batches before the first step, which shows the cost of
 //! reading.
+//!
+//! If several trainers train together, each of them reads all batches. A trainer plans only its own
+//! batches.
 
 use std::sync::Arc;
 use std::thread::{self, ThreadId};
@@ -11,6 +14,7 @@ use std::time::Instant;
 
 use zillion_device::{Task, Workers};
 use zillion_feature::{Batch, Cursor, LookupPlan, PlanScratch, Schema};
+use zillion_ps::TrainerPlace;
 use zillion_reader::BatchStream;
 
 use crate::error::Result;
@@ -19,6 +23,7 @@ use crate::error::Result;
 #[derive(Debug)]
 pub(crate) struct Planned {
     pub(crate) batch: Batch,
+    /// The lookup plan, which is empty for a batch of another trainer.
     pub(crate) plan: Arc<LookupPlan>,
     /// The position after the batch.
     pub(crate) cursor: Cursor,
@@ -70,6 +75,10 @@ struct Source {
     batches: BatchStream,
     schema: Arc<Schema>,
     scratch: PlanScratch,
+    /// The trainer whose batches are planned.
+    place: TrainerPlace,
+    /// The number of batches so far.
+    batches_read: usize,
 }
 
 struct Fetched {
@@ -79,8 +88,21 @@ struct Fetched {
 }
 
 impl Pipeline {
+    /// Opens a pipeline that plans every batch.
     pub(crate) fn new(batches: BatchStream, schema: Arc<Schema>, workers: Arc<Workers>) -> Self {
-        let source = Source { batches, schema, scratch: PlanScratch::default() };
+        Self::of_trainer(batches, schema, workers, TrainerPlace::ALONE)
+    }
+
+    /// Opens a pipeline that plans only the batches of the trainer at `place`. The trainers take
+    /// the batches in turn.
+    pub(crate) fn of_trainer(
+        batches: BatchStream,
+        schema: Arc<Schema>,
+        workers: Arc<Workers>,
+        place: TrainerPlace,
+    ) -> Self {
+        let scratch = PlanScratch::default();
+        let source = Source { batches, schema, scratch, place, batches_read: 0 };
         let next = Next::Made(Some(workers.spawn(move || source.fetch())));
         Self { workers, next, ending: Ending::default(), seconds: 0.0, decoding: None }
     }
@@ -90,8 +112,9 @@ impl Pipeline {
         batches: BatchStream,
         schema: Arc<Schema>,
         workers: Arc<Workers>,
+        place: TrainerPlace,
     ) -> Result<Self> {
-        let mut pipeline = Self::new(batches, schema, workers);
+        let mut pipeline = Self::of_trainer(batches, schema, workers, place);
         let mut planned = Vec::new();
         while let Some(next) = pipeline.next()? {
             planned.push(next);
@@ -131,7 +154,12 @@ impl Source {
         let decoded = Instant::now();
         let item = item.map(|item| {
             item.map(|(batch, cursor)| {
-                let plan = LookupPlan::build(&batch, &self.schema, &mut self.scratch);
+                let is_own = self.batches_read % self.place.count == self.place.index;
+                self.batches_read += 1;
+                let plan = match is_own {
+                    true => LookupPlan::build(&batch, &self.schema, &mut self.scratch),
+                    false => LookupPlan::default(),
+                };
                 let rejected = self.batches.take_rejected();
                 Planned { batch, plan: Arc::new(plan), cursor, rejected }
             })

@@ -9,12 +9,16 @@ mod counts;
 mod data;
 mod epoch;
 mod finish;
+mod joint;
 mod model;
+mod note;
+mod opening;
 mod output;
 mod position;
 mod prepare;
 mod publish;
 mod rates;
+mod rewind;
 mod saving;
 mod step;
 mod timing;
@@ -23,16 +27,18 @@ mod warm_start;
 mod window;
 
 #[cfg(test)]
+mod joint_tests;
+#[cfg(test)]
 mod tests;
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use zillion_device::{Files, Workers};
-use zillion_ps::TrainClient;
+use zillion_ps::{TrainClient, TrainerPlace};
 
 use crate::error::Result;
 use crate::job::Job;
@@ -43,8 +49,11 @@ use crate::train_report::TrainReport;
 use counts::Counts;
 use data::Data;
 use model::Model;
+use opening::{Open, open_client};
 use output::Output;
 use position::Position;
+use prepare::Basis;
+use rewind::Rewinds;
 use step::StepBuffers;
 use timing::Timing;
 
@@ -73,6 +82,10 @@ pub struct TrainOptions {
     /// With it, an error of the data ends the epoch before its first step, and a stop takes effect
     /// only after all batches are made. The option does not change the result of training.
     pub in_memory: bool,
+    /// The place of this trainer among the trainers of the run. With several trainers, each step
+    /// has one batch of each trainer, and gives the result of one trainer with `train.accumulate`
+    /// set to their number. Only trainer 0 writes checkpoints, publishes and tests.
+    pub trainer: TrainerPlace,
 }
 
 impl TrainOptions {
@@ -90,6 +103,7 @@ impl TrainOptions {
             stop: Arc::default(),
             profile: None,
             in_memory: false,
+            trainer: TrainerPlace::ALONE,
         })
     }
 }
@@ -100,17 +114,30 @@ impl TrainOptions {
 /// Returns an error if the job or its data is wrong, if a file cannot be written, or if the loss
 /// diverges. Earlier checkpoints stay intact.
 pub fn train(job: Job, options: TrainOptions, observer: &mut dyn Observer) -> Result<TrainReport> {
+    train_over(job, options, &mut open_client, observer)
+}
+
+/// Trains a job over the tables that `open` opens. If a generation of the tables ends, the function
+/// opens them again and continues from the newest checkpoint.
+fn train_over(
+    job: Job,
+    options: TrainOptions,
+    open: &mut Open<'_>,
+    observer: &mut dyn Observer,
+) -> Result<TrainReport> {
     let began = Instant::now();
     let profiler = options.profile.map(|profile| Profiler::new(profile, &options.workers));
-    let prepare_began = Instant::now();
-    let mut run = Run::prepare(job, options, began, observer)?;
+    let (mut run, mut basis) = Run::open(job, options, began, open, observer)?;
     run.timing.profiler = profiler.map(Box::new);
-    run.timing.add(Stage::Prepare, Lap { begin: prepare_began, end: Instant::now() });
-    run.report_figures(None, observer)?;
-    let trained = run.train_epochs(observer);
-    let trained = run.finish_checkpoint_after(trained, observer);
-    run.save_rejects_after(trained)?;
-    run.finish(observer)
+    let mut prepare_began = began;
+    loop {
+        let error = match run.prepare_and_train(basis, prepare_began, observer) {
+            Err(error) if error.rewound().is_some() => error,
+            outcome => return outcome,
+        };
+        prepare_began = Instant::now();
+        basis = run.rewind(error, open, observer)?;
+    }
 }
 
 /// The state of a run between two steps.
@@ -133,16 +160,30 @@ struct Run {
     counts: Counts,
     /// The time of each stage since the process started.
     timing: Timing,
+    /// The rewinds of the run.
+    rewinds: Rewinds,
 }
 
 impl Run {
+    /// Prepares the run, trains it to its end, and tests the best epoch.
+    fn prepare_and_train(
+        &mut self,
+        basis: Basis,
+        began: Instant,
+        observer: &mut dyn Observer,
+    ) -> Result<TrainReport> {
+        self.prepare(basis, observer)?;
+        self.timing.add(Stage::Prepare, Lap { begin: began, end: Instant::now() });
+        self.report_figures(None, observer)?;
+        let trained = self.train_epochs(observer);
+        let trained = self.finish_checkpoint_after(trained, observer);
+        self.save_rejects_after(trained)?;
+        self.finish(observer)
+    }
+
     fn is_finished(&self) -> bool {
         self.position.progress.plateau.is_stopped()
             || self.position.cursor.epoch >= self.job.train.epochs
-    }
-
-    fn is_stopped(&self) -> bool {
-        self.options.stop.load(Ordering::Relaxed)
     }
 
     fn train_epochs(&mut self, observer: &mut dyn Observer) -> Result<()> {

@@ -7,6 +7,7 @@ use serde::Serialize;
 use zillion_embedding::SpillStatistics;
 
 use crate::evaluate::EvalReport;
+use crate::job::is_zero;
 use crate::profile::Timeline;
 use crate::stage_seconds::StageSeconds;
 
@@ -22,6 +23,13 @@ pub struct TrainReport {
     /// The number of steps in this process that changed no weight, because the norm of the
     /// gradients was not finite. (Such a step still changes the running statistics of batch norm.)
     pub skipped_steps: u64,
+    /// The number of times that the run continued from its newest checkpoint, because a server or
+    /// another trainer was lost.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub rewinds: u64,
+    /// The number of steps that the run did again after rewinds.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub repeated_steps: u64,
     /// The number of complete epochs.
     pub epochs: u64,
     /// The best epoch, counted from 1.

@@ -19,7 +19,9 @@ use zillion_console::progress::Progress;
 use zillion_console::{compute_pool, durable_files, job_file, print_json_if, signals};
 use zillion_datatools::ClickLog;
 use zillion_device::Workers;
-use zillion_trainer::{EpochReport, Job, Observer, StepReport, TrainOptions, TrainReport, train};
+use zillion_trainer::{
+    EpochReport, Job, Observer, StepReport, TrainOptions, TrainReport, TrainerPlace, train,
+};
 
 use place::{Place, run_setting};
 use serve::Served;
@@ -165,6 +167,7 @@ fn sitting(
         stop: stop.clone(),
         profile: None,
         in_memory: false,
+        trainer: TrainerPlace::ALONE,
     };
     Ok(train(Job::from_value(value)?, options, observer)?)
 }

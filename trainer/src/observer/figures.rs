@@ -27,6 +27,11 @@ pub struct RunFigures {
     /// The number of steps that changed no weight, because the norm of the gradients was not
     /// finite.
     pub skipped_steps: u64,
+    /// The number of times that the run continued from its newest checkpoint, because a server or
+    /// another trainer was lost.
+    pub rewinds: u64,
+    /// The number of steps that the run did again after rewinds.
+    pub repeated_steps: u64,
     /// The mean loss of the rows that were trained on since the last figures; absent if there are
     /// no such rows.
     pub loss: Option<f64>,

@@ -28,12 +28,6 @@ impl Accumulated {
         self.sparse.batches()
     }
 
-    /// Returns the seed for the random numbers of the next batch. Each batch of a step has a
-    /// different seed.
-    pub(super) fn seed(&self, seed: u64) -> u64 {
-        seed_of_batch(seed, self.batches())
-    }
-
     /// Adds the gradients of the batch that `executor` ran last.
     pub(super) fn add(&mut self, plan: &LookupPlan, grads: &RowBuffer, executor: &Executor) {
         for (param, grad) in executor.param_grads() {
@@ -67,7 +61,7 @@ impl Accumulated {
 }
 
 /// Returns the seed for the random numbers of the batch with this number in its step, counted from
-/// 0. `seed` is the seed of the step.
+/// 0. Each batch of a step has a different seed. `seed` is the seed of the first batch.
 pub(super) fn seed_of_batch(seed: u64, batch: u64) -> u64 {
     if batch == 0 { seed } else { combine(seed, batch) }
 }

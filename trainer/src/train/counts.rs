@@ -32,6 +32,11 @@ pub(super) struct Counts {
     pub(super) missing_sides: Vec<u64>,
     /// The number of steps that were skipped because the norm of the gradients was not finite.
     pub(super) skipped_steps: u64,
+    /// The number of times that the run continued from a checkpoint, because a generation of the
+    /// parameter service ended.
+    pub(super) rewinds: u64,
+    /// The number of steps that the run did again after rewinds.
+    pub(super) repeated_steps: u64,
     /// The number of rows that were trained on in the last complete epoch; absent before the first
     /// epoch is complete.
     pub(super) epoch_trained: Option<u64>,
@@ -58,6 +63,8 @@ impl Counts {
             rows_trained: 0,
             missing_sides: vec![0; side_tables],
             skipped_steps: 0,
+            rewinds: 0,
+            repeated_steps: 0,
             epoch_trained: None,
         }
     }
@@ -73,13 +80,27 @@ impl Run {
         let before = self.position.cursor.row;
         let began = Instant::now();
         let loss = self.train_step(planned, next)?;
+        self.count_step(began, before, std::slice::from_ref(planned));
+        Ok(loss)
+    }
+
+    /// Updates the counts after a step on these batches. The step began at `began` with the
+    /// position `before` in the order of rows.
+    pub(super) fn count_step(&mut self, began: Instant, before: u64, batches: &[Planned]) {
         let Counts { began: run_began, first_step_seconds, .. } = &mut self.counts;
         first_step_seconds.get_or_insert_with(|| run_began.elapsed().as_secs_f64());
         self.counts.passed_rows += self.position.cursor.row - before;
-        self.counts.bad_rows += planned.rejected.len() as u64;
         if self.counts.is_wanted {
             self.counts.step_seconds.push(began.elapsed().as_secs_f64());
         }
+        for planned in batches {
+            self.counts.bad_rows += planned.rejected.len() as u64;
+            self.note_newest_event(planned);
+        }
+    }
+
+    /// Updates the time of the newest event that was trained on.
+    fn note_newest_event(&mut self, planned: &Planned) {
         if let (Some(unit), Some(times)) =
             (self.job.schema.event_time_unit, &planned.batch.event_time)
         {
@@ -88,7 +109,6 @@ impl Run {
             let progress = &mut self.position.progress;
             progress.newest_event_ms = progress.newest_event_ms.max(newest);
         }
-        Ok(loss)
     }
 
     /// Reports the counts to the observer, if it needs them.
@@ -111,6 +131,8 @@ impl Run {
             passed_rows: self.counts.passed_rows,
             bad_rows: self.counts.bad_rows,
             skipped_steps: self.counts.skipped_steps,
+            rewinds: self.counts.rewinds,
+            repeated_steps: self.counts.repeated_steps,
             loss,
             aucs: aucs.unwrap_or_default(),
             rate_scale: self.rate_scale(),

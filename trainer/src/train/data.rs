@@ -32,11 +32,13 @@ pub(super) struct Data {
 
 impl Data {
     /// Opens the data sets of a job. If the run resumes from `checkpoint`, verifies that the
-    /// training files are the same.
+    /// training files are the same. With `lists_rejects`, the file of rejected rows is kept if the
+    /// job asks for one.
     pub(super) fn open(
         job: &Job,
         sides: &SideTables,
         checkpoint: Option<&Checkpoint>,
+        lists_rejects: bool,
     ) -> Result<Self> {
         let train = open_dataset(job, &job.data.train, sides)?.ok_or_else(|| {
             Error::Unsupported(
@@ -51,7 +53,8 @@ impl Data {
         }
         let valid = open_dataset(job, &job.data.valid, sides)?;
         let test = open_dataset(job, &job.data.test, sides)?;
-        let rejects = match (&job.data.rejects, checkpoint) {
+        let path = job.data.rejects.as_ref().filter(|_| lists_rejects);
+        let rejects = match (path, checkpoint) {
             (Some(path), Some(_)) => Some(RejectFile::resume(path)?),
             (Some(path), None) => Some(RejectFile::new(path)),
             (None, _) => None,

@@ -22,7 +22,7 @@ use crate::pipeline::{Pipeline, Planned};
 use crate::profile::Stage;
 
 /// The batches of an epoch.
-struct EpochBatches {
+pub(super) struct EpochBatches {
     pipeline: Pipeline,
     /// The seconds that this process spent on decoding and planning before the epoch.
     decoded_before: f64,
@@ -37,29 +37,13 @@ impl Run {
         let mut batches = self.open_batches()?;
         let epoch_rows = self.data.train.rows().or(self.data.epoch_rows);
         let mut window = Window::new(epoch_rows, self.position.cursor, self.job.tasks());
-        self.profile_next_batch();
-        let mut next = self.next_batch(&mut batches)?;
-        while let Some(planned) = next {
-            // The next plan is needed to read rows from disk early, and to decide whether this
-            // batch ends a step of several batches. An error of the next batch is reported after
-            // this step.
-            let is_ahead = self.job.train.accumulate.get() > 1 || self.client.looks_ahead();
-            let following = is_ahead.then(|| self.next_batch(&mut batches));
-            let next_plan = match &following {
-                Some(Ok(Some(planned))) => Some(&planned.plan),
-                _ => None,
-            };
-            let loss = self.train_and_count(&planned, next_plan)?;
-            self.stage(Stage::Other, |run| run.observe_step(planned, loss, &mut window, observer))?;
-            self.profile_next_batch();
-            next = match following {
-                Some(following) => self.stage(Stage::Wait, |_| following)?,
-                None => self.next_batch(&mut batches)?,
-            };
-            if self.work_between_steps(next.is_none(), observer)? {
-                observer.note("the run stops after this batch and writes a checkpoint");
-                return Ok(());
-            }
+        let is_stopped = match self.is_joint() {
+            true => self.train_groups(&mut batches, &mut window, observer)?,
+            false => self.train_batches(&mut batches, &mut window, observer)?,
+        };
+        if is_stopped {
+            observer.note("the run stops after this batch and writes a checkpoint");
+            return Ok(());
         }
         self.profile_end();
         let ending = &batches.pipeline.ending;
@@ -71,6 +55,40 @@ impl Run {
         // An epoch may end before its first report.
         self.report_figures(window.rest(), observer)?;
         self.end_epoch(epoch, began, observer)
+    }
+
+    /// Trains on the batches up to the end of the epoch. Returns whether the run was stopped and
+    /// must end now.
+    fn train_batches(
+        &mut self,
+        batches: &mut EpochBatches,
+        window: &mut Window,
+        observer: &mut dyn Observer,
+    ) -> Result<bool> {
+        self.profile_next_batch();
+        let mut next = self.next_batch(batches)?;
+        while let Some(planned) = next {
+            // The next plan is needed to read rows from disk early, and to decide whether this
+            // batch ends a step of several batches. An error of the next batch is reported after
+            // this step.
+            let is_ahead = self.job.train.accumulate.get() > 1 || self.client.looks_ahead();
+            let following = is_ahead.then(|| self.next_batch(batches));
+            let next_plan = match &following {
+                Some(Ok(Some(planned))) => Some(&planned.plan),
+                _ => None,
+            };
+            let loss = self.train_and_count(&planned, next_plan)?;
+            self.stage(Stage::Other, |run| run.observe_step(planned, loss, window, observer))?;
+            self.profile_next_batch();
+            next = match following {
+                Some(following) => self.stage(Stage::Wait, |_| following)?,
+                None => self.next_batch(batches)?,
+            };
+            if self.work_between_steps(next.is_none(), observer)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Opens the batches from the position of the run to the end of the epoch.
@@ -90,15 +108,16 @@ impl Run {
         let batches = self.data.train.batches(order, cursor, workers.clone())?;
         let batches = batches.with_rejected(progress.rejected);
         let schema = Arc::new(self.job.schema.clone());
+        let place = self.options.trainer;
         let pipeline = match self.options.in_memory {
-            true => Pipeline::in_memory(batches, schema, workers.clone())?,
-            false => Pipeline::new(batches, schema, workers.clone()),
+            true => Pipeline::in_memory(batches, schema, workers.clone(), place)?,
+            false => Pipeline::of_trainer(batches, schema, workers.clone(), place),
         };
         Ok(EpochBatches { pipeline, decoded_before: self.timing.seconds.decode_and_plan })
     }
 
     /// Waits for the next batch. Returns `None` at the end of the epoch.
-    fn next_batch(&mut self, batches: &mut EpochBatches) -> Result<Option<Planned>> {
+    pub(super) fn next_batch(&mut self, batches: &mut EpochBatches) -> Result<Option<Planned>> {
         let pipeline = &mut batches.pipeline;
         let next = self.stage(Stage::Wait, |_| pipeline.next());
         self.timing.seconds.decode_and_plan = batches.decoded_before + pipeline.seconds;
@@ -116,16 +135,32 @@ impl Run {
         window: &mut Window,
         observer: &mut dyn Observer,
     ) -> Result<()> {
+        self.add_loss(&planned, loss, window);
+        window.add_predictions(&self.batch_logits(), &planned.batch);
+        self.report_step_values(&planned, loss, observer);
+        self.report_progress(window, observer)?;
+        self.buffers.last_plan = Some(planned.plan);
+        Ok(())
+    }
+
+    /// Adds the mean loss of a batch to the sums of the epoch and of the window.
+    pub(super) fn add_loss(&mut self, planned: &Planned, loss: f64, window: &mut Window) {
         let rows = planned.batch.rows as u64;
         self.position.progress.loss_sum += loss * rows as f64;
-        window.add(rows, loss, &self.batch_logits(), &planned.batch);
-        self.report_step_values(&planned, loss, observer);
+        window.add(rows, loss);
+    }
+
+    /// Reports the figures of the epoch to the observer, if enough time has passed.
+    pub(super) fn report_progress(
+        &mut self,
+        window: &mut Window,
+        observer: &mut dyn Observer,
+    ) -> Result<()> {
         if let Some(report) = window.report(self.position.step, self.position.cursor) {
             observer.step(&report);
             let StepReport { loss, aucs, .. } = report;
             self.report_figures(Some(RecentFigures { loss, aucs }), observer)?;
         }
-        self.buffers.last_plan = Some(planned.plan);
         Ok(())
     }
 
@@ -135,7 +170,11 @@ impl Run {
     /// After the last step of an epoch, this function begins no checkpoint, because the checkpoint
     /// at the end of the epoch also holds the result of the validation. If the run is stopped, the
     /// function begins no checkpoint of changes, because a whole checkpoint follows.
-    fn work_between_steps(&mut self, is_last: bool, observer: &mut dyn Observer) -> Result<bool> {
+    pub(super) fn work_between_steps(
+        &mut self,
+        is_last: bool,
+        observer: &mut dyn Observer,
+    ) -> Result<bool> {
         let is_between = self.buffers.accumulated.batches() == 0;
         let is_stopped = is_between && self.is_stopped();
         if !is_last && is_between && self.is_checkpoint_due() && !is_stopped {

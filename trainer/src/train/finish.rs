@@ -12,17 +12,19 @@ use crate::train_report::{TableReport, TrainReport};
 
 impl Run {
     /// Tests the best epoch, which is loaded from its checkpoint, and returns the report of the
-    /// run.
-    pub(super) fn finish(mut self, observer: &mut dyn Observer) -> Result<TrainReport> {
+    /// run. Only trainer 0 tests.
+    pub(super) fn finish(&mut self, observer: &mut dyn Observer) -> Result<TrainReport> {
         let interrupted = !self.is_finished();
         self.profile_end();
         if interrupted {
             self.checkpoint(observer)?;
         }
+        self.part()?;
         let best = self.output.dir.best()?;
         let checkpoint = best.path().to_owned();
         let mut test = None;
-        if let Some(dataset) = self.data.test.clone().filter(|_| !interrupted) {
+        let is_first = self.options.trainer.is_first();
+        if let Some(dataset) = self.data.test.clone().filter(|_| !interrupted && is_first) {
             let workers = self.options.workers.clone();
             let mut loaded = Loaded::from_checkpoint(best, workers)?;
             let tested = self.stage(Stage::Test, |_| loaded.evaluate(&dataset));
@@ -38,6 +40,8 @@ impl Run {
             interrupted,
             steps: self.position.step,
             skipped_steps: self.counts.skipped_steps,
+            rewinds: self.counts.rewinds,
+            repeated_steps: self.counts.repeated_steps,
             epochs: self.position.cursor.epoch,
             best_epoch: self.position.progress.best.map(|b| b.epoch + 1),
             valid_auc: self.position.progress.best.and_then(|b| b.valid_auc),
@@ -60,6 +64,29 @@ impl Run {
             seconds: self.timing.seconds,
             profile,
         })
+    }
+
+    /// Waits until trainer 0 has written the last checkpoint. No trainer may leave earlier, because
+    /// the others would be set back.
+    fn part(&mut self) -> Result<()> {
+        if !self.is_joint() {
+            return Ok(());
+        }
+        let parted = self.wait_for_trainers();
+        match &parted {
+            // Another trainer may have left already, because the last checkpoint is complete.
+            Err(error) if error.rewound().is_some() && self.is_last_step_saved()? => Ok(()),
+            _ => parted,
+        }
+    }
+
+    /// Returns whether the newest checkpoint holds the position of this trainer.
+    fn is_last_step_saved(&self) -> Result<bool> {
+        let newest = self.output.dir.newest()?;
+        Ok(newest.is_some_and(|newest| {
+            let manifest = &newest.manifest;
+            manifest.step == self.position.step && manifest.cursor == self.position.cursor
+        }))
     }
 
     fn table_reports(&mut self) -> Result<Vec<TableReport>> {

@@ -5,16 +5,18 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use zillion_config::ConfigError;
-use zillion_feature::{FeatureSpec, TableId};
-use zillion_ps::{LocalClient, SpillOptions, TableAccess, TableOptions, TrainClient};
+use zillion_feature::FeatureSpec;
 use zillion_reader::SideTables;
 
 use super::counts::Counts;
 use super::data::Data;
 use super::model::Model;
+use super::note::StartNote;
+use super::opening::{Open, check_place};
 use super::output::Output;
 use super::position::Position;
 use super::publish::PublishState;
+use super::rewind::Rewinds;
 use super::timing::Timing;
 use super::{Run, TrainOptions};
 use crate::checkpoint::{Checkpoint, RunDir};
@@ -24,31 +26,46 @@ use crate::job::Job;
 use crate::observer::Observer;
 use crate::publish::RunId;
 
+/// The data beside the run, and the checkpoint from which it starts.
+pub(super) struct Basis {
+    /// The run's own checkpoint, from which it resumes.
+    checkpoint: Option<Checkpoint>,
+    /// The checkpoint of another run, from which a new run begins.
+    origin: Option<Checkpoint>,
+    sides: SideTables,
+}
+
 impl Run {
-    /// Prepares a run for its next step.
-    pub(super) fn prepare(
+    /// Opens the data, the model and the empty tables of a run.
+    pub(super) fn open(
         job: Job,
         options: TrainOptions,
         began: Instant,
+        open: &mut Open<'_>,
         observer: &mut dyn Observer,
-    ) -> Result<Self> {
+    ) -> Result<(Self, Basis)> {
+        check_place(&job, options.trainer)?;
         let dir = RunDir::new(job.output());
-        let checkpoint = find_checkpoint(&job, &options, &dir)?;
-        let origin = find_origin(&job, &options, checkpoint.is_some())?;
+        let (checkpoint, origin) = find_basis(&job, &options, &dir)?;
         let (model, buffers) = Model::build(&job, &observer.inspect_options(), &options.workers)?;
-        let client = open_tables(&job, &options, &dir, observer)?;
+        let client = open(&job, &options, 0, observer)?;
         let sides = SideTables::load(&job.data, &job.schema)?;
-        let data = Data::open(&job, &sides, checkpoint.as_ref())?;
-        dir.prepare(&options.files)?;
+        let is_first = options.trainer.is_first();
+        let data = Data::open(&job, &sides, checkpoint.as_ref(), is_first)?;
+        if is_first {
+            dir.prepare(&options.files)?;
+        }
         let id = match &origin {
+            _ if !is_first => RunId::default(),
             Some(origin) => {
                 RunId::inherit(dir.path(), RunId::of_checkpoint(origin)?, &options.files)?
             }
             None => RunId::of(dir.path(), &options.files)?,
         };
-        let mut run = Self {
+        let run = Self {
             position: Position::new(&job),
             counts: Counts::new(began, observer.needs_figures(), job.schema.sides.len()),
+            rewinds: Rewinds::default(),
             job: Arc::new(job),
             options,
             data,
@@ -65,48 +82,123 @@ impl Run {
             },
             timing: Timing::default(),
         };
-        run.start(checkpoint, origin, observer)?;
-        run.open_publisher(&sides, observer)?;
-        run.catch_up_publishing(observer)?;
-        Ok(run)
+        Ok((run, Basis { checkpoint, origin, sides }))
+    }
+
+    /// Opens the tables again after the generation `after` has ended. The model and the position
+    /// begin anew.
+    pub(super) fn reopen(
+        &mut self,
+        after: u64,
+        open: &mut Open<'_>,
+        observer: &mut dyn Observer,
+    ) -> Result<Basis> {
+        let (job, options) = (&*self.job, &self.options);
+        self.client = open(job, options, after, observer)?;
+        // The client waits for the end of the old generation, so the newest checkpoint is looked
+        // for only now.
+        let (checkpoint, origin) = find_basis(job, options, &self.output.dir)?;
+        (self.model, self.buffers) =
+            Model::build(job, &observer.inspect_options(), &options.workers)?;
+        self.position = Position::new(job);
+        self.output.checkpointed = None;
+        self.output.link = None;
+        let sides = SideTables::load(&job.data, &job.schema)?;
+        if let Some(checkpoint) = &checkpoint {
+            checkpoint.check_files(&self.data.files)?;
+        }
+        Ok(Basis { checkpoint, origin, sides })
+    }
+
+    /// Prepares an opened run for its next step.
+    pub(super) fn prepare(&mut self, basis: Basis, observer: &mut dyn Observer) -> Result<()> {
+        if !self.options.trainer.is_first() {
+            let note = self.client.start(Vec::new())?;
+            self.start_beside(&StartNote::from_bytes(&note)?, observer)?;
+            self.report_rewind(observer);
+            return Ok(());
+        }
+        let Basis { checkpoint, origin, sides } = basis;
+        let mut note = StartNote {
+            checkpoint: checkpoint.as_ref().map(|checkpoint| checkpoint.manifest.step),
+            origin: origin.as_ref().map(|origin| origin.path().to_owned()),
+            version: None,
+        };
+        let version = self.start(checkpoint, origin, observer)?;
+        note.version = version;
+        self.open_publisher(&sides, observer)?;
+        self.client.start(note.to_bytes())?;
+        self.report_rewind(observer);
+        self.catch_up_publishing(observer)
     }
 
     /// Sets the state from which the run starts: its own checkpoint, the checkpoint of another run,
-    /// or an initial state.
+    /// or an initial state. Returns the version from which the run begins, if it begins from one.
     fn start(
         &mut self,
         checkpoint: Option<Checkpoint>,
         origin: Option<Checkpoint>,
         observer: &mut dyn Observer,
-    ) -> Result<()> {
+    ) -> Result<Option<u64>> {
         match (checkpoint, origin) {
             (Some(checkpoint), _) => {
                 observer.note(&format!("resuming from {}", checkpoint.path().display()));
-                self.restore(&checkpoint)
+                self.restore(&checkpoint)?;
+                Ok(None)
             }
             (None, Some(origin)) => {
                 observer.note(&format!("beginning from {}", origin.path().display()));
-                self.restore_tables(&origin)?;
-                self.position.progress.begun_at = self.position.step;
-                let Model { params, optimizer, .. } = &mut self.model;
-                if let Some(reason) = origin.lend_dense(params, optimizer)? {
-                    observer.note(&format!(
-                        "the state of the dense optimizer is not taken from the checkpoint: {reason}"
-                    ));
-                }
-                Ok(())
+                self.client.restore(origin.path(), &origin.manifest.tables)?;
+                self.begin_from_checkpoint(&origin, observer)?;
+                Ok(None)
             }
             (None, None) => {
-                let begun = self.begin(observer);
+                let begun = self.begin(None, observer);
                 self.save_rejects_after(begun)
             }
         }
     }
 
+    /// Takes the state that trainer 0 names, without the tables, which trainer 0 has filled.
+    fn start_beside(&mut self, note: &StartNote, observer: &mut dyn Observer) -> Result<()> {
+        if let Some(step) = note.checkpoint {
+            let checkpoint = Checkpoint::open(self.output.dir.checkpoint_path(step))?;
+            checkpoint.check_job(&self.job)?;
+            checkpoint.check_files(&self.data.files)?;
+            observer.note(&format!("resuming from {}", checkpoint.path().display()));
+            return self.restore_dense(&checkpoint);
+        }
+        if let Some(path) = &note.origin {
+            let origin = Checkpoint::open(path)?;
+            origin.check_model(&self.job)?;
+            observer.note(&format!("beginning from {}", path.display()));
+            return self.begin_from_checkpoint(&origin, observer);
+        }
+        self.begin(note.version, observer).map(|_| ())
+    }
+
+    /// Takes the parameters and the statistics of another run's checkpoint.
+    fn begin_from_checkpoint(
+        &mut self,
+        origin: &Checkpoint,
+        observer: &mut dyn Observer,
+    ) -> Result<()> {
+        self.restore_statistics(origin)?;
+        self.position.progress.begun_at = self.position.step;
+        let Model { params, optimizer, .. } = &mut self.model;
+        if let Some(reason) = origin.lend_dense(params, optimizer)? {
+            observer.note(&format!(
+                "the state of the dense optimizer is not taken from the checkpoint: {reason}"
+            ));
+        }
+        Ok(())
+    }
+
     /// Initializes a new run: makes the first passes over the training data that the job needs, and
-    /// copies the weights of the version from which the run begins.
-    fn begin(&mut self, observer: &mut dyn Observer) -> Result<()> {
-        let origin = self.load_origin(observer)?;
+    /// copies the weights of the version from which the run begins. If `version` is given, the run
+    /// begins from this version. Returns the number of the version. Only trainer 0 fills tables.
+    fn begin(&mut self, version: Option<u64>, observer: &mut dyn Observer) -> Result<Option<u64>> {
+        let origin = self.load_origin(version, observer)?;
         self.collect_statistics(origin.as_ref(), observer)?;
         let workers = &self.options.workers;
         let counted = self.job.item_feature().filter(|_| self.job.train.item_counts.is_data());
@@ -116,17 +208,17 @@ impl Run {
             self.data.frequencies = Some(Frequencies::new(counts));
         }
         let dense = self.job.dense_tables();
-        if !dense.is_empty() {
+        if !dense.is_empty() && self.options.trainer.is_first() {
             observer.note("collecting the vocabulary of dense tables");
             let vocabularies = zillion_reader::vocabulary(&self.data.train, &dense, workers)?;
             for (&(id, _), keys) in dense.iter().zip(&vocabularies) {
                 self.client.prefill(id, keys)?;
             }
         }
-        if let Some(origin) = origin {
-            self.begin_from(&origin, observer)?;
+        if let Some(origin) = &origin {
+            self.begin_from(origin, observer)?;
         }
-        Ok(())
+        Ok(origin.map(|origin| origin.number()))
     }
 
     /// Collects the statistics of the numeric features. Statistics that `origin` has are not
@@ -153,34 +245,55 @@ impl Run {
 
     /// Restores the whole state of the run from a checkpoint of its own.
     fn restore(&mut self, checkpoint: &Checkpoint) -> Result<()> {
-        let manifest = &checkpoint.manifest;
-        self.restore_tables(checkpoint)?;
-        checkpoint.restore_dense(&mut self.model.params, &mut self.model.optimizer)?;
-        if let Some(average) = &mut self.model.average {
-            checkpoint.restore_average(average)?;
-        }
-        self.position.cursor = manifest.cursor;
-        self.position.progress = manifest.progress.clone();
+        self.client.restore(checkpoint.path(), &checkpoint.manifest.tables)?;
+        self.restore_dense(checkpoint)?;
         let Output { dir, checkpointed, link, .. } = &mut self.output;
-        *checkpointed = Some(manifest.step);
+        *checkpointed = Some(checkpoint.manifest.step);
         *link = self.client.checkpoint_mark().map(|mark| checkpoint.link(dir, mark));
         // A run that was killed after writing a checkpoint may not have removed the old ones.
         let keep = self.job.train.keep.get();
         dir.retain(keep, self.position.progress.best, &self.options.files)
     }
 
-    /// Restores the tables, the statistics and the step from a checkpoint, but not the dense
-    /// parameters and not the position in the data.
-    fn restore_tables(&mut self, checkpoint: &Checkpoint) -> Result<()> {
+    /// Restores the state of the run from a checkpoint of its own, except the tables.
+    fn restore_dense(&mut self, checkpoint: &Checkpoint) -> Result<()> {
+        let manifest = &checkpoint.manifest;
+        self.restore_statistics(checkpoint)?;
+        checkpoint.restore_dense(&mut self.model.params, &mut self.model.optimizer)?;
+        if let Some(average) = &mut self.model.average {
+            checkpoint.restore_average(average)?;
+        }
+        self.position.cursor = manifest.cursor;
+        self.position.progress = manifest.progress.clone();
+        Ok(())
+    }
+
+    /// Restores the statistics and the step from a checkpoint, but not the tables, the dense
+    /// parameters and the position in the data.
+    fn restore_statistics(&mut self, checkpoint: &Checkpoint) -> Result<()> {
         let manifest = &checkpoint.manifest;
         self.data.use_statistics(manifest.statistics.clone());
         self.data.frequencies = checkpoint.frequencies()?;
-        self.client.restore(checkpoint.path(), &manifest.tables)?;
         // Rows hold the step of their last push, so the numbers of steps continue.
         self.position.step = manifest.step;
         self.position.progress.newest_event_ms = manifest.progress.newest_event_ms;
         Ok(())
     }
+}
+
+/// Returns the checkpoint of the run and the checkpoint of another run from which the run can
+/// start. Only trainer 0 looks for them and tells the others.
+fn find_basis(
+    job: &Job,
+    options: &TrainOptions,
+    dir: &RunDir,
+) -> Result<(Option<Checkpoint>, Option<Checkpoint>)> {
+    if !options.trainer.is_first() {
+        return Ok((None, None));
+    }
+    let checkpoint = find_checkpoint(job, options, dir)?;
+    let origin = find_origin(job, options, checkpoint.is_some())?;
+    Ok((checkpoint, origin))
 }
 
 /// Returns the newest checkpoint in the run's folder, from which the run resumes, or `None` if the
@@ -209,43 +322,4 @@ fn find_origin(job: &Job, options: &TrainOptions, resumes: bool) -> Result<Optio
     let origin = Checkpoint::find(path)?;
     origin.check_model(job)?;
     Ok(Some(origin))
-}
-
-/// Opens empty tables for the job.
-fn open_tables(
-    job: &Job,
-    options: &TrainOptions,
-    dir: &RunDir,
-    observer: &mut dyn Observer,
-) -> Result<Box<dyn TrainClient>> {
-    let spills = !job.run.spill.is_empty();
-    if spills {
-        // The run's folders are created first, which makes their names durable.
-        dir.prepare(&options.files)?;
-    }
-    let memory_of = |(id, table): (TableId, &zillion_rows::TableSpec)| {
-        Some((id, job.run.spill.get(&table.name)?.bytes()))
-    };
-    let folder = job.spill_folder();
-    let tables = TableOptions {
-        max_bytes: job.train.max_table_bytes,
-        frozen: job.frozen_tables()?,
-        follows_checkpoints: job.train.full_every.get() > 1,
-        spill: spills.then(|| SpillOptions {
-            folder: folder.clone(),
-            files: options.files.clone(),
-            memory: (0..).map(TableId).zip(&job.tables).filter_map(memory_of).collect(),
-        }),
-        ..TableOptions::new(job.tables.clone(), job.run.shards)
-    };
-    let mut client = LocalClient::open(tables, options.workers.clone())?;
-    let statistics = client.stats()?;
-    if statistics.iter().any(|table| table.spill.is_some_and(|spill| spill.cached_files > 0)) {
-        observer.note(&format!(
-            "spilled rows may still take memory, because the file system of {} keeps files in memory or cannot bypass \
-             its page cache; set `run.spill_folder` to a folder on another disk",
-            folder.display()
-        ));
-    }
-    Ok(Box::new(client))
 }

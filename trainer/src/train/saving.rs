@@ -12,6 +12,7 @@
 use std::time::Instant;
 
 use zillion_feature::HASH_ID;
+use zillion_ps::TrainClient;
 
 use super::Run;
 use super::position::Position;
@@ -42,6 +43,13 @@ pub(super) enum Extent {
     Changes,
 }
 
+impl Saving {
+    /// Abandons the checkpoint: stops writing and removes its folder.
+    pub(super) fn abandon(self, client: &mut dyn TrainClient) {
+        self.writing.abandon(client);
+    }
+}
+
 impl Run {
     /// Begins a checkpoint of the present state, after the open checkpoint has ended.
     pub(super) fn begin_checkpoint(
@@ -50,7 +58,8 @@ impl Run {
         observer: &mut dyn Observer,
     ) -> Result<()> {
         self.finish_checkpoint(observer)?;
-        if self.output.checkpointed == Some(self.position.step) {
+        let is_written = self.output.checkpointed == Some(self.position.step);
+        if is_written || !self.options.trainer.is_first() {
             return Ok(());
         }
         self.stage(Stage::Checkpoint, |run| run.stage_checkpoint(extent))?;
@@ -154,7 +163,7 @@ impl Drop for Run {
     /// Abandons the open checkpoint, so that no task writes into its folder while it is removed.
     fn drop(&mut self) {
         if let Some(saving) = self.output.saving.take() {
-            saving.writing.abandon(self.client.as_mut());
+            saving.abandon(self.client.as_mut());
         }
     }
 }

@@ -14,7 +14,8 @@ use zillion_nn::optim::clip_scale;
 use zillion_nn::{Executor, Inputs, NodeId, ParamId, StepSeed};
 use zillion_ps::{PullOptions, PushMode, TrainClient};
 
-use super::accumulate::Accumulated;
+use super::accumulate::{Accumulated, seed_of_batch};
+use super::joint::Joint;
 use super::model::Model;
 use super::{Run, uses};
 use crate::error::{Error, Result};
@@ -28,11 +29,13 @@ use crate::profile::Stage;
 #[derive(Debug, Default)]
 pub(super) struct StepBuffers {
     /// The rows that the step has pulled.
-    rows: RowBuffer,
+    pub(super) rows: RowBuffer,
     /// The gradients of the pulled rows.
-    grads: RowBuffer,
+    pub(super) grads: RowBuffer,
     /// The summed gradients of the batches of a step that has not ended.
     pub(super) accumulated: Accumulated,
+    /// The gradients of a step of several trainers.
+    pub(super) joint: Joint,
     /// The node with the logits of each task.
     logits: Vec<NodeId>,
     /// The logarithm of the frequency of each row's item in the training data.
@@ -40,7 +43,7 @@ pub(super) struct StepBuffers {
     /// The sparse column of the items, if the model reads their frequencies.
     item_column: Option<usize>,
     /// The values that the observer requests.
-    inspection: Inspection,
+    pub(super) inspection: Inspection,
     /// The plan of the last step.
     pub(super) last_plan: Option<Arc<LookupPlan>>,
 }
@@ -71,9 +74,15 @@ impl Inspection {
         Self { steps, nodes, ..Self::default() }
     }
 
-    fn set_norms(&mut self, dense_sq_norm: f64, grads: &RowBuffer) {
+    fn set_dense_norm(&mut self, sq_norm: f64) {
         if self.steps {
-            self.dense_norm = dense_sq_norm.sqrt();
+            self.dense_norm = sq_norm.sqrt();
+        }
+    }
+
+    /// Computes the norms of the gradients of rows.
+    pub(super) fn set_table_norms(&mut self, grads: &RowBuffer) {
+        if self.steps {
             let squares =
                 |t: &TableRows| t.values.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>();
             self.table_norms.clear();
@@ -93,43 +102,70 @@ impl Run {
         planned: &Planned,
         next: Option<&Arc<LookupPlan>>,
     ) -> Result<f64> {
-        self.stage(Stage::Pull, |run| run.pull(planned, next))?;
-        let loss = self.stage(Stage::Model, |run| run.forward_and_backward(planned))?;
+        self.stage(Stage::Pull, |run| {
+            if run.buffers.accumulated.batches() == 0 {
+                run.begin_step()?;
+            }
+            run.pull(&planned.plan, next)?;
+            run.profile_batch(planned);
+            Ok::<_, Error>(())
+        })?;
+        let loss = self.stage(Stage::Model, |run| {
+            let loss = run.forward_and_backward(planned, None)?;
+            run.check_loss(loss)
+        })?;
         let Some(plan) = self.accumulate(planned, next.is_none())? else {
             self.end_batch(planned);
             return Ok(loss);
         };
-        match self.gradient_scale(&plan)? {
-            Some(scale) => self.push_and_optimize(&plan, scale)?,
+        self.buffers.inspection.set_table_norms(&self.buffers.grads);
+        match self.gradient_scale(Some(&plan))? {
+            Some(scale) => self.push_and_optimize(Some(&plan), scale)?,
             None => self.skip_step()?,
         }
-        self.end_step(planned);
+        self.end_batch(planned);
+        self.end_step();
         Ok(loss)
     }
 
-    /// Pulls the rows of the batch. Begins a step if the batch is the first one of its step.
-    fn pull(&mut self, planned: &Planned, next: Option<&Arc<LookupPlan>>) -> Result<()> {
+    /// Begins the next step in the tables.
+    pub(super) fn begin_step(&mut self) -> Result<()> {
         let step = self.position.step + 1;
-        if self.buffers.accumulated.batches() == 0 {
-            let (_, scale) = self.rate_scales(step);
-            self.client.begin_step(Step(step), Rates { scale })?;
-        }
+        let (_, scale) = self.rate_scales(step);
+        Ok(self.client.begin_step(Step(step), Rates { scale })?)
+    }
+
+    /// Pulls the rows of a plan.
+    pub(super) fn pull(
+        &mut self,
+        plan: &Arc<LookupPlan>,
+        next: Option<&Arc<LookupPlan>>,
+    ) -> Result<()> {
         // If no pass over the data has counted the items, the counts of their rows are used.
         let counts = self.buffers.item_column.is_some() && self.data.frequencies.is_none();
         let rows = std::mem::take(&mut self.buffers.rows);
-        self.buffers.rows = self.client.pull(&planned.plan, PullOptions { counts }, rows)?;
+        self.buffers.rows = self.client.pull(plan, PullOptions { counts }, rows)?;
         if let Some(next) = next.filter(|_| self.client.looks_ahead()) {
             self.client.look_ahead(&[next])?;
-        }
-        if let Some(profiler) = &mut self.timing.profiler {
-            profiler.batch(planned, &self.buffers.rows, step);
         }
         Ok(())
     }
 
+    /// Records the sizes of a batch whose rows were pulled.
+    pub(super) fn profile_batch(&mut self, planned: &Planned) {
+        if let Some(profiler) = &mut self.timing.profiler {
+            profiler.batch(planned, &self.buffers.rows, self.position.step + 1);
+        }
+    }
+
     /// Runs the training graph on the pulled rows. Fills the gradients of the rows, and returns the
-    /// loss.
-    fn forward_and_backward(&mut self, planned: &Planned) -> Result<f64> {
+    /// loss. If `statistics` is given, the running statistics stay unchanged, and the part by which
+    /// the batch moves them is appended to it.
+    pub(super) fn forward_and_backward(
+        &mut self,
+        planned: &Planned,
+        statistics: Option<&mut Vec<f32>>,
+    ) -> Result<f64> {
         let Self { job, options, data, model, buffers, position, .. } = self;
         let StepBuffers { rows, grads, accumulated, log_frequency, item_column, .. } = buffers;
         let mut inputs = Inputs::new(&planned.batch, &planned.plan, rows, true);
@@ -142,17 +178,27 @@ impl Run {
             }
             inputs.numeric.push(log_frequency);
         }
-        let step = position.step + 1;
-        let seed = StepSeed { seed: accumulated.seed(job.seed), step };
+        let batch = accumulated.batches() + options.trainer.index as u64;
+        let seed = StepSeed { seed: seed_of_batch(job.seed, batch), step: position.step + 1 };
         grads.reshape(rows.tables.iter().map(|t| (t.rows(), t.stride)));
         let mut by_table: Vec<&mut [f32]> =
             grads.tables.iter_mut().map(|t| t.values.as_mut_slice()).collect();
         let Model { executor, params, .. } = model;
-        executor.train(&options.workers, &inputs, params, seed, &mut by_table)?;
+        let workers = &options.workers;
+        match statistics {
+            None => executor.train(workers, &inputs, params, seed, &mut by_table)?,
+            Some(part) => {
+                executor.train_apart(workers, &inputs, params, seed, &mut by_table, part)?;
+            }
+        }
         uses::fill_uses(&planned.batch, &planned.plan, &job.tables, grads);
-        let loss = executor.loss().map_or(f64::NAN, f64::from);
+        Ok(executor.loss().map_or(f64::NAN, f64::from))
+    }
+
+    /// Returns the loss of a batch, or an error if it is not finite.
+    pub(super) fn check_loss(&self, loss: f64) -> Result<f64> {
         if !loss.is_finite() {
-            return Err(Error::Diverged { step, loss });
+            return Err(Error::Diverged { step: self.position.step + 1, loss });
         }
         Ok(loss)
     }
@@ -175,7 +221,8 @@ impl Run {
             if inspection.steps {
                 let own = |id: ParamId| model.executor.param_grad(id);
                 let norm = model.optimizer.sq_norm(&model.params, own, &options.workers)?;
-                inspection.set_norms(norm, grads);
+                inspection.set_dense_norm(norm);
+                inspection.set_table_norms(grads);
             }
             Ok(None)
         })
@@ -183,8 +230,8 @@ impl Run {
 
     /// Returns the factor that clips the gradients of the step. Returns `None` if their norm is not
     /// finite, so the step must be skipped. If the job clips gradients, this function also stages
-    /// the gradients of rows.
-    fn gradient_scale(&mut self, plan: &Arc<LookupPlan>) -> Result<Option<f32>> {
+    /// the gradients of the rows of `plan`. Without a plan, they are staged already.
+    pub(super) fn gradient_scale(&mut self, plan: Option<&Arc<LookupPlan>>) -> Result<Option<f32>> {
         // The norm is computed even if the job does not clip gradients, because a gradient that is
         // not finite must not change any weight.
         let dense_sq_norm = self.stage(Stage::Optimizer, Self::dense_sq_norm)?;
@@ -193,8 +240,9 @@ impl Run {
         }
         let Some(max) = self.job.train.clip_norm else { return Ok(Some(1.0)) };
         let scale = self.stage(Stage::Staging, |run| {
-            let grads = std::mem::take(&mut run.buffers.grads);
-            run.buffers.grads = run.client.push(plan, grads, PushMode::Stage)?;
+            if let Some(plan) = plan {
+                run.stage_rows(plan)?;
+            }
             let norm = (run.client.grad_sq_norm()? + dense_sq_norm).sqrt();
             Ok::<_, Error>(clip_scale(norm, max))
         })?;
@@ -204,31 +252,43 @@ impl Run {
     /// Returns the squared norm of the dense gradients, including the regulariser.
     fn dense_sq_norm(&mut self) -> Result<f64> {
         let Self { options, model, buffers, .. } = self;
-        let grad = param_grad(&model.executor, &buffers.accumulated);
+        let grad = param_grad(&model.executor, &buffers.accumulated, &buffers.joint);
         let sq_norm = model.optimizer.sq_norm(&model.params, grad, &options.workers)?;
-        buffers.inspection.set_norms(sq_norm, &buffers.grads);
+        buffers.inspection.set_dense_norm(sq_norm);
         Ok(sq_norm)
     }
 
-    /// Pushes the gradients of rows and updates the dense parameters.
+    /// Stages the gradients of the rows of a plan.
+    pub(super) fn stage_rows(&mut self, plan: &Arc<LookupPlan>) -> Result<()> {
+        let grads = std::mem::take(&mut self.buffers.grads);
+        self.buffers.grads = self.client.push(plan, grads, PushMode::Stage)?;
+        Ok(())
+    }
+
+    /// Pushes the gradients of the rows of `plan` and updates the dense parameters. Without a plan,
+    /// applies the staged gradients of rows.
     ///
     /// Rows and dense parameters do not depend on each other, so both are updated at the same time.
     /// If one update fails, the run ends, and no checkpoint is written that holds the changes of
     /// the other.
-    fn push_and_optimize(&mut self, plan: &Arc<LookupPlan>, grad_scale: f32) -> Result<()> {
+    pub(super) fn push_and_optimize(
+        &mut self,
+        plan: Option<&Arc<LookupPlan>>,
+        grad_scale: f32,
+    ) -> Result<()> {
         let begin = Instant::now();
         let step = self.position.step + 1;
         let (rate_scale, _) = self.rate_scales(step);
         let Self { job, options, client, model, buffers, .. } = self;
-        let StepBuffers { grads, accumulated, .. } = buffers;
+        let StepBuffers { grads, accumulated, joint, .. } = buffers;
         let Model { executor, params, optimizer, .. } = model;
         let workers = &*options.workers;
-        let staged_scale = job.train.clip_norm.map(|_| grad_scale);
+        let unstaged = plan.filter(|_| job.train.clip_norm.is_none());
         let (pushed, optimized) = workers.join(
-            || measure(|| push(client.as_mut(), plan, grads, staged_scale)),
+            || measure(|| push(client.as_mut(), unstaged, grads, grad_scale)),
             || {
                 measure(|| {
-                    let grad = param_grad(executor, accumulated);
+                    let grad = param_grad(executor, accumulated, joint);
                     Ok(optimizer.step(params, grad, rate_scale, grad_scale, workers)?)
                 })
             },
@@ -242,7 +302,7 @@ impl Run {
     }
 
     /// Drops the gradients of a step whose norm is not finite, and counts the step as skipped.
-    fn skip_step(&mut self) -> Result<()> {
+    pub(super) fn skip_step(&mut self) -> Result<()> {
         self.client.discard()?;
         self.counts.skipped_steps += 1;
         let step = self.position.step + 1;
@@ -250,15 +310,14 @@ impl Run {
         Ok(())
     }
 
-    /// Ends the step and its last batch.
-    fn end_step(&mut self, planned: &Planned) {
-        self.end_batch(planned);
+    /// Ends the step after its last batch.
+    pub(super) fn end_step(&mut self) {
         self.buffers.accumulated.clear();
         self.position.step += 1;
     }
 
     /// Moves the position in the data to the end of the batch.
-    fn end_batch(&mut self, planned: &Planned) {
+    pub(super) fn end_batch(&mut self, planned: &Planned) {
         let position = &mut self.position;
         let passed = planned.cursor.row - position.cursor.row;
         position.progress.left_out += passed - planned.batch.rows as u64;
@@ -301,18 +360,18 @@ impl Run {
     }
 }
 
-/// Pushes and applies the gradients of rows. If `staged_scale` has a value, applies the staged
-/// gradients with this factor instead.
+/// Pushes and applies the gradients of the rows of `plan`. Without a plan, applies the staged
+/// gradients with the factor `scale`.
 fn push(
     client: &mut dyn TrainClient,
-    plan: &Arc<LookupPlan>,
+    plan: Option<&Arc<LookupPlan>>,
     grads: &mut RowBuffer,
-    staged_scale: Option<f32>,
+    scale: f32,
 ) -> Result<()> {
-    if let Some(scale) = staged_scale {
+    let Some(plan) = plan else {
         client.apply(scale)?;
         return Ok(());
-    }
+    };
     *grads = client.push(plan, std::mem::take(grads), PushMode::Apply)?;
     client.sweep()?;
     Ok(())
@@ -344,8 +403,10 @@ fn fill_log_counts(plan: &LookupPlan, column: usize, rows: &RowBuffer, logs: &mu
 fn param_grad<'a>(
     executor: &'a Executor,
     accumulated: &'a Accumulated,
+    joint: &'a Joint,
 ) -> impl Fn(ParamId) -> Option<&'a [f32]> {
     |id| match accumulated.batches() {
+        _ if joint.is_exchanged() => joint.param_grad(id),
         0 => executor.param_grad(id),
         _ => accumulated.param_grad(id),
     }

@@ -36,21 +36,21 @@ fn csv(part: u64, rows: u64) -> String {
 }
 
 /// A temporary folder with data and runs.
-struct Place(TempDir);
+pub(super) struct Place(TempDir);
 
 impl Place {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("train.csv"), csv(0, ROWS)).unwrap();
         std::fs::write(folder.path().join("valid.csv"), csv(1, 300)).unwrap();
         Self(folder)
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(super) fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
-    fn job(&self, output: &str, more: &str) -> Job {
+    pub(super) fn job(&self, output: &str, more: &str) -> Job {
         let text = format!(
             "seed = 3\n[data]\nroot = {:?}\ntrain = ['train.csv']\nvalid = ['valid.csv']\ntest = ['valid.csv']\n\
              [features.user]\nkind = 'id'\n[features.item]\nkind = 'id'\n[features.price]\nkind = 'numeric'\n\
@@ -64,12 +64,12 @@ impl Place {
         Job::from_value(value.into()).unwrap_or_else(|e| panic!("{e}\n{text}"))
     }
 
-    fn run(&self, output: &str, more: &str) -> TrainReport {
+    pub(super) fn run(&self, output: &str, more: &str) -> TrainReport {
         train(self.job(output, more), TrainOptions::new(2).unwrap(), &mut Silent).unwrap()
     }
 
     /// Reads every file of a run's newest checkpoint.
-    fn files(&self, output: &str) -> BTreeMap<PathBuf, Vec<u8>> {
+    pub(super) fn files(&self, output: &str) -> BTreeMap<PathBuf, Vec<u8>> {
         let newest = self.newest(output);
         let mut files = BTreeMap::new();
         let mut folders = vec![newest.path().to_owned()];
@@ -161,10 +161,10 @@ fn a_step_of_several_batches_is_that_of_one_with_all_their_rows() {
 }
 
 /// An observer that stops a run after a number of batches.
-struct StopBehind {
-    batches: u64,
-    seen: u64,
-    stop: Arc<AtomicBool>,
+pub(super) struct StopBehind {
+    pub(super) batches: u64,
+    pub(super) seen: u64,
+    pub(super) stop: Arc<AtomicBool>,
 }
 
 impl Observer for StopBehind {

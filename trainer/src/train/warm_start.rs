@@ -31,30 +31,51 @@ const FOLDER: &str = "warm-start";
 /// The version from which a run begins, and its name in errors.
 pub(super) struct Origin {
     version: Servable,
+    number: u64,
     name: String,
 }
 
+impl Origin {
+    /// Returns the number of the version.
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+}
+
 impl Run {
-    /// Loads the version from which the job begins, if the job names one.
-    pub(super) fn load_origin(&self, observer: &mut dyn Observer) -> Result<Option<Origin>> {
+    /// Loads the version from which the job begins, if the job names one. If `version` is given, it
+    /// is the number of this version, to which a pointer has led trainer 0.
+    pub(super) fn load_origin(
+        &self,
+        version: Option<u64>,
+        observer: &mut dyn Observer,
+    ) -> Result<Option<Origin>> {
         let Some(config) = &self.job.train.warm_start else { return Ok(None) };
         let files = self.options.files.scratch();
         let registry =
             Registry::open(&config.registry, files.clone(), Arc::new(SystemClock::new()))?;
         let model = registry.model(config.model.as_deref().unwrap_or(&self.job.name))?;
-        let number = match config.version {
+        let number = match version.or(config.version) {
             Some(number) => VersionId(number),
             None => model.pointer(config.pointer.as_deref().unwrap_or(STABLE))?.to.version,
         };
         observer.note(&format!("beginning from version {number} of {}", model.name()));
-        let folder = self.output.dir.path().join(FOLDER);
+        let folder = match self.options.trainer {
+            place if place.is_first() => self.output.dir.path().join(FOLDER),
+            // Only trainer 0 writes into the run's folder.
+            place => std::env::temp_dir().join(format!(
+                "zillion-{FOLDER}-{}-{}",
+                std::process::id(),
+                place.index
+            )),
+        };
         let mut cache = Cache::open(&folder, model.name(), files.clone())?;
         let workers = &self.options.workers;
         let version = Servable::load(&model, number, None, &mut cache, workers, &mut Unthrottled)?;
         // Mapped files stay readable after their names are removed.
         files.remove_dir(&folder)?;
         let name = format!("version {number} of {}", model.name());
-        Ok(Some(Origin { version, name }))
+        Ok(Some(Origin { version, number: number.0, name }))
     }
 
     /// Copies the parameters and rows of a version into the model and the tables.
@@ -64,7 +85,9 @@ impl Run {
         observer: &mut dyn Observer,
     ) -> Result<()> {
         self.adopt_dense(origin, observer)?;
-        self.adopt_rows(origin, observer)?;
+        if self.options.trainer.is_first() {
+            self.adopt_rows(origin, observer)?;
+        }
         // Averages begin from the parameters that training begins from.
         let average = self.job.train.average;
         self.model.average = average.map(|spec| Average::new(spec, &self.model.params));
@@ -120,6 +143,9 @@ impl Run {
             let mut rows = origin.version.rows().whole_rows_of(table);
             let adopted =
                 self.client.adopt(id, &theirs[table].layout(), &mut rows).map_err(|problem| {
+                    if problem.is_rewound() {
+                        return problem.into();
+                    }
                     Error::WarmStart {
                         version: origin.name.clone(),
                         what: format!("table `{}`", own.name),

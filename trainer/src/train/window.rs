@@ -35,9 +35,14 @@ impl Window {
         }
     }
 
-    pub(super) fn add(&mut self, rows: u64, loss: f64, logits: &[&[f32]], batch: &Batch) {
+    /// Adds the number of rows and the mean loss of a batch.
+    pub(super) fn add(&mut self, rows: u64, loss: f64) {
         self.rows += rows;
         self.loss_sum += loss * rows as f64;
+    }
+
+    /// Adds the predictions for a batch.
+    pub(super) fn add_predictions(&mut self, logits: &[&[f32]], batch: &Batch) {
         self.recent.push(batch, logits);
     }
 

@@ -1,0 +1,154 @@
+//! The `[ps]` section: the servers of a parameter service that hold the tables. Like `[run]`, the
+//! section does not change what training computes, so a checkpoint does not store it.
+
+use std::num::NonZeroU64;
+use std::path::{Component, Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use zillion_config::ConfigError;
+
+use super::Job;
+use crate::error::{Error, Result};
+
+/// The default largest number of rewinds without a new checkpoint.
+const REWINDS: u64 = 10;
+
+/// The settings of the parameter service that holds the tables of a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PsConfig {
+    /// The addresses of the servers, as in `host:port`. Their order gives the servers their
+    /// numbers.
+    pub servers: Vec<String>,
+    /// The folder in which the servers write their parts of checkpoints. The folder of the run lies
+    /// below it.
+    pub store: PathBuf,
+    /// The number of seconds after which a server that does not answer counts as lost.
+    #[serde(default = "default_deadline")]
+    pub deadline_seconds: NonZeroU64,
+    /// The largest number of times that the run continues from the same checkpoint, after servers
+    /// or trainers were lost.
+    #[serde(default = "default_rewinds")]
+    pub rewinds: u64,
+}
+
+fn default_deadline() -> NonZeroU64 {
+    NonZeroU64::new(10).expect("a literal above zero")
+}
+
+fn default_rewinds() -> u64 {
+    REWINDS
+}
+
+impl PsConfig {
+    /// Returns the folder of the run relative to the folder of the servers. All trainers of a run
+    /// have the same relative folder, even if they have mounted the folder of the servers in
+    /// different places.
+    ///
+    /// # Errors
+    /// Returns an error if the folder of the run does not lie below the folder of the servers.
+    pub fn run_in_store(&self, output: &Path) -> Result<String> {
+        let absolute = |path: &Path| {
+            std::path::absolute(path).map_err(Error::io("cannot resolve the path", path))
+        };
+        let (store, run) = (absolute(&self.store)?, absolute(output)?);
+        let below = run.strip_prefix(&store).ok().filter(|below| {
+            let mut parts = below.components().peekable();
+            parts.peek().is_some() && parts.all(|part| matches!(part, Component::Normal(_)))
+        });
+        let below = below.and_then(Path::to_str).ok_or_else(|| {
+            let message = format!(
+                "the folder of the run ({}) does not lie below the folder of the servers ({}), but \
+                 the servers write their parts of checkpoints there; set `run.output` to a folder \
+                 below `ps.store`",
+                run.display(),
+                store.display()
+            );
+            Error::from(ConfigError::at("ps.store", message))
+        })?;
+        Ok(below.to_owned())
+    }
+}
+
+impl Job {
+    /// Returns the largest number of rewinds without a new checkpoint.
+    pub(crate) fn rewind_limit(&self) -> u64 {
+        self.ps.as_ref().map_or(REWINDS, |ps| ps.rewinds)
+    }
+
+    /// Checks the settings of the parameter service.
+    pub(super) fn check_ps(&self) -> Result<()> {
+        let Some(ps) = &self.ps else { return Ok(()) };
+        if ps.servers.is_empty() {
+            let message = "names no server; name at least one server, or remove the section `[ps]`";
+            return Err(ConfigError::at("ps.servers", message).into());
+        }
+        let is_address = |server: &String| {
+            let parts = server.rsplit_once(':');
+            parts.is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
+        };
+        if let Some(server) = ps.servers.iter().find(|server| !is_address(server)) {
+            let message = format!("`{server}` is not an address; write it like `host:port`");
+            return Err(ConfigError::at("ps.servers", message).into());
+        }
+        let mut sorted: Vec<&String> = ps.servers.iter().collect();
+        sorted.sort_unstable();
+        if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+            let message = format!("names the server `{}` twice; name each server once", pair[0]);
+            return Err(ConfigError::at("ps.servers", message).into());
+        }
+        if !self.run.spill.is_empty() {
+            let message = "cannot be used with `[ps]`, because the rows are in the memory of the \
+                           servers; remove one of the two";
+            return Err(ConfigError::at("run.spill", message).into());
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(more: &str) -> Result<Job, String> {
+        let text =
+            format!("[features.user]\nkind = 'id'\n[labels.y]\n[model]\nkind = 'lr'\n{more}");
+        let value: toml::Table = toml::from_str(&text).unwrap();
+        Job::from_value(value.into()).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn settings_of_the_service_are_checked_and_not_part_of_the_result() {
+        let plain = read("").unwrap();
+        assert_eq!((plain.ps.as_ref(), plain.rewind_limit()), (None, 10));
+        let job = read("[ps]\nservers = ['a:1', '[::1]:2']\nstore = '/s'\nrewinds = 3").unwrap();
+        let ps = job.ps.clone().unwrap();
+        assert_eq!((ps.deadline_seconds.get(), job.rewind_limit()), (10, 3));
+        assert_eq!(job.portable().unwrap(), plain.portable().unwrap());
+        let printed: toml::Table = toml::from_str(&job.in_force().unwrap()).unwrap();
+        assert_eq!(Job::from_value(printed.into()).unwrap().ps, job.ps);
+        for (ps, expected) in [
+            ("store = '/s'", "servers"),
+            ("servers = ['a:1']", "store"),
+            ("servers = []\nstore = '/s'", "ps.servers"),
+            ("servers = ['a']\nstore = '/s'", "`a` is not an address"),
+            ("servers = ['a:1', 'b:1', 'a:1']\nstore = '/s'", "`a:1` twice"),
+            ("servers = ['a:1']\nstore = '/s'\ndeadline_seconds = 0", "ps.deadline_seconds"),
+            ("servers = ['a:1']\nstore = '/s'\n[run.spill]\nuser = '2 GiB'", "run.spill"),
+        ] {
+            let error = read(&format!("[ps]\n{ps}")).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_folder_of_the_run_lies_below_the_folder_of_the_servers() {
+        let job = read("[ps]\nservers = ['a:1']\nstore = '/store'").unwrap();
+        let ps = job.ps.unwrap();
+        assert_eq!(ps.run_in_store(Path::new("/store/runs/a")).unwrap(), "runs/a");
+        for output in ["/store", "/stores/a", "runs/a", "/store/../a"] {
+            let error = ps.run_in_store(Path::new(output)).unwrap_err().to_string();
+            assert!(error.contains("/store") && error.contains("run.output"), "{error}");
+        }
+    }
+}

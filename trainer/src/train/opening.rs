@@ -1,0 +1,104 @@
+//! The opening of a run's tables, in this process or on the servers of a parameter service.
+
+use zillion_config::ConfigError;
+use zillion_feature::TableId;
+use zillion_ps::{LocalClient, SpillOptions, TableAccess, TableOptions, TrainClient, TrainerPlace};
+
+use super::TrainOptions;
+use crate::checkpoint::RunDir;
+use crate::error::{Error, Result};
+use crate::job::{Job, PsConfig};
+use crate::observer::Observer;
+
+/// A function that opens the tables of a run. The number is the generation of the parameter service
+/// that has ended, or 0 at first.
+pub(super) type Open<'a> =
+    dyn FnMut(&Job, &TrainOptions, u64, &mut dyn Observer) -> Result<Box<dyn TrainClient>> + 'a;
+
+/// Opens the empty tables of a run. `after` is the generation of the parameter service that has
+/// ended, or 0 at first.
+pub(super) fn open_client(
+    job: &Job,
+    options: &TrainOptions,
+    after: u64,
+    observer: &mut dyn Observer,
+) -> Result<Box<dyn TrainClient>> {
+    let tables = TableOptions {
+        max_bytes: job.train.max_table_bytes,
+        frozen: job.frozen_tables()?,
+        follows_checkpoints: job.train.full_every.get() > 1,
+        ..TableOptions::new(job.tables.clone(), job.run.shards)
+    };
+    match &job.ps {
+        Some(ps) => open_remote(job, ps, options.trainer, tables, after),
+        None if options.trainer.count > 1 => Err(Error::Unsupported(
+            "several trainers need the servers of a parameter service; name them in `ps.servers`"
+                .to_owned(),
+        )),
+        None => open_local(job, options, tables, observer),
+    }
+}
+
+/// Opens tables in this process.
+fn open_local(
+    job: &Job,
+    options: &TrainOptions,
+    tables: TableOptions,
+    observer: &mut dyn Observer,
+) -> Result<Box<dyn TrainClient>> {
+    let spills = !job.run.spill.is_empty();
+    if spills {
+        // The run's folders are created first, which makes their names durable.
+        RunDir::new(job.output()).prepare(&options.files)?;
+    }
+    let memory_of = |(id, table): (TableId, &zillion_rows::TableSpec)| {
+        Some((id, job.run.spill.get(&table.name)?.bytes()))
+    };
+    let folder = job.spill_folder();
+    let spill = spills.then(|| SpillOptions {
+        folder: folder.clone(),
+        files: options.files.clone(),
+        memory: (0..).map(TableId).zip(&job.tables).filter_map(memory_of).collect(),
+    });
+    let tables = TableOptions { spill, ..tables };
+    let mut client = LocalClient::open(tables, options.workers.clone())?;
+    let statistics = client.stats()?;
+    if statistics.iter().any(|table| table.spill.is_some_and(|spill| spill.cached_files > 0)) {
+        observer.note(&format!(
+            "spilled rows may still take memory, because the file system of {} keeps files in memory or cannot bypass \
+             its page cache; set `run.spill_folder` to a folder on another disk",
+            folder.display()
+        ));
+    }
+    Ok(Box::new(client))
+}
+
+/// Opens tables on the servers of a parameter service.
+fn open_remote(
+    job: &Job,
+    ps: &PsConfig,
+    _place: TrainerPlace,
+    _tables: TableOptions,
+    _after: u64,
+) -> Result<Box<dyn TrainClient>> {
+    let _run = ps.run_in_store(&job.output())?;
+    let message =
+        "this build cannot connect to servers; remove the section to train in one process";
+    Err(ConfigError::at("ps", message).into())
+}
+
+/// Checks the place of the trainer among the trainers of the run.
+pub(super) fn check_place(job: &Job, place: TrainerPlace) -> Result<()> {
+    if place.index >= place.count {
+        return Err(Error::Unsupported(format!(
+            "trainer {} of {} does not exist; trainers are counted from 0",
+            place.index, place.count
+        )));
+    }
+    if place.count > 1 && job.train.accumulate.get() > 1 {
+        let message = "must be 1 if several trainers train together, because a step already has \
+                       one batch of each trainer; remove it, or start more trainers instead";
+        return Err(ConfigError::at("train.accumulate", message).into());
+    }
+    Ok(())
+}
