@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use zillion_console::profile::ProfileArgs;
+use zillion_trainer::TrainerPlace;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct JobArgs {
@@ -57,6 +58,16 @@ pub(crate) struct TrainArgs {
     /// Start a new run on other data with the rows and parameters of this checkpoint or run
     #[arg(long, value_name = "FOLDER")]
     pub(crate) from: Option<PathBuf>,
+    /// Servers of a parameter service that hold the tables, as in HOST:PORT,HOST:PORT; overrides
+    /// ps.servers
+    #[arg(long, value_name = "SERVERS", value_delimiter = ',')]
+    pub(crate) ps: Vec<String>,
+    /// Folder in which the servers write their parts of checkpoints; overrides ps.store
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) ps_store: Option<PathBuf>,
+    /// Number of this trainer, counted from 0, and number of trainers of the run, as in 0/2
+    #[arg(long, value_name = "N/COUNT", default_value = "0/1", value_parser = parse_place)]
+    pub(crate) trainer: TrainerPlace,
     /// Print the job with every default and override, without training
     #[arg(long)]
     pub(crate) print_config: bool,
@@ -116,4 +127,29 @@ pub(crate) struct FetchArgs {
     /// Print the first N rows
     #[arg(long, value_name = "N", requires = "fetch", conflicts_with = "fetch_rows")]
     pub(crate) rows: Option<u64>,
+}
+
+/// Parses the place of a trainer, as in `0/2`.
+fn parse_place(text: &str) -> Result<TrainerPlace, String> {
+    let place = text.split_once('/').and_then(|(index, count)| {
+        Some(TrainerPlace { index: index.parse().ok()?, count: count.parse().ok()? })
+    });
+    place.filter(|place| place.index < place.count).ok_or_else(|| {
+        "write the number of the trainer, counted from 0, and the number of trainers, as in 0/2"
+            .to_owned()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_place_of_a_trainer_is_a_number_below_the_number_of_trainers() {
+        assert_eq!(parse_place("1/3"), Ok(TrainerPlace { index: 1, count: 3 }));
+        assert_eq!(parse_place("0/1"), Ok(TrainerPlace::ALONE));
+        for text in ["", "0", "1/1", "2/1", "-1/2", "0/0", "a/b", "0/1/2"] {
+            assert!(parse_place(text).unwrap_err().contains("0/2"), "{text}");
+        }
+    }
 }

@@ -19,7 +19,7 @@ use crate::watch::{Choice, Stepper, Watch};
 const FETCHED_ROWS: u64 = 5;
 
 pub(crate) fn run(args: &TrainArgs) -> Result<()> {
-    let mut job = job_file::load_job(&args.job.job, &args.job.set)?;
+    let mut job = job_file::load_job(&args.job.job, &settings(args))?;
     if let Some(publish) = &mut job.publish {
         publish.sign = publish.sign.take().or_else(sign_key_of_environment);
         check_key_path(publish.sign.as_deref())?;
@@ -39,6 +39,7 @@ pub(crate) fn run(args: &TrainArgs) -> Result<()> {
         stop: signals::stop_flag()?,
         profile: profile::options(&args.profile)?,
         in_memory: false,
+        trainer: args.trainer,
     };
     let fetch = &args.fetch;
     let trail = open_trail(args, &job)?;
@@ -64,6 +65,16 @@ pub(crate) fn run(args: &TrainArgs) -> Result<()> {
         report: &report,
     };
     print_json_if(args.json, &outcome)
+}
+
+/// Returns the settings of the command line, of which later ones override earlier ones.
+fn settings(args: &TrainArgs) -> Vec<String> {
+    let mut sets = args.job.set.clone();
+    if !args.ps.is_empty() {
+        sets.push(format!("ps.servers={:?}", args.ps));
+    }
+    sets.extend(args.ps_store.as_ref().map(|store| format!("ps.store={store:?}")));
+    sets
 }
 
 /// Serves the metrics of the run and prints the address. The address is needed because with port 0,
@@ -176,6 +187,12 @@ fn print_summary(report: &TrainReport) {
         figure(report.peak_rss_mib, 0)
     );
     eprintln!("checkpoint {}", report.checkpoint.display());
+    if report.rewinds > 0 {
+        eprintln!(
+            "set back {} times after a loss, {} steps repeated",
+            report.rewinds, report.repeated_steps
+        );
+    }
     if report.interrupted {
         eprintln!("interrupted: go on with --resume");
     }

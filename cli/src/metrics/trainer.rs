@@ -33,13 +33,21 @@ const GAUGES: [(&str, &str, Figure); 4] = [
 
 /// The counters without labels, from the figures of a run. Each has a name, a help text and a
 /// function for its value.
-const COUNTERS: [(&str, &str, Figure); 4] = [
+const COUNTERS: [(&str, &str, Figure); 6] = [
     ("zillion_trainer_samples_total", "Rows trained.", |f| f.samples),
     (
         "zillion_trainer_skipped_steps_total",
         "Steps that changed no weight, because the gradient's norm was not finite.",
         |f| f.skipped_steps,
     ),
+    (
+        "zillion_trainer_rewinds_total",
+        "Times that the run continued from a checkpoint after the loss of a server or a trainer.",
+        |f| f.rewinds,
+    ),
+    ("zillion_trainer_repeated_steps_total", "Steps that the run did again after rewinds.", |f| {
+        f.repeated_steps
+    }),
     (
         "zillion_reader_rows_total",
         "Rows of the training data that training has passed: trained, bad, or not drawn.",

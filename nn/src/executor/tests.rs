@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
-use crate::{Graph, GraphBuilder, GraphInputs, Mode};
+use crate::{Graph, GraphBuilder, GraphInputs, Mode, differentiate};
 
 const TILE_ROWS: usize = 64;
 
@@ -88,4 +88,47 @@ fn released_buffers_hold_nothing_and_grow_again() {
     assert_eq!(used.buffer_bytes(), 0);
     assert_eq!(run(&mut used, &graph, (10, 1), None).unwrap(), small);
     assert_eq!(used.buffer_bytes(), few);
+}
+
+/// Makes a training program with batch norm, and returns its graph and its executor.
+fn normed() -> (Graph, Executor) {
+    let inputs = GraphInputs { numeric: vec!["x".into()], ..GraphInputs::default() };
+    let mut b = GraphBuilder::new(inputs, Mode::Train);
+    let x = b.numeric("x", &[0]).unwrap();
+    let hidden = b.linear("hidden", x, 3).unwrap();
+    let normed = b.batch_norm("normed", hidden).unwrap();
+    let last = b.linear("last", normed, 1).unwrap();
+    let loss = b.mean_rows("loss", last).unwrap();
+    let graph = b.finish();
+    let settings = Settings { lanes: 2, tile_rows: TILE_ROWS, ..Settings::default() };
+    let program = Program::train(&differentiate(&graph, loss).unwrap(), settings).unwrap();
+    (graph, Executor::new(program))
+}
+
+#[test]
+fn statistics_that_are_computed_apart_have_the_bits_of_training() {
+    let (graph, mut executor) = normed();
+    let batches: Vec<Vec<f32>> = [5, 1, 90]
+        .iter()
+        .map(|&rows| (0..rows).map(|i| ((i * i + rows) % 17) as f32 / 7.0).collect())
+        .collect();
+    let (workers, seed) = (workers(2), StepSeed::default());
+    let initial = Params::init(&graph.params, 1);
+    let (mut trained, mut joined) = (initial.clone(), initial.clone());
+    let mut parts = Vec::new();
+    for batch in &batches {
+        let inputs = Inputs { rows: batch.len(), numeric: vec![batch], ..Inputs::default() };
+        executor.train(&workers, &inputs, &mut trained, seed, &mut []).unwrap();
+        let mut part = Vec::new();
+        executor.train_apart(&workers, &inputs, &initial, seed, &mut [], &mut part).unwrap();
+        parts.push(part);
+    }
+    for part in &parts {
+        executor.apply_statistics(&mut joined, part).unwrap();
+    }
+    assert_ne!(trained, initial);
+    assert_eq!(trained, joined);
+    let error = executor.apply_statistics(&mut joined, &parts[0][1..]).unwrap_err();
+    assert!(error.to_string().contains("same model"), "{error}");
+    assert_eq!(trained, joined);
 }

@@ -19,6 +19,8 @@ impl Run {
         if interrupted {
             self.checkpoint(observer)?;
         }
+        // The tables may be gone after the trainers have parted.
+        let tables = self.table_reports()?;
         self.part()?;
         let best = self.output.dir.best()?;
         let checkpoint = best.path().to_owned();
@@ -51,7 +53,7 @@ impl Run {
             peak_rss_mib: machine::peak_resident_memory().map(|b| b as f64 / f64::from(1 << 20)),
             checkpoint,
             dense_parameters: self.model.trained_parameters(),
-            tables: self.table_reports()?,
+            tables,
             published: self
                 .output
                 .publishing
