@@ -69,6 +69,9 @@ TRAINING = [
               *quantiles("zillion_trainer_step_seconds", [], I), mean("zillion_trainer_step_seconds", [], I)),
         panel("Skipped steps", RATE, "Steps that moved no weight, because the gradient's norm was not finite.",
               (f"rate(zillion_trainer_skipped_steps_total{{{I}}}{R})", "{{instance}}")),
+        panel("Rewinds", COUNT, "Continuations from the newest checkpoint after the loss of a server or a trainer, and steps done again.",
+              (f"zillion_trainer_rewinds_total{{{I}}}", "rewinds"),
+              (f"zillion_trainer_repeated_steps_total{{{I}}}", "steps repeated")),
     ]),
     ("Reader", [
         panel("Rows", RATE, "Rows read, and rows not drawn by data.sample and data.negatives.",
