@@ -16,7 +16,8 @@
 //! The folder is staged under a hidden name, synced and renamed: it exists whole or not at all.
 //!
 //! # Invariants
-//! The bytes of a checkpoint depend only on the job (without `[run]`) and on the position in
+//! The bytes of a checkpoint depend only on the job (without `[run]` and `[ps]`), the number of
+//! trainers and the position in
 //! training. They are the same for any number of threads and shards, and for a run that was killed
 //! and resumed.
 

@@ -40,7 +40,7 @@ pub struct Manifest {
     pub tables: Vec<TableParts>,
     /// The training files. The position in the order of rows refers to this list in this order.
     pub files: Vec<TrainingFile>,
-    /// The job with every default, without `[run]`.
+    /// The job with every default, without `[run]` and `[ps]`.
     pub job: toml::Value,
 }
 

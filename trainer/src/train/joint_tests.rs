@@ -105,7 +105,7 @@ fn several_trainers_give_the_bytes_of_one_that_accumulates() {
                 assert_eq!(report.test.is_some(), index == 0, "trainer 0 tests");
             }
             assert_eq!(reports[0].test.as_ref().unwrap().auc, alone.test.unwrap().auc);
-            if name == "everything" && count > 1 {
+            if name == "everything" && count == 2 {
                 let user = &reports[0].tables[0];
                 assert!(user.waiting > 0 && user.displaced > 0, "{user:?}");
                 assert!(reports[0].tables[1].evicted > 0);
@@ -151,11 +151,9 @@ fn a_run_continues_from_its_newest_checkpoint_after_a_loss() {
         let hub = Hub::losing(2, losses.iter().map(|&step| Loss { index: 1, step }).collect());
         let reports = succeed(train_together(&place, &output, &more, &hub, false));
         assert_eq!(result(&place, &output), result(&place, "one"), "{output}");
-        for report in reports {
-            assert_eq!(report.rewinds, count, "{output}");
-            // Before the first checkpoint, one step is lost.
-            assert!(report.repeated_steps == 1 || losses != [2], "{output}");
-        }
+        assert!(reports.iter().all(|report| report.rewinds == count), "{output}");
+        // Before the first checkpoint, the lost trainer has made one step.
+        assert!(reports[1].repeated_steps == 1 || losses != [2], "{output}");
     }
     // A single trainer over a remote client is set back in the same way.
     place.run("single", &more);
