@@ -16,10 +16,9 @@
 //! The folder is staged under a hidden name, synced and renamed: it exists whole or not at all.
 //!
 //! # Invariants
-//! The bytes of a checkpoint depend only on the job (without `[run]` and `[ps]`), the number of
-//! trainers and the position in
-//! training. They are the same for any number of threads and shards, and for a run that was killed
-//! and resumed.
+//! The bytes of a checkpoint depend only on the job (without `[run]` and `[ps]`), on the number of
+//! trainers, and on the position in training. They are the same for any number of threads, shards
+//! and servers, and for a run that was killed and resumed.
 
 mod chain;
 mod manifest;
