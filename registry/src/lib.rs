@@ -27,7 +27,7 @@ mod trust;
 mod verify;
 mod version;
 
-pub use cache::{Attempt, Cache, CacheCounts, CacheSize, Crashes};
+pub use cache::{Attempt, Cache, CacheCounts, CacheSize, Crashes, LayerMerge};
 pub use cache_place::default_cache;
 pub use chain::Chain;
 pub use collect::{Collected, Lease, Retention};
