@@ -112,14 +112,7 @@ impl Criteo {
         rows: &mut dyn RowSource,
         step: u64,
     ) -> Result<Draft> {
-        let mut logits: Vec<Vec<f32>> = Vec::new();
-        for (batch, plan) in &self.parity_rows {
-            let scores = self.scorer.score(batch, plan, rows, &self.params)?;
-            logits.resize(scores.outputs.len(), Vec::new());
-            for (of_task, scored) in logits.iter_mut().zip(&scores.outputs) {
-                of_task.extend_from_slice(scored);
-            }
-        }
+        let logits = self.scorer.score_each(&self.parity_rows, rows, &self.params)?;
         Ok(Draft {
             parent,
             schema: self.job.schema.clone(),

@@ -9,6 +9,7 @@ mod job;
 mod manual;
 mod model;
 mod predict;
+mod ps;
 mod publish;
 mod quickstart;
 mod serve;
@@ -19,8 +20,8 @@ use clap::{Parser, Subcommand};
 use zillion_bench::{BenchArgs, LoadgenArgs};
 
 pub(crate) use {
-    access::*, data::*, doctor::*, explain::*, job::*, manual::*, model::*, predict::*, publish::*,
-    quickstart::*, serve::*, table::*, telemetry::*,
+    access::*, data::*, doctor::*, explain::*, job::*, manual::*, model::*, predict::*, ps::*,
+    publish::*, quickstart::*, serve::*, table::*, telemetry::*,
 };
 
 /// Trains and serves recommendation models with large sparse embedding tables
@@ -92,6 +93,9 @@ Example: zillion publish runs/clicks --registry runs/registry --model clicks")]
 Example: zillion serve --registry runs/registry --model clicks --http 127.0.0.1:8080
          curl localhost:8080/v1/models/clicks:predict -d '{\"instances\": [{\"user\": 7, \"item\": 42}]}'")]
     Serve(ServeArgs),
+    /// Run servers that hold the tables of a training run in other processes, or show their state
+    #[command(subcommand, arg_required_else_help = true)]
+    Ps(ParameterService),
     /// Send rows of a file to a server at a constant rate, measure the response times, and check
     /// the answers
     #[command(after_help = "\

@@ -12,6 +12,7 @@ pub(crate) mod key;
 pub(crate) mod manual;
 pub(crate) mod model;
 pub(crate) mod predict;
+pub(crate) mod ps;
 pub(crate) mod publish;
 pub(crate) mod quickstart;
 pub(crate) mod serve;

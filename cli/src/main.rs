@@ -33,7 +33,8 @@ fn main() -> ExitCode {
         zillion_device::machine::exit_on_closed_pipe();
     }
     // A server logs at level `info` by default, because its operator reads the log.
-    let usual = if matches!(args.command, Command::Serve(_)) { "info" } else { "warn" };
+    let usual =
+        if matches!(args.command, Command::Serve(_) | Command::Ps(_)) { "info" } else { "warn" };
     let telemetry = match telemetry::start(&args.telemetry, usual) {
         Ok(telemetry) => telemetry,
         Err(error) => {
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
         Command::Table(args) => done(commands::table::run(&args)),
         Command::Publish(args) => done(commands::publish::run(&args)),
         Command::Serve(args) => done(commands::serve::run(&args)),
+        Command::Ps(args) => done(commands::ps::run(&args)),
         Command::Loadgen(args) => zillion_bench::loadgen::run(&args),
         Command::Model(args) => done(commands::model::run(&args)),
         Command::Key(args) => done(commands::key::run(&args)),

@@ -1,10 +1,10 @@
 //! The memory of a table, and the counters of its events.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The numbers of events of one table since the set was created. Each counter is exported as a
 /// metric.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
     /// The number of keys that training looked up.
     pub pulled: u64,
@@ -73,7 +73,7 @@ impl Counters {
 }
 
 /// The memory and the counters of one table, summed over all its shards.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TableStatistics {
     /// The name of the table.
     pub table: String,
@@ -102,7 +102,7 @@ pub struct TableStatistics {
     /// free rows.
     pub slack_bytes: u64,
     /// The statistics of spilling; `None` if the table does not spill.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spill: Option<SpillStatistics>,
     /// The counters of the table's events.
     pub counters: Counters,
@@ -122,8 +122,8 @@ impl TableStatistics {
             + self.spill.map_or(0, |spill| spill.buffer_bytes)
     }
 
-    /// Adds another shard's part of the same table.
-    pub(crate) fn add(&mut self, other: &Self) {
+    /// Adds the part of the same table in another shard or on another server.
+    pub fn add(&mut self, other: &Self) {
         with_fields!(self, other, sum;
             rows narrow_rows candidates payload_bytes state_bytes index_bytes candidate_bytes
             staged_bytes change_bytes snapshot_bytes slack_bytes);
@@ -136,7 +136,7 @@ impl TableStatistics {
 
 /// The statistics of a table that spills. Bytes and operations are counted at the file, and not in
 /// the page cache.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpillStatistics {
     /// The number of rows in memory.
     pub hot_rows: u64,

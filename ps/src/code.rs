@@ -60,6 +60,8 @@ codes! {
     Deadline = 9, "deadline";
     /// A server that has no run, or a run that has not begun.
     NoRun = 10, "no_run";
+    /// A server or a client that cannot start.
+    Start = 11, "start";
     /// A setting of a table that is out of range.
     Spec = 100, "table_spec";
     /// A plan, a buffer or a file that does not fit a table.

@@ -49,6 +49,12 @@ pub enum Error {
         /// The text of the error, with the problem and the remedy.
         text: String,
     },
+    /// A server or a client that cannot start, or a server that cannot be reached at the start.
+    #[error("{problem}")]
+    Start {
+        /// The problem and the remedy.
+        problem: String,
+    },
     /// The end of a generation. A server or a trainer was lost, or was started again, so the state
     /// of the tables after the last checkpoint is lost. Every trainer must continue from the newest
     /// checkpoint.
@@ -78,7 +84,13 @@ impl Error {
             Self::Broken { .. } => ErrorCode::Broken,
             Self::Tables(error) => ErrorCode::of_tables(error),
             Self::Remote { code, .. } => *code,
+            Self::Start { .. } => ErrorCode::Start,
             Self::Rewound { .. } => ErrorCode::Rewound,
         }
     }
+}
+
+/// Returns the error of a server or a client that cannot start.
+pub(crate) fn start_error(problem: impl Into<String>) -> Error {
+    Error::Start { problem: problem.into() }
 }

@@ -40,13 +40,20 @@
 mod client;
 mod code;
 pub mod conformance;
+mod draw;
 mod error;
+mod folder;
 mod local;
 mod mark;
 mod merged;
 mod options;
 mod order;
 mod pulled;
+mod remote;
+#[cfg(feature = "server")]
+pub mod server;
+mod slots;
+mod wire;
 
 pub use client::{
     CheckpointTicket, Checkpointing, Contribution, Exchanged, Exchanging, Publishing, PullOptions,
@@ -60,3 +67,5 @@ pub use merged::{MergedDense, MergedGradients};
 pub use options::{SpillOptions, TableOptions};
 pub use order::StepOrder;
 pub use pulled::PulledRows;
+pub use remote::{RemoteClient, RemoteOptions, ServerState, server_state};
+pub use wire::WireError;

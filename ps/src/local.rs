@@ -105,6 +105,20 @@ impl LocalClient {
         })
     }
 
+    /// Returns the statistics of the tables.
+    #[cfg(feature = "server")]
+    pub(crate) fn statistics(&self) -> Vec<zillion_embedding::TableStatistics> {
+        self.tables.statistics()
+    }
+
+    /// Abandons the open checkpoint, if there is one.
+    #[cfg(feature = "server")]
+    pub(crate) fn abandon_open_checkpoint(&mut self) {
+        if std::mem::take(&mut self.is_open) {
+            self.tables.abandon_snapshot();
+        }
+    }
+
     fn update(&self, scale: f32) -> Update {
         Update { step: self.order.step(), rates: self.rates, scale }
     }

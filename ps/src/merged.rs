@@ -192,6 +192,11 @@ impl MergedDense {
         &self.sums
     }
 
+    /// Returns the sums, and drops the value.
+    pub fn into_values(self) -> Vec<f32> {
+        self.sums
+    }
+
     /// Resets the sums to 0 for the next step, whose gradients have the same length.
     pub fn clear(&mut self) {
         self.sums.fill(0.0);

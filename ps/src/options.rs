@@ -1,6 +1,7 @@
 //! The settings with which a training run opens its tables.
 
 use std::num::NonZeroUsize;
+use std::ops::Range;
 use std::path::PathBuf;
 
 use zillion_device::Files;
@@ -14,6 +15,9 @@ pub struct TableOptions {
     pub tables: Vec<TableSpec>,
     /// The number of shards of each table. The number does not change any result.
     pub shards: NonZeroUsize,
+    /// The slots whose keys these tables hold; `None` for all slots. A server holds a part of the
+    /// slots. The bounds are multiples of 64.
+    pub slots: Option<Range<usize>>,
     /// The largest amount of memory that all tables may take together; `None` sets no limit.
     pub max_bytes: Option<ByteSize>,
     /// The tables whose rows training must not change.
@@ -32,6 +36,7 @@ impl TableOptions {
         Self {
             tables,
             shards,
+            slots: None,
             max_bytes: None,
             frozen: Vec::new(),
             follows_checkpoints: false,

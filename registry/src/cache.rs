@@ -21,6 +21,7 @@ mod attempts;
 mod claim;
 mod fetch;
 mod manifests;
+mod merging;
 mod places;
 mod repair;
 #[cfg(test)]
@@ -34,21 +35,21 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 pub use attempts::{Attempt, Crashes};
 use claim::Claims;
+pub use merging::LayerMerge;
 use places::Copies;
 use zillion_device::{DeviceError, Files, Workers, mmap};
 use zillion_rows::TableLayout;
-use zillion_rows::layer::{Layer, LayerFile, LayerManifest, LayerSource, Throttle, merge_layers};
+use zillion_rows::layer::{Layer, LayerFile, LayerManifest, LayerSource, Throttle};
 
 pub(crate) use fetch::describe_other_bytes;
 
 use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::remembered::{self, Remembered};
-use crate::stack::stack;
 use crate::version::{VersionId, VersionManifest};
 
 /// The number of bytes that are hashed or copied between two calls of [`Throttle::piece`]. This
@@ -80,6 +81,12 @@ pub struct Cache {
     is_offline: bool,
     /// Whether files are copied into memory instead of being mapped.
     in_memory: bool,
+    /// Whether versions are opened before their layers are merged.
+    merges_later: bool,
+    /// The time when the merge began that runs beside this cache.
+    merging_since: Option<SystemTime>,
+    /// The versions that this process claims, and the time since when it is loading others.
+    claimed: (BTreeSet<VersionId>, Option<SystemTime>),
     /// The open layers, by the name of the run of versions that each layer has the rows of.
     open: HashMap<String, Layer>,
     /// The manifests that were read before, and the numbers of their bytes. They never change.
@@ -135,6 +142,9 @@ impl Cache {
             unscrubbed: Default::default(),
             is_offline: false,
             in_memory: false,
+            merges_later: false,
+            merging_since: None,
+            claimed: Default::default(),
             open: HashMap::new(),
             manifests: BTreeMap::new(),
             fetched_files: AtomicU64::new(0),
@@ -162,7 +172,15 @@ impl Cache {
     /// # Errors
     /// Returns an error if the claim cannot be written.
     pub fn claim(&mut self, versions: BTreeSet<VersionId>, is_loading: bool) -> Result<()> {
-        self.claims.set(versions, is_loading)
+        self.claimed = (versions, is_loading.then(SystemTime::now));
+        self.write_claim()
+    }
+
+    /// Writes the claim of this process. The files of a merge that runs belong to no version yet.
+    fn write_claim(&mut self) -> Result<()> {
+        let (versions, loading_since) = &self.claimed;
+        let since = [*loading_since, self.merging_since].into_iter().flatten().min();
+        self.claims.set(versions.clone(), since)
     }
 
     /// Keeps the last answer of the registry about `followed`, the name of a pointer or of another
@@ -214,7 +232,8 @@ impl Cache {
     }
 
     /// Returns the rows of the last version of `chain`, which [`Model::chain`] has returned.
-    /// Fetches the files, merges them to a few layers unless this was done before, and maps them.
+    /// Fetches the files, merges them to a few layers unless this was done before or is done later
+    /// (see [`Cache::set_merges_later`]), and maps them.
     ///
     /// # Errors
     /// Returns [`Error::File`] for a file that is missing or damaged.
@@ -232,9 +251,8 @@ impl Cache {
         };
         self.close_faulted();
         let layouts = newest.layouts();
-        let rows: Vec<u64> = chain.iter().map(|version| version.layer.rows()).collect();
         let mut layers = Vec::new();
-        for run in stack(&rows) {
+        for run in self.choose_runs(chain)? {
             layers.push(self.open_run(model, chain, run, &layouts, pace)?);
         }
         Ok(LayerSource::new(&newest.tables, layers, workers.clone())?)
@@ -298,45 +316,9 @@ impl Cache {
         if let Some(layer) = self.open_merge(&name, layouts, pace)? {
             return Ok(layer);
         }
-        if !self.merges_dir.is_dir() {
-            self.files.create_dir(&self.files_dir)?;
-            self.files.create_dir(&self.merges_dir)?;
-        }
-        // The longest earlier merge comes first, and then the remaining versions one by one.
-        let mut layers = Vec::new();
-        let mut next = run.start;
-        for end in (run.start + 2..run.end).rev() {
-            let name = run_name(chain, &(run.start..end));
-            if let Some(layer) = self.open_merge(&name, layouts, pace)? {
-                layers.push(layer);
-                next = end;
-                break;
-            }
-        }
-        for version in &chain[next..run.end] {
-            layers.push(self.open_single(model, version, layouts, pace)?);
-        }
-        let borrowed: Vec<&Layer> = layers.iter().collect();
-        let is_base = run.start == 0;
-        let manifest =
-            merge_layers(&self.files, &self.files_dir, layouts, &borrowed, is_base, pace)?;
-        // Lost pages of a mapped file read as zeros. A merge of them would have a valid hash.
-        let ranges = mmap::faulted_ranges();
-        if layers.iter().any(|layer| layer.overlaps(&ranges)) {
-            let path = self.files_dir.clone();
-            let reason = "a cached file was truncated or could not be read while layers were merged; \
-                          check the disk of the cache, and load the version again";
-            return Err(Error::File { path, reason: reason.to_owned() });
-        }
-        self.scrubbed.extend(manifest.files().map(LayerFile::name));
-        self.merges += 1;
-        self.merged_bytes += manifest.files().map(|file| file.bytes).sum::<u64>();
-        pace.piece();
-        self.files.sync_dir(&self.files_dir)?;
-        let bytes = serde_json::to_vec(&manifest)
-            .expect("a layer's manifest is plain data with text keys, which JSON can always hold");
-        self.files.write_bytes(self.merges_dir.join(format!("{name}.json")), &bytes)?;
-        pace.waited();
+        let merge = self.prepare_merge(model, chain, run, layouts, pace)?;
+        let manifest = merge.run(pace)?;
+        self.record_merge(&manifest);
         let layer = self.open_layer(&manifest, layouts, pace)?;
         self.open.insert(name, layer.clone());
         Ok(layer)
@@ -419,12 +401,12 @@ impl Cache {
 /// Returns the name of a run of versions. It is made from two chain hashes: that of the version
 /// before the run, and that of the last version of the run.
 fn run_name(chain: &[Arc<VersionManifest>], run: &Range<usize>) -> String {
-    let short = |hash: &str| hash.chars().take(LINK_LETTERS).collect::<String>();
-    let from = match run.start {
-        0 => "base".to_owned(),
-        start => short(&chain[start - 1].chain),
-    };
-    format!("{from}-{}", short(&chain[run.end - 1].chain))
+    format!("{}-{}", merging::before(chain, run.start), short(&chain[run.end - 1].chain))
+}
+
+/// Returns the part of a chain hash that the names of merges have.
+fn short(hash: &str) -> String {
+    hash.chars().take(LINK_LETTERS).collect()
 }
 
 /// Returns the names in a folder in ascending order. Hidden names are left out, because they belong

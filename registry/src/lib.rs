@@ -8,6 +8,7 @@
 
 mod cache;
 mod cache_place;
+mod chain;
 mod collect;
 mod error;
 mod manifest_scan;
@@ -26,8 +27,9 @@ mod trust;
 mod verify;
 mod version;
 
-pub use cache::{Attempt, Cache, CacheCounts, CacheSize, Crashes};
+pub use cache::{Attempt, Cache, CacheCounts, CacheSize, Crashes, LayerMerge};
 pub use cache_place::default_cache;
+pub use chain::Chain;
 pub use collect::{Collected, Lease, Retention};
 pub use error::{Error, Result};
 pub use model::{CANARY, Model, Registry, STABLE};

@@ -31,11 +31,11 @@ use crate::trust::{Signer, Trust};
 use crate::version::{Link, MAX_MANIFEST_BYTES, VersionId, VersionManifest};
 
 /// The largest number of versions of a chain. A publisher makes chains of a few hundred.
-const MAX_CHAIN: usize = 4096;
+pub(crate) const MAX_CHAIN: usize = 4096;
 
 /// The largest number of bytes of the manifests of a chain: those of a large base, and of a
 /// thousand deltas of 100 kB each.
-const MAX_CHAIN_BYTES: u64 = 128 << 20;
+pub(crate) const MAX_CHAIN_BYTES: u64 = 128 << 20;
 
 /// The pointer that servers follow by default.
 pub const STABLE: &str = "stable";
@@ -394,13 +394,29 @@ impl Model {
         for manifest in self.chain(version)? {
             for (name, file) in manifest.files() {
                 if seen.insert(name.clone()) {
-                    wanted.push((manifest.version, self.file_object(&name), file.bytes));
+                    wanted.push((manifest.version, name, file.bytes));
                 }
             }
         }
-        let objects: Vec<String> = wanted.iter().map(|(_, object, _)| object.clone()).collect();
-        for ((of, object, bytes), there) in wanted.into_iter().zip(self.store.heads(&objects)?) {
-            if there.is_none_or(|there| there.bytes != bytes) {
+        self.check_some_files(version, &wanted)
+    }
+
+    /// Checks that the store has `files`, some of the files that `version` needs, and that their
+    /// sizes are correct. A file is given by the version that it belongs to, its name and its
+    /// number of bytes.
+    ///
+    /// # Errors
+    /// Returns [`Error::File`] for the first file that is missing or has another size.
+    pub fn check_some_files(
+        &self,
+        version: VersionId,
+        files: &[(VersionId, String, u64)],
+    ) -> Result<()> {
+        let objects: Vec<String> =
+            files.iter().map(|(_, name, _)| self.file_object(name)).collect();
+        let heads = self.store.heads(&objects)?;
+        for (((of, _, bytes), object), there) in files.iter().zip(objects).zip(heads) {
+            if there.is_none_or(|there| there.bytes != *bytes) {
                 let path = self.store.local_path(&object).unwrap_or_else(|| object.into());
                 let reason = format!(
                     "the file is missing, because it was lost or removed by `zillion model gc` \

@@ -49,7 +49,7 @@ pub use merge::merge_layers;
 pub use name::deserialize_hash;
 pub use open::{Layer, Places, verify_layer};
 pub use part::{Found, LayerRow, WholeRow};
-pub use source::{LayerSource, MAX_LAYERS};
+pub use source::{LayerSource, MAX_LAYERS, MAX_OPEN_LAYERS};
 pub use write::LayerWriter;
 
 /// The version of the file format, which the metadata of every file contain.

@@ -31,7 +31,7 @@ pub use part::{
     ChangedParts, ListedParts, MAX_PART_ROWS, PartInfo, PartSource, PartsBelow, TableParts,
 };
 pub use shape::{RowShape, SegmentPlace};
-pub use source::{LookupReport, RowSource, conformance, shape_rows};
+pub use source::{FetchedRows, LookupReport, RowSource, conformance, shape_rows};
 pub use spec::{
     Admission, Bounds, ByteSize, ClipSpec, DEFAULT_DENSE_ROWS, Eviction, Growth, META_WORDS,
     OptimizerSpec, PinnedId, Scope, SegmentSpec, TableSpec, Unknown, UseStatistics, is_drawn,

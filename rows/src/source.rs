@@ -7,6 +7,9 @@ use crate::error::{Error, Result};
 use crate::layout::TableLayout;
 
 pub mod conformance;
+mod fetched;
+
+pub use fetched::FetchedRows;
 
 /// A source of rows for evaluation and serving.
 ///

@@ -6,7 +6,7 @@ use zillion_device::Workers;
 use zillion_feature::{Batch, LookupPlan, RowBuffer};
 use zillion_nn::zoo::LOGITS;
 use zillion_nn::{Executor, Graph, Inputs, NodeId, Params, Program, Settings};
-use zillion_rows::RowSource;
+use zillion_rows::{FetchedRows, RowSource};
 
 use crate::error::{Error, Result};
 
@@ -18,6 +18,10 @@ pub struct Scorer {
     workers: Arc<Workers>,
     rows: RowBuffer,
 }
+
+/// The largest number of batches whose rows [`Scorer::score_each`] fetches with one lookup. It
+/// bounds the memory of the rows.
+const FETCHED_TOGETHER: usize = 256;
 
 /// A function that returns whether the answer of a request would come too late. After it has
 /// returned `true` once, it always returns `true`.
@@ -120,12 +124,49 @@ impl Scorer {
         check_time(is_late)?;
         let report = source.lookup(plan, &mut self.rows)?;
         check_time(is_late)?;
+        let outputs = self.infer(batch, plan, params, is_late)?;
+        Ok(Scores { outputs, missing: report.total_missing() })
+    }
+
+    /// Scores batches one by one, and looks up the rows of up to 256 batches at once. Returns one
+    /// list for each output, with the values of all batches in order. They are the same bits as
+    /// those of [`Scorer::score`] for each batch.
+    ///
+    /// # Errors
+    /// Returns the errors of the source and of the model.
+    pub fn score_each(
+        &mut self,
+        batches: &[(Batch, LookupPlan)],
+        source: &mut dyn RowSource,
+        params: &Params,
+    ) -> Result<Vec<Vec<f32>>> {
+        let mut all: Vec<Vec<f32>> = vec![Vec::new(); self.outputs.len()];
+        for batches in batches.chunks(FETCHED_TOGETHER) {
+            let fetched = FetchedRows::fetch(source, batches.iter().map(|(_, plan)| plan))?;
+            for (number, (batch, plan)) in batches.iter().enumerate() {
+                fetched.copy_rows(number, &mut self.rows)?;
+                let outputs = self.infer(batch, plan, params, None)?;
+                for (all, scored) in all.iter_mut().zip(outputs) {
+                    all.extend_from_slice(scored);
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// Computes the outputs of a batch whose rows are in the buffer.
+    fn infer(
+        &mut self,
+        batch: &Batch,
+        plan: &LookupPlan,
+        params: &Params,
+        is_late: Option<LateCheck<'_>>,
+    ) -> Result<Vec<&[f32]>> {
         let inputs = Inputs::new(batch, plan, &self.rows, false);
         self.executor.infer_unless(&self.workers, &inputs, params, is_late)?;
         let outputs =
             self.outputs.iter().map(|&id| self.executor.output(id).ok_or(Error::NoLogits));
-        let outputs = outputs.collect::<Result<_>>()?;
-        Ok(Scores { outputs, missing: report.total_missing() })
+        outputs.collect()
     }
 
     /// Drops all buffers and the results of the last batch. The next batch allocates the buffers
@@ -206,6 +247,34 @@ mod tests {
         let in_time: Option<LateCheck<'_>> = Some(&never);
         let scores = scorer.score_unless(&batch, &plan, &mut source, &example.params, in_time);
         assert_eq!(scores.unwrap().outputs[0], expected);
+    }
+
+    #[test]
+    fn scores_of_one_lookup_are_those_of_single_lookups() {
+        let example = Example::new();
+        let mut scorer = example.scorer();
+        let mut scratch = PlanScratch::default();
+        let batches: Vec<(Batch, LookupPlan)> = (0..FETCHED_TOGETHER + 3)
+            .map(|number| {
+                let batch = example.batch(1 + number % 5);
+                let plan = LookupPlan::build(&batch, &example.schema, &mut scratch);
+                (batch, plan)
+            })
+            .collect();
+        let lookups = Cell::new(0);
+        let mut source = Counted(example.source.clone(), &lookups);
+        let mut single = Vec::new();
+        for (batch, plan) in &batches {
+            let scores = scorer.score(batch, plan, &mut source, &example.params).unwrap();
+            single.extend_from_slice(scores.outputs[0]);
+        }
+        assert_eq!(lookups.replace(0), batches.len());
+        let each = scorer.score_each(&batches, &mut source, &example.params).unwrap();
+        assert_eq!(lookups.replace(0), 2);
+        let bits = |scores: &[f32]| scores.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+        assert_eq!((each.len(), bits(&each[0])), (1, bits(&single)));
+        scorer.score_each(&batches[..64], &mut source, &example.params).unwrap();
+        assert_eq!(lookups.get(), 1);
     }
 
     #[test]

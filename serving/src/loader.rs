@@ -3,7 +3,8 @@
 //! The thread works in slices. After each slice it measures the time of the slice, and while
 //! requests are open it rests for as long as it worked, so that scoring always finds a free
 //! processor. A version is invisible until it is complete. If a version cannot be loaded, the
-//! loaded versions stay, and the loader tries again later.
+//! loaded versions stay, and the loader tries again later. A version does not wait for the merges
+//! of its layers, which have a thread of their own.
 //!
 //! # Panics
 //! A version comes from a store that others can write to. A panic while it is loaded refuses the
@@ -142,6 +143,7 @@ fn run(follower: &mut Follower, stopped: &AtomicBool) {
                 follower.begin_from_cache();
             }
             follower.poll();
+            follower.merge_layers();
         }));
         let poll = follower.poll_interval();
         let pause = match round {

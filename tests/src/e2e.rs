@@ -33,6 +33,7 @@ mod left_out;
 mod life;
 mod load;
 mod look_inside;
+mod parameter_servers;
 mod profile;
 mod quickstart;
 mod retrieval;

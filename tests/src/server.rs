@@ -141,6 +141,21 @@ impl Server {
         false
     }
 
+    /// Waits until the version that answers has this number of layers. Returns `false` if the server
+    /// ends before.
+    pub(crate) fn merges_to(&mut self, layers: usize) -> bool {
+        let wanted = format!("zillion_serving_layers{{model=\"{MODEL}\"}} {layers}\n");
+        let began = Instant::now();
+        while self.is_running() {
+            if self.try_get("/metrics").is_ok_and(|reply| reply.body.contains(&wanted)) {
+                return true;
+            }
+            assert!(began.elapsed() < PATIENCE, "the layers are not merged to {layers}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        false
+    }
+
     /// Waits until this version answers requests that do not name a version.
     pub(crate) fn wait_for(&self, version: u64) {
         let wanted = format!("zillion_serving_current_version{{model=\"{MODEL}\"}} {version}\n");

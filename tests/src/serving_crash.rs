@@ -1,13 +1,18 @@
 //! Tests of publishers, operators and servers that are killed at any operation. No incomplete state
 //! may become visible, and no acknowledged change may be lost.
 
+use std::num::NonZeroUsize;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use zillion_device::{Files, SystemClock, Workers};
 use zillion_feature::random::mix64;
+use zillion_registry::{Cache, Registry, VersionId};
+use zillion_rows::layer::Unthrottled;
 
 use crate::harness::{Workplace, csv, stderr};
 use crate::server::{MODEL, REGISTRY, Server, infer_body, instances, operate, operator, output};
@@ -107,6 +112,18 @@ fn publishing_promoting_and_collecting_killed_at_every_step() {
     assert!(operations >= 10, "{operations}");
 }
 
+/// Returns the number of layers of a version after all merges.
+fn merged_layers(place: &Workplace, version: u64) -> usize {
+    let clock = Arc::new(SystemClock::new());
+    let registry = Registry::open(&place.text(REGISTRY), Files::new(), clock).expect("a registry");
+    let model = registry.model(MODEL).expect("a model");
+    let chain = model.chain(VersionId(version)).expect("a chain");
+    let mut cache = Cache::open(&place.path("probe"), MODEL, Files::new()).expect("a folder");
+    let workers = Arc::new(Workers::new(NonZeroUsize::MIN).expect("one thread"));
+    let rows = cache.rows(&model, &chain, &workers, &mut Unthrottled).expect("rows");
+    rows.layers().len()
+}
+
 fn newest_checkpoint(place: &Workplace) -> String {
     let folder = place.path("run/checkpoints");
     let names = std::fs::read_dir(&folder)
@@ -121,6 +138,7 @@ fn a_server_killed_at_every_step_of_its_loads_and_merges() {
     let place = place_with_versions(5);
     let newest = latest(&place);
     assert!(newest >= 6);
+    let layers = merged_layers(&place, newest);
     let rows = instances(&csv(7, 20));
     let ask = |server: &Server| {
         let reply = server
@@ -132,14 +150,18 @@ fn a_server_killed_at_every_step_of_its_loads_and_merges() {
         let mut server = Server::start(&place, &[]);
         assert!(server.becomes_ready());
         server.wait_for(newest);
-        ask(&server)
+        let opened = ask(&server);
+        assert!(server.merges_to(layers));
+        assert_eq!(ask(&server), opened);
+        opened
     };
     let mut disturbed = 0;
     for operation in 1.. {
         remove(&place.path("cache"));
         let failpoint = format!("{operation}:kill");
         let server = Server::try_start(&place, &[], &[("ZILLION_FAILPOINT", failpoint.as_str())]);
-        let survived = server.is_some_and(|mut server| server.becomes_ready());
+        let survived =
+            server.is_some_and(|mut server| server.becomes_ready() && server.merges_to(layers));
         disturbed += u64::from(!survived);
         // The cache is in the state in which the kill left it.
         let mut server = Server::start(&place, &[]);

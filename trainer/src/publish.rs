@@ -13,7 +13,8 @@
 //! # The parent of a new version
 //! The parent is the version that the same run published last or, if an operator has rolled the
 //! pointer back since, the version to which the pointer was rolled back. The new version is a base
-//! if there is no such version, if its files are missing, or if its chain has too many deltas.
+//! if there is no such version, if its files are missing, or if its chain has too many deltas. A
+//! publisher remembers its versions, so that it does not read the whole chain each time.
 //!
 //! # Crash consistency
 //! A version exists whole or not at all (see [`zillion_registry::Model::publish`]). A run that is
@@ -21,9 +22,11 @@
 //! is killed between a version and the move of the pointer moves the pointer when it is resumed. A
 //! step is published once.
 
+mod branch;
 mod parent;
 mod parity;
 mod publisher;
+mod recent;
 mod run_id;
 
 pub use publisher::{Published, publish_checkpoint};

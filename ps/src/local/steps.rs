@@ -11,6 +11,21 @@ use crate::error::{Error, Result};
 
 impl Exchanging for LocalClient {}
 
+#[cfg(feature = "server")]
+impl LocalClient {
+    /// Returns the partial sums of [`StepClient::grad_sq_norm`], which a trainer adds over the
+    /// servers.
+    pub(crate) fn norm_partials(&mut self) -> Result<Vec<f64>> {
+        self.grad_sq_norm().map(|sum| vec![sum])
+    }
+
+    /// Returns the partial sums of [`StepClient::regulariser_loss`], which a trainer adds over the
+    /// servers.
+    pub(crate) fn regulariser_partials(&mut self, plan: &LookupPlan) -> Result<Vec<f64>> {
+        self.regulariser_loss(plan).map(|sum| vec![sum])
+    }
+}
+
 impl StepClient for LocalClient {
     fn begin_step(&mut self, step: Step, rates: Rates) -> Result<()> {
         self.check_whole()?;

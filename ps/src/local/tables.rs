@@ -9,6 +9,15 @@ use super::LocalClient;
 use crate::client::TableAccess;
 use crate::error::Result;
 
+#[cfg(feature = "server")]
+impl LocalClient {
+    /// Returns the number of keys of a vocabulary that a dense table does not have.
+    pub(crate) fn count_new(&self, table: TableId, keys: &[FeatureKey]) -> Result<u64> {
+        self.check_settled("prefill")?;
+        Ok(self.tables.count_unknown(table, keys)?)
+    }
+}
+
 impl TableAccess for LocalClient {
     fn layouts(&self) -> &[TableLayout] {
         self.tables.layouts()

@@ -26,7 +26,7 @@ use crate::version::VersionId;
 /// The longest wait for a trim of another process.
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 /// The largest difference between the clock of a process and the times of its files.
-const SLACK: Duration = Duration::from_secs(60);
+pub(super) const SLACK: Duration = Duration::from_secs(60);
 /// The largest number of bytes of a claim.
 const MAX_BYTES: u64 = 1 << 20;
 
@@ -34,8 +34,8 @@ const MAX_BYTES: u64 = 1 << 20;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Claim {
     versions: BTreeSet<VersionId>,
-    /// The time when the process began to load a version, in milliseconds since 1970; absent if it
-    /// is not loading. Files that are newer may belong to the load.
+    /// The time when the process began to load a version or to merge layers, in milliseconds since
+    /// 1970; absent if it does neither. Files that are newer may belong to the load or the merge.
     since_ms: Option<u64>,
 }
 
@@ -65,9 +65,14 @@ impl Claims {
         Self { folder: folder.join("claims"), lock: folder.join("lock"), own: None }
     }
 
-    /// Replaces the claim of this process.
-    pub(super) fn set(&mut self, versions: BTreeSet<VersionId>, is_loading: bool) -> Result<()> {
-        let since_ms = is_loading.then(|| to_ms(SystemTime::now()));
+    /// Replaces the claim of this process. `since` is the time when it began to load a version or
+    /// to merge layers, if it does.
+    pub(super) fn set(
+        &mut self,
+        versions: BTreeSet<VersionId>,
+        since: Option<SystemTime>,
+    ) -> Result<()> {
+        let since_ms = since.map(to_ms);
         let bytes = serde_json::to_vec(&Claim { versions, since_ms })
             .expect("a claim is plain data, which JSON can always hold");
         let lock = self.lock_file()?;
@@ -195,8 +200,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let set = |versions: &[u64]| versions.iter().copied().map(VersionId).collect();
         let (mut a, mut b) = (Claims::new(folder.path()), Claims::new(folder.path()));
-        a.set(set(&[1, 2]), false).unwrap();
-        b.set(set(&[3]), true).unwrap();
+        a.set(set(&[1, 2]), None).unwrap();
+        b.set(set(&[3]), Some(SystemTime::now())).unwrap();
         let seen = |claims: &Claims| {
             let turn = claims.take_turn().unwrap().unwrap();
             assert!(claims.take_turn().unwrap().is_none(), "one process trims at a time");
@@ -205,7 +210,7 @@ mod tests {
         assert_eq!(seen(&a).versions, set(&[3]));
         assert!(seen(&a).since.is_some());
         assert_eq!((seen(&b).versions, seen(&b).since), (set(&[1, 2]), None));
-        b.set(set(&[4]), false).unwrap();
+        b.set(set(&[4]), None).unwrap();
         assert_eq!((seen(&a).versions, seen(&a).since), (set(&[4]), None));
         // The claim of a process that was killed is not locked.
         std::fs::write(folder.path().join("claims/9-0.json"), b"{").unwrap();

@@ -4,9 +4,13 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use zillion_device::SystemClock;
-use zillion_feature::{FeatureKey, Schema};
-use zillion_rows::layer::{Found, LayerWriter, Unthrottled, part_count};
-use zillion_rows::{InitializerSpec, OptimizerSpec, SegmentSpec, TableSpec};
+use zillion_feature::{FeatureKey, RowBuffer, Schema};
+use zillion_rows::layer::{
+    Found, LayerWriter, MAX_LAYERS, MAX_OPEN_LAYERS, Unthrottled, part_count,
+};
+use zillion_rows::{
+    InitializerSpec, OptimizerSpec, RowSource as _, SegmentSpec, TableSpec, conformance,
+};
 
 use super::*;
 use crate::model::Registry;
@@ -40,11 +44,21 @@ impl Fixture {
 
     /// Publishes a base in which every key has the value `value`.
     fn publish(&self, keys: u64, value: f32) -> VersionManifest {
+        self.publish_on(None, keys, value)
+    }
+
+    /// Publishes a delta on `parent`, or a base, in which every key has the value `value`.
+    fn publish_on(
+        &self,
+        parent: Option<&VersionManifest>,
+        keys: u64,
+        value: f32,
+    ) -> VersionManifest {
         let folder = self.folder.path().join("staged");
         fs::create_dir_all(&folder).unwrap();
         let job: toml::Table = toml::from_str("[features.u]\nkind = 'id'\n[labels.y]").unwrap();
         let draft = Draft {
-            parent: None,
+            parent: parent.map(VersionManifest::link),
             schema: Schema::from_job(&job.into()).unwrap(),
             tables: vec![spec()],
             statistics: Default::default(),
@@ -334,4 +348,69 @@ fn a_chain_has_a_bound() {
     let said = of(4097, 1).unwrap_err().to_string();
     assert!(said.contains("more than 4096 ancestors"), "{said}");
     assert!(of(3, 50 << 20).is_err() && of(2, 50 << 20).is_ok());
+}
+
+/// Returns the values of the first keys, as bits, in the order of the keys.
+fn bits(rows: &LayerSource, keys: u64) -> Vec<u32> {
+    let keys = (0..keys).map(|key| FeatureKey(key << 40)).collect();
+    let plan = conformance::plan_of(&[keys]);
+    let mut buffer = RowBuffer::default();
+    rows.clone().lookup(&plan, &mut buffer).unwrap();
+    buffer.tables[0].values.iter().map(|x| x.to_bits()).collect()
+}
+
+#[test]
+fn versions_are_opened_before_their_merges() {
+    let fixture = Fixture::new();
+    let (model, pace) = (fixture.model(), &mut Unthrottled);
+    let mut now = Cache::open(&fixture.folder.path().join("now"), "clicks", Files::new()).unwrap();
+    let mut later = fixture.cache();
+    later.set_merges_later(true);
+    let mut newest = fixture.publish(400, 1.0);
+    let mut running: Option<LayerMerge> = None;
+    let (mut most, mut made, mut runs) = (0, 0, 0);
+    for number in 0..60u64 {
+        newest = fixture.publish_on(Some(&newest), 3 + number % 7, 2.0 + number as f32);
+        let chain = later.chain(&model, newest.version).unwrap();
+        let before = later.counts().merges;
+        let opened = fixture.load(&mut later, &newest).unwrap();
+        let layers = opened.layers().len();
+        assert!(layers <= MAX_OPEN_LAYERS && layers == later.count_layers(&chain).unwrap());
+        // As long as there is room, no version waits for a merge.
+        if most < MAX_OPEN_LAYERS {
+            assert_eq!(later.counts().merges, before);
+        }
+        most = most.max(layers);
+        let merged = fixture.load(&mut now, &newest).unwrap();
+        assert!(merged.layers().len() <= MAX_LAYERS);
+        assert_eq!(bits(&opened, 500), bits(&merged, 500), "version {}", newest.version);
+        // A merge takes as long as several versions, and a cache is trimmed meanwhile.
+        if number % 4 != 3 {
+            later.trim(&[&chain]).unwrap();
+            continue;
+        }
+        if let Some(merge) = running.take() {
+            let manifest = merge.run(pace).unwrap();
+            later.trim(&[&chain]).unwrap();
+            later.end_merge(Some(&manifest)).unwrap();
+            runs += 1;
+        }
+        running = later.next_merge(&model, &chain, pace).unwrap();
+        made += usize::from(running.is_some());
+    }
+    assert!(most == MAX_OPEN_LAYERS && made > 5 && runs > 5, "{most} {made} {runs}");
+    later.end_merge(None).unwrap();
+    // In the end, all merges are made, and are found by a cache that merges at once.
+    let chain = later.chain(&model, newest.version).unwrap();
+    let before = bits(&fixture.load(&mut later, &newest).unwrap(), 500);
+    while let Some(merge) = later.next_merge(&model, &chain, pace).unwrap() {
+        let manifest = merge.run(pace).unwrap();
+        later.end_merge(Some(&manifest)).unwrap();
+    }
+    assert!(later.count_layers(&chain).unwrap() <= MAX_LAYERS);
+    later.trim(&[&chain]).unwrap();
+    let mut again = fixture.cache();
+    let rows = fixture.load(&mut again, &newest).unwrap();
+    assert_eq!((again.counts().merges, again.counts().fetched_files), (0, 0));
+    assert_eq!(bits(&rows, 500), before);
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::ops::Range;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use zillion_device::DeviceError;
 use zillion_device::durable::Op;
 
-use super::claim::Others;
+use super::claim::{Others, SLACK};
 use super::{Cache, LONGEST_WRITE, list_all_names, list_names, run_name};
 use crate::error::Result;
 use crate::stack::stack;
@@ -110,17 +111,14 @@ impl Cache {
         Ok(own.fold(missing, |sum, (_, file)| sum.saturating_add(file.bytes)))
     }
 
-    /// Returns the merges and files that a load of `chain` opens.
+    /// Returns the merges and files that a load of `chain` opens, now or after its merges.
     pub(super) fn needed(&self, chain: &Chain) -> Result<Needed> {
         let mut needed = Needed::default();
         let rows: Vec<u64> = chain.iter().map(|version| version.layer.rows()).collect();
+        let mut is_merged = true;
         for run in stack(&rows) {
             if run.len() > 1 {
-                let name = format!("{}.json", run_name(chain, &run));
-                if let Some(manifest) = self.read_merge(&self.merges_dir.join(&name))? {
-                    needed.files.extend(manifest.files().map(|file| (file.name(), file.bytes)));
-                }
-                needed.merges.insert(name);
+                is_merged &= self.need_merge(chain, &run, &mut needed)?;
             } else {
                 let files = chain[run.start].layer.files();
                 needed.files.extend(files.map(|file| (file.name(), file.bytes)));
@@ -128,11 +126,33 @@ impl Cache {
                 needed.files.extend(own.into_iter().map(|(name, file)| (name, file.bytes)));
             }
         }
+        if !is_merged && let Some(cover) = self.cover(chain)? {
+            for run in cover {
+                if run.len() > 1 {
+                    self.need_merge(chain, &run, &mut needed)?;
+                    continue;
+                }
+                // A process that does not merge later has fetched none of these files.
+                let files = chain[run.start].layer.files();
+                let files = files.map(|file| (file.name(), file.bytes));
+                needed.files.extend(files.filter(|(name, bytes)| self.has(name, *bytes)));
+            }
+        }
         if let Some(newest) = chain.last() {
             let own = newest.own_files();
             needed.files.extend(own.into_iter().map(|(name, file)| (name, file.bytes)));
         }
         Ok(needed)
+    }
+
+    /// Adds a merge and its files. Returns whether the merge exists.
+    fn need_merge(&self, chain: &Chain, run: &Range<usize>, needed: &mut Needed) -> Result<bool> {
+        let name = format!("{}.json", run_name(chain, run));
+        let merge = self.read_merge(&self.merges_dir.join(&name))?;
+        needed.merges.insert(name);
+        let files = merge.iter().flat_map(|merge| merge.files());
+        needed.files.extend(files.map(|file| (file.name(), file.bytes)));
+        Ok(merge.is_some())
     }
 
     /// Returns the chains of the versions that other processes have open, or `None` if a manifest
@@ -159,9 +179,12 @@ impl Cache {
     ) -> Result<u64> {
         self.scrubbed.retain(|name| needed.files.contains_key(name));
         self.manifests.retain(|&version, _| oldest.is_some_and(|oldest| version >= oldest));
+        // The files of a merge that runs get their names before the merge has its entry.
+        let own = self.merging_since.map(|since| since.checked_sub(SLACK).unwrap_or(UNIX_EPOCH));
+        let since = [others.since, own].into_iter().flatten().min();
         let is_young = |path: &Path| {
             let changed = fs::metadata(path).ok().and_then(|m| changed_at(&m));
-            others.since.zip(changed).is_some_and(|(since, changed)| changed >= since)
+            since.zip(changed).is_some_and(|(since, changed)| changed >= since)
         };
         let mut freed = self.sweep()?;
         // An entry leaves before its files, so that no merge is found without them.

@@ -16,8 +16,12 @@ use crate::shape::RowShape;
 use crate::source::{LookupReport, RowSource, lookup_tables};
 use crate::spec::TableSpec;
 
-/// The largest number of layers of a source. A version with more layers must be merged first.
+/// The largest number of layers of a version whose layers are merged.
 pub const MAX_LAYERS: usize = 4;
+
+/// The largest number of layers of a source, which a version can have until its layers are merged.
+/// A lookup of an unknown key searches all of them, which takes up to two cache misses a layer.
+pub const MAX_OPEN_LAYERS: usize = 2 * MAX_LAYERS;
 
 /// The number of keys that are looked up together, so that their cache misses overlap.
 const BLOCK: usize = 32;
@@ -40,11 +44,11 @@ impl LayerSource {
     /// reads; their optimizers do not matter.
     ///
     /// # Errors
-    /// Returns an error if there are more than [`MAX_LAYERS`] layers, or if a spec is not valid.
+    /// Returns an error if there are more than [`MAX_OPEN_LAYERS`] layers, or if a spec is not valid.
     pub fn new(specs: &[TableSpec], layers: Vec<Layer>, workers: Arc<Workers>) -> Result<Self> {
-        if layers.len() > MAX_LAYERS {
+        if layers.len() > MAX_OPEN_LAYERS {
             let reason = format!(
-                "the version has {} layers, but a lookup searches at most {MAX_LAYERS}; merge \
+                "the version has {} layers, but a lookup searches at most {MAX_OPEN_LAYERS}; merge \
                  some of the layers first",
                 layers.len()
             );

@@ -111,7 +111,7 @@ fn models() -> impl Strategy<Value = [Model; 2]> {
 proptest! {
     #[test]
     fn layers_read_as_their_sum_and_so_does_their_merge(
-        layers in prop::collection::vec(models(), 1..=MAX_LAYERS),
+        layers in prop::collection::vec(models(), 1..=MAX_OPEN_LAYERS),
         parts in prop_oneof![Just(None), (0u32..6).prop_map(|p| Some(1usize << p))],
         cut in 0usize..4,
     ) {

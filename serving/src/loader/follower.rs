@@ -5,6 +5,7 @@ mod begin;
 mod care;
 mod change;
 mod lease;
+mod merging;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -16,6 +17,9 @@ use zillion_registry::{Cache, CacheCounts, Error as RegistryError, Model, Versio
 use zillion_rows::RowSource as _;
 use zillion_scorer::{Error, Servable};
 
+use self::merging::Merging;
+#[cfg(test)]
+pub(in crate::loader) use self::merging::THREAD as MERGE_THREAD;
 use super::describe_panic;
 use super::refusals::Refusals;
 use super::slices::{Slices, is_stop};
@@ -65,6 +69,7 @@ pub(super) struct Follower {
     counted: CacheCounts,
     /// The versions that are loaded and not published to requests yet.
     fresh: Vec<Arc<Servable>>,
+    merging: Merging,
     /// The greatest version number that was published to requests so far. Together with
     /// `began` it ensures that each version is measured once.
     newest: Option<VersionId>,
@@ -77,11 +82,12 @@ impl Follower {
         model: Model,
         host: Arc<Host>,
         config: Arc<ServeConfig>,
-        cache: Cache,
+        mut cache: Cache,
         workers: Arc<Workers>,
         metrics: Arc<Metrics>,
         pace: Slices,
     ) -> Self {
+        cache.set_merges_later(true);
         Self {
             model,
             host,
@@ -103,6 +109,7 @@ impl Follower {
             remembered: None,
             counted: CacheCounts::default(),
             fresh: Vec::new(),
+            merging: Merging::default(),
             newest: None,
             began: SystemTime::now(),
         }

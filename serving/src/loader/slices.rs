@@ -42,6 +42,11 @@ impl Slices {
         Self { began: Instant::now(), cpu: cpu_time(), busy, stop, metrics }
     }
 
+    /// Returns a throttle with the same rules for another thread.
+    pub(super) fn another(&self) -> Self {
+        Self::new(self.busy.clone(), self.stop.clone(), self.metrics.clone())
+    }
+
     pub(super) fn begin(&mut self) {
         self.began = Instant::now();
         self.cpu = cpu_time();

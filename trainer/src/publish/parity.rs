@@ -49,20 +49,142 @@ impl Parity {
     }
 
     /// Scores the rows, and returns them with their scores in the form of a version's parity rows.
+    /// Each row is scored alone, as a server scores a request, but their keys are looked up
+    /// together.
     pub(super) fn score(
         &self,
         scorer: &mut Scorer,
         source: &mut dyn RowSource,
         params: &Params,
     ) -> Result<ParityRows> {
-        let mut logits: Vec<Vec<f32>> = Vec::new();
-        for (batch, plan) in &self.rows {
-            let scores = scorer.score(batch, plan, source, params)?;
-            logits.resize(scores.outputs.len(), Vec::new());
-            for (of_task, scored) in logits.iter_mut().zip(&scores.outputs) {
-                of_task.extend_from_slice(scored);
-            }
-        }
+        let logits = scorer.score_each(&self.rows, source, params)?;
         Ok(ParityRows::new(self.rows.len(), &self.columns, logits))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::fmt::Write as _;
+    use std::num::NonZeroUsize;
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use zillion_device::Workers;
+    use zillion_feature::random::{combine, mix64};
+    use zillion_feature::{FeatureKey, RowBuffer, Statistics};
+    use zillion_nn::{Mode, Settings};
+    use zillion_rows::{LookupReport, TableLayout, TableSpec, shape_rows};
+
+    use super::*;
+
+    const ROWS: u64 = 64;
+
+    const DIN: &str = "kind = 'din'\nhidden = [7]\nattention_hidden = [5]\nsoftmax = true\n\
+                       wide = true\nattention = [{ query = 'item', history = 'history' }]";
+    const TOWERS: &str = "kind = 'two_tower'\nuser = ['user', 'history']\nitem = ['item', 'tags']\n\
+                          hidden = [6]\ndim = 4";
+    const DEEPFM: &str = "kind = 'deepfm'\nhidden = [7, 5]";
+
+    /// A source that knows two of three keys, counts its lookups, and gives each key a row that
+    /// depends on the key and on the table.
+    struct Rows {
+        layouts: Vec<TableLayout>,
+        lookups: usize,
+        found: BTreeSet<FeatureKey>,
+        missing: BTreeSet<FeatureKey>,
+    }
+
+    impl RowSource for Rows {
+        fn tables(&self) -> &[TableLayout] {
+            &self.layouts
+        }
+
+        fn lookup(
+            &mut self,
+            plan: &LookupPlan,
+            rows: &mut RowBuffer,
+        ) -> zillion_rows::Result<LookupReport> {
+            self.lookups += 1;
+            shape_rows(&self.layouts, plan, rows)?;
+            let mut missing = vec![0; self.layouts.len()];
+            for (table, rows) in plan.tables.iter().zip(&mut rows.tables) {
+                let (index, stride) = (table.table.index(), rows.stride);
+                let width = self.layouts[index].width();
+                for (&key, row) in table.keys.iter().zip(rows.values.chunks_exact_mut(stride)) {
+                    let is_known = !mix64(key.0).is_multiple_of(3);
+                    missing[index] += u64::from(!is_known);
+                    let of = if is_known { &mut self.found } else { &mut self.missing };
+                    of.insert(key);
+                    row.fill(0.0);
+                    for (i, x) in row[..width].iter_mut().enumerate().filter(|_| is_known) {
+                        let draw = mix64(combine(combine(key.0, index as u64), i as u64));
+                        *x = (draw % 1009) as f32 / 1009.0 - 0.3;
+                    }
+                }
+            }
+            Ok(LookupReport { missing })
+        }
+    }
+
+    /// Returns rows whose lists can be empty, and whose users and items are those of other rows.
+    fn csv() -> String {
+        let mut text = "user,item,history,tags,click\n".to_owned();
+        for row in 0..ROWS {
+            let draw = |salt: u64| mix64(combine(row, salt));
+            let list = |salt: u64, most: u64| {
+                let ids = (0..draw(salt) % most).map(|i| (draw(salt + i + 1) % 20).to_string());
+                ids.collect::<Vec<_>>().join("|")
+            };
+            let (user, item) = (draw(1) % 9, draw(2) % 20);
+            writeln!(text, "{user},{item},{},{},{}", list(30, 5), list(60, 3), row % 2).unwrap();
+        }
+        text
+    }
+
+    fn job(folder: &Path, model: &str) -> Job {
+        let text = format!(
+            "[data]\nroot = {folder:?}\ntrain = ['rows.csv']\nlist_separator = '|'\n\
+             [features.user]\nkind = 'id'\n[features.item]\nkind = 'id'\n\
+             [features.history]\nkind = 'sequence'\nmax_len = 8\ntable = 'item'\n[features.tags]\nkind = 'ids'\n\
+             [labels.click]\n[tables.'*']\ndim = 4\n[model]\n{model}\n"
+        );
+        let value: toml::Table = toml::from_str(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+        Job::from_value(value.into()).unwrap_or_else(|e| panic!("{e}\n{text}"))
+    }
+
+    #[test]
+    fn parity_rows_are_looked_up_once_and_scored_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("rows.csv"), csv()).unwrap();
+        for model in [DEEPFM, DIN, TOWERS] {
+            let job = job(folder.path(), model);
+            let encoder = Encoder::new(&job.schema, &Statistics::default(), &[]).unwrap();
+            let parity = Parity::read(&job, &encoder, ROWS as usize).unwrap();
+            assert_eq!(parity.rows.len(), ROWS as usize);
+            let graph = job.graph(Mode::Infer).unwrap();
+            let params = Params::init(&graph.params, 1);
+            let workers = Arc::new(Workers::new(NonZeroUsize::MIN).unwrap());
+            let mut scorer = Scorer::new(&graph, Settings::default(), workers).unwrap();
+            let layouts = job.tables.iter().map(TableSpec::layout).collect();
+            let (found, missing) = (BTreeSet::new(), BTreeSet::new());
+            let mut source = Rows { layouts, lookups: 0, found, missing };
+            let mut single = Vec::new();
+            for (batch, plan) in &parity.rows {
+                let scores = scorer.score(batch, plan, &mut source, &params).unwrap();
+                single.extend_from_slice(scores.outputs[0]);
+            }
+            assert_eq!(std::mem::take(&mut source.lookups), ROWS as usize);
+            // The rows have unknown keys, keys of several rows, and empty lists.
+            let keys: usize = parity.rows.iter().map(|(_, plan)| plan.unique()).sum();
+            assert!(source.missing.len() > 3 && source.found.len() + source.missing.len() < keys);
+            let is_empty = |(_, plan): &(Batch, LookupPlan)| plan.tables[2].keys.is_empty();
+            assert!(job.tables.len() == 3 && parity.rows.iter().any(is_empty));
+            let scored = parity.score(&mut scorer, &mut source, &params).unwrap();
+            assert_eq!(source.lookups, 1);
+            let alone = ParityRows::new(ROWS as usize, &parity.columns, vec![single.clone()]);
+            assert_eq!(scored.to_json(), alone.to_json(), "{model}");
+            assert!(single.iter().any(|score| score.to_bits() != single[0].to_bits()));
+        }
     }
 }

@@ -11,8 +11,8 @@ use zillion_nn::{Mode, Params, Settings};
 use zillion_ps::{Publishing, Since};
 use zillion_reader::SideTables;
 use zillion_registry::{
-    Cache, Draft, Error as RegistryError, Model, MoveKind, Origin, PointerMove, Registry, STABLE,
-    ScoreSettings, Signer, VersionFile, VersionId, VersionManifest, write_side,
+    Cache, Chain, Draft, Error as RegistryError, Model, MoveKind, Origin, PointerMove, Registry,
+    STABLE, ScoreSettings, Signer, VersionFile, VersionId, VersionManifest, write_side,
 };
 use zillion_rows::layer::{Layer, LayerManifest, Unthrottled, difference, layer_of_checkpoint};
 use zillion_rows::{PartSource, RowSource, TableLayout, TableSpec};
@@ -20,7 +20,7 @@ use zillion_scorer::Scorer;
 use zillion_store::StoreSums;
 
 use super::RunId;
-use super::parent::{chain_to_continue, find_step};
+use super::branch::Branch;
 use super::parity::Parity;
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
@@ -106,6 +106,8 @@ pub(crate) struct Publisher {
     /// The versions that this publisher made, from the oldest to the newest, each with its last
     /// dirty epoch.
     known: Vec<(VersionId, u32)>,
+    /// The versions of the run after the last publication, or `None` if they must be read.
+    branch: Option<Branch>,
 }
 
 /// The arguments of [`Publisher::open`].
@@ -162,6 +164,7 @@ impl Publisher {
             parity,
             frame,
             known: Vec::new(),
+            branch: None,
         })
     }
 
@@ -186,40 +189,59 @@ impl Publisher {
                 && (version.is_base() || !wish.base)
                 && self.model.check_files(version.version).is_ok()
         };
-        let existing = find_step(&self.model, &self.run, origin.step, is_this)?;
-        if let Some(version) = existing.map(Arc::new) {
+        let pointer = self.config.pointer().unwrap_or(STABLE);
+        // A publication that fails leaves no branch, so that the next one reads everything.
+        let mut branch = Branch::open(self.branch.take(), &self.model, &self.run, pointer)?;
+        let existing = branch.find_step(&self.model, origin.step, is_this)?;
+        if let Some(version) = existing {
             let moved = match wish.is_command {
                 true => self.point_to(&version)?,
                 false => self.point_to_existing(&version)?,
             };
-            return Ok(Published { version, moved, was_there: true, store: self.store() });
+            return Ok(self.finish(branch, version, moved, true));
         }
-        let outcome = self.publish_new(origin, rows, (dense, parity), wish.base);
+        let max_deltas = self.config.max_deltas;
+        let chain = match wish.base {
+            true => None,
+            false => branch.chain_to_continue(&self.model, &self.run, pointer, max_deltas)?,
+        };
+        let parent = chain.as_ref().map(Chain::versions);
+        let outcome = self.publish_new(origin, rows, (dense, parity), parent);
         // The files are in the registry now, or will be made again.
         let cleared = self.clear();
         let version = Arc::new(outcome?);
         cleared?;
+        branch.push(chain, version.clone());
         let moved = self.point_to(&version)?;
-        Ok(Published { version, moved, was_there: false, store: self.store() })
+        Ok(self.finish(branch, version, moved, false))
     }
 
+    /// Keeps the branch for the next publication, and returns the outcome of this one.
+    fn finish(
+        &mut self,
+        mut branch: Branch,
+        version: Arc<VersionManifest>,
+        moved: Option<PointerMove>,
+        was_there: bool,
+    ) -> Published {
+        if let Some(moved) = &moved {
+            branch.record_move(moved);
+        }
+        self.branch = Some(branch);
+        Published { version, moved, was_there, store: self.store() }
+    }
+
+    /// Writes a version that continues `chain`, or a base if there is none.
     fn publish_new(
         &mut self,
         origin: Origin,
         rows: &mut dyn Publishing,
         (dense, parity): (Vec<u8>, Vec<u8>),
-        is_base: bool,
+        chain: Option<&[Arc<VersionManifest>]>,
     ) -> Result<VersionManifest> {
         self.clear()?;
         self.files.create_dir(self.layer_folder())?;
-        let chain = match is_base {
-            true => None,
-            false => {
-                let pointer = self.config.pointer().unwrap_or(STABLE);
-                chain_to_continue(&self.model, &self.run, pointer, self.config.max_deltas)?
-            }
-        };
-        let layer = self.rows(chain.as_deref(), rows)?;
+        let layer = self.rows(chain, rows)?;
         let epoch = rows.end_dirty_epoch()?;
         let frame = &self.frame;
         let draft = Draft {
@@ -230,7 +252,7 @@ impl Publisher {
             settings: frame.settings,
             sides: frame.sides.clone(),
             folder: self.layer_folder(),
-            parent: chain.as_ref().and_then(|chain| chain.last()).map(|parent| parent.link()),
+            parent: chain.and_then(|chain| chain.last()).map(|parent| parent.link()),
             layer,
             dense,
             parity,
@@ -426,3 +448,6 @@ fn write_base(rows: &mut dyn Publishing, folder: &Path, files: &Files) -> Result
         )
     })
 }
+
+#[cfg(test)]
+mod tests;

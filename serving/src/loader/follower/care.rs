@@ -349,7 +349,7 @@ fn crash_wait(number: u32, answers: bool) -> Duration {
 }
 
 /// Returns whether an error comes from a disk or a quota without free space.
-fn is_disk_full(error: &Error) -> bool {
+pub(super) fn is_disk_full(error: &Error) -> bool {
     let mut next: Option<&(dyn StdError + 'static)> = Some(error);
     while let Some(error) = next {
         let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);

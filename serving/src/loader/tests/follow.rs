@@ -3,17 +3,20 @@
 use std::fs;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, SystemTime};
 
 use zillion_access::{SigningKey, TrustedKeys, version_statement};
+use zillion_device::durable::{Action, Failpoints, Op};
 use zillion_device::{Files, ManualClock, Workers};
 use zillion_registry::{
     Cache, Model, MoveKind, Registry, STABLE, Signer, VersionId, VersionManifest,
 };
 
-use super::super::follower::Follower;
+use zillion_rows::RowSource as _;
+
+use super::super::follower::{Follower, MERGE_THREAD};
 use super::super::slices::Slices;
 use crate::config::{Follow, ServeConfig};
 use crate::host::{Host, OpenVersions};
@@ -27,6 +30,8 @@ struct World {
     clock: Arc<ManualClock>,
     config: ServeConfig,
     keys: bool,
+    /// The operations on the files of the cache.
+    files: Files,
 }
 
 /// A loader without its thread.
@@ -53,6 +58,16 @@ impl Loading {
         self.open().problem.clone().unwrap_or_default()
     }
 
+    /// Returns the number of layers of the version that answers, and the bits of all its rows.
+    fn rows(&self) -> (usize, Vec<(u64, Vec<u32>)>) {
+        let open = self.open();
+        let rows = open.versions[&open.current.unwrap()].rows();
+        let bits = |weights: &[f32]| weights.iter().map(|x| x.to_bits()).collect();
+        let all = (0..rows.tables().len()).flat_map(|table| rows.whole_rows_of(table));
+        let all = all.map(|(key, row)| (key.0, bits(&row.weights))).collect();
+        (rows.layers().len(), all)
+    }
+
     /// Returns the value of a counter of the model.
     fn count(&self, name: &str) -> u64 {
         let families = self.metrics.gather();
@@ -72,7 +87,7 @@ impl World {
             ..ServeConfig::default()
         };
         let clock = Arc::new(ManualClock::new(SystemTime::now()));
-        let world = Self { folder, clock, config, keys: false };
+        let world = Self { folder, clock, config, keys: false, files: Files::new() };
         world.point(STABLE, 1);
         world
     }
@@ -126,7 +141,7 @@ impl World {
             }
             false => self.registry(),
         };
-        let (cache, files) = (&self.config.cache, Files::new());
+        let (cache, files) = (&self.config.cache, self.files.clone());
         let model = registry.model(MODEL).unwrap().with_memory(cache, files.clone());
         let follow = Follow::Pointer(STABLE.to_owned());
         let host = Arc::new(Host::new(MODEL, follow, true, None));
@@ -359,4 +374,63 @@ fn the_end_of_a_move_holds_after_a_restart_without_the_registry() {
     let loading = world.started();
     assert_eq!(loading.current(), None);
     assert!(loading.problem().contains("has ended"), "{}", loading.problem());
+}
+
+/// A gate that holds every merge at its first operation on a file.
+#[derive(Debug, Default)]
+struct Gate {
+    is_open: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Failpoints for Gate {
+    fn before(&self, _: Op, _: &Path) -> Action {
+        if std::thread::current().name() == Some(MERGE_THREAD) {
+            let is_open = self.is_open.lock().unwrap();
+            // A test that has failed does not open the gate.
+            let longest = Duration::from_secs(60);
+            drop(self.opened.wait_timeout_while(is_open, longest, |is_open| !*is_open).unwrap());
+        }
+        Action::Proceed
+    }
+}
+
+#[test]
+fn a_version_answers_before_the_merge_of_its_layers() {
+    let gate = Arc::new(Gate::default());
+    let mut world = World::new();
+    world.files = Files::with_failpoints(gate.clone());
+    // Each delta is as large as the base, so that the versions up to 5 are merged to one layer.
+    world.point(STABLE, 2);
+    let mut loading = world.started();
+    assert_eq!((loading.current(), loading.rows().0), (Some(2), 2), "{}", loading.problem());
+    loading.follower.merge_layers();
+    for version in 3..=5 {
+        let parent = world.model().version(VersionId(version - 1)).unwrap().link();
+        world.publish(version, |manifest| manifest.parent = Some(parent));
+        world.point(STABLE, version);
+        loading.follower.poll();
+        loading.follower.merge_layers();
+        assert_eq!((loading.current(), loading.problem()), (Some(version), String::new()));
+        assert_eq!(loading.rows().0, version as usize);
+    }
+    assert_eq!(loading.count("zillion_serving_merges_total"), 0);
+    let (_, before) = loading.rows();
+    *gate.is_open.lock().unwrap() = true;
+    gate.opened.notify_all();
+    while loading.rows().0 > 1 {
+        loading.follower.merge_layers();
+        assert_eq!((loading.current(), loading.problem()), (Some(5), String::new()));
+        std::thread::yield_now();
+    }
+    // The merge that was held, and the one of all layers.
+    assert_eq!(loading.count("zillion_serving_merges_total"), 2);
+    assert!(loading.rows().1 == before && !before.is_empty());
+    // Nothing is merged twice, and a rollback answers at once.
+    loading.follower.merge_layers();
+    world.point(STABLE, 3);
+    loading.follower.poll();
+    assert_eq!((loading.current(), loading.problem()), (Some(3), String::new()));
+    assert_eq!(loading.count("zillion_serving_merges_total"), 2);
+    assert!(loading.rows().1 == before);
 }

@@ -1,0 +1,46 @@
+//! `zillion ps serve`: a server of the parameter service.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use zillion_device::machine::raise_file_limit;
+use zillion_ps::server::{Server, ServerOptions};
+
+use crate::args::PsServeArgs;
+
+/// The number of bytes of a MiB.
+const MIB: u64 = 1 << 20;
+
+pub(crate) fn run(args: &PsServeArgs) -> Result<()> {
+    // Each connection is an open file, and the usual limit is lower than that of connections.
+    if raise_file_limit().is_none() {
+        tracing::warn!("cannot raise the limit of open files; see `LimitNOFILE` of the service");
+    }
+    let lease = Duration::try_from_secs_f64(args.lease_seconds).with_context(|| {
+        format!(
+            "the lease of {} seconds is not a duration; give a number above 0",
+            args.lease_seconds
+        )
+    })?;
+    let options = ServerOptions {
+        id: args.id,
+        threads: args.threads,
+        shards: args.shards,
+        max_frame_bytes: args.max_frame_mib.saturating_mul(MIB),
+        in_flight_bytes: args.in_flight_mib.saturating_mul(MIB),
+        max_connections: args.max_connections,
+        lease,
+        deduplicates: !args.without_deduplication,
+        ..ServerOptions::new(&args.listen, &args.store)
+    };
+    let mut signals = Signals::new([SIGTERM, SIGINT]).context("cannot listen for signals")?;
+    let server = Server::start(options)?;
+    // Programs that start a server with port 0 read its address from this line.
+    println!("listening on {}", server.address());
+    let signal = signals.forever().next();
+    tracing::info!(?signal, "the server stops");
+    server.stop();
+    Ok(())
+}

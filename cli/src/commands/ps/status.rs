@@ -1,0 +1,53 @@
+//! `zillion ps status`: the state of servers.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use zillion_ps::{ServerState, server_state};
+
+use crate::args::PsStatusArgs;
+
+pub(crate) fn run(args: &PsStatusArgs) -> Result<()> {
+    let deadline = Duration::try_from_secs_f64(args.deadline_seconds)
+        .context("`--deadline-seconds` is not a duration; give a number above 0")?;
+    let state = |server: &String| Ok(server_state(server, deadline)?);
+    let states = args.servers.iter().map(state).collect::<Result<Vec<ServerState>>>()?;
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&states)?);
+        return Ok(());
+    }
+    for (address, state) in args.servers.iter().zip(&states) {
+        print_state(address, state);
+    }
+    Ok(())
+}
+
+fn print_state(address: &str, state: &ServerState) {
+    let ServerState { id, generation, slots: [first, end], step, .. } = state;
+    let run = state.run.as_deref().unwrap_or("none");
+    let ended = state.ended.as_ref().map(|cause| format!(" (ended: {cause})"));
+    println!(
+        "server {id} at {address}: run {run}, generation {generation}{}, slots {first}..{end}, step {step}",
+        ended.unwrap_or_default()
+    );
+    for (trainer, is_connected, silent, frames) in &state.trainers {
+        let connected = if *is_connected { "connected" } else { "not connected" };
+        println!("  trainer {trainer}: {connected}, heard {silent:.1} s ago, {frames} frames");
+    }
+    for table in &state.tables {
+        println!(
+            "  table {}: {} rows, {} bytes in memory",
+            table.table,
+            table.rows,
+            table.total_bytes()
+        );
+    }
+    println!(
+        "  {} connections, {} bytes in flight, {} frames, {} repeated, {} refused",
+        state.connections,
+        state.bytes_in_flight,
+        state.frames,
+        state.repeated_frames,
+        state.refused_frames
+    );
+}

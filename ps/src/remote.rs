@@ -1,0 +1,310 @@
+//! The client of tables on servers. It divides each call among the servers by the slots that they
+//! own, and puts the answers together.
+//!
+//! # Invariants
+//! * A frame has its effect once on each server. If a connection is cut, the client opens another
+//!   one and sends again what was not answered, with the same numbers.
+//! * A client never sends a frame again to a server that was started anew. It returns
+//!   [`Error::Rewound`] instead, and the run continues from its newest checkpoint under another
+//!   generation.
+//! * A server that does not answer within the deadline is an error that names the server.
+//! * Reads never insert a row.
+
+mod checkpointing;
+mod dialog;
+mod exchange;
+mod generations;
+mod heart;
+mod link;
+mod options;
+mod owners;
+mod publishing;
+mod status;
+mod steps;
+mod tables;
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use zillion_embedding::Rates;
+use zillion_feature::LookupPlan;
+use zillion_rows::{RowShape, TableLayout, TableSpec};
+
+pub use options::RemoteOptions;
+pub use status::{ServerState, server_state};
+
+use crate::client::{PullOptions, TrainerPlace};
+use crate::error::{Error, Result, start_error};
+use crate::folder::StoreFolder;
+use crate::options::TableOptions;
+use crate::order::StepOrder;
+use crate::wire::{JoinRun, Op, OpenRun, WireError, write_json};
+use generations::{Entry, Generations};
+use link::Link;
+use owners::Owners;
+
+/// The time between two looks for a new generation.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// A [`TrainClient`](crate::TrainClient) over tables on servers.
+///
+/// # Concurrency
+/// Each call waits for the servers on the calling thread. A thread for each server sends signs of
+/// life beside it.
+#[derive(Debug)]
+pub struct RemoteClient {
+    links: Vec<Link>,
+    owners: Owners,
+    specs: Vec<TableSpec>,
+    layouts: Vec<TableLayout>,
+    place: TrainerPlace,
+    generation: u64,
+    folder: StoreFolder,
+    order: StepOrder,
+    rates: Rates,
+    needs_sweep: bool,
+    /// The plans that the servers know, each with its number. The oldest one comes first.
+    plans: VecDeque<(Arc<LookupPlan>, u64)>,
+    last_plan: u64,
+    /// The plan that was announced and whose rows were not pulled yet.
+    announced: Option<Arc<LookupPlan>>,
+    /// The frames of announcements whose answers were not read yet.
+    unread: VecDeque<Vec<u64>>,
+    /// The pull that was sent with the end of the last step.
+    ahead: Option<Ahead>,
+    /// The options of the last pull, which are also those of a pull that is sent ahead.
+    pull_options: PullOptions,
+    /// The number of checkpoints that have begun, and the ticket of each server.
+    checkpoints: u64,
+    tickets: Option<Vec<u64>>,
+}
+
+/// A pull that was sent before the caller has asked for it.
+#[derive(Debug)]
+struct Ahead {
+    plan: Arc<LookupPlan>,
+    step: u64,
+    options: PullOptions,
+    /// The number of the frame on each server.
+    frames: Vec<u64>,
+}
+
+/// The number of plans that a server keeps.
+const KEPT_PLANS: usize = 3;
+
+impl RemoteClient {
+    /// Opens the tables on servers. The first trainer begins a new generation with empty tables.
+    /// The other trainers wait until there is a generation after `options.after`, and enter it.
+    ///
+    /// # Errors
+    /// Returns an error if a setting is wrong, if a server cannot be reached within
+    /// `options.patience`, or if another process has taken the place of this trainer.
+    pub fn open(options: RemoteOptions, tables: TableOptions) -> Result<Self> {
+        options.check()?;
+        if tables.spill.is_some() {
+            return Err(start_error(
+                "`run.spill` is set, but the tables are on servers; remove `run.spill`",
+            ));
+        }
+        let folder = StoreFolder::open(&options.store)?;
+        let shape = |spec: &TableSpec| RowShape::new(spec.clone());
+        let shapes = tables.tables.iter().map(shape).collect::<zillion_rows::Result<Vec<_>>>()?;
+        let owners = Owners::new(options.servers.len(), &tables)?;
+        let until = Instant::now() + options.patience;
+        let mut links = Link::connect_all(&options, until)?;
+        let generation = match options.place.is_first() {
+            true => begin_generation(&options, &tables, &owners, &mut links)?,
+            false => enter_generation(&options, &mut links, until)?,
+        };
+        for link in &mut links {
+            link.begin_heart(options.deadline);
+        }
+        let needs_sweep = shapes.iter().any(|shape| shape.spec.has_whole_table_rule())
+            || tables.tables.iter().any(|spec| !spec.eviction.is_never());
+        tracing::info!(
+            generation,
+            servers = links.len(),
+            trainer = options.place.index,
+            "the tables are open"
+        );
+        Ok(Self {
+            layouts: shapes.iter().map(|shape| shape.layout.clone()).collect(),
+            links,
+            owners,
+            specs: tables.tables,
+            place: options.place,
+            generation,
+            folder,
+            order: StepOrder::default(),
+            rates: Rates::default(),
+            needs_sweep,
+            plans: VecDeque::new(),
+            last_plan: 0,
+            announced: None,
+            unread: VecDeque::new(),
+            ahead: None,
+            pull_options: PullOptions::default(),
+            checkpoints: 0,
+            tickets: None,
+        })
+    }
+
+    /// Returns the number of the generation.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Sends the same question to every server, and returns the bodies of the answers.
+    fn ask_all(&mut self, op: Op, fill: impl Fn(&mut Vec<u8>)) -> Result<Vec<Vec<u8>>> {
+        self.ask_each(op, |_, body| fill(body))
+    }
+
+    /// Sends a question to every server, and returns the bodies of the answers. If several servers
+    /// answer with an error, the first one is returned.
+    fn ask_each(&mut self, op: Op, fill: impl Fn(usize, &mut Vec<u8>)) -> Result<Vec<Vec<u8>>> {
+        let frames = self.send_each(op, fill)?;
+        self.answers(&frames)
+    }
+
+    /// Sends a question to every server, and returns the numbers of the frames.
+    fn send_each(&mut self, op: Op, fill: impl Fn(usize, &mut Vec<u8>)) -> Result<Vec<u64>> {
+        let step = self.order.step().0;
+        let links = self.links.iter_mut().enumerate();
+        links.map(|(server, link)| link.send(op, step, |body| fill(server, body))).collect()
+    }
+
+    /// Waits for the answers to frames that were sent to all servers.
+    fn answers(&mut self, frames: &[u64]) -> Result<Vec<Vec<u8>>> {
+        let pairs = self.links.iter_mut().zip(frames);
+        // Every answer is taken, also after an error, so that the next call finds its own.
+        let all: Vec<Result<Vec<u8>>> = pairs.map(|(link, &frame)| link.take(frame)).collect();
+        all.into_iter().collect()
+    }
+
+    /// Returns the folder's name below the store.
+    fn name_of(&self, call: &'static str, folder: &std::path::Path) -> Result<String> {
+        self.folder.name(call, folder)
+    }
+
+    /// Drops a pull that was sent ahead, because the rows may change before the next step.
+    fn drop_ahead(&mut self) -> Result<()> {
+        if let Some(ahead) = self.ahead.take() {
+            self.answers(&ahead.frames)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for RemoteClient {
+    /// Tells the servers that the trainer ends in good order.
+    fn drop(&mut self) {
+        for link in &mut self.links {
+            link.close();
+        }
+    }
+}
+
+/// Begins a generation on every server.
+fn begin_generation(
+    options: &RemoteOptions,
+    tables: &TableOptions,
+    owners: &Owners,
+    links: &mut [Link],
+) -> Result<u64> {
+    let log = Generations::open(options)?;
+    let newest = links.iter().map(|link| link.welcome().generation).max().unwrap_or(0);
+    let alive = links.iter().find(|link| {
+        let welcome = link.welcome();
+        welcome.is_open
+            && welcome.generation > options.after
+            && options.after > 0
+            && welcome.run.as_deref() == Some(&options.run)
+    });
+    if let Some(link) = alive {
+        return Err(start_error(format!(
+            "another process is trainer 0 of the run `{}` (it has opened generation {} on server \
+             {}); stop one of the two",
+            options.run,
+            link.welcome().generation,
+            link.server()
+        )));
+    }
+    let generation = newest.max(log.newest()?).max(options.after) + 1;
+    let servers = links.iter().map(|link| (link.server().to_owned(), link.welcome().boot));
+    log.append(&Entry {
+        generation,
+        run: options.run.clone(),
+        job: options.job_digest.clone(),
+        trainers: options.place.count,
+        servers: servers.collect(),
+        bounds: owners.bounds().to_vec(),
+    })?;
+    for (server, link) in links.iter_mut().enumerate() {
+        let open = OpenRun {
+            client: crate::draw::process(),
+            run: options.run.clone(),
+            job: options.job_digest.clone(),
+            generation,
+            trainers: options.place.count,
+            slots: owners.slots(server),
+            tables: tables.tables.clone(),
+            max_bytes: tables.max_bytes,
+            frozen: tables.frozen.iter().map(|table| table.0).collect(),
+            follows_checkpoints: tables.follows_checkpoints,
+        };
+        link.enter(generation, Op::Open, 0, |body| write_json(body, &open))?;
+    }
+    Ok(generation)
+}
+
+/// Waits for a generation, and enters it on every server.
+fn enter_generation(options: &RemoteOptions, links: &mut [Link], until: Instant) -> Result<u64> {
+    let join = JoinRun {
+        job: options.job_digest.clone(),
+        client: crate::draw::process(),
+        trainers: options.place.count,
+    };
+    loop {
+        let first = links[0].welcome();
+        let generation = first.generation;
+        let is_ready = |link: &Link| {
+            let welcome = link.welcome();
+            welcome.is_open
+                && welcome.generation == generation
+                && welcome.run.as_deref() == Some(&options.run)
+        };
+        if generation > options.after && links.iter().all(is_ready) {
+            let trainer = options.place.index as u64;
+            let entered = links.iter_mut().try_for_each(|link| {
+                link.enter(generation, Op::Join, trainer, |body| write_json(body, &join))
+            });
+            match entered {
+                Ok(()) => return Ok(generation),
+                // The generation has ended meanwhile. The next one will come.
+                Err(Error::Rewound { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if Instant::now() > until {
+            return Err(start_error(format!(
+                "trainer 0 of the run `{}` has not begun a generation after {} within {:?}; start \
+                 it, or look at its log",
+                options.run, options.after, options.patience
+            )));
+        }
+        std::thread::sleep(LOOK);
+        links.iter_mut().try_for_each(|link| link.greet_again(until))?;
+    }
+}
+
+/// Returns a function that makes the error of an answer that cannot be read.
+fn bad_answer(call: &'static str) -> impl Fn(WireError) -> Error {
+    move |e| Error::Argument { call, reason: format!("a server's answer cannot be read: {e}") }
+}
+
+/// Returns the path of a folder for the part of a layer that one server writes.
+fn part_folder(folder: &std::path::Path, server: usize) -> PathBuf {
+    folder.join(format!("server-{server:04}"))
+}

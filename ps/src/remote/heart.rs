@@ -1,0 +1,132 @@
+//! The signs of life between a trainer and one server, over a connection of their own.
+//!
+//! The server learns that the trainer lives, also while the trainer computes and asks nothing. The
+//! trainer learns that the server hangs, also while it waits for an answer that takes long for a
+//! good reason, for example because other trainers are late.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use super::dialog::{Dialog, Trouble, until};
+use crate::wire::{Frame, Header, Hello, Op, WIRE_VERSION, write_json};
+
+/// The health of a server, as the thread of its signs of life finds it.
+#[derive(Debug, Default)]
+pub(super) struct Health {
+    is_stopped: AtomicBool,
+    lost: Mutex<Option<String>>,
+}
+
+impl Health {
+    /// Returns the reason for which the server is lost, or `None` if it lives.
+    pub(super) fn lost(&self) -> Option<String> {
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn lose(&self, cause: String) {
+        *self.lost.lock().unwrap_or_else(PoisonError::into_inner) = Some(cause);
+    }
+}
+
+/// The thread that exchanges signs of life with a server.
+#[derive(Debug)]
+pub(super) struct Heart {
+    health: Arc<Health>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// The server and the session to which the signs of life belong.
+#[derive(Clone, Debug)]
+pub(super) struct Pulse {
+    pub(super) server: String,
+    pub(super) hello: Hello,
+    pub(super) session: u64,
+    pub(super) deadline: Duration,
+}
+
+impl Heart {
+    /// Starts the thread. If the system refuses a thread, signs of life are left out, and the lease
+    /// of the server decides.
+    pub(super) fn begin(pulse: Pulse, health: Arc<Health>) -> Self {
+        let shared = health.clone();
+        let thread = thread::Builder::new().name("ps-heart".to_owned());
+        let thread = thread.spawn(move || beat(&pulse, &shared)).ok();
+        Self { health, thread }
+    }
+}
+
+impl Drop for Heart {
+    fn drop(&mut self) {
+        self.health.is_stopped.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Exchanges signs of life until the client is dropped or the server is lost.
+fn beat(pulse: &Pulse, health: &Health) {
+    let interval = (pulse.deadline / 8).clamp(Duration::from_millis(10), Duration::from_secs(1));
+    let mut dialog: Option<Dialog> = None;
+    let mut last = Instant::now();
+    while !health.is_stopped.load(Ordering::Acquire) {
+        let end = last + pulse.deadline;
+        match exchange(pulse, &mut dialog, end) {
+            Ok(()) => last = Instant::now(),
+            Err(trouble) => {
+                dialog = None;
+                if Instant::now() >= end {
+                    let what = match trouble {
+                        Trouble::Io(e) => e.to_string(),
+                        Trouble::Bad(e) => e.to_string(),
+                        Trouble::Lost(_) => "it is silent".to_owned(),
+                    };
+                    let (server, deadline) = (&pulse.server, pulse.deadline);
+                    health.lose(format!(
+                        "server {server} gave no sign of life for {deadline:?} ({what})"
+                    ));
+                    return;
+                }
+            }
+        }
+        thread::park_timeout(interval);
+    }
+}
+
+/// Sends one sign of life and waits for its answer.
+fn exchange(pulse: &Pulse, dialog: &mut Option<Dialog>, end: Instant) -> Result<(), Trouble> {
+    let lost = until(end, &pulse.server);
+    let header = |op| Header {
+        op,
+        generation: 0,
+        session: pulse.session,
+        number: 0,
+        received: 0,
+        step: 0,
+        body: 0,
+    };
+    let open = match dialog {
+        Some(open) => open,
+        None => {
+            let left = end.saturating_duration_since(Instant::now());
+            let mut fresh = Dialog::connect(&pulse.server, left)?;
+            let mut memory = Frame::begin(Vec::new());
+            write_json(&mut memory, &pulse.hello);
+            fresh.send(&Frame::finish(memory, header(Op::Hello)), &lost)?;
+            fresh.receive(Vec::new(), &lost)?;
+            dialog.insert(fresh)
+        }
+    };
+    let frame = Frame::finish(Frame::begin(Vec::new()), header(Op::Ping));
+    open.send(&frame, &lost)?;
+    open.receive(Vec::new(), &lost)?;
+    Ok(())
+}
+
+/// Returns the first message of a connection.
+pub(super) fn hello(run: Option<String>, trainer: usize) -> Hello {
+    Hello { wire: WIRE_VERSION, program: env!("CARGO_PKG_VERSION").to_owned(), run, trainer }
+}

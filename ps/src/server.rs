@@ -1,0 +1,109 @@
+//! The server: a process that holds the rows of a range of slots for the trainers of a run.
+//!
+//! One thread does all input and output: it accepts connections, reads frames and writes answers
+//! ([`listener`], [`connection`]). One thread, the engine, owns the tables and does all work on
+//! them, on the thread pool of the process. A bounded channel leads from the first to the second.
+//! So no lock is on the way of a key.
+//!
+//! # Invariants
+//! * A numbered frame of a session has its effect once. If a client sends the frame again over
+//!   another connection, the server sends the kept answer again.
+//! * A frame of an earlier generation has no effect.
+//! * The memory of frames that wait is bounded for each session and for the server, whatever
+//!   clients send.
+
+mod connection;
+mod engine;
+mod figures;
+mod joint;
+mod listener;
+mod options;
+mod run;
+mod session;
+mod tables;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use tokio::sync::mpsc;
+use zillion_device::Workers;
+
+pub use figures::ServerFigures;
+pub use options::ServerOptions;
+
+use crate::error::Result;
+use crate::folder::StoreFolder;
+use engine::{Command, Engine};
+use figures::Figures;
+
+/// A server that is running in this process.
+#[derive(Debug)]
+pub struct Server {
+    address: SocketAddr,
+    commands: mpsc::Sender<Command>,
+    figures: Arc<Figures>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// The number of commands that wait for the engine before the thread for input stops reading.
+const COMMANDS: usize = 1024;
+
+impl Server {
+    /// Starts a server: binds its address, and starts its threads.
+    ///
+    /// # Errors
+    /// Returns an error if the address cannot be bound, if the folder of the store does not exist,
+    /// or if the system refuses a thread.
+    pub fn start(options: ServerOptions) -> Result<Self> {
+        options.check()?;
+        let folder = StoreFolder::open(&options.store)?;
+        let workers = Arc::new(Workers::new(options.threads).map_err(zillion_rows::Error::Device)?);
+        let fails = |problem: &'static str| {
+            move |e: io::Error| crate::error::start_error(format!("{problem}: {e}"))
+        };
+        let listener = std::net::TcpListener::bind(&options.listen).map_err(|e| {
+            crate::error::start_error(format!(
+                "cannot listen on `{}`: {e}; give a free address of this host",
+                options.listen
+            ))
+        })?;
+        listener.set_nonblocking(true).map_err(fails("cannot prepare the listener"))?;
+        let address = listener.local_addr().map_err(fails("cannot read the listener's address"))?;
+        let figures = Arc::new(Figures::new(options.id));
+        let (commands, incoming) = mpsc::channel(COMMANDS);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(fails("cannot start the thread for connections"))?;
+        let engine = Engine::new(options.clone(), folder, workers, figures.clone());
+        let (sender, shown) = (commands.clone(), figures.clone());
+        let io = std::thread::Builder::new().name("ps-io".to_owned());
+        let io =
+            io.spawn(move || runtime.block_on(listener::serve(listener, options, sender, shown)));
+        let engine_thread = std::thread::Builder::new().name("ps-engine".to_owned());
+        let engine = engine_thread.spawn(move || engine.run(incoming));
+        let threads = [io, engine].into_iter().collect::<io::Result<_>>();
+        let threads = threads.map_err(fails("cannot start a thread"))?;
+        Ok(Self { address, commands, figures, threads })
+    }
+
+    /// Returns the address that the server listens on.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Returns the present figures of the server.
+    pub fn figures(&self) -> ServerFigures {
+        self.figures.show()
+    }
+
+    /// Stops the server: ends the generation, so that trainers learn of it, answers what has begun,
+    /// and closes all connections.
+    pub fn stop(self) {
+        let _ = self.commands.blocking_send(Command::Stop);
+        self.figures.stop();
+        for thread in self.threads {
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! One connection: the reading of frames, and the writing of answers.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::time::timeout;
+
+use super::engine::{Command, Request};
+use super::figures::Figures;
+use super::options::ServerOptions;
+use crate::code::ErrorCode;
+use crate::wire::{
+    Failure, Frame, HEADER_BYTES, Header, Op, TRAILER_BYTES, WireError, check_body, write_json,
+};
+
+/// The largest body of a frame before the client has said hello.
+const HELLO_BYTES: u64 = 64 << 10;
+
+/// The time within which the body of a frame must arrive after its header.
+const BODY_TIME: Duration = Duration::from_secs(30);
+
+/// The time for which the answers of a connection are written after its client has ended it.
+const FLUSH_TIME: Duration = Duration::from_millis(100);
+
+/// The text for a body that does not arrive.
+const LATE: &str = "the body of a frame did not arrive within 30 s after its header";
+
+/// The number of answers that may wait for a client to read them.
+const ANSWERS: usize = 256;
+
+/// The parts of the server that all connections use.
+pub(super) struct Shared {
+    pub(super) options: ServerOptions,
+    pub(super) commands: mpsc::Sender<Command>,
+    pub(super) figures: Arc<Figures>,
+    /// One permit for each byte of the frames that may wait for the tables.
+    pub(super) in_flight: Arc<Semaphore>,
+}
+
+/// The way to the client of a connection.
+#[derive(Clone, Debug)]
+pub(super) struct Outlet {
+    frames: mpsc::Sender<Arc<Frame>>,
+    /// Tells the reading side to close a connection whose client does not take its answers.
+    overflow: Arc<Notify>,
+    /// The milliseconds since the start of the process at which the client was heard last.
+    heard: Arc<AtomicU64>,
+    is_closed: Arc<AtomicBool>,
+}
+
+impl Outlet {
+    /// Sends a frame without waiting. Does nothing if the connection is closed. If the client has
+    /// left too many answers unread, the connection is closed.
+    pub(super) fn send(&self, frame: Arc<Frame>) {
+        if let Err(mpsc::error::TrySendError::Full(_)) = self.frames.try_send(frame) {
+            self.overflow.notify_one();
+        }
+    }
+
+    /// Returns whether the connection is closed.
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
+    }
+
+    /// Returns the milliseconds since the start of the process at which the client was heard last.
+    pub(super) fn heard(&self) -> u64 {
+        self.heard.load(Ordering::Relaxed)
+    }
+}
+
+/// The bytes of a frame that waits for the tables. The bytes may be read again by others when the
+/// value is dropped.
+#[derive(Debug)]
+pub(super) struct InFlight {
+    _own: Option<OwnedSemaphorePermit>,
+    _total: OwnedSemaphorePermit,
+    bytes: u64,
+    figures: Arc<Figures>,
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.figures.bytes_in_flight.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// Serves a connection to its end.
+pub(super) async fn serve(stream: TcpStream, peer: SocketAddr, shared: Arc<Shared>) {
+    shared.figures.connections.fetch_add(1, Ordering::Relaxed);
+    let _ = stream.set_nodelay(true);
+    let (input, output) = stream.into_split();
+    let (frames, outgoing) = mpsc::channel(ANSWERS);
+    let overflow = Arc::new(Notify::new());
+    let heard = Arc::new(AtomicU64::new(now()));
+    let is_closed = Arc::new(AtomicBool::new(false));
+    let outlet = Outlet { frames, overflow: overflow.clone(), heard, is_closed: is_closed.clone() };
+    let writing = tokio::spawn(write(output, outgoing, shared.figures.clone()));
+    let reading = async {
+        tokio::select! {
+            ended = read(input, &outlet, &shared) => ended,
+            () = overflow.notified() => Err(Problem::Bad(WireError::new(
+                "the client does not read its answers; read each answer, or close the connection",
+            ))),
+        }
+    };
+    if let Err(problem) = reading.await {
+        match problem {
+            Problem::Closed => {}
+            Problem::Io(e) => tracing::debug!(%peer, "a connection has ended: {e}"),
+            Problem::Bad(error) => {
+                shared.figures.bad_frames.fetch_add(1, Ordering::Relaxed);
+                tracing::warn!(%peer, "a frame is refused and its connection closed: {error}");
+                outlet.send(Arc::new(refusal(&error)));
+            }
+        }
+    }
+    is_closed.store(true, Ordering::Release);
+    drop(outlet);
+    // The answers that wait are still written, but only for a moment: a session may hold the way to
+    // this connection for long.
+    let stop = writing.abort_handle();
+    if timeout(FLUSH_TIME, writing).await.is_err() {
+        stop.abort();
+    }
+    shared.figures.connections.fetch_sub(1, Ordering::Relaxed);
+}
+
+/// The reason for which the reading of a connection has ended.
+enum Problem {
+    Closed,
+    Io(io::Error),
+    Bad(WireError),
+}
+
+impl From<io::Error> for Problem {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::UnexpectedEof => Self::Closed,
+            _ => Self::Io(error),
+        }
+    }
+}
+
+/// Returns the milliseconds since the first call in this process.
+fn now() -> u64 {
+    super::engine::milliseconds(Instant::now())
+}
+
+async fn read(
+    mut input: impl AsyncRead + Unpin,
+    outlet: &Outlet,
+    shared: &Arc<Shared>,
+) -> Result<(), Problem> {
+    let own = Arc::new(Semaphore::new(shared.options.in_flight_bytes as usize));
+    let mut is_known = false;
+    loop {
+        let mut head = [0; HEADER_BYTES];
+        input.read_exact(&mut head).await?;
+        let most = if is_known { shared.options.max_frame_bytes } else { HELLO_BYTES };
+        let header = Header::read(&head, most).map_err(Problem::Bad)?;
+        let bytes = header.body + (HEADER_BYTES + TRAILER_BYTES) as u64;
+        outlet.heard.store(now(), Ordering::Relaxed);
+        let permit = permit(&own, shared, bytes).await;
+        let mut body = vec![0; header.body as usize + TRAILER_BYTES];
+        let arrived = timeout(BODY_TIME, input.read_exact(&mut body)).await;
+        arrived.map_err(|_| Problem::Bad(WireError::new(LATE)))??;
+        let mut trailer = [0; TRAILER_BYTES];
+        trailer.copy_from_slice(&body[header.body as usize..]);
+        body.truncate(header.body as usize);
+        check_body(&header, &body, trailer).map_err(Problem::Bad)?;
+        shared.figures.received_bytes.fetch_add(bytes, Ordering::Relaxed);
+        outlet.heard.store(now(), Ordering::Relaxed);
+        match header.op {
+            Op::Ping => outlet.send(Arc::new(answer(&header, |_| {}))),
+            Op::Status => {
+                let status = shared.figures.status();
+                outlet.send(Arc::new(answer(&header, |body| write_json(body, &status))));
+            }
+            op => {
+                is_known |= op == Op::Hello;
+                if !is_known {
+                    let text = format!(
+                        "the first frame of a connection is `{}`; send `hello` first",
+                        op.name()
+                    );
+                    return Err(Problem::Bad(WireError::new(text)));
+                }
+                let request = Request { header, body, outlet: outlet.clone(), permit };
+                if shared.commands.send(Command::Request(Box::new(request))).await.is_err() {
+                    return Err(Problem::Closed);
+                }
+            }
+        }
+    }
+}
+
+/// Waits until the bytes of a frame may wait for the tables.
+async fn permit(own: &Arc<Semaphore>, shared: &Shared, bytes: u64) -> InFlight {
+    // A frame that is larger than the part of its connection takes the whole part.
+    let part = bytes.min(shared.options.in_flight_bytes).min(u64::from(u32::MAX)) as u32;
+    let all = bytes.min(shared.options.total_in_flight_bytes).min(u64::from(u32::MAX)) as u32;
+    let own = own.clone().acquire_many_owned(part).await.ok();
+    let total = shared.in_flight.clone().acquire_many_owned(all).await;
+    let total = total.expect("the semaphore of the server is never closed");
+    shared.figures.bytes_in_flight.fetch_add(bytes, Ordering::Relaxed);
+    InFlight { _own: own, _total: total, bytes, figures: shared.figures.clone() }
+}
+
+/// Makes the answer to a frame.
+pub(super) fn answer(header: &Header, fill: impl FnOnce(&mut Vec<u8>)) -> Frame {
+    let mut memory = Frame::begin(Vec::new());
+    fill(&mut memory);
+    Frame::finish(memory, Header { op: Op::Answer, ..*header })
+}
+
+/// Makes the frame that tells a client why its connection is closed.
+fn refusal(error: &WireError) -> Frame {
+    let mut memory = Frame::begin(Vec::new());
+    let failure =
+        Failure { code: ErrorCode::Frame.number(), text: error.to_string(), generation: 0 };
+    write_json(&mut memory, &failure);
+    let header = Header {
+        op: Op::Failure,
+        generation: 0,
+        session: 0,
+        number: 0,
+        received: 0,
+        step: 0,
+        body: 0,
+    };
+    Frame::finish(memory, header)
+}
+
+/// Writes answers until the last [`Outlet`] is dropped or the client closes the connection.
+async fn write(
+    mut output: impl AsyncWrite + Unpin,
+    mut outgoing: mpsc::Receiver<Arc<Frame>>,
+    figures: Arc<Figures>,
+) {
+    while let Some(frame) = outgoing.recv().await {
+        let bytes = frame.as_bytes();
+        if let Err(e) = output.write_all(bytes).await {
+            tracing::debug!("an answer cannot be written: {e}");
+            return;
+        }
+        figures.sent_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,269 @@
+//! The engine: the thread that owns the tables. It takes one frame after another from a channel, and
+//! does what the frame asks for.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc;
+use zillion_device::Workers;
+
+use super::connection::{InFlight, Outlet, answer};
+use super::figures::{Figures, State};
+use super::options::ServerOptions;
+use super::run::Run;
+use crate::code::ErrorCode;
+use crate::error::{Error, Result};
+use crate::folder::StoreFolder;
+use crate::wire::{
+    Failure, Frame, Header, Hello, Op, OpenRun, WIRE_VERSION, Welcome, read_json, write_json,
+};
+
+/// The interval at which the engine writes its state for metrics.
+const SHOWN_EVERY: Duration = Duration::from_millis(500);
+
+/// Returns the milliseconds from the first call in this process to a moment.
+pub(super) fn milliseconds(moment: Instant) -> u64 {
+    static START: OnceLock<Instant> = OnceLock::new();
+    let start = *START.get_or_init(Instant::now);
+    moment.saturating_duration_since(start).as_millis() as u64
+}
+
+/// A command for the engine.
+#[derive(Debug)]
+pub(super) enum Command {
+    /// A frame that has arrived.
+    Request(Box<Request>),
+    /// A look at the trainers that are silent.
+    Tick,
+    /// The end of the server.
+    Stop,
+}
+
+/// A frame that has arrived, and the connection that it came from.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) header: Header,
+    pub(super) body: Vec<u8>,
+    pub(super) outlet: Outlet,
+    #[expect(dead_code, reason = "its drop lets other frames be read")]
+    pub(super) permit: InFlight,
+}
+
+/// The owner of the tables.
+pub(super) struct Engine {
+    options: ServerOptions,
+    folder: StoreFolder,
+    workers: Arc<Workers>,
+    figures: Arc<Figures>,
+    /// The number that the server drew when it started.
+    boot: u64,
+    run: Option<Run>,
+    generations_ended: u64,
+    shown: Instant,
+}
+
+impl Engine {
+    pub(super) fn new(
+        options: ServerOptions,
+        folder: StoreFolder,
+        workers: Arc<Workers>,
+        figures: Arc<Figures>,
+    ) -> Self {
+        let boot = crate::draw::draw();
+        milliseconds(Instant::now());
+        let engine = Self {
+            options,
+            folder,
+            workers,
+            figures,
+            boot,
+            run: None,
+            generations_ended: 0,
+            shown: Instant::now(),
+        };
+        engine.show();
+        engine
+    }
+
+    /// Works until the server stops.
+    pub(super) fn run(mut self, mut commands: mpsc::Receiver<Command>) {
+        while let Some(command) = commands.blocking_recv() {
+            match command {
+                Command::Request(request) => self.take(request),
+                Command::Tick => self.look(),
+                Command::Stop => break,
+            }
+        }
+        if let Some(run) = &mut self.run {
+            run.end("a server was stopped");
+        }
+    }
+
+    fn take(&mut self, request: Box<Request>) {
+        let (op, began) = (request.header.op, Instant::now());
+        match op {
+            Op::Hello => self.welcome(&request),
+            Op::Open => self.open(&request),
+            _ => match &mut self.run {
+                Some(run) => run.take(request, &self.figures),
+                None => {
+                    let text = "the server has no run; open a generation first";
+                    refuse(&request, ErrorCode::NoRun, text, 0);
+                }
+            },
+        }
+        self.figures.count(op, began.elapsed().as_nanos() as u64);
+        if self.shown.elapsed() >= SHOWN_EVERY {
+            self.show();
+        }
+    }
+
+    /// Looks for trainers that have been silent for too long.
+    fn look(&mut self) {
+        if let Some(run) = &mut self.run {
+            run.end_if_silent(self.options.lease);
+        }
+        if self.shown.elapsed() >= SHOWN_EVERY {
+            self.show();
+        }
+    }
+
+    /// Answers the first frame of a connection.
+    fn welcome(&mut self, request: &Request) {
+        let hello: Hello = match read_json(&request.body) {
+            Ok(hello) => hello,
+            Err(e) => return refuse(request, ErrorCode::Frame, &e.to_string(), 0),
+        };
+        if hello.wire != WIRE_VERSION {
+            let text = format!(
+                "the client speaks version {} of the wire (program {}), but the server speaks \
+                 version {WIRE_VERSION} (program {}); use the same version of the program on all \
+                 hosts",
+                hello.wire,
+                hello.program,
+                env!("CARGO_PKG_VERSION")
+            );
+            return refuse(request, ErrorCode::Mismatched, &text, 0);
+        }
+        let session = request.header.session;
+        let accepted = match &mut self.run {
+            Some(run) if hello.run.as_ref() == Some(&run.settings.run) => {
+                run.session(session).map(|known| {
+                    known.add(&request.outlet);
+                    known.accepted
+                })
+            }
+            _ => None,
+        };
+        let run = self.run.as_ref();
+        let welcome = Welcome {
+            boot: self.boot,
+            generation: run.map_or(0, |run| run.settings.generation),
+            is_open: run.is_some_and(Run::is_open),
+            run: run.map(|run| run.settings.run.clone()),
+            accepted,
+        };
+        let answer = answer(&request.header, |body| write_json(body, &welcome));
+        request.outlet.send(Arc::new(answer));
+    }
+
+    /// Opens a generation: replaces the run by one with empty tables.
+    fn open(&mut self, request: &Request) {
+        match self.try_open(request) {
+            Ok(()) => {
+                let answer = answer(&request.header, |body| write_json(body, &self.boot));
+                request.outlet.send(Arc::new(answer));
+            }
+            Err(error) => {
+                let generation = self.run.as_ref().map_or(0, |run| run.settings.generation);
+                refuse(request, error.code(), &error.to_string(), generation);
+            }
+        }
+        self.show();
+    }
+
+    fn try_open(&mut self, request: &Request) -> Result<()> {
+        let settings: OpenRun = read_json(&request.body)
+            .map_err(|e| Error::Argument { call: "open", reason: e.to_string() })?;
+        let refuse = |reason: String| Err(Error::Argument { call: "open", reason });
+        if let Some(run) = &mut self.run {
+            let (name, generation) = (&run.settings.run, run.settings.generation);
+            let is_other = *name != settings.run;
+            if is_other && run.is_open() && run.is_heard(self.options.lease) {
+                return refuse(format!(
+                    "the server serves the run `{name}`; end it, or use other servers for the run \
+                     `{}`",
+                    settings.run
+                ));
+            }
+            // Another run has numbers of its own. The frames of the present run name sessions that
+            // the server forgets here, so they stay without effect.
+            if !is_other && settings.generation <= generation {
+                return refuse(format!(
+                    "generation {} is not after generation {generation}, which the server has \
+                     served; open a later one",
+                    settings.generation
+                ));
+            }
+            if !is_other && run.is_open() && run.has_other_first_trainer(settings.client) {
+                return refuse(format!(
+                    "another process is trainer 0 of the run `{name}`; stop one of the two"
+                ));
+            }
+            self.generations_ended += u64::from(run.is_open());
+            run.end("the first trainer has opened a later generation");
+        }
+        // The old tables are freed before the new ones grow.
+        self.run = None;
+        let run = Run::open(
+            settings,
+            (&self.options, &self.folder, self.boot),
+            self.workers.clone(),
+            (request.header.session, &request.outlet),
+        )?;
+        tracing::info!(
+            generation = run.settings.generation,
+            run = run.settings.run,
+            trainers = run.settings.trainers,
+            slots = ?run.settings.slots,
+            "generation begins"
+        );
+        self.run = Some(run);
+        Ok(())
+    }
+
+    /// Writes the state for metrics and for the question for the state.
+    fn show(&self) {
+        let run = self.run.as_ref();
+        self.figures.set_state(State {
+            boot: self.boot,
+            generation: run.map_or(0, |run| run.settings.generation),
+            generations_ended: self.generations_ended,
+            is_open: run.is_some_and(Run::is_open),
+            run: run.map(|run| run.settings.run.clone()),
+            ended: run.and_then(|run| run.ended.clone()),
+            slots: run.map_or([0, 0], |run| run.settings.slots),
+            step: run.map_or(0, |run| run.step),
+            trainers: run.map_or_else(Vec::new, Run::trainers),
+            tables: run.map_or_else(Vec::new, Run::statistics),
+        });
+    }
+}
+
+/// Answers a request with an error.
+pub(super) fn refuse(request: &Request, code: ErrorCode, text: &str, generation: u64) {
+    request.outlet.send(Arc::new(failure(&request.header, code, text, generation)));
+}
+
+/// Makes the answer to a frame that failed.
+pub(super) fn failure(header: &Header, code: ErrorCode, text: &str, generation: u64) -> Frame {
+    let mut memory = Frame::begin(Vec::new());
+    write_json(&mut memory, &Failure { code: code.number(), text: text.to_owned(), generation });
+    Frame::finish(memory, Header { op: Op::Failure, ..*header })
+}
+
+/// Counts a frame of an earlier generation.
+pub(super) fn count_stale(figures: &Figures) {
+    figures.stale_frames.fetch_add(1, Ordering::Relaxed);
+}

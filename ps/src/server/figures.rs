@@ -1,0 +1,195 @@
+//! The figures of a server, which the engine and the thread for input count, and which metrics
+//! show.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use tokio::sync::Notify;
+use zillion_embedding::TableStatistics;
+
+use crate::wire::{Op, ServerStatus, TrainerStatus};
+
+/// The counters of a server. They are counted for each frame, and never for each key.
+#[derive(Debug)]
+pub(super) struct Figures {
+    id: u32,
+    pub(super) connections: AtomicU64,
+    pub(super) accepted: AtomicU64,
+    pub(super) refused_connections: AtomicU64,
+    pub(super) bytes_in_flight: AtomicU64,
+    pub(super) received_bytes: AtomicU64,
+    pub(super) sent_bytes: AtomicU64,
+    pub(super) bad_frames: AtomicU64,
+    pub(super) repeated_frames: AtomicU64,
+    pub(super) stale_frames: AtomicU64,
+    /// The number of frames of each operation, in the order of [`Op::ALL`].
+    frames: Vec<AtomicU64>,
+    /// The nanoseconds that the engine has worked on each operation.
+    nanoseconds: Vec<AtomicU64>,
+    state: Mutex<State>,
+    is_stopped: AtomicBool,
+    stop: Notify,
+}
+
+/// The state of the run, which the engine writes about once a second.
+#[derive(Clone, Debug, Default)]
+pub(super) struct State {
+    pub(super) boot: u64,
+    pub(super) generation: u64,
+    pub(super) generations_ended: u64,
+    pub(super) is_open: bool,
+    pub(super) run: Option<String>,
+    pub(super) ended: Option<String>,
+    pub(super) slots: [usize; 2],
+    pub(super) step: u64,
+    pub(super) trainers: Vec<TrainerStatus>,
+    pub(super) tables: Vec<TableStatistics>,
+}
+
+/// The figures of a server at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct ServerFigures {
+    /// The number of the server in its cluster.
+    pub id: u32,
+    /// The generation that the server serves or has served last.
+    pub generation: u64,
+    /// The number of generations that have ended since the server started.
+    pub generations_ended: u64,
+    /// Whether a generation goes on.
+    pub is_open: bool,
+    /// The name of the run.
+    pub run: Option<String>,
+    /// The first slot of the server, and the slot after its last one.
+    pub slots: [usize; 2],
+    /// The last step that was applied.
+    pub step: u64,
+    /// The seconds since the last frame of each trainer.
+    pub silent_seconds: Vec<(usize, f64)>,
+    /// The statistics of the tables.
+    pub tables: Vec<TableStatistics>,
+    /// The number of open connections.
+    pub connections: u64,
+    /// The number of connections that were accepted.
+    pub accepted: u64,
+    /// The number of connections that were closed at once, because too many were open.
+    pub refused_connections: u64,
+    /// The bytes of the frames that wait for the tables.
+    pub bytes_in_flight: u64,
+    /// The bytes that were received.
+    pub received_bytes: u64,
+    /// The bytes that were sent.
+    pub sent_bytes: u64,
+    /// The number of frames that were not valid.
+    pub bad_frames: u64,
+    /// The number of frames that had arrived before, and were answered by the kept answer.
+    pub repeated_frames: u64,
+    /// The number of frames of an earlier generation, which were refused.
+    pub stale_frames: u64,
+    /// The name of each operation, its number of frames, and the seconds of work on it.
+    pub operations: Vec<(&'static str, u64, f64)>,
+}
+
+impl Figures {
+    pub(super) fn new(id: u32) -> Self {
+        let zeros = || Op::ALL.iter().map(|_| AtomicU64::new(0)).collect();
+        Self {
+            id,
+            connections: AtomicU64::new(0),
+            accepted: AtomicU64::new(0),
+            refused_connections: AtomicU64::new(0),
+            bytes_in_flight: AtomicU64::new(0),
+            received_bytes: AtomicU64::new(0),
+            sent_bytes: AtomicU64::new(0),
+            bad_frames: AtomicU64::new(0),
+            repeated_frames: AtomicU64::new(0),
+            stale_frames: AtomicU64::new(0),
+            frames: zeros(),
+            nanoseconds: zeros(),
+            state: Mutex::default(),
+            is_stopped: AtomicBool::new(false),
+            stop: Notify::new(),
+        }
+    }
+
+    /// Counts one frame and the work on it.
+    pub(super) fn count(&self, op: Op, nanoseconds: u64) {
+        let at = Op::ALL.iter().position(|&other| other == op).unwrap_or_default();
+        self.frames[at].fetch_add(1, Ordering::Relaxed);
+        self.nanoseconds[at].fetch_add(nanoseconds, Ordering::Relaxed);
+    }
+
+    pub(super) fn set_state(&self, state: State) {
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
+    }
+
+    fn state(&self) -> State {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Tells the thread for connections to stop.
+    pub(super) fn stop(&self) {
+        self.is_stopped.store(true, Ordering::Release);
+        self.stop.notify_one();
+    }
+
+    /// Waits until the server stops.
+    pub(super) async fn stopped(&self) {
+        while !self.is_stopped.load(Ordering::Acquire) {
+            self.stop.notified().await;
+        }
+    }
+
+    /// Returns the state for a client that asks for it.
+    pub(super) fn status(&self) -> ServerStatus {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let state = self.state();
+        ServerStatus {
+            id: self.id,
+            boot: state.boot,
+            program: env!("CARGO_PKG_VERSION").to_owned(),
+            generation: state.generation,
+            is_open: state.is_open,
+            run: state.run,
+            ended: state.ended,
+            slots: state.slots,
+            step: state.step,
+            trainers: state.trainers,
+            tables: state.tables,
+            connections: load(&self.connections),
+            bytes_in_flight: load(&self.bytes_in_flight),
+            frames: self.frames.iter().map(load).sum(),
+            repeated_frames: load(&self.repeated_frames),
+            refused_frames: load(&self.stale_frames) + load(&self.bad_frames),
+        }
+    }
+
+    pub(super) fn show(&self) -> ServerFigures {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let state = self.state();
+        let counted = self.frames.iter().zip(&self.nanoseconds);
+        let operation = |(op, (frames, nanoseconds)): (&Op, (&AtomicU64, &AtomicU64))| {
+            (op.name(), load(frames), load(nanoseconds) as f64 / 1e9)
+        };
+        ServerFigures {
+            id: self.id,
+            generation: state.generation,
+            generations_ended: state.generations_ended,
+            is_open: state.is_open,
+            run: state.run,
+            slots: state.slots,
+            step: state.step,
+            silent_seconds: state.trainers.iter().map(|t| (t.trainer, t.silent_seconds)).collect(),
+            tables: state.tables,
+            connections: load(&self.connections),
+            accepted: load(&self.accepted),
+            refused_connections: load(&self.refused_connections),
+            bytes_in_flight: load(&self.bytes_in_flight),
+            received_bytes: load(&self.received_bytes),
+            sent_bytes: load(&self.sent_bytes),
+            bad_frames: load(&self.bad_frames),
+            repeated_frames: load(&self.repeated_frames),
+            stale_frames: load(&self.stale_frames),
+            operations: Op::ALL.iter().zip(counted).map(operation).collect(),
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! A generation of a run on a server: the sessions of its trainers, and the order of their frames.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use zillion_device::Workers;
+use zillion_embedding::TableStatistics;
+use zillion_feature::TableId;
+
+use super::connection::Outlet;
+use super::engine::{Request, count_stale, failure, milliseconds, refuse};
+use super::figures::Figures;
+use super::options::ServerOptions;
+use super::session::{Arrival, Session};
+use super::tables::{Outcome, Tables};
+use crate::code::ErrorCode;
+use crate::error::{Error, Result};
+use crate::folder::StoreFolder;
+use crate::options::TableOptions;
+use crate::wire::{Frame, Header, JoinRun, Op, OpenRun, TrainerStatus, read_json};
+
+/// A generation of a run.
+pub(super) struct Run {
+    pub(super) settings: OpenRun,
+    /// The event that has ended the generation; `None` while it goes on.
+    pub(super) ended: Option<String>,
+    /// The last step of a frame.
+    pub(super) step: u64,
+    sessions: HashMap<u64, Session>,
+    /// The trainers that have ended their sessions in good order.
+    left: Vec<usize>,
+    tables: Tables,
+    lease: Duration,
+    /// Whether a frame has its effect once. Only a test switches this off.
+    deduplicates: bool,
+}
+
+impl Run {
+    /// Opens a generation with empty tables. The session is that of the first trainer.
+    pub(super) fn open(
+        settings: OpenRun,
+        (options, folder, boot): (&ServerOptions, &StoreFolder, u64),
+        workers: Arc<Workers>,
+        (session, outlet): (u64, &Outlet),
+    ) -> Result<Self> {
+        if settings.trainers == 0 || settings.trainers > 1024 {
+            let reason = format!("{} trainers are not possible; give 1 to 1024", settings.trainers);
+            return Err(Error::Argument { call: "open", reason });
+        }
+        let tables = TableOptions {
+            max_bytes: settings.max_bytes,
+            frozen: settings.frozen.iter().map(|&table| TableId(table)).collect(),
+            follows_checkpoints: settings.follows_checkpoints,
+            slots: Some(settings.slots[0]..settings.slots[1]),
+            ..TableOptions::new(settings.tables.clone(), options.shards)
+        };
+        let tables = Tables::open(
+            tables,
+            settings.trainers,
+            workers,
+            (folder.clone(), options.files.clone()),
+            (boot, options.max_frame_bytes),
+        )?;
+        let sessions = HashMap::from([(session, Session::new(0, settings.client, outlet.clone()))]);
+        let (deduplicates, lease) = (options.deduplicates, options.lease);
+        Ok(Self {
+            settings,
+            ended: None,
+            step: 0,
+            sessions,
+            left: Vec::new(),
+            tables,
+            lease,
+            deduplicates,
+        })
+    }
+
+    /// Returns whether the generation goes on.
+    pub(super) fn is_open(&self) -> bool {
+        self.ended.is_none()
+    }
+
+    /// Returns whether any trainer was heard within the lease.
+    pub(super) fn is_heard(&self, lease: Duration) -> bool {
+        let silent = milliseconds(Instant::now()).saturating_sub(lease.as_millis() as u64);
+        self.sessions.values().any(|session| session.is_connected() && session.heard() >= silent)
+    }
+
+    /// Returns whether another process than `client` is the first trainer, and is alive.
+    pub(super) fn has_other_first_trainer(&self, client: u64) -> bool {
+        let first = self.sessions.values().find(|session| session.trainer == 0);
+        first.is_some_and(|session| session.is_alive_elsewhere(client, self.lease))
+    }
+
+    pub(super) fn session(&mut self, number: u64) -> Option<&mut Session> {
+        self.sessions.get_mut(&number)
+    }
+
+    /// Takes a frame.
+    pub(super) fn take(&mut self, mut request: Box<Request>, figures: &Figures) {
+        let header = request.header;
+        if header.generation != self.settings.generation {
+            count_stale(figures);
+            return self.refuse_as_rewound(&request);
+        }
+        if self.ended.is_some() {
+            return self.refuse_as_rewound(&request);
+        }
+        if header.op == Op::Join {
+            return self.join(&request);
+        }
+        let Some(session) = self.sessions.get_mut(&header.session) else {
+            count_stale(figures);
+            return self.refuse_as_rewound(&request);
+        };
+        session.answer_to(&request.outlet);
+        session.forget(header.received);
+        if session.is_full() {
+            let text = "too many frames wait for their answers; read the answers first";
+            return refuse(&request, ErrorCode::TooLarge, text, self.settings.generation);
+        }
+        match session.arrive(header.number) {
+            Arrival::Next => {}
+            Arrival::Answered(frame) => {
+                figures.repeated_frames.fetch_add(1, Ordering::Relaxed);
+                if self.deduplicates {
+                    return session.repeat(frame);
+                }
+            }
+            Arrival::Repeated => {
+                figures.repeated_frames.fetch_add(1, Ordering::Relaxed);
+                if self.deduplicates {
+                    return;
+                }
+            }
+            Arrival::Gap => {
+                let text = format!(
+                    "frame {} of the session has arrived, but frame {} is missing",
+                    header.number,
+                    session.accepted + 1
+                );
+                return refuse(&request, ErrorCode::Frame, &text, self.settings.generation);
+            }
+        }
+        if session.blocked.is_some() || !session.waiting.is_empty() {
+            session.waiting.push_back(request);
+            return;
+        }
+        self.work(header.session, &mut request);
+        self.wake();
+    }
+
+    /// Does the work of a frame whose turn it is.
+    fn work(&mut self, number: u64, request: &mut Request) {
+        let Some(session) = self.sessions.get_mut(&number) else { return };
+        let header = request.header;
+        self.step = self.step.max(header.step);
+        if header.op == Op::Close {
+            session.answer(header.number, finish(&header, Ok(Frame::begin(Vec::new())), 0));
+            self.left.extend(self.sessions.remove(&number).map(|session| session.trainer));
+            if self.sessions.is_empty() {
+                self.end("all trainers have ended the run");
+            }
+            return;
+        }
+        let body = std::mem::take(&mut request.body);
+        match self.tables.work(session, &header, body) {
+            Outcome::Answer(answer) => {
+                let answer = finish(&header, answer, self.settings.generation);
+                session.answer(header.number, answer);
+            }
+            Outcome::Wait => session.blocked = Some(header),
+            Outcome::Lost(cause) => {
+                session.blocked = Some(header);
+                self.end(&cause);
+            }
+        }
+    }
+
+    /// Answers the frames that waited for other trainers and wait no longer, and does the work of
+    /// the frames behind them.
+    fn wake(&mut self) {
+        // With one trainer, no frame waits.
+        if self.settings.trainers == 1 {
+            return;
+        }
+        let mut goes_on = true;
+        while std::mem::take(&mut goes_on) && self.ended.is_none() {
+            let mut numbers: Vec<(usize, u64)> =
+                self.sessions.iter().map(|(&number, session)| (session.trainer, number)).collect();
+            numbers.sort_unstable();
+            for (trainer, number) in numbers {
+                let Some(session) = self.sessions.get_mut(&number) else { continue };
+                if let Some(header) = session.blocked
+                    && let Some(answer) = self.tables.outcome_of(trainer, &header)
+                {
+                    let answer = finish(&header, answer, self.settings.generation);
+                    session.blocked = None;
+                    session.answer(header.number, answer);
+                    goes_on = true;
+                }
+                if self.sessions.get(&number).is_some_and(|session| session.blocked.is_some())
+                    && let Some(&trainer) = self.left.first()
+                {
+                    self.end(&format!("trainer {trainer} has left, but others still train"));
+                    return;
+                }
+                while let Some(session) = self.sessions.get_mut(&number)
+                    && session.blocked.is_none()
+                    && self.ended.is_none()
+                    && let Some(mut request) = session.waiting.pop_front()
+                {
+                    self.work(number, &mut request);
+                    goes_on = true;
+                }
+            }
+        }
+    }
+
+    /// Lets another trainer enter the generation.
+    fn join(&mut self, request: &Request) {
+        let header = &request.header;
+        let refused = |text: String| {
+            refuse(request, ErrorCode::Mismatched, &text, self.settings.generation);
+        };
+        let join: JoinRun = match read_json(&request.body) {
+            Ok(join) => join,
+            Err(e) => return refused(e.to_string()),
+        };
+        // The step of this frame is the number of the trainer.
+        let trainer = header.step as usize;
+        if join.job != self.settings.job {
+            return refused(
+                "the trainer has another job than the first trainer; start all trainers with the \
+                 same job file"
+                    .to_owned(),
+            );
+        }
+        if join.trainers != self.settings.trainers || trainer >= self.settings.trainers {
+            return refused(format!(
+                "the trainer is trainer {trainer} of {}, but the run has {} trainers; start all \
+                 trainers with the same number of trainers",
+                join.trainers, self.settings.trainers
+            ));
+        }
+        let other = self.sessions.iter().find(|(_, session)| session.trainer == trainer);
+        match other.map(|(&number, session)| (number, session)) {
+            Some((number, _)) if number == header.session => {}
+            Some((_, session)) if session.is_alive_elsewhere(join.client, self.lease) => {
+                return refused(format!(
+                    "another process is trainer {trainer} of the run; stop one of the two"
+                ));
+            }
+            Some(_) => {
+                self.end(&format!("trainer {trainer} was started again"));
+                return self.refuse_as_rewound(request);
+            }
+            None => {
+                let session = Session::new(trainer, join.client, request.outlet.clone());
+                self.sessions.insert(header.session, session);
+            }
+        }
+        let answer = finish(header, Ok(Frame::begin(Vec::new())), self.settings.generation);
+        request.outlet.send(Arc::new(answer));
+    }
+
+    /// Ends the generation. The trainers learn of it by the answers to their frames.
+    pub(super) fn end(&mut self, cause: &str) {
+        if self.ended.is_some() {
+            return;
+        }
+        tracing::info!(generation = self.settings.generation, cause, "generation ends");
+        self.ended = Some(cause.to_owned());
+        let generation = self.settings.generation;
+        let error = Error::Rewound { generation, cause: cause.to_owned() };
+        for session in self.sessions.values_mut() {
+            let waiting = session.waiting.drain(..).map(|request| request.header);
+            let headers: Vec<Header> = session.blocked.take().into_iter().chain(waiting).collect();
+            for header in headers {
+                let answer = failure(&header, error.code(), cause, generation);
+                session.answer(header.number, answer);
+            }
+        }
+        self.tables.abandon();
+    }
+
+    /// Ends the generation if a trainer has been silent for longer than its lease.
+    pub(super) fn end_if_silent(&mut self, lease: Duration) {
+        if self.ended.is_some() {
+            return;
+        }
+        let now = milliseconds(Instant::now());
+        let silent =
+            |session: &&Session| Duration::from_millis(now.saturating_sub(session.heard())) > lease;
+        let lost = self.sessions.values().filter(silent).map(|session| session.trainer).min();
+        if let Some(trainer) = lost {
+            self.end(&format!("trainer {trainer} was silent for more than {lease:?}"));
+        }
+    }
+
+    fn refuse_as_rewound(&self, request: &Request) {
+        let cause = match &self.ended {
+            Some(cause) => cause.clone(),
+            None => format!("generation {} has begun", self.settings.generation),
+        };
+        refuse(request, ErrorCode::Rewound, &cause, self.settings.generation);
+    }
+
+    /// Returns the state of each trainer.
+    pub(super) fn trainers(&self) -> Vec<TrainerStatus> {
+        let now = milliseconds(Instant::now());
+        let state = |session: &Session| TrainerStatus {
+            trainer: session.trainer,
+            is_connected: session.is_connected(),
+            silent_seconds: now.saturating_sub(session.heard()) as f64 / 1e3,
+            frames: session.frames,
+        };
+        let mut trainers: Vec<TrainerStatus> = self.sessions.values().map(state).collect();
+        trainers.sort_by_key(|state| state.trainer);
+        trainers
+    }
+
+    /// Returns the statistics of the tables.
+    pub(super) fn statistics(&self) -> Vec<TableStatistics> {
+        self.tables.statistics()
+    }
+}
+
+/// Makes the answer of a frame from the memory with its body.
+fn finish(header: &Header, answer: Result<Vec<u8>>, generation: u64) -> Frame {
+    match answer {
+        Ok(memory) => Frame::finish(memory, Header { op: Op::Answer, ..*header }),
+        Err(error) => failure(header, error.code(), &error.to_string(), generation),
+    }
+}

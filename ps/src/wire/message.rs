@@ -1,0 +1,258 @@
+//! The messages with JSON bodies.
+
+use std::path::PathBuf;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use zillion_embedding::TableStatistics;
+use zillion_feature::FeatureKey;
+use zillion_rows::layer::LayerManifest;
+use zillion_rows::part::PartsBelow;
+use zillion_rows::{ByteSize, ListedParts, PartInfo, TableParts, TableSpec};
+
+use super::{WireError, WireResult};
+
+/// The longest piece of another program's text that an error repeats.
+const SHOWN: usize = 200;
+
+/// Appends a message to a body.
+pub(crate) fn write_json<T: Serialize>(out: &mut Vec<u8>, message: &T) {
+    serde_json::to_writer(out, message)
+        .expect("a message is plain data with text keys, which JSON can always hold");
+}
+
+/// Reads the message in a body.
+///
+/// # Errors
+/// Returns an error if the body is not this message.
+pub(crate) fn read_json<T: DeserializeOwned>(body: &[u8]) -> WireResult<T> {
+    serde_json::from_slice(body).map_err(|e| {
+        let text: String = e.to_string().chars().take(SHOWN).collect();
+        WireError::new(format!(
+            "the body is not a message of this operation ({text}); use the same version of the \
+             program on all hosts"
+        ))
+    })
+}
+
+/// The first message of a connection.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Hello {
+    /// The version of the wire that the client speaks.
+    pub(crate) wire: u32,
+    /// The version of the client's program.
+    pub(crate) program: String,
+    /// The name of the run; `None` for a client that only asks for the state of the server.
+    #[serde(default)]
+    pub(crate) run: Option<String>,
+    /// The number of the trainer, counted from 0.
+    #[serde(default)]
+    pub(crate) trainer: usize,
+}
+
+/// The answer to [`Hello`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Welcome {
+    /// The number that the server drew when it started.
+    pub(crate) boot: u64,
+    /// The generation that the server serves now or has served last; 0 if it has served none.
+    pub(crate) generation: u64,
+    /// Whether the generation goes on, and is not ended or abandoned.
+    pub(crate) is_open: bool,
+    /// The name of the run of this generation; `None` if the server has served none.
+    #[serde(default)]
+    pub(crate) run: Option<String>,
+    /// The greatest number of a frame of the client's session that the server has accepted; `None`
+    /// if the server does not know the session.
+    #[serde(default)]
+    pub(crate) accepted: Option<u64>,
+}
+
+/// The settings of a generation, with which the first trainer opens it on each server.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct OpenRun {
+    /// The name of the run.
+    pub(crate) run: String,
+    /// The BLAKE3 of the job.
+    pub(crate) job: String,
+    /// The number of the new generation.
+    pub(crate) generation: u64,
+    /// The number that the process of the first trainer drew when it started.
+    pub(crate) client: u64,
+    /// The number of trainers.
+    pub(crate) trainers: usize,
+    /// The first slot of the server, and the slot after its last one.
+    pub(crate) slots: [usize; 2],
+    /// The specs of the tables.
+    pub(crate) tables: Vec<TableSpec>,
+    /// The largest memory of all tables of all servers together.
+    #[serde(default)]
+    pub(crate) max_bytes: Option<ByteSize>,
+    /// The numbers of the frozen tables.
+    #[serde(default)]
+    pub(crate) frozen: Vec<u16>,
+    /// Whether checkpoints can hold only changes.
+    pub(crate) follows_checkpoints: bool,
+}
+
+/// The entry of another trainer.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct JoinRun {
+    /// The BLAKE3 of the trainer's job, which must be that of the run.
+    pub(crate) job: String,
+    /// The number that the trainer's process drew when it started.
+    pub(crate) client: u64,
+    /// The number of trainers that the trainer expects.
+    pub(crate) trainers: usize,
+}
+
+/// The answer to a failed operation.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Failure {
+    /// The number of the error's code.
+    pub(crate) code: u16,
+    /// The text of the error.
+    pub(crate) text: String,
+    /// The generation that the server serves now.
+    pub(crate) generation: u64,
+}
+
+/// A part of the vocabulary of a dense table.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Prefill {
+    pub(crate) table: u16,
+    /// The keys in ascending order.
+    pub(crate) keys: Vec<u64>,
+    /// Whether the server only counts the keys that it does not have.
+    pub(crate) only_count: bool,
+}
+
+impl Prefill {
+    pub(crate) fn keys(&self) -> Vec<FeatureKey> {
+        self.keys.iter().map(|&key| FeatureKey(key)).collect()
+    }
+}
+
+/// The layout of the rows of a version, and some of the rows.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AdoptRows {
+    pub(crate) table: u16,
+    /// The name and the number of floats of each segment in the version, in the order of its rows.
+    pub(crate) segments: Vec<(String, usize)>,
+    pub(crate) keys: Vec<u64>,
+    /// The numbers of pushes of the rows.
+    pub(crate) counts: Vec<u32>,
+    /// The bits of the weights of the rows, one row after another.
+    pub(crate) weights: Vec<u32>,
+}
+
+/// The numbers of rows that were copied and left out.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AdoptedRows {
+    pub(crate) rows: u64,
+    pub(crate) unknown: u64,
+}
+
+/// The begin of a checkpoint.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct BeginCheckpoint {
+    /// The folder below the store of the servers.
+    pub(crate) folder: String,
+    /// The numbers of the mark since which changes are written; `None` for a whole checkpoint.
+    #[serde(default)]
+    pub(crate) since: Option<[u32; 2]>,
+}
+
+/// The number of a checkpoint that has begun.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Ticket {
+    pub(crate) number: u64,
+}
+
+/// The entries of a checkpoint, and the folders of the checkpoints below it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RestoreTables {
+    /// The folder below the store of the servers.
+    pub(crate) folder: String,
+    pub(crate) tables: Vec<TableParts>,
+    /// The files of the checkpoints below, for each table; empty for a whole table.
+    pub(crate) below: Vec<Vec<Below>>,
+}
+
+/// The files of one table in a checkpoint below.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Below {
+    pub(crate) folder: String,
+    pub(crate) rows: u64,
+    pub(crate) parts: Vec<PartInfo>,
+    #[serde(default)]
+    pub(crate) gone: Option<ListedParts>,
+}
+
+impl Below {
+    pub(crate) fn into_parts(self, folder: PathBuf) -> PartsBelow {
+        let Self { rows, parts, gone, .. } = self;
+        PartsBelow { folder, rows, parts, gone }
+    }
+}
+
+/// A layer that the server writes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WriteLayer {
+    /// The folder below the store of the servers, which the server creates.
+    pub(crate) folder: String,
+    /// The epoch since whose end changes are written; `None` for all rows.
+    #[serde(default)]
+    pub(crate) since: Option<u32>,
+}
+
+/// The layer that the server has written; `None` if the changes are not known.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WrittenLayer {
+    pub(crate) layer: Option<LayerManifest>,
+}
+
+/// The state of a server, for people and for monitoring.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct ServerStatus {
+    pub(crate) id: u32,
+    pub(crate) boot: u64,
+    pub(crate) program: String,
+    pub(crate) generation: u64,
+    pub(crate) is_open: bool,
+    pub(crate) run: Option<String>,
+    /// The event that has ended the generation, if it has ended.
+    pub(crate) ended: Option<String>,
+    pub(crate) slots: [usize; 2],
+    pub(crate) step: u64,
+    pub(crate) trainers: Vec<TrainerStatus>,
+    pub(crate) tables: Vec<TableStatistics>,
+    pub(crate) connections: u64,
+    pub(crate) bytes_in_flight: u64,
+    pub(crate) frames: u64,
+    pub(crate) repeated_frames: u64,
+    pub(crate) refused_frames: u64,
+}
+
+/// The state of a trainer on a server.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct TrainerStatus {
+    pub(crate) trainer: usize,
+    pub(crate) is_connected: bool,
+    pub(crate) silent_seconds: f64,
+    pub(crate) frames: u64,
+}

@@ -1,0 +1,166 @@
+//! Rows and gradients on the wire.
+
+use std::ops::Range;
+
+use zillion_feature::{LookupPlan, RowBuffer, TableRows, Use};
+use zillion_rows::TableLayout;
+
+use super::{Reader, WireError, WireResult, Writer};
+
+/// Appends one row after another, without the padding that rows have in memory.
+fn write_packed(out: &mut Vec<u8>, rows: &TableRows, range: &Range<usize>, width: usize) {
+    let values = &rows.values[range.start * rows.stride..range.end * rows.stride];
+    if rows.stride == width {
+        out.extend_from_slice(bytemuck::cast_slice(values));
+        return;
+    }
+    out.reserve(range.len() * width * size_of::<f32>());
+    for row in values.chunks_exact(rows.stride.max(1)) {
+        out.extend_from_slice(bytemuck::cast_slice(&row[..width]));
+    }
+}
+
+/// Copies packed rows to the rows of a table, from row `first`. The padding becomes zero.
+fn unpack(bytes: &[u8], rows: &mut TableRows, first: usize, count: usize, width: usize) {
+    let stride = rows.stride;
+    let values = &mut rows.values[first * stride..(first + count) * stride];
+    if stride == width {
+        bytemuck::cast_slice_mut(values).copy_from_slice(bytes);
+        return;
+    }
+    let packed = bytes.chunks_exact((width * size_of::<f32>()).max(1));
+    for (row, packed) in values.chunks_exact_mut(stride.max(1)).zip(packed) {
+        bytemuck::cast_slice_mut(&mut row[..width]).copy_from_slice(packed);
+        row[width..].fill(0.0);
+    }
+}
+
+fn layout_of<'a>(layouts: &'a [TableLayout], table: usize) -> WireResult<&'a TableLayout> {
+    layouts.get(table).ok_or_else(|| {
+        WireError::new(format!("table {table} is unknown; the run has {} tables", layouts.len()))
+    })
+}
+
+/// Appends the rows of a plan that a pull or a lookup has read: all rows, and their numbers of
+/// pushes if the buffer has them.
+pub(crate) fn write_rows(
+    out: &mut Vec<u8>,
+    plan: &LookupPlan,
+    rows: &RowBuffer,
+    layouts: &[TableLayout],
+) {
+    let has_counts = rows.tables.iter().any(|table| table.counts.is_some());
+    out.push(u8::from(has_counts));
+    for (table, rows) in plan.tables.iter().zip(&rows.tables) {
+        let all = 0..table.keys.len();
+        write_packed(out, rows, &all, layouts[table.table.index()].width());
+        if has_counts {
+            match &rows.counts {
+                Some(counts) => Writer(out).all(counts),
+                None => Writer(out).all(&vec![0u32; all.len()]),
+            }
+        }
+    }
+}
+
+/// Gives a buffer the shape of a whole plan, for the rows that several servers will send.
+pub(crate) fn place_rows(
+    plan: &LookupPlan,
+    layouts: &[TableLayout],
+    counts: bool,
+    rows: &mut RowBuffer,
+) -> WireResult<()> {
+    let shape = |table: &zillion_feature::TablePlan| {
+        layout_of(layouts, table.table.index()).map(|layout| (table.keys.len(), layout.stride))
+    };
+    let shapes = plan.tables.iter().map(shape).collect::<WireResult<Vec<_>>>()?;
+    rows.reshape(shapes.into_iter());
+    for (rows, table) in rows.tables.iter_mut().zip(&plan.tables) {
+        match &mut rows.counts {
+            Some(kept) if counts => kept.resize(table.keys.len(), 0),
+            place => *place = counts.then(|| vec![0; table.keys.len()]),
+        }
+    }
+    Ok(())
+}
+
+/// Copies the rows that one server has sent to their places in the buffer of the whole plan.
+///
+/// # Errors
+/// Returns an error if the body does not have exactly the rows of `ranges`.
+pub(crate) fn take_rows(
+    body: &mut Reader<'_>,
+    plan: &LookupPlan,
+    ranges: &[Range<usize>],
+    layouts: &[TableLayout],
+    rows: &mut RowBuffer,
+) -> WireResult<()> {
+    let has_counts = body.bool()?;
+    for ((table, range), rows) in plan.tables.iter().zip(ranges).zip(&mut rows.tables) {
+        let width = layout_of(layouts, table.table.index())?.width();
+        let packed = body.take_entries(range.len(), width * size_of::<f32>())?;
+        unpack(packed, rows, range.start, range.len(), width);
+        if has_counts {
+            let counts = body.take_entries(range.len(), size_of::<u32>())?;
+            if let Some(kept) = &mut rows.counts {
+                bytemuck::cast_slice_mut(&mut kept[range.clone()]).copy_from_slice(counts);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Appends the gradients of the keys that one server owns, with the shows and clicks of their rows.
+pub(crate) fn write_gradients(
+    out: &mut Vec<u8>,
+    plan: &LookupPlan,
+    ranges: &[Range<usize>],
+    layouts: &[TableLayout],
+    gradients: &RowBuffer,
+) {
+    for ((table, range), rows) in plan.tables.iter().zip(ranges).zip(&gradients.tables) {
+        out.push(u8::from(rows.uses.is_some()));
+        write_packed(out, rows, range, layouts[table.table.index()].width());
+        for used in rows.uses.iter().flat_map(|uses| &uses[range.clone()]) {
+            let mut out = Writer(out);
+            out.f32(used.shows);
+            out.f32(used.clicks);
+        }
+    }
+}
+
+/// Reads the gradients of a plan into a buffer.
+///
+/// # Errors
+/// Returns an error if the body does not have exactly the gradients of the plan.
+pub(crate) fn take_gradients(
+    body: &mut Reader<'_>,
+    plan: &LookupPlan,
+    layouts: &[TableLayout],
+    gradients: &mut RowBuffer,
+) -> WireResult<()> {
+    // The body must have the floats before memory is allocated for them.
+    let mut floats = 0usize;
+    for table in &plan.tables {
+        let width = layout_of(layouts, table.table.index())?.width();
+        floats = floats.saturating_add(table.keys.len().saturating_mul(width));
+    }
+    body.clone().take_entries(floats, size_of::<f32>())?;
+    place_rows(plan, layouts, false, gradients)?;
+    for (table, rows) in plan.tables.iter().zip(&mut gradients.tables) {
+        let width = layout_of(layouts, table.table.index())?.width();
+        let has_uses = body.bool()?;
+        let count = table.keys.len();
+        let packed = body.take_entries(count, width * size_of::<f32>())?;
+        unpack(packed, rows, 0, count, width);
+        rows.uses = match has_uses {
+            false => None,
+            true => {
+                let mut uses = Reader::new(body.take_entries(count, 2 * size_of::<f32>())?);
+                let mut used = || Ok(Use { shows: uses.f32()?, clicks: uses.f32()? });
+                Some((0..count).map(|_| used()).collect::<WireResult<_>>()?)
+            }
+        };
+    }
+    Ok(())
+}

@@ -1,0 +1,4 @@
+//! Parameter servers in processes of their own, which clients reach over TCP.
+
+mod conformance;
+mod servers;

@@ -1,0 +1,102 @@
+//! The newest versions of a model, among which a publisher searches for versions of its run.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use zillion_registry::{Error as RegistryError, Model, VersionId, VersionManifest};
+
+use super::RunId;
+use crate::error::Result;
+
+/// The number of newest versions that are searched for versions of a run.
+const LOOKED_AT: usize = 64;
+
+/// The newest versions of a model. Each manifest is read when a search first needs it.
+#[derive(Debug)]
+pub(super) struct Recent {
+    run: RunId,
+    /// The versions, the newest first.
+    versions: VecDeque<(VersionId, Seen)>,
+}
+
+/// The result of reading the manifest of a version.
+#[derive(Debug)]
+enum Seen {
+    /// The manifest was not read yet.
+    Unread,
+    /// The version cannot be used: another run or another signer published it, or it is damaged.
+    Foreign,
+    /// The version belongs to the run.
+    Own(Arc<VersionManifest>),
+}
+
+impl Recent {
+    /// Lists the newest versions of a model, for a publisher of `run`.
+    pub(super) fn list(model: &Model, run: &RunId) -> Result<Self> {
+        let versions = model.page(None, LOOKED_AT)?.into_iter();
+        Ok(Self { run: run.clone(), versions: versions.map(|id| (id, Seen::Unread)).collect() })
+    }
+
+    /// Adds a version that the run has published after all the others. Returns whether no other
+    /// version was published between the newest known one and this one.
+    pub(super) fn push(&mut self, version: Arc<VersionManifest>) -> bool {
+        let newest = self.versions.front().map_or(0, |(newest, _)| newest.0);
+        let is_next = newest.checked_add(1) == Some(version.version.0);
+        self.versions.push_front((version.version, Seen::Own(version)));
+        self.versions.truncate(LOOKED_AT);
+        is_next
+    }
+
+    /// Finds the version that the run published last. Returns `None` if the run published none of
+    /// the newest versions.
+    pub(super) fn last_of_run(&mut self, model: &Model) -> Result<Option<Arc<VersionManifest>>> {
+        self.find(model, |_| true)
+    }
+
+    /// Finds the version of a step of the run that `is_it` accepts. Returns `None` if no version is
+    /// accepted.
+    pub(super) fn find_step(
+        &mut self,
+        model: &Model,
+        step: u64,
+        is_it: impl Fn(&VersionManifest) -> bool,
+    ) -> Result<Option<Arc<VersionManifest>>> {
+        self.find(model, |version| version.origin.step == step && is_it(version))
+    }
+
+    /// Finds a wanted version of the run.
+    fn find(
+        &mut self,
+        model: &Model,
+        is_wanted: impl Fn(&VersionManifest) -> bool,
+    ) -> Result<Option<Arc<VersionManifest>>> {
+        for (version, seen) in &mut self.versions {
+            if matches!(seen, Seen::Unread) {
+                *seen = read(model, &self.run, *version)?;
+            }
+            if let Seen::Own(manifest) = seen
+                && is_wanted(manifest)
+            {
+                return Ok(Some(manifest.clone()));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Reads the manifest of a version. A publisher that signs uses only the versions that it signed
+/// itself. So its signature never covers the rows of another writer.
+fn read(model: &Model, run: &RunId, version: VersionId) -> Result<Seen> {
+    match model.version(version) {
+        Ok(manifest) if manifest.origin.run == run.0 && model.is_own(&manifest) => {
+            Ok(Seen::Own(Arc::new(manifest)))
+        }
+        Ok(_) => Ok(Seen::Foreign),
+        // Another writer's damaged or unsigned manifest must not keep a run from publishing.
+        Err(error @ (RegistryError::Manifest { .. } | RegistryError::Access(_))) => {
+            tracing::warn!("version {version} is not a possible parent: {error}");
+            Ok(Seen::Foreign)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
