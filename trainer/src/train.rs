@@ -132,12 +132,18 @@ fn train_over(
     run.timing.profiler = profiler.map(Box::new);
     let mut prepare_began = began;
     loop {
-        let error = match run.prepare_and_train(basis, prepare_began, observer) {
+        let mut error = match run.prepare_and_train(basis, prepare_began, observer) {
             Err(error) if error.rewound().is_some() => error,
             outcome => return outcome,
         };
         prepare_began = Instant::now();
-        basis = run.rewind(error, open, observer)?;
+        // A new generation may also end while the run enters it.
+        basis = loop {
+            match run.rewind(error, open, observer) {
+                Err(again) if again.rewound().is_some() => error = again,
+                rewound => break rewound?,
+            }
+        };
     }
 }
 

@@ -26,6 +26,10 @@ pub struct PsConfig {
     /// The number of seconds after which a server that does not answer counts as lost.
     #[serde(default = "default_deadline")]
     pub deadline_seconds: NonZeroU64,
+    /// The number of seconds for which a trainer waits for servers that are not reachable yet, and
+    /// for trainer 0.
+    #[serde(default = "default_wait")]
+    pub wait_seconds: NonZeroU64,
     /// The largest number of times that the run continues from the same checkpoint, after servers
     /// or trainers were lost.
     #[serde(default = "default_rewinds")]
@@ -34,6 +38,10 @@ pub struct PsConfig {
 
 fn default_deadline() -> NonZeroU64 {
     NonZeroU64::new(10).expect("a literal above zero")
+}
+
+fn default_wait() -> NonZeroU64 {
+    NonZeroU64::new(600).expect("a literal above zero")
 }
 
 fn default_rewinds() -> u64 {
@@ -74,6 +82,12 @@ impl Job {
     /// Returns the largest number of rewinds without a new checkpoint.
     pub(crate) fn rewind_limit(&self) -> u64 {
         self.ps.as_ref().map_or(REWINDS, |ps| ps.rewinds)
+    }
+
+    /// Returns the BLAKE3 of the settings that decide the result, in hexadecimal.
+    pub(crate) fn digest(&self) -> Result<String> {
+        let text = toml::to_string(&self.portable()?).map_err(Error::Print)?;
+        Ok(blake3::hash(text.as_bytes()).to_hex().to_string())
     }
 
     /// Checks the settings of the parameter service.
@@ -125,6 +139,8 @@ mod tests {
         let ps = job.ps.clone().unwrap();
         assert_eq!((ps.deadline_seconds.get(), job.rewind_limit()), (10, 3));
         assert_eq!(job.portable().unwrap(), plain.portable().unwrap());
+        assert_eq!(job.digest().unwrap(), plain.digest().unwrap());
+        assert_ne!(job.digest().unwrap(), read("[train]\nepochs = 7").unwrap().digest().unwrap());
         let printed: toml::Table = toml::from_str(&job.in_force().unwrap()).unwrap();
         assert_eq!(Job::from_value(printed.into()).unwrap().ps, job.ps);
         for (ps, expected) in [

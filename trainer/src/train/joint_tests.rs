@@ -238,3 +238,42 @@ fn settings_that_do_not_fit_several_trainers_are_refused() {
     assert!(said.contains("ps.servers"), "{said}");
     assert!(!place.path("run").exists());
 }
+
+#[test]
+fn trainers_over_servers_learn_what_one_process_learns() {
+    use zillion_ps::server::{Server, ServerOptions};
+
+    let place = Place::new();
+    let servers: Vec<Server> = (0..3)
+        .map(|id| {
+            let options = ServerOptions::new("127.0.0.1:0", place.path(""));
+            Server::start(ServerOptions { id, ..options }).unwrap()
+        })
+        .collect();
+    let addresses: Vec<String> = servers.iter().map(|s| s.address().to_string()).collect();
+    for (name, settings) in [("everything", EVERYTHING), ("dense", DENSE)] {
+        let more =
+            format!("{settings}[ps]\nservers = {addresses:?}\nstore = {:?}\n", place.path(""));
+        for count in [1, 2] {
+            let (one, many) = (format!("{name}-{count}-one"), format!("{name}-{count}-many"));
+            let alone = place.run(&one, &accumulating(settings, count));
+            let reports: Vec<TrainReport> = std::thread::scope(|scope| {
+                let train = |index| {
+                    let trainer = TrainerPlace { index, count };
+                    let options = TrainOptions { trainer, ..TrainOptions::new(1).unwrap() };
+                    train(place.job(&many, &more), options, &mut Silent).unwrap()
+                };
+                let threads: Vec<_> =
+                    (0..count).map(|index| scope.spawn(move || train(index))).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+            });
+            assert_eq!(reports[0].steps, alone.steps, "{many}");
+            assert_eq!(reports[0].rewinds, 0, "{many}");
+            assert_eq!(place.logits(&many), place.logits(&one), "{many}");
+            let dense = std::path::Path::new("dense.safetensors");
+            assert_eq!(place.files(&many)[dense], place.files(&one)[dense], "{many}");
+            let progress = |output: &str| place.newest(output).manifest.progress;
+            assert_eq!(progress(&many), progress(&one), "{many}");
+        }
+    }
+}

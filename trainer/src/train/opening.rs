@@ -1,8 +1,13 @@
 //! The opening of a run's tables, in this process or on the servers of a parameter service.
 
+use std::time::Duration;
+
 use zillion_config::ConfigError;
 use zillion_feature::TableId;
-use zillion_ps::{LocalClient, SpillOptions, TableAccess, TableOptions, TrainClient, TrainerPlace};
+use zillion_ps::{
+    LocalClient, RemoteClient, RemoteOptions, SpillOptions, TableAccess, TableOptions, TrainClient,
+    TrainerPlace,
+};
 
 use super::TrainOptions;
 use crate::checkpoint::RunDir;
@@ -77,14 +82,21 @@ fn open_local(
 fn open_remote(
     job: &Job,
     ps: &PsConfig,
-    _place: TrainerPlace,
-    _tables: TableOptions,
-    _after: u64,
+    place: TrainerPlace,
+    tables: TableOptions,
+    after: u64,
 ) -> Result<Box<dyn TrainClient>> {
-    let _run = ps.run_in_store(&job.output())?;
-    let message =
-        "this build cannot connect to servers; remove the section to train in one process";
-    Err(ConfigError::at("ps", message).into())
+    let options = RemoteOptions {
+        servers: ps.servers.clone(),
+        place,
+        run: ps.run_in_store(&job.output())?,
+        job_digest: job.digest()?,
+        store: ps.store.clone(),
+        deadline: Duration::from_secs(ps.deadline_seconds.get()),
+        after,
+        patience: Duration::from_secs(ps.wait_seconds.get()),
+    };
+    Ok(Box::new(RemoteClient::open(options, tables)?))
 }
 
 /// Checks the place of the trainer among the trainers of the run.

@@ -87,7 +87,7 @@ impl Place {
         files
     }
 
-    fn newest(&self, output: &str) -> crate::Checkpoint {
+    pub(super) fn newest(&self, output: &str) -> crate::Checkpoint {
         RunDir::new(self.path(output)).newest().unwrap().unwrap()
     }
 
@@ -106,7 +106,7 @@ impl Place {
     }
 
     /// Returns the log odds of the validation rows.
-    fn logits(&self, output: &str) -> Vec<f32> {
+    pub(super) fn logits(&self, output: &str) -> Vec<f32> {
         let workers = Arc::new(Workers::new(NonZeroUsize::MIN).unwrap());
         let mut loaded = Loaded::open(self.newest(output).path(), workers).unwrap();
         let files = loaded.job.data.files(&loaded.job.data.valid).unwrap();
