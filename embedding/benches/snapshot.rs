@@ -2,6 +2,9 @@
 //! million rows of 16 weights, or the number of rows in the first argument. Pulls and pushes of
 //! 1,000 uniform keys are measured before the checkpoint, and while it is written.
 //!
+//! At the end, the checkpoint is restored with and without the comparison of its
+//! digest.
+//!
 //! The benchmark prints the times and the rate of the operations, by the clock and by the
 //! processor time of the thread. If other programs run on the machine, only the processor time is
 //! meaningful.
@@ -9,6 +12,7 @@
 mod common;
 
 use std::num::NonZeroUsize;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use common::{gradients, plan_of_range, random_plan, rowwise, spec, update};
@@ -16,13 +20,15 @@ use zillion_device::{Files, Workers, thread_time};
 use zillion_embedding::TableSet;
 use zillion_feature::random::mix64;
 use zillion_feature::{LookupPlan, RowBuffer};
-use zillion_rows::{DEFAULT_SHARDS, Dtype};
+use zillion_rows::{DEFAULT_SHARDS, Dtype, TableParts};
 
 const KEYS: u64 = 1000;
 /// The number of rows that are copied to the checkpoint after each push.
 const COPIED: usize = KEYS as usize / 12;
 /// The number of different plans. They are made before the measurement and used repeatedly.
 const PLANS: u64 = 2000;
+/// The number of times that the checkpoint is restored with and without its digest.
+const RESTORED: usize = 15;
 
 /// The times of all measured operations, by the clock and by the processor time.
 #[derive(Default)]
@@ -125,4 +131,34 @@ fn main() {
         100.0 * alone[0] / beside[0],
         100.0 * alone[1] / beside[1],
     );
+    drop(set);
+    restore(&workers, folder.path(), parts);
+}
+
+/// Prints the least times of restoring a checkpoint, with and without its digest. The processor
+/// time is that of this thread, so it is the whole time only with one thread.
+fn restore(workers: &Workers, folder: &Path, parts: Vec<TableParts>) {
+    let mut plain = parts.clone();
+    plain.iter_mut().for_each(|table| table.digest = None);
+    let mut times = [[f64::INFINITY; 2]; 2];
+    for _ in 0..RESTORED {
+        for (parts, least) in [&parts, &plain].into_iter().zip(&mut times) {
+            let specs = vec![spec(rowwise(), Dtype::F32)];
+            let mut set = TableSet::new(specs, DEFAULT_SHARDS).expect("a valid spec");
+            let busy = || thread_time().unwrap_or_default();
+            let (began, before) = (Instant::now(), busy());
+            set.restore(workers, folder, parts).expect("the checkpoint is good");
+            let took = [began.elapsed(), busy().saturating_sub(before)];
+            (0..2).for_each(|clock| least[clock] = least[clock].min(took[clock].as_secs_f64()));
+        }
+    }
+    let [with, without] = times;
+    for (at, clock) in ["wall", "busy"].into_iter().enumerate() {
+        eprintln!(
+            "restored ({clock}): {:.0} ms with the digest, {:.0} ms without it, {:+.1} %",
+            with[at] * 1e3,
+            without[at] * 1e3,
+            100.0 * (with[at] / without[at] - 1.0)
+        );
+    }
 }

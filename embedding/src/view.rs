@@ -10,7 +10,7 @@ mod shrink;
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use zillion_device::Workers;
@@ -21,7 +21,8 @@ use crate::shape::TableShape;
 use zillion_rows::Candidate;
 use zillion_rows::part::listed_parts;
 use zillion_rows::part::{
-    Need, PartInfo, RowPart, StoredCandidates, TableParts, open_candidates, open_narrow, open_rows,
+    ALL_SLOTS, Need, PartInfo, RowPart, StoredCandidates, TableParts, find_slot, open_candidates,
+    open_narrow, open_rows,
 };
 use zillion_rows::{TableLayout, TableSpec};
 
@@ -39,8 +40,9 @@ const NORMS: usize = 1 << 22;
 #[derive(Debug)]
 pub struct TableView {
     shape: TableShape,
-    /// The parts of full rows in slot order, and then the parts of narrow rows in slot order. The
-    /// number of each is a power of two.
+    /// The folder of the checkpoint.
+    folder: PathBuf,
+    /// The parts of full rows in slot order, and then the parts of narrow rows in slot order.
     parts: Vec<RowPart>,
     /// The number of parts of full rows.
     full: usize,
@@ -219,9 +221,10 @@ impl TableView {
         let own: Vec<TableParts> =
             parts.iter().filter(|p| p.table == shape.name()).cloned().collect();
         let listed = listed_parts(&[&shape], &own)?;
-        let mut rows = open_rows(workers, folder, &[&shape], &listed, Need::State)?;
-        let mut narrow = open_narrow(workers, folder, &[&shape], &listed, Need::State)?;
-        let mut candidates = open_candidates(workers, folder, &[&shape], &listed)?;
+        let (shapes, owned) = ([shape.row()], [ALL_SLOTS]);
+        let mut rows = open_rows(workers, folder, &shapes, &listed, &owned, Need::State)?;
+        let mut narrow = open_narrow(workers, folder, &shapes, &listed, &owned, Need::State)?;
+        let mut candidates = open_candidates(workers, folder, &shapes, &listed, &owned)?;
         let files = listed[0].files().chain(listed[0].files_below());
         let file_bytes = files.map(|p: &PartInfo| p.bytes).sum();
         let mut parts = rows.pop().unwrap_or_default();
@@ -232,6 +235,7 @@ impl TableView {
             full,
             candidates: candidates.pop().unwrap_or_default(),
             file_bytes,
+            folder: folder.to_owned(),
             shape,
         })
     }
@@ -255,12 +259,7 @@ impl TableView {
     /// if the key has no row.
     fn find(&self, key: FeatureKey) -> Option<(&RowPart, usize)> {
         let (full, narrow) = self.parts.split_at(self.full);
-        let among = |parts| {
-            let parts: &[RowPart] = parts;
-            let part = parts.get(key.slot() * parts.len() / SLOTS)?;
-            part.find(key).map(|row| (part, row))
-        };
-        among(full).or_else(|| among(narrow))
+        RowPart::find_among(full, key).or_else(|| RowPart::find_among(narrow, key))
     }
 
     fn view<'a>(&self, part: &'a RowPart, row: usize) -> RowView<'a> {
@@ -292,7 +291,7 @@ impl TableView {
     /// Returns the count of a key that waits for its row, or `None` if the checkpoint has no count
     /// of the key.
     pub fn waiting(&self, key: FeatureKey) -> Option<Waiting> {
-        let part = self.candidates.get(key.slot() * self.candidates.len() / SLOTS)?;
+        let part = find_slot(&self.candidates, StoredCandidates::slots, key.slot())?;
         let Candidate { count, last_step } = part.find(key)?;
         Some(Waiting { count, last_step })
     }

@@ -50,6 +50,7 @@ impl Opening<'_> {
         let part = self.open_plain(info, &slots, &candidate_fields(), |file| {
             let mut columns = file.columns();
             Ok(StoredCandidates {
+                slots: slots.clone(),
                 keys: columns.numbers("key")?,
                 counts: columns.numbers("count")?,
                 last_steps: columns.numbers("last_step")?,

@@ -209,6 +209,7 @@ mod tests {
             rows: 0,
             bytes: 0,
             blake3: String::new(),
+            slots: None,
         };
         TableParts {
             table: name.to_owned(),
@@ -219,6 +220,7 @@ mod tests {
             candidates: None,
             filter: None,
             changes: None,
+            digest: None,
         }
     }
 
