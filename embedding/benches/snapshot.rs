@@ -2,8 +2,7 @@
 //! million rows of 16 weights, or the number of rows in the first argument. Pulls and pushes of
 //! 1,000 uniform keys are measured before the checkpoint, and while it is written.
 //!
-//! At the end, the checkpoint is restored with and without the comparison of its
-//! digest.
+//! At the end, the checkpoint is restored, and opened with and without the comparison of its digest.
 //!
 //! The benchmark prints the times and the rate of the operations, by the clock and by the
 //! processor time of the thread. If other programs run on the machine, only the processor time is
@@ -17,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use common::{gradients, plan_of_range, random_plan, rowwise, spec, update};
 use zillion_device::{Files, Workers, thread_time};
-use zillion_embedding::TableSet;
+use zillion_embedding::{TableSet, TableView};
 use zillion_feature::random::mix64;
 use zillion_feature::{LookupPlan, RowBuffer};
 use zillion_rows::{DEFAULT_SHARDS, Dtype, TableParts};
@@ -27,7 +26,7 @@ const KEYS: u64 = 1000;
 const COPIED: usize = KEYS as usize / 12;
 /// The number of different plans. They are made before the measurement and used repeatedly.
 const PLANS: u64 = 2000;
-/// The number of times that the checkpoint is restored with and without its digest.
+/// The number of times that the checkpoint is restored and opened.
 const RESTORED: usize = 15;
 
 /// The times of all measured operations, by the clock and by the processor time.
@@ -132,33 +131,31 @@ fn main() {
         100.0 * alone[1] / beside[1],
     );
     drop(set);
-    restore(&workers, folder.path(), parts);
+    restore(&workers, folder.path(), &parts);
 }
 
-/// Prints the least times of restoring a checkpoint, with and without its digest. The processor
-/// time is that of this thread, so it is the whole time only with one thread.
-fn restore(workers: &Workers, folder: &Path, parts: Vec<TableParts>) {
-    let mut plain = parts.clone();
+/// Prints the least times of restoring a checkpoint, of opening it for reading, and of opening it
+/// without comparing its digest. The processor time is that of this thread, so it is the whole time
+/// only with one thread.
+fn restore(workers: &Workers, folder: &Path, parts: &[TableParts]) {
+    let mut plain = parts.to_vec();
     plain.iter_mut().for_each(|table| table.digest = None);
-    let mut times = [[f64::INFINITY; 2]; 2];
-    for _ in 0..RESTORED {
-        for (parts, least) in [&parts, &plain].into_iter().zip(&mut times) {
-            let specs = vec![spec(rowwise(), Dtype::F32)];
-            let mut set = TableSet::new(specs, DEFAULT_SHARDS).expect("a valid spec");
-            let busy = || thread_time().unwrap_or_default();
-            let (began, before) = (Instant::now(), busy());
-            set.restore(workers, folder, parts).expect("the checkpoint is good");
-            let took = [began.elapsed(), busy().saturating_sub(before)];
-            (0..2).for_each(|clock| least[clock] = least[clock].min(took[clock].as_secs_f64()));
-        }
-    }
-    let [with, without] = times;
-    for (at, clock) in ["wall", "busy"].into_iter().enumerate() {
-        eprintln!(
-            "restored ({clock}): {:.0} ms with the digest, {:.0} ms without it, {:+.1} %",
-            with[at] * 1e3,
-            without[at] * 1e3,
-            100.0 * (with[at] / without[at] - 1.0)
-        );
+    let spec = || spec(rowwise(), Dtype::F32);
+    let view = |parts: &[TableParts]| drop(TableView::open(workers, folder, spec(), parts));
+    let restore = || {
+        let mut set = TableSet::new(vec![spec()], DEFAULT_SHARDS).expect("a valid spec");
+        set.restore(workers, folder, parts).expect("the checkpoint is good");
+    };
+    let work: [(&str, &dyn Fn()); 3] = [
+        ("restored", &restore),
+        ("opened", &|| view(parts)),
+        ("opened without the digest", &|| view(&plain)),
+    ];
+    for (name, work) in work {
+        let mut times = Times::default();
+        (0..RESTORED).for_each(|_| times.measure(work));
+        let least = |times: &[Duration]| times.iter().min().copied().unwrap_or_default();
+        let (wall, busy) = (least(&times.wall), least(&times.busy));
+        eprintln!("{name}: {wall:.1?} (wall), {busy:.1?} (busy)");
     }
 }

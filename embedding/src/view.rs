@@ -10,19 +10,19 @@ mod shrink;
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::Serialize;
 use zillion_device::Workers;
 use zillion_feature::{FeatureKey, SLOTS, Use};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::shape::TableShape;
 use zillion_rows::Candidate;
 use zillion_rows::part::listed_parts;
 use zillion_rows::part::{
-    ALL_SLOTS, Need, PartInfo, RowPart, StoredCandidates, TableParts, find_slot, open_candidates,
-    open_narrow, open_rows,
+    ALL_SLOTS, OpenedTable, PartInfo, RowDigest, RowPart, StoredCandidates, StoredFilter,
+    TableParts, check_digest, find_slot, open_tables,
 };
 use zillion_rows::{TableLayout, TableSpec};
 
@@ -40,13 +40,13 @@ const NORMS: usize = 1 << 22;
 #[derive(Debug)]
 pub struct TableView {
     shape: TableShape,
-    /// The folder of the checkpoint.
-    folder: PathBuf,
     /// The parts of full rows in slot order, and then the parts of narrow rows in slot order.
     parts: Vec<RowPart>,
     /// The number of parts of full rows.
     full: usize,
     candidates: Vec<StoredCandidates>,
+    /// The digest of the blocks of the filter.
+    filter_digest: RowDigest,
     file_bytes: u64,
 }
 
@@ -206,7 +206,8 @@ struct Pass {
 }
 
 impl TableView {
-    /// Opens one table of the checkpoint in `folder`, whose manifest lists `parts`.
+    /// Opens one table of the checkpoint in `folder`, whose manifest lists `parts`. Compares the
+    /// digest of the table too.
     ///
     /// # Errors
     /// Returns [`Error::Part`](crate::Error::Part) if a file cannot be read or is damaged, and
@@ -221,23 +222,17 @@ impl TableView {
         let own: Vec<TableParts> =
             parts.iter().filter(|p| p.table == shape.name()).cloned().collect();
         let listed = listed_parts(&[&shape], &own)?;
-        let (shapes, owned) = ([shape.row()], [ALL_SLOTS]);
-        let mut rows = open_rows(workers, folder, &shapes, &listed, &owned, Need::State)?;
-        let mut narrow = open_narrow(workers, folder, &shapes, &listed, &owned, Need::State)?;
-        let mut candidates = open_candidates(workers, folder, &shapes, &listed, &owned)?;
+        let opened = open_tables(workers, folder, &[shape.row()], &listed, &[ALL_SLOTS])?;
+        let Some(opened) = opened.into_iter().next() else {
+            return Err(Error::mismatch(shape.name(), "the table was not opened; open it again"));
+        };
+        check_digest(workers, folder, listed[0], &opened)?;
+        let OpenedTable { rows: parts, candidates, filter } = opened;
         let files = listed[0].files().chain(listed[0].files_below());
         let file_bytes = files.map(|p: &PartInfo| p.bytes).sum();
-        let mut parts = rows.pop().unwrap_or_default();
-        let full = parts.len();
-        parts.append(&mut narrow.pop().unwrap_or_default());
-        Ok(Self {
-            parts,
-            full,
-            candidates: candidates.pop().unwrap_or_default(),
-            file_bytes,
-            folder: folder.to_owned(),
-            shape,
-        })
+        let full = parts.partition_point(|part| !part.is_narrow());
+        let filter_digest = filter.iter().map(StoredFilter::digest).sum();
+        Ok(Self { parts, full, candidates, filter_digest, file_bytes, shape })
     }
 
     /// Returns the layout of the rows.

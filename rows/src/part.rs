@@ -54,7 +54,7 @@ pub use filter::{StoredFilter, open_filters, write_filter};
 pub use gone::write_gone;
 pub use listing::{ChangedParts, PartsBelow, listed_parts};
 pub use narrow::open_narrow;
-pub use opened::{OpenedTable, open_tables};
+pub use opened::{OpenedTable, check_digest, open_tables};
 pub use read::{Need, open_candidates};
 pub use source::PartSource;
 pub(crate) use source::open_weights;
@@ -68,6 +68,9 @@ pub const MAX_PART_ROWS: u64 = 1 << 20;
 
 /// The version of the file format, which the metadata of every part contain.
 const FORMAT: &str = "1";
+
+/// The remedy for a file that differs from its entry in the manifest.
+const REMEDY: &str = "use another checkpoint, or copy this checkpoint again";
 
 /// The entry of one table in the manifest of a checkpoint, which lists the files of the table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -24,8 +24,8 @@ use zillion_feature::SLOTS;
 use crate::error::{Error, Result};
 use crate::view::{Order, TableView, rank, view};
 use zillion_rows::part::{
-    ALL_SLOTS, ListedParts, MAX_PART_ROWS, PartInfo, PartRows, RowDigest, StoredFilter, TableParts,
-    cut, open_filters, overlap, write_candidates, write_rows,
+    ALL_SLOTS, ListedParts, MAX_PART_ROWS, PartInfo, PartRows, RowDigest, TableParts, cut, overlap,
+    write_candidates, write_rows,
 };
 
 /// The number of bits of a rank that are counted in one pass.
@@ -200,8 +200,7 @@ impl TableView {
         };
         let narrow = narrow.transpose()?.map(&mut group);
         let candidates = candidates.transpose()?.map(&mut group);
-        let filter = open_filters(workers, &self.folder, &[&self.shape], &[listed], &[ALL_SLOTS])?;
-        digest += filter.iter().flatten().map(StoredFilter::digest).sum();
+        digest += self.filter_digest;
         Ok(TableParts {
             table: listed.table.clone(),
             rows: shrink.after.rows,

@@ -13,8 +13,7 @@ use std::path::Path;
 
 use zillion_feature::SLOTS;
 
-use super::read::REMEDY;
-use super::{ListedParts, PartInfo};
+use super::{ListedParts, PartInfo, REMEDY};
 use crate::error::{Error, Result};
 
 /// The range of all slots of a table.

@@ -24,6 +24,9 @@ const CANDIDATE_SEED: u64 = 1;
 /// The seed of the hashes of the blocks of a filter.
 const FILTER_SEED: u64 = 2;
 
+/// The number of bytes of a row's metadata, shows and clicks.
+const REST: usize = 24;
+
 /// The number of hexadecimal digits of a digest.
 const DIGITS: usize = 32;
 
@@ -82,35 +85,40 @@ impl TryFrom<String> for RowDigest {
     }
 }
 
-/// The sum of the hashes of rows, with the memory in which the bytes of a row are gathered.
+/// The sum of the hashes of rows.
 #[derive(Debug, Default)]
 pub(super) struct RowHasher {
+    /// The memory in which the bytes of a row are gathered.
     bytes: Vec<u8>,
     sum: RowDigest,
 }
 
 impl RowHasher {
     /// Adds a row. `has_uses` says whether the table keeps shows and clicks.
+    #[inline]
     pub(super) fn add(&mut self, key: FeatureKey, row: &StoredRow<'_>, has_uses: bool) {
-        let bytes = &mut self.bytes;
-        bytes.clear();
-        bytes.extend_from_slice(&key.0.to_le_bytes());
-        match row.weights {
-            RowWeights::F32(weights) => bytes.extend_from_slice(bytemuck::cast_slice(weights)),
-            RowWeights::F16(bits) | RowWeights::Bf16(bits) => {
-                bytes.extend_from_slice(bytemuck::cast_slice(bits));
-            }
+        let weights: &[u8] = match row.weights {
+            RowWeights::F32(weights) => bytemuck::cast_slice(weights),
+            RowWeights::F16(bits) | RowWeights::Bf16(bits) => bytemuck::cast_slice(bits),
+        };
+        let state: &[u8] = bytemuck::cast_slice(row.state);
+        let (after_weights, after_state) = (8 + weights.len(), 8 + weights.len() + state.len());
+        if self.bytes.len() < after_state + REST {
+            self.bytes.resize(after_state + REST, 0);
         }
-        bytes.extend_from_slice(bytemuck::cast_slice(row.state));
-        // The numbers are gathered first, because one long copy is faster than several short ones.
-        let mut rest = [0; 24];
+        // Copies of a fixed length need no call of a function.
+        let bytes = &mut self.bytes[..after_state + REST];
+        bytes[..8].copy_from_slice(&key.0.to_le_bytes());
+        bytes[8..after_weights].copy_from_slice(weights);
+        bytes[after_weights..after_state].copy_from_slice(state);
+        let rest = &mut bytes[after_state..];
         rest[..4].copy_from_slice(&row.meta.count.to_le_bytes());
         rest[4..12].copy_from_slice(&u64::from(row.meta.last_step).to_le_bytes());
         rest[12..16].copy_from_slice(&row.meta.dirty_epoch.to_le_bytes());
         rest[16..20].copy_from_slice(&row.used.shows.to_le_bytes());
-        rest[20..].copy_from_slice(&row.used.clicks.to_le_bytes());
-        bytes.extend_from_slice(if has_uses { &rest } else { &rest[..16] });
-        self.sum += RowDigest(xxh3_128(bytes));
+        rest[20..REST].copy_from_slice(&row.used.clicks.to_le_bytes());
+        let end = if has_uses { REST } else { REST - 8 };
+        self.sum += RowDigest(xxh3_128(&bytes[..after_state + end]));
     }
 
     /// Returns the sum of the hashes of all rows that were added.

@@ -17,9 +17,6 @@ use crate::error::Result;
 use crate::row::{Meta, RowWeights, StoredRow};
 use crate::shape::RowShape;
 
-/// The remedy for a file that differs from its entry in the manifest.
-pub(super) const REMEDY: &str = "use another checkpoint, or copy this checkpoint again";
-
 /// A verified and mapped part with the columns of its rows.
 #[derive(Debug)]
 pub(super) struct StoredPart {

@@ -8,14 +8,17 @@ use std::path::{Path, PathBuf};
 use proptest::prelude::*;
 use tempfile::TempDir;
 use zillion_device::{Files, Workers};
-use zillion_feature::{FeatureKey, SLOTS, TableId};
+use zillion_feature::{FeatureKey, RowBuffer, SLOTS, TableId};
 
-use crate::TableSet;
 use crate::set::tests::snapshots::{Act, Rows, any_key, contents, specs as snapshot_specs};
 use crate::testing::checkpoint_oracle;
 use crate::testing::fixtures::*;
+use crate::{Keep, Order, TableSet, TableView};
 use zillion_rows::conformance::plan_of;
-use zillion_rows::{Admission, Candidate, OptimizerSpec, PartInfo, TableParts, TableSpec};
+use zillion_rows::layer::{Unthrottled, layer_of_checkpoint};
+use zillion_rows::{
+    Admission, Candidate, OptimizerSpec, PartInfo, PartSource, RowSource, TableParts, TableSpec,
+};
 
 /// The largest number of rows of a part. It is so small that tables have several parts.
 const LIMIT: u64 = 20;
@@ -247,6 +250,12 @@ proptest! {
             restored.restore(&workers, folder.path(), &parts).unwrap();
             prop_assert!(contents(&restored) == moment);
             prop_assert!(stopped(&restored, &workers) == expected);
+            for spec in specs() {
+                // The view compares the digest of the table.
+                let view = TableView::open(&workers, folder.path(), spec.clone(), &parts).unwrap();
+                let rows = parts.iter().find(|table| table.table == spec.name).unwrap().rows;
+                prop_assert_eq!(view.rows(), rows);
+            }
 
             // Other owners restore their slots from the checkpoint of each writer.
             let others = divide(&round.bounds);
@@ -336,6 +345,55 @@ fn files_of_owners_are_named_by_their_slots() {
     let has =
         |kind: &&str| parts.iter().flat_map(TableParts::files).any(|f| f.file.contains(*kind));
     assert!(kinds.iter().all(has));
+}
+
+#[test]
+fn tools_read_the_files_of_owners() {
+    let workers = workers(2);
+    let (folder, parts, _) = written(&workers);
+    let one = restore(&workers, folder.path(), &parts, &divide(&[])[0]).unwrap();
+    let other = tempfile::tempdir().unwrap();
+    let files = Files::new();
+    let parts_of_one = checkpoint_oracle(&one, &workers, other.path(), &files, LIMIT).unwrap();
+    let ids: Vec<FeatureKey> = (0..300).map(key).collect();
+    let read = |folder: &Path, parts: &[TableParts]| -> Vec<Vec<u32>> {
+        let mut source = PartSource::open(&workers, folder, specs(), parts).unwrap();
+        let mut rows = RowBuffer::default();
+        source.lookup(&plan_of(&vec![ids.clone(); specs().len()]), &mut rows).unwrap();
+        let bits = |values: &[f32]| values.iter().map(|x| x.to_bits()).collect();
+        rows.tables.iter().map(|table| bits(&table.values)).collect()
+    };
+    assert!(read(folder.path(), &parts) == read(other.path(), &parts_of_one));
+    let layer = |folder: &Path, parts: &[TableParts]| {
+        let (to, pace) = (tempfile::tempdir().unwrap(), &mut Unthrottled);
+        layer_of_checkpoint(&workers, folder, &specs(), parts, &files, to.path(), pace).unwrap()
+    };
+    assert!(layer(folder.path(), &parts) == layer(other.path(), &parts_of_one));
+    for (at, spec) in specs().into_iter().enumerate() {
+        let open = |folder: &Path, parts: &[TableParts]| {
+            TableView::open(&workers, folder, spec.clone(), parts).unwrap()
+        };
+        let (cut, even) = (open(folder.path(), &parts), open(other.path(), &parts_of_one));
+        let (a, b) = (cut.survey(&workers, 9), even.survey(&workers, 9));
+        assert_eq!((a.counts, a.waiting, a.slots), (b.counts, b.waiting, b.slots));
+        for &id in &ids {
+            assert_eq!((cut.get(id), cut.waiting(id)), (even.get(id), even.waiting(id)));
+        }
+        // The copies without some rows are the same, except that the files of filters are not cut
+        // again.
+        let keep = Keep::First { rows: a.rows / 2, by: Order::Count };
+        let shrunk = |view: &TableView, listed: &TableParts| {
+            let plan = match spec.dense {
+                true => view.plan_whole(&workers),
+                false => view.plan_shrink(&workers, keep, 9).unwrap(),
+            };
+            let to = tempfile::tempdir().unwrap();
+            let written = view.write_shrunk(&workers, to.path(), &files, &plan, listed).unwrap();
+            assert_eq!(written.rows, plan.after.rows);
+            TableParts { filter: None, ..written }
+        };
+        assert_eq!(shrunk(&cut, &parts[at]), shrunk(&even, &parts_of_one[at]), "{}", spec.name);
+    }
 }
 
 #[test]
@@ -445,19 +503,21 @@ fn slots_that_differ_from_those_in_the_file_are_refused() {
 #[test]
 fn a_digest_that_differs_from_the_rows_is_refused() {
     let workers = workers(2);
-    let (folder, good, slots) = written(&workers);
-    for table in 0..good.len() {
+    let (folder, good, _) = written(&workers);
+    let open = |spec: TableSpec, parts: &[TableParts]| {
+        TableView::open(&workers, folder.path(), spec, parts).map_err(|e| e.to_string())
+    };
+    for (table, spec) in specs().into_iter().enumerate() {
+        open(spec.clone(), &good).unwrap();
         let mut parts = good.clone();
         let mut digest = parts[table].digest.unwrap();
         digest += "00000000000000000000000000000001".parse().unwrap();
         parts[table].digest = Some(digest);
-        let error = restore(&workers, folder.path(), &parts, &divide(&[])[0]).unwrap_err();
+        let error = open(spec, &parts).unwrap_err();
         let name = &parts[table].table;
         assert!(error.contains(&format!("tables/{name}: ")), "{error}");
         let words = format!("the checkpoint lists {digest}");
         assert!(error.contains("the rows have the digest") && error.contains(&words), "{error}");
-        // A set that owns only some slots cannot compare the digest.
-        restore(&workers, folder.path(), &parts, &slots[1]).unwrap();
     }
 }
 
