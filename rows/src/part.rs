@@ -26,7 +26,7 @@
 //! The division of a table into parts depends only on the number of rows of each slot, and on the
 //! slots that the writer owns. So the bytes of the files are the same for every number of shards
 //! and threads. The manifest lists the slots of each file, because several processes may each own
-//! some slots of a table and write their own files (see [`cut`] and [`TableParts::merge`]).
+//! some slots of a table and write their own files (see [`cut()`] and [`TableParts::merge`]).
 
 mod candidates;
 mod chain;

@@ -1,7 +1,7 @@
 //! The files of tombstones: the keys whose rows were evicted since the checkpoint below this one.
 //!
-//! Each part of changed rows is written with one such file, which has the same slots. A key is in at most
-//! one of the two files: a key that was evicted and got a row again is not a tombstone.
+//! Each part of changed rows is written with one such file, which has the same slots. A key is in
+//! at most one of the two files: a key that was evicted and got a row again is not a tombstone.
 
 use std::ops::Range;
 use std::path::Path;
