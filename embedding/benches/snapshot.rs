@@ -2,7 +2,8 @@
 //! million rows of 16 weights, or the number of rows in the first argument. Pulls and pushes of
 //! 1,000 uniform keys are measured before the checkpoint, and while it is written.
 //!
-//! At the end, the checkpoint is restored, and opened with and without the comparison of its digest.
+//! At the end, the checkpoint is restored, and opened with and without the comparison of its
+//! digest.
 //!
 //! The benchmark prints the times and the rate of the operations, by the clock and by the
 //! processor time of the thread. If other programs run on the machine, only the processor time is

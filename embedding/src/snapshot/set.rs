@@ -13,7 +13,8 @@ use zillion_rows::part::{MAX_PART_ROWS, TableParts};
 
 impl TableSet {
     /// Begins a checkpoint of the owned slots of the present tables ([`TableSet::own`]) below
-    /// `folder`, which is created if it does not exist. The call takes time in proportion to the number of slots and copies no row.
+    /// `folder`, which is created if it does not exist. The call takes time in proportion to the
+    /// number of slots and copies no row.
     ///
     /// # Errors
     /// Returns an error if folders cannot be created, if a checkpoint has already begun, or if a

@@ -17,8 +17,8 @@ use crate::error::Result;
 use crate::set::TableSet;
 use crate::snapshot::sync;
 
-/// Writes the owned slots of every table of `set` below `folder`, in parts of at most `limit` rows, and returns the
-/// entries of the manifest. A snapshot of this moment must have the same bytes.
+/// Writes the owned slots of every table of `set` below `folder`, in parts of at most `limit` rows,
+/// and returns the entries of the manifest. A snapshot of this moment must have the same bytes.
 ///
 /// # Errors
 /// Returns an error if a file cannot be written. The files that were written before are not
@@ -39,9 +39,10 @@ struct Oracle<'a> {
 }
 
 impl Oracle<'_> {
-    /// Writes the owned slots of every table below `folder`, which is created if it does not exist, in parts of at
-    /// most `limit` rows. Returns the entries of the manifest. The same rows give the same bytes
-    /// for every number of shards and threads, and for every order in which the rows were created.
+    /// Writes the owned slots of every table below `folder`, which is created if it does not exist,
+    /// in parts of at most `limit` rows. Returns the entries of the manifest. The same rows give
+    /// the same bytes for every number of shards and threads, and for every order in which the rows
+    /// were created.
     ///
     /// # Errors
     /// Returns an error if a file cannot be written. The files that were written before are not
