@@ -11,6 +11,7 @@
 //! gives each shard to one thread at a time. A phase that reads changes no row.
 
 mod frozen;
+mod owned;
 mod read;
 mod sums;
 
@@ -37,6 +38,7 @@ use crate::spill::spilling::Spilling;
 use crate::statistics::{Counters, TableStatistics};
 use crate::table::Table;
 use zillion_rows::RowShape;
+use zillion_rows::part::ALL_SLOTS;
 use zillion_rows::{TableLayout, TableSpec};
 
 /// The greatest step number that the metadata of a row can hold.
@@ -53,6 +55,8 @@ pub struct TableSet {
     pub(crate) swept: Vec<bool>,
     /// Whether each table is frozen. A step does not change a frozen table.
     pub(crate) frozen: Vec<bool>,
+    /// The slots of each table that this set owns.
+    pub(crate) owned: Vec<Range<usize>>,
     pub(crate) map: ShardMap,
     pub(crate) shards: Vec<Shard>,
     pub(crate) generations: Generations,
@@ -103,6 +107,7 @@ impl TableSet {
             layouts: shapes.iter().map(|s| s.layout.clone()).collect(),
             swept: shapes.iter().map(|s| s.swept).collect(),
             frozen: vec![false; shapes.len()],
+            owned: vec![ALL_SLOTS; shapes.len()],
             shapes,
             map,
             shards,

@@ -15,6 +15,7 @@ mod learning;
 mod life;
 mod limits;
 mod model;
+mod owners;
 mod parts;
 mod read;
 mod refusals;
