@@ -12,6 +12,7 @@
 //! the unique keys uses a hash with a secret seed. If searches become long, it places its keys
 //! again with another seed.
 
+mod checked;
 mod unique;
 
 use std::ops::Range;
