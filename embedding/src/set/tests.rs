@@ -18,6 +18,7 @@ mod model;
 mod parts;
 mod read;
 mod refusals;
+mod servers;
 mod snapshots;
 mod spill;
 
