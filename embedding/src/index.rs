@@ -73,8 +73,8 @@ impl<L: Line> Index<L> {
         self.keys
     }
 
-    /// Returns the numbers of keys of the groups that the index has slots of. Each number comes with
-    /// the number of its group in a table of `groups` groups, which can occur several times.
+    /// Returns the numbers of keys of the groups that the index has slots of. Each number comes
+    /// with the number of its group in a table of `groups` groups, which can occur several times.
     pub(crate) fn group_lens(&self, groups: usize) -> impl Iterator<Item = (usize, u64)> {
         self.by_group.values(groups).map(|(group, &keys)| (group, keys))
     }

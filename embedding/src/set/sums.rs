@@ -1,6 +1,6 @@
 //! The sums over rows: the norm of the gradients and the loss of the regulariser. Each group of
-//! slots has a partial sum in `f64` ([`Partials`]), to which the sums of its slots are added in slot
-//! order. The partial sums are added in the order of tables and groups.
+//! slots has a partial sum in `f64` ([`Partials`]), to which the sums of its slots are added in
+//! slot order. The partial sums are added in the order of tables and groups.
 
 use std::ops::Range;
 

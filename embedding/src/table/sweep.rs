@@ -115,9 +115,9 @@ impl Table {
         Ok(())
     }
 
-    /// Returns one sum of squares for each slot of this shard, with the slot. The sum is over the gradients that a
-    /// sweep would apply at scale 1, for all rows. These gradients are the staged gradients plus
-    /// the gradients of the regulariser.
+    /// Returns one sum of squares for each slot of this shard, with the slot. The sum is over the
+    /// gradients that a sweep would apply at scale 1, for all rows. These gradients are the staged
+    /// gradients plus the gradients of the regulariser.
     pub(crate) fn staged_squares(&self) -> Vec<(usize, f64)> {
         let Some(dense) = &self.dense else { return Vec::new() };
         let staged = dense.staged.as_ref();
@@ -178,8 +178,8 @@ impl Table {
         sum
     }
 
-    /// Returns one loss of the regulariser for each slot of this shard, with the slot. The loss is the sum over
-    /// all rows and over the segments whose regulariser applies to every row.
+    /// Returns one loss of the regulariser for each slot of this shard, with the slot. The loss is
+    /// the sum over all rows and over the segments whose regulariser applies to every row.
     pub(crate) fn whole_regulariser(&self) -> Vec<(usize, f64)> {
         let Some(dense) = &self.dense else { return Vec::new() };
         let mut scratch = Vec::new();

@@ -103,9 +103,9 @@ fn share(new: u64, group: Group, step: u32) -> u64 {
     (mean + normal * mean.sqrt()).max(0.0) as u64
 }
 
-/// Runs a table at its limit, with `new` new keys in each step. Returns the number of rows that were
-/// visited, the number of steps of groups that lacked room, and the smallest and the largest number
-/// of rows at the end of a step.
+/// Runs a table at its limit, with `new` new keys in each step. Returns the number of rows that
+/// were visited, the number of steps of groups that lacked room, and the smallest and the largest
+/// number of rows at the end of a step.
 fn simulate(limit: u64, count: usize, new: u64) -> (u64, u64, u64, u64) {
     let groups: Vec<Group> = Group::all(count).collect();
     let mut rows: Vec<u64> = groups.iter().map(|group| group.part(limit)).collect();
