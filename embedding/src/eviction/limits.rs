@@ -1,6 +1,9 @@
 //! The limits of tables by group of slots: the largest number of rows that each group may have in a
 //! step.
 
+use std::sync::Arc;
+
+use zillion_device::Workers;
 use zillion_feature::TableId;
 use zillion_rows::memory::Reckoning;
 use zillion_rows::{ByteSize, TableSpec};
@@ -82,11 +85,12 @@ impl TableSet {
     /// that it could use. `keeps` returns whether the existing rows of a table must stay.
     pub(crate) fn limits(
         &self,
+        workers: &Workers,
         rows: &PerGroup<u64>,
         needs: &PerGroup<u64>,
-        keeps: impl Fn(usize, &TableShape) -> bool,
+        keeps: impl Fn(usize, &TableShape) -> bool + Sync,
     ) -> PerGroup<Option<u64>> {
-        let own = |(shape, &groups): (&std::sync::Arc<TableShape>, &usize)| {
+        let own = |(shape, &groups): (&Arc<TableShape>, &usize)| {
             let part = |group: Group| shape.most_rows.map(|most| group.part(most));
             Group::all(groups).map(part).collect()
         };
@@ -95,8 +99,8 @@ impl TableSet {
         let Some(total) = self.shared.rows else { return limits };
         let groups = self.groups.first().copied().unwrap_or(1);
         let total = total / groups as u64;
-        for group in 0..groups {
-            let claim = |(table, shape): (usize, &std::sync::Arc<TableShape>)| {
+        let within_group = |group: usize| {
+            let claim = |(table, shape): (usize, &Arc<TableShape>)| {
                 let bytes = |rows| group_bytes(&shape.reckoning, rows, groups);
                 let is_kept = keeps(table, shape);
                 let least = bytes(if is_kept { rows[table][group] } else { 1 });
@@ -105,16 +109,20 @@ impl TableSet {
             };
             let claims: Vec<Claim> = self.shapes.iter().enumerate().map(claim).collect();
             if claims.iter().map(|claim| claim.most).sum::<u64>() <= total {
-                continue;
+                return vec![None; claims.len()];
             }
-            for (table, share) in shares(total, &claims).into_iter().enumerate() {
+            let limit = |(table, share): (usize, u64)| {
                 let shape = &self.shapes[table];
-                if share < claims[table].most && !shape.spec.dense {
-                    let limit = &mut limits[table][group];
-                    // The share is below the memory of the rows that the table could use.
-                    let most = needs[table][group].min(limit.unwrap_or(u64::MAX));
-                    *limit = Some(group_rows_within(&shape.reckoning, share, most, groups));
-                }
+                // The share is below the memory of the rows that the table could use.
+                let most = needs[table][group].min(limits[table][group].unwrap_or(u64::MAX));
+                let is_short = share < claims[table].most && !shape.spec.dense;
+                is_short.then(|| group_rows_within(&shape.reckoning, share, most, groups))
+            };
+            shares(total, &claims).into_iter().enumerate().map(limit).collect::<Vec<_>>()
+        };
+        for (group, shared) in workers.map(groups, within_group).into_iter().enumerate() {
+            for (limits, shared) in limits.iter_mut().zip(shared) {
+                limits[group] = shared.or(limits[group]);
             }
         }
         limits
@@ -170,7 +178,7 @@ mod tests {
             let mut needs = vec![vec![1; groups]; 3];
             let rows = vec![vec![0; groups]; 3];
             (needs[0][0], needs[1][0], needs[2][0]) = (group_most, 10, group_most);
-            let limits = set.limits(&rows, &needs, |_, _| true);
+            let limits = set.limits(&workers(2), &rows, &needs, |_, _| true);
             assert_eq!(limits[1][0], None);
             let limit = limits[0][0].unwrap();
             assert_eq!(limits[2][0], Some(limit));

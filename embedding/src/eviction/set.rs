@@ -56,7 +56,7 @@ impl TableSet {
             needs.iter_mut().zip(runs).for_each(|(needs, run)| *needs += run.len() as u64);
         }
         // No row is evicted in the middle of a step.
-        let limits = self.limits(&rows, &needs, |_, _| true);
+        let limits = self.limits(workers, &rows, &needs, |_, _| true);
         for ((table, values), runs) in plan.tables.iter().zip(&gradients.tables).zip(runs) {
             let index = table.table.index();
             // A plan usually names a table once. If it names a table twice, the entries of neither
@@ -137,7 +137,7 @@ impl TableSet {
         if self.shapes.iter().all(|shape| shape.priority.is_none()) {
             return Ok(());
         }
-        let visits = self.plan_visits(step);
+        let visits = self.plan_visits(workers, step);
         let tables = 0..self.shapes.len();
         let is_quiet = |&table: &usize| visits.iter().all(|&(of, _)| of != table);
         let quiet: Vec<usize> = tables.filter(is_quiet).collect();
@@ -185,7 +185,7 @@ impl TableSet {
 
     /// Returns the visits at the end of a step, each with its table, in the order of tables and
     /// groups. Resets the demand of the step.
-    fn plan_visits(&mut self, step: u32) -> Vec<(usize, Visit)> {
+    fn plan_visits(&mut self, workers: &Workers, step: u32) -> Vec<(usize, Visit)> {
         let empty = |&groups: &usize| vec![Demand::default(); groups];
         let mut demands: PerGroup<Demand> = self.groups.iter().map(empty).collect();
         for shard in &mut self.shards {
@@ -201,7 +201,7 @@ impl TableSet {
             groups.map(|((group, &rows), demand)| rows + demand.wanted(rows, group)).collect()
         });
         let needs: PerGroup<u64> = needs.collect();
-        let limits = self.limits(&rows, &needs, |table, shape| {
+        let limits = self.limits(workers, &rows, &needs, |table, shape| {
             shape.priority.is_none() || shape.spec.dense || self.frozen[table]
         });
         let mut visits = Vec::new();
