@@ -79,8 +79,11 @@ impl Demand {
     /// Returns the number of rows to leave free for the next step, in a group that may have `most`
     /// rows.
     pub(crate) fn room(self, most: u64, group: Group) -> u64 {
-        let all = self.keys + group.allowance(self.keys, self.keys / 16);
-        let skips_lookup = if all <= most / SKIPS_LOOKUP { all } else { 0 };
+        let usual = self.keys / 16;
+        let skips_lookup = match self.keys + usual <= most / SKIPS_LOOKUP {
+            true => self.keys + group.allowance(self.keys, usual),
+            false => 0,
+        };
         let twice = self.rows.saturating_mul(2);
         (twice + group.allowance(self.rows, 0)).max(skips_lookup)
     }
