@@ -26,9 +26,7 @@ pub(crate) use frame::{Frame, HEADER_BYTES, Header, TRAILER_BYTES, check_body};
 pub(crate) use message::*;
 pub(crate) use op::Op;
 pub(crate) use plan::{read_plan, write_plan};
-pub(crate) use rows::{
-    place_rows, take_gradients, take_rows, write_gradients, write_rows,
-};
+pub(crate) use rows::{place_rows, take_gradients, take_rows, write_gradients, write_rows};
 
 /// An error of bytes that came from another process.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

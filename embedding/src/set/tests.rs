@@ -19,6 +19,7 @@ mod owners;
 mod parts;
 mod read;
 mod refusals;
+mod servers;
 mod snapshots;
 mod spill;
 
