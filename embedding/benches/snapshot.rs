@@ -2,6 +2,9 @@
 //! million rows of 16 weights, or the number of rows in the first argument. Pulls and pushes of
 //! 1,000 uniform keys are measured before the checkpoint, and while it is written.
 //!
+//! At the end, the checkpoint is restored, and opened with and without the comparison of its
+//! digest.
+//!
 //! The benchmark prints the times and the rate of the operations, by the clock and by the
 //! processor time of the thread. If other programs run on the machine, only the processor time is
 //! meaningful.
@@ -9,20 +12,23 @@
 mod common;
 
 use std::num::NonZeroUsize;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use common::{gradients, plan_of_range, random_plan, rowwise, spec, update};
 use zillion_device::{Files, Workers, thread_time};
-use zillion_embedding::TableSet;
+use zillion_embedding::{TableSet, TableView};
 use zillion_feature::random::mix64;
 use zillion_feature::{LookupPlan, RowBuffer};
-use zillion_rows::{DEFAULT_SHARDS, Dtype};
+use zillion_rows::{DEFAULT_SHARDS, Dtype, TableParts};
 
 const KEYS: u64 = 1000;
 /// The number of rows that are copied to the checkpoint after each push.
 const COPIED: usize = KEYS as usize / 12;
 /// The number of different plans. They are made before the measurement and used repeatedly.
 const PLANS: u64 = 2000;
+/// The number of times that the checkpoint is restored and opened.
+const RESTORED: usize = 15;
 
 /// The times of all measured operations, by the clock and by the processor time.
 #[derive(Default)]
@@ -125,4 +131,32 @@ fn main() {
         100.0 * alone[0] / beside[0],
         100.0 * alone[1] / beside[1],
     );
+    drop(set);
+    restore(&workers, folder.path(), &parts);
+}
+
+/// Prints the least times of restoring a checkpoint, of opening it for reading, and of opening it
+/// without comparing its digest. The processor time is that of this thread, so it is the whole time
+/// only with one thread.
+fn restore(workers: &Workers, folder: &Path, parts: &[TableParts]) {
+    let mut plain = parts.to_vec();
+    plain.iter_mut().for_each(|table| table.digest = None);
+    let spec = || spec(rowwise(), Dtype::F32);
+    let view = |parts: &[TableParts]| drop(TableView::open(workers, folder, spec(), parts));
+    let restore = || {
+        let mut set = TableSet::new(vec![spec()], DEFAULT_SHARDS).expect("a valid spec");
+        set.restore(workers, folder, parts).expect("the checkpoint is good");
+    };
+    let work: [(&str, &dyn Fn()); 3] = [
+        ("restored", &restore),
+        ("opened", &|| view(parts)),
+        ("opened without the digest", &|| view(&plain)),
+    ];
+    for (name, work) in work {
+        let mut times = Times::default();
+        (0..RESTORED).for_each(|_| times.measure(work));
+        let least = |times: &[Duration]| times.iter().min().copied().unwrap_or_default();
+        let (wall, busy) = (least(&times.wall), least(&times.busy));
+        eprintln!("{name}: {wall:.1?} (wall), {busy:.1?} (busy)");
+    }
 }

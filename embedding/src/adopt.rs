@@ -38,6 +38,11 @@ impl TableSet {
     /// numbers of pushes are copied too, so that popular rows stay popular for eviction. The steps
     /// of the last pushes are not copied.
     ///
+    /// The limit is compared with the number of rows that this process copies. If several processes
+    /// hold the table, the caller must compare the limit with the sum of [`Adopted::rows`]. A group
+    /// of slots may get more rows than its part of the limit. It then refuses new keys, or evicts
+    /// at the end of the next step.
+    ///
     /// # Errors
     /// Returns [`Error::Mismatch`] if a segment or a row has a different length or if no segment
     /// matches, [`Error::TooManyRows`] if the table would exceed its limit, and another error if

@@ -15,10 +15,12 @@
 //! given value are evicted on schedule. In a table at its limit, the rows with the lowest priority
 //! are evicted ([`capacity`]). The [`priority`] depends on the policy. If a step needs more rows
 //! than a table may have, rows are created in the order of the plan, and the remaining keys are
-//! refused and counted.
+//! refused and counted. A limit holds for each [group](crate::groups) of slots, so a step never
+//! needs a sum over several processes.
 
 pub(crate) mod capacity;
 pub(crate) mod displace;
+mod limits;
 pub(crate) mod permits;
 pub(crate) mod pinned;
 pub(crate) mod priority;

@@ -53,6 +53,10 @@ pub fn forecast_spill(
 /// [`TableSet::limit_bytes`](crate::TableSet::limit_bytes)). `wanted` has the number of rows that
 /// each table would have without the limit.
 ///
+/// The limit is kept by each group of slots (see [`table_groups`](crate::table_groups)). Keys
+/// spread over groups by chance, so a real table at the limit has up to about `√n` rows less for
+/// each group of `n` rows.
+///
 /// # Errors
 /// Returns [`Error::Spec`] if the limit is too small for one row of each table, or if `wanted` does
 /// not have one number for each table.

@@ -7,8 +7,8 @@
 //! These rows count as free for the limit of the table. In the report of memory they are slack.
 //!
 //! # Invariants
-//! * A step that evicts no row for the limit frees all rows of the list in the slabs. A step that
-//!   evicts some rows for the limit keeps at most twice that number of rows in the list.
+//! * A step that visits no row of the table for the limit frees all rows of the list in the slabs.
+//!   A step that visits some rows of a shard keeps at most twice the number of rows that it evicts.
 //! * The list has no row with a higher number than the table needs. So chunks become empty in the
 //!   same way as without the list.
 

@@ -24,6 +24,7 @@ use zillion_device::lines::LineArena;
 use zillion_device::prefetch::prefetch_read;
 use zillion_feature::{FeatureKey, SLOTS};
 
+use crate::groups::ByGroup;
 pub(crate) use crate::index::compact::Compact;
 pub(crate) use crate::index::counted::Counted;
 pub(crate) use crate::index::entry::Entry;
@@ -46,6 +47,8 @@ pub(crate) struct Index<L = Compact> {
     overflow: Overflow,
     arena: LineArena,
     keys: usize,
+    /// The number of keys of each group of slots.
+    by_group: ByGroup<u64>,
     moves: u64,
 }
 
@@ -56,6 +59,7 @@ impl<L: Line> Index<L> {
         let arena = LineArena::new();
         Self {
             first_slot: range.start,
+            by_group: ByGroup::new(&range),
             slots: range.map(|_| SlotIndex::new(&arena)).collect(),
             overflow: Overflow::default(),
             arena,
@@ -67,6 +71,12 @@ impl<L: Line> Index<L> {
     /// Returns the number of keys.
     pub(crate) fn len(&self) -> usize {
         self.keys
+    }
+
+    /// Returns the numbers of keys of the groups that the index has slots of. Each number comes
+    /// with the number of its group in a table of `groups` groups, which can occur several times.
+    pub(crate) fn group_lens(&self, groups: usize) -> impl Iterator<Item = (usize, u64)> {
+        self.by_group.values(groups).map(|(group, &keys)| (group, keys))
     }
 
     /// Returns the number of changes that can make an earlier found entry invalid: removals and
@@ -128,6 +138,7 @@ impl<L: Line> Index<L> {
         let memory = (&self.arena, &mut self.overflow);
         self.slots[position].insert(memory, key.0, entry.word(), key.slot())?;
         self.keys += 1;
+        *self.by_group.of_slot(key.slot()) += 1;
         Ok(())
     }
 
@@ -136,6 +147,7 @@ impl<L: Line> Index<L> {
         let position = self.position(key);
         let word = self.slots[position].remove(key.0, &mut self.overflow)?;
         self.keys -= 1;
+        *self.by_group.of_slot(key.slot()) -= 1;
         self.moves += 1;
         Some(Entry::from_word(word))
     }
@@ -201,6 +213,7 @@ impl Index<Counted> {
         let inserted = self.slots[position].insert(memory, word, number, key.slot());
         inserted.expect("memory for the keys that wait");
         self.keys += 1;
+        *self.by_group.of_slot(key.slot()) += 1;
     }
 
     /// Returns the words of all keys of one slot, each with the number that the key leads to, in no

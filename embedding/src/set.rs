@@ -3,6 +3,8 @@
 //! # Invariants
 //! * Results do not depend on the number of shards or threads. Rows are independent of each other,
 //!   and every sum over rows is added slot by slot, in slot order.
+//! * Results do not depend on the number of processes that hold a table, if each process holds
+//!   whole [groups](crate::groups) of slots. Every rule about many rows is a rule of one group.
 //! * The keys of a plan are in slot order. So the keys of a shard are one run, and their rows are
 //!   one part of the caller's buffer.
 //!
@@ -11,6 +13,8 @@
 //! gives each shard to one thread at a time. A phase that reads changes no row.
 
 mod frozen;
+mod owned;
+mod partials;
 mod read;
 mod sums;
 
@@ -20,14 +24,16 @@ use std::sync::Arc;
 
 use zillion_device::Workers;
 use zillion_feature::{
-    FeatureKey, LookupPlan, RowBuffer, ShardMap, Step, TableId, TablePlan, TableRows, Use,
+    FeatureKey, LookupPlan, RowBuffer, SLOTS, ShardMap, Step, TableId, TablePlan, TableRows, Use,
 };
 
 use crate::changes::tracking::Tracking;
 use crate::error::{Error, Result};
 use crate::eviction::Due;
 use crate::eviction::shared_limit::SharedLimit;
+use crate::groups::table_groups;
 use crate::optimizer::Rates;
+pub use crate::set::partials::Partials;
 use crate::shape::{TableShape, TableStep};
 use crate::shard::Shard;
 use crate::snapshot::Snapshot;
@@ -37,6 +43,7 @@ use crate::spill::spilling::Spilling;
 use crate::statistics::{Counters, TableStatistics};
 use crate::table::Table;
 use zillion_rows::RowShape;
+use zillion_rows::part::ALL_SLOTS;
 use zillion_rows::{TableLayout, TableSpec};
 
 /// The greatest step number that the metadata of a row can hold.
@@ -53,6 +60,8 @@ pub struct TableSet {
     pub(crate) swept: Vec<bool>,
     /// Whether each table is frozen. A step does not change a frozen table.
     pub(crate) frozen: Vec<bool>,
+    /// The slots of each table that this set owns.
+    pub(crate) owned: Vec<Range<usize>>,
     pub(crate) map: ShardMap,
     pub(crate) shards: Vec<Shard>,
     pub(crate) generations: Generations,
@@ -62,6 +71,8 @@ pub struct TableSet {
     pub(crate) snapshot: Option<Box<Snapshot>>,
     /// The marks of checkpoints; `None` if no checkpoints of changes are written.
     pub(crate) marks: Option<Marks>,
+    /// The number of groups of slots of each table, by which limits are kept.
+    pub(crate) groups: Vec<usize>,
     /// The limit of the memory of all tables together.
     pub(crate) shared: SharedLimit,
     /// The state of spilling; `None` if no table spills.
@@ -88,6 +99,20 @@ impl TableSet {
     /// # Errors
     /// Returns [`Error::Spec`] if a setting is out of range, or if two tables have the same name.
     pub fn new(specs: Vec<TableSpec>, shards: NonZeroUsize) -> Result<Self> {
+        Self::new_within(specs, shards, 0..SLOTS)
+    }
+
+    /// Creates a set of empty tables as [`TableSet::new`] does, for a process that holds only the
+    /// rows of `slots`. The shards divide this range evenly (see [`ShardMap::within`]). The range
+    /// changes no result.
+    ///
+    /// # Errors
+    /// Returns an error under the conditions of [`TableSet::new`].
+    pub fn new_within(
+        specs: Vec<TableSpec>,
+        shards: NonZeroUsize,
+        slots: Range<usize>,
+    ) -> Result<Self> {
         for (i, spec) in specs.iter().enumerate() {
             if specs[..i].iter().any(|s| s.name == spec.name) {
                 let key = format!("tables.{}", spec.name);
@@ -95,15 +120,18 @@ impl TableSet {
                 return Err(Error::Spec { key, reason });
             }
         }
+        let groups = table_groups(&specs, None)?;
         let shapes = specs.into_iter().map(|spec| TableShape::new(spec).map(Arc::new));
         let shapes: Vec<Arc<TableShape>> = shapes.collect::<Result<_>>()?;
-        let map = ShardMap::new(shards);
+        let map = ShardMap::within(slots, shards);
         let shards = empty_shards(&shapes, &map)?;
         Ok(Self {
             layouts: shapes.iter().map(|s| s.layout.clone()).collect(),
             swept: shapes.iter().map(|s| s.swept).collect(),
             frozen: vec![false; shapes.len()],
+            owned: vec![ALL_SLOTS; shapes.len()],
             shapes,
+            groups,
             map,
             shards,
             generations: Generations::of_epoch(1),
@@ -267,7 +295,8 @@ impl TableSet {
     /// # Errors
     /// Returns [`Error::NotDense`] if the table is not dense, [`Error::Vocabulary`] if the keys are
     /// not in ascending order or contain duplicates, and [`Error::TooManyRows`] if there are too
-    /// many keys. After an error, no row has been added.
+    /// many keys. After an error, no row has been added. The keys are counted in this process: if
+    /// several processes hold the table, the caller must compare the limit with their sum.
     pub fn prefill(
         &mut self,
         workers: &Workers,

@@ -24,7 +24,7 @@
 //! Files are written and synced below a folder. The caller creates this folder under a temporary
 //! name and renames it at the end, as for every checkpoint.
 
-mod files;
+pub(crate) mod files;
 mod follow;
 pub(crate) mod generations;
 mod images;
@@ -45,7 +45,6 @@ use crate::error::{Error, Result};
 use crate::shape::TableShape;
 pub(crate) use crate::snapshot::files::sync;
 use crate::snapshot::files::{Content, Job, Written};
-use zillion_rows::part::part_slots;
 
 /// The number of bytes of memory that parts may take together while they are written beside
 /// training. A single part may be larger.
@@ -73,6 +72,8 @@ pub(crate) struct Snapshot {
     pub(crate) epoch: u32,
     /// The generation that ended when the checkpoint began.
     pub(crate) generation: u32,
+    /// Whether the checkpoint holds only the changes of the tables that can be written so.
+    pub(crate) holds_changes: bool,
     /// The jobs that write the files of the checkpoint, ordered by table. In a table, full rows
     /// come first, then narrow rows, candidates and the filter.
     pub(crate) jobs: Vec<Job>,
@@ -96,7 +97,7 @@ impl Snapshot {
     pub(crate) fn slot(&self) -> usize {
         match (&self.filling, self.jobs.get(self.next)) {
             (Some(filling), _) => filling.slot,
-            (None, Some(job)) => part_slots(job.part, job.parts).start,
+            (None, Some(job)) => job.place.slots().start,
             (None, None) => SLOTS,
         }
     }

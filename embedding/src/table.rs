@@ -28,6 +28,7 @@ use crate::changes::Changes;
 use crate::error::{Error, Result};
 use crate::eviction::capacity::Demand;
 use crate::free_list::FreeList;
+use crate::groups::ByGroup;
 use crate::index::{Entry, Index};
 use crate::narrow::Narrow;
 use crate::shape::TableShape;
@@ -54,8 +55,8 @@ pub(crate) struct Table {
     pub(crate) known: FoundRows,
     /// The rows that were evicted to make room, which new rows take first.
     pub(crate) free_list: FreeList,
-    /// The demand of the present step so far.
-    pub(crate) demand: Demand,
+    /// The demand of the present step so far, for each group of slots.
+    pub(crate) demand: ByGroup<Demand>,
     /// The additional state of a dense table; `None` in a dynamic table.
     pub(crate) dense: Option<Dense>,
     /// The lists of changed keys; `None` if changes are not tracked.
@@ -81,7 +82,7 @@ impl Table {
             candidates: KeyAdmission::new(&shape, slots.clone()),
             known: FoundRows::default(),
             free_list: FreeList::default(),
-            demand: Demand::default(),
+            demand: ByGroup::new(&slots),
             dense: shape.spec.dense.then(|| Dense::new(slots.clone())),
             changes: None,
             snapshot: None,
@@ -122,7 +123,7 @@ impl Table {
             None => Entry::full(self.make_full(key, epoch)?),
         };
         self.counters.created += 1;
-        self.demand.rows += 1;
+        self.demand.of_slot(key.slot()).rows += 1;
         if let Some(changes) = &mut self.changes {
             changes.note(key);
         }

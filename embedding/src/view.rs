@@ -16,12 +16,13 @@ use serde::Serialize;
 use zillion_device::Workers;
 use zillion_feature::{FeatureKey, SLOTS, Use};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::shape::TableShape;
 use zillion_rows::Candidate;
 use zillion_rows::part::listed_parts;
 use zillion_rows::part::{
-    Need, PartInfo, RowPart, StoredCandidates, TableParts, open_candidates, open_narrow, open_rows,
+    ALL_SLOTS, OpenedTable, PartInfo, RowDigest, RowPart, StoredCandidates, StoredFilter,
+    TableParts, check_digest, find_slot, open_tables,
 };
 use zillion_rows::{TableLayout, TableSpec};
 
@@ -39,12 +40,13 @@ const NORMS: usize = 1 << 22;
 #[derive(Debug)]
 pub struct TableView {
     shape: TableShape,
-    /// The parts of full rows in slot order, and then the parts of narrow rows in slot order. The
-    /// number of each is a power of two.
+    /// The parts of full rows in slot order, and then the parts of narrow rows in slot order.
     parts: Vec<RowPart>,
     /// The number of parts of full rows.
     full: usize,
     candidates: Vec<StoredCandidates>,
+    /// The digest of the blocks of the filter.
+    filter_digest: RowDigest,
     file_bytes: u64,
 }
 
@@ -204,7 +206,8 @@ struct Pass {
 }
 
 impl TableView {
-    /// Opens one table of the checkpoint in `folder`, whose manifest lists `parts`.
+    /// Opens one table of the checkpoint in `folder`, whose manifest lists `parts`. Compares the
+    /// digest of the table too.
     ///
     /// # Errors
     /// Returns [`Error::Part`](crate::Error::Part) if a file cannot be read or is damaged, and
@@ -219,21 +222,17 @@ impl TableView {
         let own: Vec<TableParts> =
             parts.iter().filter(|p| p.table == shape.name()).cloned().collect();
         let listed = listed_parts(&[&shape], &own)?;
-        let mut rows = open_rows(workers, folder, &[&shape], &listed, Need::State)?;
-        let mut narrow = open_narrow(workers, folder, &[&shape], &listed, Need::State)?;
-        let mut candidates = open_candidates(workers, folder, &[&shape], &listed)?;
+        let opened = open_tables(workers, folder, &[shape.row()], &listed, &[ALL_SLOTS])?;
+        let Some(opened) = opened.into_iter().next() else {
+            return Err(Error::mismatch(shape.name(), "the table was not opened; open it again"));
+        };
+        check_digest(workers, folder, listed[0], &opened)?;
+        let OpenedTable { rows: parts, candidates, filter } = opened;
         let files = listed[0].files().chain(listed[0].files_below());
         let file_bytes = files.map(|p: &PartInfo| p.bytes).sum();
-        let mut parts = rows.pop().unwrap_or_default();
-        let full = parts.len();
-        parts.append(&mut narrow.pop().unwrap_or_default());
-        Ok(Self {
-            parts,
-            full,
-            candidates: candidates.pop().unwrap_or_default(),
-            file_bytes,
-            shape,
-        })
+        let full = parts.partition_point(|part| !part.is_narrow());
+        let filter_digest = filter.iter().map(StoredFilter::digest).sum();
+        Ok(Self { parts, full, candidates, filter_digest, file_bytes, shape })
     }
 
     /// Returns the layout of the rows.
@@ -255,12 +254,7 @@ impl TableView {
     /// if the key has no row.
     fn find(&self, key: FeatureKey) -> Option<(&RowPart, usize)> {
         let (full, narrow) = self.parts.split_at(self.full);
-        let among = |parts| {
-            let parts: &[RowPart] = parts;
-            let part = parts.get(key.slot() * parts.len() / SLOTS)?;
-            part.find(key).map(|row| (part, row))
-        };
-        among(full).or_else(|| among(narrow))
+        RowPart::find_among(full, key).or_else(|| RowPart::find_among(narrow, key))
     }
 
     fn view<'a>(&self, part: &'a RowPart, row: usize) -> RowView<'a> {
@@ -292,7 +286,7 @@ impl TableView {
     /// Returns the count of a key that waits for its row, or `None` if the checkpoint has no count
     /// of the key.
     pub fn waiting(&self, key: FeatureKey) -> Option<Waiting> {
-        let part = self.candidates.get(key.slot() * self.candidates.len() / SLOTS)?;
+        let part = find_slot(&self.candidates, StoredCandidates::slots, key.slot())?;
         let Candidate { count, last_step } = part.find(key)?;
         Some(Waiting { count, last_step })
     }

@@ -1,4 +1,4 @@
-//! The errors of schemas and of requests.
+//! The errors of schemas, of requests and of plans.
 
 use zillion_config::ConfigError;
 
@@ -50,4 +50,70 @@ pub struct RequestError {
     pub row: Option<usize>,
     /// The problem and the remedy.
     pub reason: String,
+}
+
+/// The reason why keys that come from outside cannot be a plan.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// A key whose slot is below the slot of the key before it, or whose slot has been left before.
+    #[error(
+        "plan of table {table}: key {index} ({key:#018x}) is not in the order of slots; sort the \
+         keys by slot"
+    )]
+    Order {
+        /// The number of the table.
+        table: u16,
+        /// The position of the key in the plan, counted from 0.
+        index: usize,
+        /// The bits of the key.
+        key: u64,
+    },
+    /// A key that the plan has twice.
+    #[error("plan of table {table}: key {key:#018x} occurs twice; send each key once")]
+    Repeated {
+        /// The number of the table.
+        table: u16,
+        /// The bits of the key.
+        key: u64,
+    },
+    /// A wrong number of counts.
+    #[error(
+        "plan of table {table}: {keys} keys have {counts} numbers of occurrences; send one number \
+         for each key"
+    )]
+    Counts {
+        /// The number of the table.
+        table: u16,
+        /// The number of keys.
+        keys: usize,
+        /// The number of counts.
+        counts: usize,
+    },
+    /// A key that occurs nowhere in the batch.
+    #[error(
+        "plan of table {table}: key {key:#018x} has 0 occurrences; send only keys that occur in \
+         the batch"
+    )]
+    NoOccurrence {
+        /// The number of the table.
+        table: u16,
+        /// The bits of the key.
+        key: u64,
+    },
+    /// More keys or occurrences than a plan can number.
+    #[error(
+        "plan of table {table}: the keys or their occurrences do not fit into 32 bits; send \
+         smaller batches"
+    )]
+    TooMany {
+        /// The number of the table.
+        table: u16,
+    },
+    /// Two plans of the same table.
+    #[error("plan of a batch: table {table} is named twice; send one list of keys for each table")]
+    SameTable {
+        /// The number of the table.
+        table: u16,
+    },
 }

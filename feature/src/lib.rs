@@ -47,7 +47,7 @@ mod transform;
 pub use batch::{Batch, KeyColumn, LabelColumn};
 pub use cross::{Crosses, cross_key};
 pub use cursor::Cursor;
-pub use error::{RequestError, SchemaError};
+pub use error::{PlanError, RequestError, SchemaError};
 pub use key::{FeatureKey, HASH_ID, KeyHasher, MixedHasher, SLOTS, Step, TableId};
 pub use plan::{ColumnPlan, LookupPlan, Occurrences, PlanScratch, TablePlan};
 pub use raw_value::RawValue;

@@ -12,6 +12,7 @@
 //! the unique keys uses a hash with a secret seed. If searches become long, it places its keys
 //! again with another seed.
 
+mod checked;
 mod union;
 mod unique;
 
@@ -73,12 +74,12 @@ pub struct ColumnPlan {
 impl TablePlan {
     /// Returns the range of `keys` that each shard owns, in the order of the shards.
     pub fn shard_ranges(&self, map: &ShardMap) -> Vec<Range<usize>> {
-        (0..map.shards())
-            .map(|shard| {
-                let slots = map.range(shard);
-                self.first_key_at_or_after(slots.start)..self.first_key_at_or_after(slots.end)
-            })
-            .collect()
+        (0..map.shards()).map(|shard| self.keys_in(map.range(shard))).collect()
+    }
+
+    /// Returns the range of `keys` whose slots are in `slots`.
+    pub fn keys_in(&self, slots: Range<usize>) -> Range<usize> {
+        self.first_key_at_or_after(slots.start)..self.first_key_at_or_after(slots.end)
     }
 
     fn first_key_at_or_after(&self, slot: usize) -> usize {

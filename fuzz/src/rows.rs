@@ -14,8 +14,8 @@ use zillion_rows::layer::{
     Layer, LayerFile, LayerManifest, LayerSource, LayerWriter, Unthrottled, verify_layer,
 };
 use zillion_rows::part::{
-    Need, PartInfo, PartRows, listed_parts, open_candidates, open_filters, open_rows,
-    write_candidates, write_filter, write_rows,
+    ALL_SLOTS, Need, PartInfo, PartRows, Place, cut, listed_parts, open_candidates, open_filters,
+    open_rows, write_candidates, write_filter, write_rows,
 };
 use zillion_rows::row::{Meta, RowWeights, StoredRow};
 use zillion_rows::{
@@ -62,7 +62,8 @@ pub const TABLE_PARTS: Target = Target {
         let listed = TableParts { parts: vec![part], ..listed(KEYS.len()) };
         let shapes = [&shape];
         let Ok(tables) = listed_parts(&shapes, std::slice::from_ref(&listed)) else { return false };
-        let opened = open_rows(&workers(), folder.path(), &shapes, &tables, Need::State);
+        let all = [ALL_SLOTS];
+        let opened = open_rows(&workers(), folder.path(), &shapes, &tables, &all, Need::State);
         let Ok(opened) = opened else { return false };
         for part in opened.iter().flatten() {
             for row in part.rows_in(&(0..SLOTS)) {
@@ -85,9 +86,8 @@ pub const TABLE_PARTS: Target = Target {
             rows.push(FeatureKey(key), row);
         }
         fs::create_dir_all(folder.path().join("tables/a")).expect("a folder can be made");
-        let place = (0, 1);
-        let info = write_rows(&Files::new(), folder.path(), &shape, place, (rows, false));
-        vec![written(folder.path(), &info.expect("a part can be written"))]
+        let info = write_rows(&Files::new(), folder.path(), &shape, whole(), (rows, false));
+        vec![written(folder.path(), &info.expect("a part can be written").0)]
     },
 };
 
@@ -99,7 +99,8 @@ pub const CANDIDATES: Target = Target {
         let part = place(folder.path(), &shape, "candidates", bytes);
         let candidates = ListedParts { rows: KEYS.len() as u64, parts: vec![part] };
         let listed = TableParts { candidates: Some(candidates), ..listed(0) };
-        let opened = open_candidates(&workers(), folder.path(), &[&shape], &[&listed]);
+        let all = [ALL_SLOTS];
+        let opened = open_candidates(&workers(), folder.path(), &[&shape], &[&listed], &all);
         let Ok(opened) = opened else { return false };
         let all = opened.iter().flatten();
         all.for_each(|stored| assert_eq!(stored.in_slots(&(0..SLOTS)).count(), KEYS.len()));
@@ -110,8 +111,8 @@ pub const CANDIDATES: Target = Target {
         fs::create_dir_all(folder.path().join("tables/a")).expect("a folder can be made");
         let one = |(key, count)| (FeatureKey(key), Candidate { count, last_step: 9 });
         let all = KEYS.into_iter().zip(1..).map(one);
-        let info = write_candidates(&Files::new(), folder.path(), &shape, (0, 1), all);
-        vec![written(folder.path(), &info.expect("a part can be written"))]
+        let info = write_candidates(&Files::new(), folder.path(), &shape, whole(), all);
+        vec![written(folder.path(), &info.expect("a part can be written").0)]
     },
 };
 
@@ -123,7 +124,8 @@ pub const FILTERS: Target = Target {
         let part = place(folder.path(), &shape, "filter", bytes);
         let filter = ListedParts { rows: 3, parts: vec![part] };
         let listed = TableParts { filter: Some(filter), ..listed(0) };
-        let opened = open_filters(&workers(), folder.path(), &[&shape], &[&listed]);
+        let all = [ALL_SLOTS];
+        let opened = open_filters(&workers(), folder.path(), &[&shape], &[&listed], &all);
         let Ok(opened) = opened else { return false };
         let all = opened.iter().flatten();
         all.for_each(|stored| assert_eq!(stored.in_slots(&(0..SLOTS)).count(), 3));
@@ -135,8 +137,9 @@ pub const FILTERS: Target = Target {
         let filter = shape.filter.as_ref().expect("the table has a filter");
         let blocks = [0, 5, SLOTS - 1].map(|slot| (slot, 0, [0x11; BLOCK_WORDS]));
         let blocks = blocks.into_iter();
-        let info = write_filter(&Files::new(), folder.path(), (&shape, filter), (0, 1), blocks);
-        vec![written(folder.path(), &info.expect("a part can be written"))]
+        let shape = (&shape, filter);
+        let info = write_filter(&Files::new(), folder.path(), shape, whole(), blocks);
+        vec![written(folder.path(), &info.expect("a part can be written").0)]
     },
 };
 
@@ -237,6 +240,11 @@ fn filtered_shape() -> RowShape {
     RowShape::new(TableSpec { admission, ..spec() }).expect("the sample is a valid table")
 }
 
+/// Returns the place of a file that has all slots of a table.
+fn whole() -> Place {
+    cut(&ALL_SLOTS, &[0; SLOTS], 1)[0]
+}
+
 /// Returns the manifest entry of a table with `rows` rows and no files.
 fn listed(rows: usize) -> TableParts {
     TableParts {
@@ -248,6 +256,7 @@ fn listed(rows: usize) -> TableParts {
         candidates: None,
         filter: None,
         changes: None,
+        digest: None,
     }
 }
 
@@ -258,7 +267,7 @@ fn place(folder: &Path, shape: &RowShape, kind: &str, bytes: &[u8]) -> PartInfo 
     fs::write(folder.join(&file), bytes).expect("a file can be written");
     let rows = if kind == "filter" { 3 } else { KEYS.len() as u64 };
     let LayerFile { blake3, bytes } = file_of(bytes);
-    PartInfo { file, rows, bytes, blake3 }
+    PartInfo { file, rows, bytes, blake3, slots: None }
 }
 
 /// Returns the bytes of a file that a checkpoint entry names.

@@ -4,7 +4,7 @@ use std::fs;
 
 use zillion_feature::{Cursor, HASH_ID, Statistics};
 use zillion_nn::optim::{Plateau, PlateauSpec};
-use zillion_rows::{ListedParts, PartInfo, TableParts};
+use zillion_rows::{ListedParts, PartInfo, RowDigest, TableParts};
 use zillion_trainer::{Best, Checkpoint, FileDigest, Job, Manifest, Progress, TrainingFile};
 
 use crate::harness::Target;
@@ -56,6 +56,7 @@ fn sample() -> Manifest {
         rows: 10,
         bytes: 2000,
         blake3: blake3::hash(kind.as_bytes()).to_hex().to_string(),
+        slots: Some((0, 4096)),
     };
     let job: toml::Table =
         include_str!("../../examples/clicks/job.toml").parse().expect("the sample is TOML");
@@ -85,6 +86,7 @@ fn sample() -> Manifest {
             candidates: Some(ListedParts::of(vec![part("candidates")])),
             filter: None,
             changes: None,
+            digest: Some(RowDigest::default()),
         }],
         files: vec![TrainingFile { name: "train.csv".to_owned(), bytes: 12345 }],
         job: job.into(),

@@ -79,7 +79,19 @@ impl LocalClient {
     /// Returns an error if a spec or an option is not valid, or if the folder for spilled rows
     /// cannot be written.
     pub fn open(options: TableOptions, workers: Arc<Workers>) -> Result<Self> {
-        let mut tables = TableSet::new(options.tables, options.shards)?;
+        let owned = match &options.slots {
+            None => None,
+            Some(slots) => Some((slots.clone(), crate::slots::owned(&options, slots)?)),
+        };
+        let mut tables = match &owned {
+            None => TableSet::new(options.tables, options.shards)?,
+            Some((slots, _)) => {
+                TableSet::new_within(options.tables, options.shards, slots.clone())?
+            }
+        };
+        if let Some((_, owned)) = owned {
+            tables.own(owned)?;
+        }
         tables.limit_bytes(options.max_bytes)?;
         tables.freeze(&options.frozen)?;
         if options.follows_checkpoints {
@@ -109,6 +121,12 @@ impl LocalClient {
     #[cfg(feature = "server")]
     pub(crate) fn statistics(&self) -> Vec<zillion_embedding::TableStatistics> {
         self.tables.statistics()
+    }
+
+    /// Returns the slots of a table that these tables hold.
+    #[cfg(feature = "server")]
+    pub(crate) fn owned(&self, table: zillion_feature::TableId) -> std::ops::Range<usize> {
+        self.tables.owned(table)
     }
 
     /// Abandons the open checkpoint, if there is one.

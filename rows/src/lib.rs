@@ -28,7 +28,8 @@ pub use initializer::InitializerSpec;
 pub use layout::{SegmentLayout, TableLayout};
 pub use memory::DEFAULT_SHARDS;
 pub use part::{
-    ChangedParts, ListedParts, MAX_PART_ROWS, PartInfo, PartSource, PartsBelow, TableParts,
+    ChangedParts, ListedParts, MAX_PART_ROWS, PartInfo, PartSource, PartsBelow, RowDigest,
+    TableParts,
 };
 pub use shape::{RowShape, SegmentPlace};
 pub use source::{FetchedRows, LookupReport, RowSource, conformance, shape_rows};

@@ -23,32 +23,38 @@
 //! The parts of a checkpoint of changes have only the rows that changed since the checkpoint below
 //! it. A [`RowPart`] reads a chain of such checkpoints as one part.
 //!
-//! The division of a table into parts depends only on the number of rows of each slot. So the bytes
-//! of the files are the same for every number of shards and threads.
+//! The division of a table into parts depends only on the number of rows of each slot, and on the
+//! slots that the writer owns. So the bytes of the files are the same for every number of shards
+//! and threads. The manifest lists the slots of each file, because several processes may each own
+//! some slots of a table and write their own files (see [`cut()`] and [`TableParts::merge`]).
 
 mod candidates;
 mod chain;
+mod cut;
+mod digest;
 mod filter;
 mod gone;
 mod listing;
+mod merge;
 mod narrow;
 mod open;
+mod opened;
 mod read;
 mod search;
 mod source;
 mod write;
 
-use std::ops::Range;
-
 use serde::{Deserialize, Serialize};
-use zillion_feature::SLOTS;
 
 pub use candidates::{StoredCandidates, write_candidates};
 pub use chain::{RowPart, open_rows};
+pub use cut::{ALL_SLOTS, Place, cut, find_slot, overlap};
+pub use digest::RowDigest;
 pub use filter::{StoredFilter, open_filters, write_filter};
 pub use gone::write_gone;
 pub use listing::{ChangedParts, PartsBelow, listed_parts};
 pub use narrow::open_narrow;
+pub use opened::{OpenedTable, check_digest, open_tables};
 pub use read::{Need, open_candidates};
 pub use source::PartSource;
 pub(crate) use source::open_weights;
@@ -63,6 +69,9 @@ pub const MAX_PART_ROWS: u64 = 1 << 20;
 /// The version of the file format, which the metadata of every part contain.
 const FORMAT: &str = "1";
 
+/// The remedy for a file that differs from its entry in the manifest.
+const REMEDY: &str = "use another checkpoint, or copy this checkpoint again";
+
 /// The entry of one table in the manifest of a checkpoint, which lists the files of the table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -74,8 +83,7 @@ pub struct TableParts {
     pub rows: u64,
     /// The dirty epoch that was current when the checkpoint was written.
     pub dirty_epoch: u32,
-    /// The parts in slot order. Their number is a power of two, and each has the same number of
-    /// slots.
+    /// The parts in slot order. Every slot belongs to exactly one part.
     pub parts: Vec<PartInfo>,
     /// The files of the narrow rows; absent if rows do not grow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -92,6 +100,11 @@ pub struct TableParts {
     /// rows. `rows` counts all rows of the table in both cases.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changes: Option<ChangedParts>,
+    /// The digest of the rows, waiting keys and filter blocks in the files of this entry. Evicted
+    /// keys and the files of checkpoints below this one are not part of it. Absent in a manifest of
+    /// an earlier version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<RowDigest>,
 }
 
 /// A group of files of one table that has its own number of parts: narrow rows, waiting keys,
@@ -101,16 +114,8 @@ pub struct TableParts {
 pub struct ListedParts {
     /// The number of rows in all files of the group.
     pub rows: u64,
-    /// The files in slot order. Their number is a power of two, and each has the same number of
-    /// slots.
+    /// The files in slot order. Every slot belongs to exactly one file.
     pub parts: Vec<PartInfo>,
-}
-
-impl ListedParts {
-    /// Creates the entry of a group of files that were written.
-    pub fn of(parts: Vec<PartInfo>) -> Self {
-        Self { rows: parts.iter().map(|part| part.rows).sum(), parts }
-    }
 }
 
 /// The entry of one file in the manifest of a checkpoint.
@@ -118,7 +123,8 @@ impl ListedParts {
 #[serde(deny_unknown_fields)]
 pub struct PartInfo {
     /// The path of the file relative to the checkpoint's folder, with `/` as separator:
-    /// `tables/<table>/part-00000.arrow`.
+    /// `tables/<table>/part-00000.arrow`, or `tables/<table>/part-s0000-1344.arrow` if the writer
+    /// owned only some slots of the table.
     pub file: String,
     /// The number of rows in the file.
     pub rows: u64,
@@ -126,6 +132,11 @@ pub struct PartInfo {
     pub bytes: u64,
     /// The BLAKE3 hash of the file, in hexadecimal.
     pub blake3: String,
+    /// The first slot of the file, and the slot after its last slot. Absent in a manifest of an
+    /// earlier version. There, the files of a list have equal numbers of slots, and their number is
+    /// a power of two.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slots: Option<(usize, usize)>,
 }
 
 impl TableParts {
@@ -133,11 +144,6 @@ impl TableParts {
     pub fn full_rows(&self) -> Option<u64> {
         self.rows.checked_sub(self.narrow.as_ref().map_or(0, |narrow| narrow.rows))
     }
-}
-
-/// Returns the path of a file relative to the checkpoint's folder.
-fn file_name(table: &str, kind: &str, part: usize) -> String {
-    format!("tables/{table}/{kind}-{part:05}.arrow")
 }
 
 /// The beginning of the names of files with full rows.
@@ -151,26 +157,6 @@ const FILTER: &str = "filter";
 /// The beginning of the names of files with evicted keys.
 const GONE: &str = "gone";
 
-/// Returns the range of slots of the part with index `part`, out of `parts` parts.
-pub fn part_slots(part: usize, parts: usize) -> Range<usize> {
-    let slots = SLOTS / parts;
-    part * slots..(part + 1) * slots
-}
-
-/// Returns the number of parts of a table: the smallest power of two for which every part has at
-/// most `limit` rows. A table has at most one part per slot.
-pub fn part_count(slot_rows: &[u64], limit: u64) -> usize {
-    let mut parts = 1;
-    while parts < SLOTS {
-        let rows = |part| slot_rows[part_slots(part, parts)].iter().sum::<u64>();
-        if (0..parts).all(|part| rows(part) <= limit) {
-            break;
-        }
-        parts *= 2;
-    }
-    parts
-}
-
 /// Returns the text that describes the segments in the metadata of a part: the name, the dimension
 /// and the optimizer of each segment.
 fn describe_segments(shape: &RowShape) -> String {
@@ -183,24 +169,4 @@ fn describe_segments(shape: &RowShape) -> String {
 /// with the segments of a part.
 fn describe_layout(layout: &TableLayout) -> Vec<(String, usize)> {
     layout.segments.iter().map(|s| (s.name.clone(), s.dim)).collect()
-}
-
-#[cfg(test)]
-mod cuts {
-    use super::*;
-
-    #[test]
-    fn cuts_depend_on_row_counts_only() {
-        assert_eq!(part_count(&[0; SLOTS], 10), 1);
-        assert_eq!(part_count(&[1; SLOTS], 4096), 1);
-        assert_eq!(part_count(&[1; SLOTS], 4095), 2);
-        let mut skewed = [0; SLOTS];
-        skewed[0] = 6;
-        skewed[SLOTS / 4] = 6;
-        assert_eq!(part_count(&skewed, 10), 4);
-        // A slot with more rows than the limit cannot be divided.
-        skewed[0] = 11;
-        assert_eq!(part_count(&skewed, 10), SLOTS);
-        assert_eq!(part_slots(3, 4), 3072..4096);
-    }
 }

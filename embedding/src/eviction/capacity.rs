@@ -1,19 +1,21 @@
-//! The eviction in a table at its limit: the number of rows that are evicted at the end of a step,
-//! and the rows that are compared to choose them.
+//! The eviction in a group of slots at its limit: the number of rows that are evicted at the end of
+//! a step, and the rows that are compared to choose them.
+//!
+//! A table has one group or several (see [`groups`](crate::groups)). A small table is one group.
 //!
 //! # Headroom
-//! A step creates new rows before it evicts rows at its end. If a table stayed at its limit, it
+//! A step creates new rows before it evicts rows at its end. If a group stayed at its limit, it
 //! would therefore refuse every new key. So the eviction at the end of a step leaves room for twice
 //! the number of rows that the step needed. If the next step needs even more rows, its last keys
 //! are refused in that step.
 //!
-//! If a table has at least as much room as a step has keys, all keys of the step have room, and no
+//! If a group has at least as much room as a step has keys, all keys of the step have room, and no
 //! lookup is needed to know this. So the eviction also leaves room for the number of keys that the
-//! last step had, if this number is a small part of the table.
+//! last step had, if this number is a small part of the group.
 //!
 //! # Which rows are evicted
 //! Comparing every row of a large table would stop training. Keys are mixed, so a slot is a fair
-//! sample of the table. A step visits some slots, with several rows for each row that must be
+//! sample of its group. A step visits some slots, with several rows for each row that must be
 //! evicted, and evicts the visited rows with the lowest priority. The number of the step decides
 //! which slots it visits. In a small table, all slots are visited, and exactly the rows with the
 //! lowest priority are evicted. In a large table, two and a half to five rows are visited for each
@@ -21,21 +23,28 @@
 //! average an evicted row is at the lowest seventh. A cache that compares six random rows for each
 //! eviction reaches the same average.
 //!
-//! Every decision depends only on numbers of rows over all shards and on the step. No state is kept
-//! between steps or saved in a checkpoint, and the number of shards changes nothing.
+//! # Spare room
+//! A table of many groups would visit at least one slot of each group in every step, which are many
+//! rows if the slots are large. So if the rows that a step needs are a small part of a slot, a
+//! visit makes *spare* room for several steps, and the group has a turn only once in this number of
+//! steps. Between its turns, the group is visited only if the room for the next step is missing.
+//!
+//! Every decision depends only on numbers of rows of one group and on the step. No state is kept
+//! between steps or saved in a checkpoint. The numbers of shards and of processes change nothing.
 
-use zillion_feature::SLOTS;
+use std::ops::Range;
 
 use crate::eviction::Turn;
+use crate::groups::Group;
 
 /// The smallest number of rows that are visited for two evicted rows. The actual number is up to
 /// twice as large, because the periods of slots are powers of two.
 const LOOKS_FOR_TWO: u64 = 5;
-/// The smallest number of rows that a step visits, which takes 0.2 ms. A table of at most this size
-/// loses exactly the rows with the lowest priority.
+/// The smallest number of rows that a step visits in all groups, which takes 0.2 ms. A table of one
+/// group that has at most this size loses exactly the rows with the lowest priority.
 const FEWEST_LOOKS: u64 = 8192;
-/// The largest number of rows that one step visits, unless a single slot has more. Such a visit
-/// takes some milliseconds.
+/// The largest number of rows that one step visits in all groups, unless a single slot of each
+/// group has more. Such a visit takes some milliseconds.
 const MOST_LOOKS: u64 = 1 << 20;
 /// The divisor of a limit that gives the smallest number of rows to keep free.
 const SPARE: u64 = 256;
@@ -44,8 +53,10 @@ const MOST_SPARE: u64 = 4;
 /// The divisor of a limit that gives a number of rows. If a step has at most this number of keys,
 /// room for all of its keys is kept free, which saves the lookup of the keys before the push.
 const SKIPS_LOOKUP: u64 = 64;
+/// The largest number of steps for which a visit makes room.
+const MOST_STEPS: u64 = 64;
 
-/// The demand of a step on a table: its keys, and the rows that it needs.
+/// The demand of a step on a group: its keys, and the rows that it needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Demand {
     /// The number of keys that were pushed.
@@ -55,47 +66,133 @@ pub(crate) struct Demand {
     pub(crate) rows: u64,
 }
 
-impl Demand {
-    /// Returns the number of rows to leave free for the next step, in a table that may have `most`
-    /// rows.
-    pub(crate) fn room(self, most: u64) -> u64 {
-        // The number of keys differs a little from step to step.
-        let all = self.keys + self.keys / 16;
-        let skips_lookup = if all <= most / SKIPS_LOOKUP { all } else { 0 };
-        self.rows.saturating_mul(2).max(skips_lookup)
+impl Group {
+    /// Returns the number by which the next step may need more of the group than this step, which
+    /// needed `count`. For a whole table it is `usual`. In one of several groups, numbers differ
+    /// more from step to step, because the keys of a step are divided among the groups by chance.
+    fn allowance(self, count: u64, usual: u64) -> u64 {
+        if self.is_whole() { usual } else { usual.max(2 * count.isqrt()) }
     }
 }
 
-/// A visit at the end of a step: the slots to visit, and the number of rows to evict.
+impl Demand {
+    /// Returns the number of rows to leave free for the next step, in a group that may have `most`
+    /// rows.
+    pub(crate) fn room(self, most: u64, group: Group) -> u64 {
+        let usual = self.keys / 16;
+        let skips_lookup = match self.keys + usual <= most / SKIPS_LOOKUP {
+            true => self.keys + group.allowance(self.keys, usual),
+            false => 0,
+        };
+        let twice = self.rows.saturating_mul(2);
+        (twice + group.allowance(self.rows, 0)).max(skips_lookup)
+    }
+
+    /// Returns the number of free rows that a group of `rows` rows could use.
+    pub(crate) fn wanted(self, rows: u64, group: Group) -> u64 {
+        match group.is_whole() {
+            true => self.room(rows, group),
+            false => {
+                let room = self.room(rows, group).max(headroom(rows, self, group));
+                room + Spare::new(rows, self, group).rows
+            }
+        }
+    }
+
+    /// Adds the demand on another part of the group.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.keys += other.keys;
+        self.rows += other.rows;
+    }
+}
+
+/// The room that a visit makes in addition to the headroom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Spare {
+    /// The number of rows to keep free in addition.
+    rows: u64,
+    /// The number of steps between two turns of the group, which is a power of two.
+    steps: u64,
+}
+
+impl Spare {
+    const NONE: Self = Self { rows: 0, steps: 1 };
+
+    /// Returns the spare room of a group that may have `limit` rows, if each step has this demand.
+    fn new(limit: u64, demand: Demand, group: Group) -> Self {
+        let slot = limit / group.width() as u64;
+        if group.is_whole() || demand.rows == 0 || slot <= FEWEST_LOOKS / group.count as u64 {
+            return Self::NONE;
+        }
+        // A visit of one slot may evict two fifths of its rows. A part of the spare room is left
+        // for steps that need more rows than usual.
+        let rows = slot * 3 / 8;
+        match rows * 3 / 4 / demand.rows {
+            0 | 1 => Self::NONE,
+            steps => Self { rows, steps: 1 << steps.min(MOST_STEPS).ilog2() },
+        }
+    }
+
+    /// Returns whether `step` is a turn of the group. In each period of as many turns as the group
+    /// has slots, every slot is visited once. The turns of a longer period are turns of a shorter
+    /// one too, so no slot misses its turn if the demand differs from step to step. Groups have
+    /// their turns in different steps.
+    fn is_turn(self, step: u32, group: Group) -> bool {
+        let width = group.width() as u64;
+        let (round, slot) = (u64::from(step) / width, u64::from(step) % width);
+        (round + slot + group.index as u64).is_multiple_of(self.steps)
+    }
+}
+
+/// A visit at the end of a step: the slots of a group to visit, and the number of rows to evict.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Visit {
-    /// The slots that are visited.
-    pub(crate) turn: Turn,
+    /// The group that is visited.
+    pub(crate) group: Group,
+    /// The slots that are visited, among those of the group.
+    turn: Turn,
     /// The number of rows that must be evicted.
     pub(crate) excess: u64,
-    /// Whether all slots are visited.
+    /// Whether all slots of the group are visited.
     pub(crate) is_whole: bool,
 }
 
 /// Returns the number of rows that the end of this step keeps free for the next step.
-pub(crate) fn headroom(limit: u64, demand: Demand) -> u64 {
-    (limit / SPARE).max(demand.room(limit)).min(limit.div_ceil(MOST_SPARE))
+pub(crate) fn headroom(limit: u64, demand: Demand, group: Group) -> u64 {
+    (limit / SPARE).max(demand.room(limit, group)).min(limit.div_ceil(MOST_SPARE))
 }
 
 impl Visit {
-    /// Plans the visit at the end of `step` for a table of `rows` rows that may have `limit` rows.
+    /// Plans the visit at the end of `step` for a group of `rows` rows that may have `limit` rows.
     /// `demand` is the demand of the step. Returns `None` if no row must be evicted.
-    pub(crate) fn new(rows: u64, limit: u64, demand: Demand, step: u32) -> Option<Self> {
-        let excess = (rows + headroom(limit, demand)).saturating_sub(limit).min(rows);
-        if excess == 0 {
+    pub(crate) fn new(
+        rows: u64,
+        limit: u64,
+        demand: Demand,
+        step: u32,
+        group: Group,
+    ) -> Option<Self> {
+        let taken = rows + headroom(limit, demand, group);
+        let spare = Spare::new(limit, demand, group);
+        let excess = (taken + spare.rows).saturating_sub(limit).min(rows);
+        if excess == 0 || taken <= limit && !spare.is_turn(step, group) {
             return None;
         }
-        let looks = (excess.saturating_mul(LOOKS_FOR_TWO) / 2).clamp(FEWEST_LOOKS, MOST_LOOKS);
-        let slots = (looks * SLOTS as u64).div_ceil(rows).clamp(1, SLOTS as u64);
+        let (width, groups) = (group.width() as u64, group.count as u64);
+        let looks = excess.saturating_mul(LOOKS_FOR_TWO) / 2;
+        let looks = looks.clamp(FEWEST_LOOKS / groups, MOST_LOOKS / groups);
+        let slots = (looks * width).div_ceil(rows).clamp(1, width);
         // The period is a power of two. So if the demand differs from step to step, one period
         // divides the other, and no slot misses its turn.
-        let period = 1 << (SLOTS / slots as usize).ilog2();
-        Some(Self { turn: Turn::of_slots(step, period), excess, is_whole: period == 1 })
+        let period = 1 << (width / slots).ilog2();
+        Some(Self { group, turn: Turn::of_slots(step, period), excess, is_whole: period == 1 })
+    }
+
+    /// Returns the visited slots in a range, in ascending order.
+    pub(crate) fn slots(&self, range: Range<usize>) -> impl Iterator<Item = usize> {
+        let own = self.group.slots();
+        let start = range.start.max(own.start);
+        self.turn.slots(start..range.end.min(own.end).max(start))
     }
 
     /// Returns the number of rows to evict if `seen` rows were visited. If not all slots were
@@ -137,88 +234,4 @@ pub(crate) fn shares(total: u64, claims: &[Claim]) -> Vec<u64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use zillion_rows::memory::rows_within;
-
-    use super::*;
-
-    /// Returns the demand of a step that had `rows` keys and created a row for each of them.
-    fn rows(rows: u64) -> Demand {
-        Demand { keys: rows, rows }
-    }
-
-    #[test]
-    fn room_is_made_for_twice_what_a_step_wants() {
-        assert_eq!(headroom(1 << 20, rows(0)), 4096);
-        assert_eq!(headroom(1 << 20, rows(10_000)), 20_000);
-        assert_eq!(headroom(100, rows(1000)), 25);
-        assert_eq!(headroom(1, rows(1)), 1);
-        assert_eq!(Visit::new(900, 1000, rows(50), 7), None);
-        let small = Visit::new(1000, 1000, rows(50), 7).unwrap();
-        assert!(small.is_whole && small.excess == 100 && small.evictions(1000) == 100);
-        assert_eq!(small.turn.slots(0..SLOTS).count(), SLOTS);
-    }
-
-    #[test]
-    fn room_is_made_for_all_keys_of_a_step_where_they_are_few() {
-        let keys = |keys| Demand { keys, rows: 2000 };
-        assert_eq!(headroom(1 << 20, keys(8000)), 8500);
-        assert_eq!(headroom(1 << 20, keys(15_000)), 15_937);
-        assert_eq!(headroom(1 << 20, keys(16_000)), 4096, "that would be more than a 64th");
-    }
-
-    #[test]
-    fn large_tables_are_looked_at_in_slices_that_cover_all_slots() {
-        let most = 10_000_000;
-        let visit = Visit::new(most, most, rows(20_000), 3).unwrap();
-        assert_eq!(visit.excess, 40_000);
-        let slots = visit.turn.slots(0..SLOTS).count() as u64;
-        let looks = slots * most / SLOTS as u64;
-        assert!((100_000..=210_000).contains(&looks), "{looks}");
-        assert_eq!(visit.evictions(60_000), 24_000);
-        let mut seen = vec![false; SLOTS];
-        for step in 0..SLOTS as u32 {
-            let turn = Visit::new(most, most, rows(20_000), step).unwrap().turn;
-            turn.slots(0..SLOTS).for_each(|slot| seen[slot] = true);
-        }
-        assert!(seen.iter().all(|&seen| seen));
-        // The number of rows that a step visits has a bound for every number of rows to evict.
-        let all = Visit::new(most, most, rows(most), 3).unwrap();
-        assert!(all.turn.slots(0..SLOTS).count() as u64 * most / SLOTS as u64 <= 2 * MOST_LOOKS);
-    }
-
-    #[test]
-    fn no_slot_misses_its_turn_where_steps_differ() {
-        let (rows, mut longest, mut shortest) = (10_000_000, 0, SLOTS);
-        let mut last = vec![0; SLOTS];
-        for step in 1..4000u32 {
-            let wanted = 10_000 + u64::from(step.wrapping_mul(0x9e37_79b9) >> 16);
-            let visit = Visit::new(rows, rows, Demand { keys: wanted, rows: wanted }, step);
-            let slots: Vec<usize> = visit.unwrap().turn.slots(0..SLOTS).collect();
-            longest = longest.max(SLOTS / slots.len());
-            shortest = shortest.min(SLOTS / slots.len());
-            slots.iter().for_each(|&slot| last[slot] = step);
-            let waiting = last.iter().map(|&last| step - last).max();
-            assert!(waiting.unwrap() as usize <= longest, "step {step}, {longest}");
-        }
-        assert!(longest >= 4 * shortest, "periods of {shortest} to {longest} steps");
-    }
-
-    #[test]
-    fn the_most_rows_are_found_that_fit() {
-        for limit in [0, 99, 100, 101, 199, 200, 1 << 40] {
-            let rows = rows_within(limit, |rows| 100 * rows);
-            assert_eq!(rows, (limit / 100).min((1 << 31) - 1));
-        }
-    }
-
-    #[test]
-    fn memory_is_shared_out_evenly_among_those_who_need_it() {
-        let claim = |least, most| Claim { least, most };
-        assert_eq!(shares(100, &[claim(0, 10), claim(0, 20)]), [10, 20]);
-        assert_eq!(shares(100, &[claim(0, 10), claim(0, 80), claim(0, 1000)]), [10, 45, 45]);
-        assert_eq!(shares(100, &[claim(70, 80), claim(0, 1000)]), [70, 30]);
-        assert_eq!(shares(100, &[claim(90, 90), claim(90, 90)]), [90, 90]);
-        assert!(shares(5, &[]).is_empty());
-    }
-}
+mod tests;

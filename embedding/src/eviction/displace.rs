@@ -5,6 +5,7 @@
 //! `eviction/set.rs`). This file does the work of one shard.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use zillion_device::simd::vectorised;
 use zillion_feature::FeatureKey;
@@ -24,9 +25,11 @@ pub(crate) const AHEAD: usize = 16;
 /// The expected effect of a push on the keys of one shard.
 #[derive(Debug, Default)]
 pub(crate) struct Foreseen {
-    /// The positions in the plan of the keys for which the push would create a row.
+    /// The positions in the plan of the keys for which the push would create a row, in ascending
+    /// order.
     pub(crate) new: Vec<u32>,
-    /// The index entry of each key, or [`Entry::NONE`] for a key without a row.
+    /// The index entry of each key, or [`Entry::NONE`] for a key without a row and for a key that
+    /// was not looked up.
     pub(crate) rows: Vec<Entry>,
 }
 
@@ -46,59 +49,66 @@ impl Ranked {
 }
 
 impl Table {
-    /// Returns the effect that a push would have: the rows that it would create, and the index
-    /// entries of all keys. A push creates the row of a key if the key has no row, is admitted, and
-    /// has a finite gradient.
+    /// Returns the effect that a push would have on the keys at the positions `wanted`: the rows
+    /// that it would create, and the index entries of the keys. A push creates the row of a key if
+    /// the key has no row, is admitted, and has a finite gradient.
     pub(crate) fn foresee(
         &self,
         keys: &[FeatureKey],
         gradients: &[f32],
         occurrences: Times<'_>,
+        wanted: &[Range<usize>],
         step: u32,
     ) -> Result<Foreseen> {
         let (stride, width) = (self.shape.stride(), self.shape.width);
         let known = self.known.rows(keys, &self.index);
         let mut foreseen = Foreseen { new: Vec::new(), rows: vec![Entry::NONE; keys.len()] };
-        vectorised(
-            #[inline(always)]
-            || {
-                in_turn(
-                    &mut foreseen,
-                    keys.len(),
-                    #[inline(always)]
-                    |_, i| {
-                        if known.is_some_and(|rows| !rows[i].is_none()) {
-                            return;
-                        }
-                        self.index.prefetch(keys[i]);
-                        if let Some(candidates) = &self.candidates {
-                            candidates.prefetch(keys[i]);
-                        }
-                    },
-                    #[inline(always)]
-                    |_, i| match known {
-                        Some(rows) if !rows[i].is_none() => rows[i],
-                        _ => match self.index.get_at_home(keys[i]) {
-                            AtHome::Found(entry) => entry,
-                            AtHome::Absent => Entry::NONE,
-                            AtHome::Beyond => Entry::UNDECIDED,
+        // Groups that follow each other are looked up together.
+        for near in wanted.chunk_by(|a, b| a.end == b.start) {
+            let first = near[0].start;
+            let count = near.iter().map(|run| run.len()).sum();
+            vectorised(
+                #[inline(always)]
+                || {
+                    in_turn(
+                        &mut foreseen,
+                        count,
+                        #[inline(always)]
+                        |_, i| {
+                            if known.is_some_and(|rows| !rows[first + i].is_none()) {
+                                return;
+                            }
+                            self.index.prefetch(keys[first + i]);
+                            if let Some(candidates) = &self.candidates {
+                                candidates.prefetch(keys[first + i]);
+                            }
                         },
-                    },
-                    #[inline(always)]
-                    |_, i| Ok(self.index.get(keys[i]).unwrap_or(Entry::NONE)),
-                    #[inline(always)]
-                    |foreseen, i, entry| {
-                        foreseen.rows[i] = entry;
-                        let is_new = entry.is_none()
-                            && finite(&gradients[i * stride..(i + 1) * stride], width)
-                            && !self.waits(keys[i], || occurrences.of(i), step);
-                        if is_new {
-                            foreseen.new.push((occurrences.first + i) as u32);
-                        }
-                    },
-                )
-            },
-        )?;
+                        #[inline(always)]
+                        |_, i| match known {
+                            Some(rows) if !rows[first + i].is_none() => rows[first + i],
+                            _ => match self.index.get_at_home(keys[first + i]) {
+                                AtHome::Found(entry) => entry,
+                                AtHome::Absent => Entry::NONE,
+                                AtHome::Beyond => Entry::UNDECIDED,
+                            },
+                        },
+                        #[inline(always)]
+                        |_, i| Ok(self.index.get(keys[first + i]).unwrap_or(Entry::NONE)),
+                        #[inline(always)]
+                        |foreseen, i, entry| {
+                            let i = first + i;
+                            foreseen.rows[i] = entry;
+                            let is_new = entry.is_none()
+                                && finite(&gradients[i * stride..(i + 1) * stride], width)
+                                && !self.waits(keys[i], || occurrences.of(i), step);
+                            if is_new {
+                                foreseen.new.push((occurrences.first + i) as u32);
+                            }
+                        },
+                    )
+                },
+            )?;
+        }
         Ok(foreseen)
     }
 
@@ -115,7 +125,7 @@ impl Table {
             return false;
         }
         self.counters.refused_full += 1;
-        self.demand.rows += 1;
+        self.demand.of_slot(key.slot()).rows += 1;
         true
     }
 
@@ -134,10 +144,10 @@ impl Table {
     /// Returns the rows of the visited slots with their ranks. Pinned rows are left out.
     pub(crate) fn rank_rows(&self, visit: &Visit) -> Vec<Ranked> {
         let Some(priority) = self.shape.priority else { return Vec::new() };
-        let slots = visit.turn.slots(self.index.slots());
+        let slots = visit.slots(self.index.slots());
         let rows = slots.map(|slot| self.index.slot_len(slot)).sum();
         let mut ranked: Vec<Ranked> = Vec::with_capacity(rows);
-        for slot in visit.turn.slots(self.index.slots()) {
+        for slot in visit.slots(self.index.slots()) {
             let pinned = self.shape.pinned.of_slot(slot);
             let entries = self.index.slot_entries(slot).filter(|(key, _)| !pinned.contains(key));
             ranked.extend(entries.map(|(key, entry)| Ranked { rank: (0, key), entry }));
@@ -155,13 +165,14 @@ impl Table {
         ranked
     }
 
-    /// Evicts the rows of [`Table::rank_rows`] whose rank is at most `highest`.
+    /// Evicts the rows of [`Table::rank_rows`] whose rank is at most `highest`, and returns their
+    /// number.
     pub(crate) fn make_room(
         &mut self,
         visit: &Visit,
         ranked: &[Ranked],
         highest: (u64, FeatureKey),
-    ) -> Result<()> {
+    ) -> Result<usize> {
         let shape = self.shape.clone();
         let goes = |found: &Ranked| found.rank <= highest;
         let keeps_free_rows = self.keeps_free_rows();
@@ -169,7 +180,7 @@ impl Table {
         let reads_companion = self.changes.is_some() || self.snapshot.is_some();
         let (mut next, mut all_gone) = (0, 0);
         // `ranked` holds the rows of one slot next to each other, slot after slot.
-        for slot in visit.turn.slots(self.index.slots()) {
+        for slot in visit.slots(self.index.slots()) {
             let mut gone = 0;
             while let Some(&Ranked { rank: (_, key), entry }) = ranked.get(next)
                 && key.slot() == slot
@@ -203,7 +214,6 @@ impl Table {
                 all_gone += gone as usize;
             }
         }
-        self.trim_free_list(2 * all_gone);
-        Ok(())
+        Ok(all_gone)
     }
 }

@@ -15,9 +15,11 @@ mod learning;
 mod life;
 mod limits;
 mod model;
+mod owners;
 mod parts;
 mod read;
 mod refusals;
+mod servers;
 mod snapshots;
 mod spill;
 

@@ -11,7 +11,7 @@ use crate::table::Table;
 use zillion_rows::Candidate;
 use zillion_rows::filter::BLOCK_WORDS;
 use zillion_rows::part::{
-    PartInfo, PartRows, write_candidates, write_filter, write_gone, write_rows,
+    PartInfo, PartRows, Place, RowDigest, write_candidates, write_filter, write_gone, write_rows,
 };
 
 /// The kind of the content of a file.
@@ -25,6 +25,9 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
+    /// All kinds, in the order in which a table's files are written.
+    pub(crate) const ALL: [Self; 4] = [Self::Rows, Self::Narrow, Self::Candidates, Self::Filter];
+
     /// Returns whether the file holds narrow rows.
     pub(crate) fn is_narrow(self) -> bool {
         self == Self::Narrow
@@ -63,8 +66,9 @@ pub(crate) type FilterBlock = (usize, usize, [u64; BLOCK_WORDS]);
 pub(crate) struct Job {
     pub(crate) table: usize,
     pub(crate) kind: Kind,
-    pub(crate) part: usize,
-    pub(crate) parts: usize,
+    pub(crate) place: Place,
+    /// Whether this is the last file of its kind and table.
+    pub(crate) is_last: bool,
     /// The number of entries in the slots of the part. For a checkpoint of changes, this number
     /// includes entries that are not written.
     pub(crate) rows: u64,
@@ -80,6 +84,8 @@ pub(crate) struct Job {
 pub(crate) struct Written {
     pub(crate) part: PartInfo,
     pub(crate) gone: Option<PartInfo>,
+    /// The digest of the entries of `part`.
+    pub(crate) digest: RowDigest,
 }
 
 /// The content of a file, in key order.
@@ -129,16 +135,18 @@ impl Content {
         shape: &TableShape,
         job: &Job,
     ) -> Result<Written> {
-        let place = (job.part, job.parts);
+        let place = job.place;
         match self {
             Self::Rows { rows, gone } => {
-                let part = write_rows(files, folder, shape, place, (rows, job.kind.is_narrow()))?;
+                let rows = (rows, job.kind.is_narrow());
+                let (part, digest) = write_rows(files, folder, shape, place, rows)?;
                 let gone = gone.map(|keys| write_gone(files, folder, shape, place, keys));
-                Ok(Written { part, gone: gone.transpose()? })
+                Ok(Written { part, gone: gone.transpose()?, digest })
             }
             Self::Candidates(all) => {
-                let part = write_candidates(files, folder, shape, place, all.into_iter())?;
-                Ok(Written { part, gone: None })
+                let all = all.into_iter();
+                let (part, digest) = write_candidates(files, folder, shape, place, all)?;
+                Ok(Written { part, gone: None, digest })
             }
             Self::Filter(blocks) => {
                 // Only tables with a filter have such files.
@@ -147,8 +155,9 @@ impl Content {
                                   begin the snapshot again";
                     return Err(Error::mismatch(shape.name(), reason));
                 };
-                let part = write_filter(files, folder, (shape, filter), place, blocks.into_iter())?;
-                Ok(Written { part, gone: None })
+                let (shape, blocks) = ((&**shape, filter), blocks.into_iter());
+                let (part, digest) = write_filter(files, folder, shape, place, blocks)?;
+                Ok(Written { part, gone: None, digest })
             }
         }
     }

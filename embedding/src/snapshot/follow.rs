@@ -53,12 +53,22 @@ impl TableSet {
         tombstones.for_each(|tombstones| tombstones.oldest = oldest);
     }
 
+    /// Begins another history of checkpoints, which has no mark yet. So the next checkpoint must be
+    /// whole.
+    pub(crate) fn forget_marks(&mut self) {
+        if let Some(marks) = &mut self.marks {
+            marks.history += 1;
+            marks.generations.clear();
+        }
+    }
+
     /// Begins another history of checkpoints. Its first mark is the mark of the checkpoint that has
     /// just been restored.
     pub(crate) fn mark_restored(&mut self) {
-        let Some(marks) = &mut self.marks else { return };
-        marks.history += 1;
-        marks.generations.clear();
+        if self.marks.is_none() {
+            return;
+        }
+        self.forget_marks();
         // If the numbers of generations are used up, there is no mark, and checkpoints are whole.
         let Some(generation) = self.generations.cut() else { return };
         self.seal_changes();

@@ -13,12 +13,11 @@ use crate::error::{Error, Result};
 use crate::set::{TableSet, each, empty_shards};
 use crate::snapshot::generations::Generations;
 use zillion_rows::RowShape;
-use zillion_rows::part::{
-    Need, TableParts, listed_parts, open_candidates, open_filters, open_narrow, open_rows,
-};
+use zillion_rows::part::{OpenedTable, TableParts, listed_parts, open_tables, overlap};
 
 impl TableSet {
-    /// Replaces all rows by the rows of a checkpoint. Training then continues as if it had not
+    /// Replaces all rows by the rows that a checkpoint has in the owned slots. Only the files that
+    /// have these slots are opened. Training then continues as if it had not
     /// stopped. If changes are tracked, the changes after the end of the checkpoint's epoch are
     /// known. Earlier changes are not known, because a checkpoint does not list earlier evictions.
     /// If the entries hold only changes, they must name the checkpoints that have the other rows
@@ -26,8 +25,8 @@ impl TableSet {
     ///
     /// # Errors
     /// Returns [`Error::Part`] if a file cannot be read or is damaged, [`Error::Mismatch`] if the
-    /// checkpoint and the job have different tables, and [`Error::TooManyRows`] if a table exceeds
-    /// its limit. After an error, the tables are unchanged.
+    /// checkpoint and the job have different tables, and [`Error::TooManyRows`] if the checkpoint
+    /// lists more rows of a whole table than its limit. After an error, the tables are unchanged.
     pub fn restore(
         &mut self,
         workers: &Workers,
@@ -64,23 +63,22 @@ impl TableSet {
                 });
             }
         }
-        let opened = open_rows(workers, folder, &shapes, &listed, Need::State)?;
-        let narrow = open_narrow(workers, folder, &shapes, &listed, Need::State)?;
-        let candidates = open_candidates(workers, folder, &shapes, &listed)?;
-        let filters = open_filters(workers, folder, &shapes, &listed)?;
+        let opened = open_tables(workers, folder, &shapes, &listed, &self.owned)?;
         let mut shards = empty_shards(&self.shapes, &self.map)?;
         self.spill_shards(&mut shards)?;
         each(workers, &mut shards, |_, shard| {
-            let slots = shard.slots();
-            for (index, parts) in opened.iter().enumerate() {
+            let all = shard.slots();
+            for (index, opened) in opened.iter().enumerate() {
+                let OpenedTable { rows, candidates, filter: filters, .. } = opened;
+                let slots = overlap(&all, &self.owned[index]);
                 let table = &mut shard.tables[index];
-                for part in parts.iter().chain(&narrow[index]) {
+                for part in rows {
                     for row in part.rows_in(&slots) {
                         table.restore_row(part.key(row), part.stored(row))?;
                     }
                 }
                 table.finish_restoring();
-                for part in &candidates[index] {
+                for part in candidates {
                     for (key, candidate) in part.in_slots(&slots) {
                         table.restore_candidate(key, candidate)?;
                     }
@@ -88,7 +86,7 @@ impl TableSet {
                 let filter = table.candidates.as_mut().and_then(KeyAdmission::filter_mut);
                 if let Some(filter) = filter {
                     for (slot, block, words) in
-                        filters[index].iter().flat_map(|part| part.in_slots(&slots))
+                        filters.iter().flat_map(|part| part.in_slots(&slots))
                     {
                         filter.restore(slot, block, words);
                     }

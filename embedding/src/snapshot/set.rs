@@ -9,14 +9,16 @@ use crate::snapshot::marks::SnapshotMark;
 use crate::snapshot::{Filling, LOOK_COST, ROW_COST, Snapshot};
 use std::path::Path;
 use zillion_device::{Files, Task, Workers};
-use zillion_rows::part::{MAX_PART_ROWS, TableParts, part_slots};
+use zillion_rows::part::{MAX_PART_ROWS, TableParts};
 
 impl TableSet {
-    /// Begins a checkpoint of the present tables below `folder`, which is created if it does not
-    /// exist. The call takes time in proportion to the number of slots and copies no row.
+    /// Begins a checkpoint of the owned slots of the present tables ([`TableSet::own`]) below
+    /// `folder`, which is created if it does not exist. The call takes time in proportion to the
+    /// number of slots and copies no row.
     ///
     /// # Errors
-    /// Returns an error if folders cannot be created, or if a checkpoint has already begun.
+    /// Returns an error if folders cannot be created, if a checkpoint has already begun, or if a
+    /// table has rows in slots that are not owned.
     pub fn begin_snapshot(
         &mut self,
         workers: &Workers,
@@ -59,6 +61,7 @@ impl TableSet {
             return Err(Error::misuse("a checkpoint is being written; finish it first"));
         }
         let since = since.map(|mark| self.generation_of(mark)).transpose()?;
+        self.check_owned()?;
         for shape in &self.shapes {
             files.create_dir(folder.join("tables").join(shape.name()))?;
         }
@@ -80,6 +83,7 @@ impl TableSet {
             folder: folder.to_owned(),
             epoch,
             generation,
+            holds_changes: since.is_some(),
             written: jobs.iter().map(|_| None).collect(),
             jobs,
             next: 0,
@@ -158,14 +162,14 @@ impl TableSet {
             }
         }
         filling.slot += 1;
-        if filling.slot < part_slots(job.part, job.parts).end {
+        if filling.slot < job.place.slots().end {
             snapshot.filling = Some(filling);
             return Ok(copied);
         }
         snapshot.begin_writing(filling.content, self.shapes[job.table].clone(), workers);
         // The images of rows are needed until the rows of both widths are written.
         let is_followed = job.kind == Kind::Rows && self.shapes[job.table].narrow.is_some();
-        if job.part + 1 == job.parts && !is_followed {
+        if job.is_last && !is_followed {
             for shard in &mut self.shards {
                 let table = &mut shard.tables[job.table];
                 if !matches!(job.kind, Kind::Rows | Kind::Narrow) {
@@ -263,7 +267,7 @@ impl TableSet {
         let written = workers.map(rest.len(), |i| {
             let (job, shape) = (rest[i], &this.shapes[rest[i].table]);
             let mut content = Content::new(&job, shape);
-            part_slots(job.part, job.parts).try_for_each(|slot| {
+            job.place.slots().try_for_each(|slot| {
                 this.copy_before(&job, slot, generation, &mut content).map(drop)
             })?;
             content.write(files, folder, shape, &job)

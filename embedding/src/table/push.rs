@@ -40,6 +40,20 @@ impl Table {
         entry
     }
 
+    /// Adds the keys of a push, which are in the order of their slots, to the demand of the step.
+    fn count_demand(&mut self, keys: &[FeatureKey]) {
+        if self.shape.priority.is_none() {
+            return;
+        }
+        let mut left = keys;
+        for (slots, demand) in self.demand.values_mut() {
+            let (of_group, after) =
+                left.split_at(left.partition_point(|key| key.slot() < slots.end));
+            demand.keys += of_group.len() as u64;
+            left = after;
+        }
+    }
+
     /// Applies the gradients of `keys` in the order of the keys. `gradients` has one stride for
     /// each key. An unknown key gets a row if it is admitted, and is refused if the vocabulary is
     /// fixed. A gradient with a number that is not finite is dropped. Each of these cases is
@@ -53,7 +67,7 @@ impl Table {
         step: &TableStep,
     ) -> Result<()> {
         let shape = &*self.shape.clone();
-        self.demand.keys += keys.len() as u64;
+        self.count_demand(keys);
         let pulled = std::mem::take(&mut self.known);
         let looked_up = step.permits.rows(occurrences.first..occurrences.first + keys.len());
         let known = looked_up.or_else(|| pulled.rows(keys, &self.index));

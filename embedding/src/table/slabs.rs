@@ -24,7 +24,8 @@ pub(crate) struct RowSlabs {
 impl RowSlabs {
     /// Creates slabs without rows, for one shard's part of a table.
     pub(crate) fn new(shape: &TableShape, slots: &Range<usize>) -> Result<Self> {
-        // The shards have equally many slots, or one more, so this is the number of the shard.
+        // The shards have equally many slots, or one more, so this is the number of the shard. In a
+        // process that holds a part of the slots, two shards may get the same number.
         let len = slots.len().max(1);
         let shard = (slots.start + len / 2) / len;
         Ok(Self {

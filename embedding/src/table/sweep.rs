@@ -115,10 +115,10 @@ impl Table {
         Ok(())
     }
 
-    /// Returns one sum of squares for each slot of this shard. The sum is over the gradients that a
-    /// sweep would apply at scale 1, for all rows. These gradients are the staged gradients plus
-    /// the gradients of the regulariser.
-    pub(crate) fn staged_squares(&self) -> Vec<f64> {
+    /// Returns one sum of squares for each slot of this shard, with the slot. The sum is over the
+    /// gradients that a sweep would apply at scale 1, for all rows. These gradients are the staged
+    /// gradients plus the gradients of the regulariser.
+    pub(crate) fn staged_squares(&self) -> Vec<(usize, f64)> {
         let Some(dense) = &self.dense else { return Vec::new() };
         let staged = dense.staged.as_ref();
         let mut scratch = Vec::new();
@@ -133,7 +133,7 @@ impl Table {
             };
             self.shape.segments.iter().map(squares).sum::<f64>()
         };
-        dense.slots().map(|slot| dense.slot_rows(slot).map(&mut square).sum()).collect()
+        dense.slots().map(|slot| (slot, dense.slot_rows(slot).map(&mut square).sum())).collect()
     }
 
     /// Returns the sum of squares of the gradients for some keys of one slot. These gradients are
@@ -154,14 +154,15 @@ impl Table {
         let has_l2 = self.shape.segments.iter().any(|s| s.l2 != 0.0);
         let (mut initial, mut scratch) = (Vec::new(), Vec::new());
         let mut sum = 0.0;
+        // The regulariser needs the weights; rules that can refuse a key need to know whether it
+        // has a row. All keys of a slot are in the same group.
+        let is_limited = permits.is_limited(occurrences.first);
+        let refuses = self.dense.is_some() || self.candidates.is_some() || is_limited;
+        let asks = has_l2 || refuses;
         for (i, (&key, raw)) in keys.iter().zip(gradients.chunks_exact(stride)).enumerate() {
             if !is_finite(raw, width) {
                 continue;
             }
-            // The regulariser needs the weights; rules that can refuse a key need to know whether
-            // it has a row.
-            let refuses = self.dense.is_some() || self.candidates.is_some() || permits.is_limited();
-            let asks = has_l2 || refuses;
             let row = if asks { self.index.get(key) } else { None };
             let weights = match row {
                 Some(entry) => self.slabs.weights.floats(entry.row(), &mut scratch),
@@ -177,9 +178,9 @@ impl Table {
         sum
     }
 
-    /// Returns one loss of the regulariser for each slot of this shard. The loss is the sum over
-    /// all rows and over the segments whose regulariser applies to every row.
-    pub(crate) fn whole_regulariser(&self) -> Vec<f64> {
+    /// Returns one loss of the regulariser for each slot of this shard, with the slot. The loss is
+    /// the sum over all rows and over the segments whose regulariser applies to every row.
+    pub(crate) fn whole_regulariser(&self) -> Vec<(usize, f64)> {
         let Some(dense) = &self.dense else { return Vec::new() };
         let mut scratch = Vec::new();
         let mut loss = |row: u32| {
@@ -187,7 +188,7 @@ impl Table {
             let whole = self.shape.segments.iter().filter(|s| s.l2_is_whole);
             whole.map(|s| regulariser(weights, s)).sum::<f64>()
         };
-        dense.slots().map(|slot| dense.slot_rows(slot).map(&mut loss).sum()).collect()
+        dense.slots().map(|slot| (slot, dense.slot_rows(slot).map(&mut loss).sum())).collect()
     }
 
     /// Returns the loss of the regulariser over a run of keys of one slot. The loss is the sum over

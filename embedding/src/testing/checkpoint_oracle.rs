@@ -7,9 +7,9 @@
 use std::path::Path;
 
 use zillion_device::{Files, Workers};
-use zillion_feature::SLOTS;
+use zillion_feature::TableId;
 use zillion_rows::part::{
-    ListedParts, PartInfo, PartRows, TableParts, part_count, part_slots, write_candidates,
+    ListedParts, PartInfo, PartRows, Place, RowDigest, TableParts, cut, write_candidates,
     write_filter, write_rows,
 };
 
@@ -17,8 +17,8 @@ use crate::error::Result;
 use crate::set::TableSet;
 use crate::snapshot::sync;
 
-/// Writes every table of `set` below `folder`, in parts of at most `limit` rows, and returns the
-/// entries of the manifest. A snapshot of this moment must have the same bytes.
+/// Writes the owned slots of every table of `set` below `folder`, in parts of at most `limit` rows,
+/// and returns the entries of the manifest. A snapshot of this moment must have the same bytes.
 ///
 /// # Errors
 /// Returns an error if a file cannot be written. The files that were written before are not
@@ -39,9 +39,10 @@ struct Oracle<'a> {
 }
 
 impl Oracle<'_> {
-    /// Writes every table below `folder`, which is created if it does not exist, in parts of at
-    /// most `limit` rows. Returns the entries of the manifest. The same rows give the same bytes
-    /// for every number of shards and threads, and for every order in which the rows were created.
+    /// Writes the owned slots of every table below `folder`, which is created if it does not exist,
+    /// in parts of at most `limit` rows. Returns the entries of the manifest. The same rows give
+    /// the same bytes for every number of shards and threads, and for every order in which the rows
+    /// were created.
     ///
     /// # Errors
     /// Returns an error if a file cannot be written. The files that were written before are not
@@ -57,27 +58,33 @@ impl Oracle<'_> {
         for shape in &self.set.shapes {
             files.create_dir(tables.join(shape.name()))?;
         }
-        let cuts: Vec<usize> = (0..self.set.shapes.len())
-            .map(|table| part_count(&self.full_rows(table), limit))
+        let cuts: Vec<Vec<Place>> = (0..self.set.shapes.len())
+            .map(|table| self.cut(table, limit, |slot| self.full_rows(table, slot)))
             .collect();
-        let jobs: Vec<(usize, usize)> = cuts
+        let jobs: Vec<(usize, Place)> = cuts
             .iter()
             .enumerate()
-            .flat_map(|(table, &parts)| (0..parts).map(move |part| (table, part)))
+            .flat_map(|(table, places)| places.iter().map(move |&place| (table, place)))
             .collect();
         let written = workers.map(jobs.len(), |job| {
-            let (table, part) = jobs[job];
-            let rows = self.gather(table, part, cuts[table], false)?;
-            write_rows(files, folder, &self.set.shapes[table], (part, cuts[table]), (rows, false))
+            let (table, place) = jobs[job];
+            let rows = self.gather(table, place, false)?;
+            write_rows(files, folder, &self.set.shapes[table], place, (rows, false))
         });
         let mut written = written.into_iter();
         let mut manifest = Vec::with_capacity(self.set.shapes.len());
-        for (shape, &parts) in self.set.shapes.iter().zip(&cuts) {
-            let parts: Vec<PartInfo> = written.by_ref().take(parts).collect::<Result<_>>()?;
+        for (shape, places) in self.set.shapes.iter().zip(&cuts) {
+            let (parts, mut digest) = listed(written.by_ref().take(places.len()))?;
             let table = manifest.len();
-            let narrow = self.write_narrow(workers, folder, files, table, limit)?;
-            let candidates = self.write_candidates(workers, folder, files, table, limit)?;
-            let filter = self.write_filter(workers, folder, files, table, limit)?;
+            let mut group = |written: Option<(ListedParts, RowDigest)>| {
+                written.map(|(listed, of_group)| {
+                    digest += of_group;
+                    listed
+                })
+            };
+            let narrow = group(self.write_narrow(workers, folder, files, table, limit)?);
+            let candidates = group(self.write_candidates(workers, folder, files, table, limit)?);
+            let filter = group(self.write_filter(workers, folder, files, table, limit)?);
             manifest.push(TableParts {
                 table: shape.name().to_owned(),
                 rows: parts.iter().map(|p| p.rows).sum::<u64>()
@@ -88,6 +95,7 @@ impl Oracle<'_> {
                 candidates,
                 filter,
                 changes: None,
+                digest: Some(digest),
             });
         }
         sync(files, folder, self.set.shapes.iter().map(|shape| shape.name().to_owned()).collect())?;
@@ -103,17 +111,17 @@ impl Oracle<'_> {
         files: &Files,
         table: usize,
         limit: u64,
-    ) -> Result<Option<ListedParts>> {
+    ) -> Result<Option<(ListedParts, RowDigest)>> {
         let shape = &self.set.shapes[table];
         if shape.narrow.is_none() {
             return Ok(None);
         }
-        let parts = part_count(&self.narrow_rows(table), limit);
-        let written = workers.map(parts, |part| {
-            let rows = self.gather(table, part, parts, true)?;
-            write_rows(files, folder, shape, (part, parts), (rows, true))
+        let places = self.cut(table, limit, |slot| self.narrow_rows(table, slot));
+        let written = workers.map(places.len(), |i| {
+            let rows = self.gather(table, places[i], true)?;
+            write_rows(files, folder, shape, places[i], (rows, true))
         });
-        Ok(Some(ListedParts::of(written.into_iter().collect::<Result<_>>()?)))
+        group(written).map(Some)
     }
 
     /// Writes the keys of one table that wait for admission, and returns their entry. Returns
@@ -125,22 +133,21 @@ impl Oracle<'_> {
         files: &Files,
         table: usize,
         limit: u64,
-    ) -> Result<Option<ListedParts>> {
+    ) -> Result<Option<(ListedParts, RowDigest)>> {
         let shape = &self.set.shapes[table];
         if !shape.spec.admission.counts_exactly() {
             return Ok(None);
         }
         let owner = |slot: usize| self.set.owner(table, slot);
-        let by_slot: Vec<u64> = (0..SLOTS)
-            .map(|slot| owner(slot).counts().map_or(0, |c| c.slot_len(slot)) as u64)
-            .collect();
-        let parts = part_count(&by_slot, limit);
-        let written = workers.map(parts, |part| {
-            let in_slot = |slot: usize| owner(slot).counts().map(|c| c.in_slot(slot));
-            let candidates = part_slots(part, parts).flat_map(in_slot).flatten();
-            write_candidates(files, folder, shape, (part, parts), candidates)
+        let places = self.cut(table, limit, |slot| {
+            owner(slot).counts().map_or(0, |counts| counts.slot_len(slot))
         });
-        Ok(Some(ListedParts::of(written.into_iter().collect::<Result<_>>()?)))
+        let written = workers.map(places.len(), |i| {
+            let in_slot = |slot: usize| owner(slot).counts().map(|c| c.in_slot(slot));
+            let candidates = places[i].slots().flat_map(in_slot).flatten();
+            write_candidates(files, folder, shape, places[i], candidates)
+        });
+        group(written).map(Some)
     }
 
     /// Writes the filter in which one table counts keys, and returns its entry. Returns `None` if
@@ -152,7 +159,7 @@ impl Oracle<'_> {
         files: &Files,
         table: usize,
         limit: u64,
-    ) -> Result<Option<ListedParts>> {
+    ) -> Result<Option<(ListedParts, RowDigest)>> {
         let shape = &self.set.shapes[table];
         let Some(filter) = &shape.filter else { return Ok(None) };
         let own = |slot: usize| self.set.owner(table, slot).filter();
@@ -162,52 +169,43 @@ impl Oracle<'_> {
                 .flat_map(move |f| f.in_slot(slot).map(move |(block, words)| (slot, block, words)))
         };
         let in_slot = |slot: usize| own(slot).map_or(0, |f| f.slot_len(slot));
-        let by_slot: Vec<u64> = (0..SLOTS).map(|slot| in_slot(slot) as u64).collect();
-        let parts = part_count(&by_slot, limit);
-        let written = workers.map(parts, |part| {
-            let contents = part_slots(part, parts).flat_map(blocks);
-            write_filter(files, folder, (shape, filter), (part, parts), contents)
+        let places = self.cut(table, limit, in_slot);
+        let written = workers.map(places.len(), |i| {
+            let contents = places[i].slots().flat_map(blocks);
+            write_filter(files, folder, (shape, filter), places[i], contents)
         });
-        Ok(Some(ListedParts::of(written.into_iter().collect::<Result<_>>()?)))
+        group(written).map(Some)
     }
 
-    /// Returns the number of rows of each slot of one table.
-    fn slot_rows(&self, table: usize) -> Vec<u64> {
-        let mut rows = Vec::with_capacity(SLOTS);
-        for shard in &self.set.shards {
-            rows.extend(shard.slots().map(|slot| shard.tables[table].index.slot_len(slot) as u64));
-        }
-        rows
+    /// Cuts the owned slots of one table into files with at most `limit` entries. `entries` returns
+    /// the number of entries of a slot.
+    fn cut(&self, table: usize, limit: u64, entries: impl Fn(usize) -> usize) -> Vec<Place> {
+        let owned = self.set.owned(TableId(table as u16));
+        let by_slot: Vec<u64> = owned.clone().map(|slot| entries(slot) as u64).collect();
+        cut(&owned, &by_slot, limit)
     }
 
-    /// Returns the number of full rows of each slot of one table.
-    fn full_rows(&self, table: usize) -> Vec<u64> {
-        let all = self.slot_rows(table).into_iter();
-        all.zip(self.narrow_rows(table)).map(|(all, narrow)| all - narrow).collect()
+    /// Returns the number of full rows of a slot of one table.
+    fn full_rows(&self, table: usize, slot: usize) -> usize {
+        self.set.owner(table, slot).index.slot_len(slot) - self.narrow_rows(table, slot)
     }
 
-    /// Returns the number of narrow rows of each slot of one table.
-    fn narrow_rows(&self, table: usize) -> Vec<u64> {
-        let shards = self.set.shards.iter();
-        let rows = shards.flat_map(|shard| {
-            shard.slots().map(move |slot| shard.tables[table].slot_narrow_rows(slot) as u64)
-        });
-        rows.collect()
+    /// Returns the number of narrow rows of a slot of one table.
+    fn narrow_rows(&self, table: usize, slot: usize) -> usize {
+        self.set.owner(table, slot).slot_narrow_rows(slot)
     }
 
     /// Returns the full or the narrow rows of one part. They are copied from all shards that own
     /// slots of the part.
-    fn gather(&self, table: usize, part: usize, parts: usize, is_narrow: bool) -> Result<PartRows> {
-        let slots = part_slots(part, parts);
-        let owner = |slot: usize| self.set.owner(table, slot);
+    fn gather(&self, table: usize, place: Place, is_narrow: bool) -> Result<PartRows> {
         let in_slot = |slot: usize| match is_narrow {
-            true => owner(slot).slot_narrow_rows(slot),
-            false => owner(slot).index.slot_len(slot) - owner(slot).slot_narrow_rows(slot),
+            true => self.narrow_rows(table, slot),
+            false => self.full_rows(table, slot),
         };
-        let count = slots.clone().map(in_slot).sum();
+        let count = place.slots().map(in_slot).sum();
         let mut rows = PartRows::with_capacity(count, self.set.shapes[table].of_width(is_narrow));
-        for slot in slots {
-            owner(slot).for_each_in_slot(slot, |key, stored| {
+        for slot in place.slots() {
+            self.set.owner(table, slot).for_each_in_slot(slot, |key, stored| {
                 if stored.is_narrow == is_narrow {
                     rows.push(key, self.set.generations.stored(stored));
                 }
@@ -215,4 +213,22 @@ impl Oracle<'_> {
         }
         Ok(rows)
     }
+}
+
+/// Returns the entries of written files and the digest of their contents.
+fn listed(
+    written: impl IntoIterator<Item = Result<(PartInfo, RowDigest)>>,
+) -> Result<(Vec<PartInfo>, RowDigest)> {
+    let (mut parts, mut digest) = (Vec::new(), RowDigest::default());
+    for file in written {
+        let (part, of_file) = file?;
+        parts.push(part);
+        digest += of_file;
+    }
+    Ok((parts, digest))
+}
+
+/// Returns the entry of a group of written files and the digest of their contents.
+fn group(written: Vec<Result<(PartInfo, RowDigest)>>) -> Result<(ListedParts, RowDigest)> {
+    listed(written).map(|(parts, digest)| (ListedParts::of(parts), digest))
 }

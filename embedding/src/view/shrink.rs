@@ -12,8 +12,9 @@
 //!   rows.
 //! * The row of a pinned key stays by every rule, as in training, because it ranks above all other
 //!   rows.
-//! * A new part consists of the remaining rows of whole old parts.
+//! * The division into new parts depends only on the rows that stay.
 
+use std::ops::Range;
 use std::path::Path;
 
 use serde::Serialize;
@@ -23,7 +24,7 @@ use zillion_feature::SLOTS;
 use crate::error::{Error, Result};
 use crate::view::{Order, TableView, rank, view};
 use zillion_rows::part::{
-    ListedParts, MAX_PART_ROWS, PartInfo, PartRows, TableParts, part_count, part_slots,
+    ALL_SLOTS, ListedParts, MAX_PART_ROWS, PartInfo, PartRows, RowDigest, TableParts, cut, overlap,
     write_candidates, write_rows,
 };
 
@@ -186,26 +187,35 @@ impl TableView {
     ) -> Result<TableParts> {
         let own = folder.join("tables").join(self.shape.name());
         files.create_dir(&own)?;
-        let written = self.write_width(workers, folder, files, shrink, false)?;
+        let (parts, mut digest) = self.write_width(workers, folder, files, shrink, false)?;
         let narrow = listed.narrow.as_ref();
         let narrow = narrow.map(|_| self.write_width(workers, folder, files, shrink, true));
         let candidates = listed.candidates.as_ref();
         let candidates =
             candidates.map(|_| self.write_waiting(workers, folder, files, shrink.oldest));
         files.sync_dir(&own)?;
+        let mut group = |(parts, of_group): (Vec<PartInfo>, RowDigest)| {
+            digest += of_group;
+            ListedParts::of(parts)
+        };
+        let narrow = narrow.transpose()?.map(&mut group);
+        let candidates = candidates.transpose()?.map(&mut group);
+        digest += self.filter_digest;
         Ok(TableParts {
             table: listed.table.clone(),
             rows: shrink.after.rows,
             dirty_epoch: listed.dirty_epoch,
-            parts: written,
-            narrow: narrow.transpose()?.map(ListedParts::of),
-            candidates: candidates.transpose()?,
+            parts,
+            narrow,
+            candidates,
             filter: listed.filter.clone(),
             changes: None,
+            digest: Some(digest),
         })
     }
 
-    /// Writes the rows of one width that stay.
+    /// Writes the rows of one width that stay. Returns the entries of the files, and the digest of
+    /// the rows.
     fn write_width(
         &self,
         workers: &Workers,
@@ -213,50 +223,53 @@ impl TableView {
         files: &Files,
         shrink: &Shrink,
         is_narrow: bool,
-    ) -> Result<Vec<PartInfo>> {
-        let (by_slot, first, old_parts) = match is_narrow {
-            true => (&shrink.narrow_by_slot, self.full, self.parts.len() - self.full),
-            false => (&shrink.by_slot, 0, self.full),
+    ) -> Result<(Vec<PartInfo>, RowDigest)> {
+        let (by_slot, old_parts) = match is_narrow {
+            true => (&shrink.narrow_by_slot, self.full..self.parts.len()),
+            false => (&shrink.by_slot, 0..self.full),
         };
-        // A new part takes whole old parts.
-        let parts = part_count(by_slot, MAX_PART_ROWS).min(old_parts);
-        let merged = old_parts / parts;
-        let written = workers.map(parts, |part| {
-            let slots = part_slots(part, parts);
-            let count = by_slot[slots].iter().sum::<u64>() as usize;
+        let places = cut(&ALL_SLOTS, by_slot, MAX_PART_ROWS);
+        let written = workers.map(places.len(), |i| {
+            let slots = places[i].slots();
+            let count = by_slot[slots.clone()].iter().sum::<u64>() as usize;
             let mut rows = PartRows::with_capacity(count, self.shape.of_width(is_narrow));
-            for old in first + part * merged..first + (part + 1) * merged {
+            for old in old_parts.clone() {
                 let stored = &self.parts[old];
-                shrink.for_each(self, old, |row| rows.push(stored.key(row), stored.stored(row)));
+                if overlap(&stored.slots(), &slots).is_empty() {
+                    continue;
+                }
+                shrink.for_each(self, old, |row| {
+                    if slots.contains(&stored.key(row).slot()) {
+                        rows.push(stored.key(row), stored.stored(row));
+                    }
+                });
             }
-            write_rows(files, folder, &self.shape, (part, parts), (rows, is_narrow))
+            write_rows(files, folder, &self.shape, places[i], (rows, is_narrow))
         });
-        written.into_iter().collect()
+        listed(written)
     }
 
+    /// Writes the candidates that were last seen in step `oldest` or later. Returns the entries of
+    /// the files, and the digest of the candidates.
     fn write_waiting(
         &self,
         workers: &Workers,
         folder: &Path,
         files: &Files,
         oldest: u32,
-    ) -> Result<ListedParts> {
-        let waiting = |part: usize| {
-            let all = self.candidates[part].in_slots(&(0..SLOTS));
+    ) -> Result<(Vec<PartInfo>, RowDigest)> {
+        let waiting = |slots: Range<usize>| {
+            let all = self.candidates.iter().flat_map(move |part| part.in_slots(&slots));
             all.filter(move |(_, candidate)| candidate.last_step >= oldest)
         };
         let mut by_slot = vec![0u64; SLOTS];
-        for part in 0..self.candidates.len() {
-            waiting(part).for_each(|(key, _)| by_slot[key.slot()] += 1);
-        }
-        let parts = part_count(&by_slot, MAX_PART_ROWS).min(self.candidates.len());
-        let merged = self.candidates.len() / parts;
-        let written = workers.map(parts, |part| {
-            let stay = (part * merged..(part + 1) * merged).flat_map(waiting);
-            write_candidates(files, folder, &self.shape, (part, parts), stay)
+        waiting(ALL_SLOTS).for_each(|(key, _)| by_slot[key.slot()] += 1);
+        let places = cut(&ALL_SLOTS, &by_slot, MAX_PART_ROWS);
+        let written = workers.map(places.len(), |i| {
+            let stay = waiting(places[i].slots());
+            write_candidates(files, folder, &self.shape, places[i], stay)
         });
-        let parts: Vec<PartInfo> = written.into_iter().collect::<Result<_>>()?;
-        Ok(ListedParts::of(parts))
+        listed(written)
     }
 
     /// Returns the number of candidates that were last seen in step `oldest` or later.
@@ -367,6 +380,13 @@ impl Shrink {
             }
         }
     }
+}
+
+/// Returns the entries of written files and the digest of their contents.
+fn listed(written: Vec<Result<(PartInfo, RowDigest)>>) -> Result<(Vec<PartInfo>, RowDigest)> {
+    let written: Vec<(PartInfo, RowDigest)> = written.into_iter().collect::<Result<_>>()?;
+    let digest = written.iter().map(|(_, digest)| *digest).sum();
+    Ok((written.into_iter().map(|(part, _)| part).collect(), digest))
 }
 
 /// Returns the oldest step of the last push of a row that stays. At step `step`, rows are evicted

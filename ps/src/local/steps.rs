@@ -16,14 +16,26 @@ impl LocalClient {
     /// Returns the partial sums of [`StepClient::grad_sq_norm`], which a trainer adds over the
     /// servers.
     pub(crate) fn norm_partials(&mut self) -> Result<Vec<f64>> {
-        self.grad_sq_norm().map(|sum| vec![sum])
+        self.check_whole()?;
+        self.order.allow_staged("grad_sq_norm")?;
+        let Some(Staged { plan, gradients }) = &self.staged else { return Ok(Vec::new()) };
+        let step = self.order.step();
+        let partials = self.tables.grad_sq_norm_partials(&self.workers, plan, gradients, step)?;
+        Ok(flatten(&partials))
     }
 
     /// Returns the partial sums of [`StepClient::regulariser_loss`], which a trainer adds over the
     /// servers.
     pub(crate) fn regulariser_partials(&mut self, plan: &LookupPlan) -> Result<Vec<f64>> {
-        self.regulariser_loss(plan).map(|sum| vec![sum])
+        self.check_whole()?;
+        Ok(flatten(&self.tables.regulariser_partials(&self.workers, plan)?))
     }
+}
+
+/// Returns partial sums in the order in which they are added.
+#[cfg(feature = "server")]
+fn flatten(partials: &zillion_embedding::Partials) -> Vec<f64> {
+    partials.wholes.iter().chain(&partials.runs).flatten().copied().collect()
 }
 
 impl StepClient for LocalClient {

@@ -29,7 +29,7 @@ impl Owners {
         let bounds: Vec<usize> = (0..=servers).map(bound).collect();
         let owned = bounds
             .windows(2)
-            .map(|pair| crate::slots::owned(tables, pair[0]..pair[1]))
+            .map(|pair| crate::slots::owned(tables, &(pair[0]..pair[1])))
             .collect::<Result<_>>()?;
         Ok(Self { bounds, owned })
     }

@@ -221,6 +221,22 @@ impl Tables {
     /// Reads a plan, and checks that its rows fit into a frame.
     fn plan_in(&self, call: &'static str, body: &mut Reader<'_>) -> Result<LookupPlan> {
         let plan = read_plan(body, self.layouts.len()).map_err(bad(call))?;
+        for table in &plan.tables {
+            let owned = self.client.owned(table.table);
+            let ends = table.keys.first().into_iter().chain(table.keys.last());
+            if let Some(key) = ends.into_iter().find(|key| !owned.contains(&key.slot())) {
+                let reason = format!(
+                    "key {:#018x} of table `{}` has slot {}, but the server owns the slots {}..{}; \
+                     send the key to its owner",
+                    key.0,
+                    self.layouts[table.table.index()].name,
+                    key.slot(),
+                    owned.start,
+                    owned.end
+                );
+                return Err(Error::Argument { call, reason });
+            }
+        }
         let row = |table: &zillion_feature::TablePlan| {
             let floats = self.layouts[table.table.index()].stride as u64 + 3;
             table.keys.len() as u64 * floats * size_of::<f32>() as u64

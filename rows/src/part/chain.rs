@@ -7,9 +7,9 @@
 //! mapped files.
 //!
 //! # Invariants
-//! * A table has the same parts that a whole checkpoint of the same moment would have, or a
-//!   multiple of these parts with fewer slots each. So whole parts can be joined when the table is
-//!   divided again by numbers of rows.
+//! * The checkpoints of a chain may divide a table differently. A part of the chain lies in exactly
+//!   one file of each checkpoint: the slots are cut at the bounds of all files.
+//! * The parts are in slot order, and no two parts have a slot in common.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -18,11 +18,12 @@ use std::sync::Arc;
 use zillion_device::Workers;
 use zillion_feature::FeatureKey;
 
+use super::cut::{Cut, listed_cut, needed};
 use super::gone::StoredGone;
 use super::open::Opening;
-use super::read::{Need, REMEDY, StoredPart, check_names, open_files};
+use super::read::{Need, StoredPart, open_files};
 use super::search::search;
-use super::{GONE, PartInfo, ROWS, TableParts, part_slots};
+use super::{ALL_SLOTS, GONE, PartInfo, REMEDY, ROWS, TableParts, find_slot};
 use crate::error::{Error, Result};
 use crate::row::{RowWeights, StoredRow};
 use crate::shape::RowShape;
@@ -46,8 +47,21 @@ struct Pick {
 
 impl RowPart {
     /// Creates a part that has the rows of one file.
-    pub(super) fn of_file(slots: Range<usize>, file: StoredPart) -> Self {
-        Self { slots, files: vec![Arc::new(file)], picks: None }
+    pub(super) fn of_file(file: Arc<StoredPart>) -> Self {
+        Self { slots: file.slots.clone(), files: vec![file], picks: None }
+    }
+
+    /// Returns the part that has the row of a key and the index of the row in this part, or `None`
+    /// if the key has no row. The parts must be in slot order.
+    pub fn find_among(parts: &[Self], key: FeatureKey) -> Option<(&Self, usize)> {
+        let part = find_slot(parts, Self::slots, key.slot())?;
+        part.find(key).map(|row| (part, row))
+    }
+
+    /// Returns the newest file, and the range of its rows in the slots of this part.
+    pub(super) fn newest(&self) -> (&StoredPart, Range<usize>) {
+        let newest = &self.files[self.files.len() - 1];
+        (newest, newest.rows_in(&self.slots))
     }
 
     /// Returns whether the rows are narrow.
@@ -120,17 +134,19 @@ impl RowPart {
 /// The files of one table in one checkpoint of a chain.
 struct Link<'a> {
     folder: PathBuf,
-    parts: &'a [PartInfo],
-    gone: &'a [PartInfo],
+    parts: Cut<'a>,
+    gone: Cut<'a>,
 }
 
 /// Opens and verifies the rows of each table. `tables[i]` is the entry of the table with the shape
-/// `shapes[i]`. The workers share the work of hashing and merging.
+/// `shapes[i]`. Only the files with slots of `owned[i]` are opened. A part that has only one file
+/// may have rows of other slots too. The workers share the work of hashing and merging.
 pub fn open_rows(
     workers: &Workers,
     folder: &Path,
     shapes: &[&RowShape],
     tables: &[&TableParts],
+    owned: &[Range<usize>],
     need: Need,
 ) -> Result<Vec<Vec<RowPart>>> {
     let mut links = Vec::new();
@@ -142,21 +158,22 @@ pub fn open_rows(
         let (table, link) = &links[at];
         Opening { path: link.folder.join(&info.file), shape: shapes[*table], need }
     };
-    let parts = links.iter().map(|(_, link)| link.parts).collect();
+    let parts = links.iter().map(|(table, link)| needed(&link.parts, &owned[*table])).collect();
     let parts = open_files(workers, parts, |at, info, slots| opening(at, info).open(info, slots))?;
-    let gone = links.iter().map(|(_, link)| link.gone).collect();
+    let gone = links.iter().map(|(table, link)| needed(&link.gone, &owned[*table])).collect();
     let gone =
         open_files(workers, gone, |at, info, slots| opening(at, info).open_gone(info, &slots))?;
-    let mut opened: Vec<Vec<Opened>> = shapes.iter().map(|_| Vec::new()).collect();
+    let mut opened: Vec<Vec<OpenedLink>> = shapes.iter().map(|_| Vec::new()).collect();
     for (((table, _), parts), gone) in links.iter().zip(parts).zip(gone) {
-        opened[*table].push((parts.into_iter().map(Arc::new).collect(), gone));
+        let parts = parts.into_iter().map(Arc::new).collect();
+        opened[*table].push(OpenedLink { parts, gone });
     }
-    let merged = opened.into_iter().map(|chain| merge(workers, chain));
+    let merged = opened.into_iter().zip(owned).map(|(chain, owned)| merge(workers, chain, owned));
     let merged: Vec<Vec<RowPart>> = merged.collect();
-    for ((shape, listed), parts) in shapes.iter().zip(tables).zip(&merged) {
+    for (((shape, listed), owned), parts) in shapes.iter().zip(tables).zip(owned).zip(&merged) {
         let rows: usize = parts.iter().map(RowPart::len).sum();
         let listed = full_rows(listed);
-        if rows as u64 != listed {
+        if *owned == ALL_SLOTS && rows as u64 != listed {
             let path = folder.join(format!("tables/{}", shape.name()));
             let reason = format!(
                 "the chain of checkpoints has {rows} rows, but this checkpoint lists {listed}; {REMEDY}",
@@ -167,9 +184,11 @@ pub fn open_rows(
     Ok(merged)
 }
 
-/// The opened files of one table in one checkpoint: first the files of its rows, then the files of
-/// its evicted keys.
-type Opened = (Vec<Arc<StoredPart>>, Vec<StoredGone>);
+/// The opened files of one table in one checkpoint of a chain, in slot order.
+struct OpenedLink {
+    parts: Vec<Arc<StoredPart>>,
+    gone: Vec<StoredGone>,
+}
 
 /// Returns the number of full rows that an entry lists. If the entry lists more narrow rows than
 /// rows, returns a number that no file can have.
@@ -180,8 +199,8 @@ fn full_rows(listed: &TableParts) -> u64 {
 /// Returns the chain of one table, beginning with the whole checkpoint. The function opens no file.
 fn links_of<'a>(folder: &Path, shape: &RowShape, listed: &'a TableParts) -> Result<Vec<Link<'a>>> {
     let Some(changes) = &listed.changes else {
-        check_names(folder, shape, ROWS, &listed.parts, full_rows(listed))?;
-        return Ok(vec![Link { folder: folder.to_owned(), parts: &listed.parts, gone: &[] }]);
+        let parts = listed_cut(folder, shape.name(), ROWS, &listed.parts, full_rows(listed))?;
+        return Ok(vec![Link { folder: folder.to_owned(), parts, gone: Vec::new() }]);
     };
     let refuse = |reason: &str| {
         let path = folder.join(format!("tables/{}", shape.name()));
@@ -201,39 +220,36 @@ fn links_of<'a>(folder: &Path, shape: &RowShape, listed: &'a TableParts) -> Resu
     let own = (folder, &listed.parts, changes.rows, changes.gone.as_ref());
     let mut links = Vec::new();
     for (folder, parts, rows, gone) in below.chain([own]) {
-        check_names(folder, shape, ROWS, parts, rows)?;
-        if let Some(gone) = gone {
-            check_names(folder, shape, GONE, &gone.parts, gone.rows)?;
-        }
-        let gone = gone.map_or(&[][..], |gone| &gone.parts);
+        let parts = listed_cut(folder, shape.name(), ROWS, parts, rows)?;
+        let gone = match gone {
+            Some(gone) => listed_cut(folder, shape.name(), GONE, &gone.parts, gone.rows)?,
+            None => Vec::new(),
+        };
         links.push(Link { folder: folder.to_owned(), parts, gone });
     }
     Ok(links)
 }
 
-/// Merges the files of one table into parts.
-fn merge(workers: &Workers, chain: Vec<Opened>) -> Vec<RowPart> {
-    let count = chain.iter().map(|(parts, _)| parts.len()).max().unwrap_or(0);
-    if let [(parts, _)] = chain.as_slice() {
-        let whole = |(part, file): (usize, &Arc<StoredPart>)| RowPart {
-            slots: part_slots(part, count),
-            files: vec![file.clone()],
-            picks: None,
-        };
-        return parts.iter().enumerate().map(whole).collect();
+/// Merges the files of one table into parts with slots of `owned`.
+fn merge(workers: &Workers, chain: Vec<OpenedLink>, owned: &Range<usize>) -> Vec<RowPart> {
+    if let [link] = chain.as_slice() {
+        return link.parts.iter().map(|file| RowPart::of_file(file.clone())).collect();
     }
-    workers.map(count, |part| {
-        let slots = part_slots(part, count);
-        let files: Vec<Arc<StoredPart>> =
-            chain.iter().map(|(parts, _)| parts[part * parts.len() / count].clone()).collect();
+    let pieces = common_cut(&chain, owned);
+    workers.map(pieces.len(), |piece| {
+        let slots = pieces[piece].clone();
+        let file = |link: &OpenedLink| {
+            find_slot(&link.parts, |file| file.slots.clone(), slots.start).cloned()
+        };
+        let files: Vec<Arc<StoredPart>> = chain.iter().filter_map(file).collect();
         // The changes of keys since the whole checkpoint. For each key, the newest change comes
         // first.
         let mut changed: Vec<(u64, Option<Pick>)> = Vec::new();
-        for (at, (_, gone)) in chain.iter().enumerate().skip(1).rev() {
-            let file = &files[at];
+        for (at, (link, file)) in chain.iter().zip(&files).enumerate().skip(1).rev() {
             let pick = |row: usize| Pick { file: at as u32, row: row as u32 };
             changed.extend(file.rows_in(&slots).map(|row| (file.key(row).0, Some(pick(row)))));
-            if let Some(gone) = gone.get(part * gone.len() / count) {
+            let gone = find_slot(&link.gone, |gone| gone.slots.clone(), slots.start);
+            if let Some(gone) = gone {
                 changed.extend(gone.in_slots(&slots).iter().map(|&key| (key, None)));
             }
         }
@@ -241,6 +257,18 @@ fn merge(workers: &Workers, chain: Vec<Opened>) -> Vec<RowPart> {
         changed.dedup_by_key(|(key, _)| *key);
         RowPart { picks: Some(overlaid(&files[0], &slots, &changed)), slots, files }
     })
+}
+
+/// Cuts the slots `owned` at the bounds of all files of a chain. So each piece lies in exactly one
+/// file of each list.
+fn common_cut(chain: &[OpenedLink], owned: &Range<usize>) -> Vec<Range<usize>> {
+    let parts = chain.iter().flat_map(|link| link.parts.iter().map(|file| &file.slots));
+    let gone = chain.iter().flat_map(|link| link.gone.iter().map(|gone| &gone.slots));
+    let bounds = parts.chain(gone).flat_map(|slots| [slots.start, slots.end]);
+    let mut bounds: Vec<usize> = bounds.map(|at| at.clamp(owned.start, owned.end)).collect();
+    bounds.sort_unstable();
+    bounds.dedup();
+    bounds.windows(2).map(|pair| pair[0]..pair[1]).collect()
 }
 
 /// Merges the rows of a file of the whole checkpoint with the later changes. Returns the position

@@ -10,10 +10,12 @@ use arrow_buffer::ScalarBuffer;
 use arrow_schema::{DataType, Field};
 use zillion_device::{Files, Workers};
 
+use super::cut::Place;
+use super::digest::{RowDigest, digest_block};
 use super::open::Opening;
-use super::read::{Need, REMEDY, listed_files, open_files};
+use super::read::{Need, listed_files, open_files};
 use super::write::write_file;
-use super::{FILTER, PartInfo, TableParts};
+use super::{ALL_SLOTS, FILTER, PartInfo, REMEDY, TableParts};
 use crate::error::Result;
 use crate::filter::{BLOCK_WORDS, FilterShape};
 use crate::shape::RowShape;
@@ -40,6 +42,12 @@ impl StoredFilter {
             (self.slots[row] as usize, self.blocks[row] as usize, words)
         })
     }
+
+    /// Returns the digest of all blocks of the file.
+    pub fn digest(&self) -> RowDigest {
+        let blocks = self.in_slots(&ALL_SLOTS);
+        blocks.map(|(slot, block, words)| digest_block(slot, block, words)).sum()
+    }
 }
 
 fn item() -> Arc<Field> {
@@ -55,22 +63,24 @@ fn filter_fields() -> Vec<Field> {
 }
 
 /// Writes and syncs one file of blocks. The blocks must be sorted by slot and by their index in the
-/// slot.
+/// slot. Returns the entry of the file and the digest of the blocks.
 pub fn write_filter(
     files: &Files,
     folder: &Path,
     (shape, filter): (&RowShape, &FilterShape),
-    place: (usize, usize),
+    place: Place,
     contents: impl Iterator<Item = (usize, usize, [u64; BLOCK_WORDS])>,
-) -> Result<PartInfo> {
+) -> Result<(PartInfo, RowDigest)> {
+    let mut digest = RowDigest::default();
     let (mut slots, mut blocks, mut counters) = (Vec::new(), Vec::new(), Vec::new());
     for (slot, block, words) in contents {
+        digest += digest_block(slot, block, &words);
         slots.push(slot as u32);
         blocks.push(block as u32);
         counters.extend(words);
     }
     let content = (filter_fields(), Some((SHAPE, filter.describe())));
-    write_file(files, folder, shape, (place, FILTER), content, || {
+    let info = write_file(files, folder, shape, (place, FILTER), content, || {
         let (rows, width) = (slots.len(), BLOCK_WORDS as i32);
         let counters = Arc::new(UInt64Array::from(counters));
         let counters =
@@ -80,17 +90,21 @@ pub fn write_filter(
             Arc::new(UInt32Array::from(blocks)),
             Arc::new(counters),
         ])
-    })
+    })?;
+    Ok((info, digest))
 }
 
-/// Opens and verifies the filters of the tables that have one.
+/// Opens and verifies the files of the filters of the tables that have one. Only the files with
+/// slots of `owned[i]` are opened for the table with the entry `tables[i]`.
 pub fn open_filters(
     workers: &Workers,
     folder: &Path,
     shapes: &[&RowShape],
     tables: &[&TableParts],
+    owned: &[Range<usize>],
 ) -> Result<Vec<Vec<StoredFilter>>> {
-    let files = listed_files(folder, shapes, tables, FILTER, |table| table.filter.as_ref())?;
+    let listed = |table: usize| tables[table].filter.as_ref();
+    let files = listed_files(folder, shapes, owned, FILTER, listed)?;
     open_files(workers, files, |table, info, slots| {
         let need = Need::State;
         let opening = Opening { path: folder.join(&info.file), shape: shapes[table], need };

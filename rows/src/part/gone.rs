@@ -1,7 +1,7 @@
 //! The files of tombstones: the keys whose rows were evicted since the checkpoint below this one.
 //!
-//! Each part of changed rows has one such file beside it, with the same slots. A key is in at most
-//! one of the two files: a key that was evicted and got a row again is not a tombstone.
+//! Each part of changed rows is written with one such file, which has the same slots. A key is in
+//! at most one of the two files: a key that was evicted and got a row again is not a tombstone.
 
 use std::ops::Range;
 use std::path::Path;
@@ -13,6 +13,7 @@ use arrow_schema::{DataType, Field};
 use zillion_device::Files;
 use zillion_feature::FeatureKey;
 
+use super::cut::Place;
 use super::open::Opening;
 use super::write::write_file;
 use super::{GONE, PartInfo};
@@ -22,6 +23,7 @@ use crate::shape::RowShape;
 /// A verified and mapped file of evicted keys in ascending order.
 #[derive(Debug)]
 pub(super) struct StoredGone {
+    pub(super) slots: Range<usize>,
     keys: ScalarBuffer<u64>,
 }
 
@@ -42,7 +44,7 @@ pub fn write_gone(
     files: &Files,
     folder: &Path,
     shape: &RowShape,
-    place: (usize, usize),
+    place: Place,
     keys: Vec<u64>,
 ) -> Result<PartInfo> {
     write_file(files, folder, shape, (place, GONE), (gone_fields(), None), || {
@@ -53,7 +55,7 @@ pub fn write_gone(
 impl Opening<'_> {
     pub(super) fn open_gone(&self, info: &PartInfo, slots: &Range<usize>) -> Result<StoredGone> {
         let gone = self.open_plain(info, slots, &gone_fields(), |file| {
-            Ok(StoredGone { keys: file.columns().numbers("key")? })
+            Ok(StoredGone { slots: slots.clone(), keys: file.columns().numbers("key")? })
         })?;
         self.check_keys(&gone.keys, slots, info)?;
         Ok(gone)

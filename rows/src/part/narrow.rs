@@ -4,7 +4,9 @@
 //! checkpoints, and a checkpoint of changes would then have to remove its narrow row and add its
 //! full row. So the parts of narrow rows are never merged with those of a checkpoint below.
 
+use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 
 use zillion_device::Workers;
 
@@ -16,16 +18,19 @@ use crate::error::{Error, Result};
 use crate::shape::RowShape;
 
 /// Opens and verifies the narrow rows of the tables that have files of them. `tables[i]` is the
-/// entry of the table with the shape `shapes[i]`. This function does not check whether a key has
+/// entry of the table with the shape `shapes[i]`, and only its files with slots of `owned[i]` are
+/// opened. This function does not check whether a key has
 /// both a full row and a narrow row; restoring the table finds that.
 pub fn open_narrow(
     workers: &Workers,
     folder: &Path,
     shapes: &[&RowShape],
     tables: &[&TableParts],
+    owned: &[Range<usize>],
     need: Need,
 ) -> Result<Vec<Vec<RowPart>>> {
-    let files = listed_files(folder, shapes, tables, NARROW, |table| table.narrow.as_ref())?;
+    let listed = |table: usize| tables[table].narrow.as_ref();
+    let files = listed_files(folder, shapes, owned, NARROW, listed)?;
     for (shape, table) in shapes.iter().zip(tables) {
         if shape.narrow_row.is_some() != table.narrow.is_some() {
             let reason = match table.narrow {
@@ -40,9 +45,8 @@ pub fn open_narrow(
     }
     open_files(workers, files, |table, info, slots| {
         let shape = shapes[table].narrow_row.as_deref().unwrap_or(shapes[table]);
-        let mut part =
-            Opening { path: folder.join(&info.file), shape, need }.open(info, slots.clone())?;
+        let mut part = Opening { path: folder.join(&info.file), shape, need }.open(info, slots)?;
         part.is_narrow = true;
-        Ok(RowPart::of_file(slots, part))
+        Ok(RowPart::of_file(Arc::new(part)))
     })
 }

@@ -10,9 +10,9 @@ use zillion_device::mmap;
 use zillion_feature::FeatureKey;
 
 use super::candidates::{StoredCandidates, candidate_fields};
-use super::read::{Need, REMEDY, StoredPart, StoredWeights};
+use super::read::{Need, StoredPart, StoredWeights};
 use super::write::{dtype_of, fields};
-use super::{FORMAT, PartInfo, describe_layout, describe_segments};
+use super::{FORMAT, PartInfo, REMEDY, describe_layout, describe_segments};
 use crate::arrow_file::{ArrowFile, MAX_ROWS};
 use crate::candidate::LARGEST_THRESHOLD;
 use crate::dtype::Dtype;
@@ -50,6 +50,7 @@ impl Opening<'_> {
         let part = self.open_plain(info, &slots, &candidate_fields(), |file| {
             let mut columns = file.columns();
             Ok(StoredCandidates {
+                slots: slots.clone(),
                 keys: columns.numbers("key")?,
                 counts: columns.numbers("count")?,
                 last_steps: columns.numbers("last_step")?,

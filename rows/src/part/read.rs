@@ -5,18 +5,17 @@ use std::path::Path;
 
 use arrow_buffer::ScalarBuffer;
 use zillion_device::Workers;
-use zillion_feature::{FeatureKey, SLOTS, Use};
+use zillion_feature::{FeatureKey, Use};
 
 use super::candidates::StoredCandidates;
+use super::cut::{Cut, listed_cut, needed};
+use super::digest::{RowDigest, RowHasher};
 use super::open::Opening;
 use super::search::search;
-use super::{CANDIDATES, ListedParts, PartInfo, TableParts, file_name, part_slots};
-use crate::error::{Error, Result};
+use super::{CANDIDATES, ListedParts, PartInfo, TableParts};
+use crate::error::Result;
 use crate::row::{Meta, RowWeights, StoredRow};
 use crate::shape::RowShape;
-
-/// The remedy for a file that differs from its entry in the manifest.
-pub(super) const REMEDY: &str = "use another checkpoint, or copy this checkpoint again";
 
 /// A verified and mapped part with the columns of its rows.
 #[derive(Debug)]
@@ -86,6 +85,15 @@ impl StoredPart {
         }
     }
 
+    /// Returns the digest of the rows in `rows`.
+    pub(super) fn digest(&self, rows: Range<usize>) -> RowDigest {
+        let mut hasher = RowHasher::default();
+        for row in rows {
+            hasher.add(self.key(row), &self.stored(row), self.uses.is_some());
+        }
+        hasher.sum()
+    }
+
     /// Returns the index of a key's row, found by interpolation, or `None` if the part does not
     /// have the key.
     pub(super) fn find(&self, key: FeatureKey) -> Option<usize> {
@@ -102,15 +110,17 @@ pub enum Need {
     State,
 }
 
-/// Opens and verifies the candidates of the tables that have files of candidates.
+/// Opens and verifies the candidates of the tables that have files of candidates. Only the files
+/// with slots of `owned[i]` are opened for the table with the entry `tables[i]`.
 pub fn open_candidates(
     workers: &Workers,
     folder: &Path,
     shapes: &[&RowShape],
     tables: &[&TableParts],
+    owned: &[Range<usize>],
 ) -> Result<Vec<Vec<StoredCandidates>>> {
-    let files =
-        listed_files(folder, shapes, tables, CANDIDATES, |table| table.candidates.as_ref())?;
+    let listed = |table: usize| tables[table].candidates.as_ref();
+    let files = listed_files(folder, shapes, owned, CANDIDATES, listed)?;
     let need = Need::State;
     open_files(workers, files, |table, info, slots| {
         let opening = Opening { path: folder.join(&info.file), shape: shapes[table], need };
@@ -118,18 +128,19 @@ pub fn open_candidates(
     })
 }
 
-/// Checks the names of the files of one kind, and returns the files of each table.
+/// Checks the list of the files of one kind for each table, and returns the files that have slots
+/// of `owned`. `listed` returns the list of a table.
 pub(super) fn listed_files<'a>(
     folder: &Path,
     shapes: &[&RowShape],
-    tables: &[&'a TableParts],
+    owned: &[Range<usize>],
     kind: &str,
-    listed: impl Fn(&'a TableParts) -> Option<&'a ListedParts>,
-) -> Result<Vec<&'a [PartInfo]>> {
-    let files = shapes.iter().zip(tables).map(|(shape, &table)| {
-        let Some(listed) = listed(table) else { return Ok(&[][..]) };
-        check_names(folder, shape, kind, &listed.parts, listed.rows)?;
-        Ok(&listed.parts[..])
+    listed: impl Fn(usize) -> Option<&'a ListedParts>,
+) -> Result<Vec<Cut<'a>>> {
+    let files = shapes.iter().zip(owned).enumerate().map(|(table, (shape, owned))| {
+        let Some(listed) = listed(table) else { return Ok(Cut::new()) };
+        let cut = listed_cut(folder, shape.name(), kind, &listed.parts, listed.rows)?;
+        Ok(needed(&cut, owned))
     });
     files.collect()
 }
@@ -137,53 +148,21 @@ pub(super) fn listed_files<'a>(
 /// Opens the files of every table with `open`. The workers share the files.
 pub(super) fn open_files<T: Send>(
     workers: &Workers,
-    tables: Vec<&[PartInfo]>,
+    tables: Vec<Cut<'_>>,
     open: impl Fn(usize, &PartInfo, Range<usize>) -> Result<T> + Sync,
 ) -> Result<Vec<Vec<T>>> {
-    let parts = |(table, infos): (usize, &&[PartInfo])| {
-        (0..infos.len()).map(move |part| (table, part)).collect::<Vec<_>>()
+    let parts = |(table, files): (usize, &Cut<'_>)| {
+        (0..files.len()).map(move |part| (table, part)).collect::<Vec<_>>()
     };
     let jobs: Vec<(usize, usize)> = tables.iter().enumerate().flat_map(parts).collect();
     let opened = workers.map(jobs.len(), |job| {
         let (table, part) = jobs[job];
-        let infos = tables[table];
-        open(table, &infos[part], part_slots(part, infos.len()))
+        let (info, slots) = &tables[table][part];
+        open(table, info, slots.clone())
     });
     let mut by_table: Vec<Vec<T>> = tables.iter().map(|_| Vec::new()).collect();
     for ((table, _), part) in jobs.into_iter().zip(opened) {
         by_table[table].push(part?);
     }
     Ok(by_table)
-}
-
-/// Checks the names and the number of the files of one kind that a table has.
-pub(super) fn check_names(
-    folder: &Path,
-    shape: &RowShape,
-    kind: &str,
-    listed: &[PartInfo],
-    whole: u64,
-) -> Result<()> {
-    let path = folder.join(format!("tables/{}", shape.name()));
-    let refuse = |reason: String| Err(Error::Part { path: path.clone(), reason });
-    let parts = listed.len();
-    if !parts.is_power_of_two() || parts > SLOTS {
-        return refuse(format!(
-            "the checkpoint lists {parts} parts of the table instead of a power of two up to {SLOTS}; {REMEDY}"
-        ));
-    }
-    for (i, part) in listed.iter().enumerate() {
-        let expected = file_name(shape.name(), kind, i);
-        if part.file != expected {
-            let given = &part.file;
-            return refuse(format!(
-                "the checkpoint lists `{given}` as part {i} instead of `{expected}`; {REMEDY}"
-            ));
-        }
-    }
-    let rows: u64 = listed.iter().map(|p| p.rows).sum();
-    if rows != whole {
-        return refuse(format!("the parts have {rows} rows, but the table has {whole}; {REMEDY}"));
-    }
-    Ok(())
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use zillion_device::Workers;
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, TablePlan, TableRows};
 
-use super::{Need, RowPart, TableParts, listed_parts, open_narrow, open_rows};
+use super::{ALL_SLOTS, Need, RowPart, TableParts, listed_parts, open_narrow, open_rows};
 use crate::error::Result;
 use crate::layout::TableLayout;
 use crate::shape::RowShape;
@@ -27,7 +27,7 @@ pub struct PartSource {
 #[derive(Debug)]
 struct StoredTable {
     shape: RowShape,
-    /// The parts of full rows in slot order. Their number is a power of two.
+    /// The parts of full rows in slot order.
     parts: Vec<RowPart>,
     /// The parts of narrow rows in slot order; empty if all rows are full.
     narrow: Vec<RowPart>,
@@ -68,8 +68,9 @@ pub(crate) fn open_weights(
 ) -> Result<Vec<(Vec<RowPart>, Vec<RowPart>)>> {
     let shapes: Vec<&RowShape> = shapes.iter().collect();
     let listed = listed_parts(&shapes, parts)?;
-    let full = open_rows(workers, folder, &shapes, &listed, Need::Weights)?;
-    let narrow = open_narrow(workers, folder, &shapes, &listed, Need::Weights)?;
+    let owned = vec![ALL_SLOTS; shapes.len()];
+    let full = open_rows(workers, folder, &shapes, &listed, &owned, Need::Weights)?;
+    let narrow = open_narrow(workers, folder, &shapes, &listed, &owned, Need::Weights)?;
     Ok(full.into_iter().zip(narrow).collect())
 }
 
@@ -81,9 +82,8 @@ impl StoredTable {
         for (&key, target) in
             plan.keys.iter().zip(rows.values.chunks_exact_mut(self.shape.stride()))
         {
-            let part = &self.parts[key.slot() * self.parts.len() / zillion_feature::SLOTS];
-            match part.find(key) {
-                Some(row) => {
+            match RowPart::find_among(&self.parts, key) {
+                Some((part, row)) => {
                     part.weights(row).widen(&mut target[..width]);
                     target[width..].fill(0.0);
                 }
@@ -100,11 +100,7 @@ impl StoredTable {
     /// Writes the initial row of a key, and then replaces the floats that its narrow row has.
     /// Returns `false` and writes nothing if the key has no narrow row.
     fn read_narrow(&self, key: FeatureKey, target: &mut [f32]) -> bool {
-        let Some(part) = self.narrow.get(key.slot() * self.narrow.len() / zillion_feature::SLOTS)
-        else {
-            return false;
-        };
-        let Some(row) = part.find(key) else { return false };
+        let Some((part, row)) = RowPart::find_among(&self.narrow, key) else { return false };
         self.shape.fill_initial(key, target);
         self.shape.layout.spread(&part.weights(row).to_floats(), target);
         true

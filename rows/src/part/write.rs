@@ -13,11 +13,13 @@ use arrow_schema::{ArrowError, DataType, Field, Schema};
 use zillion_device::Files;
 use zillion_feature::{FeatureKey, Use};
 
-use super::{FORMAT, NARROW, PartInfo, ROWS, describe_segments, file_name, part_slots};
+use super::cut::Place;
+use super::digest::{RowDigest, RowHasher};
+use super::{FORMAT, NARROW, PartInfo, ROWS, describe_segments};
 use crate::arrow_writer::{Hashed, write_batch};
 use crate::dtype::Dtype;
 use crate::error::Result;
-use crate::row::{RowWeights, StoredRow};
+use crate::row::{Meta, RowWeights, StoredRow};
 use crate::shape::RowShape;
 
 /// The metadata key under which a field names a number type that Arrow does not have.
@@ -26,12 +28,12 @@ const DTYPE: &str = "zillion.dtype";
 /// The columns of the rows of a part, which are in key order.
 #[derive(Debug)]
 pub struct PartRows {
-    pub(super) keys: Vec<u64>,
-    pub(super) weights: WeightColumn,
-    pub(super) state: Vec<f32>,
-    pub(super) counts: Vec<u32>,
-    pub(super) last_steps: Vec<u64>,
-    pub(super) dirty_epochs: Vec<u32>,
+    keys: Vec<u64>,
+    weights: WeightColumn,
+    state: Vec<f32>,
+    counts: Vec<u32>,
+    last_steps: Vec<u64>,
+    dirty_epochs: Vec<u32>,
     /// The shows and clicks of the rows; absent if the table does not keep them.
     uses: Option<Vec<Use>>,
 }
@@ -73,11 +75,32 @@ impl PartRows {
             uses.push(row.used);
         }
     }
+
+    /// Returns the digest of the rows, which have the shape `shape`.
+    fn digest(&self, shape: &RowShape) -> RowDigest {
+        let mut hasher = RowHasher::default();
+        for (at, &key) in self.keys.iter().enumerate() {
+            let row = StoredRow {
+                weights: self.weights.row(at, shape.width),
+                state: &self.state[at * shape.state_width..(at + 1) * shape.state_width],
+                meta: Meta {
+                    count: self.counts[at],
+                    // `push` added a step of this size.
+                    last_step: self.last_steps[at] as u32,
+                    dirty_epoch: self.dirty_epochs[at],
+                },
+                used: self.uses.as_ref().map_or_else(Use::default, |uses| uses[at]),
+                is_narrow: false,
+            };
+            hasher.add(FeatureKey(key), &row, self.uses.is_some());
+        }
+        hasher.sum()
+    }
 }
 
 /// The weights of all rows, one row after another, in the number type of the table.
 #[derive(Debug)]
-pub(super) enum WeightColumn {
+enum WeightColumn {
     F32(Vec<f32>),
     F16(Vec<u16>),
     Bf16(Vec<u16>),
@@ -100,6 +123,15 @@ impl WeightColumn {
                 all.extend_from_slice(row);
             }
             _ => unreachable!("a table has one type of weights"),
+        }
+    }
+
+    fn row(&self, row: usize, width: usize) -> RowWeights<'_> {
+        let row = row * width..(row + 1) * width;
+        match self {
+            Self::F32(all) => RowWeights::F32(&all[row]),
+            Self::F16(all) => RowWeights::F16(&all[row]),
+            Self::Bf16(all) => RowWeights::Bf16(&all[row]),
         }
     }
 
@@ -192,19 +224,22 @@ fn columns(rows: PartRows, shape: &RowShape) -> Result<Vec<ArrayRef>, ArrowError
 
 /// Writes and syncs one part of full rows or of narrow rows below `folder`. `shape` is the shape of
 /// the table. The sub-folders of `folder` must exist. The function does not sync the folders.
+/// Returns the entry of the file and the digest of its rows.
 pub fn write_rows(
     files: &Files,
     folder: &Path,
     shape: &RowShape,
-    place: (usize, usize),
+    place: Place,
     (rows, is_narrow): (PartRows, bool),
-) -> Result<PartInfo> {
+) -> Result<(PartInfo, RowDigest)> {
     let (shape, kind) = match shape.narrow_row.as_deref().filter(|_| is_narrow) {
         Some(narrow) => (narrow, NARROW),
         None => (shape, ROWS),
     };
     let content = (fields(shape), Some(("zillion.segments", describe_segments(shape))));
-    write_file(files, folder, shape, (place, kind), content, || columns(rows, shape))
+    let digest = rows.digest(shape);
+    let info = write_file(files, folder, shape, (place, kind), content, || columns(rows, shape))?;
+    Ok((info, digest))
 }
 
 /// Writes and syncs a file of a table below `folder`, with these columns. The metadata of every
@@ -213,11 +248,11 @@ pub(super) fn write_file(
     files: &Files,
     folder: &Path,
     shape: &RowShape,
-    ((part, parts), kind): ((usize, usize), &str),
+    (place, kind): (Place, &str),
     (fields, more): (Vec<Field>, Option<(&str, String)>),
     columns: impl FnOnce() -> Result<Vec<ArrayRef>, ArrowError>,
 ) -> Result<PartInfo> {
-    let slots = part_slots(part, parts);
+    let slots = place.slots();
     let metadata = [
         ("zillion.format", FORMAT.to_owned()),
         ("zillion.slots", format!("{}..{}", slots.start, slots.end)),
@@ -226,7 +261,7 @@ pub(super) fn write_file(
     let metadata = metadata.into_iter().chain(more).map(|(key, value)| (key.to_owned(), value));
     let metadata: BTreeMap<_, _> = metadata.collect();
     let schema = Arc::new(Schema::new(fields).with_metadata(metadata));
-    let file = file_name(shape.name(), kind, part);
+    let file = place.file(shape.name(), kind);
     let (mut hasher, mut rows) = (blake3::Hasher::new(), 0);
     let bytes = files.create_file(folder.join(&file), |out| {
         let hashed = Hashed { out, hasher: &mut hasher };
@@ -236,5 +271,6 @@ pub(super) fn write_file(
             Ok(batch)
         })
     })?;
-    Ok(PartInfo { file, rows, bytes, blake3: hasher.finalize().to_hex().to_string() })
+    let blake3 = hasher.finalize().to_hex().to_string();
+    Ok(PartInfo { file, rows, bytes, blake3, slots: Some((slots.start, slots.end)) })
 }

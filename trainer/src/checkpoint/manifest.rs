@@ -1,4 +1,8 @@
 //! The manifest of a checkpoint: one line with magic, format and hash, then JSON.
+//!
+//! Manifests of the format 1 that an earlier version wrote have no slots of files and no digests of
+//! tables. They can be read, because both are optional. A binary of an earlier version refuses a
+//! manifest that has them, because it refuses unknown fields.
 
 use std::path::Path;
 
@@ -209,6 +213,7 @@ mod tests {
             rows: 0,
             bytes: 0,
             blake3: String::new(),
+            slots: None,
         };
         TableParts {
             table: name.to_owned(),
@@ -219,12 +224,50 @@ mod tests {
             candidates: None,
             filter: None,
             changes: None,
+            digest: None,
         }
+    }
+
+    /// A manifest of the first release: its files have no slots, and its tables have no digest.
+    const OLD: &str = include_str!(
+        "../../../tests/fixtures/formats-1/chain/checkpoints/step-000000000008/MANIFEST"
+    );
+
+    #[test]
+    fn a_manifest_without_slots_and_digests_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("MANIFEST");
+        std::fs::write(&path, OLD).unwrap();
+        let (mut manifest, blake3) = Manifest::read(&path).unwrap();
+        assert!(manifest.tables.iter().all(|table| table.digest.is_none()));
+        let files: Vec<_> = manifest.tables.iter().flat_map(TableParts::files).collect();
+        assert!(files.len() == 3 && files.iter().all(|file| file.slots.is_none()));
+        assert_eq!(manifest.to_bytes(), (OLD.as_bytes().to_vec(), blake3));
+        // The same manifest with slots and digests has the same format, and is read back.
+        let table = &mut manifest.tables[0];
+        table.digest = Some("00112233445566778899aabbccddeeff".parse().unwrap());
+        table.parts[0].slots = Some((0, 4096));
+        let (bytes, _) = manifest.to_bytes();
+        let text = String::from_utf8(bytes).unwrap();
+        assert!(text.starts_with("zillion-checkpoint 1 "), "{text}");
+        assert!(text.contains(r#""digest": "00112233445566778899aabbccddeeff""#), "{text}");
+        let slots: String = text.split_whitespace().collect();
+        assert!(slots.contains(r#""slots":[0,4096]"#), "{text}");
+        std::fs::write(&path, &text).unwrap();
+        assert_eq!(Manifest::read(&path).unwrap().0, manifest);
+        // A digest that is no digest is refused by name.
+        let (wrong, _) = text.split_once('\n').unwrap();
+        let body = text[wrong.len() + 1..].trim_end().replace("00112233", "0011223z");
+        let hash = blake3::hash(body.as_bytes()).to_hex();
+        std::fs::write(&path, format!("{MAGIC} {FORMAT} {hash}\n{body}\n")).unwrap();
+        let error = Manifest::read(&path).unwrap_err().to_string();
+        assert!(error.contains("the digest of a table is not a number"), "{error}");
     }
 
     #[test]
     fn files_of_a_checkpoint_lie_in_its_folder() {
         assert_eq!(check_names(&table("user.id", "tables/user.id/narrow-00000.arrow")), Ok(()));
+        assert_eq!(check_names(&table("u", "tables/u/narrow-s0000-1344.arrow")), Ok(()));
         let files = [
             "../../pwned",
             "/etc/passwd",

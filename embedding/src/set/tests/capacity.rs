@@ -8,6 +8,7 @@ use zillion_feature::random::combine;
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, Step, TableId, Use};
 
 use crate::eviction::capacity::{Demand, headroom};
+use crate::groups::Group;
 use crate::set::tests::stored;
 use crate::testing::fixtures::*;
 use crate::{Counters, TableSet};
@@ -21,6 +22,8 @@ const DIM: usize = 3;
 const STATISTICS: UseStatistics = UseStatistics { decay: 0.5, every_steps: 4 };
 /// The number of pinned ids, in tests with pinned ids.
 const PINNED: u64 = 3;
+/// The only group of a small table.
+const WHOLE: Group = Group { index: 0, count: 1 };
 
 pub(crate) fn spec(admission: Admission, eviction: Eviction) -> TableSpec {
     let needs_uses = matches!(eviction, Eviction::Score { .. });
@@ -212,7 +215,7 @@ impl Model {
             return;
         }
         let rows = self.rows.len() as u64;
-        let excess = (rows + headroom(limit, demand)).saturating_sub(limit) as usize;
+        let excess = (rows + headroom(limit, demand, WHOLE)).saturating_sub(limit) as usize;
         let free = self.rows.iter().filter(|(key, _)| !is_pinned(spec, **key));
         let mut ranks: Vec<(f64, FeatureKey)> =
             free.map(|(key, row)| (Self::worth(spec, row), *key)).collect();

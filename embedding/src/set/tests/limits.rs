@@ -182,8 +182,9 @@ fn places_of_rows_that_went_are_slack_and_keep_no_chunk() {
     let mut set = TableSet::new(vec![lru(200_000)], shards(2)).unwrap();
     set.restore(&workers, folder.path(), &parts).unwrap();
     assert!(reserved(&set) > reserved(&large) / 2);
-    // The steps are a few more than are needed to visit every slot once.
-    for step in 9..=28 {
+    // A group that needs fewer rows than in the step before has enough room, and is not visited. So
+    // the steps are three times as many as are needed to visit every slot once.
+    for step in 9..=60 {
         train(&mut set, &workers, &stream_keys(step, 500, 3000), step);
         reserved(&set);
     }
@@ -195,18 +196,19 @@ fn places_of_rows_that_went_are_slack_and_keep_no_chunk() {
     let chunks = 2 * 2 * (2 << 20);
     assert!(reserved(&set) <= reserved(&small) + chunks, "of {} bytes", reserved(&large));
     // Nothing is kept if a step has no keys.
-    train(&mut set, &workers, &[], 29);
+    train(&mut set, &workers, &[], 61);
     assert!(set.shards.iter().all(|shard| !shard.tables[0].has_free_list()));
 }
 
 #[test]
 fn rows_that_move_from_shard_to_shard_take_their_memory_along() {
     let workers = workers(2);
-    let limit = 3 << 20;
+    let limit = 1 << 20;
     let spec =
         TableSpec { max_bytes: Some(ByteSize(limit)), ..spec(Admission::All, Eviction::Lru) };
     let most = spec.most_rows().unwrap();
     let mut set = TableSet::new(vec![spec], shards(8)).unwrap();
+    assert_eq!(set.groups(), [1], "a small limit is one group, whose rows can be in any shard");
     let mut fullest = [0; 8];
     for step in 1..=160 {
         // Twenty steps have keys of one shard, then twenty have keys of the next shard.
@@ -222,6 +224,27 @@ fn rows_that_move_from_shard_to_shard_take_their_memory_along() {
     }
     // A step that creates many rows leaves a quarter free for the next.
     assert!(fullest.iter().all(|&rows| rows > most * 2 / 3), "{fullest:?} rows of {most}");
+}
+
+#[test]
+fn a_group_of_slots_has_only_its_part_of_a_limit() {
+    let workers = workers(2);
+    for eviction in [Eviction::Lru, Eviction::Never] {
+        let spec = TableSpec { max_rows: Some(40_000), ..spec(Admission::All, eviction) };
+        let mut set = TableSet::new(vec![spec], shards(3)).unwrap();
+        assert_eq!(set.groups(), [8]);
+        let in_first = |key: &FeatureKey| key.slot() < SLOTS / 8;
+        let keys: Vec<FeatureKey> = (0..).map(key).filter(in_first).take(7000).collect();
+        let others = (0..).map(key).filter(|key| !in_first(key)).take(9000);
+        let counted =
+            train(&mut set, &workers, &keys.iter().copied().chain(others).collect::<Vec<_>>(), 1);
+        assert_eq!((counted.created, counted.refused_full), (14_000, 2000), "{eviction:?}");
+        let rows = set.group_rows().remove(0);
+        // The first group makes room for later keys; the other groups have room.
+        let expected = if eviction.is_never() { 5000 } else { 3750 };
+        assert_eq!(rows[0], expected, "{eviction:?}");
+        assert_eq!(rows[1..].iter().sum::<u64>(), 9000);
+    }
 }
 
 #[test]

@@ -37,6 +37,7 @@ fn listing(parts: Vec<PartInfo>) -> Vec<TableParts> {
         candidates: None,
         filter: None,
         changes: None,
+        digest: None,
     }]
 }
 
@@ -48,7 +49,7 @@ fn forge(folder: &Path, write: impl FnOnce(&mut Vec<u8>)) -> Vec<TableParts> {
     std::fs::create_dir_all(folder.join("tables/ids")).unwrap();
     std::fs::write(folder.join(&file), &bytes).unwrap();
     let blake3 = blake3::hash(&bytes).to_hex().to_string();
-    listing(vec![PartInfo { file, rows: 2, bytes: bytes.len() as u64, blake3 }])
+    listing(vec![PartInfo { file, rows: 2, bytes: bytes.len() as u64, blake3, slots: None }])
 }
 
 fn lists(width: i32, rows: usize, item: Field, values: Option<ArrayRef>) -> ArrayRef {
@@ -235,7 +236,7 @@ fn a_listing_that_cannot_be_is_refused() {
     refused(&|p| p.push(p[0].clone()), "lists this table twice");
     refused(&|p| p.push(TableParts { table: "x".into(), ..p[0].clone() }), "the job does not; use");
     refused(&|p| p[0].rows = 9, "the parts have 2 rows, but the table has 9");
-    refused(&|p| p[0].parts.clear(), "lists 0");
+    refused(&|p| p[0].parts.clear(), "no file has the slots 0..4096");
     refused(&|p| p[0].parts = vec![p[0].parts[0].clone(); 3], "lists 3");
     refused(
         &|p| p[0].parts[0].file = "../../etc/passwd".into(),
@@ -335,13 +336,12 @@ proptest! {
         let folder = tempfile::tempdir().unwrap();
         let parts = write_snapshot(&mut set, &workers, folder.path(), &zillion_device::Files::new()).unwrap();
         let shape = crate::shape::TableShape::new(spec).unwrap();
-        let opened = zillion_rows::part::open_rows(&workers, folder.path(), &[&shape], &[&parts[0]], zillion_rows::part::Need::State).unwrap();
+        let opened = zillion_rows::part::open_rows(&workers, folder.path(), &[&shape], &[&parts[0]], &[zillion_rows::part::ALL_SLOTS], zillion_rows::part::Need::State).unwrap();
         let all = keys.iter().map(|k| k.0).chain(probes);
         for key in all.map(zillion_feature::FeatureKey) {
-            let part = &opened[0][key.slot() * opened[0].len() / zillion_feature::SLOTS];
-            let found = part.find(key);
+            let found = zillion_rows::part::RowPart::find_among(&opened[0], key);
             prop_assert_eq!(found.is_some(), keys.binary_search(&key).is_ok());
-            if let Some(row) = found {
+            if let Some((part, row)) = found {
                 prop_assert_eq!(part.key(row), key);
             }
         }
