@@ -24,10 +24,10 @@ the run after a checkpoint, and a second one ends it at once. The exit code is t
 pub(crate) struct ClusterUpArgs {
     #[command(flatten)]
     pub(crate) job: JobArgs,
-    /// Number of servers
+    /// Number of servers that hold the tables
     #[arg(long, default_value = "2")]
     pub(crate) servers: NonZeroUsize,
-    /// Number of trainers
+    /// Number of trainers that make each step together
     #[arg(long, default_value = "2")]
     pub(crate) trainers: NonZeroUsize,
     /// Folder that servers and trainers share; absent: the folder that holds the folder of the run.

@@ -17,7 +17,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub(super) enum Role {
     /// A server of the parameter service.
     Server,
-    /// A trainer.
+    /// A process that trains.
     Trainer,
 }
 
