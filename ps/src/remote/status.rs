@@ -45,6 +45,9 @@ pub struct ServerState {
     pub repeated_frames: u64,
     /// The number of frames that were not valid or of an earlier generation.
     pub refused_frames: u64,
+    /// The name of each operation that was asked for, its number of frames, and the seconds of work
+    /// on them.
+    pub operations: Vec<(String, u64, f64)>,
 }
 
 /// Asks a server for its state.
@@ -74,6 +77,7 @@ pub fn server_state(server: &str, deadline: Duration) -> Result<ServerState> {
     let status: ServerStatus = read_json(&body).map_err(|e| fails(e.to_string()))?;
     let trainer =
         |t: &crate::wire::TrainerStatus| (t.trainer, t.is_connected, t.silent_seconds, t.frames);
+    let operation = |o: crate::wire::OperationStatus| (o.operation, o.frames, o.seconds);
     Ok(ServerState {
         id: status.id,
         boot: status.boot,
@@ -91,5 +95,6 @@ pub fn server_state(server: &str, deadline: Duration) -> Result<ServerState> {
         frames: status.frames,
         repeated_frames: status.repeated_frames,
         refused_frames: status.refused_frames,
+        operations: status.operations.into_iter().map(operation).collect(),
     })
 }

@@ -176,6 +176,9 @@ async fn read(
         check_body(&header, &body, trailer).map_err(Problem::Bad)?;
         shared.figures.received_bytes.fetch_add(bytes, Ordering::Relaxed);
         outlet.heard.store(now(), Ordering::Relaxed);
+        if matches!(header.op, Op::Ping | Op::Status) {
+            shared.figures.count(header.op, 0);
+        }
         match header.op {
             Op::Ping => outlet.send(Arc::new(answer(&header, |_| {}))),
             Op::Status => {

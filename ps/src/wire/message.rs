@@ -246,6 +246,16 @@ pub(crate) struct ServerStatus {
     pub(crate) frames: u64,
     pub(crate) repeated_frames: u64,
     pub(crate) refused_frames: u64,
+    #[serde(default)]
+    pub(crate) operations: Vec<OperationStatus>,
+}
+
+/// The frames of one operation, and the seconds of work on them.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct OperationStatus {
+    pub(crate) operation: String,
+    pub(crate) frames: u64,
+    pub(crate) seconds: f64,
 }
 
 /// The state of a trainer on a server.

@@ -7,6 +7,7 @@ use zillion_ps::{ServerState, server_state};
 
 use crate::args::PsStatusArgs;
 
+#[expect(clippy::print_stdout, reason = "the result of a command")]
 pub(crate) fn run(args: &PsStatusArgs) -> Result<()> {
     let deadline = Duration::try_from_secs_f64(args.deadline_seconds)
         .context("`--deadline-seconds` is not a duration; give a number above 0")?;
@@ -22,6 +23,7 @@ pub(crate) fn run(args: &PsStatusArgs) -> Result<()> {
     Ok(())
 }
 
+#[expect(clippy::print_stdout, reason = "the result of a command")]
 fn print_state(address: &str, state: &ServerState) {
     let ServerState { id, generation, slots: [first, end], step, .. } = state;
     let run = state.run.as_deref().unwrap_or("none");
