@@ -1,8 +1,8 @@
 //! The Prometheus series of this process: the series of the trainer or of the parameter server, and
 //! the series that every process has.
 //!
-//! The crate `zillion-serving` defines the series of a server of models; this module adds the series of the
-//! process to them.
+//! The crate `zillion-serving` defines the series of a server of models; this module adds the series
+//! of the process to them.
 
 mod listener;
 mod maker;
@@ -18,7 +18,8 @@ pub(crate) use parameter_server::ParameterServerMetrics;
 pub(crate) use process::Process;
 pub(crate) use trainer::TrainerMetrics;
 
-/// Returns a registry with the series that every process has. `role` is `trainer`, `server` or `ps`.
+/// Returns a registry with the series that every process has. `role` is `trainer`, `server` or
+/// `ps`.
 ///
 /// # Errors
 /// Returns an error if the name of a series is already taken, which would be a defect.

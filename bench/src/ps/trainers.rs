@@ -80,7 +80,7 @@ pub(super) struct Trainers {
     all: Vec<Trainer>,
 }
 
-/// One trainer.
+/// One trainer, with its client and its buffers.
 struct Trainer {
     client: RemoteClient,
     step: u64,

@@ -66,7 +66,7 @@ pub(crate) struct PsStatusArgs {
     /// Addresses of the servers
     #[arg(required = true)]
     pub(crate) servers: Vec<String>,
-    /// Print JSON
+    /// Print the states as JSON on stdout
     #[arg(long)]
     pub(crate) json: bool,
     /// Seconds to wait for each server
