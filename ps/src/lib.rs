@@ -54,6 +54,7 @@ mod remote;
 #[cfg(feature = "server")]
 pub mod server;
 mod slots;
+mod token;
 #[cfg_attr(
     not(feature = "server"),
     allow(dead_code, unused_imports, reason = "a part is the server's")
@@ -73,4 +74,5 @@ pub use options::{SpillOptions, TableOptions};
 pub use order::StepOrder;
 pub use pulled::PulledRows;
 pub use remote::{RemoteClient, RemoteOptions, ServerState, server_state};
+pub use token::Token;
 pub use wire::{WireError, read_message, sample_messages};

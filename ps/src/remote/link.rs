@@ -55,7 +55,7 @@ impl Link {
     fn connect(options: &RemoteOptions, server: &str, moment: Instant) -> Result<Self> {
         let mut link = Self {
             server: server.to_owned(),
-            hello: hello(Some(options.run.clone()), options.place.index),
+            hello: hello(Some(options.run.clone()), options.place.index, options.token.as_ref()),
             deadline: options.deadline,
             session: crate::draw::draw(),
             generation: 0,

@@ -97,6 +97,7 @@ pub fn sample_messages(layouts: &[TableLayout]) -> Vec<(u16, Vec<u8>)> {
         program: "1.2.3".to_owned(),
         run: Some("runs/a".to_owned()),
         trainer: 1,
+        token: Some("0123456789abcdef".to_owned()),
     };
     vec![
         message(Op::Hello, &|body| write_json(body, &hello)),
