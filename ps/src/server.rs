@@ -71,6 +71,12 @@ impl Server {
         })?;
         listener.set_nonblocking(true).map_err(fails("cannot prepare the listener"))?;
         let address = listener.local_addr().map_err(fails("cannot read the listener's address"))?;
+        if !address.ip().is_loopback() && options.token.is_none() {
+            return Err(crate::error::start_error(format!(
+                "the server would listen on `{address}`, which other hosts can reach, but it has no \
+                 token; give a token file, or listen on a loopback address such as 127.0.0.1"
+            )));
+        }
         let figures = Arc::new(Figures::new(options.id, options.total_in_flight_bytes));
         let (commands, incoming) = mpsc::channel(COMMANDS);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

@@ -5,9 +5,11 @@ use std::time::{Duration, Instant};
 use zillion_embedding::TableStatistics;
 
 use super::dialog::{Dialog, until};
+use super::heart::hello;
 use super::link::{describe, read_answer};
 use crate::error::{Result, start_error};
-use crate::wire::{Frame, Header, Op, ServerStatus, read_json};
+use crate::token::Token;
+use crate::wire::{Frame, Header, Op, ServerStatus, read_json, write_json};
 
 /// The state of a server.
 #[derive(Clone, Debug, serde::Serialize)]
@@ -54,7 +56,11 @@ pub struct ServerState {
 ///
 /// # Errors
 /// Returns an error if the server cannot be reached or does not answer within `deadline`.
-pub fn server_state(server: &str, deadline: Duration) -> Result<ServerState> {
+pub fn server_state(
+    server: &str,
+    token: Option<&Token>,
+    deadline: Duration,
+) -> Result<ServerState> {
     let fails = |problem: String| {
         start_error(format!("server {server} does not give its state: {problem}; start it first"))
     };
@@ -70,10 +76,17 @@ pub fn server_state(server: &str, deadline: Duration) -> Result<ServerState> {
         step: 0,
         body: 0,
     };
-    let frame = Frame::finish(Frame::begin(Vec::new()), header);
-    let answer = dialog.send(&frame, &lost).and_then(|()| dialog.receive(Vec::new(), &lost));
-    let (header, body) = answer.map_err(|trouble| fails(describe(&trouble)))?;
-    let body = read_answer(server, &header, body)?;
+    let mut memory = Frame::begin(Vec::new());
+    write_json(&mut memory, &hello(None, 0, token));
+    let greeting = Frame::finish(memory, Header { op: Op::Hello, ..header });
+    let question = Frame::finish(Frame::begin(Vec::new()), header);
+    let mut ask = |frame: &Frame| {
+        let answer = dialog.send(frame, &lost).and_then(|()| dialog.receive(Vec::new(), &lost));
+        let (header, body) = answer.map_err(|trouble| fails(describe(&trouble)))?;
+        read_answer(server, &header, body)
+    };
+    ask(&greeting)?;
+    let body = ask(&question)?;
     let status: ServerStatus = read_json(&body).map_err(|e| fails(e.to_string()))?;
     let trainer =
         |t: &crate::wire::TrainerStatus| (t.trainer, t.is_connected, t.silent_seconds, t.frames);

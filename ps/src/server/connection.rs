@@ -16,7 +16,8 @@ use super::figures::Figures;
 use super::options::ServerOptions;
 use crate::code::ErrorCode;
 use crate::wire::{
-    Failure, Frame, HEADER_BYTES, Header, Op, TRAILER_BYTES, WireError, check_body, write_json,
+    Failure, Frame, HEADER_BYTES, Header, Hello, Op, TRAILER_BYTES, WireError, WireResult,
+    check_body, read_json, write_json,
 };
 
 /// The largest body of a frame before the client has said hello.
@@ -179,6 +180,11 @@ async fn read(
         if matches!(header.op, Op::Ping | Op::Status) {
             shared.figures.count(header.op, 0);
         }
+        let is_first = !is_known && (header.op == Op::Hello || options_need_hello(shared));
+        if is_first {
+            check_hello(&header, &body, shared).map_err(Problem::Bad)?;
+            is_known = true;
+        }
         match header.op {
             Op::Ping => outlet.send(Arc::new(answer(&header, |_| {}))),
             Op::Status => {
@@ -186,7 +192,6 @@ async fn read(
                 outlet.send(Arc::new(answer(&header, |body| write_json(body, &status))));
             }
             op => {
-                is_known |= op == Op::Hello;
                 if !is_known {
                     let text = format!(
                         "the first frame of a connection is `{}`; send `hello` first",
@@ -214,6 +219,30 @@ async fn read_body(input: &mut (impl AsyncRead + Unpin), bytes: usize) -> io::Re
         }
     }
     Ok(body)
+}
+
+/// Returns whether every connection must begin with a hello, because the server has a token.
+fn options_need_hello(shared: &Shared) -> bool {
+    shared.options.token.is_some()
+}
+
+/// Checks that the first frame of a connection is a hello, and shows the token of the server.
+fn check_hello(header: &Header, body: &[u8], shared: &Shared) -> WireResult<()> {
+    if header.op != Op::Hello {
+        return Err(WireError::new(format!(
+            "the first frame of a connection is `{}`; send `hello` first",
+            header.op.name()
+        )));
+    }
+    let Some(token) = &shared.options.token else { return Ok(()) };
+    let hello: Hello = read_json(body)?;
+    if token.is(hello.token.as_deref()) {
+        return Ok(());
+    }
+    let problem = if hello.token.is_some() { "shows another token" } else { "shows no token" };
+    Err(WireError::new(format!(
+        "the client {problem}; give trainers and commands the token file of the servers"
+    )))
 }
 
 /// Waits until the bytes of a frame may wait for the tables.

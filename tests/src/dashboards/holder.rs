@@ -44,6 +44,7 @@ impl Holder {
             place: TrainerPlace::ALONE,
             run: "run".to_owned(),
             job_digest: "job".to_owned(),
+            token: None,
             store,
             deadline: PATIENCE,
             after: 0,

@@ -274,6 +274,14 @@ fn trainers_over_servers_learn_what_one_process_learns() {
             assert_eq!(place.files(&many)[dense], place.files(&one)[dense], "{many}");
             let progress = |output: &str| place.newest(output).manifest.progress;
             assert_eq!(progress(&many), progress(&one), "{many}");
+            // The files of tables differ in their cut, but not in the digest of the rows.
+            let digests = |output: &str| {
+                let tables = place.newest(output).manifest.tables;
+                let digests = tables.iter().map(|table| (table.rows, table.digest.clone()));
+                digests.collect::<Vec<_>>()
+            };
+            assert!(digests(&one).iter().all(|(rows, digest)| *rows > 0 && digest.is_some()));
+            assert_eq!(digests(&many), digests(&one), "{many}");
         }
     }
 }

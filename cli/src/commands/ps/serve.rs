@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use zillion_device::machine::raise_file_limit;
+use zillion_ps::Token;
 use zillion_ps::server::{Server, ServerOptions};
 
 use crate::args::PsServeArgs;
@@ -34,6 +35,7 @@ pub(crate) fn run(args: &PsServeArgs) -> Result<()> {
         in_flight_bytes: args.in_flight_mib.saturating_mul(MIB),
         max_connections: args.max_connections,
         lease,
+        token: args.token_file.as_deref().map(Token::read).transpose()?,
         deduplicates: !args.without_deduplication,
         ..ServerOptions::new(&args.listen, &args.store)
     };

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use zillion_ps::{ServerState, server_state};
+use zillion_ps::{ServerState, Token, server_state};
 
 use crate::args::PsStatusArgs;
 
@@ -11,7 +11,8 @@ use crate::args::PsStatusArgs;
 pub(crate) fn run(args: &PsStatusArgs) -> Result<()> {
     let deadline = Duration::try_from_secs_f64(args.deadline_seconds)
         .context("`--deadline-seconds` is not a duration; give a number above 0")?;
-    let state = |server: &String| Ok(server_state(server, deadline)?);
+    let token = args.token_file.as_deref().map(Token::read).transpose()?;
+    let state = |server: &String| Ok(server_state(server, token.as_ref(), deadline)?);
     let states = args.servers.iter().map(state).collect::<Result<Vec<ServerState>>>()?;
     if args.json {
         println!("{}", serde_json::to_string_pretty(&states)?);
