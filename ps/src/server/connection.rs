@@ -168,9 +168,9 @@ async fn read(
         let bytes = header.body + (HEADER_BYTES + TRAILER_BYTES) as u64;
         outlet.heard.store(now(), Ordering::Relaxed);
         let permit = permit(&own, shared, bytes).await;
-        let mut body = vec![0; header.body as usize + TRAILER_BYTES];
-        let arrived = timeout(BODY_TIME, input.read_exact(&mut body)).await;
-        arrived.map_err(|_| Problem::Bad(WireError::new(LATE)))??;
+        let arriving = read_body(&mut input, header.body as usize + TRAILER_BYTES);
+        let arrived = timeout(BODY_TIME, arriving).await;
+        let mut body = arrived.map_err(|_| Problem::Bad(WireError::new(LATE)))??;
         let mut trailer = [0; TRAILER_BYTES];
         trailer.copy_from_slice(&body[header.body as usize..]);
         body.truncate(header.body as usize);
@@ -230,6 +230,19 @@ fn check_hello(header: &Header, body: &[u8], shared: &Shared) -> WireResult<()> 
     Err(WireError::new(format!(
         "the client {problem}; give trainers and commands the token file of the servers"
     )))
+}
+
+/// Reads the bytes of a body. Their memory is not filled with zeros before, which would take as long
+/// as to copy the bytes.
+async fn read_body(input: &mut (impl AsyncRead + Unpin), bytes: usize) -> io::Result<Vec<u8>> {
+    let mut body = Vec::with_capacity(bytes);
+    let mut input = input.take(bytes as u64);
+    while body.len() < bytes {
+        if input.read_buf(&mut body).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+    Ok(body)
 }
 
 /// Waits until the bytes of a frame may wait for the tables.
