@@ -331,16 +331,6 @@ impl TableSet {
         Ok(self.rows(table) - before)
     }
 
-    /// Returns the number of keys that a table does not have.
-    ///
-    /// # Errors
-    /// Returns [`Error::Mismatch`] if the table is unknown.
-    pub fn count_unknown(&self, table: TableId, keys: &[FeatureKey]) -> Result<u64> {
-        self.shape(table)?;
-        let unknown = |key: &&FeatureKey| !self.owner(table.index(), key.slot()).has(**key);
-        Ok(keys.iter().filter(unknown).count() as u64)
-    }
-
     /// Returns the memory and the counters of each table.
     pub fn statistics(&self) -> Vec<TableStatistics> {
         let table = |index: usize| {

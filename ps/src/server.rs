@@ -18,6 +18,7 @@ mod figures;
 mod joint;
 mod listener;
 mod options;
+mod request;
 mod run;
 mod session;
 mod tables;
@@ -35,8 +36,9 @@ pub use options::ServerOptions;
 
 use crate::error::Result;
 use crate::folder::StoreFolder;
-use engine::{Command, Engine};
+use engine::Engine;
 use figures::Figures;
+use request::Command;
 
 /// A server that is running in this process.
 #[derive(Debug)]

@@ -96,8 +96,8 @@ fn a_cluster_that_loses_members_gives_the_bytes_of_one_process() {
     cluster.last_word("trainer 1: process ");
     let (code, rest) = cluster.end();
     assert_eq!(code, Some(0), "{rest}");
-    // Each server writes parts of its own, so the files of tables have other names. Dense parameters
-    // depend on all rows of all steps before them.
+    // Each server writes parts of its own, so the files of tables have other names. Dense
+    // parameters depend on all rows of all steps before them.
     let dense = |folder: &str| {
         let files = place.digest(&format!("{folder}/checkpoints")).into_iter();
         files.filter(|(name, _)| name.ends_with("dense.safetensors")).collect::<Vec<_>>()

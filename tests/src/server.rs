@@ -141,8 +141,8 @@ impl Server {
         false
     }
 
-    /// Waits until the version that answers has this number of layers. Returns `false` if the server
-    /// ends before.
+    /// Waits until the version that answers has this number of layers. Returns `false` if the
+    /// server ends before.
     pub(crate) fn merges_to(&mut self, layers: usize) -> bool {
         let wanted = format!("zillion_serving_layers{{model=\"{MODEL}\"}} {layers}\n");
         let began = Instant::now();

@@ -77,9 +77,14 @@ const MAY_LOCK: &[(&str, &[&str], &str)] = &[
         &["mpsc", "Atomic"],
         "frames and signs of life of a connection",
     ),
-    ("ps/src/server/engine.rs", &["mpsc", "OnceLock"], "the receiving end of the frames"),
+    ("ps/src/server/engine.rs", &["mpsc"], "the receiving end of the frames"),
     ("ps/src/server/figures.rs", &["Mutex", "Atomic"], "counters of frames, which metrics read"),
     ("ps/src/server/listener.rs", &["mpsc"], "the sending end of the frames"),
+    (
+        "ps/src/server/request.rs",
+        &["mpsc", "Atomic", "OnceLock"],
+        "answers and signs of life of a connection",
+    ),
 ];
 
 fn folder_of(package: &str) -> &str {

@@ -359,8 +359,8 @@ impl Job {
     }
 
     /// Returns the job with every default, without `[run]`, `[ps]` and `[publish]`. A checkpoint
-    /// holds this form, so the checkpoint can be evaluated without the job file and by a binary with other
-    /// defaults.
+    /// holds this form, so the checkpoint can be evaluated without the job file and by a binary
+    /// with other defaults.
     pub fn portable(&self) -> Result<Value> {
         let mut root = self.resolved()?;
         root.remove("run");

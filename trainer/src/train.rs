@@ -11,6 +11,7 @@ mod data;
 mod epoch;
 mod finish;
 mod joint;
+mod joint_gradients;
 mod model;
 mod note;
 mod opening;

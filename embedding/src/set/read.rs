@@ -47,6 +47,16 @@ struct Piece<'a> {
 }
 
 impl TableSet {
+    /// Returns the number of keys that a table does not have.
+    ///
+    /// # Errors
+    /// Returns [`Error::Mismatch`] if the table is unknown.
+    pub fn count_unknown(&self, table: TableId, keys: &[FeatureKey]) -> Result<u64> {
+        self.shape(table)?;
+        let unknown = |key: &&FeatureKey| !self.owner(table.index(), key.slot()).has(**key);
+        Ok(keys.iter().filter(unknown).count() as u64)
+    }
+
     /// Reads the plan's rows for training. An unknown key reads as its initial row, and the call
     /// creates no row. The call gives `rows` the shape of the plan.
     ///

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio::time::timeout;
 
-use super::engine::{Command, Request};
 use super::figures::Figures;
 use super::options::ServerOptions;
+use super::request::{Command, InFlight, Outlet, Request, answer, milliseconds};
 use crate::code::ErrorCode;
 use crate::wire::{
     Failure, Frame, HEADER_BYTES, Header, Hello, Op, TRAILER_BYTES, WireError, WireResult,
@@ -42,53 +42,6 @@ pub(super) struct Shared {
     pub(super) figures: Arc<Figures>,
     /// One permit for each byte of the frames that may wait for the tables.
     pub(super) in_flight: Arc<Semaphore>,
-}
-
-/// The way to the client of a connection.
-#[derive(Clone, Debug)]
-pub(super) struct Outlet {
-    frames: mpsc::Sender<Arc<Frame>>,
-    /// Tells the reading side to close a connection whose client does not take its answers.
-    overflow: Arc<Notify>,
-    /// The milliseconds since the start of the process at which the client was heard last.
-    heard: Arc<AtomicU64>,
-    is_closed: Arc<AtomicBool>,
-}
-
-impl Outlet {
-    /// Sends a frame without waiting. Does nothing if the connection is closed. If the client has
-    /// left too many answers unread, the connection is closed.
-    pub(super) fn send(&self, frame: Arc<Frame>) {
-        if let Err(mpsc::error::TrySendError::Full(_)) = self.frames.try_send(frame) {
-            self.overflow.notify_one();
-        }
-    }
-
-    /// Returns whether the connection is closed.
-    pub(super) fn is_closed(&self) -> bool {
-        self.is_closed.load(Ordering::Acquire)
-    }
-
-    /// Returns the milliseconds since the start of the process at which the client was heard last.
-    pub(super) fn heard(&self) -> u64 {
-        self.heard.load(Ordering::Relaxed)
-    }
-}
-
-/// The bytes of a frame that waits for the tables. The bytes may be read again by others when the
-/// value is dropped.
-#[derive(Debug)]
-pub(super) struct InFlight {
-    _own: Option<OwnedSemaphorePermit>,
-    _total: OwnedSemaphorePermit,
-    bytes: u64,
-    figures: Arc<Figures>,
-}
-
-impl Drop for InFlight {
-    fn drop(&mut self) {
-        self.figures.bytes_in_flight.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
 }
 
 /// Serves a connection to its end.
@@ -150,7 +103,7 @@ impl From<io::Error> for Problem {
 
 /// Returns the milliseconds since the first call in this process.
 fn now() -> u64 {
-    super::engine::milliseconds(Instant::now())
+    milliseconds(Instant::now())
 }
 
 async fn read(
@@ -208,8 +161,8 @@ async fn read(
     }
 }
 
-/// Reads the bytes of a body. Their memory is not filled with zeros before, which would take as long
-/// as to copy the bytes.
+/// Reads the bytes of a body. Their memory is not filled with zeros before, which would take as
+/// long as to copy the bytes.
 async fn read_body(input: &mut (impl AsyncRead + Unpin), bytes: usize) -> io::Result<Vec<u8>> {
     let mut body = Vec::with_capacity(bytes);
     let mut input = input.take(bytes as u64);
@@ -255,13 +208,6 @@ async fn permit(own: &Arc<Semaphore>, shared: &Shared, bytes: u64) -> InFlight {
     let total = total.expect("the semaphore of the server is never closed");
     shared.figures.bytes_in_flight.fetch_add(bytes, Ordering::Relaxed);
     InFlight { _own: own, _total: total, bytes, figures: shared.figures.clone() }
-}
-
-/// Makes the answer to a frame.
-pub(super) fn answer(header: &Header, fill: impl FnOnce(&mut Vec<u8>)) -> Frame {
-    let mut memory = Frame::begin(Vec::new());
-    fill(&mut memory);
-    Frame::finish(memory, Header { op: Op::Answer, ..*header })
 }
 
 /// Makes the frame that tells a client why its connection is closed.

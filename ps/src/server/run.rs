@@ -9,10 +9,9 @@ use zillion_device::Workers;
 use zillion_embedding::TableStatistics;
 use zillion_feature::TableId;
 
-use super::connection::Outlet;
-use super::engine::{Request, count_stale, failure, milliseconds, refuse};
 use super::figures::Figures;
 use super::options::ServerOptions;
+use super::request::{Outlet, Request, count_stale, failure, milliseconds, refuse};
 use super::session::{Arrival, Session};
 use super::tables::{Outcome, Tables};
 use crate::code::ErrorCode;
@@ -98,7 +97,7 @@ impl Run {
         self.sessions.get_mut(&number)
     }
 
-    /// Takes a frame.
+    /// Does the work of a frame, or answers why it has no effect.
     pub(super) fn take(&mut self, mut request: Box<Request>, figures: &Figures) {
         let header = request.header;
         if header.generation != self.settings.generation {

@@ -44,7 +44,8 @@ impl LayerSource {
     /// reads; their optimizers do not matter.
     ///
     /// # Errors
-    /// Returns an error if there are more than [`MAX_OPEN_LAYERS`] layers, or if a spec is not valid.
+    /// Returns an error if there are more than [`MAX_OPEN_LAYERS`] layers, or if a spec is not
+    /// valid.
     pub fn new(specs: &[TableSpec], layers: Vec<Layer>, workers: Arc<Workers>) -> Result<Self> {
         if layers.len() > MAX_OPEN_LAYERS {
             let reason = format!(

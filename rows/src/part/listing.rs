@@ -15,8 +15,8 @@ use crate::shape::RowShape;
 pub struct ChangedParts {
     /// The number of rows in the parts.
     pub rows: u64,
-    /// The files of the keys that were evicted since the checkpoint below. Absent if the table never
-    /// evicts rows.
+    /// The files of the keys that were evicted since the checkpoint below. Absent if the table
+    /// never evicts rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gone: Option<ListedParts>,
     /// The files that hold the unchanged rows. The files of the whole checkpoint come first. The

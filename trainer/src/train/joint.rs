@@ -11,13 +11,11 @@
 //! each step. They take the same decisions, because decisions depend only on values that all of
 //! them have.
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use zillion_feature::{LookupPlan, Occurrences, TableId, TablePlan};
-use zillion_nn::{Executor, ParamId};
 use zillion_ps::{Contribution, Exchanged};
 
 use super::Run;
@@ -29,60 +27,6 @@ use crate::error::{Error, Result};
 use crate::observer::Observer;
 use crate::pipeline::Planned;
 use crate::profile::Stage;
-
-/// The gradients of dense parameters over the batches of all trainers, and the decision of the
-/// trainers about the end of the run.
-#[derive(Debug, Default)]
-pub(super) struct Joint {
-    /// The gradients of all parameters, one after another.
-    gradients: Vec<f32>,
-    /// The place of each parameter's gradient. Empty before the first step.
-    places: Vec<(ParamId, Range<usize>)>,
-    /// Whether a trainer was stopped. All trainers then end after the same step.
-    is_stopped: bool,
-}
-
-impl Joint {
-    /// Returns whether the gradients were exchanged with other trainers.
-    pub(super) fn is_exchanged(&self) -> bool {
-        !self.places.is_empty()
-    }
-
-    /// Returns the gradient of a parameter over the batches of all trainers. Returns `None` if the
-    /// loss does not depend on the parameter.
-    pub(super) fn param_grad(&self, id: ParamId) -> Option<&[f32]> {
-        let at = self.places.binary_search_by_key(&id, |(param, _)| *param).ok()?;
-        self.gradients.get(self.places[at].1.clone())
-    }
-
-    /// Copies the gradients of the batch that `executor` ran last.
-    fn collect(&mut self, executor: &Executor) {
-        self.gradients.clear();
-        for (_, grad) in executor.param_grads() {
-            self.gradients.extend_from_slice(grad);
-        }
-    }
-
-    /// Keeps the gradients over all batches of the step, which the trainers have exchanged.
-    fn keep(&mut self, gradients: Vec<f32>, executor: &Executor) -> Result<()> {
-        self.places.clear();
-        let mut end = 0;
-        for (param, grad) in executor.param_grads() {
-            self.places.push((param, end..end + grad.len()));
-            end += grad.len();
-        }
-        if gradients.len() != end {
-            return Err(Error::Exchange {
-                problem: format!(
-                    "the gradients have {} numbers, but the model has {end}",
-                    gradients.len()
-                ),
-            });
-        }
-        self.gradients = gradients;
-        Ok(())
-    }
-}
 
 /// The batches of one step, and the error that came after them.
 #[derive(Debug)]

@@ -15,7 +15,7 @@ use zillion_nn::{Executor, Inputs, NodeId, ParamId, StepSeed};
 use zillion_ps::{PullOptions, PushMode, TrainClient};
 
 use super::accumulate::{Accumulated, seed_of_batch};
-use super::joint::Joint;
+use super::joint_gradients::Joint;
 use super::model::Model;
 use super::{Run, uses};
 use crate::error::{Error, Result};
