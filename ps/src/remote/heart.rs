@@ -2,7 +2,8 @@
 //!
 //! The server learns that the trainer lives, also while the trainer computes and asks nothing. The
 //! trainer learns that the server hangs, also while it waits for an answer that takes long for a
-//! good reason, for example because other trainers are late.
+//! good reason, for example because other trainers are late. The trainer also learns that the server
+//! was started again, even if the connection of the session does not end.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,7 +11,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::dialog::{Dialog, Trouble, until};
-use crate::wire::{Frame, Header, Hello, Op, WIRE_VERSION, write_json};
+use crate::wire::{Frame, Header, Hello, Op, WIRE_VERSION, Welcome, read_json, write_json};
 
 /// The health of a server, as the thread of its signs of life finds it.
 #[derive(Debug, Default)]
@@ -43,6 +44,8 @@ pub(super) struct Pulse {
     pub(super) server: String,
     pub(super) hello: Hello,
     pub(super) session: u64,
+    /// The number that the server drew when it started.
+    pub(super) boot: u64,
     pub(super) deadline: Duration,
 }
 
@@ -75,7 +78,11 @@ fn beat(pulse: &Pulse, health: &Health) {
     while !health.is_stopped.load(Ordering::Acquire) {
         let end = last + pulse.deadline;
         match exchange(pulse, &mut dialog, end) {
-            Ok(()) => last = Instant::now(),
+            Ok(boot) if boot.is_none_or(|boot| boot == pulse.boot) => last = Instant::now(),
+            Ok(_) => {
+                // The other connection may not notice it, if its peer has vanished silently.
+                return health.lose(format!("server {} was started again", pulse.server));
+            }
             Err(trouble) => {
                 dialog = None;
                 if Instant::now() >= end {
@@ -96,8 +103,13 @@ fn beat(pulse: &Pulse, health: &Health) {
     }
 }
 
-/// Sends one sign of life and waits for its answer.
-fn exchange(pulse: &Pulse, dialog: &mut Option<Dialog>, end: Instant) -> Result<(), Trouble> {
+/// Sends one sign of life and waits for its answer. Returns the number that the server drew when it
+/// started, if the connection is new.
+fn exchange(
+    pulse: &Pulse,
+    dialog: &mut Option<Dialog>,
+    end: Instant,
+) -> Result<Option<u64>, Trouble> {
     let lost = until(end, &pulse.server);
     let header = |op| Header {
         op,
@@ -108,6 +120,7 @@ fn exchange(pulse: &Pulse, dialog: &mut Option<Dialog>, end: Instant) -> Result<
         step: 0,
         body: 0,
     };
+    let mut boot = None;
     let open = match dialog {
         Some(open) => open,
         None => {
@@ -116,14 +129,16 @@ fn exchange(pulse: &Pulse, dialog: &mut Option<Dialog>, end: Instant) -> Result<
             let mut memory = Frame::begin(Vec::new());
             write_json(&mut memory, &pulse.hello);
             fresh.send(&Frame::finish(memory, header(Op::Hello)), &lost)?;
-            fresh.receive(Vec::new(), &lost)?;
+            let (_, body) = fresh.receive(Vec::new(), &lost)?;
+            let welcome: Welcome = read_json(&body).map_err(Trouble::Bad)?;
+            boot = Some(welcome.boot);
             dialog.insert(fresh)
         }
     };
     let frame = Frame::finish(Frame::begin(Vec::new()), header(Op::Ping));
     open.send(&frame, &lost)?;
     open.receive(Vec::new(), &lost)?;
-    Ok(())
+    Ok(boot)
 }
 
 /// Returns the first message of a connection.

@@ -160,6 +160,7 @@ impl Link {
             server: self.server.clone(),
             hello: self.hello.clone(),
             session: self.session,
+            boot: self.welcome.boot,
             deadline,
         };
         self.heart = Some(Heart::begin(pulse, self.health.clone()));
