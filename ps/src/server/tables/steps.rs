@@ -49,14 +49,17 @@ impl Tables {
             Op::Apply => {
                 body.f32().map_err(bad(call))?;
                 let scale = body.f32().map_err(bad(call))?;
+                body.clone().end().map_err(bad(call))?;
                 let report = self.client.apply(scale)?;
                 write_report(answer, &report);
             }
             Op::Sweep => {
+                body.clone().end().map_err(bad(call))?;
                 let report = self.client.sweep()?;
                 write_report(answer, &report);
             }
             Op::Discard => {
+                body.clone().end().map_err(bad(call))?;
                 self.client.discard()?;
                 write_report(answer, &StepReport::default());
             }
@@ -82,7 +85,9 @@ impl Tables {
         let mode = if body.bool().map_err(bad(call))? { PushMode::Stage } else { PushMode::Apply };
         let plan = self.plan(session, call, body)?;
         let mut gradients = std::mem::take(&mut self.gradients);
-        take_gradients(body, &plan, &self.layouts, &mut gradients).map_err(bad(call))?;
+        take_gradients(body, &plan, &self.layouts, &mut gradients)
+            .and_then(|()| body.clone().end())
+            .map_err(bad(call))?;
         let rates = Rates { scale: rate };
         if self.trainers == 1 {
             self.client.begin_step(Step(header.step), rates)?;
