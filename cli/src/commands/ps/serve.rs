@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use zillion_console::durable_files;
 use zillion_device::machine::raise_file_limit;
 use zillion_ps::server::{Server, ServerOptions};
 
@@ -33,6 +34,7 @@ pub(crate) fn run(args: &PsServeArgs) -> Result<()> {
         max_connections: args.max_connections,
         lease,
         deduplicates: !args.without_deduplication,
+        files: durable_files()?,
         ..ServerOptions::new(&args.listen, &args.store)
     };
     let mut signals = Signals::new([SIGTERM, SIGINT]).context("cannot listen for signals")?;
