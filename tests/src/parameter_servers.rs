@@ -1,4 +1,13 @@
 //! Parameter servers in processes of their own, which clients reach over TCP.
 
+mod answers;
+mod checkpoints;
 mod conformance;
+mod equality;
+mod hostile;
+mod kills;
+mod proxy;
+mod raw;
+mod runs;
 mod servers;
+mod stops;

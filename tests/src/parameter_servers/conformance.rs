@@ -50,3 +50,18 @@ fn conforms(dtype: Dtype, servers: usize) {
 fn the_remote_client_conforms() {
     conforms(Dtype::F32, 1);
 }
+
+#[test]
+fn the_remote_client_conforms_with_two_servers_and_16_bits() {
+    conforms(Dtype::Bf16, 2);
+}
+
+#[test]
+fn the_remote_client_conforms_with_three_servers() {
+    conforms(Dtype::F32, 3);
+}
+
+#[test]
+fn the_remote_client_conforms_with_five_servers() {
+    conforms(Dtype::F32, 5);
+}

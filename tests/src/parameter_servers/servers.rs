@@ -1,18 +1,20 @@
 //! Server processes for tests.
 
 use std::io::{BufRead, BufReader};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
+use serde_json::Value;
 use zillion_ps::{RemoteOptions, TrainerPlace};
 
-use crate::harness::binary;
+use crate::harness::{stderr, stdout, zillion};
 
 /// A server process. It is killed when the value is dropped.
 #[derive(Debug)]
 pub(crate) struct ServerProcess {
     child: Child,
+    store: PathBuf,
     /// The address that the server listens on.
     pub(crate) address: String,
 }
@@ -20,31 +22,74 @@ pub(crate) struct ServerProcess {
 impl ServerProcess {
     /// Starts a server whose store is a folder.
     pub(crate) fn start(store: &Path, more: &[&str]) -> Self {
-        Self::start_at(store, "127.0.0.1:0", more)
+        Self::start_at(store, "127.0.0.1:0", more, None)
     }
 
-    /// Starts a server that listens on an address.
-    pub(crate) fn start_at(store: &Path, address: &str, more: &[&str]) -> Self {
-        let mut child = Command::new(binary())
-            .args(["--log", "warn", "ps", "serve", "--listen", address, "--store"])
-            .arg(store)
-            .args(more)
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the binary starts");
+    /// Starts several servers with the same store.
+    pub(crate) fn start_group(store: &Path, count: usize, more: &[&str]) -> Vec<Self> {
+        (0..count).map(|_| Self::start(store, more)).collect()
+    }
+
+    /// Starts a server that listens on an address. One of its durable operations fails if a
+    /// failpoint is given.
+    pub(crate) fn start_at(
+        store: &Path,
+        address: &str,
+        more: &[&str],
+        failpoint: Option<&str>,
+    ) -> Self {
+        let mut command =
+            zillion(&["--log-filter", "error", "ps", "serve", "--listen", address, "--store"]);
+        command.arg(store).args(more).stdout(Stdio::piped());
+        command.envs(failpoint.map(|failpoint| ("ZILLION_FAILPOINT", failpoint)));
+        let mut child = command.spawn().expect("the binary starts");
         let output = child.stdout.take().expect("stdout is a pipe");
         let mut line = String::new();
         BufReader::new(output).read_line(&mut line).expect("the server writes its address");
         let address = line.trim().strip_prefix("listening on ");
         let address = address.unwrap_or_else(|| panic!("the server says {line:?}")).to_owned();
-        Self { child, address }
+        Self { child, store: store.to_owned(), address }
+    }
+
+    /// Kills the process and starts another one at the same address.
+    pub(crate) fn kill_and_restart(&mut self, more: &[&str]) {
+        self.child.kill().expect("our own child can be killed");
+        self.child.wait().expect("our own child can be waited for");
+        *self = Self::start_at(&self.store, &self.address, more, None);
+    }
+
+    /// Returns whether the process still runs.
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.try_wait().expect("our own child can be asked").is_none()
     }
 
     /// Sends a signal to the process.
     pub(crate) fn signal(&self, signal: &str) {
-        let pid = self.child.id().to_string();
-        let sent = Command::new("kill").args([signal, &pid]).status().expect("`kill` runs");
-        assert!(sent.success(), "kill {signal} {pid}");
+        send_signal(self.child.id(), signal);
+    }
+
+    /// Returns the state that `zillion ps status --json` prints.
+    pub(crate) fn status(&self) -> Value {
+        let asked = zillion(&["ps", "status", &self.address, "--json"]).output();
+        let asked = asked.expect("the binary runs");
+        assert!(asked.status.success(), "{}", stderr(&asked));
+        let states: Value = serde_json::from_str(&stdout(&asked)).expect("the states are JSON");
+        states[0].clone()
+    }
+
+    /// Returns a number of the state that `zillion ps status --json` prints.
+    pub(crate) fn count(&self, name: &str) -> u64 {
+        let status = self.status();
+        status[name].as_u64().unwrap_or_else(|| panic!("no number `{name}` in {status}"))
+    }
+
+    /// Returns the bytes of memory that the process has in use.
+    pub(crate) fn memory(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()));
+        let status = status.expect("the process runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = line.and_then(|line| line.split_whitespace().next());
+        1024 * kib.and_then(|kib| kib.parse::<u64>().ok()).expect("the system counts memory")
     }
 }
 
@@ -53,6 +98,13 @@ impl Drop for ServerProcess {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Sends a signal to a process that the test has started.
+pub(crate) fn send_signal(pid: u32, signal: &str) {
+    let pid = pid.to_string();
+    let sent = std::process::Command::new("kill").args([signal, &pid]).status();
+    assert!(sent.expect("`kill` runs").success(), "kill {signal} {pid}");
 }
 
 /// Returns the settings of the only trainer of a run.
