@@ -26,6 +26,7 @@ RECORDED = [
 
 SERVER = {"job": "zillion-server", "instance": "s:8080"}
 MODEL = {**SERVER, "model": "clicks"}
+PS = {"job": "zillion-ps", "instance": "p:9190"}
 TRAINER = {"job": "zillion-trainer", "instance": "t:9091"}
 
 
@@ -242,4 +243,37 @@ ALERTS = [
           ["the store is down", "the credentials are no longer valid", "timeouts that are too short for the size of the files"],
           "zillion model list --registry URL",
           test(SERVER, "2m", "6m", (series("zillion_registry_store_failures_total", SERVER, operation="get"), "0x3 1x30"))),
+    alert("ZillionPsWithoutGeneration", "zillion_ps_generation_open == 0", "10m", "warning", "servers",
+          "{{ $labels.instance }} has no generation",
+          "No trainer uses this parameter server: it holds memory, or its run has ended and was not begun again.",
+          ["the trainers have ended, or were killed", "trainer 0 cannot begin a generation: its log says why",
+           "another server of the run cannot be reached"],
+          "zillion ps status {{ $labels.instance }}",
+          test(PS, "8m", "20m", (series("zillion_ps_generation_open", PS), "1x3 0x30"))),
+    alert("ZillionPsTrainerSilent", "zillion_ps_trainer_silent_seconds > 5 and ignoring (trainer) zillion_ps_generation_open == 1",
+          "1m", "warning", "servers", "trainer {{ $labels.trainer }} has been silent on {{ $labels.instance }}",
+          "A trainer sends a sign of life each second. After the lease the generation ends, and the run goes back to its newest checkpoint.",
+          ["the trainer's machine swaps, or is stopped", "the network between the two drops packets", "the trainer was killed"],
+          "zillion ps status {{ $labels.instance }}",
+          test({**PS, "trainer": "1"}, "3m", "8m",
+               (series("zillion_ps_trainer_silent_seconds", PS, trainer="1"), "0x3 8x30"), (series("zillion_ps_generation_open", PS), "1x40"))),
+    alert("ZillionPsRewindsOften", "increase(zillion_ps_generations_ended_total[1h]) > 3", "0m", "critical", "servers",
+          "generations end again and again on {{ $labels.instance }}",
+          "Each end takes the run back to its newest checkpoint: it may make no progress.",
+          ["a trainer or a server is killed again and again: look for lack of memory", "a network that cuts connections for longer than the lease",
+           "two programs that are trainer 0 of the same run"],
+          "zillion ps status {{ $labels.instance }}",
+          test(PS, "3m", "40m", (series("zillion_ps_generations_ended_total", PS), "0x3 0+1x60"))),
+    alert("ZillionPsBytesInFlight", "zillion_ps_bytes_in_flight / zillion_ps_bytes_in_flight_limit > 0.8", "5m", "warning", "servers",
+          "frames that wait on {{ $labels.instance }} take four fifths of their memory",
+          "At the limit the server reads no further frames, and trainers wait.",
+          ["more trainers than the server can serve: add servers", "a long checkpoint on a slow disk", "batches that are too large"],
+          "zillion ps status {{ $labels.instance }}",
+          test(PS, "3m", "12m", (series("zillion_ps_bytes_in_flight", PS), "100x3 900x30"), (series("zillion_ps_bytes_in_flight_limit", PS), "1000x40"))),
+    alert("ZillionPsStaleFrames", "rate(zillion_ps_stale_frames_total[10m]) > 1", "10m", "warning", "servers",
+          "{{ $labels.instance }} gets frames of an earlier generation",
+          "They have no effect. A trainer that was left behind should notice it at once and enter the present generation.",
+          ["an old trainer process that nobody has stopped", "two runs that use the same servers"],
+          "zillion ps status {{ $labels.instance }}",
+          test(PS, "5m", "30m", (series("zillion_ps_stale_frames_total", PS), "0x5 0+120x60"))),
 ]

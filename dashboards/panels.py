@@ -301,10 +301,61 @@ LIFECYCLE = [
     ]),
 ]
 
+PARAMETER_SERVERS = [
+    ("Generations", [
+        stat("Generation", COUNT, "Generation that each server serves or has served last. All servers of a run have the same one.",
+             (f"zillion_ps_generation{{{I}}}", "{{instance}}")),
+        stat("Open", COUNT, "1 while a generation goes on; 0: no trainer has begun one, or it has ended.",
+             (f"zillion_ps_generation_open{{{I}}}", "{{instance}}")),
+        stat("Slots", COUNT, "Slots of 4,096 whose keys the server holds; together the servers of a run have all of them.",
+             (f"zillion_ps_slots{{{I}}}", "{{instance}}")),
+        panel("Generations that ended", COUNT, "Each one is a restart of the run from its newest checkpoint, or the end of a run.",
+              (f"increase(zillion_ps_generations_ended_total{{{I}}}{R})", "{{instance}}")),
+        panel("Steps a second", RATE, "Steps of the run; servers of one run are at the same step.",
+              (f"rate(zillion_ps_step{{{I}}}{R})", "{{instance}}"), (f"zillion_ps_step{{{I}}}", "{{instance}} step")),
+        panel("Silence of trainers", SECONDS, "Time since the last sign of life of each trainer; beyond the lease (10 s) the generation ends.",
+              (f"zillion_ps_trainer_silent_seconds{{{I}}}", "{{instance}} trainer {{trainer}}")),
+    ]),
+    ("Work", [
+        panel("Frames a second", RATE, "Frames by operation.",
+              (f"sum by (operation) (rate(zillion_ps_frames_total{{{I}}}{R}) > 0)", "{{operation}}")),
+        panel("Processors by operation", COUNT, "Share of a second in which the thread of the tables works on an operation; 1 in all is a server at its limit.",
+              (f"sum by (instance, operation) (rate(zillion_ps_work_seconds_total{{{I}}}{R}) > 0)", "{{instance}} {{operation}}")),
+        panel("Time of a frame", SECONDS, "Mean time of work on a frame, without its time in sockets and in the queue.",
+              (f"sum by (operation) (rate(zillion_ps_work_seconds_total{{{I}}}{R})) / sum by (operation) (rate(zillion_ps_frames_total{{{I}}}{R}) > 0)",
+               "{{operation}}")),
+        panel("Rows", COUNT, "Rows of each table on each server. The dashboard of tables shows more of them.",
+              (f"zillion_embedding_rows{{{I}}}", "{{instance}} {{table}}")),
+        panel("Lookups", RATE, "Unique keys that were looked up.", (f"rate(zillion_embedding_pulled_keys_total{{{I}}}{R})", "{{instance}} {{table}}")),
+        panel("Memory of tables", BYTES, "All kinds together.", (f"sum by (instance, table) (zillion_embedding_bytes{{{I}}})", "{{instance}} {{table}}")),
+    ]),
+    ("Connections", [
+        panel("Open connections", COUNT, "Each trainer has two: one for its frames and one for signs of life.",
+              (f"zillion_ps_open_connections{{{I}}}", "{{instance}}")),
+        panel("New connections", RATE, "accepted: opened. refused: closed at once, because too many were open.",
+              (f"rate(zillion_ps_accepted_connections_total{{{I}}}{R})", "{{instance}} accepted"),
+              (f"rate(zillion_ps_refused_connections_total{{{I}}}{R})", "{{instance}} refused")),
+        panel("Bytes", "Bps", "Received and sent.",
+              (f"rate(zillion_ps_received_bytes_total{{{I}}}{R})", "{{instance}} received"),
+              (f"rate(zillion_ps_sent_bytes_total{{{I}}}{R})", "{{instance}} sent")),
+        panel("Bytes in flight", BYTES, "Bytes of the frames that wait for the tables, and their limit.",
+              (f"zillion_ps_bytes_in_flight{{{I}}}", "{{instance}}"), (f"zillion_ps_bytes_in_flight_limit{{{I}}}", "{{instance}} limit")),
+        panel("Frames without an effect", RATE,
+              "bad: not valid. repeated: sent again after a connection was cut, and answered from memory. stale: of an earlier generation.",
+              (f"rate(zillion_ps_bad_frames_total{{{I}}}{R})", "{{instance}} bad"),
+              (f"rate(zillion_ps_repeated_frames_total{{{I}}}{R})", "{{instance}} repeated"),
+              (f"rate(zillion_ps_stale_frames_total{{{I}}}{R})", "{{instance}} stale")),
+        panel("Processors and memory", COUNT, "Busy processors, and resident bytes.",
+              (f"rate(process_cpu_seconds_total{{{I}}}{R})", "{{instance}} busy"),
+              (f"process_resident_memory_bytes{{{I}}}", "{{instance}} resident")),
+    ]),
+]
+
 # File, title, filter of its instances (by zillion_build_info), whether it has models, rows.
 DASHBOARDS = [
     ("training", "Zillion: training", 'role="trainer"', False, TRAINING),
     ("tables", "Zillion: tables", "", False, TABLES),
     ("serving", "Zillion: serving", 'role="server"', True, SERVING),
     ("lifecycle", "Zillion: life cycle", "", True, LIFECYCLE),
+    ("servers", "Zillion: parameter servers", 'role="ps"', False, PARAMETER_SERVERS),
 ]

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Starts Prometheus with Zillion's rules, scraping a trainer and a server; see README.md.
+# Starts Prometheus with Zillion's rules, scraping trainers, servers and parameter servers; see README.md.
 #
 # Prometheus is the one on PATH, or Debian's package unpacked into a cache folder: nothing is installed, and root is
 # not needed. Exit code 4: Prometheus is not on this machine and cannot be downloaded.
@@ -7,11 +7,12 @@ set -eu
 
 usage() {
     cat <<'TEXT'
-usage: dashboards/start.sh [--trainer HOST:PORT]... [--server HOST:PORT]... [--listen HOST:PORT] [--interval 15s]
-                           [--data FOLDER] [--cache FOLDER] [--fetch]
+usage: dashboards/start.sh [--trainer HOST:PORT]... [--server HOST:PORT]... [--ps HOST:PORT]... [--listen HOST:PORT]
+                           [--interval 15s] [--data FOLDER] [--cache FOLDER] [--fetch]
 
   --trainer   where `zillion train --metrics` listens (127.0.0.1:9091)
   --server    where `zillion serve --http` listens (127.0.0.1:8080)
+  --ps        where `zillion ps serve --metrics` listens (none)
   --listen    where Prometheus listens (127.0.0.1:9090)
   --interval  time between two scrapes, and between two evaluations of the rules (15s)
   --data      folder of Prometheus' own data (a temporary one)
@@ -21,7 +22,7 @@ TEXT
 }
 
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
-trainers='' servers='' listen=127.0.0.1:9090 interval=15s data='' fetch=no
+trainers='' servers='' ps='' listen=127.0.0.1:9090 interval=15s data='' fetch=no
 cache=${XDG_CACHE_HOME:-${HOME:-/var/tmp}/.cache}/zillion/prometheus
 
 while [ $# -gt 0 ]; do
@@ -33,6 +34,7 @@ while [ $# -gt 0 ]; do
     case $1 in
         --trainer) trainers="${trainers:+$trainers, }\"$2\"" ;;
         --server) servers="${servers:+$servers, }\"$2\"" ;;
+        --ps) ps="${ps:+$ps, }\"$2\"" ;;
         --listen) listen=$2 ;;
         --interval) interval=$2 ;;
         --data) data=$2 ;;
@@ -82,6 +84,7 @@ sed -e "s|INTERVAL|$interval|" \
     -e "s|RULES|$here/prometheus|" \
     -e "s|TRAINERS|${trainers:-\"127.0.0.1:9091\"}|" \
     -e "s|SERVERS|${servers:-\"127.0.0.1:8080\"}|" \
+    -e "s|PARAMETER_HOLDERS|$ps|" \
     "$here/prometheus/prometheus.yml" >"$config"
 "$bin/promtool" check config "$config" >&2
 exec "$bin/prometheus" --config.file="$config" --storage.tsdb.path="$data/series" --web.listen-address="$listen"

@@ -1,6 +1,7 @@
 //! The arguments of `zillion bench` and `zillion loadgen`.
 
 mod load;
+mod ps;
 mod versions;
 
 use std::num::NonZeroUsize;
@@ -14,6 +15,7 @@ use zillion_rows::Dtype;
 
 pub(crate) use load::BenchServeArgs;
 pub use load::{LoadgenArgs, Protocol};
+pub(crate) use ps::BenchPsArgs;
 pub(crate) use versions::{
     BenchColdStartArgs, BenchHotLoadArgs, BenchOverloadArgs, BenchRegistryArgs, BenchTlsArgs,
     BenchWireArgs,
@@ -101,6 +103,13 @@ Example: zillion bench tls --candidates 1,100 --json")]
     #[command(after_help = "\
 Example: zillion bench registry --versions 100000 --json")]
     Registry(BenchRegistryArgs),
+    /// Measure the keys per second and the times of pulls and pushes of a parameter server in a
+    /// separate process
+    #[command(after_help = "\
+Example: zillion bench ps --rows 10000000 --json
+         zillion bench ps --clients 8 --json
+         zillion bench ps --rows 1000000 --idle 10000 --json")]
+    Ps(BenchPsArgs),
     /// Train the job files of examples/frappe and print their AUCs beside the published ones
     #[command(after_help = "\
 Example: zillion bench frappe --root data/frappe --seeds 5")]

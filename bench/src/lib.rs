@@ -22,6 +22,7 @@ mod hot_load;
 pub mod load;
 pub mod loadgen;
 mod overload;
+mod ps;
 mod reader;
 mod registry;
 mod serve;
@@ -62,6 +63,7 @@ pub fn run(args: &BenchArgs, draft: impl FnOnce(&Path) -> Result<Job>) -> Result
         Bench::Overload(args) => overload::run(args, is_json),
         Bench::Tls(args) => tls::run(args, is_json),
         Bench::Registry(args) => registry::run(args, is_json),
+        Bench::Ps(args) => ps::run(args, is_json),
         Bench::Frappe(args) => frappe::run(args, is_json),
     }
 }

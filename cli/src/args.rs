@@ -2,6 +2,7 @@
 //! parsed commands.
 
 mod access;
+mod cluster;
 mod data;
 mod doctor;
 mod explain;
@@ -20,8 +21,8 @@ use clap::{Parser, Subcommand};
 use zillion_bench::{BenchArgs, LoadgenArgs};
 
 pub(crate) use {
-    access::*, data::*, doctor::*, explain::*, job::*, manual::*, model::*, predict::*, ps::*,
-    publish::*, quickstart::*, serve::*, table::*, telemetry::*,
+    access::*, cluster::*, data::*, doctor::*, explain::*, job::*, manual::*, model::*, predict::*,
+    ps::*, publish::*, quickstart::*, serve::*, table::*, telemetry::*,
 };
 
 /// Trains and serves recommendation models with large sparse embedding tables
@@ -96,6 +97,9 @@ Example: zillion serve --registry runs/registry --model clicks --http 127.0.0.1:
     /// Run servers that hold the tables of a training run in other processes, or show their state
     #[command(subcommand, arg_required_else_help = true)]
     Ps(ParameterService),
+    /// Train a job with several servers and trainers on this machine
+    #[command(subcommand, arg_required_else_help = true)]
+    Cluster(Cluster),
     /// Send rows of a file to a server at a constant rate, measure the response times, and check
     /// the answers
     #[command(after_help = "\

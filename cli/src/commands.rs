@@ -3,6 +3,7 @@
 pub(crate) mod access;
 pub(crate) mod audit;
 pub(crate) mod check;
+pub(crate) mod cluster;
 pub(crate) mod data;
 pub(crate) mod doctor;
 pub(crate) mod eval;

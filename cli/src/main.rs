@@ -53,6 +53,7 @@ fn main() -> ExitCode {
         Command::Publish(args) => done(commands::publish::run(&args)),
         Command::Serve(args) => done(commands::serve::run(&args)),
         Command::Ps(args) => done(commands::ps::run(&args)),
+        Command::Cluster(args) => commands::cluster::run(&args),
         Command::Loadgen(args) => zillion_bench::loadgen::run(&args),
         Command::Model(args) => done(commands::model::run(&args)),
         Command::Key(args) => done(commands::key::run(&args)),

@@ -1,20 +1,25 @@
-//! The Prometheus series of this process: the series of the trainer, and the series that every
-//! process has.
+//! The Prometheus series of this process: the series of the trainer or of the parameter server, and
+//! the series that every process has.
 //!
-//! The crate `zillion-serving` defines the series of the server; this module adds the series of the
-//! process to them.
+//! The crate `zillion-serving` defines the series of a server of models; this module adds the series
+//! of the process to them.
 
 mod listener;
+mod maker;
+mod parameter_server;
 mod process;
+mod tables;
 mod trainer;
 
 use prometheus::{IntGaugeVec, Opts, Registry};
 
 pub(crate) use listener::Listener;
+pub(crate) use parameter_server::ParameterServerMetrics;
 pub(crate) use process::Process;
 pub(crate) use trainer::TrainerMetrics;
 
-/// Returns a registry with the series that every process has. `role` is `trainer` or `server`.
+/// Returns a registry with the series that every process has. `role` is `trainer`, `server` or
+/// `ps`.
 ///
 /// # Errors
 /// Returns an error if the name of a series is already taken, which would be a defect.

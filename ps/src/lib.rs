@@ -42,6 +42,7 @@ mod code;
 pub mod conformance;
 mod draw;
 mod error;
+#[cfg_attr(not(feature = "server"), allow(dead_code, reason = "a part is the server's"))]
 mod folder;
 mod local;
 mod mark;
@@ -53,6 +54,11 @@ mod remote;
 #[cfg(feature = "server")]
 pub mod server;
 mod slots;
+mod token;
+#[cfg_attr(
+    not(feature = "server"),
+    allow(dead_code, unused_imports, reason = "a part is the server's")
+)]
 mod wire;
 
 pub use client::{
@@ -68,4 +74,5 @@ pub use options::{SpillOptions, TableOptions};
 pub use order::StepOrder;
 pub use pulled::PulledRows;
 pub use remote::{RemoteClient, RemoteOptions, ServerState, server_state};
-pub use wire::WireError;
+pub use token::Token;
+pub use wire::{WireError, read_message, sample_messages};

@@ -30,7 +30,7 @@ use std::thread::JoinHandle;
 use tokio::sync::mpsc;
 use zillion_device::Workers;
 
-pub use figures::ServerFigures;
+pub use figures::{FiguresHandle, ServerFigures};
 pub use options::ServerOptions;
 
 use crate::error::Result;
@@ -71,7 +71,13 @@ impl Server {
         })?;
         listener.set_nonblocking(true).map_err(fails("cannot prepare the listener"))?;
         let address = listener.local_addr().map_err(fails("cannot read the listener's address"))?;
-        let figures = Arc::new(Figures::new(options.id));
+        if !address.ip().is_loopback() && options.token.is_none() {
+            return Err(crate::error::start_error(format!(
+                "the server would listen on `{address}`, which other hosts can reach, but it has no \
+                 token; give a token file, or listen on a loopback address such as 127.0.0.1"
+            )));
+        }
+        let figures = Arc::new(Figures::new(options.id, options.total_in_flight_bytes));
         let (commands, incoming) = mpsc::channel(COMMANDS);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(fails("cannot start the thread for connections"))?;
@@ -95,6 +101,11 @@ impl Server {
     /// Returns the present figures of the server.
     pub fn figures(&self) -> ServerFigures {
         self.figures.show()
+    }
+
+    /// Returns a handle on the figures, for a thread that shows them.
+    pub fn figures_handle(&self) -> FiguresHandle {
+        FiguresHandle(self.figures.clone())
     }
 
     /// Stops the server: ends the generation, so that trainers learn of it, answers what has begun,

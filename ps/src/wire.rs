@@ -20,6 +20,7 @@ mod message;
 mod op;
 mod plan;
 mod rows;
+mod untrusted;
 
 pub(crate) use bytes::{Reader, Writer};
 pub(crate) use frame::{Frame, HEADER_BYTES, Header, TRAILER_BYTES, check_body};
@@ -27,6 +28,8 @@ pub(crate) use message::*;
 pub(crate) use op::Op;
 pub(crate) use plan::{read_plan, write_plan};
 pub(crate) use rows::{place_rows, take_gradients, take_rows, write_gradients, write_rows};
+
+pub use untrusted::{read_message, sample_messages};
 
 /// An error of bytes that came from another process.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

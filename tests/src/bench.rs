@@ -49,6 +49,23 @@ fn rows_of_the_table_benchmark_hold_what_was_pushed() {
 }
 
 #[test]
+fn the_parameter_server_benchmark_measures_every_request() {
+    let small = ["ps", "--rows", "100000", "--dim", "4", "--seconds", "0.05", "--json"];
+    for more in [&["--idle", "20"][..], &["--clients", "3"]] {
+        let said = bench(&[&small[..], more].concat());
+        let figures = said["figures"].as_array().expect("a list of figures");
+        assert_eq!(figures.len(), 4, "{said:#}");
+        for call in figures.iter().flat_map(|figure| [&figure["pull"], &figure["push"]]) {
+            assert!(call["mkeys_s"].as_f64() > Some(0.0), "{said:#}");
+            assert!(call["p99_ms"].as_f64() >= call["p50_ms"].as_f64(), "{said:#}");
+            assert!(call["table_share"].as_f64() > Some(0.0), "{said:#}");
+        }
+        let idle = more.contains(&"--idle");
+        assert_eq!(said["idle"]["connections"].as_u64(), idle.then_some(20), "{said:#}");
+    }
+}
+
+#[test]
 fn rows_of_the_spilling_benchmark_come_back_right() {
     let place = Workplace::new();
     let folder = place.text("spill");

@@ -6,6 +6,7 @@ mod bench;
 mod chains;
 mod check;
 mod clients;
+mod cluster;
 mod command_line;
 mod convert;
 mod crash;

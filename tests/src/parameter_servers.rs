@@ -1,5 +1,6 @@
 //! Parameter servers in processes of their own, which clients reach over TCP.
 
+mod access;
 mod answers;
 mod checkpoints;
 mod conformance;

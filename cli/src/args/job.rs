@@ -65,6 +65,9 @@ pub(crate) struct TrainArgs {
     /// Folder in which the servers write their parts of checkpoints; overrides ps.store
     #[arg(long, value_name = "FOLDER")]
     pub(crate) ps_store: Option<PathBuf>,
+    /// File with the token of the servers; overrides ps.token_file
+    #[arg(long, value_name = "FILE", requires = "ps")]
+    pub(crate) ps_token_file: Option<PathBuf>,
     /// Number of this trainer, counted from 0, and number of trainers of the run, as in 0/2
     #[arg(long, value_name = "N/COUNT", default_value = "0/1", value_parser = parse_place)]
     pub(crate) trainer: TrainerPlace,

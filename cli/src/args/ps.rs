@@ -20,7 +20,7 @@ const SERVE: &str = "\
 Example: zillion ps serve --store /srv/zillion --id 0 --listen 127.0.0.1:7100
          zillion train job.toml --ps 127.0.0.1:7100 --ps-store /srv/zillion
 A server has no data until a trainer begins a run. After a restart, the trainers continue from their newest
-checkpoint. Anyone who can reach the address can write tables: keep it on a private network.";
+checkpoint. Frames are not encrypted: keep servers and trainers on a private network.";
 
 /// The settings of a server.
 #[derive(Debug, clap::Args)]
@@ -34,6 +34,10 @@ pub(crate) struct PsServeArgs {
     /// Address to listen on (port 0: any free port)
     #[arg(long, default_value = "127.0.0.1:7100")]
     pub(crate) listen: String,
+    /// File with the secret that trainers must show; needed for an address that other hosts can
+    /// reach
+    #[arg(long)]
+    pub(crate) token_file: Option<PathBuf>,
     /// Number of threads that work on the tables
     #[arg(long, default_value = "1")]
     pub(crate) threads: NonZeroUsize,
@@ -66,7 +70,10 @@ pub(crate) struct PsStatusArgs {
     /// Addresses of the servers
     #[arg(required = true)]
     pub(crate) servers: Vec<String>,
-    /// Print JSON
+    /// File with the token of the servers
+    #[arg(long)]
+    pub(crate) token_file: Option<PathBuf>,
+    /// Print the states as JSON on stdout
     #[arg(long)]
     pub(crate) json: bool,
     /// Seconds to wait for each server

@@ -74,6 +74,7 @@ fn settings(args: &TrainArgs) -> Vec<String> {
         sets.push(format!("ps.servers={:?}", args.ps));
     }
     sets.extend(args.ps_store.as_ref().map(|store| format!("ps.store={store:?}")));
+    sets.extend(args.ps_token_file.as_ref().map(|file| format!("ps.token_file={file:?}")));
     sets
 }
 

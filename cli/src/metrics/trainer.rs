@@ -4,16 +4,12 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use prometheus::core::Collector;
-use prometheus::{
-    Counter, CounterVec, Gauge, GaugeVec, Histogram, HistogramOpts, Opts, Registry, Result,
-};
+use prometheus::{Counter, CounterVec, Gauge, GaugeVec, Histogram, Registry, Result};
 use zillion_reader::BAD_ROWS;
 use zillion_trainer::{CheckpointReport, EpochReport, PublishReport, RunFigures, TaskReport};
 
-mod tables;
-
-use tables::Tables;
+use super::maker::{Maker, raise_to};
+use super::tables::Tables;
 
 /// A function that reads the value of a series from the figures of a run.
 type Figure = fn(&RunFigures) -> u64;
@@ -86,44 +82,6 @@ pub(crate) struct TrainerMetrics {
     published_version: Gauge,
     published_rows: Counter,
     published_at: Gauge,
-}
-
-/// A helper that creates series and adds them to a registry.
-struct Maker<'a>(&'a Registry);
-
-impl Maker<'_> {
-    fn register<C: Collector + Clone + 'static>(&self, series: C) -> Result<C> {
-        self.0.register(Box::new(series.clone()))?;
-        Ok(series)
-    }
-
-    fn gauge(&self, name: &str, help: &str) -> Result<Gauge> {
-        self.register(Gauge::new(name, help)?)
-    }
-
-    fn gauges(&self, name: &str, help: &str, labels: &[&str]) -> Result<GaugeVec> {
-        self.register(GaugeVec::new(Opts::new(name, help), labels)?)
-    }
-
-    fn counter(&self, name: &str, help: &str) -> Result<Counter> {
-        self.register(Counter::new(name, help)?)
-    }
-
-    fn counters(&self, name: &str, help: &str, labels: &[&str]) -> Result<CounterVec> {
-        self.register(CounterVec::new(Opts::new(name, help), labels)?)
-    }
-
-    /// Registers a histogram of seconds. The first bound is `first`, and each further bound is
-    /// twice the one before.
-    fn seconds(&self, name: &str, help: &str, first: f64, bounds: usize) -> Result<Histogram> {
-        let buckets = prometheus::exponential_buckets(first, 2.0, bounds)?;
-        self.register(Histogram::with_opts(HistogramOpts::new(name, help).buckets(buckets))?)
-    }
-}
-
-/// Increases a counter to the value `count`, which never decreases during a run.
-fn raise_to(counter: &Counter, count: f64) {
-    counter.inc_by((count - counter.get()).max(0.0));
 }
 
 /// Sets a gauge to the current time, in whole seconds since 1970.

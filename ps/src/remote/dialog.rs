@@ -88,8 +88,8 @@ impl Dialog {
         let mut head = [0; HEADER_BYTES];
         self.read(&mut head, lost)?;
         let header = Header::read(&head, MOST_BODY).map_err(Trouble::Bad)?;
+        // Memory of an earlier frame is not cleared, because all of it is overwritten.
         let mut body = memory;
-        body.clear();
         body.resize(header.body as usize, 0);
         self.read(&mut body, lost)?;
         let mut trailer = [0; TRAILER_BYTES];

@@ -11,6 +11,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::dialog::{Dialog, Trouble, until};
+use crate::token::Token;
 use crate::wire::{Frame, Header, Hello, Op, WIRE_VERSION, Welcome, read_json, write_json};
 
 /// The health of a server, as the thread of its signs of life finds it.
@@ -142,6 +143,12 @@ fn exchange(
 }
 
 /// Returns the first message of a connection.
-pub(super) fn hello(run: Option<String>, trainer: usize) -> Hello {
-    Hello { wire: WIRE_VERSION, program: env!("CARGO_PKG_VERSION").to_owned(), run, trainer }
+pub(super) fn hello(run: Option<String>, trainer: usize, token: Option<&Token>) -> Hello {
+    Hello {
+        wire: WIRE_VERSION,
+        program: env!("CARGO_PKG_VERSION").to_owned(),
+        run,
+        trainer,
+        token: token.map(Token::show),
+    }
 }

@@ -36,6 +36,9 @@ pub(super) struct Link {
     number: u64,
     /// The greatest number whose answer was received.
     received: u64,
+    /// The event that has ended the session; `None` while it goes on. Nothing is sent or awaited
+    /// after it.
+    ended: Option<String>,
     health: Arc<Health>,
     heart: Option<Heart>,
     /// Memory of earlier frames.
@@ -52,7 +55,7 @@ impl Link {
     fn connect(options: &RemoteOptions, server: &str, moment: Instant) -> Result<Self> {
         let mut link = Self {
             server: server.to_owned(),
-            hello: hello(Some(options.run.clone()), options.place.index),
+            hello: hello(Some(options.run.clone()), options.place.index, options.token.as_ref()),
             deadline: options.deadline,
             session: crate::draw::draw(),
             generation: 0,
@@ -62,6 +65,7 @@ impl Link {
             arrived: VecDeque::new(),
             number: 0,
             received: 0,
+            ended: None,
             health: Arc::default(),
             heart: None,
             spare: Vec::new(),
@@ -173,6 +177,7 @@ impl Link {
         step: u64,
         fill: impl FnOnce(&mut Vec<u8>),
     ) -> Result<u64> {
+        self.check_open()?;
         self.number += 1;
         let mut memory = Frame::begin(self.spare.pop().unwrap_or_default());
         fill(&mut memory);
@@ -215,8 +220,19 @@ impl Link {
         }
     }
 
+    /// Returns an error if the session has ended.
+    fn check_open(&self) -> Result<()> {
+        match &self.ended {
+            None => Ok(()),
+            Some(cause) => {
+                Err(Error::Rewound { generation: self.generation, cause: cause.clone() })
+            }
+        }
+    }
+
     /// Waits for the next answer.
     fn receive(&mut self) -> Result<()> {
+        self.check_open()?;
         let memory = self.spare.pop().unwrap_or_default();
         let health = self.health.clone();
         let received = match &mut self.dialog {
@@ -248,8 +264,25 @@ impl Link {
     /// # Errors
     /// Returns [`Error::Rewound`] if the server was started anew or does not answer in time.
     fn mend(&mut self, trouble: Trouble) -> Result<()> {
+        let mended = self.try_mend(trouble);
+        if let Err(error) = &mended {
+            self.ended = Some(match error {
+                Error::Rewound { cause, .. } => cause.clone(),
+                other => other.to_string(),
+            });
+            self.dialog = None;
+        }
+        mended
+    }
+
+    fn try_mend(&mut self, trouble: Trouble) -> Result<()> {
         let rewound =
             |link: &Self, cause: String| Err(Error::Rewound { generation: link.generation, cause });
+        tracing::warn!(
+            server = self.server,
+            "the connection is broken ({}); another one is tried",
+            describe(&trouble)
+        );
         let mut trouble = trouble;
         let moment = Instant::now() + self.deadline;
         loop {
@@ -263,11 +296,6 @@ impl Link {
                 let cause = format!("server {} is lost ({})", self.server, describe(&trouble));
                 return rewound(self, cause);
             }
-            tracing::warn!(
-                server = self.server,
-                "the connection is broken ({}); another one is tried",
-                describe(&trouble)
-            );
             self.dialog = None;
             std::thread::sleep(PAUSE);
             let welcome = match self.greet(moment) {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::client::TrainerPlace;
 use crate::error::{Result, start_error};
+use crate::token::Token;
 
 /// The largest number of servers. Each server owns at least 64 of the 4,096 slots.
 pub(super) const MOST_SERVERS: usize = 64;
@@ -22,6 +23,8 @@ pub struct RemoteOptions {
     pub job_digest: String,
     /// The folder that servers and trainers share, as this process sees it.
     pub store: PathBuf,
+    /// The token of the cluster; `None` if the servers need none.
+    pub token: Option<Token>,
     /// The time after which a server that does not answer is lost.
     pub deadline: Duration,
     /// The generation that has ended; 0 at the first start.

@@ -1,5 +1,5 @@
-//! The implementation of [`Publishing`] for tables on servers. Each server writes a layer of its own
-//! rows, and the client merges the layers in key order.
+//! The implementation of [`Publishing`] for tables on servers. Each server writes a layer of its
+//! own rows, and the client merges the layers in key order.
 
 use std::path::{Path, PathBuf};
 

@@ -5,9 +5,11 @@ use std::time::{Duration, Instant};
 use zillion_embedding::TableStatistics;
 
 use super::dialog::{Dialog, until};
+use super::heart::hello;
 use super::link::{describe, read_answer};
 use crate::error::{Result, start_error};
-use crate::wire::{Frame, Header, Op, ServerStatus, read_json};
+use crate::token::Token;
+use crate::wire::{Frame, Header, Op, ServerStatus, read_json, write_json};
 
 /// The state of a server.
 #[derive(Clone, Debug, serde::Serialize)]
@@ -45,13 +47,20 @@ pub struct ServerState {
     pub repeated_frames: u64,
     /// The number of frames that were not valid or of an earlier generation.
     pub refused_frames: u64,
+    /// The name of each operation that was asked for, its number of frames, and the seconds of work
+    /// on them.
+    pub operations: Vec<(String, u64, f64)>,
 }
 
 /// Asks a server for its state.
 ///
 /// # Errors
 /// Returns an error if the server cannot be reached or does not answer within `deadline`.
-pub fn server_state(server: &str, deadline: Duration) -> Result<ServerState> {
+pub fn server_state(
+    server: &str,
+    token: Option<&Token>,
+    deadline: Duration,
+) -> Result<ServerState> {
     let fails = |problem: String| {
         start_error(format!("server {server} does not give its state: {problem}; start it first"))
     };
@@ -67,13 +76,21 @@ pub fn server_state(server: &str, deadline: Duration) -> Result<ServerState> {
         step: 0,
         body: 0,
     };
-    let frame = Frame::finish(Frame::begin(Vec::new()), header);
-    let answer = dialog.send(&frame, &lost).and_then(|()| dialog.receive(Vec::new(), &lost));
-    let (header, body) = answer.map_err(|trouble| fails(describe(&trouble)))?;
-    let body = read_answer(server, &header, body)?;
+    let mut memory = Frame::begin(Vec::new());
+    write_json(&mut memory, &hello(None, 0, token));
+    let greeting = Frame::finish(memory, Header { op: Op::Hello, ..header });
+    let question = Frame::finish(Frame::begin(Vec::new()), header);
+    let mut ask = |frame: &Frame| {
+        let answer = dialog.send(frame, &lost).and_then(|()| dialog.receive(Vec::new(), &lost));
+        let (header, body) = answer.map_err(|trouble| fails(describe(&trouble)))?;
+        read_answer(server, &header, body)
+    };
+    ask(&greeting)?;
+    let body = ask(&question)?;
     let status: ServerStatus = read_json(&body).map_err(|e| fails(e.to_string()))?;
     let trainer =
         |t: &crate::wire::TrainerStatus| (t.trainer, t.is_connected, t.silent_seconds, t.frames);
+    let operation = |o: crate::wire::OperationStatus| (o.operation, o.frames, o.seconds);
     Ok(ServerState {
         id: status.id,
         boot: status.boot,
@@ -91,5 +108,6 @@ pub fn server_state(server: &str, deadline: Duration) -> Result<ServerState> {
         frames: status.frames,
         repeated_frames: status.repeated_frames,
         refused_frames: status.refused_frames,
+        operations: status.operations.into_iter().map(operation).collect(),
     })
 }

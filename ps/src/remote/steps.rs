@@ -99,7 +99,7 @@ impl StepClient for RemoteClient {
             Some(number) => (number, self.all_ranges(plan)),
             None => self.new_number(plan),
         };
-        let (rate, layouts) = (self.rates.scale, self.layouts.clone());
+        let (rate, layouts) = (self.rates.scale, std::mem::take(&mut self.layouts));
         let frames = self.send_each(Op::Push, |server, body| {
             let mut out = Writer(body);
             out.f32(rate);
@@ -110,7 +110,9 @@ impl StepClient for RemoteClient {
                 write_plan(body, plan, &ranges[server]);
             }
             write_gradients(body, plan, &ranges[server], &layouts, &gradients);
-        })?;
+        });
+        self.layouts = layouts;
+        let frames = frames?;
         self.read_announced()?;
         self.answers(&frames)?;
         self.order.record_push(mode, self.needs_sweep);

@@ -16,7 +16,8 @@ use super::figures::Figures;
 use super::options::ServerOptions;
 use crate::code::ErrorCode;
 use crate::wire::{
-    Failure, Frame, HEADER_BYTES, Header, Op, TRAILER_BYTES, WireError, check_body, write_json,
+    Failure, Frame, HEADER_BYTES, Header, Hello, Op, TRAILER_BYTES, WireError, WireResult,
+    check_body, read_json, write_json,
 };
 
 /// The largest body of a frame before the client has said hello.
@@ -167,15 +168,23 @@ async fn read(
         let bytes = header.body + (HEADER_BYTES + TRAILER_BYTES) as u64;
         outlet.heard.store(now(), Ordering::Relaxed);
         let permit = permit(&own, shared, bytes).await;
-        let mut body = vec![0; header.body as usize + TRAILER_BYTES];
-        let arrived = timeout(BODY_TIME, input.read_exact(&mut body)).await;
-        arrived.map_err(|_| Problem::Bad(WireError::new(LATE)))??;
+        let arriving = read_body(&mut input, header.body as usize + TRAILER_BYTES);
+        let arrived = timeout(BODY_TIME, arriving).await;
+        let mut body = arrived.map_err(|_| Problem::Bad(WireError::new(LATE)))??;
         let mut trailer = [0; TRAILER_BYTES];
         trailer.copy_from_slice(&body[header.body as usize..]);
         body.truncate(header.body as usize);
         check_body(&header, &body, trailer).map_err(Problem::Bad)?;
         shared.figures.received_bytes.fetch_add(bytes, Ordering::Relaxed);
         outlet.heard.store(now(), Ordering::Relaxed);
+        if matches!(header.op, Op::Ping | Op::Status) {
+            shared.figures.count(header.op, 0);
+        }
+        let is_first = !is_known && (header.op == Op::Hello || options_need_hello(shared));
+        if is_first {
+            check_hello(&header, &body, shared).map_err(Problem::Bad)?;
+            is_known = true;
+        }
         match header.op {
             Op::Ping => outlet.send(Arc::new(answer(&header, |_| {}))),
             Op::Status => {
@@ -183,7 +192,6 @@ async fn read(
                 outlet.send(Arc::new(answer(&header, |body| write_json(body, &status))));
             }
             op => {
-                is_known |= op == Op::Hello;
                 if !is_known {
                     let text = format!(
                         "the first frame of a connection is `{}`; send `hello` first",
@@ -198,6 +206,43 @@ async fn read(
             }
         }
     }
+}
+
+/// Returns whether every connection must begin with a hello, because the server has a token.
+fn options_need_hello(shared: &Shared) -> bool {
+    shared.options.token.is_some()
+}
+
+/// Checks that the first frame of a connection is a hello, and shows the token of the server.
+fn check_hello(header: &Header, body: &[u8], shared: &Shared) -> WireResult<()> {
+    if header.op != Op::Hello {
+        return Err(WireError::new(format!(
+            "the first frame of a connection is `{}`; send `hello` first",
+            header.op.name()
+        )));
+    }
+    let Some(token) = &shared.options.token else { return Ok(()) };
+    let hello: Hello = read_json(body)?;
+    if token.is(hello.token.as_deref()) {
+        return Ok(());
+    }
+    let problem = if hello.token.is_some() { "shows another token" } else { "shows no token" };
+    Err(WireError::new(format!(
+        "the client {problem}; give trainers and commands the token file of the servers"
+    )))
+}
+
+/// Reads the bytes of a body. Their memory is not filled with zeros before, which would take as long
+/// as to copy the bytes.
+async fn read_body(input: &mut (impl AsyncRead + Unpin), bytes: usize) -> io::Result<Vec<u8>> {
+    let mut body = Vec::with_capacity(bytes);
+    let mut input = input.take(bytes as u64);
+    while body.len() < bytes {
+        if input.read_buf(&mut body).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+    Ok(body)
 }
 
 /// Waits until the bytes of a frame may wait for the tables.

@@ -1,5 +1,5 @@
-//! The engine: the thread that owns the tables. It takes one frame after another from a channel, and
-//! does what the frame asks for.
+//! The engine: the thread that owns the tables. It takes one frame after another from a channel,
+//! and does what the frame asks for.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};

@@ -2,17 +2,18 @@
 //! show.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Notify;
 use zillion_embedding::TableStatistics;
 
-use crate::wire::{Op, ServerStatus, TrainerStatus};
+use crate::wire::{Op, OperationStatus, ServerStatus, TrainerStatus};
 
 /// The counters of a server. They are counted for each frame, and never for each key.
 #[derive(Debug)]
 pub(super) struct Figures {
     id: u32,
+    bytes_in_flight_limit: u64,
     pub(super) connections: AtomicU64,
     pub(super) accepted: AtomicU64,
     pub(super) refused_connections: AtomicU64,
@@ -46,6 +47,17 @@ pub(super) struct State {
     pub(super) tables: Vec<TableStatistics>,
 }
 
+/// A handle on the figures of a server, which another thread may use.
+#[derive(Clone, Debug)]
+pub struct FiguresHandle(pub(super) Arc<Figures>);
+
+impl FiguresHandle {
+    /// Returns the present figures.
+    pub fn read(&self) -> ServerFigures {
+        self.0.show()
+    }
+}
+
 /// The figures of a server at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct ServerFigures {
@@ -75,6 +87,8 @@ pub struct ServerFigures {
     pub refused_connections: u64,
     /// The bytes of the frames that wait for the tables.
     pub bytes_in_flight: u64,
+    /// The largest number of bytes of the frames that may wait for the tables.
+    pub bytes_in_flight_limit: u64,
     /// The bytes that were received.
     pub received_bytes: u64,
     /// The bytes that were sent.
@@ -90,10 +104,11 @@ pub struct ServerFigures {
 }
 
 impl Figures {
-    pub(super) fn new(id: u32) -> Self {
+    pub(super) fn new(id: u32, bytes_in_flight_limit: u64) -> Self {
         let zeros = || Op::ALL.iter().map(|_| AtomicU64::new(0)).collect();
         Self {
             id,
+            bytes_in_flight_limit,
             connections: AtomicU64::new(0),
             accepted: AtomicU64::new(0),
             refused_connections: AtomicU64::new(0),
@@ -143,6 +158,11 @@ impl Figures {
     pub(super) fn status(&self) -> ServerStatus {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let state = self.state();
+        let status = |(name, frames, seconds): (&str, u64, f64)| OperationStatus {
+            operation: name.to_owned(),
+            frames,
+            seconds,
+        };
         ServerStatus {
             id: self.id,
             boot: state.boot,
@@ -160,16 +180,28 @@ impl Figures {
             frames: self.frames.iter().map(load).sum(),
             repeated_frames: load(&self.repeated_frames),
             refused_frames: load(&self.stale_frames) + load(&self.bad_frames),
+            operations: self
+                .operations()
+                .filter(|(_, frames, _)| *frames > 0)
+                .map(status)
+                .collect(),
         }
+    }
+
+    /// Returns the name of each operation, its number of frames, and the seconds of work on it.
+    fn operations(&self) -> impl Iterator<Item = (&'static str, u64, f64)> {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let counted = self.frames.iter().zip(&self.nanoseconds);
+        let is_question = |op: &Op| !matches!(op, Op::Answer | Op::Failure);
+        let counted = Op::ALL.iter().zip(counted).filter(move |(op, _)| is_question(op));
+        counted.map(move |(op, (frames, nanoseconds))| {
+            (op.name(), load(frames), load(nanoseconds) as f64 / 1e9)
+        })
     }
 
     pub(super) fn show(&self) -> ServerFigures {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let state = self.state();
-        let counted = self.frames.iter().zip(&self.nanoseconds);
-        let operation = |(op, (frames, nanoseconds)): (&Op, (&AtomicU64, &AtomicU64))| {
-            (op.name(), load(frames), load(nanoseconds) as f64 / 1e9)
-        };
         ServerFigures {
             id: self.id,
             generation: state.generation,
@@ -184,12 +216,13 @@ impl Figures {
             accepted: load(&self.accepted),
             refused_connections: load(&self.refused_connections),
             bytes_in_flight: load(&self.bytes_in_flight),
+            bytes_in_flight_limit: self.bytes_in_flight_limit,
             received_bytes: load(&self.received_bytes),
             sent_bytes: load(&self.sent_bytes),
             bad_frames: load(&self.bad_frames),
             repeated_frames: load(&self.repeated_frames),
             stale_frames: load(&self.stale_frames),
-            operations: Op::ALL.iter().zip(counted).map(operation).collect(),
+            operations: self.operations().collect(),
         }
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use zillion_device::Files;
 
 use crate::error::{Result, start_error};
+use crate::token::Token;
 
 /// The settings of a server.
 #[derive(Clone, Debug)]
@@ -15,6 +16,9 @@ pub struct ServerOptions {
     pub id: u32,
     /// The address to listen on, for example `127.0.0.1:7100`. Port 0 takes a free port.
     pub listen: String,
+    /// The token that clients must show. Without a token, the server listens only on a loopback
+    /// address.
+    pub token: Option<Token>,
     /// The folder that servers and trainers share. Checkpoints are written below it.
     pub store: PathBuf,
     /// The number of threads that work on the tables.
@@ -46,6 +50,7 @@ impl ServerOptions {
         Self {
             id: 0,
             listen: listen.into(),
+            token: None,
             store: store.into(),
             threads: NonZeroUsize::MIN,
             shards: NonZeroUsize::new(8).unwrap_or(NonZeroUsize::MIN),

@@ -44,7 +44,7 @@ pub(super) struct Session {
     pub(super) frames: u64,
 }
 
-/// What a numbered frame is, compared with the frames before it.
+/// The relation of a numbered frame to the frames before it.
 #[derive(Debug)]
 pub(super) enum Arrival {
     /// The next frame of the session.

@@ -140,7 +140,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Reads `count` keys.
+    /// Reads the next `count` keys.
     pub(crate) fn keys(&mut self, count: usize) -> WireResult<Vec<FeatureKey>> {
         let bytes = self.take_entries(count, 8)?;
         let key = |bytes: &[u8]| {

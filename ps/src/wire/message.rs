@@ -36,7 +36,7 @@ pub(crate) fn read_json<T: DeserializeOwned>(body: &[u8]) -> WireResult<T> {
 }
 
 /// The first message of a connection.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Hello {
     /// The version of the wire that the client speaks.
@@ -49,6 +49,16 @@ pub(crate) struct Hello {
     /// The number of the trainer, counted from 0.
     #[serde(default)]
     pub(crate) trainer: usize,
+    /// The token of the cluster; `None` if the client has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) token: Option<String>,
+}
+
+impl std::fmt::Debug for Hello {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The token is a secret.
+        f.debug_struct("Hello").field("run", &self.run).field("trainer", &self.trainer).finish()
+    }
 }
 
 /// The answer to [`Hello`].
@@ -246,6 +256,16 @@ pub(crate) struct ServerStatus {
     pub(crate) frames: u64,
     pub(crate) repeated_frames: u64,
     pub(crate) refused_frames: u64,
+    #[serde(default)]
+    pub(crate) operations: Vec<OperationStatus>,
+}
+
+/// The frames of one operation, and the seconds of work on them.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct OperationStatus {
+    pub(crate) operation: String,
+    pub(crate) frames: u64,
+    pub(crate) seconds: f64,
 }
 
 /// The state of a trainer on a server.

@@ -25,7 +25,7 @@ macro_rules! ops {
                 match self { $(Self::$variant => $name,)* }
             }
 
-            /// All operations.
+            /// All operations, in the order of their numbers.
             pub(crate) const ALL: &'static [Self] = &[$(Self::$variant,)*];
         }
     };

@@ -21,6 +21,7 @@ pub(crate) fn write_plan(out: &mut Vec<u8>, plan: &LookupPlan, ranges: &[Range<u
         out.keys(&table.keys[range.clone()]);
         if has_counts {
             let counts = offsets[range.start..=range.end].windows(2);
+            out.0.reserve(range.len() * size_of::<u32>());
             counts.for_each(|pair| out.u32(pair[1] - pair[0]));
         }
     }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use zillion_feature::{LookupPlan, RowBuffer, TableRows, Use};
 use zillion_rows::TableLayout;
 
-use super::{Reader, WireError, WireResult, Writer};
+use super::{Reader, TRAILER_BYTES, WireError, WireResult, Writer};
 
 /// Appends one row after another, without the padding that rows have in memory.
 fn write_packed(out: &mut Vec<u8>, rows: &TableRows, range: &Range<usize>, width: usize) {
@@ -50,6 +50,13 @@ pub(crate) fn write_rows(
     layouts: &[TableLayout],
 ) {
     let has_counts = rows.tables.iter().any(|table| table.counts.is_some());
+    // The checksum of the frame must fit too, or all rows would be copied once more.
+    let floats = |table: &zillion_feature::TablePlan| {
+        let width = layouts[table.table.index()].width() + usize::from(has_counts);
+        table.keys.len() * width
+    };
+    let bytes = plan.tables.iter().map(floats).sum::<usize>() * size_of::<f32>();
+    out.reserve(1 + bytes + TRAILER_BYTES);
     out.push(u8::from(has_counts));
     for (table, rows) in plan.tables.iter().zip(&rows.tables) {
         let all = 0..table.keys.len();

@@ -1,11 +1,12 @@
 //! Tests of the dashboards, the rules and the list of metrics. They compare the metric names in
 //! these files with the metrics that real processes expose to a real Prometheus.
 //!
-//! A trainer publishes versions, a server follows them, and clients send requests. A Prometheus
-//! from the packages of Debian scrapes the trainer and the server. It is started as
-//! `dashboards/README.md` describes.
+//! A trainer publishes versions, a server follows them, and clients send requests. A parameter
+//! server has a run with one table. A Prometheus from the packages of Debian scrapes all three. It
+//! is started as `dashboards/README.md` describes.
 
 mod exposition;
+mod holder;
 mod prometheus;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,6 +17,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use self::exposition::{Families, names_in, series_of};
+use self::holder::Holder;
 use self::prometheus::Prometheus;
 use crate::harness::{ROWS, Workplace, root, row, stderr};
 use crate::server::{MODEL, PATIENCE, REGISTRY, Server, infer_body, instances};
@@ -37,7 +39,7 @@ fn panel_expressions() -> Vec<(String, String)> {
         .map(|entry| entry.expect("the folder can be listed").path())
         .collect();
     files.sort();
-    assert_eq!(files.len(), 4, "{files:?}");
+    assert_eq!(files.len(), 5, "{files:?}");
     for file in files {
         let text = std::fs::read_to_string(&file).expect("a dashboard is text");
         let dashboard: Value = serde_json::from_str(&text).expect("a dashboard is JSON");
@@ -199,7 +201,9 @@ fn dashboards_rules_and_documents_match_exposed_metrics() {
     let mut server = Server::start(&place, &[]);
     assert!(server.becomes_ready());
     ask(&server);
-    let scraping = Prometheus::start(&prometheus, &place, &trainer.address, &server.address);
+    let holder = Holder::start(&place);
+    let targets = [&trainer.address, &server.address, &holder.metrics].map(String::as_str);
+    let scraping = Prometheus::start(&prometheus, &place, targets);
 
     // Every series that a dashboard or a rule names must appear.
     let named = named();
@@ -234,14 +238,15 @@ fn dashboards_rules_and_documents_match_exposed_metrics() {
         let selects = plain.starts_with("zillion") || plain.starts_with("process");
         assert!(!selects || !found.is_empty(), "{dashboard} shows nothing: {plain}");
     }
-    assert_eq!(scraping.query("up == 1").len(), 2);
+    assert_eq!(scraping.query("up == 1").len(), 3);
     assert_eq!(scraping.query("zillion_serving_ready == 1").len(), 1);
-    assert_eq!(scraping.query("zillion_build_info == 1").len(), 2);
+    assert_eq!(scraping.query("zillion_build_info == 1").len(), 3);
 
     // Every metric is on a dashboard, and its description is right.
     let trained = Families::parse(&scraping.get(&trainer.address, "/metrics"));
     let served = Families::parse(&scraping.get(&server.address, "/metrics"));
-    let exposed = trained.and(&served);
+    let held = Families::parse(&scraping.get(&holder.metrics, "/metrics"));
+    let exposed = trained.and(&served).and(&held);
     let shown = |name: &String| series_of(name).iter().any(|series| named.contains(series));
     let unseen: Vec<&String> = exposed.0.keys().filter(|name| !shown(name)).collect();
     assert!(unseen.is_empty(), "on no dashboard and in no rule: {unseen:?}");

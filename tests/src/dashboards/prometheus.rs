@@ -58,10 +58,13 @@ pub(super) struct Prometheus {
 }
 
 impl Prometheus {
-    pub(super) fn start(_: &Programs, place: &Workplace, trainer: &str, server: &str) -> Self {
+    /// Starts Prometheus with the addresses of a trainer, a server and a parameter server.
+    pub(super) fn start(_: &Programs, place: &Workplace, targets: [&str; 3]) -> Self {
+        let [trainer, server, holder] = targets;
         let log = place.path("prometheus.log");
         let child = script()
-            .args(["--trainer", trainer, "--server", server, "--listen", "127.0.0.1:0"])
+            .args(["--trainer", trainer, "--server", server, "--ps", holder])
+            .args(["--listen", "127.0.0.1:0"])
             .args(["--interval", "1s", "--data", &place.text("prometheus")])
             .stdout(Stdio::null())
             .stderr(File::create(&log).expect("a log file"))

@@ -23,6 +23,9 @@ pub struct PsConfig {
     /// The folder in which the servers write their parts of checkpoints. The folder of the run lies
     /// below it.
     pub store: PathBuf,
+    /// The file with the token of the servers; absent if they need none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_file: Option<PathBuf>,
     /// The number of seconds after which a server that does not answer counts as lost.
     #[serde(default = "default_deadline")]
     pub deadline_seconds: NonZeroU64,

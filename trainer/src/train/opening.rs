@@ -5,8 +5,8 @@ use std::time::Duration;
 use zillion_config::ConfigError;
 use zillion_feature::TableId;
 use zillion_ps::{
-    LocalClient, RemoteClient, RemoteOptions, SpillOptions, TableAccess, TableOptions, TrainClient,
-    TrainerPlace,
+    LocalClient, RemoteClient, RemoteOptions, SpillOptions, TableAccess, TableOptions, Token,
+    TrainClient, TrainerPlace,
 };
 
 use super::TrainOptions;
@@ -92,6 +92,7 @@ fn open_remote(
         run: ps.run_in_store(&job.output())?,
         job_digest: job.digest()?,
         store: ps.store.clone(),
+        token: ps.token_file.as_deref().map(Token::read).transpose()?,
         deadline: Duration::from_secs(ps.deadline_seconds.get()),
         after,
         patience: Duration::from_secs(ps.wait_seconds.get()),

@@ -7,13 +7,16 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use zillion_console::durable_files;
 use zillion_device::machine::raise_file_limit;
+use zillion_ps::Token;
 use zillion_ps::server::{Server, ServerOptions};
 
 use crate::args::PsServeArgs;
+use crate::metrics::{self, Listener, ParameterServerMetrics};
 
 /// The number of bytes of a MiB.
 const MIB: u64 = 1 << 20;
 
+#[expect(clippy::print_stdout, reason = "the result of a command")]
 pub(crate) fn run(args: &PsServeArgs) -> Result<()> {
     // Each connection is an open file, and the usual limit is lower than that of connections.
     if raise_file_limit().is_none() {
@@ -33,16 +36,29 @@ pub(crate) fn run(args: &PsServeArgs) -> Result<()> {
         in_flight_bytes: args.in_flight_mib.saturating_mul(MIB),
         max_connections: args.max_connections,
         lease,
+        token: args.token_file.as_deref().map(Token::read).transpose()?,
         deduplicates: !args.without_deduplication,
         files: durable_files()?,
         ..ServerOptions::new(&args.listen, &args.store)
     };
     let mut signals = Signals::new([SIGTERM, SIGINT]).context("cannot listen for signals")?;
     let server = Server::start(options)?;
+    let listener =
+        args.metrics.as_ref().map(|address| serve_metrics(address, &server)).transpose()?;
+    if let Some(listener) = &listener {
+        eprintln!("metrics on {}", listener.url());
+    }
     // Programs that start a server with port 0 read its address from this line.
     println!("listening on {}", server.address());
     let signal = signals.forever().next();
     tracing::info!(?signal, "the server stops");
     server.stop();
     Ok(())
+}
+
+/// Serves the series of the server and of its process.
+fn serve_metrics(address: &str, server: &Server) -> Result<Listener> {
+    let registry = metrics::registry("ps")?;
+    registry.register(Box::new(ParameterServerMetrics::new(server.figures_handle())))?;
+    Listener::start(address, registry)
 }

@@ -3,14 +3,16 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use zillion_ps::{ServerState, server_state};
+use zillion_ps::{ServerState, Token, server_state};
 
 use crate::args::PsStatusArgs;
 
+#[expect(clippy::print_stdout, reason = "the result of a command")]
 pub(crate) fn run(args: &PsStatusArgs) -> Result<()> {
     let deadline = Duration::try_from_secs_f64(args.deadline_seconds)
         .context("`--deadline-seconds` is not a duration; give a number above 0")?;
-    let state = |server: &String| Ok(server_state(server, deadline)?);
+    let token = args.token_file.as_deref().map(Token::read).transpose()?;
+    let state = |server: &String| Ok(server_state(server, token.as_ref(), deadline)?);
     let states = args.servers.iter().map(state).collect::<Result<Vec<ServerState>>>()?;
     if args.json {
         println!("{}", serde_json::to_string_pretty(&states)?);
@@ -22,6 +24,7 @@ pub(crate) fn run(args: &PsStatusArgs) -> Result<()> {
     Ok(())
 }
 
+#[expect(clippy::print_stdout, reason = "the result of a command")]
 fn print_state(address: &str, state: &ServerState) {
     let ServerState { id, generation, slots: [first, end], step, .. } = state;
     let run = state.run.as_deref().unwrap_or("none");

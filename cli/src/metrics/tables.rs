@@ -1,9 +1,9 @@
-//! The series of the tables of a run.
+//! The series of the tables of a run, which a trainer and a parameter server have.
 
 use prometheus::{CounterVec, GaugeVec};
 use zillion_embedding::{SpillStatistics, TableStatistics};
 
-use super::{Maker, raise_to};
+use super::maker::{Maker, raise_to};
 
 /// A function that reads the value of a series from the statistics of a table.
 type Figure = fn(&TableStatistics) -> u64;

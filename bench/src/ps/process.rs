@@ -1,0 +1,86 @@
+//! A parameter server in a separate process.
+
+use std::io::{BufRead, BufReader};
+use std::num::NonZeroUsize;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use zillion_device::machine::process::{ProcessStatus, cpu_seconds};
+use zillion_ps::{ServerState, server_state};
+
+/// The number of connections that the server takes besides the idle ones.
+const OTHER_CONNECTIONS: usize = 4096;
+/// The time within which the server must give its state.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// A running `zillion ps serve`. It is stopped when this value is dropped.
+pub(super) struct ParameterServer {
+    child: Child,
+    address: String,
+}
+
+impl ParameterServer {
+    /// Starts a server on a free port.
+    pub(super) fn start(store: &Path, threads: NonZeroUsize, idle: usize) -> Result<Self> {
+        let program = std::env::current_exe().context("cannot find the path of this program")?;
+        let mut child = Command::new(program)
+            .env("ZILLION_LOG", "warn")
+            .args(["ps", "serve", "--listen", "127.0.0.1:0", "--store"])
+            .arg(store)
+            .arg(format!("--threads={threads}"))
+            .arg(format!("--max-connections={}", idle + OTHER_CONNECTIONS))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            // Ctrl-C must reach only this program. This program then stops the server by a signal.
+            .process_group(0)
+            .spawn()
+            .context("cannot start the server")?;
+        let mut line = String::new();
+        if let Some(stdout) = child.stdout.take() {
+            BufReader::new(stdout).read_line(&mut line)?;
+        }
+        let address = line.trim().strip_prefix("listening on ").unwrap_or_default().to_owned();
+        let server = Self { child, address };
+        if server.address.is_empty() {
+            bail!("the server did not start; its output has the reason");
+        }
+        Ok(server)
+    }
+
+    /// Returns the address that the server listens on.
+    pub(super) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Returns the resident memory of the server in MiB.
+    pub(super) fn resident_mib(&self) -> Result<f64> {
+        let status = ProcessStatus::read(self.child.id());
+        let status = status.context("cannot read the memory of the server")?;
+        Ok(status.resident.unwrap_or_default() as f64 / f64::from(1 << 20))
+    }
+
+    /// Returns the processor time that the server has used.
+    pub(super) fn cpu_seconds(&self) -> Option<f64> {
+        cpu_seconds(self.child.id())
+    }
+
+    /// Asks the server for its state.
+    pub(super) fn state(&self) -> Result<ServerState> {
+        Ok(server_state(&self.address, None, DEADLINE)?)
+    }
+}
+
+impl Drop for ParameterServer {
+    fn drop(&mut self) {
+        // SIGTERM is sent by the command `kill`, because the standard library can only send
+        // SIGKILL.
+        let signalled = Command::new("kill").arg(self.child.id().to_string()).status();
+        if !signalled.is_ok_and(|status| status.success()) {
+            let _ = self.child.kill();
+        }
+        let _ = self.child.wait();
+    }
+}
