@@ -129,6 +129,16 @@ impl LocalClient {
         self.tables.owned(table)
     }
 
+    /// Verifies every file that `restore` would read, and changes nothing.
+    #[cfg(feature = "server")]
+    pub(crate) fn check_restore(
+        &self,
+        folder: &std::path::Path,
+        parts: &[zillion_rows::TableParts],
+    ) -> Result<()> {
+        Ok(self.tables.check_restore(&self.workers, folder, parts)?)
+    }
+
     /// Abandons the open checkpoint, if there is one.
     #[cfg(feature = "server")]
     pub(crate) fn abandon_open_checkpoint(&mut self) {

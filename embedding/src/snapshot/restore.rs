@@ -33,37 +33,7 @@ impl TableSet {
         folder: &Path,
         parts: &[TableParts],
     ) -> Result<()> {
-        let shapes: Vec<&RowShape> = self.shapes.iter().map(|shape| shape.row()).collect();
-        let listed = listed_parts(&shapes, parts)?;
-        for (shape, table) in shapes.iter().zip(&listed) {
-            for (is_job, is_stored, what) in [
-                (shape.spec.admission.counts_exactly(), table.candidates.is_some(), "counts"),
-                (shape.filter.is_some(), table.filter.is_some(), "a filter"),
-            ] {
-                if is_job == is_stored {
-                    continue;
-                }
-                let reason = match is_stored {
-                    true => format!(
-                        "the checkpoint has {what} of keys that wait for a row, but the job's \
-                         admission has none"
-                    ),
-                    false => format!(
-                        "the job's admission has {what} of keys, but the checkpoint has none"
-                    ),
-                };
-                let reason = format!("{reason}; use the job that wrote the checkpoint");
-                return Err(Error::mismatch(shape.name(), reason));
-            }
-            if let Some(cap) = shape.spec.row_limit().filter(|&cap| table.rows > cap) {
-                return Err(Error::TooManyRows {
-                    table: table.table.clone(),
-                    rows: table.rows,
-                    cap,
-                });
-            }
-        }
-        let opened = open_tables(workers, folder, &shapes, &listed, &self.owned)?;
+        let (opened, epoch) = self.open_files(workers, folder, parts)?;
         let mut shards = empty_shards(&self.shapes, &self.map)?;
         self.spill_shards(&mut shards)?;
         each(workers, &mut shards, |_, shard| {
@@ -98,12 +68,67 @@ impl TableSet {
         let new = shards.iter_mut().flat_map(|shard| &mut shard.tables);
         new.zip(old).for_each(|(new, old)| new.keep_counters(old));
         self.shards = shards;
-        let epoch = listed.iter().map(|t| t.dirty_epoch).max().unwrap_or(1).max(1);
         self.generations = Generations::of_epoch(epoch);
         self.snapshot = None;
         self.limit_candidates();
         self.begin_lists(workers)?;
         self.mark_restored();
         Ok(())
+    }
+
+    /// Verifies every file that [`TableSet::restore`] would read, and changes nothing.
+    ///
+    /// # Errors
+    /// Returns the errors of [`TableSet::restore`].
+    pub fn check_restore(
+        &self,
+        workers: &Workers,
+        folder: &Path,
+        parts: &[TableParts],
+    ) -> Result<()> {
+        self.open_files(workers, folder, parts).map(drop)
+    }
+
+    /// Verifies and opens the files with the owned slots. Also returns the epoch of the changes
+    /// after the checkpoint.
+    fn open_files(
+        &self,
+        workers: &Workers,
+        folder: &Path,
+        parts: &[TableParts],
+    ) -> Result<(Vec<OpenedTable>, u32)> {
+        let shapes: Vec<&RowShape> = self.shapes.iter().map(|shape| shape.row()).collect();
+        let listed = listed_parts(&shapes, parts)?;
+        for (shape, table) in shapes.iter().zip(&listed) {
+            for (is_job, is_stored, what) in [
+                (shape.spec.admission.counts_exactly(), table.candidates.is_some(), "counts"),
+                (shape.filter.is_some(), table.filter.is_some(), "a filter"),
+            ] {
+                if is_job == is_stored {
+                    continue;
+                }
+                let reason = match is_stored {
+                    true => format!(
+                        "the checkpoint has {what} of keys that wait for a row, but the job's \
+                         admission has none"
+                    ),
+                    false => format!(
+                        "the job's admission has {what} of keys, but the checkpoint has none"
+                    ),
+                };
+                let reason = format!("{reason}; use the job that wrote the checkpoint");
+                return Err(Error::mismatch(shape.name(), reason));
+            }
+            if let Some(cap) = shape.spec.row_limit().filter(|&cap| table.rows > cap) {
+                return Err(Error::TooManyRows {
+                    table: table.table.clone(),
+                    rows: table.rows,
+                    cap,
+                });
+            }
+        }
+        let opened = open_tables(workers, folder, &shapes, &listed, &self.owned)?;
+        let epoch = listed.iter().map(|t| t.dirty_epoch).max().unwrap_or(1).max(1);
+        Ok((opened, epoch))
     }
 }

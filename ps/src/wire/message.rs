@@ -198,6 +198,9 @@ pub(crate) struct RestoreTables {
     pub(crate) tables: Vec<TableParts>,
     /// The files of the checkpoints below, for each table; empty for a whole table.
     pub(crate) below: Vec<Vec<Below>>,
+    /// Whether the server only verifies the files.
+    #[serde(default)]
+    pub(crate) only_check: bool,
 }
 
 /// The files of one table in a checkpoint below.

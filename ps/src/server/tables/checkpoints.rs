@@ -56,7 +56,8 @@ impl Tables {
 
     fn restore(&mut self, body: &[u8]) -> Result<()> {
         let call = "restore";
-        let RestoreTables { folder, mut tables, below } = read_json(body).map_err(bad(call))?;
+        let RestoreTables { folder, mut tables, below, only_check } =
+            read_json(body).map_err(bad(call))?;
         let folder = self.folder.path(call, &folder)?;
         if below.len() != tables.len() {
             let reason = format!(
@@ -76,6 +77,9 @@ impl Tables {
                 changes.below = below;
             }
         }
-        self.client.restore(&folder, &tables)
+        match only_check {
+            true => self.client.check_restore(&folder, &tables),
+            false => self.client.restore(&folder, &tables),
+        }
     }
 }
