@@ -1,8 +1,8 @@
 //! The Prometheus series of this process: the series of the trainer or of the parameter server, and
 //! the series that every process has.
 //!
-//! The crate `zillion-serving` defines the series of a server of models; this module adds the series
-//! of the process to them.
+//! The crate `zillion-serving` defines the series of a server of models. This module adds the
+//! series of the process to them.
 
 mod listener;
 mod maker;
