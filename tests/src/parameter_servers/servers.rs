@@ -26,7 +26,8 @@ impl ServerProcess {
     /// Starts a server that listens on an address.
     pub(crate) fn start_at(store: &Path, address: &str, more: &[&str]) -> Self {
         let mut child = Command::new(binary())
-            .args(["--log", "warn", "ps", "serve", "--listen", address, "--store"])
+            .env("ZILLION_LOG", "warn")
+            .args(["ps", "serve", "--listen", address, "--store"])
             .arg(store)
             .args(more)
             .stdout(Stdio::piped())
