@@ -15,8 +15,10 @@ use crate::args::ClusterUpArgs;
 
 /// The interval between two looks at the processes.
 const LOOK: Duration = Duration::from_millis(50);
-/// The time within which a member must end after its work is done, before it is killed.
-const GRACE: Duration = Duration::from_secs(60);
+/// The time within which the other trainers must end by themselves after trainer 0 has.
+const FINISH: Duration = Duration::from_secs(60);
+/// The time within which a member must end after a signal, before it gets another one.
+const GRACE: Duration = Duration::from_secs(5);
 /// The exit code of a trainer that was killed.
 const KILLED: u8 = 1;
 
@@ -132,7 +134,7 @@ fn watch(
             }
             let code = status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(KILLED);
             if status.success() {
-                wait(trainers)?;
+                wait(trainers, FINISH)?;
             }
             end(trainers)?;
             return Ok(ExitCode::from(code));
@@ -141,9 +143,9 @@ fn watch(
     }
 }
 
-/// Waits until all members have ended by themselves, but not for long.
-fn wait(members: &mut [Member]) -> Result<()> {
-    let until = Instant::now() + GRACE;
+/// Waits until all members have ended, but not for longer than `most`.
+fn wait(members: &mut [Member], most: Duration) -> Result<()> {
+    let until = Instant::now() + most;
     while members.iter().any(|member| member.ended().is_none()) && Instant::now() < until {
         members.iter_mut().try_for_each(|member| member.look(false))?;
         std::thread::sleep(LOOK);
@@ -151,9 +153,12 @@ fn wait(members: &mut [Member]) -> Result<()> {
     Ok(())
 }
 
-/// Asks members to end, and waits for them. A member that does not end in time is killed when it is
-/// dropped.
+/// Asks members to end, and waits for them. A trainer that waits for servers or other trainers ends
+/// only with a second signal. A member that does not end at all is killed when it is dropped.
 fn end(members: &mut [Member]) -> Result<()> {
-    members.iter().for_each(|member| member.signal("TERM"));
-    wait(members)
+    for _ in 0..2 {
+        members.iter().for_each(|member| member.signal("TERM"));
+        wait(members, GRACE)?;
+    }
+    Ok(())
 }
