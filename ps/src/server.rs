@@ -12,12 +12,15 @@
 //! * The memory of frames that wait is bounded for each session and for the server, whatever
 //!   clients send.
 
+mod clock;
 mod connection;
 mod engine;
 mod figures;
 mod joint;
 mod listener;
 mod options;
+mod outlet;
+mod request;
 mod run;
 mod session;
 mod tables;
@@ -35,8 +38,9 @@ pub use options::ServerOptions;
 
 use crate::error::Result;
 use crate::folder::StoreFolder;
-use engine::{Command, Engine};
+use engine::Engine;
 use figures::Figures;
+use request::Command;
 
 /// A server that is running in this process.
 #[derive(Debug)]

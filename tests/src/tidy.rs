@@ -72,14 +72,12 @@ const MAY_LOCK: &[(&str, &[&str], &str)] = &[
         "a thread beside the trainer finds a server lost",
     ),
     ("ps/src/server.rs", &["mpsc"], "frames go from the thread of sockets to that of the tables"),
-    (
-        "ps/src/server/connection.rs",
-        &["mpsc", "Atomic"],
-        "frames and signs of life of a connection",
-    ),
-    ("ps/src/server/engine.rs", &["mpsc", "OnceLock"], "the receiving end of the frames"),
+    ("ps/src/server/clock.rs", &["OnceLock"], "the start of the process is recorded once"),
+    ("ps/src/server/connection.rs", &["mpsc"], "frames go to the tables, and answers come back"),
+    ("ps/src/server/engine.rs", &["mpsc"], "the receiving end of the frames"),
     ("ps/src/server/figures.rs", &["Mutex", "Atomic"], "counters of frames, which metrics read"),
     ("ps/src/server/listener.rs", &["mpsc"], "the sending end of the frames"),
+    ("ps/src/server/outlet.rs", &["mpsc", "Atomic"], "answers and signs of life of a connection"),
 ];
 
 fn folder_of(package: &str) -> &str {

@@ -3,17 +3,18 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 
-use super::engine::{Command, Request};
 use super::figures::Figures;
 use super::options::ServerOptions;
+use super::outlet::Outlet;
+use super::request::{Command, InFlight, Request, answer};
 use crate::code::ErrorCode;
 use crate::wire::{
     Failure, Frame, HEADER_BYTES, Header, Hello, Op, TRAILER_BYTES, WireError, WireResult,
@@ -32,9 +33,6 @@ const FLUSH_TIME: Duration = Duration::from_millis(100);
 /// The text for a body that does not arrive.
 const LATE: &str = "the body of a frame did not arrive within 30 s after its header";
 
-/// The number of answers that may wait for a client to read them.
-const ANSWERS: usize = 256;
-
 /// The parts of the server that all connections use.
 pub(super) struct Shared {
     pub(super) options: ServerOptions,
@@ -44,63 +42,12 @@ pub(super) struct Shared {
     pub(super) in_flight: Arc<Semaphore>,
 }
 
-/// The way to the client of a connection.
-#[derive(Clone, Debug)]
-pub(super) struct Outlet {
-    frames: mpsc::Sender<Arc<Frame>>,
-    /// Tells the reading side to close a connection whose client does not take its answers.
-    overflow: Arc<Notify>,
-    /// The milliseconds since the start of the process at which the client was heard last.
-    heard: Arc<AtomicU64>,
-    is_closed: Arc<AtomicBool>,
-}
-
-impl Outlet {
-    /// Sends a frame without waiting. Does nothing if the connection is closed. If the client has
-    /// left too many answers unread, the connection is closed.
-    pub(super) fn send(&self, frame: Arc<Frame>) {
-        if let Err(mpsc::error::TrySendError::Full(_)) = self.frames.try_send(frame) {
-            self.overflow.notify_one();
-        }
-    }
-
-    /// Returns whether the connection is closed.
-    pub(super) fn is_closed(&self) -> bool {
-        self.is_closed.load(Ordering::Acquire)
-    }
-
-    /// Returns the milliseconds since the start of the process at which the client was heard last.
-    pub(super) fn heard(&self) -> u64 {
-        self.heard.load(Ordering::Relaxed)
-    }
-}
-
-/// The bytes of a frame that waits for the tables. The bytes may be read again by others when the
-/// value is dropped.
-#[derive(Debug)]
-pub(super) struct InFlight {
-    _own: Option<OwnedSemaphorePermit>,
-    _total: OwnedSemaphorePermit,
-    bytes: u64,
-    figures: Arc<Figures>,
-}
-
-impl Drop for InFlight {
-    fn drop(&mut self) {
-        self.figures.bytes_in_flight.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
-}
-
 /// Serves a connection to its end.
 pub(super) async fn serve(stream: TcpStream, peer: SocketAddr, shared: Arc<Shared>) {
     shared.figures.connections.fetch_add(1, Ordering::Relaxed);
     let _ = stream.set_nodelay(true);
     let (input, output) = stream.into_split();
-    let (frames, outgoing) = mpsc::channel(ANSWERS);
-    let overflow = Arc::new(Notify::new());
-    let heard = Arc::new(AtomicU64::new(now()));
-    let is_closed = Arc::new(AtomicBool::new(false));
-    let outlet = Outlet { frames, overflow: overflow.clone(), heard, is_closed: is_closed.clone() };
+    let (outlet, outgoing, overflow) = Outlet::new();
     let writing = tokio::spawn(write(output, outgoing, shared.figures.clone()));
     let reading = async {
         tokio::select! {
@@ -121,7 +68,7 @@ pub(super) async fn serve(stream: TcpStream, peer: SocketAddr, shared: Arc<Share
             }
         }
     }
-    is_closed.store(true, Ordering::Release);
+    outlet.close();
     drop(outlet);
     // The answers that wait are still written, but only for a moment: a session may hold the way to
     // this connection for long.
@@ -148,11 +95,6 @@ impl From<io::Error> for Problem {
     }
 }
 
-/// Returns the milliseconds since the first call in this process.
-fn now() -> u64 {
-    super::engine::milliseconds(Instant::now())
-}
-
 async fn read(
     mut input: impl AsyncRead + Unpin,
     outlet: &Outlet,
@@ -166,7 +108,7 @@ async fn read(
         let most = if is_known { shared.options.max_frame_bytes } else { HELLO_BYTES };
         let header = Header::read(&head, most).map_err(Problem::Bad)?;
         let bytes = header.body + (HEADER_BYTES + TRAILER_BYTES) as u64;
-        outlet.heard.store(now(), Ordering::Relaxed);
+        outlet.hear();
         let permit = permit(&own, shared, bytes).await;
         let arriving = read_body(&mut input, header.body as usize + TRAILER_BYTES);
         let arrived = timeout(BODY_TIME, arriving).await;
@@ -176,7 +118,7 @@ async fn read(
         body.truncate(header.body as usize);
         check_body(&header, &body, trailer).map_err(Problem::Bad)?;
         shared.figures.received_bytes.fetch_add(bytes, Ordering::Relaxed);
-        outlet.heard.store(now(), Ordering::Relaxed);
+        outlet.hear();
         if matches!(header.op, Op::Ping | Op::Status) {
             shared.figures.count(header.op, 0);
         }
@@ -208,8 +150,8 @@ async fn read(
     }
 }
 
-/// Reads the bytes of a body. Their memory is not filled with zeros before, which would take as long
-/// as to copy the bytes.
+/// Reads the bytes of a body. Their memory is not filled with zeros before, which would take as
+/// long as to copy the bytes.
 async fn read_body(input: &mut (impl AsyncRead + Unpin), bytes: usize) -> io::Result<Vec<u8>> {
     let mut body = Vec::with_capacity(bytes);
     let mut input = input.take(bytes as u64);
@@ -255,13 +197,6 @@ async fn permit(own: &Arc<Semaphore>, shared: &Shared, bytes: u64) -> InFlight {
     let total = total.expect("the semaphore of the server is never closed");
     shared.figures.bytes_in_flight.fetch_add(bytes, Ordering::Relaxed);
     InFlight { _own: own, _total: total, bytes, figures: shared.figures.clone() }
-}
-
-/// Makes the answer to a frame.
-pub(super) fn answer(header: &Header, fill: impl FnOnce(&mut Vec<u8>)) -> Frame {
-    let mut memory = Frame::begin(Vec::new());
-    fill(&mut memory);
-    Frame::finish(memory, Header { op: Op::Answer, ..*header })
 }
 
 /// Makes the frame that tells a client why its connection is closed.

@@ -1,54 +1,24 @@
 //! The engine: the thread that owns the tables. It takes one frame after another from a channel,
 //! and does what the frame asks for.
 
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 use zillion_device::Workers;
 
-use super::connection::{InFlight, Outlet, answer};
+use super::clock::milliseconds;
 use super::figures::{Figures, State};
 use super::options::ServerOptions;
+use super::request::{Command, Request, answer, refuse};
 use super::run::Run;
 use crate::code::ErrorCode;
 use crate::error::{Error, Result};
 use crate::folder::StoreFolder;
-use crate::wire::{
-    Failure, Frame, Header, Hello, Op, OpenRun, WIRE_VERSION, Welcome, read_json, write_json,
-};
+use crate::wire::{Hello, Op, OpenRun, WIRE_VERSION, Welcome, read_json, write_json};
 
 /// The interval at which the engine writes its state for metrics.
 const SHOWN_EVERY: Duration = Duration::from_millis(500);
-
-/// Returns the milliseconds from the first call in this process to a moment.
-pub(super) fn milliseconds(moment: Instant) -> u64 {
-    static START: OnceLock<Instant> = OnceLock::new();
-    let start = *START.get_or_init(Instant::now);
-    moment.saturating_duration_since(start).as_millis() as u64
-}
-
-/// A command for the engine.
-#[derive(Debug)]
-pub(super) enum Command {
-    /// A frame that has arrived.
-    Request(Box<Request>),
-    /// A look at the trainers that are silent.
-    Tick,
-    /// The end of the server.
-    Stop,
-}
-
-/// A frame that has arrived, and the connection that it came from.
-#[derive(Debug)]
-pub(super) struct Request {
-    pub(super) header: Header,
-    pub(super) body: Vec<u8>,
-    pub(super) outlet: Outlet,
-    #[expect(dead_code, reason = "its drop lets other frames be read")]
-    pub(super) permit: InFlight,
-}
 
 /// The owner of the tables.
 pub(super) struct Engine {
@@ -249,21 +219,4 @@ impl Engine {
             tables: run.map_or_else(Vec::new, Run::statistics),
         });
     }
-}
-
-/// Answers a request with an error.
-pub(super) fn refuse(request: &Request, code: ErrorCode, text: &str, generation: u64) {
-    request.outlet.send(Arc::new(failure(&request.header, code, text, generation)));
-}
-
-/// Makes the answer to a frame that failed.
-pub(super) fn failure(header: &Header, code: ErrorCode, text: &str, generation: u64) -> Frame {
-    let mut memory = Frame::begin(Vec::new());
-    write_json(&mut memory, &Failure { code: code.number(), text: text.to_owned(), generation });
-    Frame::finish(memory, Header { op: Op::Failure, ..*header })
-}
-
-/// Counts a frame of an earlier generation.
-pub(super) fn count_stale(figures: &Figures) {
-    figures.stale_frames.fetch_add(1, Ordering::Relaxed);
 }

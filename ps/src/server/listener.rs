@@ -8,9 +8,9 @@ use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc};
 
 use super::connection::{self, Shared};
-use super::engine::Command;
 use super::figures::Figures;
 use super::options::ServerOptions;
+use super::request::Command;
 
 /// The pause after an error of the listener, for example because no file descriptor is free.
 const PAUSE: Duration = Duration::from_millis(100);

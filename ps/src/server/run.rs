@@ -9,10 +9,11 @@ use zillion_device::Workers;
 use zillion_embedding::TableStatistics;
 use zillion_feature::TableId;
 
-use super::connection::Outlet;
-use super::engine::{Request, count_stale, failure, milliseconds, refuse};
+use super::clock::milliseconds;
 use super::figures::Figures;
 use super::options::ServerOptions;
+use super::outlet::Outlet;
+use super::request::{Request, count_stale, failure, refuse};
 use super::session::{Arrival, Session};
 use super::tables::{Outcome, Tables};
 use crate::code::ErrorCode;
@@ -98,7 +99,7 @@ impl Run {
         self.sessions.get_mut(&number)
     }
 
-    /// Takes a frame.
+    /// Takes a frame that has arrived.
     pub(super) fn take(&mut self, mut request: Box<Request>, figures: &Figures) {
         let header = request.header;
         if header.generation != self.settings.generation {

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use zillion_feature::LookupPlan;
 
-use super::connection::Outlet;
-use super::engine::{Request, milliseconds};
+use super::clock::milliseconds;
+use super::outlet::Outlet;
+use super::request::Request;
 use crate::wire::{Frame, Header};
 
 /// The largest number of frames that a client may send before it has received the answer to the
