@@ -2,8 +2,8 @@
 //!
 //! The server learns that the trainer lives, also while the trainer computes and asks nothing. The
 //! trainer learns that the server hangs, also while it waits for an answer that takes long for a
-//! good reason, for example because other trainers are late. The trainer also learns that the server
-//! was started again, even if the connection of the session does not end.
+//! good reason, for example because other trainers are late. The trainer also learns that the
+//! server was started again, even if the connection of the session does not end.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -45,8 +45,8 @@ fn killed_at(
 fn a_server_is_killed_after_its_work_and_before_its_answer() {
     let place = small_place();
     train_alone(&place, "alone", &[]);
-    // A checkpoint is written after step 5. With `Hold`, the connection does not end, as if the host
-    // of the server had lost its power.
+    // A checkpoint is written after step 5. With `Hold`, the connection does not end, as if the
+    // host of the server had lost its power.
     for (op, step, act, repeated) in [
         (op::PUSH, 7, Act::HoldAndLose, 1),
         (op::APPLY, 8, Act::HoldAndLose, 2),
