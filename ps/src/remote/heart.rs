@@ -73,7 +73,8 @@ impl Drop for Heart {
 
 /// Exchanges signs of life until the client is dropped or the server is lost.
 fn beat(pulse: &Pulse, health: &Health) {
-    let interval = (pulse.deadline / 8).clamp(Duration::from_millis(10), Duration::from_secs(1));
+    let interval =
+        (pulse.deadline / 8).clamp(Duration::from_millis(10), Duration::from_millis(250));
     let mut dialog: Option<Dialog> = None;
     let mut last = Instant::now();
     while !health.is_stopped.load(Ordering::Acquire) {
