@@ -35,7 +35,7 @@ fn unpack(bytes: &[u8], rows: &mut TableRows, first: usize, count: usize, width:
     }
 }
 
-fn layout_of<'a>(layouts: &'a [TableLayout], table: usize) -> WireResult<&'a TableLayout> {
+fn layout_of(layouts: &[TableLayout], table: usize) -> WireResult<&TableLayout> {
     layouts.get(table).ok_or_else(|| {
         WireError::new(format!("table {table} is unknown; the run has {} tables", layouts.len()))
     })

@@ -277,7 +277,7 @@ fn trainers_over_servers_learn_what_one_process_learns() {
             // The files of tables differ in their cut, but not in the digest of the rows.
             let digests = |output: &str| {
                 let tables = place.newest(output).manifest.tables;
-                let digests = tables.iter().map(|table| (table.rows, table.digest.clone()));
+                let digests = tables.iter().map(|table| (table.rows, table.digest));
                 digests.collect::<Vec<_>>()
             };
             assert!(digests(&one).iter().all(|(rows, digest)| *rows > 0 && digest.is_some()));

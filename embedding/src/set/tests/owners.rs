@@ -560,7 +560,7 @@ fn the_limit_of_rows_is_that_of_the_whole_table() {
     let parts = write_snapshot(&mut set, &workers, folder.path(), &Files::new()).unwrap();
     for (cap, fits) in [(50, true), (49, false)] {
         let mut owner = TableSet::new(spec(Some(cap)), shards(1)).unwrap();
-        owner.own(vec![0..64]).unwrap();
+        owner.own(std::iter::once(0..64).collect()).unwrap();
         let restored = owner.restore(&workers, folder.path(), &parts);
         match fits {
             true => assert!(restored.is_ok() && owner.rows(TableId(0)) < 10),
@@ -598,7 +598,7 @@ fn slots_that_a_set_does_not_own_are_not_lost_silently() {
     wrong[3] = 64..SLOTS + 64;
     let error = set.own(wrong).unwrap_err().to_string();
     assert!(error.contains("`dense_decay`") && error.contains("64..4160"), "{error}");
-    let error = set.own(vec![0..64]).unwrap_err().to_string();
+    let error = set.own(std::iter::once(0..64).collect()).unwrap_err().to_string();
     assert!(error.contains("1 ranges of slots were given"), "{error}");
     set.begin_snapshot(&workers, other.path(), &files).unwrap();
     let error = set.own(divide(&[]).remove(0)).unwrap_err().to_string();
