@@ -26,8 +26,6 @@ use zillion_feature::FeatureKey;
 pub(crate) struct Changes {
     /// The current epoch, to which new changes belong.
     pub(crate) epoch: u32,
-    /// Whether a rule changes every row in each step. A list would then contain all keys.
-    pub(crate) is_whole: bool,
     /// Whether the list of the current epoch was given up because it became too long.
     pub(crate) is_given_up: bool,
     pub(crate) open: Changed,
@@ -65,12 +63,12 @@ impl Changed {
 }
 
 impl Changes {
-    /// Adds a key to the open list. The caller must not have marked its row with the current epoch
-    /// before.
+    /// Adds a key to the open list, also in a table with a whole-table rule: which keys a delta has
+    /// must not depend on the shards or servers that hold the other keys. The caller must not have
+    /// marked its row with the current epoch before.
     #[inline(always)]
     pub(crate) fn note(&mut self, key: FeatureKey) {
         match &mut self.open {
-            _ if self.is_whole => self.open = Changed::Everything,
             Changed::Keys(keys) if !self.is_given_up => keys.push(key.0),
             _ => {}
         }

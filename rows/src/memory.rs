@@ -87,6 +87,8 @@ impl Reckoning {
 /// evict). Rounding adds at most one page and one row. A larger slab maps whole chunks, enough for
 /// the largest number of rows that it ever had. The last chunk may hold a single row.
 fn slab_memory(rows: u64, row: u64) -> u64 {
+    // A spec is checked with its limits, so its rows may still be empty here.
+    let row = row.max(1);
     let beginning = RECKONED_SHARDS * (PAGE + row);
     // The bytes of a row include its share of the end of a chunk, where no whole row fits.
     let in_chunk = CHUNK.div_ceil((CHUNK / row).max(1));

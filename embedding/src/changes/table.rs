@@ -12,10 +12,8 @@ impl Table {
     /// are listed now, in one pass over the table, because no later push or eviction would list
     /// them.
     pub(crate) fn track_changes(&mut self, epoch: u32) -> Result<()> {
-        let is_whole = self.shape.swept;
         let open = Changed::nothing();
-        let mut changes =
-            Changes { epoch, is_whole, is_given_up: false, open, sealed: VecDeque::new() };
+        let mut changes = Changes { epoch, is_given_up: false, open, sealed: VecDeque::new() };
         for slot in self.index.slots() {
             let entries: Vec<(FeatureKey, Entry)> = self.index.slot_entries(slot).collect();
             self.for_each_row(&entries, |key, stored| {

@@ -121,10 +121,9 @@ impl Model {
         self.tables.iter().map(|rows| rows.iter().map(row).collect()).collect()
     }
 
-    /// Marks all rows of a table as changed, if `moved` is `true` and the table has a whole-table
-    /// rule.
-    fn all_changed(&mut self, table: usize, moved: bool) {
-        if moved && self.specs[table].has_whole_table_rule() {
+    /// Marks all rows of a table as changed, if the table has a whole-table rule.
+    fn all_changed(&mut self, table: usize) {
+        if self.specs[table].has_whole_table_rule() {
             let keys: Vec<FeatureKey> = self.tables[table].keys().copied().collect();
             keys.into_iter().for_each(|key| self.changed(table, key));
         }
@@ -271,7 +270,6 @@ impl Model {
                 self.tables[table].insert(key, Row { weights: read, pushes: 0, last_step: 0 });
                 self.changed(table, key);
             }
-            self.all_changed(table, added > 0);
         }
         Ok(())
     }
@@ -384,7 +382,7 @@ impl Model {
                     }
                 }
             }
-            self.all_changed(table, self.specs[table].has_whole_table_rule());
+            self.all_changed(table);
         }
     }
 

@@ -60,3 +60,8 @@ fn the_remote_client_conforms_with_two_servers_and_16_bits() {
 fn the_remote_client_conforms_with_three_servers() {
     conforms(Dtype::F32, 3);
 }
+
+#[test]
+fn the_remote_client_conforms_with_five_servers() {
+    conforms(Dtype::F32, 5);
+}
