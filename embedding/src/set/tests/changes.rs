@@ -248,8 +248,8 @@ fn a_swept_table_that_did_not_move_is_no_part_of_a_delta() {
     let first = set.advance_dirty_epoch();
     let rows = |set: &TableSet, since| delta(set, &workers, since, folder.path()).unwrap().rows();
     assert_eq!(rows(&set, first), 0);
-    // A key that is added to the vocabulary later is the only change, so that the rows of a delta do
-    // not depend on the shards or servers that hold the other keys.
+    // A key that is added to the vocabulary later is the only change, so that the rows of a delta
+    // do not depend on the shards or servers that hold the other keys.
     set.prefill(&workers, TableId(2), &sorted_keys(0..51)).unwrap();
     assert_eq!(rows(&set, first), 1);
     let second = set.advance_dirty_epoch();
