@@ -44,8 +44,9 @@ pub(super) struct Shared {
     pub(super) in_flight: Arc<Semaphore>,
 }
 
-/// Serves a connection to its end.
-pub(super) async fn serve(stream: TcpStream, peer: SocketAddr, shared: Arc<Shared>) {
+/// Serves a connection to its end. Connections are numbered in the order in which they were
+/// accepted.
+pub(super) async fn serve(stream: TcpStream, peer: SocketAddr, number: u64, shared: Arc<Shared>) {
     shared.figures.connections.fetch_add(1, Ordering::Relaxed);
     let _ = stream.set_nodelay(true);
     let (input, output) = stream.into_split();
@@ -53,7 +54,8 @@ pub(super) async fn serve(stream: TcpStream, peer: SocketAddr, shared: Arc<Share
     let overflow = Arc::new(Notify::new());
     let heard = Arc::new(AtomicU64::new(now()));
     let is_closed = Arc::new(AtomicBool::new(false));
-    let outlet = Outlet { frames, overflow: overflow.clone(), heard, is_closed: is_closed.clone() };
+    let (refuses, closed) = (overflow.clone(), is_closed.clone());
+    let outlet = Outlet { number, frames, overflow: refuses, heard, is_closed: closed };
     let writing = tokio::spawn(write(output, outgoing, shared.figures.clone()));
     let reading = async {
         tokio::select! {

@@ -56,8 +56,8 @@ async fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
                     figures.refused_connections.fetch_add(1, Ordering::Relaxed);
                     continue;
                 }
-                figures.accepted.fetch_add(1, Ordering::Relaxed);
-                tokio::spawn(connection::serve(stream, peer, shared.clone()));
+                let before = figures.accepted.fetch_add(1, Ordering::Relaxed);
+                tokio::spawn(connection::serve(stream, peer, before + 1, shared.clone()));
             }
             Err(e) => {
                 tracing::warn!("a connection cannot be accepted: {e}");

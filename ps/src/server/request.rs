@@ -41,6 +41,8 @@ pub(super) struct Request {
 /// The way to the client of a connection.
 #[derive(Clone, Debug)]
 pub(super) struct Outlet {
+    /// The number of the connection, greater than those of earlier connections.
+    pub(super) number: u64,
     pub(super) frames: mpsc::Sender<Arc<Frame>>,
     /// Tells the reading side to close a connection whose client does not take its answers.
     pub(super) overflow: Arc<Notify>,

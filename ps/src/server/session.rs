@@ -78,9 +78,12 @@ impl Session {
         self.outlets.push(outlet.clone());
     }
 
-    /// Sends the answers to a connection from now on.
+    /// Sends the answers to a connection from now on. Does nothing for an earlier connection, whose
+    /// last frame may arrive after the first frame of the next one.
     pub(super) fn answer_to(&mut self, outlet: &Outlet) {
-        self.answers_to = outlet.clone();
+        if outlet.number >= self.answers_to.number {
+            self.answers_to = outlet.clone();
+        }
     }
 
     /// Returns the milliseconds since the start of the process at which the client was heard last.

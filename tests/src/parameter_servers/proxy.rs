@@ -234,6 +234,8 @@ fn pump(
             Act::Pass => to.write_all(&frame),
             Act::Lose => break,
             Act::CutBehind => {
+                // The connection of the client ends first, or the answer could be faster.
+                let _ = from.shutdown(Shutdown::Both);
                 let _ = to.write_all(&frame);
                 break;
             }
