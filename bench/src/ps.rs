@@ -15,6 +15,7 @@
 //! the time of a push includes the wait until the server has merged and applied the gradients of
 //! all trainers. The rates are those of all trainers together.
 
+mod checkpoint;
 mod process;
 mod trainers;
 
@@ -31,6 +32,7 @@ use zillion_feature::random::mix64;
 use crate::args::BenchPsArgs;
 use crate::embedding::{Planner, Zipf};
 use crate::{print_outcome, scratch_folder};
+use checkpoint::{Beside, Recovery};
 use process::ParameterServer;
 use trainers::{Figure, Trainers};
 
@@ -53,6 +55,10 @@ struct Outcome {
     figures: Vec<Figure>,
     #[serde(skip_serializing_if = "Option::is_none")]
     idle: Option<Idle>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    checkpoint: Option<Beside>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    recovery: Option<Recovery>,
     own_cpus: f64,
     /// The processors that other programs kept busy. The server is one of them.
     other_cpus: Option<f64>,
@@ -104,6 +110,15 @@ pub(crate) fn run(args: &BenchPsArgs, is_json: bool) -> Result<()> {
     }
     let use_of_cpus = CpuTimes::now().since(&before);
     let server_cpus = server.cpu_seconds().map(|s| s / began.elapsed().as_secs_f64());
+    let (mut beside, mut recovery) = (None, None);
+    if args.checkpoint {
+        let plans = plans(&mut planner, REQUESTS[0], args.rows, |random| random % args.rows);
+        eprintln!("measuring steps beside a checkpoint");
+        let (figures, written) = checkpoint::write(&mut trainers, folder.path(), &plans)?;
+        beside = Some(figures);
+        eprintln!("stopping the server, and starting another one");
+        recovery = Some(checkpoint::recover(trainers, server, args, &written, &plans[0])?);
+    }
     let outcome = Outcome {
         rows: args.rows,
         floats_a_row: args.dim.get() + 1,
@@ -113,6 +128,8 @@ pub(crate) fn run(args: &BenchPsArgs, is_json: bool) -> Result<()> {
         server_rss_mib,
         figures,
         idle,
+        checkpoint: beside,
+        recovery,
         own_cpus: use_of_cpus.own_cpus,
         other_cpus: use_of_cpus.other_cpus,
         server_cpus,

@@ -19,6 +19,10 @@ pub(crate) struct BenchPsArgs {
     /// Number of connections that are opened and left idle, to measure their cost
     #[arg(long, default_value = "0")]
     pub(crate) idle: usize,
+    /// Measure steps of 1,000 keys while the server writes a checkpoint, then stop the server by
+    /// SIGKILL, start another one, and measure the time until its first step is done
+    #[arg(long, conflicts_with = "clients")]
+    pub(crate) checkpoint: bool,
     /// Seconds for which each figure is measured
     #[arg(long, default_value = "5", value_parser = super::load::positive)]
     pub(crate) seconds: f64,

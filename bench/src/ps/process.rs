@@ -25,10 +25,20 @@ pub(super) struct ParameterServer {
 impl ParameterServer {
     /// Starts a server on a free port.
     pub(super) fn start(store: &Path, threads: NonZeroUsize, idle: usize) -> Result<Self> {
+        Self::start_at("127.0.0.1:0", store, threads, idle)
+    }
+
+    /// Starts a server on the address of another one, which has ended.
+    pub(super) fn start_at(
+        address: &str,
+        store: &Path,
+        threads: NonZeroUsize,
+        idle: usize,
+    ) -> Result<Self> {
         let program = std::env::current_exe().context("cannot find the path of this program")?;
         let mut child = Command::new(program)
             .env("ZILLION_LOG", "warn")
-            .args(["ps", "serve", "--listen", "127.0.0.1:0", "--store"])
+            .args(["ps", "serve", "--listen", address, "--store"])
             .arg(store)
             .arg(format!("--threads={threads}"))
             .arg(format!("--max-connections={}", idle + OTHER_CONNECTIONS))
@@ -55,6 +65,13 @@ impl ParameterServer {
         &self.address
     }
 
+    /// Stops the server by SIGKILL. Returns when the process has ended.
+    pub(super) fn kill(&mut self) -> Result<()> {
+        self.child.kill().context("cannot stop the server")?;
+        self.child.wait().context("cannot wait for the end of the server")?;
+        Ok(())
+    }
+
     /// Returns the resident memory of the server in MiB.
     pub(super) fn resident_mib(&self) -> Result<f64> {
         let status = ProcessStatus::read(self.child.id());
@@ -77,6 +94,9 @@ impl Drop for ParameterServer {
     fn drop(&mut self) {
         // SIGTERM is sent by the command `kill`, because the standard library can only send
         // SIGKILL.
+        if matches!(self.child.try_wait(), Ok(Some(_))) {
+            return;
+        }
         let signalled = Command::new("kill").arg(self.child.id().to_string()).status();
         if !signalled.is_ok_and(|status| status.success()) {
             let _ = self.child.kill();

@@ -69,9 +69,9 @@ impl Call {
 
 /// The times of the calls of one trainer.
 #[derive(Default)]
-struct Times {
-    pulls: Vec<Duration>,
-    pushes: Vec<Duration>,
+pub(super) struct Times {
+    pub(super) pulls: Vec<Duration>,
+    pub(super) pushes: Vec<Duration>,
 }
 
 /// All trainers of the run.
@@ -81,8 +81,8 @@ pub(super) struct Trainers {
 }
 
 /// One trainer, with its client and its buffers.
-struct Trainer {
-    client: RemoteClient,
+pub(super) struct Trainer {
+    pub(super) client: RemoteClient,
     step: u64,
     rows: RowBuffer,
     gradients: RowBuffer,
@@ -92,7 +92,8 @@ impl Trainers {
     /// Opens the run with one table.
     pub(super) fn open(address: &str, store: &Path, args: &BenchPsArgs) -> Result<Self> {
         let count = args.clients.get();
-        let open = |index| Trainer::open(address, store, args.dim, TrainerPlace { index, count });
+        let place = |index| TrainerPlace { index, count };
+        let open = |index| Trainer::open((address, 0), store, args.dim, place(index));
         let all = in_parallel((0..count).map(|index| move || open(index)).collect())?;
         Ok(Self { address: address.to_owned(), all })
     }
@@ -162,14 +163,20 @@ impl Trainers {
                 let mut times = Times::default();
                 let first = index * plans.len() / trainers;
                 for plan in plans.iter().cycle().skip(first).take(steps as usize) {
-                    trainer.begin()?;
-                    trainer.pull(plan, &mut times)?;
-                    trainer.push(plan, &mut times)?;
+                    trainer.step(plan, &mut times)?;
                 }
                 Ok(times)
             }
         });
         in_parallel(works.collect())
+    }
+
+    /// Returns the only trainer of a run.
+    pub(super) fn only(&mut self) -> Result<&mut Trainer> {
+        match &mut self.all[..] {
+            [trainer] => Ok(trainer),
+            all => bail!("the benchmark has {} trainers, but this figure needs one", all.len()),
+        }
     }
 
     /// Returns the seconds that the server has worked on pulls and on pushes.
@@ -184,7 +191,14 @@ impl Trainers {
 }
 
 impl Trainer {
-    fn open(address: &str, store: &Path, dim: NonZeroUsize, place: TrainerPlace) -> Result<Self> {
+    /// Opens the run of the benchmark on the server at an address, in a generation after another
+    /// one.
+    pub(super) fn open(
+        (address, after): (&str, u64),
+        store: &Path,
+        dim: NonZeroUsize,
+        place: TrainerPlace,
+    ) -> Result<Self> {
         let options = RemoteOptions {
             servers: vec![address.to_owned()],
             place,
@@ -193,7 +207,7 @@ impl Trainer {
             token: None,
             store: store.to_owned(),
             deadline: DEADLINE,
-            after: 0,
+            after,
             patience: DEADLINE,
         };
         let tables = TableOptions::new(vec![spec(dim.get())], NonZeroUsize::MIN);
@@ -203,6 +217,13 @@ impl Trainer {
             rows: RowBuffer::default(),
             gradients: RowBuffer::default(),
         })
+    }
+
+    /// Makes one step: a pull and a push of the same keys.
+    pub(super) fn step(&mut self, plan: &Arc<LookupPlan>, times: &mut Times) -> Result<()> {
+        self.begin()?;
+        self.pull(plan, times)?;
+        self.push(plan, times)
     }
 
     fn begin(&mut self) -> Result<()> {
