@@ -61,7 +61,9 @@ impl Server {
     pub fn start(options: ServerOptions) -> Result<Self> {
         options.check()?;
         let folder = StoreFolder::open(&options.store)?;
-        let workers = Arc::new(Workers::new(options.threads).map_err(zillion_rows::Error::Device)?);
+        // Files of checkpoints are written by a thread of their own, beside the tables' threads.
+        let workers = Workers::with_background(options.threads);
+        let workers = Arc::new(workers.map_err(zillion_rows::Error::Device)?);
         let fails = |problem: &'static str| {
             move |e: io::Error| crate::error::start_error(format!("{problem}: {e}"))
         };

@@ -31,6 +31,16 @@ impl Workers {
     /// Creates a pool of `threads` threads. The caller of a phase counts as one of them, so the
     /// pool starts `threads - 1` named threads.
     pub fn new(threads: NonZeroUsize) -> Result<Self, DeviceError> {
+        Self::start(threads, false)
+    }
+
+    /// Creates a pool like [`Workers::new`], and starts one more thread, which runs all background
+    /// tasks. So tasks make progress also if the pool has one thread, and no phase waits for them.
+    pub fn with_background(threads: NonZeroUsize) -> Result<Self, DeviceError> {
+        Self::start(threads, true)
+    }
+
+    fn start(threads: NonZeroUsize, has_background: bool) -> Result<Self, DeviceError> {
         let cpus = thread::available_parallelism().map_or(1, NonZeroUsize::get);
         // If threads share processors, a spinning thread keeps another thread from its work.
         let spin = if threads.get() <= cpus { SPIN } else { Duration::ZERO };
@@ -38,7 +48,9 @@ impl Workers {
             epoch: AtomicU64::new(0),
             queue: Mutex::new(Queue::default()),
             wake: Condvar::new(),
+            background_wake: Condvar::new(),
             helpers: threads.get() - 1,
+            has_background,
             spin,
             record: Record::new(),
         });
@@ -51,12 +63,26 @@ impl Workers {
                 .map_err(|source| DeviceError::Thread { index, source })?;
             workers.handles.push(handle);
         }
+        if has_background {
+            let shared = workers.shared.clone();
+            let index = threads.get();
+            let handle = thread::Builder::new()
+                .name("zillion-background".to_owned())
+                .spawn(move || shared.work_on_tasks())
+                .map_err(|source| DeviceError::Thread { index, source })?;
+            workers.handles.push(handle);
+        }
         Ok(workers)
     }
 
     /// Returns the number of threads that work on a phase, including its caller.
     pub fn threads(&self) -> usize {
         self.shared.helpers + 1
+    }
+
+    /// Returns whether background tasks run without a thread that joins them.
+    pub fn runs_tasks(&self) -> bool {
+        self.shared.runs_tasks()
     }
 
     /// Runs `body(i)` for every `i` below `count`, on this thread and on free threads of the pool.
@@ -116,6 +142,7 @@ impl Drop for Workers {
             self.shared.epoch.fetch_add(1, Ordering::Release);
         }
         self.shared.wake.notify_all();
+        self.shared.background_wake.notify_all();
         let here = thread::current().id();
         for handle in self.handles.drain(..) {
             // A task may own the last reference to its pool. Then this thread is a thread of the
@@ -137,8 +164,12 @@ pub(super) struct Shared {
     epoch: AtomicU64,
     queue: Mutex<Queue>,
     wake: Condvar,
+    /// Wakes the thread for background tasks.
+    background_wake: Condvar,
     /// The number of threads in addition to the caller of a phase.
     pub(super) helpers: usize,
+    /// Whether a thread of its own runs all background tasks.
+    has_background: bool,
     spin: Duration,
     record: Record,
 }
@@ -200,21 +231,59 @@ impl Shared {
             let seen = self.epoch.load(Ordering::Acquire);
             match self.next_work() {
                 Some(Work::Phase(phase)) => phase.help_recorded(&self.record),
-                Some(Work::Job(job)) => {
-                    let begun = self.record.begin();
-                    // If a task has no handle any more, its result is dropped here, and this may
-                    // panic.
-                    let end = catch_unwind(AssertUnwindSafe(|| {
-                        job.run();
-                        drop(job);
-                    }));
-                    std::mem::forget(end);
-                    self.record.end(begun, Activity::Task, None);
-                }
+                Some(Work::Job(job)) => self.run_task(job),
                 Some(Work::Stop) => return,
                 None => self.wait_for_work(seen),
             }
         }
+    }
+
+    /// Runs the main loop of the thread for background tasks.
+    fn work_on_tasks(&self) {
+        let mut queue = self.lock();
+        while !queue.closing {
+            match queue.jobs.pop_front() {
+                Some(job) => {
+                    drop(queue);
+                    self.run_task(job);
+                    queue = self.lock();
+                }
+                None => {
+                    let waited = self.background_wake.wait(queue);
+                    queue = waited.unwrap_or_else(PoisonError::into_inner);
+                }
+            }
+        }
+    }
+
+    fn run_task(&self, job: Arc<dyn Job>) {
+        let begun = self.record.begin();
+        // If a task has no handle any more, its result is dropped here, and this may panic.
+        let end = catch_unwind(AssertUnwindSafe(|| {
+            job.run();
+            drop(job);
+        }));
+        std::mem::forget(end);
+        self.record.end(begun, Activity::Task, None);
+    }
+
+    /// Returns whether a thread of the pool runs background tasks.
+    pub(super) fn runs_tasks(&self) -> bool {
+        self.helpers > 0 || self.has_background
+    }
+
+    /// Adds a background task to the queue. Does nothing if the pool is being dropped.
+    pub(super) fn publish_task(&self, job: Arc<dyn Job>) {
+        let add = |queue: &mut Queue| {
+            if !queue.closing {
+                queue.jobs.push_back(job);
+            }
+        };
+        if !self.has_background {
+            return self.publish(1, add);
+        }
+        add(&mut self.lock());
+        self.background_wake.notify_one();
     }
 
     /// Returns the most urgent work, or `None` if there is no work. A phase comes before a
@@ -226,6 +295,9 @@ impl Shared {
         }
         if queue.closing {
             return Some(Work::Stop);
+        }
+        if self.has_background {
+            return None;
         }
         queue.jobs.pop_front().map(Work::Job)
     }

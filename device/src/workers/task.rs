@@ -25,15 +25,10 @@ pub(super) trait Job: Send + Sync {
 /// Begins a task that has no handle.
 pub(super) fn begin_detached(shared: &Arc<Shared>, work: impl FnOnce() + Send + 'static) {
     let cell = Cell { state: Mutex::new(State::Waiting(Box::new(work))), done: Condvar::new() };
-    if shared.helpers == 0 {
+    if !shared.runs_tasks() {
         return cell.run();
     }
-    let job: Arc<dyn Job> = Arc::new(cell);
-    shared.publish(1, |queue| {
-        if !queue.closing {
-            queue.jobs.push_back(job);
-        }
-    });
+    shared.publish_task(Arc::new(cell));
 }
 
 /// The shared state of a task.
@@ -87,13 +82,8 @@ impl<T: Send + 'static> Task<T> {
             done: Condvar::new(),
         });
         // No thread of an empty pool would look into the queue.
-        if shared.helpers > 0 {
-            let job: Arc<dyn Job> = cell.clone();
-            shared.publish(1, |queue| {
-                if !queue.closing {
-                    queue.jobs.push_back(job);
-                }
-            });
+        if shared.runs_tasks() {
+            shared.publish_task(cell.clone());
         }
         Self { cell, shared: shared.clone() }
     }

@@ -428,6 +428,33 @@ fn activities_are_recorded_while_recording_is_on() {
 }
 
 #[test]
+fn a_background_thread_runs_tasks_and_no_phase() {
+    let workers = Workers::with_background(NonZeroUsize::MIN).unwrap();
+    assert!(workers.runs_tasks() && workers.threads() == 1);
+    let task = workers.spawn(|| std::thread::current().id());
+    let began = Instant::now();
+    while !task.is_done() {
+        assert!(began.elapsed() < Duration::from_secs(20), "nobody ran the task");
+        std::thread::yield_now();
+    }
+    let background = task.join();
+    assert_eq!(workers.names().next().map(|(id, _)| id), Some(background));
+    workers.for_each(100, |_| assert_ne!(std::thread::current().id(), background));
+    let more = Workers::with_background(NonZeroUsize::new(3).unwrap()).unwrap();
+    let threads = Mutex::new(BTreeSet::new());
+    let tasks: Vec<_> = (0..50).map(|_| more.spawn(|| std::thread::current().id())).collect();
+    more.for_each(100, |_| {
+        threads.lock().unwrap().insert(format!("{:?}", std::thread::current().id()));
+    });
+    let of_tasks: BTreeSet<_> =
+        tasks.into_iter().map(|task| format!("{:?}", task.join())).collect();
+    let background = more.names().last().map(|(id, _)| format!("{id:?}")).unwrap();
+    assert!(!threads.lock().unwrap().contains(&background));
+    let here = format!("{:?}", std::thread::current().id());
+    assert!(of_tasks.iter().all(|thread| *thread == background || *thread == here));
+}
+
+#[test]
 fn pools_come_and_go() {
     for _ in 0..200 {
         let workers = pool(3);

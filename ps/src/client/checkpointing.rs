@@ -11,6 +11,10 @@ use crate::mark::CheckpointMark;
 
 /// The part of a client that writes checkpoints of the tables and restores them.
 pub trait Checkpointing: Send {
+    /// Returns whether a checkpoint that has begun is written while steps go on. Otherwise, it is
+    /// written by [`Checkpointing::finish_checkpoint`], which the caller should then call at once.
+    fn writes_beside_steps(&self) -> bool;
+
     /// Writes every table below `folder`, and returns the entries of the tables for the manifest.
     ///
     /// # Errors

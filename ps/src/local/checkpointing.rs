@@ -11,6 +11,10 @@ use crate::error::{Error, Result};
 use crate::mark::CheckpointMark;
 
 impl Checkpointing for LocalClient {
+    fn writes_beside_steps(&self) -> bool {
+        self.workers.runs_tasks()
+    }
+
     fn begin_checkpoint(&mut self, folder: &Path, files: &Files) -> Result<CheckpointTicket> {
         self.allow_checkpoint("begin_checkpoint")?;
         self.tables.begin_snapshot(&self.workers, folder, files)?;

@@ -16,6 +16,10 @@ use crate::wire::{
 };
 
 impl Checkpointing for RemoteClient {
+    fn writes_beside_steps(&self) -> bool {
+        true
+    }
+
     fn begin_checkpoint(&mut self, folder: &Path, _files: &Files) -> Result<CheckpointTicket> {
         self.begin("begin_checkpoint", folder, &[])
     }

@@ -106,7 +106,8 @@ impl Writing {
                 Ok((Self(State::Closing(closing)), false))
             }
             State::Closing(closing) => {
-                let is_done = closing.is_done();
+                // A pool without a thread for tasks writes the rest in `finish`.
+                let is_done = closing.is_done() || !workers.runs_tasks();
                 Ok((Self(State::Closing(closing)), is_done))
             }
         }

@@ -63,9 +63,9 @@ impl Run {
             return Ok(());
         }
         self.stage(Stage::Checkpoint, |run| run.stage_checkpoint(extent))?;
-        // With only one thread, no part of the checkpoint would be written in the background, and
-        // all rows that change before its end would be kept twice.
-        if self.options.workers.threads() == 1 {
+        // If no part of the checkpoint is written in the background, all rows that change before
+        // its end would be kept twice.
+        if !self.client.writes_beside_steps() {
             return self.finish_checkpoint(observer);
         }
         Ok(())

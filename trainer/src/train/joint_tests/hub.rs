@@ -379,6 +379,10 @@ impl Checkpointing for Member {
         self.first()?.client().begin_changes(folder, files, since)
     }
 
+    fn writes_beside_steps(&self) -> bool {
+        self.first().is_ok_and(|mut state| state.client().writes_beside_steps())
+    }
+
     fn poll_checkpoint(&mut self, ticket: &CheckpointTicket) -> Result<bool> {
         self.first()?.client().poll_checkpoint(ticket)
     }
