@@ -52,6 +52,21 @@ struct OpenTable {
     tombstones: u64,
 }
 
+/// The parts of one width of a table.
+struct Span {
+    parts: usize,
+    /// The indices of the parts that the writer writes.
+    own: Range<usize>,
+    /// The largest number of rows that the writer will add.
+    most: u64,
+}
+
+impl Span {
+    fn all(parts: usize, most: u64) -> Self {
+        Self { parts, own: 0..parts, most }
+    }
+}
+
 /// The rows of one width of the table to which rows are being added.
 struct OpenRows {
     is_narrow: bool,
@@ -90,7 +105,7 @@ impl<'a> LayerWriter<'a> {
     /// # Errors
     /// Returns an error if the last part of the current table cannot be written.
     pub fn table(&mut self, layout: &TableLayout, parts: usize) -> Result<()> {
-        self.begin(layout, (parts, 0..parts), (0, 0..0))
+        self.begin(layout, Span::all(parts, u64::MAX), Span::all(0, 0))
     }
 
     /// Ends the current table and begins the next one, as [`LayerWriter::table`] does. The table
@@ -99,9 +114,8 @@ impl<'a> LayerWriter<'a> {
     /// # Errors
     /// Returns an error if the last part of the current table cannot be written.
     pub fn table_of_rows(&mut self, layout: &TableLayout, full: u64, narrow: u64) -> Result<()> {
-        let narrow = part_count(narrow, layout.narrow_width());
-        let full = part_count(full, layout.width());
-        self.begin(layout, (full, 0..full), (narrow, 0..narrow))
+        let narrow = Span::all(part_count(narrow, layout.narrow_width()), narrow);
+        self.begin(layout, Span::all(part_count(full, layout.width()), full), narrow)
     }
 
     /// Ends the current table and begins the next one, of which the writer writes only the parts
@@ -116,20 +130,15 @@ impl<'a> LayerWriter<'a> {
         cut: LayerCut,
         slots: &Range<usize>,
     ) -> Result<()> {
-        let own = |parts: usize| cut.own(&layout.name, parts, slots);
-        let (full, narrow) = (own(cut.full)?, own(cut.narrow)?);
-        self.begin(layout, (cut.full, full), (cut.narrow, narrow))
+        let span = |parts: usize| -> Result<Span> {
+            Ok(Span { parts, own: cut.own(&layout.name, parts, slots)?, most: u64::MAX })
+        };
+        self.begin(layout, span(cut.full)?, span(cut.narrow)?)
     }
 
-    /// Begins a table. Gives the number of parts of each width, and the parts of this writer.
-    fn begin(
-        &mut self,
-        layout: &TableLayout,
-        full: (usize, Range<usize>),
-        narrow_parts: (usize, Range<usize>),
-    ) -> Result<()> {
+    fn begin(&mut self, layout: &TableLayout, full: Span, narrow_parts: Span) -> Result<()> {
         self.end_table()?;
-        let narrow = layout.narrow.as_ref().filter(|_| narrow_parts.0 > 0);
+        let narrow = layout.narrow.as_ref().filter(|_| narrow_parts.parts > 0);
         self.open = Some(OpenTable {
             last: None,
             full: OpenRows::new(&layout.segments, full, false),
@@ -305,14 +314,11 @@ impl OpenTable {
 }
 
 impl OpenRows {
-    fn new(
-        segments: &[SegmentLayout],
-        (parts, own): (usize, Range<usize>),
-        is_narrow: bool,
-    ) -> Self {
+    fn new(segments: &[SegmentLayout], span: Span, is_narrow: bool) -> Self {
+        let Span { parts, own, most } = span;
         let segments: Vec<_> = segments.iter().map(|s| (s.name.clone(), s.dim)).collect();
         let width = segments.iter().map(|(_, dim)| dim).sum();
-        let room = usize::try_from(PART_BYTES / row_bytes(width)).unwrap_or(usize::MAX);
+        let room = usize::try_from((PART_BYTES / row_bytes(width)).min(most)).unwrap_or(usize::MAX);
         let (part, done) = (own.start, Vec::with_capacity(own.len()));
         Self { is_narrow, segments, parts, width, rows: Rows::default(), room, part, own, done }
     }
