@@ -119,7 +119,7 @@ impl Criteo {
             tables: self.job.tables.clone(),
             statistics: self.statistics.clone(),
             layer,
-            folder: folder.to_owned(),
+            folder: Some(folder.to_owned()),
             graph: self.graph.clone(),
             settings: self.settings,
             dense: self.params.to_safetensors()?,

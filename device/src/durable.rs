@@ -15,6 +15,7 @@
 //! [`Failpoints`]). With it, a test can kill the process or simulate a failing disk at each
 //! operation. The clean-up after an error runs no hook.
 
+mod delivery;
 mod failpoint;
 mod stage;
 #[cfg(test)]
@@ -27,6 +28,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::DeviceError;
+pub use delivery::Delivery;
 pub use failpoint::{Action, Failpoint, Failpoints, Fault, Op};
 pub use stage::Stage;
 
@@ -45,6 +47,8 @@ pub struct Files {
     failpoints: Option<Arc<dyn Failpoints>>,
     /// Whether all syncs are skipped.
     is_scratch: bool,
+    /// The receiver of every complete file; `None` if files stay where they are written.
+    delivery: Option<Arc<dyn Delivery>>,
 }
 
 impl Files {
@@ -55,14 +59,21 @@ impl Files {
 
     /// Creates operations that run the hook `failpoints` before every operation.
     pub fn with_failpoints(failpoints: Arc<dyn Failpoints>) -> Self {
-        Self { failpoints: Some(failpoints), is_scratch: false }
+        Self { failpoints: Some(failpoints), ..Self::default() }
     }
 
     /// Returns the same operations without syncs. They are for files that will be copied to a
     /// durable place and can be written again after a crash.
     #[must_use]
     pub fn scratch(&self) -> Self {
-        Self { failpoints: self.failpoints.clone(), is_scratch: true }
+        Self { is_scratch: true, ..self.clone() }
+    }
+
+    /// Returns the same operations, which also pass every complete file to `delivery`, under the
+    /// final name of the file.
+    #[must_use]
+    pub fn delivering(&self, delivery: Arc<dyn Delivery>) -> Self {
+        Self { delivery: Some(delivery), ..self.clone() }
     }
 
     /// Writes a whole file. The output of `fill` goes to a temporary file beside `path`, which is
@@ -79,7 +90,7 @@ impl Files {
         let path = path.as_ref();
         let temporary = hidden_beside(path, TEMPORARY)?;
         let written = self
-            .create_file(&temporary, fill)
+            .fill_file(&temporary, fill)
             .and_then(|bytes| self.rename(&temporary, path).map(|()| bytes));
         if written.is_err() {
             // The error is returned already; a later sweep removes the leftover.
@@ -87,6 +98,7 @@ impl Files {
         }
         let bytes = written?;
         self.sync_dir(parent_of(path))?;
+        self.deliver(path)?;
         Ok(bytes)
     }
 
@@ -113,6 +125,17 @@ impl Files {
         fill: impl FnOnce(&mut dyn Write) -> io::Result<()>,
     ) -> Result<u64, DeviceError> {
         let path = path.as_ref();
+        let bytes = self.fill_file(path, fill)?;
+        self.deliver(path)?;
+        Ok(bytes)
+    }
+
+    /// Writes and syncs a file, which is not complete before it has its final name.
+    fn fill_file(
+        &self,
+        path: &Path,
+        fill: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    ) -> Result<u64, DeviceError> {
         let file = self
             .run_failpoints(Op::Create, path)
             .and_then(|()| File::create(path))
@@ -154,7 +177,7 @@ impl Files {
         let temporary = hidden_beside(&folder.join(unique), TEMPORARY)?;
         let mut name = String::new();
         let written = self
-            .create_file(&temporary, |out| {
+            .fill_file(&temporary, |out| {
                 name = fill(out)?;
                 Ok(())
             })
@@ -163,7 +186,9 @@ impl Files {
             // The error is returned already; a later sweep removes the leftover.
             let _ = fs::remove_file(&temporary);
         }
-        Ok((name, written?))
+        let bytes = written?;
+        self.deliver(&folder.join(&name))?;
+        Ok((name, bytes))
     }
 
     /// Creates a folder and its parents. An existing folder is not an error. Nothing is synced.
@@ -307,6 +332,12 @@ impl Files {
             self.delete(&folder.join(name))?;
         }
         Ok(names)
+    }
+
+    /// Passes a complete file on, if there is a receiver.
+    fn deliver(&self, path: &Path) -> Result<(), DeviceError> {
+        let delivered = self.delivery.as_ref().map_or(Ok(()), |to| to.deliver(path));
+        delivered.map_err(|e| DeviceError::file("pass on", path, e))
     }
 
     /// Removes a file, or a folder with its contents.

@@ -15,7 +15,7 @@ use zillion_feature::SLOTS;
 use crate::changes::Changed;
 use crate::error::{Error, Result};
 use crate::set::TableSet;
-use zillion_rows::layer::{LayerManifest, LayerWriter, Throttle};
+use zillion_rows::layer::{LayerCut, LayerManifest, LayerWriter, Throttle};
 
 /// The number of keys that one thread looks up as one piece of work.
 const PIECE_KEYS: usize = 4096;
@@ -51,7 +51,31 @@ impl TableSet {
         folder: &Path,
         pace: &mut dyn Throttle,
     ) -> Result<LayerManifest> {
-        self.write_tables(workers, LayerWriter::new(files, folder, pace), |_| Chosen::All)
+        self.write_tables(workers, LayerWriter::new(files, folder, pace), None, |_| Chosen::All)
+    }
+
+    /// Writes every row of the owned slots as the parts of a base that several owners write.
+    /// `cuts` has the cut of each table, which is the same for all owners.
+    ///
+    /// # Errors
+    /// Returns the errors of [`TableSet::write_base`], and an error if a cut does not fit the owned
+    /// slots.
+    pub fn write_owned_base(
+        &self,
+        workers: &Workers,
+        cuts: &[LayerCut],
+        files: &Files,
+        folder: &Path,
+        pace: &mut dyn Throttle,
+    ) -> Result<LayerManifest> {
+        if cuts.len() != self.shapes.len() {
+            let (given, tables) = (cuts.len(), self.shapes.len());
+            return Err(Error::misuse(format!(
+                "a base of {tables} tables has {given} cuts; give the cut of each table"
+            )));
+        }
+        let writer = LayerWriter::new(files, folder, pace);
+        self.write_tables(workers, writer, Some(cuts), |_| Chosen::All)
     }
 
     /// Writes the changes since the end of epoch `since`: the rows that were written or created and
@@ -85,8 +109,8 @@ impl TableSet {
         }
         let writer = LayerWriter::new(files, folder, pace);
         let generation = self.generations.last_of(since);
-        self.write_tables(workers, writer, |table| self.changed_rows(workers, table, generation))
-            .map(Some)
+        let choose = |table| self.changed_rows(workers, table, generation);
+        self.write_tables(workers, writer, None, choose).map(Some)
     }
 
     /// Returns the rows of a table that changed after the end of a generation.
@@ -106,10 +130,12 @@ impl TableSet {
         &self,
         workers: &Workers,
         mut writer: LayerWriter<'_>,
+        cuts: Option<&[LayerCut]>,
         choose: impl Fn(usize) -> Chosen,
     ) -> Result<LayerManifest> {
         for table in 0..self.shapes.len() {
-            self.write_table(workers, &mut writer, table, &choose(table))?;
+            let cut = cuts.map(|cuts| cuts[table]);
+            self.write_table(workers, &mut writer, (table, cut), &choose(table))?;
         }
         writer.finish()
     }
@@ -118,7 +144,7 @@ impl TableSet {
         &self,
         workers: &Workers,
         writer: &mut LayerWriter<'_>,
-        table: usize,
+        (table, cut): (usize, Option<LayerCut>),
         chosen: &Chosen,
     ) -> Result<()> {
         let pieces: Vec<(Piece<'_>, usize)> = match chosen {
@@ -136,9 +162,14 @@ impl TableSet {
             }
         };
         let layout = &self.layouts[table];
-        let rows: usize = pieces.iter().map(|(_, rows)| rows).sum();
-        let narrow = self.count_narrow(workers, table, chosen);
-        writer.table_of_rows(layout, rows as u64 - narrow, narrow)?;
+        match cut {
+            Some(cut) => writer.owned_table(layout, cut, &self.owned[table])?,
+            None => {
+                let rows: usize = pieces.iter().map(|(_, rows)| rows).sum();
+                let narrow = self.count_narrow(workers, table, chosen);
+                writer.table_of_rows(layout, rows as u64 - narrow, narrow)?;
+            }
+        }
         let row_bytes = layout.width() * size_of::<f32>();
         for held in cut_groups(&pieces, HELD_BYTES / row_bytes.max(1)) {
             let held = &pieces[held];

@@ -14,7 +14,7 @@ mod tables;
 
 pub use checkpointing::{CheckpointTicket, Checkpointing};
 pub use exchange::{Contribution, Exchanged, Exchanging, TrainerPlace};
-pub use publishing::{Publishing, Since};
+pub use publishing::{LayerTarget, Publishing, Since};
 pub use steps::{PullOptions, PushMode, StepClient, StepReport};
 pub use tables::TableAccess;
 

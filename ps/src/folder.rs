@@ -1,4 +1,5 @@
-//! The folder that servers and trainers share. Clients name files only relative to it.
+//! The folder that servers and trainers share, and the names below a store that clients may give.
+//! Clients name files only relative to the store.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -37,16 +38,7 @@ impl StoreFolder {
     /// # Errors
     /// Returns an error if the name could lead out of the store.
     pub(crate) fn path(&self, call: &'static str, name: &str) -> Result<PathBuf> {
-        let is_plain =
-            Path::new(name).components().all(|part| matches!(part, Component::Normal(_)));
-        if name.is_empty() || !is_plain {
-            let shown: String = name.chars().take(100).collect();
-            let reason = format!(
-                "`{shown}` is not a folder below the store of the servers; give a relative path \
-                 without `..`"
-            );
-            return Err(Error::Argument { call, reason });
-        }
+        check_plain(call, name)?;
         Ok(self.root.join(name))
     }
 
@@ -69,6 +61,23 @@ impl StoreFolder {
             }
         }
     }
+}
+
+/// Checks that a name which a client has given leads to a place below the store.
+///
+/// # Errors
+/// Returns an error if the name could lead out of the store.
+pub(crate) fn check_plain(call: &'static str, name: &str) -> Result<()> {
+    let is_plain = Path::new(name).components().all(|part| matches!(part, Component::Normal(_)));
+    if !name.is_empty() && is_plain {
+        return Ok(());
+    }
+    let shown: String = name.chars().take(100).collect();
+    let reason = format!(
+        "`{shown}` is not a folder below the store of the servers; give a relative path without \
+         `..`"
+    );
+    Err(Error::Argument { call, reason })
 }
 
 /// Returns the real path of a folder that may not exist yet.

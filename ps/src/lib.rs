@@ -62,8 +62,8 @@ mod token;
 mod wire;
 
 pub use client::{
-    CheckpointTicket, Checkpointing, Contribution, Exchanged, Exchanging, Publishing, PullOptions,
-    PushMode, Since, StepClient, StepReport, TableAccess, TrainClient, TrainerPlace,
+    CheckpointTicket, Checkpointing, Contribution, Exchanged, Exchanging, LayerTarget, Publishing,
+    PullOptions, PushMode, Since, StepClient, StepReport, TableAccess, TrainClient, TrainerPlace,
 };
 pub use code::ErrorCode;
 pub use error::{Error, Result};

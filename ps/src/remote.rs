@@ -16,6 +16,7 @@ mod exchange;
 mod generations;
 mod heart;
 mod link;
+mod names;
 mod options;
 mod owners;
 mod publishing;
@@ -24,7 +25,6 @@ mod steps;
 mod tables;
 
 use std::collections::VecDeque;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -37,12 +37,12 @@ pub use status::{ServerState, server_state};
 
 use crate::client::{PullOptions, TrainerPlace};
 use crate::error::{Error, Result, start_error};
-use crate::folder::StoreFolder;
 use crate::options::TableOptions;
 use crate::order::StepOrder;
 use crate::wire::{JoinRun, Op, OpenRun, WireError, write_json};
 use generations::{Entry, Generations};
 use link::Link;
+use names::Names;
 use owners::Owners;
 
 /// The time between two looks for a new generation.
@@ -61,7 +61,7 @@ pub struct RemoteClient {
     layouts: Vec<TableLayout>,
     place: TrainerPlace,
     generation: u64,
-    folder: StoreFolder,
+    names: Names,
     order: StepOrder,
     rates: Rates,
     needs_sweep: bool,
@@ -79,6 +79,8 @@ pub struct RemoteClient {
     /// The number of checkpoints that have begun, and the ticket of each server.
     checkpoints: u64,
     tickets: Option<Vec<u64>>,
+    /// The number of names of checkpoints that were drawn.
+    cuts: u64,
 }
 
 /// A pull that was sent before the caller has asked for it.
@@ -108,7 +110,7 @@ impl RemoteClient {
                 "`run.spill` is set, but the tables are on servers; remove `run.spill`",
             ));
         }
-        let folder = StoreFolder::open(&options.store)?;
+        let names = Names::open(&options.store)?;
         let shape = |spec: &TableSpec| RowShape::new(spec.clone());
         let shapes = tables.tables.iter().map(shape).collect::<zillion_rows::Result<Vec<_>>>()?;
         let owners = Owners::new(options.servers.len(), &tables)?;
@@ -136,7 +138,7 @@ impl RemoteClient {
             specs: tables.tables,
             place: options.place,
             generation,
-            folder,
+            names,
             order: StepOrder::default(),
             rates: Rates::default(),
             needs_sweep,
@@ -148,6 +150,7 @@ impl RemoteClient {
             pull_options: PullOptions::default(),
             checkpoints: 0,
             tickets: None,
+            cuts: 0,
         })
     }
 
@@ -181,11 +184,6 @@ impl RemoteClient {
         // Every answer is taken, also after an error, so that the next call finds its own.
         let all: Vec<Result<Vec<u8>>> = pairs.map(|(link, &frame)| link.take(frame)).collect();
         all.into_iter().collect()
-    }
-
-    /// Returns the folder's name below the store.
-    fn name_of(&self, call: &'static str, folder: &std::path::Path) -> Result<String> {
-        self.folder.name(call, folder)
     }
 
     /// Drops a pull that was sent ahead, because the rows may change before the next step.
@@ -302,9 +300,4 @@ fn enter_generation(options: &RemoteOptions, links: &mut [Link], until: Instant)
 /// Returns a function that makes the error of an answer that cannot be read.
 fn bad_answer(call: &'static str) -> impl Fn(WireError) -> Error {
     move |e| Error::Argument { call, reason: format!("a server's answer cannot be read: {e}") }
-}
-
-/// Returns the path of a folder for the part of a layer that one server writes.
-fn part_folder(folder: &std::path::Path, server: usize) -> PathBuf {
-    folder.join(format!("server-{server:04}"))
 }

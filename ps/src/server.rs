@@ -15,13 +15,16 @@
 mod connection;
 mod engine;
 mod figures;
+mod home;
 mod joint;
 mod listener;
 mod options;
 mod request;
 mod run;
+mod scratch;
 mod session;
 mod tables;
+mod uploads;
 
 use std::io;
 use std::net::SocketAddr;
@@ -35,10 +38,11 @@ pub use figures::{FiguresHandle, ServerFigures};
 pub use options::ServerOptions;
 
 use crate::error::Result;
-use crate::folder::StoreFolder;
 use engine::Engine;
 use figures::Figures;
+use home::{Home, Place};
 use request::Command;
+use scratch::Scratch;
 
 /// A server that is running in this process.
 #[derive(Debug)]
@@ -60,7 +64,7 @@ impl Server {
     /// or if the system refuses a thread.
     pub fn start(options: ServerOptions) -> Result<Self> {
         options.check()?;
-        let folder = StoreFolder::open(&options.store)?;
+        let place = Place::open(&options.store, &options.files)?;
         // Files of checkpoints are written by a thread of their own, beside the tables' threads.
         let workers = Workers::with_background(options.threads);
         let workers = Arc::new(workers.map_err(zillion_rows::Error::Device)?);
@@ -85,7 +89,9 @@ impl Server {
         let (commands, incoming) = mpsc::channel(COMMANDS);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(fails("cannot start the thread for connections"))?;
-        let engine = Engine::new(options.clone(), folder, workers, figures.clone());
+        let scratch = Scratch::new(options.scratch.as_deref(), &address.to_string());
+        let home = Home::new(place, options.files.clone(), scratch);
+        let engine = Engine::new(options.clone(), home, workers, figures.clone());
         let (sender, shown) = (commands.clone(), figures.clone());
         let io = std::thread::Builder::new().name("ps-io".to_owned());
         let io =

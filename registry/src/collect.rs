@@ -77,7 +77,7 @@ impl Model {
         let mut sum = Collected::default();
         let needed = self.needed_files(retention.keep, &mut sum)?;
         sum.kept_files = needed.len() as u64;
-        let folder = format!("{}/files", self.name);
+        let folder = self.files_folder();
         for shelf in self.store.list(&folder)?.folders {
             let shelf = format!("{folder}/{shelf}");
             for object in self.store.list(&shelf)?.objects {

@@ -20,7 +20,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use zillion_access::TrustedKeys;
 use zillion_device::{Clock, Files};
-use zillion_store::{Environment, Store, StoreStop};
+use zillion_store::{Environment, Store, StoreStop, fan_out};
 
 use crate::error::{Error, Result};
 use crate::manifest_scan::Scan;
@@ -435,7 +435,13 @@ impl Model {
 
     /// Returns the name of the object that contains a file.
     pub(crate) fn file_object(&self, name: &str) -> String {
-        format!("{}/files/{}/{name}", self.name, name.get(..2).unwrap_or("__"))
+        fan_out(&self.files_folder(), name)
+    }
+
+    /// Returns the name of the folder of the files of all versions. A file is named by the hash of
+    /// its bytes, and divided among folders by `zillion_store::fan_out`.
+    pub fn files_folder(&self) -> String {
+        format!("{}/files", self.name)
     }
 
     pub(crate) fn now_ms(&self) -> u64 {

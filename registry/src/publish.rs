@@ -1,12 +1,12 @@
 //! The publication of a version, which writes the files first and the manifest last.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use zillion_device::mmap;
 use zillion_feature::{Schema, Statistics};
 use zillion_rows::TableSpec;
-use zillion_rows::layer::LayerManifest;
+use zillion_rows::layer::{LayerFile, LayerManifest};
 
 use crate::error::{Error, Result};
 use crate::model::Model;
@@ -25,8 +25,8 @@ pub struct Draft {
     pub statistics: Statistics,
     /// The manifest of the layer that contains the rows.
     pub layer: LayerManifest,
-    /// The folder that contains the layer's files.
-    pub folder: PathBuf,
+    /// The folder that contains the layer's files, or `None` if the registry has the files already.
+    pub folder: Option<PathBuf>,
     /// The dense graph, as `Graph::to_json` of `zillion-nn` writes it.
     pub graph: Vec<u8>,
     /// The settings that divide a batch when the trainer computes scores.
@@ -43,7 +43,8 @@ pub struct Draft {
 
 impl Model {
     /// Publishes a version. The version becomes visible when its manifest is written, after all its
-    /// files. The version is signed if the registry was opened with a signer.
+    /// files. The version is signed if the registry was opened with a signer. Files of the layer that
+    /// other processes have written must be there.
     ///
     /// # Errors
     /// Returns an error if the parent is missing, has a different schema or run, or lacks the
@@ -53,17 +54,13 @@ impl Model {
         let schema = toml::Value::Table(draft.schema.to_job().into_iter().collect());
         let schema_hash = hash_schema(&schema);
         self.check_parent(&draft, &schema_hash)?;
-        let mut objects = Vec::new();
-        for file in draft.layer.files() {
-            let path = draft.folder.join(file.name());
-            let bytes = mmap::map(&path)?;
-            if bytes.len() as u64 != file.bytes {
-                let reason =
-                    format!("the file has {} bytes instead of {}", bytes.len(), file.bytes);
-                return Err(Error::File { path, reason });
+        let mut objects = match &draft.folder {
+            Some(folder) => self.layer_objects(&draft.layer, folder)?,
+            None => {
+                self.check_written(&draft.layer)?;
+                Vec::new()
             }
-            objects.push((self.file_object(&file.name()), bytes));
-        }
+        };
         let mut put = |kind: &str, bytes: Vec<u8>| -> VersionFile {
             let file = VersionFile::of(kind, &bytes);
             objects.push((self.file_object(&file.name()), Bytes::from(bytes)));
@@ -103,6 +100,37 @@ impl Model {
         } else {
             Err(Error::VersionTaken { model: self.name.clone(), version })
         }
+    }
+
+    /// Maps the files of a layer, and returns them with the names of their objects.
+    fn layer_objects(&self, layer: &LayerManifest, folder: &Path) -> Result<Vec<(String, Bytes)>> {
+        let object = |file: &LayerFile| {
+            let path = folder.join(file.name());
+            let bytes = mmap::map(&path)?;
+            if bytes.len() as u64 != file.bytes {
+                let reason =
+                    format!("the file has {} bytes instead of {}", bytes.len(), file.bytes);
+                return Err(Error::File { path, reason });
+            }
+            Ok((self.file_object(&file.name()), bytes))
+        };
+        layer.files().map(object).collect()
+    }
+
+    /// Checks that the store has the files of a layer, which other processes have written.
+    fn check_written(&self, layer: &LayerManifest) -> Result<()> {
+        let objects: Vec<String> =
+            layer.files().map(|file| self.file_object(&file.name())).collect();
+        let heads = self.store.heads(&objects)?;
+        for ((file, object), there) in layer.files().zip(objects).zip(heads) {
+            if there.is_none_or(|there| there.bytes != file.bytes) {
+                let path = self.store.local_path(&object).unwrap_or_else(|| object.into());
+                let reason = "the file is missing, although the process that holds the rows has \
+                              written it; make sure that it writes to the same registry";
+                return Err(Error::File { path, reason: reason.to_owned() });
+            }
+        }
+        Ok(())
     }
 
     fn check_parent(&self, draft: &Draft, schema_hash: &str) -> Result<()> {

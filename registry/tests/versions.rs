@@ -61,7 +61,7 @@ impl Fixture {
             tables: vec![spec()],
             statistics: Default::default(),
             layer: write(&folder, rows),
-            folder,
+            folder: Some(folder),
             graph: b"graph".to_vec(),
             settings: ScoreSettings { lanes: 8, tile_rows: 256 },
             dense: format!("dense of {} rows", rows.len()).into_bytes(),

@@ -21,6 +21,10 @@
 //! and the row itself. Crafted ids can put many keys into one entry. Such an entry is searched by
 //! halving.
 //!
+//! If the tables are on several servers, each server writes the parts of its own keys and a
+//! directory of these parts. The parts of one table are then in several directories. A layer of one
+//! writer has one directory.
+//!
 //! The name of a file is the BLAKE3 hash of its bytes. So a file that exists under its name is
 //! complete, and two writers of the same rows write the same file. A store needs no other identity
 //! for the file.
@@ -36,6 +40,7 @@ mod difference;
 mod merge;
 mod name;
 mod open;
+mod owners;
 mod part;
 mod source;
 mod write;
@@ -48,6 +53,7 @@ pub use difference::difference;
 pub use merge::merge_layers;
 pub use name::deserialize_hash;
 pub use open::{Layer, Places, verify_layer};
+pub use owners::LayerCut;
 pub use part::{Found, LayerRow, WholeRow};
 pub use source::{LayerSource, MAX_LAYERS, MAX_OPEN_LAYERS};
 pub use write::LayerWriter;
@@ -79,8 +85,12 @@ pub struct LayerFile {
 pub struct LayerManifest {
     /// The entries of the tables, in the order of the schema.
     pub tables: Vec<LayerTable>,
-    /// The file with the directory of all parts.
+    /// The file with the directory of all parts, or of the parts of the first writer.
     pub directory: LayerFile,
+    /// The files with the directories of the other writers; empty if one writer has written the
+    /// layer. A program of a version without this field refuses a manifest that has it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub more_directories: Vec<LayerFile>,
 }
 
 /// The entry of one table in the manifest of a layer.
@@ -127,6 +137,17 @@ pub struct LayerPart {
     /// The number of bits of a key that choose a directory entry of the part. The part has `2^bits
     /// + 1` entries.
     pub bits: u32,
+    /// The index of the directory with the entries of the part: 0 for
+    /// [`directory`](LayerManifest::directory), and 1 for the first one of
+    /// [`more_directories`](LayerManifest::more_directories).
+    #[serde(default, skip_serializing_if = "is_first")]
+    pub directory: u32,
+}
+
+/// Returns whether the index of a directory is that of the first one, which is not written.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde asks for")]
+fn is_first(directory: &u32) -> bool {
+    *directory == 0
 }
 
 /// A throttle for long work on a thread, which leaves time to the other work of the machine.
@@ -159,13 +180,18 @@ impl LayerFile {
 }
 
 impl LayerManifest {
-    /// Yields the files of all parts, and then the file of the directory.
+    /// Yields the files of all parts, and then the files of the directories.
     pub fn files(&self) -> impl Iterator<Item = &LayerFile> {
         let parts = self.tables.iter().flat_map(|t| {
             let narrow = t.narrow.iter().flat_map(|narrow| &narrow.parts);
             t.parts.iter().chain(narrow).map(|part| &part.file)
         });
-        parts.chain([&self.directory])
+        parts.chain(self.directories())
+    }
+
+    /// Yields the files of the directories, in the order of their indices.
+    pub(crate) fn directories(&self) -> impl Iterator<Item = &LayerFile> {
+        [&self.directory].into_iter().chain(&self.more_directories)
     }
 
     /// Returns the number of keys in all tables together, including tombstones.

@@ -43,3 +43,10 @@ impl Listing {
         Self { folders, objects }
     }
 }
+
+/// Returns the name of an object that is named by the hash of its bytes. The objects of a folder
+/// are divided among folders by the first two letters of their names, because a folder of a local
+/// store becomes slow with very many files.
+pub fn fan_out(folder: &str, name: &str) -> String {
+    format!("{folder}/{}/{name}", name.get(..2).unwrap_or("__"))
+}

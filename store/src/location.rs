@@ -98,6 +98,11 @@ impl Location {
     }
 }
 
+/// Returns whether a URL names a bucket, and not a folder. An invalid URL names none.
+pub fn is_bucket(url: &str) -> bool {
+    matches!(Location::parse(url), Ok(Location::Bucket { .. }))
+}
+
 fn is_name(text: &str) -> bool {
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
     let begins = text.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric());

@@ -2,13 +2,18 @@
 
 mod access;
 mod answers;
+mod buckets;
 mod checkpoints;
 mod conformance;
+mod cut_kills;
 mod equality;
+mod flat;
 mod hostile;
 mod kills;
 mod proxy;
 mod raw;
 mod runs;
 mod servers;
+mod sites;
 mod stops;
+mod versions;

@@ -302,7 +302,7 @@ fn parity_refuses_a_changed_weight_with_right_checksums() {
             tables: manifest.tables.clone(),
             statistics: manifest.statistics.clone(),
             layer,
-            folder,
+            folder: Some(folder),
             graph: bytes(&manifest.graph),
             settings: manifest.settings,
             dense: bytes(&manifest.dense),

@@ -85,6 +85,11 @@ const MAY_LOCK: &[(&str, &[&str], &str)] = &[
         &["mpsc", "Atomic", "OnceLock"],
         "answers and signs of life of a connection",
     ),
+    (
+        "ps/src/server/uploads.rs",
+        &["Mutex", "Condvar"],
+        "files of checkpoints wait for the threads that send them to a bucket",
+    ),
 ];
 
 fn folder_of(package: &str) -> &str {

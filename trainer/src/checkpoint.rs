@@ -12,6 +12,9 @@
 //! the parent, whose folder lies beside its own folder. The parent may also have a parent; the last
 //! checkpoint of this chain is whole (see [`chain`]).
 //!
+//! The folders of a run in a bucket have names with a cut: `step-000000001234-cut-…`. The rows are
+//! only in the bucket, and the other files also in the folder of the run (see [`bucket`]).
+//!
 //! # Crash consistency
 //! The folder is staged under a hidden name, synced and renamed: it exists whole or not at all.
 //!
@@ -20,6 +23,7 @@
 //! trainers, and on the position in training. They are the same for any number of threads, shards
 //! and servers, and for a run that was killed and resumed.
 
+mod bucket;
 mod chain;
 mod manifest;
 mod run_dir;
@@ -39,6 +43,7 @@ use crate::error::{Error, Result};
 use crate::frequencies::{self, Frequencies};
 use crate::job::{Job, difference, difference_of_model};
 
+pub(crate) use bucket::RunBucket;
 pub(crate) use chain::Link;
 pub use manifest::{Best, FileDigest, Manifest, Parent, Progress, TrainingFile};
 pub use run_dir::RunDir;
@@ -71,9 +76,9 @@ impl Checkpoint {
         Ok(Self { path, manifest, blake3, behind })
     }
 
-    /// Returns the link to this checkpoint, which the next checkpoint of the run in `dir` stores.
-    pub(crate) fn link(&self, dir: &RunDir, mark: CheckpointMark) -> Link {
-        Link::new(dir, self.manifest.step, self.blake3.clone(), mark, self.behind)
+    /// Returns the link to this checkpoint, which the next checkpoint of the run stores.
+    pub(crate) fn link(&self, mark: CheckpointMark) -> Link {
+        Link::new(&self.path, self.blake3.clone(), mark, self.behind)
     }
 
     /// Returns the number of checkpoints below this one in its chain: 0 if it is whole.

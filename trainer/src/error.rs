@@ -35,6 +35,9 @@ pub enum Error {
     /// An error of the registry.
     #[error(transparent)]
     Registry(#[from] zillion_registry::Error),
+    /// An error of the bucket of a run.
+    #[error(transparent)]
+    Store(#[from] zillion_store::Error),
     /// An error of the machine: files, memory or threads.
     #[error(transparent)]
     Device(#[from] zillion_device::DeviceError),

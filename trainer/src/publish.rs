@@ -2,13 +2,17 @@
 //!
 //! A version is exactly the state of the training at one step. Its rows and its dense parameters
 //! are the rows and parameters of that step, and its parity rows were scored with them. The
-//! publisher finds the rows in one of three ways, which give the same version:
+//! publisher finds the rows in one of these ways:
 //!
 //! * a base has all rows;
 //! * a delta on a version that this process published has the rows that the tables list as changed;
 //!   its time is proportional to the number of changes;
 //! * any other delta (after a resume, after a rollback, from a checkpoint) is found by comparing
 //!   all rows with the rows of the parent; its time is proportional to the size of the table.
+//!
+//! If the rows are on servers that reach the registry, each server writes its part of a base
+//! straight there, and a version whose changes are not listed is a base: no file of the publisher
+//! grows with the tables.
 //!
 //! # The parent of a new version
 //! The parent is the version that the same run published last or, if an operator has rolled the

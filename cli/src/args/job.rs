@@ -62,7 +62,7 @@ pub(crate) struct TrainArgs {
     /// ps.servers
     #[arg(long, value_name = "SERVERS", value_delimiter = ',')]
     pub(crate) ps: Vec<String>,
-    /// Folder in which the servers write their parts of checkpoints; overrides ps.store
+    /// Folder or bucket in which the servers keep their parts of checkpoints; overrides ps.store
     #[arg(long, value_name = "FOLDER")]
     pub(crate) ps_store: Option<PathBuf>,
     /// File with the token of the servers; overrides ps.token_file

@@ -25,9 +25,12 @@ checkpoint. Frames are not encrypted: keep servers and trainers on a private net
 /// The settings of a server.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PsServeArgs {
-    /// Folder that servers and trainers share; checkpoints are written below it
+    /// Folder that servers and trainers share, or URL of a bucket; checkpoints are written below it
     #[arg(long)]
     pub(crate) store: PathBuf,
+    /// Folder for files on their way to a bucket or to the publisher; absent: that of the system
+    #[arg(long)]
+    pub(crate) scratch: Option<PathBuf>,
     /// Number of this server, counted from 0
     #[arg(long, default_value_t = 0)]
     pub(crate) id: u32,

@@ -25,6 +25,14 @@ pub trait Checkpointing: Send {
         self.finish_checkpoint(ticket)
     }
 
+    /// Draws the name of the next checkpoint, if checkpoints get into a bucket. No other checkpoint
+    /// of the run has this name, and later names are greater in the order of texts. The folder of
+    /// a checkpoint is then a relative path, which is its name in the bucket. Returns `None` if
+    /// checkpoints get into folders.
+    fn next_cut(&mut self) -> Option<String> {
+        None
+    }
+
     /// Begins a checkpoint of the present state of the tables, below `folder`. This call copies no
     /// row: each later step writes a part of the checkpoint. The results of these steps do not
     /// depend on the checkpoint.

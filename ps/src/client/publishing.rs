@@ -36,6 +36,16 @@ pub trait Publishing: Send {
         files: &Files,
     ) -> Result<Option<LayerManifest>>;
 
+    /// Writes the files of a layer with all rows straight to a registry, if the rows are elsewhere
+    /// and their holders can reach the registry. Returns the manifest of the layer, whose files the
+    /// registry then has. Returns `None` if the caller must use [`Publishing::write_layer`].
+    ///
+    /// # Errors
+    /// Returns an error if staged gradients are not applied yet, or if the registry refuses a file.
+    fn write_base(&mut self, _target: &LayerTarget) -> Result<Option<LayerManifest>> {
+        Ok(None)
+    }
+
     /// Ends the current dirty epoch and returns its number. The numbers of epochs increase. Rows
     /// that change later belong to the delta since this epoch.
     ///
@@ -48,6 +58,16 @@ pub trait Publishing: Send {
     /// # Errors
     /// Returns an error if the rows cannot be opened.
     fn row_source(&mut self) -> Result<Box<dyn RowSource + '_>>;
+}
+
+/// The place of the files of a layer in a registry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LayerTarget {
+    /// The URL of the registry's store.
+    pub registry: String,
+    /// The folder of the files in the store. A file is named by its hash (see
+    /// `zillion_store::fan_out`).
+    pub folder: String,
 }
 
 /// The rows that a layer holds.

@@ -4,12 +4,29 @@ use std::path::Path;
 
 use zillion_device::Files;
 use zillion_rows::RowSource;
+#[cfg(feature = "server")]
+use zillion_rows::layer::LayerCut;
 use zillion_rows::layer::{LayerManifest, Unthrottled};
 
 use super::LocalClient;
 use crate::client::{Publishing, Since};
 use crate::error::Result;
 use crate::pulled::PulledRows;
+
+#[cfg(feature = "server")]
+impl LocalClient {
+    /// Writes the own parts of a base of several servers.
+    pub(crate) fn write_owned_base(
+        &self,
+        cuts: &[LayerCut],
+        folder: &Path,
+        files: &Files,
+    ) -> Result<LayerManifest> {
+        self.check_settled("write_base")?;
+        let pace = &mut Unthrottled;
+        Ok(self.tables.write_owned_base(&self.workers, cuts, files, folder, pace)?)
+    }
+}
 
 impl Publishing for LocalClient {
     fn track_changes(&mut self, epochs: usize) -> Result<()> {

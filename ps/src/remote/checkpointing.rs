@@ -1,5 +1,5 @@
 //! The implementation of [`Checkpointing`] for tables on servers. Each server writes its own files
-//! into the folder that the client names, and reads them from there.
+//! into the folder of the store that the client names, and reads them from there.
 
 use std::path::Path;
 
@@ -18,6 +18,13 @@ use crate::wire::{
 impl Checkpointing for RemoteClient {
     fn writes_beside_steps(&self) -> bool {
         true
+    }
+
+    fn next_cut(&mut self) -> Option<String> {
+        self.names.is_bucket().then(|| {
+            self.cuts += 1;
+            format!("{:010}-{:08}", self.generation, self.cuts)
+        })
     }
 
     fn begin_checkpoint(&mut self, folder: &Path, _files: &Files) -> Result<CheckpointTicket> {
@@ -89,7 +96,7 @@ impl Checkpointing for RemoteClient {
         for table in parts {
             let files = table.changes.iter().flat_map(|changes| &changes.below).map(|files| {
                 Ok(Below {
-                    folder: self.name_of("restore", &files.folder)?,
+                    folder: self.names.name("restore", &files.folder)?,
                     rows: files.rows,
                     parts: files.parts.clone(),
                     gone: files.gone.clone(),
@@ -97,7 +104,7 @@ impl Checkpointing for RemoteClient {
             });
             below.push(files.collect::<Result<Vec<_>>>()?);
         }
-        let folder = self.name_of("restore", folder)?;
+        let folder = self.names.name("restore", folder)?;
         let mut restore = RestoreTables { folder, tables: parts.to_vec(), below, only_check: true };
         // No server may replace its rows if another one refuses the checkpoint.
         if self.links.len() > 1 {
@@ -129,7 +136,7 @@ impl RemoteClient {
                 remedy: "call `finish_checkpoint` or `abandon_checkpoint` first",
             });
         }
-        let folder = self.name_of(call, folder)?;
+        let folder = self.names.name(call, folder)?;
         let frames = self.send_each(Op::BeginCheckpoint, |server, body| {
             let since = since.get(server).copied();
             write_json(body, &BeginCheckpoint { folder: folder.clone(), since });

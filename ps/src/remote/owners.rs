@@ -38,6 +38,11 @@ impl Owners {
         &self.bounds
     }
 
+    /// Returns the bounds of the servers' slots of a table.
+    pub(super) fn bounds_of(&self, table: usize) -> impl Iterator<Item = usize> {
+        self.owned.iter().filter_map(move |owned| owned.get(table)).flat_map(|r| [r.start, r.end])
+    }
+
     /// Returns the first slot of a server, and the slot after its last one.
     pub(super) fn slots(&self, server: usize) -> [usize; 2] {
         [self.bounds[server], self.bounds[server + 1]]

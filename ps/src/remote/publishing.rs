@@ -1,17 +1,26 @@
-//! The implementation of [`Publishing`] for tables on servers. Each server writes a layer of its
-//! own rows, and the client merges the layers in key order.
+//! The implementation of [`Publishing`] for tables on servers.
+//!
+//! Each server sends its parts of a base straight to the registry, if the registry is a bucket or a
+//! folder below the shared store. The client only merges the manifests. A delta is small: each
+//! server writes its part, and the client reads the parts and merges them in key order. So a base
+//! for another registry goes through the folder of the client.
 
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use zillion_device::Files;
 use zillion_rows::RowSource;
-use zillion_rows::layer::{Layer, LayerManifest, Places, Unthrottled, merge_layers};
+use zillion_rows::layer::{Layer, LayerCut, LayerFile, LayerManifest, Unthrottled, merge_layers};
+use zillion_store::is_bucket;
 
-use super::{RemoteClient, bad_answer, part_folder};
-use crate::client::{Publishing, Since};
+use super::{RemoteClient, bad_answer};
+use crate::client::{LayerTarget, Publishing, Since, TableAccess};
 use crate::error::{Error, Result};
 use crate::pulled::PulledRows;
-use crate::wire::{Op, Reader, WriteLayer, Writer, WrittenLayer, read_json, write_json};
+use crate::wire::{
+    BaseTarget, Op, ReadLayer, Reader, WriteBase, WriteLayer, Writer, WrittenLayer, read_json,
+    write_json,
+};
 
 impl Publishing for RemoteClient {
     fn track_changes(&mut self, epochs: usize) -> Result<()> {
@@ -27,23 +36,43 @@ impl Publishing for RemoteClient {
         files: &Files,
     ) -> Result<Option<LayerManifest>> {
         self.order.check_settled("write_layer")?;
-        let parts: Vec<PathBuf> =
-            (0..self.links.len()).map(|server| part_folder(folder, server)).collect();
-        let name = |part: &PathBuf| self.name_of("write_layer", part);
-        let names = parts.iter().map(name).collect::<Result<Vec<String>>>()?;
         let since = match since {
             Since::Base => None,
             Since::Epoch(epoch) => Some(epoch),
         };
-        let written = self.ask_each(Op::WriteLayer, |server, body| {
-            write_json(body, &WriteLayer { folder: names[server].clone(), since });
-        });
-        let merged = written.and_then(|bodies| self.merge(&bodies, &parts, folder, files));
+        let written =
+            self.ask_all(Op::WriteLayer, |body| write_json(body, &WriteLayer { since }))?;
+        let mut manifests = Vec::new();
+        for body in &written {
+            let written: WrittenLayer = read_json(body).map_err(bad_answer("write_layer"))?;
+            let Some(manifest) = written.layer else { return Ok(None) };
+            manifests.push(manifest);
+        }
+        let parts: Vec<PathBuf> =
+            (0..manifests.len()).map(|server| folder.join(format!("server-{server:04}"))).collect();
+        let merged = self.merge(&manifests, &parts, folder, files);
         // The parts of the servers are not needed after the merge, or after an error.
         for part in parts.iter().filter(|part| part.exists()) {
             files.remove_dir(part).map_err(zillion_rows::Error::Device)?;
         }
-        merged
+        merged.map(Some)
+    }
+
+    fn write_base(&mut self, target: &LayerTarget) -> Result<Option<LayerManifest>> {
+        self.order.check_settled("write_base")?;
+        let Some(target) = self.base_target(target) else { return Ok(None) };
+        let cuts = self.cuts_of_base()?;
+        let write = WriteBase { target, cuts };
+        let written = self.ask_all(Op::WriteBase, |body| write_json(body, &write))?;
+        let layers = written.iter().map(|body| {
+            let written: WrittenLayer = read_json(body).map_err(bad_answer("write_base"))?;
+            written.layer.ok_or_else(|| Error::Argument {
+                call: "write_base",
+                reason: "a server has not written its part of a base; publish again".to_owned(),
+            })
+        });
+        let layers = layers.collect::<Result<Vec<_>>>()?;
+        Ok(Some(LayerManifest::merge(&layers)?))
     }
 
     fn end_dirty_epoch(&mut self) -> Result<u32> {
@@ -66,32 +95,108 @@ impl Publishing for RemoteClient {
 }
 
 impl RemoteClient {
-    /// Merges the layers of all servers. Returns `None` if a server does not know the changes.
+    /// Returns the place of a base as the servers know it, or `None` if they cannot reach it.
+    fn base_target(&self, target: &LayerTarget) -> Option<BaseTarget> {
+        let LayerTarget { registry, folder } = target;
+        let is_bucket = is_bucket(registry);
+        let registry = match is_bucket {
+            true => registry.clone(),
+            false if self.names.is_bucket() => return None,
+            // A folder that does not lie below the store may be a folder of this machine only.
+            false => self.names.name("write_base", Path::new(registry)).ok()?,
+        };
+        Some(BaseTarget { is_bucket, registry, folder: folder.clone() })
+    }
+
+    /// Returns the cut of each table into parts, so that every part has one server.
+    fn cuts_of_base(&mut self) -> Result<Vec<LayerCut>> {
+        let statistics = self.stats()?;
+        let tables = self.layouts.iter().zip(&statistics).enumerate();
+        let cut =
+            |(table, (layout, statistics)): (usize, (_, &zillion_embedding::TableStatistics))| {
+                let narrow = statistics.narrow_rows;
+                let rows = (statistics.rows.saturating_sub(narrow), narrow);
+                LayerCut::of_rows(layout, rows, self.owners.bounds_of(table))
+            };
+        Ok(tables.map(cut).collect())
+    }
+
+    /// Reads the layers of all servers into folders, and merges them.
     fn merge(
-        &self,
-        bodies: &[Vec<u8>],
+        &mut self,
+        manifests: &[LayerManifest],
         parts: &[PathBuf],
         folder: &Path,
         files: &Files,
-    ) -> Result<Option<LayerManifest>> {
+    ) -> Result<LayerManifest> {
         let mut layers = Vec::new();
-        for (body, part) in bodies.iter().zip(parts) {
-            let written: WrittenLayer = read_json(body).map_err(bad_answer("write_layer"))?;
-            let Some(manifest) = written.layer else { return Ok(None) };
-            layers.push(Layer::open(&PartOf(part), &manifest, &self.layouts)?);
+        for (server, (manifest, part)) in manifests.iter().zip(parts).enumerate() {
+            files.create_dir(part).map_err(zillion_rows::Error::Device)?;
+            for file in manifest.files() {
+                self.read_file(server, file, part, files)?;
+            }
+            layers.push(Layer::open(part.as_path(), manifest, &self.layouts)?);
         }
         let layers: Vec<&Layer> = layers.iter().collect();
         let pace = &mut Unthrottled;
         // No server has a row of another one, so no tombstone can remove a row of the layer.
-        Ok(Some(merge_layers(files, folder, &self.layouts, &layers, false, pace)?))
+        Ok(merge_layers(files, folder, &self.layouts, &layers, false, pace)?)
     }
-}
 
-/// The folder with the layer of one server.
-struct PartOf<'a>(&'a Path);
+    /// Reads a file of a server's layer into a folder, piece by piece, and verifies its hash.
+    fn read_file(
+        &mut self,
+        server: usize,
+        file: &LayerFile,
+        folder: &Path,
+        files: &Files,
+    ) -> Result<()> {
+        let (mut failure, mut hasher, mut offset) = (None, blake3::Hasher::new(), 0);
+        let written = files.create_file(folder.join(file.name()), |out: &mut dyn Write| {
+            while offset < file.bytes {
+                let piece = match self.read_piece(server, file, offset) {
+                    Ok(piece) => piece,
+                    Err(error) => {
+                        failure = Some(error);
+                        return Err(io::Error::other("the server does not send the file"));
+                    }
+                };
+                hasher.update(&piece);
+                out.write_all(&piece)?;
+                offset += piece.len() as u64;
+            }
+            Ok(())
+        });
+        if let Some(failure) = failure {
+            return Err(failure);
+        }
+        written.map_err(zillion_rows::Error::Device)?;
+        if offset == file.bytes && hasher.finalize().to_hex().as_str() == file.blake3 {
+            return Ok(());
+        }
+        let reason = format!(
+            "server {} has sent a layer with other bytes than it has listed; publish again",
+            self.links[server].server()
+        );
+        Err(Error::Argument { call: "write_layer", reason })
+    }
 
-impl Places for PartOf<'_> {
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.join(name)
+    /// Reads a piece of a file, which has at least one byte.
+    fn read_piece(&mut self, server: usize, file: &LayerFile, offset: u64) -> Result<Vec<u8>> {
+        let step = self.order.step().0;
+        let read = ReadLayer { file: file.clone(), offset };
+        let link = &mut self.links[server];
+        let frame = link.send(Op::ReadLayer, step, |body| write_json(body, &read))?;
+        let piece = link.take(frame)?;
+        match piece.is_empty() {
+            false => Ok(piece),
+            true => Err(Error::Argument {
+                call: "write_layer",
+                reason: format!(
+                    "server {} has sent a file that is too short; publish again",
+                    link.server()
+                ),
+            }),
+        }
     }
 }

@@ -8,12 +8,12 @@ use tokio::sync::mpsc;
 use zillion_device::Workers;
 
 use super::figures::{Figures, State};
+use super::home::Home;
 use super::options::ServerOptions;
 use super::request::{Command, Request, answer, milliseconds, refuse};
 use super::run::Run;
 use crate::code::ErrorCode;
 use crate::error::{Error, Result};
-use crate::folder::StoreFolder;
 use crate::wire::{Hello, Op, OpenRun, WIRE_VERSION, Welcome, read_json, write_json};
 
 /// The interval at which the engine writes its state for metrics.
@@ -22,7 +22,7 @@ const SHOWN_EVERY: Duration = Duration::from_millis(500);
 /// The owner of the tables.
 pub(super) struct Engine {
     options: ServerOptions,
-    folder: StoreFolder,
+    home: Home,
     workers: Arc<Workers>,
     figures: Arc<Figures>,
     /// The number that the server drew when it started.
@@ -35,7 +35,7 @@ pub(super) struct Engine {
 impl Engine {
     pub(super) fn new(
         options: ServerOptions,
-        folder: StoreFolder,
+        home: Home,
         workers: Arc<Workers>,
         figures: Arc<Figures>,
     ) -> Self {
@@ -43,7 +43,7 @@ impl Engine {
         milliseconds(Instant::now());
         let engine = Self {
             options,
-            folder,
+            home,
             workers,
             figures,
             boot,
@@ -187,7 +187,7 @@ impl Engine {
         self.run = None;
         let run = Run::open(
             settings,
-            (&self.options, &self.folder, self.boot),
+            (&self.options, &self.home, self.boot),
             self.workers.clone(),
             (request.header.session, &request.outlet),
         )?;

@@ -19,8 +19,12 @@ pub struct ServerOptions {
     /// The token that clients must show. Without a token, the server listens only on a loopback
     /// address.
     pub token: Option<Token>,
-    /// The folder that servers and trainers share. Checkpoints are written below it.
+    /// The folder that servers and trainers share, or the URL of a bucket. Checkpoints are written
+    /// below it.
     pub store: PathBuf,
+    /// The folder in which the server makes its scratch folder; `None` for the folder of the system
+    /// for temporary files.
+    pub scratch: Option<PathBuf>,
     /// The number of threads that work on the tables.
     pub threads: NonZeroUsize,
     /// The number of shards of each table, among which the threads share the work. It changes no
@@ -52,6 +56,7 @@ impl ServerOptions {
             listen: listen.into(),
             token: None,
             store: store.into(),
+            scratch: None,
             threads: NonZeroUsize::MIN,
             shards: NonZeroUsize::new(8).unwrap_or(NonZeroUsize::MIN),
             max_frame_bytes: 256 << 20,

@@ -10,13 +10,13 @@ use zillion_embedding::TableStatistics;
 use zillion_feature::TableId;
 
 use super::figures::Figures;
+use super::home::Home;
 use super::options::ServerOptions;
 use super::request::{Outlet, Request, count_stale, failure, milliseconds, refuse};
 use super::session::{Arrival, Session};
 use super::tables::{Outcome, Tables};
 use crate::code::ErrorCode;
 use crate::error::{Error, Result};
-use crate::folder::StoreFolder;
 use crate::options::TableOptions;
 use crate::wire::{Frame, Header, JoinRun, Op, OpenRun, TrainerStatus, read_json};
 
@@ -40,7 +40,7 @@ impl Run {
     /// Opens a generation with empty tables. The session is that of the first trainer.
     pub(super) fn open(
         settings: OpenRun,
-        (options, folder, boot): (&ServerOptions, &StoreFolder, u64),
+        (options, home, boot): (&ServerOptions, &Home, u64),
         workers: Arc<Workers>,
         (session, outlet): (u64, &Outlet),
     ) -> Result<Self> {
@@ -59,7 +59,7 @@ impl Run {
             tables,
             settings.trainers,
             workers,
-            (folder.clone(), options.files.clone()),
+            home.clone(),
             (boot, options.max_frame_bytes),
         )?;
         let sessions = HashMap::from([(session, Session::new(0, settings.client, outlet.clone()))]);

@@ -1,21 +1,23 @@
 //! The work of frames on the tables.
 
 mod checkpoints;
+mod fetching;
 mod steps;
 mod versions;
 
 use std::sync::Arc;
 
-use zillion_device::{Files, Workers};
+use zillion_device::Workers;
 use zillion_embedding::TableStatistics;
 use zillion_feature::{LookupPlan, RowBuffer};
 use zillion_rows::TableLayout;
 
+use super::home::Home;
 use super::joint::{Decision, Joint, Whole};
 use super::session::Session;
+use super::uploads::Uploads;
 use crate::client::StepReport;
 use crate::error::{Error, Result};
-use crate::folder::StoreFolder;
 use crate::local::LocalClient;
 use crate::options::TableOptions;
 use crate::wire::{Frame, Header, Op, Reader, WireError, read_plan, write_json};
@@ -34,8 +36,10 @@ pub(super) enum Outcome {
 pub(super) struct Tables {
     client: LocalClient,
     layouts: Vec<TableLayout>,
-    folder: StoreFolder,
-    files: Files,
+    home: Home,
+    /// The files of the open checkpoint on their way to the store; `None` if they stay where they
+    /// are written.
+    uploads: Option<Uploads>,
     boot: u64,
     max_frame_bytes: u64,
     joint: Joint,
@@ -58,15 +62,15 @@ impl Tables {
         options: TableOptions,
         trainers: usize,
         workers: Arc<Workers>,
-        (folder, files): (StoreFolder, Files),
+        home: Home,
         (boot, max_frame_bytes): (u64, u64),
     ) -> Result<Self> {
         let client = LocalClient::open(options, workers)?;
         Ok(Self {
             layouts: crate::client::TableAccess::layouts(&client).to_vec(),
             client,
-            folder,
-            files,
+            home,
+            uploads: None,
             boot,
             max_frame_bytes,
             joint: Joint::new(trainers),
@@ -88,6 +92,7 @@ impl Tables {
     /// Abandons what the trainers of the generation have begun.
     pub(super) fn abandon(&mut self) {
         self.client.abandon_open_checkpoint();
+        self.drop_uploads();
     }
 
     /// Does the work of a frame.
@@ -134,9 +139,11 @@ impl Tables {
             | Op::FinishCheckpoint
             | Op::AbandonCheckpoint
             | Op::Restore => self.checkpoint(header, &body, &mut answer),
-            Op::TrackChanges | Op::WriteLayer | Op::EndDirtyEpoch => {
-                self.version(header, &body, &mut answer)
-            }
+            Op::TrackChanges
+            | Op::WriteLayer
+            | Op::ReadLayer
+            | Op::WriteBase
+            | Op::EndDirtyEpoch => self.version(header, &body, &mut answer),
             other => Err(Error::Argument {
                 call: "frame",
                 reason: format!("`{}` is not a question in a session", other.name()),

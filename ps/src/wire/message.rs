@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use zillion_embedding::TableStatistics;
 use zillion_feature::FeatureKey;
-use zillion_rows::layer::LayerManifest;
+use zillion_rows::layer::{LayerCut, LayerFile, LayerManifest};
 use zillion_rows::part::PartsBelow;
 use zillion_rows::{ByteSize, ListedParts, PartInfo, TableParts, TableSpec};
 
@@ -221,12 +221,10 @@ impl Below {
     }
 }
 
-/// A layer that the server writes.
+/// A layer that the server writes into its scratch folder.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WriteLayer {
-    /// The folder below the store of the servers, which the server creates.
-    pub(crate) folder: String,
     /// The epoch since whose end changes are written; `None` for all rows.
     #[serde(default)]
     pub(crate) since: Option<u32>,
@@ -237,6 +235,40 @@ pub(crate) struct WriteLayer {
 #[serde(deny_unknown_fields)]
 pub(crate) struct WrittenLayer {
     pub(crate) layer: Option<LayerManifest>,
+}
+
+/// The largest number of bytes of a piece of a layer's file.
+pub(crate) const LAYER_PIECE: u64 = 4 << 20;
+
+/// A piece of a file of the layer that the server has written last. The piece has at most
+/// [`LAYER_PIECE`] bytes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ReadLayer {
+    pub(crate) file: LayerFile,
+    /// The position of the first byte of the piece.
+    pub(crate) offset: u64,
+}
+
+/// The parts of a base that the server writes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WriteBase {
+    pub(crate) target: BaseTarget,
+    /// The cut of each table into parts.
+    pub(crate) cuts: Vec<LayerCut>,
+}
+
+/// The place of the files of a base.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct BaseTarget {
+    /// Whether the registry is a bucket.
+    pub(crate) is_bucket: bool,
+    /// The URL of the bucket, or the folder of the registry below the store of the servers.
+    pub(crate) registry: String,
+    /// The folder of the files in the registry.
+    pub(crate) folder: String,
 }
 
 /// The state of a server, for people and for monitoring.

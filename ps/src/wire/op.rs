@@ -96,6 +96,10 @@ ops! {
     WriteLayer = 81, "write_layer";
     /// The end of a dirty epoch.
     EndDirtyEpoch = 82, "end_dirty_epoch";
+    /// The question for a piece of a file of the layer that the server has written.
+    ReadLayer = 83, "read_layer";
+    /// The parts of a base, which the server sends to the registry.
+    WriteBase = 84, "write_base";
 }
 
 #[cfg(test)]

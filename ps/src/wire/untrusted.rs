@@ -4,9 +4,9 @@ use zillion_feature::{FeatureKey, LookupPlan, Occurrences, RowBuffer, TableId, T
 use zillion_rows::TableLayout;
 
 use super::{
-    AdoptRows, BeginCheckpoint, HEADER_BYTES, Header, Hello, JoinRun, Op, OpenRun, Prefill, Reader,
-    RestoreTables, Ticket, WireError, WireResult, WriteLayer, Writer, read_json, read_plan,
-    take_gradients, write_gradients, write_json, write_plan,
+    AdoptRows, BeginCheckpoint, HEADER_BYTES, Header, Hello, JoinRun, Op, OpenRun, Prefill,
+    ReadLayer, Reader, RestoreTables, Ticket, WireError, WireResult, WriteBase, WriteLayer, Writer,
+    read_json, read_plan, take_gradients, write_gradients, write_json, write_plan,
 };
 
 /// The largest body of the messages that are read.
@@ -36,6 +36,8 @@ pub fn read_message(operation: u16, body: &[u8], layouts: &[TableLayout]) -> Res
             read_json::<Ticket>(body).map(drop)
         }
         Op::WriteLayer => read_json::<WriteLayer>(body).map(drop),
+        Op::ReadLayer => read_json::<ReadLayer>(body).map(drop),
+        Op::WriteBase => read_json::<WriteBase>(body).map(drop),
         Op::Announce => {
             reader.u64()?;
             read_plan(&mut reader, layouts.len())?;

@@ -63,7 +63,7 @@ impl Fixture {
             tables: vec![spec()],
             statistics: Default::default(),
             layer: write(&folder, keys, value),
-            folder,
+            folder: Some(folder),
             graph: b"graph".to_vec(),
             settings: ScoreSettings { lanes: 8, tile_rows: 256 },
             dense: value.to_le_bytes().to_vec(),

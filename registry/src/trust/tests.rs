@@ -78,7 +78,7 @@ impl Fixture {
             tables: Vec::new(),
             statistics: Default::default(),
             layer: LayerWriter::new(&files, &folder, &mut pace).finish().unwrap(),
-            folder,
+            folder: Some(folder),
             graph: b"graph".to_vec(),
             settings: ScoreSettings { lanes: 8, tile_rows: 256 },
             dense: name.as_bytes().to_vec(),

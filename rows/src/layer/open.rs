@@ -80,7 +80,8 @@ impl Layer {
         let listing = places.path(&manifest.directory.name());
         let refuse = |reason: String| Error::Part { path: listing.clone(), reason };
         check_listing(manifest, layouts).map_err(refuse)?;
-        let starts = open_directory(places, &manifest.directory)?;
+        let directories = manifest.directories().map(|file| open_directory(places, file));
+        let starts = directories.collect::<Result<Vec<_>>>()?;
         let tables = manifest.tables.iter().map(|table| {
             let rows = |parts: &[LayerPart], width: usize, is_narrow: bool| -> Result<WidthRows> {
                 let listed = Listed { table: &table.table, parts, width, is_narrow };
@@ -329,9 +330,9 @@ fn open_part(
     places: &(impl Places + ?Sized),
     table: &Listed<'_>,
     index: usize,
-    starts: &ScalarBuffer<u32>,
+    directories: &[ScalarBuffer<u32>],
 ) -> Result<PartColumns> {
-    let LayerPart { file, rows, first_entry, bits } = &table.parts[index];
+    let LayerPart { file, rows, first_entry, bits, directory } = &table.parts[index];
     open_file(places, file, |file| {
         check_schema(file, "part", &part_fields(table.width))?;
         if file.rows as u64 != *rows {
@@ -352,6 +353,10 @@ fn open_part(
         if !(1..=u32::BITS).contains(bits) {
             return Err(outside());
         }
+        let starts = directories.get(*directory as usize).ok_or_else(|| {
+            let count = directories.len();
+            format!("the part is in directory {directory}, but the layer has {count} directories")
+        })?;
         let first = usize::try_from(*first_entry).map_err(|_| outside())?;
         let entries = (1usize << bits) + 1;
         if first.checked_add(entries).is_none_or(|end| end > starts.len()) {

@@ -2,6 +2,7 @@
 //! is complete.
 
 use std::io::{self, Write};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -13,8 +14,8 @@ use zillion_device::Files;
 use zillion_feature::FeatureKey;
 
 use super::{
-    FORMAT, LayerFile, LayerManifest, LayerPart, LayerTable, NarrowRows, PART_BYTES, Throttle,
-    entry_bits, entry_of, part_count, part_of, row_bytes,
+    FORMAT, LayerCut, LayerFile, LayerManifest, LayerPart, LayerTable, NarrowRows, PART_BYTES,
+    Throttle, entry_bits, entry_of, part_count, part_of, row_bytes,
 };
 use crate::arrow_writer::{Hashed, write_batch};
 use crate::error::{Error, Result};
@@ -51,6 +52,21 @@ struct OpenTable {
     tombstones: u64,
 }
 
+/// The parts of one width of a table.
+struct Span {
+    parts: usize,
+    /// The indices of the parts that the writer writes.
+    own: Range<usize>,
+    /// The largest number of rows that the writer will add.
+    most: u64,
+}
+
+impl Span {
+    fn all(parts: usize, most: u64) -> Self {
+        Self { parts, own: 0..parts, most }
+    }
+}
+
 /// The rows of one width of the table to which rows are being added.
 struct OpenRows {
     is_narrow: bool,
@@ -62,6 +78,8 @@ struct OpenRows {
     room: usize,
     /// The index of the part that `rows` belongs to.
     part: usize,
+    /// The indices of the parts that the writer writes.
+    own: Range<usize>,
     done: Vec<LayerPart>,
 }
 
@@ -87,7 +105,7 @@ impl<'a> LayerWriter<'a> {
     /// # Errors
     /// Returns an error if the last part of the current table cannot be written.
     pub fn table(&mut self, layout: &TableLayout, parts: usize) -> Result<()> {
-        self.begin(layout, parts, 0)
+        self.begin(layout, Span::all(parts, u64::MAX), Span::all(0, 0))
     }
 
     /// Ends the current table and begins the next one, as [`LayerWriter::table`] does. The table
@@ -96,16 +114,34 @@ impl<'a> LayerWriter<'a> {
     /// # Errors
     /// Returns an error if the last part of the current table cannot be written.
     pub fn table_of_rows(&mut self, layout: &TableLayout, full: u64, narrow: u64) -> Result<()> {
-        let narrow = part_count(narrow, layout.narrow_width());
-        self.begin(layout, part_count(full, layout.width()), narrow)
+        let narrow = Span::all(part_count(narrow, layout.narrow_width()), narrow);
+        self.begin(layout, Span::all(part_count(full, layout.width()), full), narrow)
     }
 
-    fn begin(&mut self, layout: &TableLayout, parts: usize, narrow_parts: usize) -> Result<()> {
+    /// Ends the current table and begins the next one, of which the writer writes only the parts
+    /// with the keys of `slots`. Other writers write the other parts of the same cut.
+    ///
+    /// # Errors
+    /// Returns an error if a bound of `slots` lies inside a part, or if the last part of the
+    /// current table cannot be written.
+    pub fn owned_table(
+        &mut self,
+        layout: &TableLayout,
+        cut: LayerCut,
+        slots: &Range<usize>,
+    ) -> Result<()> {
+        let span = |parts: usize| -> Result<Span> {
+            Ok(Span { parts, own: cut.own(&layout.name, parts, slots)?, most: u64::MAX })
+        };
+        self.begin(layout, span(cut.full)?, span(cut.narrow)?)
+    }
+
+    fn begin(&mut self, layout: &TableLayout, full: Span, narrow_parts: Span) -> Result<()> {
         self.end_table()?;
-        let narrow = layout.narrow.as_ref().filter(|_| narrow_parts > 0);
+        let narrow = layout.narrow.as_ref().filter(|_| narrow_parts.parts > 0);
         self.open = Some(OpenTable {
             last: None,
-            full: OpenRows::new(&layout.segments, parts, false),
+            full: OpenRows::new(&layout.segments, full, false),
             narrow: narrow.map(|segments| OpenRows::new(segments, narrow_parts, true)),
             name: layout.name.clone(),
             tombstones: 0,
@@ -150,6 +186,13 @@ impl<'a> LayerWriter<'a> {
             return Err(refuse(open, reason));
         }
         let part = part_of(key.0, rows.parts);
+        if !rows.own.contains(&part) {
+            let reason = format!(
+                "key {:#018x} belongs to part {part} of another writer; add only own keys",
+                key.0
+            );
+            return Err(refuse(open, reason));
+        }
         while self.open.as_mut().is_some_and(|open| open.rows_of(is_narrow).part < part) {
             self.end_part(is_narrow)?;
         }
@@ -182,14 +225,14 @@ impl<'a> LayerWriter<'a> {
         let directory = self.write(&schema("directory", directory_fields()), move || {
             Ok(vec![Arc::new(UInt32Array::from(starts)) as ArrayRef])
         })?;
-        Ok(LayerManifest { tables: self.tables, directory })
+        Ok(LayerManifest { tables: self.tables, directory, more_directories: Vec::new() })
     }
 
     fn end_table(&mut self) -> Result<()> {
         for is_narrow in [false, true] {
             let has_more = |open: &mut OpenTable| {
                 let rows = open.rows_of(is_narrow);
-                rows.part < rows.parts
+                rows.part < rows.own.end
             };
             while self.open.as_mut().is_some_and(has_more) {
                 self.end_part(is_narrow)?;
@@ -212,7 +255,8 @@ impl<'a> LayerWriter<'a> {
         list_entries(&rows.keys, open.parts, bits, &mut self.starts, self.throttle);
         let width = open.width;
         let file = self.write(&schema, || rows.columns(width))?;
-        open.done.push(LayerPart { file, rows: count as u64, first_entry, bits });
+        let rows = count as u64;
+        open.done.push(LayerPart { file, rows, first_entry, bits, directory: 0 });
         open.part += 1;
         self.open = Some(table);
         Ok(())
@@ -270,12 +314,13 @@ impl OpenTable {
 }
 
 impl OpenRows {
-    fn new(segments: &[SegmentLayout], parts: usize, is_narrow: bool) -> Self {
+    fn new(segments: &[SegmentLayout], span: Span, is_narrow: bool) -> Self {
+        let Span { parts, own, most } = span;
         let segments: Vec<_> = segments.iter().map(|s| (s.name.clone(), s.dim)).collect();
         let width = segments.iter().map(|(_, dim)| dim).sum();
-        let room = usize::try_from(PART_BYTES / row_bytes(width)).unwrap_or(usize::MAX);
-        let done = Vec::with_capacity(parts);
-        Self { is_narrow, segments, parts, width, rows: Rows::default(), room, part: 0, done }
+        let room = usize::try_from((PART_BYTES / row_bytes(width)).min(most)).unwrap_or(usize::MAX);
+        let (part, done) = (own.start, Vec::with_capacity(own.len()));
+        Self { is_narrow, segments, parts, width, rows: Rows::default(), room, part, own, done }
     }
 }
 

@@ -36,9 +36,14 @@ pub(crate) fn place_with_everything() -> Workplace {
 /// Returns a folder with a small job that writes a checkpoint after every five steps.
 pub(crate) fn small_place() -> Workplace {
     let place = Workplace::new();
-    let small = [("epochs = 3\n", "epochs = 1\n"), ("every = 10\n", "every = 5\n")];
-    place.write("job.toml", &replaced(JOB, &small));
+    place.write("job.toml", &small_job());
     place
+}
+
+/// Returns the text of a small job that writes a checkpoint after every five steps.
+pub(crate) fn small_job() -> String {
+    let small = [("epochs = 3\n", "epochs = 1\n"), ("every = 10\n", "every = 5\n")];
+    replaced(JOB, &small)
 }
 
 /// Replaces parts of a text. Each part must be there.
@@ -125,6 +130,16 @@ impl TrainerProcess {
             assert!(began.elapsed() < PATIENCE, "no {text:?}:\n{}", self.said());
             std::thread::sleep(Duration::from_millis(10));
         }
+    }
+
+    /// Returns whether the process still runs.
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.try_wait().expect("our own child can be asked").is_none()
+    }
+
+    /// Returns the id of the process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// Sends a signal to the process.

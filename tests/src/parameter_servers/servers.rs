@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -38,11 +38,23 @@ impl ServerProcess {
         more: &[&str],
         failpoint: Option<&str>,
     ) -> Self {
+        Self::launch(store, address, more, |mut command| {
+            command.envs(failpoint.map(|failpoint| ("ZILLION_FAILPOINT", failpoint)));
+            command
+        })
+    }
+
+    /// Starts a server whose command `prepare` completes, for example with environment variables.
+    pub(crate) fn launch(
+        store: &Path,
+        address: &str,
+        more: &[&str],
+        prepare: impl FnOnce(Command) -> Command,
+    ) -> Self {
         let mut command =
             zillion(&["--log-filter", "error", "ps", "serve", "--listen", address, "--store"]);
         command.arg(store).args(more).stdout(Stdio::piped());
-        command.envs(failpoint.map(|failpoint| ("ZILLION_FAILPOINT", failpoint)));
-        let mut child = command.spawn().expect("the binary starts");
+        let mut child = prepare(command).spawn().expect("the binary starts");
         let output = child.stdout.take().expect("stdout is a pipe");
         let mut line = String::new();
         BufReader::new(output).read_line(&mut line).expect("the server writes its address");
@@ -103,7 +115,7 @@ impl Drop for ServerProcess {
 /// Sends a signal to a process that the test has started.
 pub(crate) fn send_signal(pid: u32, signal: &str) {
     let pid = pid.to_string();
-    let sent = std::process::Command::new("kill").args([signal, &pid]).status();
+    let sent = Command::new("kill").args([signal, &pid]).status();
     assert!(sent.expect("`kill` runs").success(), "kill {signal} {pid}");
 }
 

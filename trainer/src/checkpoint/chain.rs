@@ -12,7 +12,7 @@ use std::path::{Component, Path, PathBuf};
 
 use zillion_ps::CheckpointMark;
 
-use super::{MANIFEST, Manifest, Parent, RunDir};
+use super::{MANIFEST, Manifest, Parent};
 use crate::error::{Error, Result};
 
 /// A reference to a checkpoint of this run that can be the parent of the next one.
@@ -27,15 +27,8 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Makes the link to the checkpoint of a step, whose manifest has the hash `blake3`.
-    pub(crate) fn new(
-        dir: &RunDir,
-        step: u64,
-        blake3: String,
-        mark: CheckpointMark,
-        behind: usize,
-    ) -> Self {
-        let folder = dir.checkpoint_path(step);
+    /// Makes the link to the checkpoint in a folder, whose manifest has the hash `blake3`.
+    pub(crate) fn new(folder: &Path, blake3: String, mark: CheckpointMark, behind: usize) -> Self {
         let folder = folder.file_name().map(|name| name.to_string_lossy().into_owned());
         Self { parent: Parent { folder: folder.unwrap_or_default(), blake3 }, mark, behind }
     }

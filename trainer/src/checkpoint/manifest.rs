@@ -136,10 +136,15 @@ impl Manifest {
 
     /// Reads and verifies a manifest. Also returns the BLAKE3 in its first line.
     pub(super) fn read(path: &Path) -> Result<(Self, String)> {
-        let refused = |problem: String| Error::Checkpoint { path: path.to_owned(), problem };
         let bytes = std::fs::read(path)
             .map_err(Error::io("cannot read the checkpoint's manifest", path))?;
-        let text = std::str::from_utf8(&bytes)
+        Self::parse(path, &bytes)
+    }
+
+    /// Verifies the bytes of a manifest. Also returns the BLAKE3 in its first line.
+    pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<(Self, String)> {
+        let refused = |problem: String| Error::Checkpoint { path: path.to_owned(), problem };
+        let text = std::str::from_utf8(bytes)
             .map_err(|_| refused("the manifest is not UTF-8 text".into()))?;
         let (head, body) =
             text.split_once('\n').ok_or_else(|| refused("the manifest is truncated".into()))?;

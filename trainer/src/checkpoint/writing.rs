@@ -10,6 +10,11 @@
 //! Until the folder is renamed, all earlier checkpoints exist, and a killed run resumes from the
 //! newest of them. If the value is dropped before the end, the checkpoint is abandoned and its
 //! folder is removed.
+//!
+//! In a bucket, the checkpoint exists from the moment in which its manifest is created, after all
+//! other files. The folder of the run gets its copy of the small files afterwards.
+
+use std::path::PathBuf;
 
 use zillion_device::durable::Stage;
 use zillion_device::{Files, Task, Workers};
@@ -18,7 +23,7 @@ use zillion_nn::optim::{Average, DenseOptimizer, write_dense_with};
 use zillion_ps::{CheckpointMark, CheckpointTicket, TrainClient};
 use zillion_rows::TableParts;
 
-use super::{DENSE, FileDigest, MANIFEST, Manifest, RunDir};
+use super::{DENSE, FileDigest, MANIFEST, Manifest, RunBucket, RunDir};
 use crate::error::Result;
 use crate::frequencies::{self, Frequencies};
 
@@ -27,6 +32,8 @@ use crate::frequencies::{self, Frequencies};
 pub(crate) struct Written {
     /// The size of all files of the checkpoint, in bytes.
     pub(crate) bytes: u64,
+    /// The folder of the checkpoint.
+    pub(crate) folder: PathBuf,
     /// The BLAKE3 of the checkpoint's manifest.
     pub(crate) blake3: String,
     /// The mark after which the next checkpoint can hold only changes; absent if changes are not
@@ -62,6 +69,8 @@ pub(crate) struct Retention {
     /// The number of newest checkpoints that are kept in addition to the best one.
     pub(crate) keep: usize,
     pub(crate) files: Files,
+    /// The bucket of the run; `None` if its checkpoints are in folders.
+    pub(crate) bucket: Option<RunBucket>,
 }
 
 impl Writing {
@@ -77,12 +86,18 @@ impl Writing {
         retention: Retention,
     ) -> Result<Self> {
         let files = &retention.files;
-        let stage = files.stage(retention.dir.checkpoint_path(manifest.step))?;
+        let cut = client.next_cut();
+        let stage = files.stage(retention.dir.new_path(manifest.step, cut.as_deref()))?;
         let dense = write_dense_with(params, optimizer, average)?;
         let frequencies = frequencies.map(Frequencies::to_bytes);
+        // In a bucket, the folder has its final name at once, because the manifest comes last.
+        let folder = match &retention.bucket {
+            Some(bucket) => bucket.name_of(stage.target()),
+            None => stage.path().to_owned(),
+        };
         let ticket = match since {
-            None => client.begin_checkpoint(stage.path(), files)?,
-            Some(mark) => client.begin_changes(stage.path(), files, mark)?,
+            None => client.begin_checkpoint(&folder, files)?,
+            Some(mark) => client.begin_changes(&folder, files, mark)?,
         };
         let rest = Rest { stage, dense, frequencies, manifest, retention };
         Ok(Self(State::Tables(ticket, Box::new(rest))))
@@ -97,8 +112,13 @@ impl Writing {
     ) -> Result<(Self, bool)> {
         match self.0 {
             State::Tables(ticket, rest) => {
-                if !client.poll_checkpoint(&ticket)? {
-                    return Ok((Self(State::Tables(ticket, rest)), false));
+                match client.poll_checkpoint(&ticket) {
+                    Ok(true) => {}
+                    Ok(false) => return Ok((Self(State::Tables(ticket, rest)), false)),
+                    Err(error) => {
+                        client.abandon_checkpoint(ticket);
+                        return Err(error.into());
+                    }
                 }
                 let tables = client.finish_checkpoint(ticket)?;
                 let mark = client.checkpoint_mark();
@@ -152,8 +172,15 @@ impl Rest {
         let best = manifest.progress.best;
         let (manifest, blake3) = manifest.to_bytes();
         stage.write_bytes(MANIFEST, &manifest)?;
+        let (folder, bytes) = (stage.target().to_owned(), bytes + manifest.len() as u64);
+        if let Some(bucket) = &retention.bucket {
+            bucket.commit(stage.path(), &folder)?;
+        }
         stage.commit()?;
+        if let Some(bucket) = &retention.bucket {
+            bucket.retain(retention.keep, best, &folder)?;
+        }
         retention.dir.retain(retention.keep, best, &retention.files)?;
-        Ok(Written { bytes: bytes + manifest.len() as u64, blake3, mark })
+        Ok(Written { bytes, folder, blake3, mark })
     }
 }

@@ -6,6 +6,7 @@ use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use zillion_config::ConfigError;
+use zillion_store::is_bucket;
 
 use super::Job;
 use crate::error::{Error, Result};
@@ -20,8 +21,9 @@ pub struct PsConfig {
     /// The addresses of the servers, as in `host:port`. Their order gives the servers their
     /// numbers.
     pub servers: Vec<String>,
-    /// The folder in which the servers write their parts of checkpoints. The folder of the run lies
-    /// below it.
+    /// The folder in which the servers write their parts of checkpoints, or the URL of a bucket.
+    /// The folder of the run lies below the folder. In a bucket, a run has the name of the folder
+    /// of the run.
     pub store: PathBuf,
     /// The file with the token of the servers; absent if they need none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -52,6 +54,13 @@ fn default_rewinds() -> u64 {
 }
 
 impl PsConfig {
+    /// Returns the URL of the bucket in which the servers keep their parts of checkpoints, or `None`
+    /// if they keep them in a folder.
+    pub fn bucket(&self) -> Option<String> {
+        let url = self.store.to_string_lossy();
+        is_bucket(&url).then(|| url.into_owned())
+    }
+
     /// Returns the folder of the run relative to the folder of the servers. All trainers of a run
     /// have the same relative folder, even if they have mounted the folder of the servers in
     /// different places.
@@ -59,6 +68,19 @@ impl PsConfig {
     /// # Errors
     /// Returns an error if the folder of the run does not lie below the folder of the servers.
     pub fn run_in_store(&self, output: &Path) -> Result<String> {
+        if self.bucket().is_some() {
+            let name = output.file_name().and_then(|name| name.to_str());
+            let is_plain =
+                |name: &&str| name.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c));
+            return name.filter(is_plain).map(str::to_owned).ok_or_else(|| {
+                let message = format!(
+                    "the folder of the run ({}) gives the run its name in the bucket; use letters, \
+                     digits, `.`, `_` and `-` in its last part",
+                    output.display()
+                );
+                Error::from(ConfigError::at("run.output", message))
+            });
+        }
         let absolute = |path: &Path| {
             std::path::absolute(path).map_err(Error::io("cannot resolve the path", path))
         };
@@ -165,6 +187,13 @@ mod tests {
         let job = read("[ps]\nservers = ['a:1']\nstore = '/store'").unwrap();
         let ps = job.ps.unwrap();
         assert_eq!(ps.run_in_store(Path::new("/store/runs/a")).unwrap(), "runs/a");
+        let job = read("[ps]\nservers = ['a:1']\nstore = 's3://bucket/prefix'").unwrap();
+        let bucket = job.ps.unwrap();
+        assert_eq!(bucket.bucket().as_deref(), Some("s3://bucket/prefix"));
+        assert_eq!(bucket.run_in_store(Path::new("/home/me/runs/a")).unwrap(), "a");
+        let error = bucket.run_in_store(Path::new("runs/a b")).unwrap_err().to_string();
+        assert!(error.contains("run.output"), "{error}");
+        assert_eq!(ps.bucket(), None);
         for output in ["/store", "/stores/a", "runs/a", "/store/../a"] {
             let error = ps.run_in_store(Path::new(output)).unwrap_err().to_string();
             assert!(error.contains("/store") && error.contains("run.output"), "{error}");

@@ -8,7 +8,7 @@ use zillion_config::ConfigError;
 use zillion_device::{Clock, Files, Workers};
 use zillion_feature::{Encoder, Schema, Statistics};
 use zillion_nn::{Mode, Params, Settings};
-use zillion_ps::{Publishing, Since};
+use zillion_ps::{LayerTarget, Publishing, Since};
 use zillion_reader::SideTables;
 use zillion_registry::{
     Cache, Chain, Draft, Error as RegistryError, Model, MoveKind, Origin, PointerMove, Registry,
@@ -17,7 +17,7 @@ use zillion_registry::{
 use zillion_rows::layer::{Layer, LayerManifest, Unthrottled, difference, layer_of_checkpoint};
 use zillion_rows::{PartSource, RowSource, TableLayout, TableSpec};
 use zillion_scorer::Scorer;
-use zillion_store::StoreSums;
+use zillion_store::{Location, StoreSums};
 
 use super::RunId;
 use super::branch::Branch;
@@ -80,6 +80,15 @@ impl fmt::Display for Published {
             None => Ok(()),
         }
     }
+}
+
+/// The layer of a new version.
+struct Rows {
+    layer: LayerManifest,
+    /// The folder of the layer's files, or `None` if the registry has them already.
+    folder: Option<PathBuf>,
+    /// Whether the layer has all rows.
+    is_base: bool,
 }
 
 /// The options of one publication.
@@ -211,7 +220,8 @@ impl Publisher {
         let cleared = self.clear();
         let version = Arc::new(outcome?);
         cleared?;
-        branch.push(chain, version.clone());
+        // The version is a base if the changes since the parent were not known.
+        branch.push(chain.filter(|_| !version.is_base()), version.clone());
         let moved = self.point_to(&version)?;
         Ok(self.finish(branch, version, moved, false))
     }
@@ -241,7 +251,8 @@ impl Publisher {
     ) -> Result<VersionManifest> {
         self.clear()?;
         self.files.create_dir(self.layer_folder())?;
-        let layer = self.rows(chain, rows)?;
+        let Rows { layer, folder, is_base } = self.rows(chain, rows)?;
+        let chain = chain.filter(|_| !is_base);
         let epoch = rows.end_dirty_epoch()?;
         let frame = &self.frame;
         let draft = Draft {
@@ -251,7 +262,7 @@ impl Publisher {
             graph: frame.graph.clone(),
             settings: frame.settings,
             sides: frame.sides.clone(),
-            folder: self.layer_folder(),
+            folder,
             parent: chain.and_then(|chain| chain.last()).map(|parent| parent.link()),
             layer,
             dense,
@@ -265,23 +276,32 @@ impl Publisher {
         Ok(version)
     }
 
-    /// Writes the layer of a version that continues `chain`, in one of the three ways that the
+    /// Writes the layer of a version that continues `chain`, in one of the ways that the
     /// documentation of [`publish`](super) describes.
     fn rows(
         &self,
         chain: Option<&[Arc<VersionManifest>]>,
         rows: &mut dyn Publishing,
-    ) -> Result<LayerManifest> {
-        let folder = &self.layer_folder();
-        let Some((chain, parent)) = chain.and_then(|chain| Some((chain, chain.last()?))) else {
-            return write_base(rows, folder, &self.files);
-        };
-        let known = self.known.iter().rev().find(|(version, _)| *version == parent.version);
-        if let Some(&(_, epoch)) = known
-            && let Some(layer) = rows.write_layer(Since::Epoch(epoch), folder, &self.files)?
-        {
-            return Ok(layer);
+    ) -> Result<Rows> {
+        let folder = self.layer_folder();
+        let here = |layer, is_base| Rows { layer, folder: Some(self.layer_folder()), is_base };
+        let parent = chain.and_then(|chain| Some((chain, chain.last()?)));
+        if let Some((_, parent)) = parent {
+            let known = self.known.iter().rev().find(|(version, _)| *version == parent.version);
+            if let Some(&(_, epoch)) = known
+                && let Some(layer) = rows.write_layer(Since::Epoch(epoch), &folder, &self.files)?
+            {
+                return Ok(here(layer, false));
+            }
         }
+        // Servers do not compare their rows with the parent, because a comparison here would need
+        // the rows of all servers on this machine.
+        if let Some(layer) = rows.write_base(&self.target()?)? {
+            return Ok(Rows { layer, folder: None, is_base: true });
+        }
+        let Some((chain, _)) = parent else {
+            return Ok(here(write_base(rows, &folder, &self.files)?, true));
+        };
         let whole = self.folder.join("whole");
         self.files.create_dir(&whole)?;
         let layouts: Vec<TableLayout> = self.frame.tables.iter().map(TableSpec::layout).collect();
@@ -291,7 +311,22 @@ impl Publisher {
             Cache::open(&self.folder.join("cache"), self.model.name(), self.files.clone())?;
         let old = cache.rows(&self.model, chain, &self.workers, &mut Unthrottled)?;
         let old: Vec<&Layer> = old.layers().iter().collect();
-        Ok(difference(&self.files, folder, &layouts, &old, &new, &mut Unthrottled)?)
+        let changes = difference(&self.files, &folder, &layouts, &old, &new, &mut Unthrottled)?;
+        Ok(here(changes, false))
+    }
+
+    /// Returns the place of the files of a layer in the registry.
+    fn target(&self) -> Result<LayerTarget> {
+        let url = self.model.url();
+        let registry = match Location::parse(url).map_err(RegistryError::from)? {
+            Location::Bucket { .. } => url.to_owned(),
+            Location::Folder(path) => {
+                let absolute = std::path::absolute(&path);
+                let absolute = absolute.map_err(Error::io("cannot resolve the path", &path))?;
+                absolute.to_string_lossy().into_owned()
+            }
+        };
+        Ok(LayerTarget { registry, folder: self.model.files_folder() })
     }
 
     /// Moves the pointer to a version that this run published earlier, because the run may have

@@ -11,7 +11,6 @@ use zillion_reader::BatchOrder;
 use super::Run;
 use super::counts::RecentFigures;
 use super::model::{Model, select_scoring_params};
-use super::saving::Extent;
 use super::window::Window;
 use crate::checkpoint::Best;
 use crate::error::{Error, Result};
@@ -177,10 +176,8 @@ impl Run {
     ) -> Result<bool> {
         let is_between = self.buffers.accumulated.batches() == 0;
         let is_stopped = is_between && self.is_stopped();
-        if !is_last && is_between && self.is_checkpoint_due() && !is_stopped {
-            self.begin_checkpoint(Extent::Changes, observer)?;
-        }
-        self.advance_checkpoint(observer)?;
+        let is_due = !is_last && is_between && self.is_checkpoint_due() && !is_stopped;
+        self.checkpoint_between_steps(is_due, observer)?;
         if !is_last && is_between && self.is_publishing_due() {
             self.stage(Stage::Publish, |run| run.publish(BTreeMap::new(), observer))?;
         }

@@ -1,10 +1,13 @@
 //! The end of a run: the test of its best epoch and its report.
 
 use zillion_device::machine;
+use zillion_nn::Mode;
+use zillion_reader::Dataset;
 
 use super::Run;
+use crate::checkpoint::Checkpoint;
 use crate::error::Result;
-use crate::evaluate;
+use crate::evaluate::{self, EvalReport, Judge};
 use crate::observer::Observer;
 use crate::predict::Loaded;
 use crate::profile::Stage;
@@ -22,15 +25,16 @@ impl Run {
         // The tables may be gone after the trainers have parted.
         let tables = self.table_reports()?;
         self.part()?;
+        if !self.options.trainer.is_first() {
+            self.output.refresh()?;
+        }
         let best = self.output.dir.best()?;
         let checkpoint = best.path().to_owned();
         let mut test = None;
         let is_first = self.options.trainer.is_first();
         if let Some(dataset) = self.data.test.clone().filter(|_| !interrupted && is_first) {
-            let workers = self.options.workers.clone();
-            let mut loaded = Loaded::from_checkpoint(best, workers)?;
-            let tested = self.stage(Stage::Test, |_| loaded.evaluate(&dataset));
-            test = Some(self.save_rejects_after(tested)?);
+            let tested = self.test(best, &dataset, observer);
+            test = self.save_rejects_after(tested)?;
         }
         self.check_published(&checkpoint)?;
         let profiler = self.timing.profiler.take();
@@ -68,6 +72,55 @@ impl Run {
         })
     }
 
+    /// Tests the checkpoint of the best epoch. The rows of tables on servers are not opened on this
+    /// machine. Returns `None` if they are gone.
+    fn test(
+        &mut self,
+        best: Checkpoint,
+        dataset: &Dataset,
+        observer: &mut dyn Observer,
+    ) -> Result<Option<EvalReport>> {
+        if self.job.ps.is_some() {
+            let tested = self.stage(Stage::Test, |run| run.test_over_servers(&best, dataset));
+            match tested {
+                // Another trainer may have left already, so that no further generation can begin.
+                Err(error) if error.rewound().is_some() && self.options.trainer.count > 1 => {
+                    if self.output.bucket.is_some() {
+                        observer.note(&format!("the best epoch is not tested, because {error}"));
+                        return Ok(None);
+                    }
+                }
+                tested => return tested.map(Some),
+            }
+        }
+        let workers = self.options.workers.clone();
+        let mut loaded = Loaded::from_checkpoint(best, workers)?;
+        self.stage(Stage::Test, |_| loaded.evaluate(dataset)).map(Some)
+    }
+
+    /// Tests a checkpoint with the rows of the servers, which restore the checkpoint first if they
+    /// have another state.
+    fn test_over_servers(&mut self, best: &Checkpoint, dataset: &Dataset) -> Result<EvalReport> {
+        if best.manifest.step != self.position.step {
+            self.restore_tables(best)?;
+        }
+        let job = best.job()?;
+        let params = best.params(&job.graph(Mode::Infer)?.params)?;
+        let frequencies = best.frequencies()?.unwrap_or_default();
+        let Self { options, client, model, .. } = self;
+        let mut rows = client.row_source()?;
+        let judge = Judge {
+            job: &job,
+            scorer: &mut model.scorer,
+            towers: model.towers.as_mut(),
+            frequencies: &frequencies,
+            source: rows.as_mut(),
+            params: &params,
+            workers: &options.workers,
+        };
+        judge.evaluate(dataset)
+    }
+
     /// Waits until trainer 0 has written the last checkpoint. No trainer may leave earlier, because
     /// the others would be set back.
     fn part(&mut self) -> Result<()> {
@@ -84,6 +137,7 @@ impl Run {
 
     /// Returns whether the newest checkpoint holds the position of this trainer.
     fn is_last_step_saved(&self) -> Result<bool> {
+        self.output.refresh()?;
         let newest = self.output.dir.newest()?;
         Ok(newest.is_some_and(|newest| {
             let manifest = &newest.manifest;

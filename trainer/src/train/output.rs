@@ -2,12 +2,15 @@
 
 use super::publish::PublishState;
 use super::saving::Saving;
-use crate::checkpoint::{Link, RunDir};
+use crate::checkpoint::{Link, RunBucket, RunDir};
+use crate::error::Result;
 use crate::publish::RunId;
 
 /// The state of a run's output.
 pub(super) struct Output {
     pub(super) dir: RunDir,
+    /// The bucket of the run; `None` if its checkpoints are in folders.
+    pub(super) bucket: Option<RunBucket>,
     /// The id of the run, which its versions name as their origin.
     pub(super) id: RunId,
     /// The step of the newest checkpoint, so that no checkpoint is written twice.
@@ -16,6 +19,15 @@ pub(super) struct Output {
     pub(super) link: Option<Link>,
     /// The checkpoint that is being written.
     pub(super) saving: Option<Saving>,
+    /// The number of checkpoints in a row that could not be written.
+    pub(super) failed: u32,
     /// The state of publishing versions.
     pub(super) publishing: PublishState,
+}
+
+impl Output {
+    /// Brings what the bucket of the run has into the folder of the run, if there is a bucket.
+    pub(super) fn refresh(&self) -> Result<()> {
+        self.bucket.as_ref().map_or(Ok(()), RunBucket::fetch)
+    }
 }

@@ -19,7 +19,7 @@ use super::publish::PublishState;
 use super::rewind::Rewinds;
 use super::timing::Timing;
 use super::{Run, TrainOptions};
-use crate::checkpoint::{Checkpoint, RunDir};
+use crate::checkpoint::{Checkpoint, RunBucket, RunDir};
 use crate::error::{Error, Result};
 use crate::frequencies::Frequencies;
 use crate::job::Job;
@@ -45,8 +45,8 @@ impl Run {
         observer: &mut dyn Observer,
     ) -> Result<(Self, Basis)> {
         check_place(&job, options.trainer)?;
-        let dir = RunDir::new(job.output());
-        let (checkpoint, origin) = find_basis(&job, &options, &dir)?;
+        let (dir, bucket) = open_place(&job, &options)?;
+        let (checkpoint, origin) = find_basis(&job, &options, &dir, bucket.as_ref())?;
         let (model, buffers) = Model::build(&job, &observer.inspect_options(), &options.workers)?;
         let client = open(&job, &options, 0, observer)?;
         let sides = SideTables::load(&job.data, &job.schema)?;
@@ -62,6 +62,9 @@ impl Run {
             }
             None => RunId::of(dir.path(), &options.files)?,
         };
+        if let Some(bucket) = bucket.as_ref().filter(|_| is_first) {
+            bucket.keep_id(&id.0)?;
+        }
         let run = Self {
             position: Position::new(&job),
             counts: Counts::new(began, observer.needs_figures(), job.schema.sides.len()),
@@ -74,10 +77,12 @@ impl Run {
             buffers,
             output: Output {
                 dir,
+                bucket,
                 id,
                 checkpointed: None,
                 link: None,
                 saving: None,
+                failed: 0,
                 publishing: PublishState::default(),
             },
             timing: Timing::default(),
@@ -97,7 +102,8 @@ impl Run {
         self.client = open(job, options, after, observer)?;
         // The client waits for the end of the old generation, so the newest checkpoint is looked
         // for only now.
-        let (checkpoint, origin) = find_basis(job, options, &self.output.dir)?;
+        let Output { dir, bucket, .. } = &self.output;
+        let (checkpoint, origin) = find_basis(job, options, dir, bucket.as_ref())?;
         (self.model, self.buffers) =
             Model::build(job, &observer.inspect_options(), &options.workers)?;
         self.position = Position::new(job);
@@ -162,7 +168,8 @@ impl Run {
     /// Takes the state that trainer 0 names, without the tables, which trainer 0 has filled.
     fn start_beside(&mut self, note: &StartNote, observer: &mut dyn Observer) -> Result<()> {
         if let Some(step) = note.checkpoint {
-            let checkpoint = Checkpoint::open(self.output.dir.checkpoint_path(step))?;
+            self.output.refresh()?;
+            let checkpoint = Checkpoint::open(self.output.dir.checkpoint_path(step)?)?;
             checkpoint.check_job(&self.job)?;
             checkpoint.check_files(&self.data.files)?;
             observer.note(&format!("resuming from {}", checkpoint.path().display()));
@@ -245,14 +252,30 @@ impl Run {
 
     /// Restores the whole state of the run from a checkpoint of its own.
     fn restore(&mut self, checkpoint: &Checkpoint) -> Result<()> {
-        self.client.restore(checkpoint.path(), &checkpoint.manifest.tables)?;
+        self.restore_tables(checkpoint)?;
         self.restore_dense(checkpoint)?;
-        let Output { dir, checkpointed, link, .. } = &mut self.output;
+        let Output { dir, bucket, checkpointed, link, .. } = &mut self.output;
         *checkpointed = Some(checkpoint.manifest.step);
-        *link = self.client.checkpoint_mark().map(|mark| checkpoint.link(dir, mark));
+        *link = self.client.checkpoint_mark().map(|mark| checkpoint.link(mark));
         // A run that was killed after writing a checkpoint may not have removed the old ones.
-        let keep = self.job.train.keep.get();
-        dir.retain(keep, self.position.progress.best, &self.options.files)
+        let (keep, best) = (self.job.train.keep.get(), self.position.progress.best);
+        if let Some(bucket) = bucket {
+            bucket.retain(keep, best, checkpoint.path())?;
+        }
+        dir.retain(keep, best, &self.options.files)
+    }
+
+    /// Restores the tables from a checkpoint, which lies in the folder or in the bucket of the run.
+    pub(super) fn restore_tables(&mut self, checkpoint: &Checkpoint) -> Result<()> {
+        let Some(bucket) = &self.output.bucket else {
+            return Ok(self.client.restore(checkpoint.path(), &checkpoint.manifest.tables)?);
+        };
+        let mut tables = checkpoint.manifest.tables.clone();
+        let changes = tables.iter_mut().filter_map(|table| table.changes.as_mut());
+        for below in changes.flat_map(|changes| &mut changes.below) {
+            below.folder = bucket.name_of(&below.folder);
+        }
+        Ok(self.client.restore(&bucket.name_of(checkpoint.path()), &tables)?)
     }
 
     /// Restores the state of the run from a checkpoint of its own, except the tables.
@@ -281,15 +304,39 @@ impl Run {
     }
 }
 
+/// Opens the folder of the run, and its bucket if the servers keep checkpoints in one. Trainers on
+/// the same machine then have folders of their own.
+fn open_place(job: &Job, options: &TrainOptions) -> Result<(RunDir, Option<RunBucket>)> {
+    let output = job.output();
+    let Some((ps, url)) = job.ps.as_ref().and_then(|ps| Some((ps, ps.bucket()?))) else {
+        return Ok((RunDir::new(output), None));
+    };
+    let run = ps.run_in_store(&output)?;
+    let is_first = options.trainer.is_first();
+    let dir = RunDir::new(match is_first {
+        true => output,
+        false => output.join(format!("trainer-{}", options.trainer.index)),
+    });
+    let bucket = RunBucket::open(&url, run, dir.clone(), &options.files)?;
+    if is_first {
+        bucket.fetch_id()?;
+    }
+    Ok((dir, Some(bucket)))
+}
+
 /// Returns the checkpoint of the run and the checkpoint of another run from which the run can
 /// start. Only trainer 0 looks for them and tells the others.
 fn find_basis(
     job: &Job,
     options: &TrainOptions,
     dir: &RunDir,
+    bucket: Option<&RunBucket>,
 ) -> Result<(Option<Checkpoint>, Option<Checkpoint>)> {
     if !options.trainer.is_first() {
         return Ok((None, None));
+    }
+    if let Some(bucket) = bucket {
+        bucket.fetch()?;
     }
     let checkpoint = find_checkpoint(job, options, dir)?;
     let origin = find_origin(job, options, checkpoint.is_some())?;

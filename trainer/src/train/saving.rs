@@ -22,6 +22,9 @@ use crate::observer::{CheckpointReport, Observer};
 use crate::profile::Stage;
 use crate::trace_span::span;
 
+/// The number of checkpoints in a row that cannot be written, after which a run over servers ends.
+const MOST_FAILED: u32 = 3;
+
 /// A checkpoint that is being written.
 #[derive(Debug)]
 pub(super) struct Saving {
@@ -52,11 +55,7 @@ impl Saving {
 
 impl Run {
     /// Begins a checkpoint of the present state, after the open checkpoint has ended.
-    pub(super) fn begin_checkpoint(
-        &mut self,
-        extent: Extent,
-        observer: &mut dyn Observer,
-    ) -> Result<()> {
+    fn begin_checkpoint(&mut self, extent: Extent, observer: &mut dyn Observer) -> Result<()> {
         self.finish_checkpoint(observer)?;
         let is_written = self.output.checkpointed == Some(self.position.step);
         if is_written || !self.options.trainer.is_first() {
@@ -100,6 +99,7 @@ impl Run {
             dir: self.output.dir.clone(),
             keep: self.job.train.keep.get(),
             files: self.options.files.clone(),
+            bucket: self.output.bucket.clone(),
         };
         let writing = Writing::begin(
             self.client.as_mut(),
@@ -115,7 +115,7 @@ impl Run {
     }
 
     /// Continues the open checkpoint between two steps, if there is one.
-    pub(super) fn advance_checkpoint(&mut self, observer: &mut dyn Observer) -> Result<()> {
+    fn advance_checkpoint(&mut self, observer: &mut dyn Observer) -> Result<()> {
         let Some(saving) = self.output.saving.take() else { return Ok(()) };
         let (writing, is_done) = self.stage(Stage::Checkpoint, |run| {
             saving.writing.poll(run.client.as_mut(), &run.options.workers)
@@ -132,12 +132,42 @@ impl Run {
         let Some(Saving { writing, step, began, behind }) = self.output.saving.take() else {
             return Ok(());
         };
-        let Written { bytes, blake3, mark } =
-            self.stage(Stage::Checkpoint, |run| writing.finish(run.client.as_mut()))?;
-        self.output.link = mark.map(|mark| Link::new(&self.output.dir, step, blake3, mark, behind));
+        let written = self.stage(Stage::Checkpoint, |run| writing.finish(run.client.as_mut()))?;
+        let Written { bytes, folder, blake3, mark } = written;
+        self.output.failed = 0;
+        self.output.link = mark.map(|mark| Link::new(&folder, blake3, mark, behind));
         let seconds = began.elapsed().as_secs_f64();
         observer.report_checkpoint(&CheckpointReport { step, seconds, bytes });
         self.report_figures(None, observer)
+    }
+
+    /// Begins the checkpoint that is due between two steps, and continues the open one. If servers
+    /// hold the tables, a checkpoint that cannot be written does not end the run, because servers
+    /// and stores have failures of their own: the next checkpoint is whole. The run ends after
+    /// several failures in a row.
+    pub(super) fn checkpoint_between_steps(
+        &mut self,
+        is_due: bool,
+        observer: &mut dyn Observer,
+    ) -> Result<()> {
+        let begun = match is_due {
+            true => self.begin_checkpoint(Extent::Changes, observer),
+            false => Ok(()),
+        };
+        let Err(error) = begun.and_then(|()| self.advance_checkpoint(observer)) else {
+            return Ok(());
+        };
+        self.output.failed += 1;
+        let is_last = self.output.failed >= MOST_FAILED;
+        if self.job.ps.is_none() || error.rewound().is_some() || is_last {
+            return Err(error);
+        }
+        self.output.checkpointed = None;
+        self.output.link = None;
+        observer.note(&format!(
+            "a checkpoint is not written, but training goes on and the next one is whole: {error}"
+        ));
+        Ok(())
     }
 
     /// Writes a whole checkpoint of the present state, and waits for its end.

@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use zillion_console::job_file;
+use zillion_store::is_bucket;
 use zillion_trainer::Job;
 
 use super::member::{Member, say};
@@ -53,7 +54,7 @@ pub(crate) fn run(args: &ClusterUpArgs) -> Result<ExitCode> {
 
 /// The folders of a cluster.
 struct Place {
-    /// The folder that servers and trainers share.
+    /// The folder that servers and trainers share, or the URL of their bucket.
     store: PathBuf,
     /// The folder of the run, if it is not that of the job.
     output: Option<PathBuf>,
@@ -68,6 +69,10 @@ impl Place {
             absolute.with_context(|| format!("cannot resolve the path {}", path.display()))
         };
         let run = absolute(&job.output())?;
+        if let Some(bucket) = store.filter(|store| is_bucket(&store.to_string_lossy())) {
+            let logs = make_logs(run.parent().unwrap_or(&run))?;
+            return Ok(Self { store: bucket.to_owned(), output: None, logs });
+        }
         let store = match (store, run.parent()) {
             (Some(store), _) => absolute(store)?,
             (None, Some(parent)) => parent.to_owned(),
@@ -75,9 +80,7 @@ impl Place {
         };
         let is_below = run.starts_with(&store) && run != store;
         let output = (!is_below).then(|| store.join(&job.name));
-        let logs = store.join("logs");
-        std::fs::create_dir_all(&logs)
-            .with_context(|| format!("cannot create the folder {}", logs.display()))?;
+        let logs = make_logs(&store)?;
         Ok(Self { store, output, logs })
     }
 
@@ -101,6 +104,14 @@ impl Place {
         all.extend(resume.then(|| "--resume".to_owned()));
         all
     }
+}
+
+/// Makes the folder of logs in a folder.
+fn make_logs(folder: &Path) -> Result<PathBuf> {
+    let logs = folder.join("logs");
+    std::fs::create_dir_all(&logs)
+        .with_context(|| format!("cannot create the folder {}", logs.display()))?;
+    Ok(logs)
 }
 
 /// Watches the members until trainer 0 has ended, and starts those again that were killed. Returns

@@ -38,6 +38,7 @@ pub(crate) fn run(args: &PsServeArgs) -> Result<()> {
         lease,
         token: args.token_file.as_deref().map(Token::read).transpose()?,
         deduplicates: !args.without_deduplication,
+        scratch: args.scratch.clone(),
         files: durable_files()?,
         ..ServerOptions::new(&args.listen, &args.store)
     };

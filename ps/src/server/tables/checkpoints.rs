@@ -1,4 +1,5 @@
-//! The work of the frames of checkpoints. The server writes and reads the files itself.
+//! The work of the frames of checkpoints. The server writes and reads the files itself, in the
+//! shared folder or in the bucket of the run.
 
 use zillion_embedding::SnapshotMark;
 
@@ -6,6 +7,8 @@ use super::{Tables, bad, put};
 use crate::client::{CheckpointTicket, Checkpointing};
 use crate::error::{Error, Result};
 use crate::mark::{CheckpointMark, ServerMark};
+use crate::server::home::CHECKPOINT;
+use crate::server::uploads::Uploads;
 use crate::wire::{BeginCheckpoint, Header, Op, RestoreTables, Ticket, Writer, read_json};
 
 impl Tables {
@@ -21,16 +24,7 @@ impl Tables {
         match header.op {
             Op::BeginCheckpoint => {
                 let begin: BeginCheckpoint = read_json(body).map_err(bad(call))?;
-                let folder = self.folder.path(call, &begin.folder)?;
-                let files = self.files.clone();
-                let ticket = match begin.since {
-                    None => self.client.begin_checkpoint(&folder, &files)?,
-                    Some(numbers) => {
-                        let mark = CheckpointMark::local(SnapshotMark::of_numbers(numbers));
-                        self.client.begin_changes(&folder, &files, &mark)?
-                    }
-                };
-                put(answer, &Ticket { number: ticket.number() });
+                put(answer, &self.begin_checkpoint(call, &begin)?);
             }
             Op::FollowCheckpoints => self.client.follow_checkpoints()?,
             Op::CheckpointMark => {
@@ -39,47 +33,93 @@ impl Tables {
                 put(answer, &mark.map(|mark| (mark.boot, mark.tables.numbers())));
             }
             Op::PollCheckpoint => {
-                let is_ready = self.client.poll_checkpoint(&CheckpointTicket::new(ticket()?))?;
+                let is_written = self.client.poll_checkpoint(&CheckpointTicket::new(ticket()?))?;
+                let is_ready = is_written && self.uploads.as_ref().is_none_or(Uploads::is_ready);
                 Writer(answer).u8(u8::from(is_ready));
             }
             Op::FinishCheckpoint => {
-                let parts = self.client.finish_checkpoint(CheckpointTicket::new(ticket()?))?;
+                let parts = self.client.finish_checkpoint(CheckpointTicket::new(ticket()?));
+                let sent = match (&parts, self.uploads.take()) {
+                    (Ok(_), Some(uploads)) => uploads.finish(),
+                    _ => Ok(()),
+                };
+                self.drop_uploads();
+                let parts = parts?;
+                sent?;
                 put(answer, &parts);
             }
             Op::AbandonCheckpoint => {
                 self.client.abandon_checkpoint(CheckpointTicket::new(ticket()?));
+                self.drop_uploads();
             }
             _ => self.restore(body)?,
         }
         Ok(())
     }
 
+    fn begin_checkpoint(&mut self, call: &'static str, begin: &BeginCheckpoint) -> Result<Ticket> {
+        if self.uploads.is_some() {
+            let reason = "another checkpoint is on its way to the store; finish or abandon it";
+            return Err(Error::Argument { call, reason: reason.to_owned() });
+        }
+        let (folder, files, uploads) = self.home.begin_checkpoint(call, &begin.folder)?;
+        let ticket = match begin.since {
+            None => self.client.begin_checkpoint(&folder, &files)?,
+            Some(numbers) => {
+                let mark = CheckpointMark::local(SnapshotMark::of_numbers(numbers));
+                self.client.begin_changes(&folder, &files, &mark)?
+            }
+        };
+        self.uploads = uploads;
+        Ok(Ticket { number: ticket.number() })
+    }
+
+    /// Stops the uploads of a checkpoint, and removes its files that were not sent.
+    pub(super) fn drop_uploads(&mut self) {
+        self.uploads = None;
+        if self.home.is_bucket() {
+            self.home.scratch.end(CHECKPOINT);
+        }
+    }
+
     fn restore(&mut self, body: &[u8]) -> Result<()> {
         let call = "restore";
-        let RestoreTables { folder, mut tables, below, only_check } =
-            read_json(body).map_err(bad(call))?;
-        let folder = self.folder.path(call, &folder)?;
-        if below.len() != tables.len() {
+        let restore: RestoreTables = read_json(body).map_err(bad(call))?;
+        if restore.below.len() != restore.tables.len() {
             let reason = format!(
                 "the checkpoint has {} tables, but the files below are those of {}",
-                tables.len(),
-                below.len()
+                restore.tables.len(),
+                restore.below.len()
             );
             return Err(Error::Argument { call, reason });
         }
-        for (table, below) in tables.iter_mut().zip(below) {
-            let below = below.into_iter().map(|files| {
-                let folder = self.folder.path(call, &files.folder)?;
-                Ok(files.into_parts(folder))
+        let restored = self.try_restore(call, &restore);
+        // The files that a check has fetched are needed for the restore that follows.
+        if restored.is_err() || !restore.only_check {
+            self.home.drop_fetched();
+        }
+        restored
+    }
+
+    fn try_restore(&mut self, call: &'static str, restore: &RestoreTables) -> Result<()> {
+        let folder = self.fetch(call, restore)?;
+        let mut tables = restore.tables.clone();
+        for (table, below) in tables.iter_mut().zip(&restore.below) {
+            let below = below.iter().map(|files| {
+                let folder = self.home.folder_of(call, &files.folder)?;
+                Ok(files.clone().into_parts(folder))
             });
             let below = below.collect::<Result<Vec<_>>>()?;
             if let Some(changes) = &mut table.changes {
                 changes.below = below;
             }
         }
-        match only_check {
-            true => self.client.check_restore(&folder, &tables),
-            false => self.client.restore(&folder, &tables),
+        if restore.only_check {
+            return self.client.check_restore(&folder, &tables);
         }
+        self.client.restore(&folder, &tables)?;
+        // The restore has abandoned an open checkpoint.
+        self.drop_uploads();
+        Ok(())
     }
 }
