@@ -45,6 +45,7 @@ mod error;
 #[cfg_attr(not(feature = "server"), allow(dead_code, reason = "a part is the server's"))]
 mod folder;
 mod local;
+mod map;
 mod mark;
 mod merged;
 mod options;
@@ -68,11 +69,12 @@ pub use client::{
 pub use code::ErrorCode;
 pub use error::{Error, Result};
 pub use local::LocalClient;
+pub use map::{ClusterMap, Directory, EntryKind, MapEntry, Member, MemberChange, Notice, Upkeep};
 pub use mark::CheckpointMark;
 pub use merged::{MergedDense, MergedGradients};
 pub use options::{SpillOptions, TableOptions};
 pub use order::StepOrder;
 pub use pulled::PulledRows;
-pub use remote::{RemoteClient, RemoteOptions, ServerState, server_state};
+pub use remote::{RegisteredServers, RemoteClient, RemoteOptions, ServerState, server_state};
 pub use token::Token;
 pub use wire::{WireError, read_message, sample_messages};

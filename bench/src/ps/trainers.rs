@@ -187,6 +187,7 @@ impl Trainer {
     fn open(address: &str, store: &Path, dim: NonZeroUsize, place: TrainerPlace) -> Result<Self> {
         let options = RemoteOptions {
             servers: vec![address.to_owned()],
+            directory: None,
             place,
             run: "bench".to_owned(),
             job_digest: "bench".to_owned(),

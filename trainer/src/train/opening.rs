@@ -88,6 +88,7 @@ fn open_remote(
 ) -> Result<Box<dyn TrainClient>> {
     let options = RemoteOptions {
         servers: ps.servers.clone(),
+        directory: None,
         place,
         run: ps.run_in_store(&job.output())?,
         job_digest: job.digest()?,
