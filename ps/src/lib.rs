@@ -42,6 +42,7 @@ mod code;
 pub mod conformance;
 mod draw;
 mod error;
+mod etcd;
 #[cfg_attr(not(feature = "server"), allow(dead_code, reason = "a part is the server's"))]
 mod folder;
 mod local;
@@ -68,6 +69,7 @@ pub use client::{
 };
 pub use code::ErrorCode;
 pub use error::{Error, Result};
+pub use etcd::{EtcdOptions, open_etcd};
 pub use local::LocalClient;
 pub use map::{ClusterMap, Directory, EntryKind, MapEntry, Member, MemberChange, Notice, Upkeep};
 pub use mark::CheckpointMark;
