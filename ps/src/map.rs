@@ -172,10 +172,9 @@ impl MemberChange {
             (Some(before), None) if before.is_leaving => {
                 format!("server {id} at {} has left", before.address)
             }
-            (Some(before), None) => format!(
-                "server {id} at {} went: its lease of {} s has expired",
-                before.address, before.lease_seconds
-            ),
+            (Some(before), None) => {
+                format!("server {id} at {} went: its lease has expired", before.address)
+            }
             (None, None) => format!("server {id} is unknown"),
         }
     }
@@ -208,4 +207,28 @@ pub(crate) fn read_entry(name: &str, bytes: &[u8]) -> Result<MapEntry> {
              version of the program on all hosts"
         ))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_of_servers_are_described() {
+        let member = |address: &str, boot: u64, is_leaving: bool| {
+            Some(Member { id: 1, address: address.to_owned(), boot, lease_seconds: 10, is_leaving })
+        };
+        let describe = |before: Option<Member>, after: Option<Member>| {
+            MemberChange { id: 1, before, after }.describe()
+        };
+        let old = || member("a:1", 1, false);
+        assert_eq!(describe(None, old()), "server 1 came at a:1");
+        assert_eq!(describe(old(), member("b:1", 1, false)), "server 1 moved from a:1 to b:1");
+        let again = describe(old(), member("b:1", 2, false));
+        assert_eq!(again, "server 1 at a:1 was started again at b:1");
+        let ends = describe(old(), member("a:1", 1, true));
+        assert_eq!(ends, "server 1 at a:1 ends in good order");
+        assert_eq!(describe(member("a:1", 1, true), None), "server 1 at a:1 has left");
+        assert_eq!(describe(old(), None), "server 1 at a:1 went: its lease has expired");
+    }
 }

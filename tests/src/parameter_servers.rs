@@ -7,7 +7,7 @@ mod conformance;
 mod drill;
 mod equality;
 mod etcd;
-mod etcd_process;
+pub(crate) mod etcd_process;
 mod hostile;
 mod kills;
 mod proxy;

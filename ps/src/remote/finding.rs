@@ -160,7 +160,7 @@ pub(super) fn watch_servers(options: &RemoteOptions, links: &[Link]) -> Option<U
         .zip(links)
         .map(|(id, link)| {
             let (address, boot) = (link.server().to_owned(), link.welcome().boot);
-            // The directory knows the lease. The first reading tells it.
+            // Only the directory knows the lease, which is not needed here.
             (id, Member { id, address, boot, lease_seconds: 0, is_leaving: false })
         })
         .collect();

@@ -21,6 +21,8 @@ const SPARE: usize = 4;
 #[derive(Debug)]
 pub(super) struct Link {
     server: String,
+    /// The advice for a server that cannot be reached.
+    remedy: &'static str,
     hello: Hello,
     deadline: Duration,
     /// The number that the client drew for the session.
@@ -50,6 +52,10 @@ impl Link {
     pub(super) fn connect(options: &RemoteOptions, server: &str, moment: Instant) -> Result<Self> {
         let mut link = Self {
             server: server.to_owned(),
+            remedy: match options.directory {
+                Some(_) => "start it, or mend the network",
+                None => "start it, or mend `ps.servers`",
+            },
             hello: hello(Some(options.run.clone()), options.place.index, options.token.as_ref()),
             deadline: options.deadline,
             session: crate::draw::draw(),
@@ -95,9 +101,10 @@ impl Link {
             if Instant::now() >= moment {
                 return Err(Error::Unreachable {
                     problem: format!(
-                        "server {} cannot be reached: {}; start it, or mend `ps.servers`",
+                        "server {} cannot be reached: {}; {}",
                         self.server,
-                        describe(&trouble)
+                        describe(&trouble),
+                        self.remedy
                     ),
                 });
             }
