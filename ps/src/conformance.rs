@@ -7,6 +7,7 @@
 
 mod beside;
 mod chains;
+mod maps;
 mod model;
 mod scenarios;
 mod versions;
@@ -19,6 +20,7 @@ use zillion_rows::{
 
 use crate::client::TrainClient;
 
+pub use maps::{MemoryMap, check_map};
 pub use model::replay;
 
 /// The number of tables in the suite.

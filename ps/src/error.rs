@@ -55,6 +55,12 @@ pub enum Error {
         /// The problem and the remedy.
         problem: String,
     },
+    /// A home of the map of a cluster that cannot be reached at present. The call can be made again.
+    #[error("{problem}")]
+    Unreachable {
+        /// The problem and the remedy.
+        problem: String,
+    },
     /// The end of a generation. A server or a trainer was lost, or was started again, so the state
     /// of the tables after the last checkpoint is lost. Every trainer must continue from the newest
     /// checkpoint.
@@ -84,7 +90,7 @@ impl Error {
             Self::Broken { .. } => ErrorCode::Broken,
             Self::Tables(error) => ErrorCode::of_tables(error),
             Self::Remote { code, .. } => *code,
-            Self::Start { .. } => ErrorCode::Start,
+            Self::Start { .. } | Self::Unreachable { .. } => ErrorCode::Start,
             Self::Rewound { .. } => ErrorCode::Rewound,
         }
     }

@@ -42,9 +42,11 @@ mod code;
 pub mod conformance;
 mod draw;
 mod error;
+mod etcd;
 #[cfg_attr(not(feature = "server"), allow(dead_code, reason = "a part is the server's"))]
 mod folder;
 mod local;
+mod map;
 mod mark;
 mod merged;
 mod options;
@@ -67,12 +69,14 @@ pub use client::{
 };
 pub use code::ErrorCode;
 pub use error::{Error, Result};
+pub use etcd::{EtcdOptions, open_etcd};
 pub use local::LocalClient;
+pub use map::{ClusterMap, Directory, EntryKind, MapEntry, Member, MemberChange, Notice, Upkeep};
 pub use mark::CheckpointMark;
 pub use merged::{MergedDense, MergedGradients};
 pub use options::{SpillOptions, TableOptions};
 pub use order::StepOrder;
 pub use pulled::PulledRows;
-pub use remote::{RemoteClient, RemoteOptions, ServerState, server_state};
+pub use remote::{RegisteredServers, RemoteClient, RemoteOptions, ServerState, server_state};
 pub use token::Token;
 pub use wire::{WireError, read_message, sample_messages};

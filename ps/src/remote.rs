@@ -13,6 +13,7 @@
 mod checkpointing;
 mod dialog;
 mod exchange;
+mod finding;
 mod generations;
 mod heart;
 mod link;
@@ -32,15 +33,17 @@ use zillion_embedding::Rates;
 use zillion_feature::LookupPlan;
 use zillion_rows::{RowShape, TableLayout, TableSpec};
 
-pub use options::RemoteOptions;
+pub use options::{RegisteredServers, RemoteOptions};
 pub use status::{ServerState, server_state};
 
 use crate::client::{PullOptions, TrainerPlace};
 use crate::error::{Error, Result, start_error};
+use crate::map::{ClusterMap, EntryKind, MapEntry, Upkeep};
 use crate::options::TableOptions;
 use crate::order::StepOrder;
 use crate::wire::{JoinRun, Op, OpenRun, WireError, write_json};
-use generations::{Entry, Generations};
+use finding::{connect_all, greet_all, wait_for_map, watch_servers};
+use generations::Generations;
 use link::Link;
 use names::Names;
 use owners::Owners;
@@ -81,6 +84,8 @@ pub struct RemoteClient {
     tickets: Option<Vec<u64>>,
     /// The number of names of checkpoints that were drawn.
     cuts: u64,
+    /// The watching of the directory that names the servers.
+    _watching: Option<Upkeep>,
 }
 
 /// A pull that was sent before the caller has asked for it.
@@ -113,16 +118,17 @@ impl RemoteClient {
         let names = Names::open(&options.store)?;
         let shape = |spec: &TableSpec| RowShape::new(spec.clone());
         let shapes = tables.tables.iter().map(shape).collect::<zillion_rows::Result<Vec<_>>>()?;
-        let owners = Owners::new(options.servers.len(), &tables)?;
+        let owners = Owners::new(options.server_count(), &tables)?;
         let until = Instant::now() + options.patience;
-        let mut links = Link::connect_all(&options, until)?;
+        let mut links = connect_all(&options, until)?;
         let generation = match options.place.is_first() {
-            true => begin_generation(&options, &tables, &owners, &mut links)?,
+            true => begin_generation(&options, &tables, &owners, &mut links, until)?,
             false => enter_generation(&options, &mut links, until)?,
         };
         for link in &mut links {
             link.begin_heart(options.deadline);
         }
+        let watching = watch_servers(&options, &links);
         let needs_sweep = shapes.iter().any(|shape| shape.spec.has_whole_table_rule())
             || tables.tables.iter().any(|spec| !spec.eviction.is_never());
         tracing::info!(
@@ -151,6 +157,7 @@ impl RemoteClient {
             checkpoints: 0,
             tickets: None,
             cuts: 0,
+            _watching: watching,
         })
     }
 
@@ -210,8 +217,16 @@ fn begin_generation(
     tables: &TableOptions,
     owners: &Owners,
     links: &mut [Link],
+    until: Instant,
 ) -> Result<u64> {
-    let log = Generations::open(options)?;
+    let stored;
+    let log: &dyn ClusterMap = match &options.directory {
+        Some(registered) => &*registered.directory,
+        None => {
+            stored = Generations::open(&options.store.to_string_lossy())?;
+            &stored
+        }
+    };
     let newest = links.iter().map(|link| link.welcome().generation).max().unwrap_or(0);
     let alive = links.iter().find(|link| {
         let welcome = link.welcome();
@@ -229,16 +244,26 @@ fn begin_generation(
             link.server()
         )));
     }
-    let generation = newest.max(log.newest()?).max(options.after) + 1;
+    let recorded = wait_for_map(until, || log.newest(&options.run))?;
+    let generation = newest.max(recorded).max(options.after) + 1;
     let servers = links.iter().map(|link| (link.server().to_owned(), link.welcome().boot));
-    log.append(&Entry {
+    let entry = MapEntry {
+        kind: EntryKind::Generation,
         generation,
         run: options.run.clone(),
         job: options.job_digest.clone(),
         trainers: options.place.count,
         servers: servers.collect(),
         bounds: owners.bounds().to_vec(),
-    })?;
+        process: crate::draw::process(),
+    };
+    if !wait_for_map(until, || log.create(&entry))? {
+        return Err(start_error(format!(
+            "another process has begun generation {generation} of the run `{}`; only one process \
+             may be trainer 0",
+            options.run
+        )));
+    }
     for (server, link) in links.iter_mut().enumerate() {
         let open = OpenRun {
             client: crate::draw::process(),
@@ -258,7 +283,7 @@ fn begin_generation(
 }
 
 /// Waits for a generation, and enters it on every server.
-fn enter_generation(options: &RemoteOptions, links: &mut [Link], until: Instant) -> Result<u64> {
+fn enter_generation(options: &RemoteOptions, links: &mut Vec<Link>, until: Instant) -> Result<u64> {
     let join = JoinRun {
         job: options.job_digest.clone(),
         client: crate::draw::process(),
@@ -293,7 +318,7 @@ fn enter_generation(options: &RemoteOptions, links: &mut [Link], until: Instant)
             )));
         }
         std::thread::sleep(LOOK);
-        links.iter_mut().try_for_each(|link| link.greet_again(until))?;
+        greet_all(options, links, until)?;
     }
 }
 

@@ -60,14 +60,21 @@ def is_target(resource, target):
     return resource["kind"] == target["kind"] and target.get("name") in (None, resource["metadata"]["name"])
 
 
-def change(resource, op, path, value):
+def change(resource, op, path, value=None):
     *way, last = path.strip("/").split("/")
     place = resource
     for step in way:
         place = place[int(step) if isinstance(place, list) else step]
-    assert op in ("add", "replace"), op
-    assert op == "add" or last in place, f"{path}: nothing to replace"
-    place[last] = value
+    assert op in ("add", "remove", "replace"), op
+    if isinstance(place, list):
+        assert (op, last) == ("add", "-") or op == "replace", f"{path}: {op} is not known here for lists"
+        place.append(value) if op == "add" else place.__setitem__(int(last), value)
+        return
+    assert op == "add" or last in place, f"{path}: nothing to {op}"
+    if op == "remove":
+        del place[last]
+    else:
+        place[last] = value
 
 
 def containers(resource):
@@ -90,7 +97,12 @@ def check(resources):
     (port,) = (p["port"] for p in service["spec"]["ports"] if p["name"] == "ps")
     name, domain = servers["metadata"]["name"], servers["spec"]["serviceName"]
     wanted = [f"{name}-{number}.{domain}:{port}" for number in range(servers["spec"]["replicas"])]
-    assert run["servers"].split(",") == wanted, f"{run['servers']} and {wanted}"
+    if "etcd" in run:
+        assert int(run["server-count"]) == len(wanted), f"{run['server-count']} and {wanted}"
+        (server,) = commands(servers, run)
+        assert f"--advertise={wanted[0]}" in server, f"{server} and {wanted[0]}"
+    else:
+        assert run["servers"].split(",") == wanted, f"{run['servers']} and {wanted}"
     assert domain == service["metadata"]["name"] and service["spec"]["clusterIP"] == "None"
     assert job["spec"]["completions"] == job["spec"]["parallelism"] == int(run["trainers"])
     # A policy, a Service or a budget that selects no pod would be accepted and do nothing.
@@ -111,6 +123,8 @@ def commands(workload, run):
             source = entry["valueFrom"]
             if "configMapKeyRef" in source:
                 values[entry["name"]] = run[source["configMapKeyRef"]["key"]]
+            elif source["fieldRef"]["fieldPath"] == "metadata.name":
+                values[entry["name"]] = f"{workload['metadata']['name']}-0"
             else:
                 assert "pod-index" in source["fieldRef"]["fieldPath"]
                 values[entry["name"]] = "0"

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::harness::{Workplace, zillion};
+use crate::parameter_servers::etcd_process::EtcdProcess;
 
 /// The time within which the cluster must write a line, or a checkpoint must appear.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -122,6 +123,24 @@ fn a_signal_ends_a_cluster_after_a_checkpoint() {
     let (code, rest) = cluster.end();
     assert_eq!(code, Some(0), "{rest}");
     assert!(!Path::new("/proc").join(&server).exists(), "the cluster has left a server behind");
+}
+
+#[test]
+fn the_members_of_a_cluster_meet_in_etcd() {
+    let Some(etcd) = EtcdProcess::start() else { return };
+    let place = Workplace::new();
+    let by_etcd = ["--etcd", &etcd.endpoint, "--etcd-prefix", "/zillion/up"];
+    let cluster = Cluster::start(&place, "shared/run", &[&LONG[..], &by_etcd].concat());
+    let server = cluster.last_word("server 1: ");
+    wait_for_checkpoint(&place.path("shared/run"));
+    let directory = etcd.directory("/zillion/up");
+    assert_eq!(directory.members().unwrap().into_keys().collect::<Vec<_>>(), [0, 1]);
+    signal("-KILL", &server);
+    cluster.last_word("server 1: process ");
+    let (code, rest) = cluster.end();
+    assert_eq!(code, Some(0), "{rest}");
+    assert!(directory.newest("run").unwrap() >= 2, "the log of generations is in etcd");
+    assert!(directory.members().unwrap().is_empty(), "servers leave in good order");
 }
 
 #[test]

@@ -134,6 +134,23 @@ fn the_commands_of_units_are_known() {
             "/usr/local/bin/zillion" => assert_options_are_known(&words[1..]),
             _ => assert_trainer_is_known(&words, &place.text("job.toml")),
         }
+        // The drop-in for etcd adds settings and replaces the command.
+        let role = name.trim_end_matches("@.service");
+        let path = root().join("deploy/systemd/etcd").join(role).with_extension("conf");
+        let drop_in = fs::read_to_string(path).expect("a drop-in for each unit");
+        assert!(drop_in.contains("\nExecStart=\nExecStart="), "the command is replaced: {drop_in}");
+        let others = |text: &str| {
+            let lines = text.lines().filter(|line| !line.starts_with("ExecStart="));
+            lines.collect::<Vec<_>>().join("\n")
+        };
+        let with_etcd = others(&unit) + "\n" + &drop_in.replace("ExecStart=\n", "");
+        let command = command_of(&with_etcd);
+        let words: Vec<&str> = command.iter().map(String::as_str).collect();
+        assert!(words.iter().any(|word| word.ends_with("etcd")), "{words:?}");
+        match words[0] {
+            "/usr/local/bin/zillion" => assert_options_are_known(&words[1..]),
+            _ => assert_trainer_is_known(&words, &place.text("job.toml")),
+        }
         // The file with examples sets what the unit reads, and nothing else.
         let example = name.trim_start_matches("zillion-").replace("@.service", ".env");
         let example = fs::read_to_string(root().join("deploy/systemd").join(example));

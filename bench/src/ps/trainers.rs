@@ -201,6 +201,7 @@ impl Trainer {
     ) -> Result<Self> {
         let options = RemoteOptions {
             servers: vec![address.to_owned()],
+            directory: None,
             place,
             run: "bench".to_owned(),
             job_digest: "bench".to_owned(),

@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::Subcommand;
+use zillion_ps::EtcdOptions;
 
 use super::JobArgs;
 
@@ -34,6 +35,13 @@ pub(crate) struct ClusterUpArgs {
     /// folder of the run. A run whose folder is elsewhere is written to STORE/NAME
     #[arg(long, value_name = "STORE")]
     pub(crate) store: Option<PathBuf>,
+    /// Members of etcd in which the servers register and by which the trainers find them, as in
+    /// http://HOST:2379,http://HOST:2379; absent: trainers get the addresses of the servers
+    #[arg(long, value_name = "URLS", value_delimiter = ',')]
+    pub(crate) etcd: Vec<String>,
+    /// Prefix of the keys of the cluster in etcd; another cluster needs another prefix
+    #[arg(long, value_name = "PREFIX", requires = "etcd", default_value = EtcdOptions::PREFIX)]
+    pub(crate) etcd_prefix: String,
     /// Resume from the newest checkpoint of the run
     #[arg(long)]
     pub(crate) resume: bool,

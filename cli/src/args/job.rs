@@ -62,11 +62,21 @@ pub(crate) struct TrainArgs {
     /// ps.servers
     #[arg(long, value_name = "SERVERS", value_delimiter = ',')]
     pub(crate) ps: Vec<String>,
+    /// Members of etcd that name the servers, as in http://HOST:2379,http://HOST:2379; overrides
+    /// ps.etcd
+    #[arg(long, value_name = "URLS", value_delimiter = ',', conflicts_with = "ps")]
+    pub(crate) ps_etcd: Vec<String>,
+    /// Prefix of the keys of the cluster in etcd; overrides ps.etcd_prefix
+    #[arg(long, value_name = "PREFIX", conflicts_with = "ps")]
+    pub(crate) ps_etcd_prefix: Option<String>,
+    /// Number of servers that hold the tables, if etcd names them; overrides ps.server_count
+    #[arg(long, value_name = "COUNT", conflicts_with = "ps")]
+    pub(crate) ps_count: Option<usize>,
     /// Folder or bucket in which the servers keep their parts of checkpoints; overrides ps.store
     #[arg(long, value_name = "FOLDER")]
     pub(crate) ps_store: Option<PathBuf>,
     /// File with the token of the servers; overrides ps.token_file
-    #[arg(long, value_name = "FILE", requires = "ps")]
+    #[arg(long, value_name = "FILE")]
     pub(crate) ps_token_file: Option<PathBuf>,
     /// Number of this trainer, counted from 0, and number of trainers of the run, as in 0/2
     #[arg(long, value_name = "N/COUNT", default_value = "0/1", value_parser = parse_place)]

@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::Subcommand;
+use zillion_ps::EtcdOptions;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ParameterService {
@@ -21,6 +22,36 @@ Example: zillion ps serve --store /srv/zillion --id 0 --listen 127.0.0.1:7100
          zillion train job.toml --ps 127.0.0.1:7100 --ps-store /srv/zillion
 A server has no data until a trainer begins a run. After a restart, the trainers continue from their newest
 checkpoint. Frames are not encrypted: keep servers and trainers on a private network.";
+
+/// The registration of a server in etcd.
+#[derive(Debug, clap::Args)]
+pub(crate) struct EtcdArgs {
+    /// Members of etcd in which the server registers, as in http://HOST:2379,http://HOST:2379;
+    /// absent: trainers list the addresses of servers
+    #[arg(long, value_name = "URLS", value_delimiter = ',')]
+    pub(crate) etcd: Vec<String>,
+    /// Prefix of the keys of the cluster in etcd
+    #[arg(long, requires = "etcd", default_value = EtcdOptions::PREFIX)]
+    pub(crate) etcd_prefix: String,
+    /// Address by which trainers reach the server; absent: the address that it listens on
+    #[arg(long, requires = "etcd", value_name = "HOST:PORT")]
+    pub(crate) advertise: Option<String>,
+    /// Seconds after which etcd removes a server without signs of life
+    #[arg(long, requires = "etcd", default_value_t = EtcdOptions::LEASE_SECONDS)]
+    pub(crate) etcd_lease_seconds: u64,
+    /// File with the user and the password of etcd, as in user:password
+    #[arg(long, requires = "etcd", value_name = "FILE")]
+    pub(crate) etcd_user_file: Option<PathBuf>,
+    /// Certificate of the authority of etcd in PEM; needed for https
+    #[arg(long, requires = "etcd", value_name = "FILE")]
+    pub(crate) etcd_ca: Option<PathBuf>,
+    /// Certificate in PEM that the server shows to etcd
+    #[arg(long, requires = "etcd", value_name = "FILE")]
+    pub(crate) etcd_cert: Option<PathBuf>,
+    /// Private key of this certificate in PEM
+    #[arg(long, requires = "etcd", value_name = "FILE")]
+    pub(crate) etcd_key: Option<PathBuf>,
+}
 
 /// The settings of a server.
 #[derive(Debug, clap::Args)]
@@ -62,6 +93,8 @@ pub(crate) struct PsServeArgs {
     /// Seconds after which a silent trainer is lost
     #[arg(long, default_value_t = 10.0)]
     pub(crate) lease_seconds: f64,
+    #[command(flatten)]
+    pub(crate) etcd: EtcdArgs,
     /// Give a frame that arrives twice its effect twice (only for the test of this rule)
     #[arg(long, hide = true)]
     pub(crate) without_deduplication: bool,

@@ -73,6 +73,11 @@ fn settings(args: &TrainArgs) -> Vec<String> {
     if !args.ps.is_empty() {
         sets.push(format!("ps.servers={:?}", args.ps));
     }
+    if !args.ps_etcd.is_empty() {
+        sets.push(format!("ps.etcd={:?}", args.ps_etcd));
+    }
+    sets.extend(args.ps_etcd_prefix.as_ref().map(|prefix| format!("ps.etcd_prefix={prefix:?}")));
+    sets.extend(args.ps_count.map(|count| format!("ps.server_count={count}")));
     sets.extend(args.ps_store.as_ref().map(|store| format!("ps.store={store:?}")));
     sets.extend(args.ps_token_file.as_ref().map(|file| format!("ps.token_file={file:?}")));
     sets

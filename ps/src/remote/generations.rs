@@ -1,78 +1,87 @@
-//! The log of the generations of a run: small numbered objects in the store, each created once.
-//!
-//! The log decides which of two processes begins a generation, and is the record of who served the
-//! run when.
+//! The log of the generations of a run in the store: small numbered objects, each created once.
 
-use serde::{Deserialize, Serialize};
 use zillion_device::Files;
 use zillion_store::Store;
 
-use super::options::RemoteOptions;
 use crate::error::{Result, start_error};
+use crate::map::{ClusterMap, MapEntry, entry_name, read_entry, run_hash};
 
-/// A generation in the log.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Entry {
-    /// The number of the generation.
-    pub(super) generation: u64,
-    /// The name of the run.
-    pub(super) run: String,
-    /// The BLAKE3 of the job.
-    pub(super) job: String,
-    /// The number of trainers.
-    pub(super) trainers: usize,
-    /// The address of each server, and the number that it drew when it started.
-    pub(super) servers: Vec<(String, u64)>,
-    /// The bounds of the slots of the servers: one more than there are servers.
-    pub(super) bounds: Vec<usize>,
-}
-
-/// The log of the generations of a run.
+/// The log of generations in the store.
+#[derive(Debug)]
 pub(super) struct Generations {
     store: Store,
-    folder: String,
 }
 
 impl Generations {
-    pub(super) fn open(options: &RemoteOptions) -> Result<Self> {
-        let url = options.store.to_string_lossy();
-        let store = Store::create_at(&url, Files::new())
+    /// Opens the log in a folder or a bucket.
+    pub(super) fn open(url: &str) -> Result<Self> {
+        let store = Store::create_at(url, Files::new())
             .map_err(|e| start_error(format!("cannot open the store: {e}")))?;
-        // The name of a run can have any characters.
-        let run = blake3::hash(options.run.as_bytes()).to_hex();
-        Ok(Self { store, folder: format!("ps/generations/{}", &run[..32]) })
+        Ok(Self { store })
     }
+}
 
-    /// Returns the number of the newest generation, or 0 if there is none.
-    pub(super) fn newest(&self) -> Result<u64> {
+/// Returns the name of the folder of a run.
+fn folder(run: &str) -> String {
+    format!("ps/generations/{}", run_hash(run))
+}
+
+/// Returns the name of the object of an entry.
+fn object(run: &str, number: u64) -> String {
+    format!("{}/{}.json", folder(run), entry_name(number))
+}
+
+impl ClusterMap for Generations {
+    fn newest(&self, run: &str) -> Result<u64> {
         let listing = self
             .store
-            .list(&self.folder)
+            .list(&folder(run))
             .map_err(|e| start_error(format!("cannot read the log of generations: {e}")))?;
         let number = |name: &str| name.strip_suffix(".json")?.parse().ok();
         Ok(listing.objects.iter().filter_map(|object| number(&object.name)).max().unwrap_or(0))
     }
 
-    /// Adds a generation.
-    ///
-    /// # Errors
-    /// Returns an error if another process has added the same generation.
-    pub(super) fn append(&self, entry: &Entry) -> Result<()> {
-        let name = format!("{}/{:020}.json", self.folder, entry.generation);
-        let bytes = serde_json::to_vec_pretty(entry)
-            .expect("an entry is plain data with text keys, which JSON can always hold");
+    fn entry(&self, run: &str, number: u64) -> Result<Option<MapEntry>> {
+        let name = object(run, number);
+        let bytes = self
+            .store
+            .get(&name)
+            .map_err(|e| start_error(format!("cannot read the log of generations: {e}")))?;
+        bytes.map(|bytes| read_entry(&name, &bytes)).transpose()
+    }
+
+    fn create(&self, entry: &MapEntry) -> Result<bool> {
+        let name = object(&entry.run, entry.generation);
         let created = self
             .store
-            .create(&name, bytes.into())
+            .create(&name, entry.to_bytes().into())
             .map_err(|e| start_error(format!("cannot write the log of generations: {e}")))?;
-        if created {
-            return Ok(());
-        }
-        Err(start_error(format!(
-            "another process has begun generation {} of the run `{}`; only one process may be \
-             trainer 0",
-            entry.generation, entry.run
-        )))
+        // A call whose answer was lost may have created the entry.
+        Ok(created || self.entry(&entry.run, entry.generation)?.as_ref() == Some(entry))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn the_store_is_a_home_of_the_map() {
+        let folder = tempfile::tempdir().unwrap();
+        let url = folder.path().to_str().unwrap().to_owned();
+        crate::conformance::check_map(&|| Arc::new(Generations::open(&url).unwrap()));
+    }
+
+    #[test]
+    fn entries_of_earlier_programs_are_read() {
+        let text = r#"{"generation": 3, "run": "r", "job": "j", "trainers": 1, "servers": [],
+                       "bounds": [0]}"#;
+        let entry = read_entry("r/3", text.as_bytes()).unwrap();
+        assert_eq!((entry.generation, entry.process), (3, 0));
+        let later = text.replace("\"run\"", "\"kind\": \"move\", \"run\"");
+        let error = read_entry("r/3", later.as_bytes()).unwrap_err().to_string();
+        assert!(error.contains("`r/3`") && error.contains("same version"), "{error}");
     }
 }

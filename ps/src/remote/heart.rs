@@ -4,6 +4,9 @@
 //! trainer learns that the server hangs, also while it waits for an answer that takes long for a
 //! good reason, for example because other trainers are late. The trainer also learns that the
 //! server was started again, even if the connection of the session does not end.
+//!
+//! A directory of servers can raise a doubt about a server, for example because its lease has
+//! expired. A server that is in doubt has less time for its next sign of life.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,11 +17,16 @@ use super::dialog::{Dialog, Trouble, until};
 use crate::token::Token;
 use crate::wire::{Frame, Header, Hello, Op, WIRE_VERSION, Welcome, read_json, write_json};
 
+/// The time within which a server that is in doubt must give a sign of life.
+const DOUBT: Duration = Duration::from_secs(1);
+
 /// The health of a server, as the thread of its signs of life finds it.
 #[derive(Debug, Default)]
 pub(super) struct Health {
     is_stopped: AtomicBool,
     lost: Mutex<Option<String>>,
+    /// The moment and the cause of a doubt about the server.
+    doubt: Mutex<Option<(Instant, String)>>,
 }
 
 impl Health {
@@ -27,8 +35,28 @@ impl Health {
         self.lost.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn lose(&self, cause: String) {
+    /// Marks the server as lost.
+    pub(super) fn lose(&self, cause: String) {
         *self.lost.lock().unwrap_or_else(PoisonError::into_inner) = Some(cause);
+    }
+
+    /// Raises a doubt about the server.
+    pub(super) fn raise_doubt(&self, cause: String) {
+        let mut doubt = self.doubt.lock().unwrap_or_else(PoisonError::into_inner);
+        doubt.get_or_insert((Instant::now(), cause));
+    }
+
+    /// Returns the moment at which a server that stays silent is lost because of a doubt, and the
+    /// cause of the doubt.
+    fn doubted_until(&self) -> Option<(Instant, String)> {
+        let doubt = self.doubt.lock().unwrap_or_else(PoisonError::into_inner);
+        doubt.as_ref().map(|(since, cause)| (*since + DOUBT, cause.clone()))
+    }
+
+    /// Takes back a doubt that was raised before a sign of life.
+    fn trust(&self, alive: Instant) {
+        let mut doubt = self.doubt.lock().unwrap_or_else(PoisonError::into_inner);
+        doubt.take_if(|(since, _)| *since <= alive);
     }
 }
 
@@ -79,14 +107,25 @@ fn beat(pulse: &Pulse, health: &Health) {
     let mut last = Instant::now();
     while !health.is_stopped.load(Ordering::Acquire) {
         let end = last + pulse.deadline;
-        match exchange(pulse, &mut dialog, end) {
-            Ok(boot) if boot.is_none_or(|boot| boot == pulse.boot) => last = Instant::now(),
+        let began = Instant::now();
+        match exchange(pulse, health, &mut dialog, end) {
+            Ok(boot) if boot.is_none_or(|boot| boot == pulse.boot) => {
+                last = Instant::now();
+                health.trust(began);
+            }
             Ok(_) => {
                 // The other connection may not notice it, if its peer has vanished silently.
                 return health.lose(format!("server {} was started again", pulse.server));
             }
             Err(trouble) => {
                 dialog = None;
+                if let Some((until, cause)) = health.doubted_until()
+                    && Instant::now() >= until
+                {
+                    return health.lose(format!(
+                        "{cause}, and the server gave no sign of life for {DOUBT:?} after it"
+                    ));
+                }
                 if Instant::now() >= end {
                     let what = match trouble {
                         Trouble::Io(e) => e.to_string(),
@@ -109,10 +148,15 @@ fn beat(pulse: &Pulse, health: &Health) {
 /// started, if the connection is new.
 fn exchange(
     pulse: &Pulse,
+    health: &Health,
     dialog: &mut Option<Dialog>,
     end: Instant,
 ) -> Result<Option<u64>, Trouble> {
-    let lost = until(end, &pulse.server);
+    let late = until(end, &pulse.server);
+    let lost = || {
+        let doubted = health.doubted_until().filter(|(until, _)| Instant::now() >= *until);
+        doubted.map(|(_, cause)| cause).or_else(&late)
+    };
     let header = |op| Header {
         op,
         generation: 0,
@@ -127,7 +171,8 @@ fn exchange(
         Some(open) => open,
         None => {
             let left = end.saturating_duration_since(Instant::now());
-            let mut fresh = Dialog::connect(&pulse.server, left)?;
+            // A doubt can arise meanwhile.
+            let mut fresh = Dialog::connect(&pulse.server, left.min(DOUBT))?;
             let mut memory = Frame::begin(Vec::new());
             write_json(&mut memory, &pulse.hello);
             fresh.send(&Frame::finish(memory, header(Op::Hello)), &lost)?;

@@ -8,7 +8,7 @@ use super::dialog::{Dialog, Trouble, until};
 use super::heart::{Health, Heart, Pulse, hello};
 use super::options::RemoteOptions;
 use crate::code::ErrorCode;
-use crate::error::{Error, Result, start_error};
+use crate::error::{Error, Result};
 use crate::wire::{Failure, Frame, Header, Hello, Op, Welcome, read_json, write_json};
 
 /// The pause between two attempts to connect.
@@ -21,6 +21,8 @@ const SPARE: usize = 4;
 #[derive(Debug)]
 pub(super) struct Link {
     server: String,
+    /// The advice for a server that cannot be reached.
+    remedy: &'static str,
     hello: Hello,
     deadline: Duration,
     /// The number that the client drew for the session.
@@ -46,15 +48,14 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Connects to all servers, and waits for those that are not reachable yet.
-    pub(super) fn connect_all(options: &RemoteOptions, moment: Instant) -> Result<Vec<Self>> {
-        let connect = |server: &String| Self::connect(options, server, moment);
-        options.servers.iter().map(connect).collect()
-    }
-
-    fn connect(options: &RemoteOptions, server: &str, moment: Instant) -> Result<Self> {
+    /// Connects to a server, and waits until a moment if it is not reachable yet.
+    pub(super) fn connect(options: &RemoteOptions, server: &str, moment: Instant) -> Result<Self> {
         let mut link = Self {
             server: server.to_owned(),
+            remedy: match options.directory {
+                Some(_) => "start it, or mend the network",
+                None => "start it, or mend `ps.servers`",
+            },
             hello: hello(Some(options.run.clone()), options.place.index, options.token.as_ref()),
             deadline: options.deadline,
             session: crate::draw::draw(),
@@ -98,11 +99,14 @@ impl Link {
             };
             self.dialog = None;
             if Instant::now() >= moment {
-                return Err(start_error(format!(
-                    "server {} cannot be reached: {}; start it, or mend `ps.servers`",
-                    self.server,
-                    describe(&trouble)
-                )));
+                return Err(Error::Unreachable {
+                    problem: format!(
+                        "server {} cannot be reached: {}; {}",
+                        self.server,
+                        describe(&trouble),
+                        self.remedy
+                    ),
+                });
             }
             std::thread::sleep(PAUSE);
         }
@@ -156,6 +160,11 @@ impl Link {
         read_answer(&self.server, &header, body)?;
         self.generation = generation;
         Ok(())
+    }
+
+    /// Returns the health of the server, for a watcher beside the signs of life.
+    pub(super) fn health(&self) -> Arc<Health> {
+        self.health.clone()
     }
 
     /// Begins the signs of life.

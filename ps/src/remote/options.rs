@@ -1,10 +1,12 @@
 //! The settings of a client.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::client::TrainerPlace;
 use crate::error::{Result, start_error};
+use crate::map::Directory;
 use crate::token::Token;
 
 /// The largest number of servers. Each server owns at least 64 of the 4,096 slots.
@@ -13,8 +15,12 @@ pub(super) const MOST_SERVERS: usize = 64;
 /// The settings of a client of servers.
 #[derive(Clone, Debug)]
 pub struct RemoteOptions {
-    /// The addresses of the servers, in the order of their numbers: `host:port`.
+    /// The addresses of the servers, in the order of their numbers: `host:port`. The list is empty
+    /// if a directory names the servers.
     pub servers: Vec<String>,
+    /// The directory that names the servers and holds the log of generations; `None` if the
+    /// servers are listed. The log is then in the store.
+    pub directory: Option<RegisteredServers>,
     /// The place of this trainer.
     pub place: TrainerPlace,
     /// The name of the run, which is the same for all trainers.
@@ -34,17 +40,37 @@ pub struct RemoteOptions {
     pub patience: Duration,
 }
 
+/// The servers of a run that a directory names.
+#[derive(Clone, Debug)]
+pub struct RegisteredServers {
+    /// The directory.
+    pub directory: Arc<dyn Directory>,
+    /// The number of servers. Those with the numbers from 0 on hold the tables.
+    pub count: usize,
+}
+
 impl RemoteOptions {
+    /// Returns the number of servers.
+    pub(super) fn server_count(&self) -> usize {
+        self.directory.as_ref().map_or(self.servers.len(), |registered| registered.count)
+    }
+
     /// Checks the settings.
     ///
     /// # Errors
     /// Returns an error that names the first wrong setting.
     pub(super) fn check(&self) -> Result<()> {
-        if self.servers.is_empty() || self.servers.len() > MOST_SERVERS {
-            return Err(start_error(format!(
-                "`ps.servers` has {} addresses; give 1 to {MOST_SERVERS}",
-                self.servers.len()
-            )));
+        if self.directory.is_some() && !self.servers.is_empty() {
+            return Err(start_error(
+                "`ps.servers` and `ps.etcd` are both set; list the servers or let etcd name them",
+            ));
+        }
+        let count = self.server_count();
+        if count == 0 || count > MOST_SERVERS {
+            return Err(start_error(match &self.directory {
+                None => format!("`ps.servers` has {count} addresses; give 1 to {MOST_SERVERS}"),
+                Some(_) => format!("`ps.server_count` is {count}; give 1 to {MOST_SERVERS}"),
+            }));
         }
         if let Some(twice) =
             self.servers.iter().enumerate().find(|(at, name)| self.servers[..*at].contains(name))

@@ -63,6 +63,8 @@ impl FiguresHandle {
 pub struct ServerFigures {
     /// The number of the server in its cluster.
     pub id: u32,
+    /// The number that the server drew when it started.
+    pub boot: u64,
     /// The generation that the server serves or has served last.
     pub generation: u64,
     /// The number of generations that have ended since the server started.
@@ -204,6 +206,7 @@ impl Figures {
         let state = self.state();
         ServerFigures {
             id: self.id,
+            boot: state.boot,
             generation: state.generation,
             generations_ended: state.generations_ended,
             is_open: state.is_open,

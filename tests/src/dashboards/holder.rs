@@ -41,6 +41,7 @@ impl Holder {
         let table = TableSpec::new("held", vec![SegmentSpec::new("linear", 1, linear, rule)]);
         let options = RemoteOptions {
             servers: vec![server],
+            directory: None,
             place: TrainerPlace::ALONE,
             run: "run".to_owned(),
             job_digest: "job".to_owned(),

@@ -121,6 +121,11 @@ impl TrainerProcess {
         std::fs::read_to_string(&self.log).expect("the log can be read")
     }
 
+    /// Returns whether the process has ended.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("our own child can be asked").is_some()
+    }
+
     /// Waits until the process says something.
     pub(crate) fn wait_for(&mut self, text: &str) {
         let began = Instant::now();

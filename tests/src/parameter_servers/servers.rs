@@ -65,9 +65,19 @@ impl ServerProcess {
 
     /// Kills the process and starts another one at the same address.
     pub(crate) fn kill_and_restart(&mut self, more: &[&str]) {
+        self.kill();
+        *self = Self::start_at(&self.store, &self.address, more, None);
+    }
+
+    /// Kills the process.
+    pub(crate) fn kill(&mut self) {
         self.child.kill().expect("our own child can be killed");
         self.child.wait().expect("our own child can be waited for");
-        *self = Self::start_at(&self.store, &self.address, more, None);
+    }
+
+    /// Waits until the process has ended by itself.
+    pub(crate) fn wait(&mut self) {
+        assert!(self.child.wait().expect("our own child can be waited for").success());
     }
 
     /// Returns whether the process still runs.
@@ -123,6 +133,7 @@ pub(crate) fn send_signal(pid: u32, signal: &str) {
 pub(crate) fn options(servers: Vec<String>, run: &str, store: &Path) -> RemoteOptions {
     RemoteOptions {
         servers,
+        directory: None,
         place: TrainerPlace::ALONE,
         run: run.to_owned(),
         job_digest: "job".to_owned(),

@@ -6,6 +6,7 @@ use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use zillion_config::ConfigError;
+use zillion_ps::EtcdOptions;
 use zillion_store::is_bucket;
 
 use super::Job;
@@ -19,8 +20,30 @@ const REWINDS: u64 = 10;
 #[serde(deny_unknown_fields)]
 pub struct PsConfig {
     /// The addresses of the servers, as in `host:port`. Their order gives the servers their
-    /// numbers.
+    /// numbers. The list is empty if etcd names the servers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub servers: Vec<String>,
+    /// The addresses of the members of etcd, in which the servers have registered.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub etcd: Vec<String>,
+    /// The prefix of the keys of the cluster in etcd.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub etcd_prefix: Option<String>,
+    /// The number of servers that hold the tables, if etcd names them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server_count: Option<usize>,
+    /// The file with the user and the password of etcd.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub etcd_user_file: Option<PathBuf>,
+    /// The file with the certificate of the authority that has signed those of etcd.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub etcd_ca: Option<PathBuf>,
+    /// The file with the certificate that the trainer shows to etcd.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub etcd_cert: Option<PathBuf>,
+    /// The file with the private key of that certificate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub etcd_key: Option<PathBuf>,
     /// The folder in which the servers write their parts of checkpoints, or the URL of a bucket.
     /// The folder of the run lies below the folder. In a bucket, a run has the name of the folder
     /// of the run.
@@ -59,6 +82,58 @@ impl PsConfig {
     pub fn bucket(&self) -> Option<String> {
         let url = self.store.to_string_lossy();
         is_bucket(&url).then(|| url.into_owned())
+    }
+
+    /// Returns the settings of etcd, or `None` if the servers are listed.
+    pub fn etcd_options(&self) -> Option<EtcdOptions> {
+        if self.etcd.is_empty() {
+            return None;
+        }
+        let options = EtcdOptions::new(self.etcd.clone());
+        Some(EtcdOptions {
+            prefix: self.etcd_prefix.clone().unwrap_or(options.prefix),
+            user_file: self.etcd_user_file.clone(),
+            ca_file: self.etcd_ca.clone(),
+            cert_file: self.etcd_cert.clone(),
+            key_file: self.etcd_key.clone(),
+            ..options
+        })
+    }
+
+    /// Checks that the servers are either listed or named by etcd.
+    fn check_home(&self) -> Result<()> {
+        let refuse = |key: &str, message: &str| Err(ConfigError::at(key, message).into());
+        let Some(etcd) = self.etcd_options() else {
+            let others = [
+                ("ps.etcd_prefix", self.etcd_prefix.is_some()),
+                ("ps.server_count", self.server_count.is_some()),
+                ("ps.etcd_user_file", self.etcd_user_file.is_some()),
+                ("ps.etcd_ca", self.etcd_ca.is_some()),
+                ("ps.etcd_cert", self.etcd_cert.is_some()),
+                ("ps.etcd_key", self.etcd_key.is_some()),
+            ];
+            if let Some((key, _)) = others.iter().find(|(_, is_set)| *is_set) {
+                let message = "has no meaning without `ps.etcd`; set `ps.etcd`, or remove it";
+                return refuse(key, message);
+            }
+            if self.servers.is_empty() {
+                let message = "names no server; name at least one server, name etcd in `ps.etcd`, \
+                               or remove the section `[ps]`";
+                return refuse("ps.servers", message);
+            }
+            return Ok(());
+        };
+        if !self.servers.is_empty() {
+            let message = "lists servers, but `ps.etcd` is set, which names the servers too; \
+                           remove one of the two";
+            return refuse("ps.servers", message);
+        }
+        if self.server_count.is_none_or(|count| count == 0) {
+            let message = "must be the number of servers, which etcd does not know; set it to 1 or \
+                           more";
+            return refuse("ps.server_count", message);
+        }
+        etcd.check().map_err(|e| ConfigError::at("ps.etcd", e.to_string()).into())
     }
 
     /// Returns the folder of the run relative to the folder of the servers. All trainers of a run
@@ -118,10 +193,7 @@ impl Job {
     /// Checks the settings of the parameter service.
     pub(super) fn check_ps(&self) -> Result<()> {
         let Some(ps) = &self.ps else { return Ok(()) };
-        if ps.servers.is_empty() {
-            let message = "names no server; name at least one server, or remove the section `[ps]`";
-            return Err(ConfigError::at("ps.servers", message).into());
-        }
+        ps.check_home()?;
         let is_address = |server: &String| {
             let parts = server.rsplit_once(':');
             parts.is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
@@ -176,6 +248,30 @@ mod tests {
             ("servers = ['a:1', 'b:1', 'a:1']\nstore = '/s'", "`a:1` twice"),
             ("servers = ['a:1']\nstore = '/s'\ndeadline_seconds = 0", "ps.deadline_seconds"),
             ("servers = ['a:1']\nstore = '/s'\n[run.spill]\nuser = '2 GiB'", "run.spill"),
+        ] {
+            let error = read(&format!("[ps]\n{ps}")).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn servers_are_listed_or_named_by_etcd() {
+        let etcd = "etcd = ['http://a:2379']\nserver_count = 3\nstore = '/s'";
+        let ps = read(&format!("[ps]\n{etcd}\netcd_prefix = '/zillion/b'")).unwrap().ps.unwrap();
+        let options = ps.etcd_options().unwrap();
+        assert_eq!((options.prefix.as_str(), ps.server_count), ("/zillion/b", Some(3)));
+        let listed = "servers = ['a:1']\nstore = '/s'";
+        for (ps, expected) in [
+            (format!("{etcd}\nservers = ['a:1']"), "remove one of the two"),
+            ("etcd = ['http://a:2379']\nstore = '/s'".to_owned(), "ps.server_count"),
+            (etcd.replace('3', "0"), "ps.server_count"),
+            (etcd.replace("http://", ""), "not an address of etcd"),
+            (etcd.replace("http:", "https:"), "ps.etcd_ca"),
+            (format!("{etcd}\netcd_prefix = 'a'"), "ps.etcd_prefix"),
+            (format!("{listed}\netcd_prefix = '/a'"), "without `ps.etcd`"),
+            (format!("{listed}\nserver_count = 1"), "without `ps.etcd`"),
+            (format!("{listed}\netcd_user_file = 'f'"), "without `ps.etcd`"),
+            ("etcd = []\nstore = '/s'".to_owned(), "names no server"),
         ] {
             let error = read(&format!("[ps]\n{ps}")).unwrap_err();
             assert!(error.contains(expected), "{error}");

@@ -5,8 +5,8 @@ use std::time::Duration;
 use zillion_config::ConfigError;
 use zillion_feature::TableId;
 use zillion_ps::{
-    LocalClient, RemoteClient, RemoteOptions, SpillOptions, TableAccess, TableOptions, Token,
-    TrainClient, TrainerPlace,
+    LocalClient, RegisteredServers, RemoteClient, RemoteOptions, SpillOptions, TableAccess,
+    TableOptions, Token, TrainClient, TrainerPlace, open_etcd,
 };
 
 use super::TrainOptions;
@@ -86,8 +86,13 @@ fn open_remote(
     tables: TableOptions,
     after: u64,
 ) -> Result<Box<dyn TrainClient>> {
+    let directory = ps.etcd_options().map(|etcd| {
+        let directory = open_etcd(&etcd)?;
+        Ok::<_, Error>(RegisteredServers { directory, count: ps.server_count.unwrap_or_default() })
+    });
     let options = RemoteOptions {
         servers: ps.servers.clone(),
+        directory: directory.transpose()?,
         place,
         run: ps.run_in_store(&job.output())?,
         job_digest: job.digest()?,

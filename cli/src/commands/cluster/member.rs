@@ -42,14 +42,19 @@ enum State {
 }
 
 impl Member {
-    /// Starts a server on a free port. Returns the server and its address.
-    pub(super) fn server(index: usize, store: &Path, logs: &Path) -> Result<(Self, String)> {
+    /// Starts a server on a free port. `more` are further arguments. Returns the server and its
+    /// address.
+    pub(super) fn server(
+        index: usize,
+        store: &Path,
+        logs: &Path,
+        more: &[String],
+    ) -> Result<(Self, String)> {
         let arguments = |listen: &str| {
             let id = index.to_string();
             let store = store.to_string_lossy().into_owned();
-            ["ps", "serve", "--id", &id, "--listen", listen, "--store", &store]
-                .map(str::to_owned)
-                .to_vec()
+            let own = ["ps", "serve", "--id", &id, "--listen", listen, "--store", &store];
+            own.map(str::to_owned).into_iter().chain(more.iter().cloned()).collect::<Vec<_>>()
         };
         let log = logs.join(format!("server-{index}.log"));
         let mut child = spawn(&arguments("127.0.0.1:0"), Some(&log), Stdio::piped())?;

@@ -27,10 +27,16 @@ pub(crate) fn run(args: &ClusterUpArgs) -> Result<ExitCode> {
     let mut signals = Signals::new([SIGTERM, SIGINT]).context("cannot listen for signals")?;
     let job = job_file::load_job(&args.job.job, &args.job.set)?;
     let place = Place::new(args.store.as_deref(), &job)?;
+    let etcd: Vec<String> = match args.etcd.is_empty() {
+        true => Vec::new(),
+        false => ["--etcd", &args.etcd.join(","), "--etcd-prefix", &args.etcd_prefix]
+            .map(str::to_owned)
+            .to_vec(),
+    };
     let mut servers = Vec::new();
     let mut addresses = Vec::new();
     for index in 0..args.servers.get() {
-        let (server, address) = Member::server(index, &place.store, &place.logs)?;
+        let (server, address) = Member::server(index, &place.store, &place.logs, &etcd)?;
         say(&format!(
             "server {index}: {address}, process {}",
             server.process().unwrap_or_default()
@@ -98,7 +104,13 @@ impl Place {
         for set in args.job.set.iter().cloned().chain(output) {
             all.extend(["--set".to_owned(), set]);
         }
-        all.extend(["--ps".to_owned(), servers.join(",")]);
+        if args.etcd.is_empty() {
+            all.extend(["--ps".to_owned(), servers.join(",")]);
+        } else {
+            let (etcd, count) = (args.etcd.join(","), args.servers.to_string());
+            let named = ["--ps-etcd", &etcd, "--ps-etcd-prefix", &args.etcd_prefix];
+            all.extend(named.into_iter().chain(["--ps-count", &count]).map(str::to_owned));
+        }
         all.extend(["--ps-store".to_owned(), text(&self.store)]);
         all.extend(["--trainer".to_owned(), format!("{index}/{}", args.trainers)]);
         all.extend(resume.then(|| "--resume".to_owned()));

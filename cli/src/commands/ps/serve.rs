@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use zillion_console::durable_files;
 use zillion_device::machine::raise_file_limit;
-use zillion_ps::Token;
 use zillion_ps::server::{Server, ServerOptions};
+use zillion_ps::{Directory, EtcdOptions, Member, Token, Upkeep, open_etcd};
 
-use crate::args::PsServeArgs;
+use crate::args::{EtcdArgs, PsServeArgs};
 use crate::metrics::{self, Listener, ParameterServerMetrics};
 
 /// The number of bytes of a MiB.
@@ -42,8 +42,11 @@ pub(crate) fn run(args: &PsServeArgs) -> Result<()> {
         files: durable_files()?,
         ..ServerOptions::new(&args.listen, &args.store)
     };
-    let mut signals = Signals::new([SIGTERM, SIGINT]).context("cannot listen for signals")?;
+    let registry = etcd_options(&args.etcd).map(|etcd| open_etcd(&etcd)).transpose()?;
     let server = Server::start(options)?;
+    // Until the server is registered, a signal ends the process at once.
+    let registration = registry.map(|registry| register(&*registry, args, &server)).transpose()?;
+    let mut signals = Signals::new([SIGTERM, SIGINT]).context("cannot listen for signals")?;
     let listener =
         args.metrics.as_ref().map(|address| serve_metrics(address, &server)).transpose()?;
     if let Some(listener) = &listener {
@@ -53,8 +56,44 @@ pub(crate) fn run(args: &PsServeArgs) -> Result<()> {
     println!("listening on {}", server.address());
     let signal = signals.forever().next();
     tracing::info!(?signal, "the server stops");
+    // Trainers that look for servers from here on do not find this one.
+    drop(registration);
     server.stop();
     Ok(())
+}
+
+/// Returns the settings of etcd, or `None` if the server does not register.
+fn etcd_options(args: &EtcdArgs) -> Option<EtcdOptions> {
+    (!args.etcd.is_empty()).then(|| EtcdOptions {
+        prefix: args.etcd_prefix.clone(),
+        user_file: args.etcd_user_file.clone(),
+        ca_file: args.etcd_ca.clone(),
+        cert_file: args.etcd_cert.clone(),
+        key_file: args.etcd_key.clone(),
+        lease_seconds: args.etcd_lease_seconds,
+        ..EtcdOptions::new(args.etcd.clone())
+    })
+}
+
+/// Registers the server, so that trainers find it.
+fn register(registry: &dyn Directory, args: &PsServeArgs, server: &Server) -> Result<Upkeep> {
+    let listens = server.address();
+    let address = match &args.etcd.advertise {
+        Some(address) => address.clone(),
+        None if listens.ip().is_unspecified() => bail!(
+            "the server listens on `{listens}`, which is no address by which trainers can reach it; \
+             give its own address with `--advertise`"
+        ),
+        None => listens.to_string(),
+    };
+    let member = Member {
+        id: args.id,
+        address,
+        boot: server.figures().boot,
+        lease_seconds: args.etcd.etcd_lease_seconds,
+        is_leaving: false,
+    };
+    Ok(registry.register(member)?)
 }
 
 /// Serves the series of the server and of its process.
