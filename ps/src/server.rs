@@ -12,12 +12,14 @@
 //! * The memory of frames that wait is bounded for each session and for the server, whatever
 //!   clients send.
 
+mod arrival;
 mod connection;
 mod engine;
 mod figures;
 mod joint;
 mod listener;
 mod options;
+mod pool;
 mod request;
 mod run;
 mod session;

@@ -80,6 +80,7 @@ const MAY_LOCK: &[(&str, &[&str], &str)] = &[
     ("ps/src/server/engine.rs", &["mpsc"], "the receiving end of the frames"),
     ("ps/src/server/figures.rs", &["Mutex", "Atomic"], "counters of frames, which metrics read"),
     ("ps/src/server/listener.rs", &["mpsc"], "the sending end of the frames"),
+    ("ps/src/server/pool.rs", &["Mutex"], "the memory of frames that arrive, once for each piece"),
     (
         "ps/src/server/request.rs",
         &["mpsc", "Atomic", "OnceLock"],

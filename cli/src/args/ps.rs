@@ -53,6 +53,9 @@ pub(crate) struct PsServeArgs {
     /// Largest size in MiB of the frames of one connection that wait for the tables
     #[arg(long, default_value_t = 64)]
     pub(crate) in_flight_mib: u64,
+    /// Largest size in MiB of the frames of all connections that wait for the tables
+    #[arg(long, default_value_t = 1024)]
+    pub(crate) total_in_flight_mib: u64,
     /// Largest number of open connections
     #[arg(long, default_value_t = 16_384)]
     pub(crate) max_connections: usize,

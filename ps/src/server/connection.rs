@@ -11,9 +11,11 @@ use tokio::net::TcpStream;
 use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio::time::timeout;
 
+use super::arrival::{Trouble, read_body};
 use super::figures::Figures;
 use super::options::ServerOptions;
-use super::request::{Command, InFlight, Outlet, Request, answer, milliseconds};
+use super::pool::Pool;
+use super::request::{Command, Outlet, Request, answer, milliseconds};
 use crate::code::ErrorCode;
 use crate::wire::{
     Failure, Frame, HEADER_BYTES, Header, Hello, Op, TRAILER_BYTES, WireError, WireResult,
@@ -23,14 +25,8 @@ use crate::wire::{
 /// The largest body of a frame before the client has said hello.
 const HELLO_BYTES: u64 = 64 << 10;
 
-/// The time within which the body of a frame must arrive after its header.
-const BODY_TIME: Duration = Duration::from_secs(30);
-
 /// The time for which the answers of a connection are written after its client has ended it.
 const FLUSH_TIME: Duration = Duration::from_millis(100);
-
-/// The text for a body that does not arrive.
-const LATE: &str = "the body of a frame did not arrive within 30 s after its header";
 
 /// The number of answers that may wait for a client to read them.
 const ANSWERS: usize = 256;
@@ -40,8 +36,8 @@ pub(super) struct Shared {
     pub(super) options: ServerOptions,
     pub(super) commands: mpsc::Sender<Command>,
     pub(super) figures: Arc<Figures>,
-    /// One permit for each byte of the frames that may wait for the tables.
-    pub(super) in_flight: Arc<Semaphore>,
+    /// The bytes of the frames that wait for the tables.
+    pub(super) pool: Arc<Pool>,
 }
 
 /// Serves a connection to its end. Connections are numbered in the order in which they were
@@ -103,6 +99,15 @@ impl From<io::Error> for Problem {
     }
 }
 
+impl From<Trouble> for Problem {
+    fn from(trouble: Trouble) -> Self {
+        match trouble {
+            Trouble::Io(error) => error.into(),
+            Trouble::Slow(error) => Self::Bad(error),
+        }
+    }
+}
+
 /// Returns the milliseconds since the first call in this process.
 fn now() -> u64 {
     milliseconds(Instant::now())
@@ -122,10 +127,13 @@ async fn read(
         let header = Header::read(&head, most).map_err(Problem::Bad)?;
         let bytes = header.body + (HEADER_BYTES + TRAILER_BYTES) as u64;
         outlet.heard.store(now(), Ordering::Relaxed);
-        let permit = permit(&own, shared, bytes).await;
-        let arriving = read_body(&mut input, header.body as usize + TRAILER_BYTES);
-        let arrived = timeout(BODY_TIME, arriving).await;
-        let mut body = arrived.map_err(|_| Problem::Bad(WireError::new(LATE)))??;
+        // A frame that is larger than the part of its connection takes the whole part.
+        let part = bytes.min(shared.options.in_flight_bytes).min(u64::from(u32::MAX)) as u32;
+        let own = own.clone().acquire_many_owned(part).await.ok();
+        let needs_room = is_known && !matches!(header.op, Op::Ping | Op::Status);
+        let pool = needs_room.then_some(&shared.pool);
+        let (mut body, share) =
+            read_body(&mut input, header.body as usize + TRAILER_BYTES, pool).await?;
         let mut trailer = [0; TRAILER_BYTES];
         trailer.copy_from_slice(&body[header.body as usize..]);
         body.truncate(header.body as usize);
@@ -154,26 +162,14 @@ async fn read(
                     );
                     return Err(Problem::Bad(WireError::new(text)));
                 }
-                let request = Request { header, body, outlet: outlet.clone(), permit };
+                let held = (own, share);
+                let request = Request { header, body, outlet: outlet.clone(), held };
                 if shared.commands.send(Command::Request(Box::new(request))).await.is_err() {
                     return Err(Problem::Closed);
                 }
             }
         }
     }
-}
-
-/// Reads the bytes of a body. Their memory is not filled with zeros before, which would take as
-/// long as to copy the bytes.
-async fn read_body(input: &mut (impl AsyncRead + Unpin), bytes: usize) -> io::Result<Vec<u8>> {
-    let mut body = Vec::with_capacity(bytes);
-    let mut input = input.take(bytes as u64);
-    while body.len() < bytes {
-        if input.read_buf(&mut body).await? == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-    }
-    Ok(body)
 }
 
 /// Returns whether every connection must begin with a hello, because the server has a token.
@@ -198,18 +194,6 @@ fn check_hello(header: &Header, body: &[u8], shared: &Shared) -> WireResult<()> 
     Err(WireError::new(format!(
         "the client {problem}; give trainers and commands the token file of the servers"
     )))
-}
-
-/// Waits until the bytes of a frame may wait for the tables.
-async fn permit(own: &Arc<Semaphore>, shared: &Shared, bytes: u64) -> InFlight {
-    // A frame that is larger than the part of its connection takes the whole part.
-    let part = bytes.min(shared.options.in_flight_bytes).min(u64::from(u32::MAX)) as u32;
-    let all = bytes.min(shared.options.total_in_flight_bytes).min(u64::from(u32::MAX)) as u32;
-    let own = own.clone().acquire_many_owned(part).await.ok();
-    let total = shared.in_flight.clone().acquire_many_owned(all).await;
-    let total = total.expect("the semaphore of the server is never closed");
-    shared.figures.bytes_in_flight.fetch_add(bytes, Ordering::Relaxed);
-    InFlight { _own: own, _total: total, bytes, figures: shared.figures.clone() }
 }
 
 /// Makes the frame that tells a client why its connection is closed.

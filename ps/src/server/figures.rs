@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Notify;
 use zillion_embedding::TableStatistics;
 
+use super::pool::Pool;
 use crate::wire::{Op, OperationStatus, ServerStatus, TrainerStatus};
 
 /// The counters of a server. They are counted for each frame, and never for each key.
@@ -14,10 +15,11 @@ use crate::wire::{Op, OperationStatus, ServerStatus, TrainerStatus};
 pub(super) struct Figures {
     id: u32,
     bytes_in_flight_limit: u64,
+    /// The bytes of the frames that wait for the tables.
+    pub(super) pool: Arc<Pool>,
     pub(super) connections: AtomicU64,
     pub(super) accepted: AtomicU64,
     pub(super) refused_connections: AtomicU64,
-    pub(super) bytes_in_flight: AtomicU64,
     pub(super) received_bytes: AtomicU64,
     pub(super) sent_bytes: AtomicU64,
     pub(super) bad_frames: AtomicU64,
@@ -109,10 +111,10 @@ impl Figures {
         Self {
             id,
             bytes_in_flight_limit,
+            pool: Pool::new(bytes_in_flight_limit),
             connections: AtomicU64::new(0),
             accepted: AtomicU64::new(0),
             refused_connections: AtomicU64::new(0),
-            bytes_in_flight: AtomicU64::new(0),
             received_bytes: AtomicU64::new(0),
             sent_bytes: AtomicU64::new(0),
             bad_frames: AtomicU64::new(0),
@@ -176,7 +178,7 @@ impl Figures {
             trainers: state.trainers,
             tables: state.tables,
             connections: load(&self.connections),
-            bytes_in_flight: load(&self.bytes_in_flight),
+            bytes_in_flight: self.pool.taken(),
             frames: self.frames.iter().map(load).sum(),
             repeated_frames: load(&self.repeated_frames),
             refused_frames: load(&self.stale_frames) + load(&self.bad_frames),
@@ -215,7 +217,7 @@ impl Figures {
             connections: load(&self.connections),
             accepted: load(&self.accepted),
             refused_connections: load(&self.refused_connections),
-            bytes_in_flight: load(&self.bytes_in_flight),
+            bytes_in_flight: self.pool.taken(),
             bytes_in_flight_limit: self.bytes_in_flight_limit,
             received_bytes: load(&self.received_bytes),
             sent_bytes: load(&self.sent_bytes),

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 
 use super::connection::{self, Shared};
 use super::figures::Figures;
@@ -33,7 +33,7 @@ pub(super) async fn serve(
         }
     };
     let shared = Arc::new(Shared {
-        in_flight: Arc::new(Semaphore::new(options.total_in_flight_bytes as usize)),
+        pool: figures.pool.clone(),
         options,
         commands: commands.clone(),
         figures: figures.clone(),

@@ -34,6 +34,7 @@ pub(crate) fn run(args: &PsServeArgs) -> Result<()> {
         shards: args.shards,
         max_frame_bytes: args.max_frame_mib.saturating_mul(MIB),
         in_flight_bytes: args.in_flight_mib.saturating_mul(MIB),
+        total_in_flight_bytes: args.total_in_flight_mib.saturating_mul(MIB),
         max_connections: args.max_connections,
         lease,
         token: args.token_file.as_deref().map(Token::read).transpose()?,
