@@ -79,6 +79,8 @@ pub struct RemoteClient {
     /// The number of checkpoints that have begun, and the ticket of each server.
     checkpoints: u64,
     tickets: Option<Vec<u64>>,
+    /// The step of the checkpoint to which an operator has set the run back.
+    restore: Option<u64>,
 }
 
 /// A pull that was sent before the caller has asked for it.
@@ -101,7 +103,7 @@ impl RemoteClient {
     /// # Errors
     /// Returns an error if a setting is wrong, if a server cannot be reached within
     /// `options.patience`, or if another process has taken the place of this trainer.
-    pub fn open(options: RemoteOptions, tables: TableOptions) -> Result<Self> {
+    pub fn open(mut options: RemoteOptions, tables: TableOptions) -> Result<Self> {
         options.check()?;
         if tables.spill.is_some() {
             return Err(start_error(
@@ -113,10 +115,26 @@ impl RemoteClient {
         let shapes = tables.tables.iter().map(shape).collect::<zillion_rows::Result<Vec<_>>>()?;
         let owners = Owners::new(options.servers.len(), &tables)?;
         let until = Instant::now() + options.patience;
-        let mut links = Link::connect_all(&options, until)?;
-        let generation = match options.place.is_first() {
-            true => begin_generation(&options, &tables, &owners, &mut links)?,
-            false => enter_generation(&options, &mut links, until)?,
+        let mut restore = None;
+        let (mut links, generation) = loop {
+            let mut links = Link::connect_all(&options, until)?;
+            let asked = links.iter().map(Link::welcome);
+            let asked = asked.filter(|welcome| welcome.run.as_deref() == Some(&options.run));
+            restore = asked.filter_map(|welcome| welcome.restore).min().or(restore);
+            let entered = match options.place.is_first() {
+                true => begin_generation(&options, &tables, &owners, &mut links),
+                false => enter_generation(&options, &mut links, until),
+            };
+            match entered {
+                Ok(generation) => break (links, generation),
+                // A server was lost in between. The next attempt is another generation.
+                Err(Error::Rewound { generation, cause }) if Instant::now() < until => {
+                    tracing::warn!(generation, cause, "the tables are opened again");
+                    options.after = options.after.max(generation);
+                    std::thread::sleep(LOOK);
+                }
+                Err(error) => return Err(error),
+            }
         };
         for link in &mut links {
             link.begin_heart(options.deadline);
@@ -148,6 +166,7 @@ impl RemoteClient {
             pull_options: PullOptions::default(),
             checkpoints: 0,
             tickets: None,
+            restore,
         })
     }
 
@@ -201,7 +220,7 @@ impl Drop for RemoteClient {
     /// Tells the servers that the trainer ends in good order.
     fn drop(&mut self) {
         for link in &mut self.links {
-            link.close();
+            link.close(None);
         }
     }
 }
@@ -283,7 +302,7 @@ fn enter_generation(options: &RemoteOptions, links: &mut [Link], until: Instant)
             match entered {
                 Ok(()) => return Ok(generation),
                 // The generation has ended meanwhile. The next one will come.
-                Err(Error::Rewound { .. }) => {}
+                Err(error) if error.is_rewound() => {}
                 Err(error) => return Err(error),
             }
         }

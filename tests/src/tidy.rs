@@ -24,7 +24,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("rows", &["feature", "device"]),
     ("embedding", &["feature", "device", "rows"]),
     ("nn", &["config", "feature", "device"]),
-    ("ps", &["feature", "device", "rows", "embedding", "store"]),
+    ("ps", &["access", "feature", "device", "rows", "embedding", "store"]),
     ("store", &["device"]),
     ("registry", &["access", "feature", "device", "rows", "store"]),
     ("scorer", &["feature", "device", "rows", "nn", "registry"]),

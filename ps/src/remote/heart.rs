@@ -5,19 +5,24 @@
 //! good reason, for example because other trainers are late. The trainer also learns that the
 //! server was started again, even if the connection of the session does not end.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::dialog::{Dialog, Trouble, until};
+use crate::tls::ClientTls;
 use crate::token::Token;
-use crate::wire::{Frame, Header, Hello, Op, WIRE_VERSION, Welcome, read_json, write_json};
+use crate::wire::{
+    Frame, Header, Hello, Op, Reader, WIRE_VERSION, Welcome, read_json, write_json,
+};
 
 /// The health of a server, as the thread of its signs of life finds it.
 #[derive(Debug, Default)]
 pub(super) struct Health {
     is_stopped: AtomicBool,
+    /// The newest request for a checkpoint that waits on the server, or 0.
+    wanted: AtomicU64,
     lost: Mutex<Option<String>>,
 }
 
@@ -25,6 +30,11 @@ impl Health {
     /// Returns the reason for which the server is lost, or `None` if it lives.
     pub(super) fn lost(&self) -> Option<String> {
         self.lost.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns the number of the newest request for a checkpoint that waits on the server, or 0.
+    pub(super) fn wanted(&self) -> u64 {
+        self.wanted.load(Ordering::Acquire)
     }
 
     fn lose(&self, cause: String) {
@@ -44,6 +54,7 @@ pub(super) struct Heart {
 pub(super) struct Pulse {
     pub(super) server: String,
     pub(super) hello: Hello,
+    pub(super) tls: Option<ClientTls>,
     pub(super) session: u64,
     /// The number that the server drew when it started.
     pub(super) boot: u64,
@@ -79,7 +90,7 @@ fn beat(pulse: &Pulse, health: &Health) {
     let mut last = Instant::now();
     while !health.is_stopped.load(Ordering::Acquire) {
         let end = last + pulse.deadline;
-        match exchange(pulse, &mut dialog, end) {
+        match exchange(pulse, health, &mut dialog, end) {
             Ok(boot) if boot.is_none_or(|boot| boot == pulse.boot) => last = Instant::now(),
             Ok(_) => {
                 // The other connection may not notice it, if its peer has vanished silently.
@@ -92,6 +103,7 @@ fn beat(pulse: &Pulse, health: &Health) {
                         Trouble::Io(e) => e.to_string(),
                         Trouble::Bad(e) => e.to_string(),
                         Trouble::Lost(_) => "it is silent".to_owned(),
+                        Trouble::Refused(problem) => problem,
                     };
                     let (server, deadline) = (&pulse.server, pulse.deadline);
                     health.lose(format!(
@@ -109,6 +121,7 @@ fn beat(pulse: &Pulse, health: &Health) {
 /// started, if the connection is new.
 fn exchange(
     pulse: &Pulse,
+    health: &Health,
     dialog: &mut Option<Dialog>,
     end: Instant,
 ) -> Result<Option<u64>, Trouble> {
@@ -127,7 +140,7 @@ fn exchange(
         Some(open) => open,
         None => {
             let left = end.saturating_duration_since(Instant::now());
-            let mut fresh = Dialog::connect(&pulse.server, left)?;
+            let mut fresh = Dialog::connect(&pulse.server, pulse.tls.as_ref(), left)?;
             let mut memory = Frame::begin(Vec::new());
             write_json(&mut memory, &pulse.hello);
             fresh.send(&Frame::finish(memory, header(Op::Hello)), &lost)?;
@@ -139,7 +152,12 @@ fn exchange(
     };
     let frame = Frame::finish(Frame::begin(Vec::new()), header(Op::Ping));
     open.send(&frame, &lost)?;
-    open.receive(Vec::new(), &lost)?;
+    let (_, body) = open.receive(Vec::new(), &lost)?;
+    // Nothing is taken from an answer of another boot, whose requests have other numbers.
+    if boot.is_none_or(|boot| boot == pulse.boot) {
+        let wanted = Reader::new(&body).u64().map_err(Trouble::Bad)?;
+        health.wanted.store(wanted, Ordering::Release);
+    }
     Ok(boot)
 }
 

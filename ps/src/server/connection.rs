@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio::time::timeout;
 
+use super::ServerTls;
 use super::arrival::{Trouble, read_body};
 use super::figures::Figures;
 use super::options::ServerOptions;
@@ -19,7 +19,7 @@ use super::request::{Command, Outlet, Request, answer, milliseconds};
 use crate::code::ErrorCode;
 use crate::wire::{
     Failure, Frame, HEADER_BYTES, Header, Hello, Op, TRAILER_BYTES, WireError, WireResult,
-    check_body, read_json, write_json,
+    Writer, check_body, read_json, write_json,
 };
 
 /// The largest body of a frame before the client has said hello.
@@ -34,18 +34,21 @@ const ANSWERS: usize = 256;
 /// The parts of the server that all connections use.
 pub(super) struct Shared {
     pub(super) options: ServerOptions,
+    /// The TLS settings; `None` if the server does not speak TLS.
+    pub(super) tls: Option<ServerTls>,
     pub(super) commands: mpsc::Sender<Command>,
     pub(super) figures: Arc<Figures>,
     /// The bytes of the frames that wait for the tables.
     pub(super) pool: Arc<Pool>,
 }
 
-/// Serves a connection to its end. Connections are numbered in the order in which they were
-/// accepted.
-pub(super) async fn serve(stream: TcpStream, peer: SocketAddr, number: u64, shared: Arc<Shared>) {
-    shared.figures.connections.fetch_add(1, Ordering::Relaxed);
-    let _ = stream.set_nodelay(true);
-    let (input, output) = stream.into_split();
+/// Serves a connection that carries frames to its end.
+pub(super) async fn serve(
+    input: impl AsyncRead + Unpin,
+    output: impl AsyncWrite + Unpin + Send + 'static,
+    (peer, number): (SocketAddr, u64),
+    shared: &Arc<Shared>,
+) {
     let (frames, outgoing) = mpsc::channel(ANSWERS);
     let overflow = Arc::new(Notify::new());
     let heard = Arc::new(AtomicU64::new(now()));
@@ -55,7 +58,7 @@ pub(super) async fn serve(stream: TcpStream, peer: SocketAddr, number: u64, shar
     let writing = tokio::spawn(write(output, outgoing, shared.figures.clone()));
     let reading = async {
         tokio::select! {
-            ended = read(input, &outlet, &shared) => ended,
+            ended = read(input, &outlet, shared) => ended,
             () = overflow.notified() => Err(Problem::Bad(WireError::new(
                 "the client does not read its answers; read each answer, or close the connection",
             ))),
@@ -80,7 +83,6 @@ pub(super) async fn serve(stream: TcpStream, peer: SocketAddr, number: u64, shar
     if timeout(FLUSH_TIME, writing).await.is_err() {
         stop.abort();
     }
-    shared.figures.connections.fetch_sub(1, Ordering::Relaxed);
 }
 
 /// The reason for which the reading of a connection has ended.
@@ -149,7 +151,10 @@ async fn read(
             is_known = true;
         }
         match header.op {
-            Op::Ping => outlet.send(Arc::new(answer(&header, |_| {}))),
+            Op::Ping => {
+                let wanted = shared.figures.wanted();
+                outlet.send(Arc::new(answer(&header, |body| Writer(body).u64(wanted))));
+            }
             Op::Status => {
                 let status = shared.figures.status();
                 outlet.send(Arc::new(answer(&header, |body| write_json(body, &status))));
@@ -197,7 +202,7 @@ fn check_hello(header: &Header, body: &[u8], shared: &Shared) -> WireResult<()> 
 }
 
 /// Makes the frame that tells a client why its connection is closed.
-fn refusal(error: &WireError) -> Frame {
+pub(super) fn refusal(error: &WireError) -> Frame {
     let mut memory = Frame::begin(Vec::new());
     let failure =
         Failure { code: ErrorCode::Frame.number(), text: error.to_string(), generation: 0 };
@@ -222,7 +227,11 @@ async fn write(
 ) {
     while let Some(frame) = outgoing.recv().await {
         let bytes = frame.as_bytes();
-        if let Err(e) = output.write_all(bytes).await {
+        let written = async {
+            output.write_all(bytes).await?;
+            output.flush().await
+        };
+        if let Err(e) = written.await {
             tracing::debug!("an answer cannot be written: {e}");
             return;
         }

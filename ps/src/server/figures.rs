@@ -29,6 +29,10 @@ pub(super) struct Figures {
     frames: Vec<AtomicU64>,
     /// The nanoseconds that the engine has worked on each operation.
     nanoseconds: Vec<AtomicU64>,
+    /// The number of checkpoints that operators have requested, and the newest request that was
+    /// served.
+    requested: AtomicU64,
+    served: AtomicU64,
     state: Mutex<State>,
     is_stopped: AtomicBool,
     stop: Notify,
@@ -47,6 +51,8 @@ pub(super) struct State {
     pub(super) step: u64,
     pub(super) trainers: Vec<TrainerStatus>,
     pub(super) tables: Vec<TableStatistics>,
+    /// The steps of the checkpoints that the run keeps.
+    pub(super) checkpoints: Vec<u64>,
 }
 
 /// A handle on the figures of a server, which another thread may use.
@@ -122,10 +128,39 @@ impl Figures {
             stale_frames: AtomicU64::new(0),
             frames: zeros(),
             nanoseconds: zeros(),
+            requested: AtomicU64::new(0),
+            served: AtomicU64::new(0),
             state: Mutex::default(),
             is_stopped: AtomicBool::new(false),
             stop: Notify::new(),
         }
+    }
+
+    /// Keeps a request for a checkpoint, and returns its number.
+    pub(super) fn request_checkpoint(&self) -> u64 {
+        self.requested.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// Records that the requests up to a number were served. No number above that of the newest
+    /// request is recorded.
+    pub(super) fn serve_requests(&self, number: u64) {
+        self.served.fetch_max(number.min(self.requested()), Ordering::AcqRel);
+    }
+
+    /// Returns the number of the newest request for a checkpoint.
+    pub(super) fn requested(&self) -> u64 {
+        self.requested.load(Ordering::Acquire)
+    }
+
+    /// Returns the number of the newest request that was served.
+    pub(super) fn served(&self) -> u64 {
+        self.served.load(Ordering::Acquire)
+    }
+
+    /// Returns the number of the newest request that waits for a checkpoint, or 0 if none waits.
+    pub(super) fn wanted(&self) -> u64 {
+        let requested = self.requested();
+        if requested > self.served() { requested } else { 0 }
     }
 
     /// Counts one frame and the work on it.
@@ -177,6 +212,7 @@ impl Figures {
             step: state.step,
             trainers: state.trainers,
             tables: state.tables,
+            checkpoints: state.checkpoints,
             connections: load(&self.connections),
             bytes_in_flight: self.pool.taken(),
             frames: self.frames.iter().map(load).sum(),

@@ -7,7 +7,9 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
-use super::connection::{self, Shared};
+use super::ServerTls;
+use super::connection::Shared;
+use super::door;
 use super::figures::Figures;
 use super::options::ServerOptions;
 use super::request::Command;
@@ -21,7 +23,7 @@ const TICK: Duration = Duration::from_millis(250);
 /// Accepts connections until the server stops.
 pub(super) async fn serve(
     listener: std::net::TcpListener,
-    options: ServerOptions,
+    (options, tls): (ServerOptions, Option<ServerTls>),
     commands: mpsc::Sender<Command>,
     figures: Arc<Figures>,
 ) {
@@ -35,6 +37,7 @@ pub(super) async fn serve(
     let shared = Arc::new(Shared {
         pool: figures.pool.clone(),
         options,
+        tls,
         commands: commands.clone(),
         figures: figures.clone(),
     });
@@ -57,7 +60,7 @@ async fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
                     continue;
                 }
                 let before = figures.accepted.fetch_add(1, Ordering::Relaxed);
-                tokio::spawn(connection::serve(stream, peer, before + 1, shared.clone()));
+                tokio::spawn(door::serve(stream, peer, before + 1, shared.clone()));
             }
             Err(e) => {
                 tracing::warn!("a connection cannot be accepted: {e}");

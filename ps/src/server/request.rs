@@ -8,6 +8,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, mpsc};
 
 use super::figures::Figures;
 use super::pool::Share;
+use super::questions::Question;
 use crate::code::ErrorCode;
 use crate::wire::{Failure, Frame, Header, Op, write_json};
 
@@ -23,6 +24,8 @@ pub(super) fn milliseconds(moment: Instant) -> u64 {
 pub(super) enum Command {
     /// A frame that has arrived.
     Request(Box<Request>),
+    /// A question or request of an operator.
+    Ask(Question),
     /// A look at the trainers that are silent.
     Tick,
     /// The end of the server.

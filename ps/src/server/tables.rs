@@ -7,8 +7,8 @@ mod versions;
 use std::sync::Arc;
 
 use zillion_device::{Files, Workers};
-use zillion_embedding::TableStatistics;
-use zillion_feature::{LookupPlan, RowBuffer};
+use zillion_embedding::{LiveKey, TableStatistics};
+use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, TableId};
 use zillion_rows::TableLayout;
 
 use super::joint::{Decision, Joint, Whole};
@@ -83,6 +83,14 @@ impl Tables {
     /// Returns the statistics of the tables.
     pub(super) fn statistics(&self) -> Vec<TableStatistics> {
         self.client.statistics()
+    }
+
+    /// Returns the data of a table about a key, or `None` if another server owns the key.
+    pub(super) fn find(&self, table: TableId, key: FeatureKey) -> Result<Option<LiveKey>> {
+        match self.client.owned(table).contains(&key.slot()) {
+            true => self.client.find(table, key).map(Some),
+            false => Ok(None),
+        }
     }
 
     /// Abandons what the trainers of the generation have begun.

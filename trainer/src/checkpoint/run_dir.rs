@@ -114,6 +114,19 @@ impl RunDir {
         Ok(())
     }
 
+    /// Removes the checkpoints of the steps after `step`, which must have a checkpoint.
+    pub(crate) fn remove_after(&self, step: u64, files: &Files) -> Result<()> {
+        let steps = self.steps()?;
+        if !steps.contains(&step) {
+            return Err(Error::NoCheckpoint { path: self.checkpoint_path(step) });
+        }
+        // The newest checkpoint is removed first, because it may stand on earlier ones.
+        for &later in steps.iter().rev().filter(|&&later| later > step) {
+            files.remove_dir(self.checkpoint_path(later))?;
+        }
+        Ok(())
+    }
+
     /// Returns the step of the parent of a checkpoint. A checkpoint that cannot be read any more
     /// has no parent.
     fn parent_of(&self, step: u64) -> Result<Option<u64>> {

@@ -177,7 +177,8 @@ impl Run {
     ) -> Result<bool> {
         let is_between = self.buffers.accumulated.batches() == 0;
         let is_stopped = is_between && self.is_stopped();
-        if !is_last && is_between && self.is_checkpoint_due() && !is_stopped {
+        let is_due = self.is_checkpoint_due() || self.client.wants_checkpoint();
+        if !is_last && is_between && is_due && !is_stopped {
             self.begin_checkpoint(Extent::Changes, observer)?;
         }
         self.advance_checkpoint(observer)?;

@@ -49,6 +49,14 @@ impl Run {
         let (checkpoint, origin) = find_basis(&job, &options, &dir)?;
         let (model, buffers) = Model::build(&job, &observer.inspect_options(), &options.workers)?;
         let client = open(&job, &options, 0, observer)?;
+        let (checkpoint, origin) = match client.restore_step() {
+            // An operator has set the run back since it was looked for a checkpoint.
+            Some(step) => {
+                dir.remove_after(step, &options.files)?;
+                find_basis(&job, &options, &dir)?
+            }
+            None => (checkpoint, origin),
+        };
         let sides = SideTables::load(&job.data, &job.schema)?;
         let is_first = options.trainer.is_first();
         let data = Data::open(&job, &sides, checkpoint.as_ref(), is_first)?;
@@ -95,6 +103,9 @@ impl Run {
     ) -> Result<Basis> {
         let (job, options) = (&*self.job, &self.options);
         self.client = open(job, options, after, observer)?;
+        if let Some(step) = self.client.restore_step() {
+            self.output.dir.remove_after(step, &options.files)?;
+        }
         // The client waits for the end of the old generation, so the newest checkpoint is looked
         // for only now.
         let (checkpoint, origin) = find_basis(job, options, &self.output.dir)?;
@@ -250,6 +261,7 @@ impl Run {
         let Output { dir, checkpointed, link, .. } = &mut self.output;
         *checkpointed = Some(checkpoint.manifest.step);
         *link = self.client.checkpoint_mark().map(|mark| checkpoint.link(dir, mark));
+        self.client.record_checkpoint(&dir.steps()?)?;
         // A run that was killed after writing a checkpoint may not have removed the old ones.
         let keep = self.job.train.keep.get();
         dir.retain(keep, self.position.progress.best, &self.options.files)

@@ -135,6 +135,7 @@ impl Run {
         let Written { bytes, blake3, mark } =
             self.stage(Stage::Checkpoint, |run| writing.finish(run.client.as_mut()))?;
         self.output.link = mark.map(|mark| Link::new(&self.output.dir, step, blake3, mark, behind));
+        self.client.record_checkpoint(&self.output.dir.steps()?)?;
         let seconds = began.elapsed().as_secs_f64();
         observer.report_checkpoint(&CheckpointReport { step, seconds, bytes });
         self.report_figures(None, observer)
