@@ -139,6 +139,12 @@ impl LocalClient {
         self.tables.owned(table)
     }
 
+    /// Returns the factors of the learning rates of the present step.
+    #[cfg(feature = "server")]
+    pub(crate) fn rates(&self) -> Rates {
+        self.rates
+    }
+
     /// Verifies every file that `restore` would read, and changes nothing.
     #[cfg(feature = "server")]
     pub(crate) fn check_restore(

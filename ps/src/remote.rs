@@ -198,7 +198,14 @@ impl RemoteClient {
     fn answers(&mut self, frames: &[u64]) -> Result<Vec<Vec<u8>>> {
         let pairs = self.links.iter_mut().zip(frames);
         // Every answer is taken, also after an error, so that the next call finds its own.
-        let all: Vec<Result<Vec<u8>>> = pairs.map(|(link, &frame)| link.take(frame)).collect();
+        let mut all: Vec<Result<Vec<u8>>> = pairs.map(|(link, &frame)| link.take(frame)).collect();
+        // A server that knows why the generation has ended knows more than one that was only left.
+        let is_told = |answer: &Result<Vec<u8>>| {
+            matches!(answer, Err(Error::Restored { .. } | Error::Aborted { .. }))
+        };
+        if let Some(at) = all.iter().position(is_told) {
+            return all.swap_remove(at).map(|body| vec![body]);
+        }
         all.into_iter().collect()
     }
 

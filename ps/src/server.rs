@@ -1,9 +1,10 @@
 //! The server: a process that holds the rows of a range of slots for the trainers of a run.
 //!
 //! One thread does all input and output: it accepts connections, reads frames and writes answers
-//! ([`listener`], [`door`], [`connection`]), and it serves the calls of operators ([`admin`]). One thread, the engine, owns the tables and does all work on
-//! them, on the thread pool of the process. A bounded channel leads from the first to the second.
-//! So no lock is on the way of a key.
+//! ([`listener`], [`door`], [`connection`]), and it serves the calls of operators ([`admin`]). One
+//! thread, the engine, owns the tables and does all work on them, on the thread pool of the
+//! process. A bounded channel leads from the first to the second. So no lock is on the way of a
+//! key.
 //!
 //! # Invariants
 //! * A numbered frame of a session has its effect once. If a client sends the frame again over
@@ -13,6 +14,7 @@
 //!   clients send.
 
 mod admin;
+mod answering;
 mod arrival;
 mod connection;
 mod door;
@@ -112,10 +114,9 @@ impl Server {
         let engine = Engine::new(options.clone(), folder, workers, figures.clone());
         let (sender, shown) = (commands.clone(), figures.clone());
         let io = std::thread::Builder::new().name("ps-io".to_owned());
-        let io =
-            io.spawn(move || {
-                runtime.block_on(listener::serve(listener, (options, tls), sender, shown));
-            });
+        let io = io.spawn(move || {
+            runtime.block_on(listener::serve(listener, (options, tls), sender, shown));
+        });
         let engine_thread = std::thread::Builder::new().name("ps-engine".to_owned());
         let engine = engine_thread.spawn(move || engine.run(incoming));
         let threads = [io, engine].into_iter().collect::<io::Result<_>>();
@@ -138,8 +139,8 @@ impl Server {
         FiguresHandle(self.figures.clone())
     }
 
-    /// Asks the run for a checkpoint, and waits until it is complete. Ends the wait after `limit`, or
-    /// when `is_over` says so. The run goes on meanwhile.
+    /// Asks the run for a checkpoint, and waits until it is complete. Ends the wait after `limit`,
+    /// or when `is_over` says so. The run goes on meanwhile.
     pub fn drain(&self, limit: Duration, mut is_over: impl FnMut() -> bool) -> Drained {
         let until = Instant::now() + limit;
         let (answer, mut answered) = oneshot::channel();
@@ -160,7 +161,7 @@ impl Server {
             if number.is_some_and(|number| self.figures.served() >= number) {
                 return Drained::Saved;
             }
-            if number.is_some() && !self.figures.show().is_open {
+            if number.is_some() && !self.figures.can_save() {
                 return Drained::Unsaved;
             }
             std::thread::sleep(LOOK);

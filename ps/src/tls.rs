@@ -61,7 +61,8 @@ pub(crate) fn tls_problem(error: &io::Error) -> Option<String> {
     let tls = error.get_ref()?.downcast_ref::<TlsError>()?;
     Some(match tls {
         TlsError::AlertReceived(AlertDescription::CertificateRequired) => {
-            "the server asks for a client certificate; set `ps.tls_cert` and `ps.tls_key`".to_owned()
+            "the server asks for a client certificate; set `ps.tls_cert` and `ps.tls_key`"
+                .to_owned()
         }
         TlsError::AlertReceived(alert) => format!(
             "the server refuses the certificate or the settings of this client ({alert:?}); give a \

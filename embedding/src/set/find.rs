@@ -61,9 +61,10 @@ impl TableSet {
                 });
             })?;
         }
-        found.waiting = owner.counts().and_then(|counts| counts.find(key)).map(|candidate| {
-            Waiting { count: candidate.count, last_step: candidate.last_step }
-        });
+        found.waiting = owner
+            .counts()
+            .and_then(|counts| counts.find(key))
+            .map(|candidate| Waiting { count: candidate.count, last_step: candidate.last_step });
         Ok(found)
     }
 }

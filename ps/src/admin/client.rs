@@ -59,9 +59,9 @@ impl AdminClient {
         });
         let opened = runtime.block_on(async { timeout(deadline, open(server, tls)).await });
         let opened = opened.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
-        let channel = opened.map_err(|e| match tls_problem(&e) {
-            Some(problem) => start_error(format!("server {server}: {problem}")),
-            None => fails(&e),
+        let channel = opened.map_err(|e| match explain(&e) {
+            Problem::Tls(problem) => start_error(format!("server {server}: {problem}")),
+            Problem::Other(problem) => fails(&problem),
         })?;
         Ok(Self {
             runtime,
@@ -142,15 +142,13 @@ impl AdminClient {
     /// Makes the error of a call that was refused or lost.
     fn refusal(&self, status: &Status) -> Error {
         let server = &self.server;
-        let mut cause = status.source();
-        let mut text = status.message().to_owned();
-        while let Some(error) = cause {
-            if let Some(problem) = error.downcast_ref::<io::Error>().and_then(tls_problem) {
+        let text = match status.source().map(explain) {
+            Some(Problem::Tls(problem)) => {
                 return start_error(format!("server {server}: {problem}"));
             }
-            text = error.to_string();
-            cause = error.source();
-        }
+            Some(Problem::Other(problem)) => problem,
+            None => status.message().to_owned(),
+        };
         start_error(match status.code() {
             Code::Unavailable | Code::Unknown | Code::Cancelled | Code::Internal => {
                 format!("server {server} does not answer: {text}; look at its log")
@@ -158,6 +156,27 @@ impl AdminClient {
             _ => format!("server {server}: {text}"),
         })
     }
+}
+
+/// The problem of a call that failed.
+enum Problem {
+    /// The TLS settings of the client and the server do not fit.
+    Tls(String),
+    Other(String),
+}
+
+/// Returns the problem that an error comes from: that of TLS, or else the last one.
+fn explain(error: &(dyn StdError + 'static)) -> Problem {
+    let mut next = Some(error);
+    let mut text = String::new();
+    while let Some(error) = next {
+        if let Some(problem) = error.downcast_ref::<io::Error>().and_then(tls_problem) {
+            return Problem::Tls(problem);
+        }
+        text = error.to_string();
+        next = error.source();
+    }
+    Problem::Other(text)
 }
 
 /// Opens a channel over one connection, which is not opened again.

@@ -13,9 +13,7 @@ use std::time::{Duration, Instant};
 use super::dialog::{Dialog, Trouble, until};
 use crate::tls::ClientTls;
 use crate::token::Token;
-use crate::wire::{
-    Frame, Header, Hello, Op, Reader, WIRE_VERSION, Welcome, read_json, write_json,
-};
+use crate::wire::{Frame, Header, Hello, Op, Reader, WIRE_VERSION, Welcome, read_json, write_json};
 
 /// The health of a server, as the thread of its signs of life finds it.
 #[derive(Debug, Default)]

@@ -31,6 +31,9 @@ const HEAD_BYTES: u32 = 16 << 10;
 /// The time after which a silent connection is asked whether it still exists.
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
 
+/// The time for which the question for the state waits for the engine.
+const SHOW_TIME: Duration = Duration::from_secs(1);
+
 /// The begin of a connection of HTTP/2.
 pub(super) const FIRST_BYTES: [u8; 4] = *b"PRI ";
 
@@ -39,8 +42,7 @@ pub(super) async fn serve(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     shared: &Arc<Shared>,
 ) {
-    let service =
-        AdminServer::new(Calls(shared.clone())).max_decoding_message_size(QUESTION_BYTES);
+    let service = AdminServer::new(Calls(shared.clone())).max_decoding_message_size(QUESTION_BYTES);
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder
         .timer(TokioTimer::new())
@@ -93,6 +95,9 @@ impl Admin for Calls {
         request: Request<proto::StatusRequest>,
     ) -> Result<Response<proto::StatusResponse>, Status> {
         self.check(&request)?;
+        // An engine that is at work for long must not hide the state from before.
+        let shown = self.ask(|answer| Question::Show { answer });
+        let _ = tokio::time::timeout(SHOW_TIME, shown).await;
         Ok(Response::new(status_of(&self.0)))
     }
 
@@ -148,7 +153,7 @@ fn status_of(shared: &Shared) -> proto::StatusResponse {
     let tables = status.tables.iter().map(|table| proto::Table {
         table: table.table.clone(),
         rows: table.rows,
-        bytes: table.total_bytes() as u64,
+        bytes: table.total_bytes(),
     });
     let operations = status.operations.into_iter().map(|operation| proto::Operation {
         operation: operation.operation,
@@ -183,16 +188,14 @@ fn status_of(shared: &Shared) -> proto::StatusResponse {
 /// Returns the answer to the question about a key.
 fn explanation(server: u32, explained: Explained) -> proto::ExplainResponse {
     let Explained { run, generation, step, found } = explained;
-    let mut answer =
-        proto::ExplainResponse { server, run, generation, step, ..Default::default() };
+    let mut answer = proto::ExplainResponse { server, run, generation, step, ..Default::default() };
     let Some(Found { spec, rows, key }) = found else { return answer };
     answer.is_owner = true;
     answer.rows = rows;
     (answer.admission, answer.at_least) = admission(&spec);
-    answer.waiting = key.waiting.map(|waiting| proto::Waiting {
-        count: waiting.count,
-        last_step: waiting.last_step,
-    });
+    answer.waiting = key
+        .waiting
+        .map(|waiting| proto::Waiting { count: waiting.count, last_step: waiting.last_step });
     answer.row = key.row.map(|row| {
         let (mut weights, mut state) = (row.weights.as_slice(), row.state.as_slice());
         // A narrow row ends within the segments.

@@ -10,16 +10,16 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio::time::timeout;
 
-use super::ServerTls;
 use super::arrival::{Trouble, read_body};
 use super::figures::Figures;
 use super::options::ServerOptions;
 use super::pool::Pool;
 use super::request::{Command, Outlet, Request, answer, milliseconds};
+use super::tls::ServerTls;
 use crate::code::ErrorCode;
 use crate::wire::{
-    Failure, Frame, HEADER_BYTES, Header, Hello, Op, TRAILER_BYTES, WireError, WireResult,
-    Writer, check_body, read_json, write_json,
+    Failure, Frame, HEADER_BYTES, Header, Hello, Op, TRAILER_BYTES, WireError, WireResult, Writer,
+    check_body, read_json, write_json,
 };
 
 /// The largest body of a frame before the client has said hello.

@@ -13,8 +13,9 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
+use super::admin;
 use super::connection::{self, Shared};
-use super::{ServerTls, admin};
+use super::tls::ServerTls;
 use crate::wire::{MAGIC, WireError};
 
 /// The time of a TLS handshake. A handshake that takes longer ends its connection.
@@ -74,30 +75,32 @@ async fn shake_hands(
 ) -> Option<TlsStream<TcpStream>> {
     let shaken = timeout(HANDSHAKE_TIME, async {
         let mut first = [0; 1];
-        stream.peek(&mut first).await.map_err(|e| e.to_string())?;
+        if let Err(error) = stream.peek(&mut first).await {
+            return Err((error.to_string(), stream));
+        }
         if first[0] == MAGIC[0] {
             let text = "the server takes only connections over TLS; give the client the \
                         authority of the server's certificate (`ps.tls_ca`)";
             let refusal = connection::refusal(&WireError::new(text));
             let _ = stream.write_all(refusal.as_bytes()).await;
-            linger(&mut stream).await;
-            return Err("the client does not speak TLS; set `ps.tls_ca` for it".to_owned());
+            return Err((
+                "the client does not speak TLS; set `ps.tls_ca` for it".to_owned(),
+                stream,
+            ));
         }
-        match TlsAcceptor::from(tls.config()).accept(stream).into_fallible().await {
-            Ok(stream) => Ok(stream),
-            Err((error, mut stream)) => {
-                linger(&mut stream).await;
-                Err(error.to_string())
-            }
-        }
+        let accepted = TlsAcceptor::from(tls.config()).accept(stream).into_fallible().await;
+        accepted.map_err(|(error, stream)| (error.to_string(), stream))
     });
-    let problem = match shaken.await {
+    let (problem, stream) = match shaken.await {
         Ok(Ok(stream)) => return Some(stream),
-        Ok(Err(problem)) => problem,
-        Err(_) => format!("the handshake took more than {} s", HANDSHAKE_TIME.as_secs()),
+        Ok(Err((problem, stream))) => (problem, Some(stream)),
+        Err(_) => (format!("the handshake took more than {} s", HANDSHAKE_TIME.as_secs()), None),
     };
     shared.figures.refused_connections.fetch_add(1, Ordering::Relaxed);
     tracing::warn!(%peer, "a connection over TLS is refused: {problem}");
+    if let Some(mut stream) = stream {
+        linger(&mut stream).await;
+    }
     None
 }
 

@@ -147,6 +147,12 @@ impl Figures {
         self.served.fetch_max(number.min(self.requested()), Ordering::AcqRel);
     }
 
+    /// Returns whether a run is open whose first trainer, which writes checkpoints, is connected.
+    pub(super) fn can_save(&self) -> bool {
+        let state = self.state();
+        state.is_open && state.trainers.iter().any(|t| t.trainer == 0 && t.is_connected)
+    }
+
     /// Returns the number of the newest request for a checkpoint.
     pub(super) fn requested(&self) -> u64 {
         self.requested.load(Ordering::Acquire)

@@ -7,12 +7,12 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
-use super::ServerTls;
 use super::connection::Shared;
 use super::door;
 use super::figures::Figures;
 use super::options::ServerOptions;
 use super::request::Command;
+use super::tls::ServerTls;
 
 /// The pause after an error of the listener, for example because no file descriptor is free.
 const PAUSE: Duration = Duration::from_millis(100);

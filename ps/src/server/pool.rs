@@ -78,7 +78,8 @@ impl Share {
         let is_within = state.taken + more <= self.pool.limit;
         let is_oldest = state.arriving.keys().next() == Some(&self.number);
         let is_only_one_above = state.above.is_none_or(|above| above == self.number);
-        if !is_within && !(is_oldest && is_only_one_above) {
+        let may_exceed = is_oldest && is_only_one_above;
+        if !is_within && !may_exceed {
             state.arriving.insert(self.number, true);
             return false;
         }

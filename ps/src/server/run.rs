@@ -19,7 +19,9 @@ use crate::code::ErrorCode;
 use crate::error::{Error, Result};
 use crate::folder::StoreFolder;
 use crate::options::TableOptions;
-use crate::wire::{Committed, Frame, Header, JoinRun, Leave, Op, OpenRun, TrainerStatus, read_json};
+use crate::wire::{
+    Committed, Frame, Header, JoinRun, Leave, Op, OpenRun, TrainerStatus, read_json,
+};
 
 /// A generation of a run.
 pub(super) struct Run {
@@ -169,8 +171,8 @@ impl Run {
         self.step = self.step.max(header.step);
         if header.op == Op::Close && !request.body.is_empty() {
             let trainer = session.trainer;
-            let leave: Leave = read_json(&request.body).unwrap_or_else(|e| {
-                Leave { error: format!("an error that it could not tell ({e})") }
+            let leave: Leave = read_json(&request.body).unwrap_or_else(|e| Leave {
+                error: format!("an error that it could not tell ({e})"),
             });
             session.answer(header.number, finish(&header, Ok(Frame::begin(Vec::new())), 0));
             self.sessions.remove(&number);
@@ -183,7 +185,8 @@ impl Run {
                 self.served = self.served.max(news.request);
                 Frame::begin(Vec::new())
             });
-            let noted = noted.map_err(|e| Error::Argument { call: "committed", reason: e.to_string() });
+            let noted =
+                noted.map_err(|e| Error::Argument { call: "committed", reason: e.to_string() });
             return session.answer(header.number, finish(&header, noted, self.settings.generation));
         }
         if header.op == Op::Close {
@@ -337,7 +340,8 @@ impl Run {
     fn refuse_as_rewound(&self, request: &Request) {
         let generation = self.settings.generation;
         // A late trainer also learns the end of the generation before this one.
-        let before = self.before.as_ref().filter(|(before, _)| *before == request.header.generation);
+        let before =
+            self.before.as_ref().filter(|(before, _)| *before == request.header.generation);
         let ending = self.ended.as_ref().or(before.map(|(_, ending)| ending));
         match ending {
             Some(ending) => refuse(request, ending.code(), &ending.cause, generation),

@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::folder::StoreFolder;
 use crate::local::LocalClient;
 use crate::options::TableOptions;
-use crate::wire::{Frame, Header, Op, Reader, WireError, read_plan, write_json};
+use crate::wire::{Frame, Header, Op, Reader, WireError, read_json, read_plan, write_json};
 
 /// The result of the work of a frame.
 pub(super) enum Outcome {
@@ -265,6 +265,11 @@ impl Tables {
 /// Returns a function that makes the error of a bad body.
 fn bad(call: &'static str) -> impl Fn(WireError) -> Error {
     move |e| Error::Argument { call, reason: e.to_string() }
+}
+
+/// Reads the message in the body of a frame.
+fn message<T: serde::de::DeserializeOwned>(header: &Header, body: &[u8]) -> Result<T> {
+    read_json(body).map_err(bad(header.op.name()))
 }
 
 /// Appends a message to an answer.

@@ -4,9 +4,9 @@ use zillion_feature::{FeatureKey, LookupPlan, Occurrences, RowBuffer, TableId, T
 use zillion_rows::TableLayout;
 
 use super::{
-    AdoptRows, BeginCheckpoint, Committed, HEADER_BYTES, Header, Hello, JoinRun, Leave, Op, OpenRun,
-    Prefill, Reader, RestoreTables, Ticket, WireError, WireResult, WriteLayer, Writer, read_json, read_plan,
-    take_gradients, write_gradients, write_json, write_plan,
+    AdoptRows, BeginCheckpoint, Committed, HEADER_BYTES, Header, Hello, JoinRun, Leave, Op,
+    OpenRun, Prefill, Reader, RestoreTables, Ticket, WireError, WireResult, WriteLayer, Writer,
+    read_json, read_plan, take_gradients, write_gradients, write_json, write_plan,
 };
 
 /// The largest body of the messages that are read.

@@ -285,3 +285,20 @@ fn large_frames_that_arrive_together_do_not_wait_for_each_other() {
     assert_eq!(server.count("bytes_in_flight"), 0);
     assert!(server.is_running());
 }
+
+#[test]
+fn a_step_that_ends_with_another_rate_than_its_push_is_refused() {
+    let (_store, server) = start();
+    let mut victim = Raw::open(&server.address, "victim");
+    let before = victim.lookup(&KEYS);
+    let plan = plan(0, &KEYS);
+    victim.ask(op::PULL, 1, &pull(&plan)).unwrap();
+    victim.ask(op::PUSH, 1, &push(&plan, &[0.25; 3 * DIM])).unwrap();
+    let other = [0.5f32.to_le_bytes(), 1f32.to_le_bytes()].concat();
+    let error = victim.ask(op::APPLY, 1, &other).unwrap_err();
+    assert!(error.contains("factor 0.5") && error.contains("pushed with 1"), "{error}");
+    victim.ask(op::APPLY, 1, &apply()).unwrap();
+    for (after, before) in victim.lookup(&KEYS).iter().zip(before) {
+        assert_eq!(*after, before - 0.125);
+    }
+}

@@ -62,9 +62,9 @@ fn report(args: &PsExplainArgs, server: &str, key: FeatureKey, found: &ExplainRe
             "segments": segments.collect::<Vec<_>>(),
         })
     });
-    let waiting = found.waiting.map(|waiting| {
-        json!({ "count": waiting.count, "last_step": waiting.last_step })
-    });
+    let waiting = found
+        .waiting
+        .map(|waiting| json!({ "count": waiting.count, "last_step": waiting.last_step }));
     json!({
         "server": found.server,
         "address": server,
@@ -140,9 +140,9 @@ fn describe(found: &ExplainResponse) -> String {
             waiting.count,
             grouped(waiting.last_step.into())
         ),
-        (None, "count", None) => format!(
-            "the table has no count of it; it gets its row at {at_least} occurrences"
-        ),
+        (None, "count", None) => {
+            format!("the table has no count of it; it gets its row at {at_least} occurrences")
+        }
         (None, "bloom", _) => format!(
             "it has no row; the table counts occurrences in a Bloom filter, which stores no keys, \
              and creates a row at {at_least} occurrences"

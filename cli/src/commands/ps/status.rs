@@ -9,8 +9,7 @@ use crate::args::PsStatusArgs;
 #[expect(clippy::print_stdout, reason = "the result of a command")]
 pub(crate) fn run(args: &PsStatusArgs) -> Result<()> {
     let Access { token, tls, deadline } = Access::open(&args.access)?;
-    let state =
-        |server: &String| Ok(server_state(server, token.as_ref(), tls.as_ref(), deadline)?);
+    let state = |server: &String| Ok(server_state(server, token.as_ref(), tls.as_ref(), deadline)?);
     let states = args.servers.iter().map(state).collect::<Result<Vec<ServerState>>>()?;
     if args.json {
         println!("{}", serde_json::to_string_pretty(&states)?);
