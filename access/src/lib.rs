@@ -50,5 +50,5 @@ pub use reload::Reloading;
 pub use signature::{
     KeyId, KeyKind, Signature, SigningKey, TrustedKeys, pointer_statement, version_statement,
 };
-pub use tls::{TlsFiles, client_names};
+pub use tls::{ClientTlsFiles, TlsFiles, client_names};
 pub use token::{hash_token, new_token};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig, ServerConnection};
+use rustls::{ClientConfig, RootCertStore, ServerConfig, ServerConnection};
 
 use crate::certificate::CertificateNames;
 use crate::error::{Error, Result};
@@ -47,12 +47,8 @@ impl TlsFiles {
             }
             None => builder.with_no_client_auth(),
             Some(authority) => {
-                let mut roots = RootCertStore::empty();
-                for root in certificates(authority)? {
-                    roots.add(root).map_err(|e| Error::invalid(authority, e.to_string()))?;
-                }
-                let verifier =
-                    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+                let roots = Arc::new(roots(authority)?);
+                let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
                 let verifier = match self.require_client {
                     true => verifier,
                     false => verifier.allow_unauthenticated(),
@@ -62,14 +58,7 @@ impl TlsFiles {
                 builder.with_client_cert_verifier(verifier)
             }
         };
-        let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|e| {
-            Error::invalid(
-                &self.key,
-                format!(
-                    "the private key cannot be read ({e}); name a file with a private key in PEM"
-                ),
-            )
-        })?;
+        let key = private_key(&self.key)?;
         let mut config = builder
             .with_single_cert(certificates(&self.certificate)?, key)
             .map_err(|e| Error::invalid(&self.certificate, e.to_string()))?;
@@ -101,6 +90,61 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
         true => Err(invalid("it has no `BEGIN CERTIFICATE`".to_owned())),
         false => Ok(all),
     }
+}
+
+/// The files with the TLS settings of a client, all in PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientTlsFiles {
+    /// The certificates of the authorities that sign the certificates of servers.
+    pub authority: PathBuf,
+    /// The certificate of the client and its private key; `None` if the client shows none.
+    pub identity: Option<(PathBuf, PathBuf)>,
+}
+
+impl ClientTlsFiles {
+    /// Reads the files and returns the TLS settings.
+    ///
+    /// # Errors
+    /// Returns an error if a file cannot be read or if the key does not belong to the certificate.
+    pub fn load(&self) -> Result<Arc<ClientConfig>> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|e| Error::invalid(&self.authority, e.to_string()))?
+            .with_root_certificates(roots(&self.authority)?);
+        let config = match &self.identity {
+            None => builder.with_no_client_auth(),
+            Some((certificate, key)) => builder
+                .with_client_auth_cert(certificates(certificate)?, private_key(key)?)
+                .map_err(|e| Error::invalid(certificate, e.to_string()))?,
+        };
+        Ok(Arc::new(config))
+    }
+
+    /// Lists the paths of the files.
+    pub fn paths(&self) -> Vec<PathBuf> {
+        let mut paths = vec![self.authority.clone()];
+        if let Some((certificate, key)) = &self.identity {
+            paths.extend([certificate.clone(), key.clone()]);
+        }
+        paths
+    }
+}
+
+fn roots(authority: &Path) -> Result<RootCertStore> {
+    let mut roots = RootCertStore::empty();
+    for root in certificates(authority)? {
+        roots.add(root).map_err(|e| Error::invalid(authority, e.to_string()))?;
+    }
+    Ok(roots)
+}
+
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>> {
+    PrivateKeyDer::from_pem_file(path).map_err(|e| {
+        let problem = "the private key cannot be read";
+        let remedy = "name a file with a private key in PEM";
+        Error::invalid(path, format!("{problem} ({e}); {remedy}"))
+    })
 }
 
 /// Returns the names in the client's certificate, or `None` if the client has not sent a

@@ -61,7 +61,7 @@ pub use crate::eviction::shared_limit::check_shared_limit;
 pub use crate::forecast::{SpillForecast, forecast_spill, rows_within_shared_limit};
 pub use crate::groups::{GROUPS, owned_slots, table_groups};
 pub use crate::optimizer::Rates;
-pub use crate::set::{LAST_STEP, Partials, TableSet, Update};
+pub use crate::set::{LAST_STEP, LiveKey, LiveRow, Partials, TableSet, Update};
 pub use crate::snapshot::marks::SnapshotMark;
 pub use crate::spill::SpillHome;
 pub use crate::statistics::SpillStatistics;

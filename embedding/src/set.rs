@@ -12,6 +12,7 @@
 //! Exclusive access by `&mut self` is the only protection that is needed. A phase that changes rows
 //! gives each shard to one thread at a time. A phase that reads changes no row.
 
+mod find;
 mod frozen;
 mod owned;
 mod partials;
@@ -33,6 +34,7 @@ use crate::eviction::Due;
 use crate::eviction::shared_limit::SharedLimit;
 use crate::groups::table_groups;
 use crate::optimizer::Rates;
+pub use crate::set::find::{LiveKey, LiveRow};
 pub use crate::set::partials::Partials;
 use crate::shape::{TableShape, TableStep};
 use crate::shard::Shard;

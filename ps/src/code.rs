@@ -62,6 +62,10 @@ codes! {
     NoRun = 10, "no_run";
     /// A server or a client that cannot start.
     Start = 11, "start";
+    /// A generation that an operator has ended, to set the run back to a checkpoint.
+    Restored = 12, "restored";
+    /// A run that has ended, because a trainer has ended with an error.
+    Aborted = 13, "aborted";
     /// A setting of a table that is out of range.
     Spec = 100, "table_spec";
     /// A plan, a buffer or a file that does not fit a table.

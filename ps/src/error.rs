@@ -74,12 +74,30 @@ pub enum Error {
         /// The event that has ended the generation.
         cause: String,
     },
+    /// The end of a generation by an operator, who has set the run back to a checkpoint. Every
+    /// trainer must continue from it.
+    #[error(
+        "generation {generation} of the run has ended, because {cause}; continue from this \
+         checkpoint"
+    )]
+    Restored {
+        /// The generation that has ended.
+        generation: u64,
+        /// The request of the operator.
+        cause: String,
+    },
+    /// The end of the run, because another trainer has ended with an error of its own.
+    #[error("the run has ended, because {cause}; mend this, and resume the run")]
+    Aborted {
+        /// The number and the error of the other trainer.
+        cause: String,
+    },
 }
 
 impl Error {
     /// Returns whether the run can continue from its newest checkpoint under a new generation.
     pub fn is_rewound(&self) -> bool {
-        matches!(self, Self::Rewound { .. })
+        matches!(self, Self::Rewound { .. } | Self::Restored { .. })
     }
 
     /// Returns the stable code of the error, by which logs and other processes can recognize it.
@@ -92,6 +110,8 @@ impl Error {
             Self::Remote { code, .. } => *code,
             Self::Start { .. } | Self::Unreachable { .. } => ErrorCode::Start,
             Self::Rewound { .. } => ErrorCode::Rewound,
+            Self::Restored { .. } => ErrorCode::Restored,
+            Self::Aborted { .. } => ErrorCode::Aborted,
         }
     }
 }

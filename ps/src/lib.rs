@@ -37,6 +37,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+#[cfg(feature = "server")]
+pub mod admin;
 mod client;
 mod code;
 pub mod conformance;
@@ -56,6 +58,7 @@ mod remote;
 #[cfg(feature = "server")]
 pub mod server;
 mod slots;
+mod tls;
 mod token;
 #[cfg_attr(
     not(feature = "server"),
@@ -78,5 +81,7 @@ pub use options::{SpillOptions, TableOptions};
 pub use order::StepOrder;
 pub use pulled::PulledRows;
 pub use remote::{RegisteredServers, RemoteClient, RemoteOptions, ServerState, server_state};
+pub use tls::ClientTls;
 pub use token::Token;
 pub use wire::{WireError, read_message, sample_messages};
+pub use zillion_access::{ClientTlsFiles, TlsFiles};

@@ -123,10 +123,26 @@ impl LocalClient {
         self.tables.statistics()
     }
 
+    /// Returns the data of a table about a key.
+    #[cfg(feature = "server")]
+    pub(crate) fn find(
+        &self,
+        table: zillion_feature::TableId,
+        key: zillion_feature::FeatureKey,
+    ) -> Result<zillion_embedding::LiveKey> {
+        Ok(self.tables.find(table, key)?)
+    }
+
     /// Returns the slots of a table that these tables hold.
     #[cfg(feature = "server")]
     pub(crate) fn owned(&self, table: zillion_feature::TableId) -> std::ops::Range<usize> {
         self.tables.owned(table)
+    }
+
+    /// Returns the factors of the learning rates of the present step.
+    #[cfg(feature = "server")]
+    pub(crate) fn rates(&self) -> Rates {
+        self.rates
     }
 
     /// Verifies every file that `restore` would read, and changes nothing.

@@ -114,6 +114,20 @@ impl StepOrder {
         }
     }
 
+    /// Checks that `apply` with a factor of the gradients is allowed.
+    ///
+    /// # Errors
+    /// Returns an error if no gradients are staged, or if the factor is not a finite number of at
+    /// least 0.
+    pub fn allow_apply(&self, scale: f32) -> Result<()> {
+        self.allow_staged("apply")?;
+        if scale.is_finite() && scale >= 0.0 {
+            return Ok(());
+        }
+        let reason = format!("`scale` is {scale}; give a finite number of at least 0");
+        Err(Error::Argument { call: "apply", reason })
+    }
+
     /// Checks that `sweep` is allowed. Returns whether whole-table rules must be applied.
     ///
     /// # Errors

@@ -86,6 +86,8 @@ pub struct RemoteClient {
     cuts: u64,
     /// The watching of the directory that names the servers.
     _watching: Option<Upkeep>,
+    /// The step of the checkpoint to which an operator has set the run back.
+    restore: Option<u64>,
 }
 
 /// A pull that was sent before the caller has asked for it.
@@ -108,7 +110,7 @@ impl RemoteClient {
     /// # Errors
     /// Returns an error if a setting is wrong, if a server cannot be reached within
     /// `options.patience`, or if another process has taken the place of this trainer.
-    pub fn open(options: RemoteOptions, tables: TableOptions) -> Result<Self> {
+    pub fn open(mut options: RemoteOptions, tables: TableOptions) -> Result<Self> {
         options.check()?;
         if tables.spill.is_some() {
             return Err(start_error(
@@ -120,10 +122,26 @@ impl RemoteClient {
         let shapes = tables.tables.iter().map(shape).collect::<zillion_rows::Result<Vec<_>>>()?;
         let owners = Owners::new(options.server_count(), &tables)?;
         let until = Instant::now() + options.patience;
-        let mut links = connect_all(&options, until)?;
-        let generation = match options.place.is_first() {
-            true => begin_generation(&options, &tables, &owners, &mut links, until)?,
-            false => enter_generation(&options, &mut links, until)?,
+        let mut restore = None;
+        let (mut links, generation) = loop {
+            let mut links = connect_all(&options, until)?;
+            let asked = links.iter().map(Link::welcome);
+            let asked = asked.filter(|welcome| welcome.run.as_deref() == Some(&options.run));
+            restore = asked.filter_map(|welcome| welcome.restore).min().or(restore);
+            let entered = match options.place.is_first() {
+                true => begin_generation(&options, &tables, &owners, &mut links, until),
+                false => enter_generation(&options, &mut links, until),
+            };
+            match entered {
+                Ok(generation) => break (links, generation),
+                // A server was lost in between. The next attempt is another generation.
+                Err(Error::Rewound { generation, cause }) if Instant::now() < until => {
+                    tracing::warn!(generation, cause, "the tables are opened again");
+                    options.after = options.after.max(generation);
+                    std::thread::sleep(LOOK);
+                }
+                Err(error) => return Err(error),
+            }
         };
         for link in &mut links {
             link.begin_heart(options.deadline);
@@ -158,6 +176,7 @@ impl RemoteClient {
             tickets: None,
             cuts: 0,
             _watching: watching,
+            restore,
         })
     }
 
@@ -189,7 +208,14 @@ impl RemoteClient {
     fn answers(&mut self, frames: &[u64]) -> Result<Vec<Vec<u8>>> {
         let pairs = self.links.iter_mut().zip(frames);
         // Every answer is taken, also after an error, so that the next call finds its own.
-        let all: Vec<Result<Vec<u8>>> = pairs.map(|(link, &frame)| link.take(frame)).collect();
+        let mut all: Vec<Result<Vec<u8>>> = pairs.map(|(link, &frame)| link.take(frame)).collect();
+        // A server that knows why the generation has ended knows more than one that was only left.
+        let is_told = |answer: &Result<Vec<u8>>| {
+            matches!(answer, Err(Error::Restored { .. } | Error::Aborted { .. }))
+        };
+        if let Some(at) = all.iter().position(is_told) {
+            return all.swap_remove(at).map(|body| vec![body]);
+        }
         all.into_iter().collect()
     }
 
@@ -206,7 +232,7 @@ impl Drop for RemoteClient {
     /// Tells the servers that the trainer ends in good order.
     fn drop(&mut self) {
         for link in &mut self.links {
-            link.close();
+            link.close(None);
         }
     }
 }
@@ -306,7 +332,7 @@ fn enter_generation(options: &RemoteOptions, links: &mut Vec<Link>, until: Insta
             match entered {
                 Ok(()) => return Ok(generation),
                 // The generation has ended meanwhile. The next one will come.
-                Err(Error::Rewound { .. }) => {}
+                Err(error) if error.is_rewound() => {}
                 Err(error) => return Err(error),
             }
         }

@@ -23,7 +23,7 @@ mod rows;
 mod untrusted;
 
 pub(crate) use bytes::{Reader, Writer};
-pub(crate) use frame::{Frame, HEADER_BYTES, Header, TRAILER_BYTES, check_body};
+pub(crate) use frame::{Frame, HEADER_BYTES, Header, MAGIC, TRAILER_BYTES, check_body};
 pub(crate) use message::*;
 pub(crate) use op::Op;
 pub(crate) use plan::{read_plan, write_plan};

@@ -10,7 +10,7 @@
 mod bodies;
 mod cost;
 mod ending;
-mod identity;
+pub(crate) mod identity;
 mod overload;
 mod poison;
 mod silence;

@@ -24,7 +24,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("rows", &["feature", "device"]),
     ("embedding", &["feature", "device", "rows"]),
     ("nn", &["config", "feature", "device"]),
-    ("ps", &["feature", "device", "rows", "embedding", "store"]),
+    ("ps", &["access", "feature", "device", "rows", "embedding", "store"]),
     ("store", &["device"]),
     ("registry", &["access", "feature", "device", "rows", "store"]),
     ("scorer", &["feature", "device", "rows", "nn", "registry"]),
@@ -82,6 +82,7 @@ const MAY_LOCK: &[(&str, &[&str], &str)] = &[
     ("ps/src/server/engine.rs", &["mpsc"], "the receiving end of the frames"),
     ("ps/src/server/figures.rs", &["Mutex", "Atomic"], "counters of frames, which metrics read"),
     ("ps/src/server/listener.rs", &["mpsc"], "the sending end of the frames"),
+    ("ps/src/server/pool.rs", &["Mutex"], "the memory of frames that arrive, once for each piece"),
     (
         "ps/src/server/request.rs",
         &["mpsc", "Atomic", "OnceLock"],

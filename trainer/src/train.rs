@@ -135,7 +135,12 @@ fn train_over(
     loop {
         let mut error = match run.prepare_and_train(basis, prepare_began, observer) {
             Err(error) if error.rewound().is_some() => error,
-            outcome => return outcome,
+            Err(error) => {
+                // The other trainers end too, instead of waiting for this one.
+                run.client.abort(&error.to_string());
+                return Err(error);
+            }
+            Ok(report) => return Ok(report),
         };
         prepare_began = Instant::now();
         // A new generation may also end while the run enters it.

@@ -86,7 +86,7 @@ impl ParameterServer {
 
     /// Asks the server for its state.
     pub(super) fn state(&self) -> Result<ServerState> {
-        Ok(server_state(&self.address, None, DEADLINE)?)
+        Ok(server_state(&self.address, None, None, DEADLINE)?)
     }
 }
 

@@ -181,7 +181,7 @@ impl Trainers {
 
     /// Returns the seconds that the server has worked on pulls and on pushes.
     fn work(&self) -> Result<[f64; 2]> {
-        let state = server_state(&self.address, None, DEADLINE)?;
+        let state = server_state(&self.address, None, None, DEADLINE)?;
         let seconds = |names: &[&str]| {
             let named = state.operations.iter().filter(|(name, ..)| names.contains(&name.as_str()));
             named.map(|&(_, _, seconds)| seconds).sum()
@@ -206,6 +206,7 @@ impl Trainer {
             run: "bench".to_owned(),
             job_digest: "bench".to_owned(),
             token: None,
+            tls: None,
             store: store.to_owned(),
             deadline: DEADLINE,
             after,

@@ -78,6 +78,17 @@ pub(crate) struct TrainArgs {
     /// File with the token of the servers; overrides ps.token_file
     #[arg(long, value_name = "FILE")]
     pub(crate) ps_token_file: Option<PathBuf>,
+    /// File with the authorities that sign the certificates of the servers, in PEM; overrides
+    /// ps.tls_ca
+    #[arg(long, value_name = "FILE", requires = "ps")]
+    pub(crate) ps_tls_ca: Option<PathBuf>,
+    /// File with the certificate that the trainer shows to the servers, in PEM; overrides
+    /// ps.tls_cert
+    #[arg(long, value_name = "FILE", requires_all = ["ps_tls_ca", "ps_tls_key"])]
+    pub(crate) ps_tls_cert: Option<PathBuf>,
+    /// File with the private key of this certificate, in PEM; overrides ps.tls_key
+    #[arg(long, value_name = "FILE", requires = "ps_tls_cert")]
+    pub(crate) ps_tls_key: Option<PathBuf>,
     /// Number of this trainer, counted from 0, and number of trainers of the run, as in 0/2
     #[arg(long, value_name = "N/COUNT", default_value = "0/1", value_parser = parse_place)]
     pub(crate) trainer: TrainerPlace,

@@ -79,7 +79,14 @@ fn settings(args: &TrainArgs) -> Vec<String> {
     sets.extend(args.ps_etcd_prefix.as_ref().map(|prefix| format!("ps.etcd_prefix={prefix:?}")));
     sets.extend(args.ps_count.map(|count| format!("ps.server_count={count}")));
     sets.extend(args.ps_store.as_ref().map(|store| format!("ps.store={store:?}")));
-    sets.extend(args.ps_token_file.as_ref().map(|file| format!("ps.token_file={file:?}")));
+    for (key, file) in [
+        ("token_file", &args.ps_token_file),
+        ("tls_ca", &args.ps_tls_ca),
+        ("tls_cert", &args.ps_tls_cert),
+        ("tls_key", &args.ps_tls_key),
+    ] {
+        sets.extend(file.as_ref().map(|file| format!("ps.{key}={file:?}")));
+    }
     sets
 }
 

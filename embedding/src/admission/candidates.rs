@@ -159,6 +159,11 @@ impl Candidates {
         self.index.insert_tagged(key, stored(key, candidate.count), candidate.last_step);
     }
 
+    /// Returns the candidate of a key, or `None` if the key has no count.
+    pub(crate) fn find(&self, key: FeatureKey) -> Option<Candidate> {
+        self.index.entry(key).map(|(word, last_step)| candidate(word, last_step))
+    }
+
     /// Returns the candidates of one slot, in key order.
     pub(crate) fn in_slot(&self, slot: usize) -> Vec<(FeatureKey, Candidate)> {
         let mut entries: Vec<_> = self.slot_entries(slot).collect();

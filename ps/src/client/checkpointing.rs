@@ -93,6 +93,28 @@ pub trait Checkpointing: Send {
     /// The caller must remove the files that were written before.
     fn abandon_checkpoint(&mut self, ticket: CheckpointTicket);
 
+    /// Returns whether an operator has requested a checkpoint that has not begun yet.
+    fn wants_checkpoint(&self) -> bool {
+        false
+    }
+
+    /// Records that a checkpoint is complete, and the steps of the checkpoints that the run keeps,
+    /// in ascending order. Operators see them, and a request for a checkpoint that was known when
+    /// the checkpoint began is then served.
+    ///
+    /// # Errors
+    /// Returns an error if a server cannot be reached, or if the run was rewound.
+    fn record_checkpoint(&mut self, kept: &[u64]) -> Result<()> {
+        let _ = kept;
+        Ok(())
+    }
+
+    /// Returns the step of the checkpoint to which an operator has set the run back, or `None` if
+    /// the newest checkpoint is the one to continue from.
+    fn restore_step(&self) -> Option<u64> {
+        None
+    }
+
     /// Replaces all rows by the rows of a checkpoint. If the entries of the checkpoint name
     /// checkpoints below it, their rows are included. A checkpoint that is being written is
     /// abandoned. After this call, the next step may have any number. The lists of tracked changes

@@ -34,6 +34,12 @@ pub trait Exchanging: Send {
         let Contribution { rows, dense, note } = mine;
         Ok(Exchanged { rows: rows as u64, dense, notes: vec![note] })
     }
+
+    /// Tells the other trainers that this one ends with an error, so that they end too instead of
+    /// waiting for it. No other call may follow.
+    fn abort(&mut self, error: &str) {
+        let _ = error;
+    }
 }
 
 /// The place of a trainer among the trainers of a run.

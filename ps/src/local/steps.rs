@@ -113,11 +113,7 @@ impl StepClient for LocalClient {
 
     fn apply(&mut self, scale: f32) -> Result<StepReport> {
         self.check_whole()?;
-        self.order.allow_staged("apply")?;
-        if !(scale.is_finite() && scale >= 0.0) {
-            let reason = format!("`scale` is {scale}; give a finite number of at least 0");
-            return Err(Error::Argument { call: "apply", reason });
-        }
+        self.order.allow_apply(scale)?;
         let update = self.update(scale);
         if let Some(Staged { plan, gradients }) = self.staged.take() {
             let applied = self.tables.apply(&self.workers, &plan, &gradients, update);

@@ -7,12 +7,13 @@ use zillion_device::Files;
 use zillion_embedding::SnapshotMark;
 use zillion_rows::TableParts;
 
+use super::link::Link;
 use super::{RemoteClient, bad_answer};
 use crate::client::{CheckpointTicket, Checkpointing};
 use crate::error::{Error, Result};
 use crate::mark::{CheckpointMark, ServerMark};
 use crate::wire::{
-    BeginCheckpoint, Below, Op, Reader, RestoreTables, Ticket, read_json, write_json,
+    BeginCheckpoint, Below, Committed, Op, Reader, RestoreTables, Ticket, read_json, write_json,
 };
 
 impl Checkpointing for RemoteClient {
@@ -89,6 +90,22 @@ impl Checkpointing for RemoteClient {
         }
     }
 
+    fn wants_checkpoint(&self) -> bool {
+        self.links.iter().any(Link::wants_checkpoint)
+    }
+
+    fn record_checkpoint(&mut self, kept: &[u64]) -> Result<()> {
+        let requests: Vec<u64> = self.links.iter().map(Link::begun_request).collect();
+        self.ask_each(Op::Committed, |server, body| {
+            write_json(body, &Committed { request: requests[server], kept: kept.to_vec() });
+        })
+        .map(drop)
+    }
+
+    fn restore_step(&self) -> Option<u64> {
+        self.restore
+    }
+
     fn restore(&mut self, folder: &Path, parts: &[TableParts]) -> Result<()> {
         self.order.check_settled("restore")?;
         self.drop_ahead()?;
@@ -160,6 +177,7 @@ impl RemoteClient {
             self.abandon_begun(&tickets);
             return Err(failure);
         }
+        self.links.iter_mut().for_each(Link::begin_requested);
         self.tickets = Some(tickets.into_iter().flatten().collect());
         self.checkpoints += 1;
         Ok(CheckpointTicket::new(self.checkpoints))

@@ -4,6 +4,9 @@ use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
+use rustls::{ClientConnection, StreamOwned};
+
+use crate::tls::{ClientTls, server_name, tls_problem};
 use crate::wire::{Frame, HEADER_BYTES, Header, TRAILER_BYTES, WireError, check_body};
 
 /// The time after which a blocked read or write looks whether the server is lost.
@@ -19,11 +22,52 @@ const BUFFER: usize = 128 << 10;
 /// A connection to a server.
 #[derive(Debug)]
 pub(super) struct Dialog {
-    stream: TcpStream,
+    stream: Stream,
     /// The bytes that were read and not used yet.
     buffer: Vec<u8>,
     used: usize,
     filled: usize,
+}
+
+/// The bytes of a connection, plain or over TLS.
+#[derive(Debug)]
+enum Stream {
+    Plain(TcpStream),
+    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
+}
+
+impl Stream {
+    fn socket(&self) -> &TcpStream {
+        match self {
+            Self::Plain(stream) => stream,
+            Self::Tls(stream) => &stream.sock,
+        }
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(stream) => stream.read(out),
+            Self::Tls(stream) => stream.read(out),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(stream) => stream.write(bytes),
+            Self::Tls(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Plain(stream) => stream.flush(),
+            Self::Tls(stream) => stream.flush(),
+        }
+    }
 }
 
 /// The reason for which a frame was not sent or received.
@@ -35,17 +79,48 @@ pub(super) enum Trouble {
     Bad(WireError),
     /// The server is lost, as the caller has found.
     Lost(String),
+    /// The TLS settings of the client and the server do not fit. Another attempt would end in the
+    /// same way.
+    Refused(String),
 }
 
 impl From<io::Error> for Trouble {
     fn from(error: io::Error) -> Self {
-        Self::Io(error)
+        match tls_problem(&error) {
+            Some(problem) => Self::Refused(problem),
+            None => Self::Io(error),
+        }
     }
 }
 
 impl Dialog {
-    /// Connects to a server.
-    pub(super) fn connect(server: &str, within: Duration) -> io::Result<Self> {
+    /// Connects to a server, and makes the TLS handshake if there are TLS settings.
+    pub(super) fn connect(
+        server: &str,
+        tls: Option<&ClientTls>,
+        within: Duration,
+    ) -> Result<Self, Trouble> {
+        let moment = Instant::now() + within;
+        let socket = Self::open(server, within)?;
+        let stream = match tls {
+            None => Stream::Plain(socket),
+            Some(tls) => {
+                let connection = ClientConnection::new(tls.config(), server_name(server)?);
+                let connection = connection.map_err(io::Error::other)?;
+                let mut stream = StreamOwned::new(connection, socket);
+                let lost = until(moment, server);
+                while stream.conn.is_handshaking() {
+                    if let Err(error) = stream.conn.complete_io(&mut stream.sock) {
+                        look_again(error, &lost)?;
+                    }
+                }
+                Stream::Tls(Box::new(stream))
+            }
+        };
+        Ok(Self { stream, buffer: Vec::new(), used: 0, filled: 0 })
+    }
+
+    fn open(server: &str, within: Duration) -> io::Result<TcpStream> {
         let within = within.max(Duration::from_millis(1));
         let mut failure = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
         for address in server.to_socket_addrs()? {
@@ -54,7 +129,7 @@ impl Dialog {
                     stream.set_nodelay(true)?;
                     stream.set_read_timeout(Some(LOOK))?;
                     stream.set_write_timeout(Some(LOOK))?;
-                    return Ok(Self { stream, buffer: Vec::new(), used: 0, filled: 0 });
+                    return Ok(stream);
                 }
                 Err(error) => failure = error,
             }
@@ -75,6 +150,9 @@ impl Dialog {
                 Ok(written) => rest = &rest[written..],
                 Err(error) => look_again(error, lost)?,
             }
+        }
+        while let Err(error) = self.stream.flush() {
+            look_again(error, lost)?;
         }
         Ok(())
     }
@@ -132,7 +210,7 @@ impl Dialog {
 
     /// Closes the connection, so that the server learns of it.
     pub(super) fn close(&self) {
-        let _ = self.stream.shutdown(std::net::Shutdown::Both);
+        let _ = self.stream.socket().shutdown(std::net::Shutdown::Both);
     }
 }
 

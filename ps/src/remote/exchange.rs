@@ -33,6 +33,12 @@ impl Exchanging for RemoteClient {
         })?;
         read_parts(&bodies).map_err(bad_answer("exchange"))
     }
+
+    fn abort(&mut self, error: &str) {
+        for link in &mut self.links {
+            link.close(Some(error));
+        }
+    }
 }
 
 /// Puts the parts of all servers together.

@@ -8,14 +8,15 @@
 //! A directory of servers can raise a doubt about a server, for example because its lease has
 //! expired. A server that is in doubt has less time for its next sign of life.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::dialog::{Dialog, Trouble, until};
+use crate::tls::ClientTls;
 use crate::token::Token;
-use crate::wire::{Frame, Header, Hello, Op, WIRE_VERSION, Welcome, read_json, write_json};
+use crate::wire::{Frame, Header, Hello, Op, Reader, WIRE_VERSION, Welcome, read_json, write_json};
 
 /// The time within which a server that is in doubt must give a sign of life.
 const DOUBT: Duration = Duration::from_secs(1);
@@ -24,6 +25,8 @@ const DOUBT: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub(super) struct Health {
     is_stopped: AtomicBool,
+    /// The newest request for a checkpoint that waits on the server, or 0.
+    wanted: AtomicU64,
     lost: Mutex<Option<String>>,
     /// The moment and the cause of a doubt about the server.
     doubt: Mutex<Option<(Instant, String)>>,
@@ -33,6 +36,11 @@ impl Health {
     /// Returns the reason for which the server is lost, or `None` if it lives.
     pub(super) fn lost(&self) -> Option<String> {
         self.lost.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns the number of the newest request for a checkpoint that waits on the server, or 0.
+    pub(super) fn wanted(&self) -> u64 {
+        self.wanted.load(Ordering::Acquire)
     }
 
     /// Marks the server as lost.
@@ -72,6 +80,7 @@ pub(super) struct Heart {
 pub(super) struct Pulse {
     pub(super) server: String,
     pub(super) hello: Hello,
+    pub(super) tls: Option<ClientTls>,
     pub(super) session: u64,
     /// The number that the server drew when it started.
     pub(super) boot: u64,
@@ -131,6 +140,7 @@ fn beat(pulse: &Pulse, health: &Health) {
                         Trouble::Io(e) => e.to_string(),
                         Trouble::Bad(e) => e.to_string(),
                         Trouble::Lost(_) => "it is silent".to_owned(),
+                        Trouble::Refused(problem) => problem,
                     };
                     let (server, deadline) = (&pulse.server, pulse.deadline);
                     health.lose(format!(
@@ -172,7 +182,8 @@ fn exchange(
         None => {
             let left = end.saturating_duration_since(Instant::now());
             // A doubt can arise meanwhile.
-            let mut fresh = Dialog::connect(&pulse.server, left.min(DOUBT))?;
+            let left = left.min(DOUBT);
+            let mut fresh = Dialog::connect(&pulse.server, pulse.tls.as_ref(), left)?;
             let mut memory = Frame::begin(Vec::new());
             write_json(&mut memory, &pulse.hello);
             fresh.send(&Frame::finish(memory, header(Op::Hello)), &lost)?;
@@ -184,7 +195,12 @@ fn exchange(
     };
     let frame = Frame::finish(Frame::begin(Vec::new()), header(Op::Ping));
     open.send(&frame, &lost)?;
-    open.receive(Vec::new(), &lost)?;
+    let (_, body) = open.receive(Vec::new(), &lost)?;
+    // Nothing is taken from an answer of another boot, whose requests have other numbers.
+    if boot.is_none_or(|boot| boot == pulse.boot) {
+        let wanted = Reader::new(&body).u64().map_err(Trouble::Bad)?;
+        health.wanted.store(wanted, Ordering::Release);
+    }
     Ok(boot)
 }
 

@@ -8,8 +8,9 @@ use super::dialog::{Dialog, Trouble, until};
 use super::heart::{Health, Heart, Pulse, hello};
 use super::options::RemoteOptions;
 use crate::code::ErrorCode;
-use crate::error::{Error, Result};
-use crate::wire::{Failure, Frame, Header, Hello, Op, Welcome, read_json, write_json};
+use crate::error::{Error, Result, start_error};
+use crate::tls::ClientTls;
+use crate::wire::{Failure, Frame, Header, Hello, Leave, Op, Welcome, read_json, write_json};
 
 /// The pause between two attempts to connect.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -24,6 +25,7 @@ pub(super) struct Link {
     /// The advice for a server that cannot be reached.
     remedy: &'static str,
     hello: Hello,
+    tls: Option<ClientTls>,
     deadline: Duration,
     /// The number that the client drew for the session.
     session: u64,
@@ -41,6 +43,8 @@ pub(super) struct Link {
     /// The event that has ended the session; `None` while it goes on. Nothing is sent or awaited
     /// after it.
     ended: Option<String>,
+    /// The newest request for a checkpoint that was known when a checkpoint began.
+    begun_request: u64,
     health: Arc<Health>,
     heart: Option<Heart>,
     /// Memory of earlier frames.
@@ -57,16 +61,25 @@ impl Link {
                 None => "start it, or mend `ps.servers`",
             },
             hello: hello(Some(options.run.clone()), options.place.index, options.token.as_ref()),
+            tls: options.tls.clone(),
             deadline: options.deadline,
             session: crate::draw::draw(),
             generation: 0,
-            welcome: Welcome { boot: 0, generation: 0, is_open: false, run: None, accepted: None },
+            welcome: Welcome {
+                boot: 0,
+                generation: 0,
+                is_open: false,
+                run: None,
+                accepted: None,
+                restore: None,
+            },
             dialog: None,
             sent: VecDeque::new(),
             arrived: VecDeque::new(),
             number: 0,
             received: 0,
             ended: None,
+            begun_request: 0,
             health: Arc::default(),
             heart: None,
             spare: Vec::new(),
@@ -95,6 +108,9 @@ impl Link {
                     return Ok(());
                 }
                 Err(Greeting::Refused(error)) => return Err(error),
+                Err(Greeting::Trouble(Trouble::Refused(problem))) => {
+                    return Err(start_error(format!("server {}: {problem}", self.server)));
+                }
                 Err(Greeting::Trouble(trouble)) => trouble,
             };
             self.dialog = None;
@@ -119,7 +135,7 @@ impl Link {
             Some(dialog) => dialog,
             none => {
                 let left = moment.saturating_duration_since(Instant::now());
-                none.insert(Dialog::connect(&self.server, left).map_err(Trouble::Io)?)
+                none.insert(Dialog::connect(&self.server, self.tls.as_ref(), left)?)
             }
         };
         let mut memory = Frame::begin(Vec::new());
@@ -172,11 +188,27 @@ impl Link {
         let pulse = Pulse {
             server: self.server.clone(),
             hello: self.hello.clone(),
+            tls: self.tls.clone(),
             session: self.session,
             boot: self.welcome.boot,
             deadline,
         };
         self.heart = Some(Heart::begin(pulse, self.health.clone()));
+    }
+
+    /// Returns whether a request for a checkpoint waits that no checkpoint has begun for.
+    pub(super) fn wants_checkpoint(&self) -> bool {
+        self.health.wanted() > self.begun_request
+    }
+
+    /// Records that a checkpoint begins, which serves the requests that are known.
+    pub(super) fn begin_requested(&mut self) {
+        self.begun_request = self.begun_request.max(self.health.wanted());
+    }
+
+    /// Returns the newest request that was known when the last checkpoint began.
+    pub(super) fn begun_request(&self) -> u64 {
+        self.begun_request
     }
 
     /// Sends a frame, and returns its number.
@@ -310,6 +342,9 @@ impl Link {
             let welcome = match self.greet(moment) {
                 Ok(welcome) => welcome,
                 Err(Greeting::Refused(error)) => return Err(error),
+                Err(Greeting::Trouble(Trouble::Refused(problem))) => {
+                    return Err(start_error(format!("server {}: {problem}", self.server)));
+                }
                 Err(Greeting::Trouble(other)) => {
                     trouble = match other {
                         Trouble::Lost(_) => Trouble::Io(std::io::ErrorKind::TimedOut.into()),
@@ -345,8 +380,9 @@ impl Link {
         Ok(())
     }
 
-    /// Ends the session in good order, if the server still serves its generation.
-    pub(super) fn close(&mut self) {
+    /// Ends the session, if the server still serves its generation. `error` is the error with which
+    /// the trainer ends; `None` if it ends in good order.
+    pub(super) fn close(&mut self, error: Option<&str>) {
         self.heart = None;
         let is_open = self.generation > 0 && self.health.lost().is_none();
         if is_open && let Some(dialog) = &mut self.dialog {
@@ -355,7 +391,11 @@ impl Link {
                 received: self.received,
                 ..header(Op::Close, self.generation, self.session)
             };
-            let frame = Frame::finish(Frame::begin(Vec::new()), header);
+            let mut memory = Frame::begin(Vec::new());
+            if let Some(error) = error {
+                write_json(&mut memory, &Leave { error: error.to_owned() });
+            }
+            let frame = Frame::finish(memory, header);
             let lost = until(Instant::now() + Duration::from_millis(500), &self.server);
             // The answer is awaited, so that the server has seen the end before the connection's.
             if dialog.send(&frame, &lost).is_ok() {
@@ -391,7 +431,7 @@ pub(super) fn describe(trouble: &Trouble) -> String {
     match trouble {
         Trouble::Io(e) => e.to_string(),
         Trouble::Bad(e) => e.to_string(),
-        Trouble::Lost(cause) => cause.clone(),
+        Trouble::Lost(cause) | Trouble::Refused(cause) => cause.clone(),
     }
 }
 
@@ -407,6 +447,10 @@ pub(super) fn read_answer(server: &str, header: &Header, body: Vec<u8>) -> Resul
     });
     Err(match ErrorCode::of_number(failure.code) {
         ErrorCode::Rewound => Error::Rewound { generation: header.generation, cause: failure.text },
+        ErrorCode::Restored => {
+            Error::Restored { generation: header.generation, cause: failure.text }
+        }
+        ErrorCode::Aborted => Error::Aborted { cause: failure.text },
         code => Error::Remote { server: server.to_owned(), code, text: failure.text },
     })
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::client::TrainerPlace;
 use crate::error::{Result, start_error};
 use crate::map::Directory;
+use crate::tls::ClientTls;
 use crate::token::Token;
 
 /// The largest number of servers. Each server owns at least 64 of the 4,096 slots.
@@ -31,6 +32,8 @@ pub struct RemoteOptions {
     pub store: PathBuf,
     /// The token of the cluster; `None` if the servers need none.
     pub token: Option<Token>,
+    /// The TLS settings; `None` if the servers do not speak TLS.
+    pub tls: Option<ClientTls>,
     /// The time after which a server that does not answer is lost.
     pub deadline: Duration,
     /// The generation that has ended; 0 at the first start.

@@ -8,6 +8,7 @@ use super::dialog::{Dialog, until};
 use super::heart::hello;
 use super::link::{describe, read_answer};
 use crate::error::{Result, start_error};
+use crate::tls::ClientTls;
 use crate::token::Token;
 use crate::wire::{Frame, Header, Op, ServerStatus, read_json, write_json};
 
@@ -47,6 +48,8 @@ pub struct ServerState {
     pub repeated_frames: u64,
     /// The number of frames that were not valid or of an earlier generation.
     pub refused_frames: u64,
+    /// The steps of the checkpoints that the run keeps, as far as the server was told of them.
+    pub checkpoints: Vec<u64>,
     /// The name of each operation that was asked for, its number of frames, and the seconds of work
     /// on them.
     pub operations: Vec<(String, u64, f64)>,
@@ -59,6 +62,7 @@ pub struct ServerState {
 pub fn server_state(
     server: &str,
     token: Option<&Token>,
+    tls: Option<&ClientTls>,
     deadline: Duration,
 ) -> Result<ServerState> {
     let fails = |problem: String| {
@@ -66,7 +70,8 @@ pub fn server_state(
     };
     let moment = Instant::now() + deadline;
     let lost = until(moment, server);
-    let mut dialog = Dialog::connect(server, deadline).map_err(|e| fails(e.to_string()))?;
+    let mut dialog =
+        Dialog::connect(server, tls, deadline).map_err(|trouble| fails(describe(&trouble)))?;
     let header = Header {
         op: Op::Status,
         generation: 0,
@@ -108,6 +113,7 @@ pub fn server_state(
         frames: status.frames,
         repeated_frames: status.repeated_frames,
         refused_frames: status.refused_frames,
+        checkpoints: status.checkpoints,
         operations: status.operations.into_iter().map(operation).collect(),
     })
 }

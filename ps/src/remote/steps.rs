@@ -138,11 +138,7 @@ impl StepClient for RemoteClient {
     }
 
     fn apply(&mut self, scale: f32) -> Result<StepReport> {
-        self.order.allow_staged("apply")?;
-        if !(scale.is_finite() && scale >= 0.0) {
-            let reason = format!("`scale` is {scale}; give a finite number of at least 0");
-            return Err(Error::Argument { call: "apply", reason });
-        }
+        self.order.allow_apply(scale)?;
         let rate = self.rates.scale;
         let frames = self.send_each(Op::Apply, |_, body| {
             let mut out = Writer(body);

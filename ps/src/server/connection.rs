@@ -7,30 +7,26 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio::time::timeout;
 
+use super::arrival::{Trouble, read_body};
 use super::figures::Figures;
 use super::options::ServerOptions;
-use super::request::{Command, InFlight, Outlet, Request, answer, milliseconds};
+use super::pool::Pool;
+use super::request::{Command, Outlet, Request, answer, milliseconds};
+use super::tls::ServerTls;
 use crate::code::ErrorCode;
 use crate::wire::{
-    Failure, Frame, HEADER_BYTES, Header, Hello, Op, TRAILER_BYTES, WireError, WireResult,
+    Failure, Frame, HEADER_BYTES, Header, Hello, Op, TRAILER_BYTES, WireError, WireResult, Writer,
     check_body, read_json, write_json,
 };
 
 /// The largest body of a frame before the client has said hello.
 const HELLO_BYTES: u64 = 64 << 10;
 
-/// The time within which the body of a frame must arrive after its header.
-const BODY_TIME: Duration = Duration::from_secs(30);
-
 /// The time for which the answers of a connection are written after its client has ended it.
 const FLUSH_TIME: Duration = Duration::from_millis(100);
-
-/// The text for a body that does not arrive.
-const LATE: &str = "the body of a frame did not arrive within 30 s after its header";
 
 /// The number of answers that may wait for a client to read them.
 const ANSWERS: usize = 256;
@@ -38,18 +34,21 @@ const ANSWERS: usize = 256;
 /// The parts of the server that all connections use.
 pub(super) struct Shared {
     pub(super) options: ServerOptions,
+    /// The TLS settings; `None` if the server does not speak TLS.
+    pub(super) tls: Option<ServerTls>,
     pub(super) commands: mpsc::Sender<Command>,
     pub(super) figures: Arc<Figures>,
-    /// One permit for each byte of the frames that may wait for the tables.
-    pub(super) in_flight: Arc<Semaphore>,
+    /// The bytes of the frames that wait for the tables.
+    pub(super) pool: Arc<Pool>,
 }
 
-/// Serves a connection to its end. Connections are numbered in the order in which they were
-/// accepted.
-pub(super) async fn serve(stream: TcpStream, peer: SocketAddr, number: u64, shared: Arc<Shared>) {
-    shared.figures.connections.fetch_add(1, Ordering::Relaxed);
-    let _ = stream.set_nodelay(true);
-    let (input, output) = stream.into_split();
+/// Serves a connection that carries frames to its end.
+pub(super) async fn serve(
+    input: impl AsyncRead + Unpin,
+    output: impl AsyncWrite + Unpin + Send + 'static,
+    (peer, number): (SocketAddr, u64),
+    shared: &Arc<Shared>,
+) {
     let (frames, outgoing) = mpsc::channel(ANSWERS);
     let overflow = Arc::new(Notify::new());
     let heard = Arc::new(AtomicU64::new(now()));
@@ -59,7 +58,7 @@ pub(super) async fn serve(stream: TcpStream, peer: SocketAddr, number: u64, shar
     let writing = tokio::spawn(write(output, outgoing, shared.figures.clone()));
     let reading = async {
         tokio::select! {
-            ended = read(input, &outlet, &shared) => ended,
+            ended = read(input, &outlet, shared) => ended,
             () = overflow.notified() => Err(Problem::Bad(WireError::new(
                 "the client does not read its answers; read each answer, or close the connection",
             ))),
@@ -84,7 +83,6 @@ pub(super) async fn serve(stream: TcpStream, peer: SocketAddr, number: u64, shar
     if timeout(FLUSH_TIME, writing).await.is_err() {
         stop.abort();
     }
-    shared.figures.connections.fetch_sub(1, Ordering::Relaxed);
 }
 
 /// The reason for which the reading of a connection has ended.
@@ -99,6 +97,15 @@ impl From<io::Error> for Problem {
         match error.kind() {
             io::ErrorKind::UnexpectedEof => Self::Closed,
             _ => Self::Io(error),
+        }
+    }
+}
+
+impl From<Trouble> for Problem {
+    fn from(trouble: Trouble) -> Self {
+        match trouble {
+            Trouble::Io(error) => error.into(),
+            Trouble::Slow(error) => Self::Bad(error),
         }
     }
 }
@@ -122,10 +129,13 @@ async fn read(
         let header = Header::read(&head, most).map_err(Problem::Bad)?;
         let bytes = header.body + (HEADER_BYTES + TRAILER_BYTES) as u64;
         outlet.heard.store(now(), Ordering::Relaxed);
-        let permit = permit(&own, shared, bytes).await;
-        let arriving = read_body(&mut input, header.body as usize + TRAILER_BYTES);
-        let arrived = timeout(BODY_TIME, arriving).await;
-        let mut body = arrived.map_err(|_| Problem::Bad(WireError::new(LATE)))??;
+        // A frame that is larger than the part of its connection takes the whole part.
+        let part = bytes.min(shared.options.in_flight_bytes).min(u64::from(u32::MAX)) as u32;
+        let own = own.clone().acquire_many_owned(part).await.ok();
+        let needs_room = is_known && !matches!(header.op, Op::Ping | Op::Status);
+        let pool = needs_room.then_some(&shared.pool);
+        let (mut body, share) =
+            read_body(&mut input, header.body as usize + TRAILER_BYTES, pool).await?;
         let mut trailer = [0; TRAILER_BYTES];
         trailer.copy_from_slice(&body[header.body as usize..]);
         body.truncate(header.body as usize);
@@ -141,7 +151,10 @@ async fn read(
             is_known = true;
         }
         match header.op {
-            Op::Ping => outlet.send(Arc::new(answer(&header, |_| {}))),
+            Op::Ping => {
+                let wanted = shared.figures.wanted();
+                outlet.send(Arc::new(answer(&header, |body| Writer(body).u64(wanted))));
+            }
             Op::Status => {
                 let status = shared.figures.status();
                 outlet.send(Arc::new(answer(&header, |body| write_json(body, &status))));
@@ -154,26 +167,14 @@ async fn read(
                     );
                     return Err(Problem::Bad(WireError::new(text)));
                 }
-                let request = Request { header, body, outlet: outlet.clone(), permit };
+                let held = (own, share);
+                let request = Request { header, body, outlet: outlet.clone(), held };
                 if shared.commands.send(Command::Request(Box::new(request))).await.is_err() {
                     return Err(Problem::Closed);
                 }
             }
         }
     }
-}
-
-/// Reads the bytes of a body. Their memory is not filled with zeros before, which would take as
-/// long as to copy the bytes.
-async fn read_body(input: &mut (impl AsyncRead + Unpin), bytes: usize) -> io::Result<Vec<u8>> {
-    let mut body = Vec::with_capacity(bytes);
-    let mut input = input.take(bytes as u64);
-    while body.len() < bytes {
-        if input.read_buf(&mut body).await? == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-    }
-    Ok(body)
 }
 
 /// Returns whether every connection must begin with a hello, because the server has a token.
@@ -200,20 +201,8 @@ fn check_hello(header: &Header, body: &[u8], shared: &Shared) -> WireResult<()> 
     )))
 }
 
-/// Waits until the bytes of a frame may wait for the tables.
-async fn permit(own: &Arc<Semaphore>, shared: &Shared, bytes: u64) -> InFlight {
-    // A frame that is larger than the part of its connection takes the whole part.
-    let part = bytes.min(shared.options.in_flight_bytes).min(u64::from(u32::MAX)) as u32;
-    let all = bytes.min(shared.options.total_in_flight_bytes).min(u64::from(u32::MAX)) as u32;
-    let own = own.clone().acquire_many_owned(part).await.ok();
-    let total = shared.in_flight.clone().acquire_many_owned(all).await;
-    let total = total.expect("the semaphore of the server is never closed");
-    shared.figures.bytes_in_flight.fetch_add(bytes, Ordering::Relaxed);
-    InFlight { _own: own, _total: total, bytes, figures: shared.figures.clone() }
-}
-
 /// Makes the frame that tells a client why its connection is closed.
-fn refusal(error: &WireError) -> Frame {
+pub(super) fn refusal(error: &WireError) -> Frame {
     let mut memory = Frame::begin(Vec::new());
     let failure =
         Failure { code: ErrorCode::Frame.number(), text: error.to_string(), generation: 0 };
@@ -238,7 +227,11 @@ async fn write(
 ) {
     while let Some(frame) = outgoing.recv().await {
         let bytes = frame.as_bytes();
-        if let Err(e) = output.write_all(bytes).await {
+        let written = async {
+            output.write_all(bytes).await?;
+            output.flush().await
+        };
+        if let Err(e) = written.await {
             tracing::debug!("an answer cannot be written: {e}");
             return;
         }

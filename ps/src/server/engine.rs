@@ -27,7 +27,7 @@ pub(super) struct Engine {
     figures: Arc<Figures>,
     /// The number that the server drew when it started.
     boot: u64,
-    run: Option<Run>,
+    pub(super) run: Option<Run>,
     generations_ended: u64,
     shown: Instant,
 }
@@ -60,6 +60,7 @@ impl Engine {
         while let Some(command) = commands.blocking_recv() {
             match command {
                 Command::Request(request) => self.take(request),
+                Command::Ask(question) => self.ask(question),
                 Command::Tick => self.look(),
                 Command::Stop => break,
             }
@@ -67,6 +68,16 @@ impl Engine {
         if let Some(run) = &mut self.run {
             run.end("a server was stopped");
         }
+    }
+
+    /// Returns the number that the server drew when it started.
+    pub(super) fn boot(&self) -> u64 {
+        self.boot
+    }
+
+    /// Returns the figures of the server.
+    pub(super) fn figures(&self) -> Arc<Figures> {
+        self.figures.clone()
     }
 
     fn take(&mut self, request: Box<Request>) {
@@ -83,6 +94,10 @@ impl Engine {
             },
         }
         self.figures.count(op, began.elapsed().as_nanos() as u64);
+        if matches!(op, Op::Committed | Op::Close) {
+            self.figures.serve_requests(self.run.as_ref().map_or(0, |run| run.served));
+            self.show();
+        }
         if self.shown.elapsed() >= SHOWN_EVERY {
             self.show();
         }
@@ -132,6 +147,7 @@ impl Engine {
             is_open: run.is_some_and(Run::is_open),
             run: run.map(|run| run.settings.run.clone()),
             accepted,
+            restore: run.and_then(|run| run.ended.as_ref()?.restores_to()),
         };
         let answer = answer(&request.header, |body| write_json(body, &welcome));
         request.outlet.send(Arc::new(answer));
@@ -182,15 +198,21 @@ impl Engine {
             }
             self.generations_ended += u64::from(run.is_open());
             run.end("the first trainer has opened a later generation");
+            if is_other {
+                // The requests of operators were for the other run.
+                self.figures.serve_requests(self.figures.requested());
+            }
         }
+        let before = self.run.take().filter(|run| run.settings.run == settings.run);
+        let before = before.and_then(|run| Some((run.settings.generation, run.ended?)));
         // The old tables are freed before the new ones grow.
-        self.run = None;
-        let run = Run::open(
+        let mut run = Run::open(
             settings,
             (&self.options, &self.home, self.boot),
             self.workers.clone(),
             (request.header.session, &request.outlet),
         )?;
+        run.before = before;
         tracing::info!(
             generation = run.settings.generation,
             run = run.settings.run,
@@ -203,7 +225,7 @@ impl Engine {
     }
 
     /// Writes the state for metrics and for the question for the state.
-    fn show(&self) {
+    pub(super) fn show(&self) {
         let run = self.run.as_ref();
         self.figures.set_state(State {
             boot: self.boot,
@@ -211,11 +233,12 @@ impl Engine {
             generations_ended: self.generations_ended,
             is_open: run.is_some_and(Run::is_open),
             run: run.map(|run| run.settings.run.clone()),
-            ended: run.and_then(|run| run.ended.clone()),
+            ended: run.and_then(|run| Some(run.ended.as_ref()?.cause.clone())),
             slots: run.map_or([0, 0], |run| run.settings.slots),
             step: run.map_or(0, |run| run.step),
             trainers: run.map_or_else(Vec::new, Run::trainers),
             tables: run.map_or_else(Vec::new, Run::statistics),
+            checkpoints: run.map_or_else(Vec::new, |run| run.checkpoints.clone()),
         });
     }
 }

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Notify;
 use zillion_embedding::TableStatistics;
 
+use super::pool::Pool;
 use crate::wire::{Op, OperationStatus, ServerStatus, TrainerStatus};
 
 /// The counters of a server. They are counted for each frame, and never for each key.
@@ -14,10 +15,11 @@ use crate::wire::{Op, OperationStatus, ServerStatus, TrainerStatus};
 pub(super) struct Figures {
     id: u32,
     bytes_in_flight_limit: u64,
+    /// The bytes of the frames that wait for the tables.
+    pub(super) pool: Arc<Pool>,
     pub(super) connections: AtomicU64,
     pub(super) accepted: AtomicU64,
     pub(super) refused_connections: AtomicU64,
-    pub(super) bytes_in_flight: AtomicU64,
     pub(super) received_bytes: AtomicU64,
     pub(super) sent_bytes: AtomicU64,
     pub(super) bad_frames: AtomicU64,
@@ -27,6 +29,10 @@ pub(super) struct Figures {
     frames: Vec<AtomicU64>,
     /// The nanoseconds that the engine has worked on each operation.
     nanoseconds: Vec<AtomicU64>,
+    /// The number of checkpoints that operators have requested, and the newest request that was
+    /// served.
+    requested: AtomicU64,
+    served: AtomicU64,
     state: Mutex<State>,
     is_stopped: AtomicBool,
     stop: Notify,
@@ -45,6 +51,8 @@ pub(super) struct State {
     pub(super) step: u64,
     pub(super) trainers: Vec<TrainerStatus>,
     pub(super) tables: Vec<TableStatistics>,
+    /// The steps of the checkpoints that the run keeps.
+    pub(super) checkpoints: Vec<u64>,
 }
 
 /// A handle on the figures of a server, which another thread may use.
@@ -111,10 +119,10 @@ impl Figures {
         Self {
             id,
             bytes_in_flight_limit,
+            pool: Pool::new(bytes_in_flight_limit),
             connections: AtomicU64::new(0),
             accepted: AtomicU64::new(0),
             refused_connections: AtomicU64::new(0),
-            bytes_in_flight: AtomicU64::new(0),
             received_bytes: AtomicU64::new(0),
             sent_bytes: AtomicU64::new(0),
             bad_frames: AtomicU64::new(0),
@@ -122,10 +130,45 @@ impl Figures {
             stale_frames: AtomicU64::new(0),
             frames: zeros(),
             nanoseconds: zeros(),
+            requested: AtomicU64::new(0),
+            served: AtomicU64::new(0),
             state: Mutex::default(),
             is_stopped: AtomicBool::new(false),
             stop: Notify::new(),
         }
+    }
+
+    /// Keeps a request for a checkpoint, and returns its number.
+    pub(super) fn request_checkpoint(&self) -> u64 {
+        self.requested.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// Records that the requests up to a number were served. No number above that of the newest
+    /// request is recorded.
+    pub(super) fn serve_requests(&self, number: u64) {
+        self.served.fetch_max(number.min(self.requested()), Ordering::AcqRel);
+    }
+
+    /// Returns whether a run is open whose first trainer, which writes checkpoints, is connected.
+    pub(super) fn can_save(&self) -> bool {
+        let state = self.state();
+        state.is_open && state.trainers.iter().any(|t| t.trainer == 0 && t.is_connected)
+    }
+
+    /// Returns the number of the newest request for a checkpoint.
+    pub(super) fn requested(&self) -> u64 {
+        self.requested.load(Ordering::Acquire)
+    }
+
+    /// Returns the number of the newest request that was served.
+    pub(super) fn served(&self) -> u64 {
+        self.served.load(Ordering::Acquire)
+    }
+
+    /// Returns the number of the newest request that waits for a checkpoint, or 0 if none waits.
+    pub(super) fn wanted(&self) -> u64 {
+        let requested = self.requested();
+        if requested > self.served() { requested } else { 0 }
     }
 
     /// Counts one frame and the work on it.
@@ -177,8 +220,9 @@ impl Figures {
             step: state.step,
             trainers: state.trainers,
             tables: state.tables,
+            checkpoints: state.checkpoints,
             connections: load(&self.connections),
-            bytes_in_flight: load(&self.bytes_in_flight),
+            bytes_in_flight: self.pool.taken(),
             frames: self.frames.iter().map(load).sum(),
             repeated_frames: load(&self.repeated_frames),
             refused_frames: load(&self.stale_frames) + load(&self.bad_frames),
@@ -218,7 +262,7 @@ impl Figures {
             connections: load(&self.connections),
             accepted: load(&self.accepted),
             refused_connections: load(&self.refused_connections),
-            bytes_in_flight: load(&self.bytes_in_flight),
+            bytes_in_flight: self.pool.taken(),
             bytes_in_flight_limit: self.bytes_in_flight_limit,
             received_bytes: load(&self.received_bytes),
             sent_bytes: load(&self.sent_bytes),

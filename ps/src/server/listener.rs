@@ -5,12 +5,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 
-use super::connection::{self, Shared};
+use super::connection::Shared;
+use super::door;
 use super::figures::Figures;
 use super::options::ServerOptions;
 use super::request::Command;
+use super::tls::ServerTls;
 
 /// The pause after an error of the listener, for example because no file descriptor is free.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -21,7 +23,7 @@ const TICK: Duration = Duration::from_millis(250);
 /// Accepts connections until the server stops.
 pub(super) async fn serve(
     listener: std::net::TcpListener,
-    options: ServerOptions,
+    (options, tls): (ServerOptions, Option<ServerTls>),
     commands: mpsc::Sender<Command>,
     figures: Arc<Figures>,
 ) {
@@ -33,8 +35,9 @@ pub(super) async fn serve(
         }
     };
     let shared = Arc::new(Shared {
-        in_flight: Arc::new(Semaphore::new(options.total_in_flight_bytes as usize)),
+        pool: figures.pool.clone(),
         options,
+        tls,
         commands: commands.clone(),
         figures: figures.clone(),
     });
@@ -57,7 +60,7 @@ async fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
                     continue;
                 }
                 let before = figures.accepted.fetch_add(1, Ordering::Relaxed);
-                tokio::spawn(connection::serve(stream, peer, before + 1, shared.clone()));
+                tokio::spawn(door::serve(stream, peer, before + 1, shared.clone()));
             }
             Err(e) => {
                 tracing::warn!("a connection cannot be accepted: {e}");

@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use zillion_access::TlsFiles;
 use zillion_device::Files;
 
 use crate::error::{Result, start_error};
@@ -19,6 +20,9 @@ pub struct ServerOptions {
     /// The token that clients must show. Without a token, the server listens only on a loopback
     /// address.
     pub token: Option<Token>,
+    /// The files of the server's certificate and of the authority of client certificates; `None` if
+    /// the server does not speak TLS.
+    pub tls: Option<TlsFiles>,
     /// The folder that servers and trainers share, or the URL of a bucket. Checkpoints are written
     /// below it.
     pub store: PathBuf,
@@ -55,6 +59,7 @@ impl ServerOptions {
             id: 0,
             listen: listen.into(),
             token: None,
+            tls: None,
             store: store.into(),
             scratch: None,
             threads: NonZeroUsize::MIN,
@@ -67,6 +72,11 @@ impl ServerOptions {
             deduplicates: true,
             files: Files::new(),
         }
+    }
+
+    /// Returns whether clients must prove who they are, by a token or a certificate.
+    pub(super) fn proves_clients(&self) -> bool {
+        self.token.is_some() || self.tls.as_ref().is_some_and(|tls| tls.require_client)
     }
 
     /// Checks the settings.

@@ -7,6 +7,8 @@ use std::time::Instant;
 use tokio::sync::{Notify, OwnedSemaphorePermit, mpsc};
 
 use super::figures::Figures;
+use super::pool::Share;
+use super::questions::Question;
 use crate::code::ErrorCode;
 use crate::wire::{Failure, Frame, Header, Op, write_json};
 
@@ -22,6 +24,8 @@ pub(super) fn milliseconds(moment: Instant) -> u64 {
 pub(super) enum Command {
     /// A frame that has arrived.
     Request(Box<Request>),
+    /// A question or request of an operator.
+    Ask(Question),
     /// A look at the trainers that are silent.
     Tick,
     /// The end of the server.
@@ -35,7 +39,7 @@ pub(super) struct Request {
     pub(super) body: Vec<u8>,
     pub(super) outlet: Outlet,
     #[expect(dead_code, reason = "its drop lets other frames be read")]
-    pub(super) permit: InFlight,
+    pub(super) held: (Option<OwnedSemaphorePermit>, Option<Share>),
 }
 
 /// The way to the client of a connection.
@@ -68,22 +72,6 @@ impl Outlet {
     /// Returns the milliseconds since the start of the process at which the client was heard last.
     pub(super) fn heard(&self) -> u64 {
         self.heard.load(Ordering::Relaxed)
-    }
-}
-
-/// The bytes of a frame that waits for the tables. The bytes may be read again by others when the
-/// value is dropped.
-#[derive(Debug)]
-pub(super) struct InFlight {
-    pub(super) _own: Option<OwnedSemaphorePermit>,
-    pub(super) _total: OwnedSemaphorePermit,
-    pub(super) bytes: u64,
-    pub(super) figures: Arc<Figures>,
-}
-
-impl Drop for InFlight {
-    fn drop(&mut self) {
-        self.figures.bytes_in_flight.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 

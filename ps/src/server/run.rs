@@ -6,9 +6,10 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use zillion_device::Workers;
-use zillion_embedding::TableStatistics;
-use zillion_feature::TableId;
+use zillion_embedding::{LiveKey, TableStatistics};
+use zillion_feature::{FeatureKey, TableId};
 
+use super::ending::{Ending, EndingKind};
 use super::figures::Figures;
 use super::home::Home;
 use super::options::ServerOptions;
@@ -18,13 +19,22 @@ use super::tables::{Outcome, Tables};
 use crate::code::ErrorCode;
 use crate::error::{Error, Result};
 use crate::options::TableOptions;
-use crate::wire::{Frame, Header, JoinRun, Op, OpenRun, TrainerStatus, read_json};
+use crate::wire::{
+    Committed, Frame, Header, JoinRun, Leave, Op, OpenRun, TrainerStatus, read_json,
+};
 
 /// A generation of a run.
 pub(super) struct Run {
     pub(super) settings: OpenRun,
     /// The event that has ended the generation; `None` while it goes on.
-    pub(super) ended: Option<String>,
+    pub(super) ended: Option<Ending>,
+    /// The number and the end of the generation before this one; `None` if the server has not
+    /// served it.
+    pub(super) before: Option<(u64, Ending)>,
+    /// The steps of the checkpoints that the run keeps.
+    pub(super) checkpoints: Vec<u64>,
+    /// The newest request for a checkpoint that was served.
+    pub(super) served: u64,
     /// The last step of a frame.
     pub(super) step: u64,
     sessions: HashMap<u64, Session>,
@@ -67,6 +77,9 @@ impl Run {
         Ok(Self {
             settings,
             ended: None,
+            before: None,
+            checkpoints: Vec::new(),
+            served: 0,
             step: 0,
             sessions,
             left: Vec::new(),
@@ -156,6 +169,26 @@ impl Run {
         let Some(session) = self.sessions.get_mut(&number) else { return };
         let header = request.header;
         self.step = self.step.max(header.step);
+        if header.op == Op::Close && !request.body.is_empty() {
+            let trainer = session.trainer;
+            let leave: Leave = read_json(&request.body).unwrap_or_else(|e| Leave {
+                error: format!("an error that it could not tell ({e})"),
+            });
+            session.answer(header.number, finish(&header, Ok(Frame::begin(Vec::new())), 0));
+            self.sessions.remove(&number);
+            let cause = format!("trainer {trainer} has ended with an error: {}", leave.error);
+            return self.end_by(&cause, EndingKind::Aborted);
+        }
+        if header.op == Op::Committed {
+            let noted = read_json(&request.body).map(|news: Committed| {
+                self.checkpoints = news.kept;
+                self.served = self.served.max(news.request);
+                Frame::begin(Vec::new())
+            });
+            let noted =
+                noted.map_err(|e| Error::Argument { call: "committed", reason: e.to_string() });
+            return session.answer(header.number, finish(&header, noted, self.settings.generation));
+        }
         if header.op == Op::Close {
             session.answer(header.number, finish(&header, Ok(Frame::begin(Vec::new())), 0));
             self.left.extend(self.sessions.remove(&number).map(|session| session.trainer));
@@ -267,18 +300,23 @@ impl Run {
 
     /// Ends the generation. The trainers learn of it by the answers to their frames.
     pub(super) fn end(&mut self, cause: &str) {
+        self.end_by(cause, EndingKind::Lost);
+    }
+
+    /// Ends the generation by an event of some kind.
+    pub(super) fn end_by(&mut self, cause: &str, kind: EndingKind) {
         if self.ended.is_some() {
             return;
         }
         tracing::info!(generation = self.settings.generation, cause, "generation ends");
-        self.ended = Some(cause.to_owned());
-        let generation = self.settings.generation;
-        let error = Error::Rewound { generation, cause: cause.to_owned() };
+        let ending = Ending { cause: cause.to_owned(), kind };
+        let (code, generation) = (ending.code(), self.settings.generation);
+        self.ended = Some(ending);
         for session in self.sessions.values_mut() {
             let waiting = session.waiting.drain(..).map(|request| request.header);
             let headers: Vec<Header> = session.blocked.take().into_iter().chain(waiting).collect();
             for header in headers {
-                let answer = failure(&header, error.code(), cause, generation);
+                let answer = failure(&header, code, cause, generation);
                 session.answer(header.number, answer);
             }
         }
@@ -300,11 +338,18 @@ impl Run {
     }
 
     fn refuse_as_rewound(&self, request: &Request) {
-        let cause = match &self.ended {
-            Some(cause) => cause.clone(),
-            None => format!("generation {} has begun", self.settings.generation),
-        };
-        refuse(request, ErrorCode::Rewound, &cause, self.settings.generation);
+        let generation = self.settings.generation;
+        // A late trainer also learns the end of the generation before this one.
+        let before =
+            self.before.as_ref().filter(|(before, _)| *before == request.header.generation);
+        let ending = self.ended.as_ref().or(before.map(|(_, ending)| ending));
+        match ending {
+            Some(ending) => refuse(request, ending.code(), &ending.cause, generation),
+            None => {
+                let cause = format!("generation {generation} has begun");
+                refuse(request, ErrorCode::Rewound, &cause, generation);
+            }
+        }
     }
 
     /// Returns the state of each trainer.
@@ -319,6 +364,11 @@ impl Run {
         let mut trainers: Vec<TrainerStatus> = self.sessions.values().map(state).collect();
         trainers.sort_by_key(|state| state.trainer);
         trainers
+    }
+
+    /// Returns the data of a table about a key, or `None` if another server owns the key.
+    pub(super) fn find(&self, table: TableId, key: FeatureKey) -> Result<Option<LiveKey>> {
+        self.tables.find(table, key)
     }
 
     /// Returns the statistics of the tables.

@@ -8,8 +8,8 @@ mod versions;
 use std::sync::Arc;
 
 use zillion_device::Workers;
-use zillion_embedding::TableStatistics;
-use zillion_feature::{LookupPlan, RowBuffer};
+use zillion_embedding::{LiveKey, TableStatistics};
+use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, TableId};
 use zillion_rows::TableLayout;
 
 use super::home::Home;
@@ -20,7 +20,7 @@ use crate::client::StepReport;
 use crate::error::{Error, Result};
 use crate::local::LocalClient;
 use crate::options::TableOptions;
-use crate::wire::{Frame, Header, Op, Reader, WireError, read_plan, write_json};
+use crate::wire::{Frame, Header, Op, Reader, WireError, read_json, read_plan, write_json};
 
 /// The result of the work of a frame.
 pub(super) enum Outcome {
@@ -87,6 +87,14 @@ impl Tables {
     /// Returns the statistics of the tables.
     pub(super) fn statistics(&self) -> Vec<TableStatistics> {
         self.client.statistics()
+    }
+
+    /// Returns the data of a table about a key, or `None` if another server owns the key.
+    pub(super) fn find(&self, table: TableId, key: FeatureKey) -> Result<Option<LiveKey>> {
+        match self.client.owned(table).contains(&key.slot()) {
+            true => self.client.find(table, key).map(Some),
+            false => Ok(None),
+        }
     }
 
     /// Abandons what the trainers of the generation have begun.
@@ -264,6 +272,11 @@ impl Tables {
 /// Returns a function that makes the error of a bad body.
 fn bad(call: &'static str) -> impl Fn(WireError) -> Error {
     move |e| Error::Argument { call, reason: e.to_string() }
+}
+
+/// Reads the message in the body of a frame.
+fn message<T: serde::de::DeserializeOwned>(header: &Header, body: &[u8]) -> Result<T> {
+    read_json(body).map_err(bad(header.op.name()))
 }
 
 /// Appends a message to an answer.

@@ -5,7 +5,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use super::{Op, WireError, WireResult};
 
 /// The first four bytes of every frame.
-const MAGIC: [u8; 4] = *b"ZPS1";
+pub(crate) const MAGIC: [u8; 4] = *b"ZPS1";
 
 /// The number of bytes of a header.
 pub(crate) const HEADER_BYTES: usize = 64;

@@ -78,6 +78,10 @@ pub(crate) struct Welcome {
     /// if the server does not know the session.
     #[serde(default)]
     pub(crate) accepted: Option<u64>,
+    /// The step of the checkpoint to which an operator has set the run back; `None` if the newest
+    /// checkpoint is the one to continue from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) restore: Option<u64>,
 }
 
 /// The settings of a generation, with which the first trainer opens it on each server.
@@ -189,6 +193,24 @@ pub(crate) struct Ticket {
     pub(crate) number: u64,
 }
 
+/// The news that a checkpoint is complete.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Committed {
+    /// The newest request of an operator that was known when the checkpoint began.
+    pub(crate) request: u64,
+    /// The steps of the checkpoints that the run keeps, in ascending order.
+    pub(crate) kept: Vec<u64>,
+}
+
+/// The reason for which a trainer closes its session.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Leave {
+    /// The error that has ended the trainer.
+    pub(crate) error: String,
+}
+
 /// The entries of a checkpoint, and the folders of the checkpoints below it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -291,6 +313,8 @@ pub(crate) struct ServerStatus {
     pub(crate) frames: u64,
     pub(crate) repeated_frames: u64,
     pub(crate) refused_frames: u64,
+    #[serde(default)]
+    pub(crate) checkpoints: Vec<u64>,
     #[serde(default)]
     pub(crate) operations: Vec<OperationStatus>,
 }

@@ -90,6 +90,8 @@ ops! {
     AbandonCheckpoint = 65, "abandon_checkpoint";
     /// The replacement of all rows by those of a checkpoint.
     Restore = 66, "restore";
+    /// The news that a checkpoint is complete, and which ones the run keeps.
+    Committed = 67, "committed";
     /// The begin of the tracking of changes for versions.
     TrackChanges = 80, "track_changes";
     /// The layer of a version, which the server writes.

@@ -4,9 +4,10 @@ use zillion_feature::{FeatureKey, LookupPlan, Occurrences, RowBuffer, TableId, T
 use zillion_rows::TableLayout;
 
 use super::{
-    AdoptRows, BeginCheckpoint, HEADER_BYTES, Header, Hello, JoinRun, Op, OpenRun, Prefill,
-    ReadLayer, Reader, RestoreTables, Ticket, WireError, WireResult, WriteBase, WriteLayer, Writer,
-    read_json, read_plan, take_gradients, write_gradients, write_json, write_plan,
+    AdoptRows, BeginCheckpoint, Committed, HEADER_BYTES, Header, Hello, JoinRun, Leave, Op,
+    OpenRun, Prefill, ReadLayer, Reader, RestoreTables, Ticket, WireError, WireResult, WriteBase,
+    WriteLayer, Writer, read_json, read_plan, take_gradients, write_gradients, write_json,
+    write_plan,
 };
 
 /// The largest body of the messages that are read.
@@ -35,6 +36,8 @@ pub fn read_message(operation: u16, body: &[u8], layouts: &[TableLayout]) -> Res
         Op::PollCheckpoint | Op::FinishCheckpoint | Op::AbandonCheckpoint => {
             read_json::<Ticket>(body).map(drop)
         }
+        Op::Committed => read_json::<Committed>(body).map(drop),
+        Op::Close if !body.is_empty() => read_json::<Leave>(body).map(drop),
         Op::WriteLayer => read_json::<WriteLayer>(body).map(drop),
         Op::ReadLayer => read_json::<ReadLayer>(body).map(drop),
         Op::WriteBase => read_json::<WriteBase>(body).map(drop),
@@ -124,6 +127,10 @@ pub fn sample_messages(layouts: &[TableLayout]) -> Vec<(u16, Vec<u8>)> {
             out.all(&[1.0f32, 2.0, 3.0]);
             out.blob(b"note");
         }),
+        message(Op::Committed, &|body| {
+            write_json(body, &Committed { request: 1, kept: vec![5, 10] });
+        }),
+        message(Op::Close, &|body| write_json(body, &Leave { error: "no data".to_owned() })),
         message(Op::BeginCheckpoint, &|body| {
             write_json(body, &BeginCheckpoint { folder: "runs/a".to_owned(), since: Some([1, 2]) });
         }),

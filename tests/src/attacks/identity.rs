@@ -2,7 +2,7 @@
 //! meant for another receiver. Each listener accepts only some kinds. Every refusal has its code,
 //! does not tell the reason, and is recorded in the audit log.
 
-mod authority;
+pub(crate) mod authority;
 mod cases;
 mod client;
 

@@ -46,6 +46,7 @@ impl Holder {
             run: "run".to_owned(),
             job_digest: "job".to_owned(),
             token: None,
+            tls: None,
             store,
             deadline: PATIENCE,
             after: 0,

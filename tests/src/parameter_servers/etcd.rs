@@ -123,7 +123,7 @@ fn three_servers_and_two_trainers_meet_in_etcd() {
     assert!(!place.path("ps/generations").exists(), "the log is in etcd and not in the store");
     // A server that ends in good order does not wait for its lease.
     servers[1].signal("-TERM");
-    servers[1].wait();
+    assert!(servers[1].wait());
     assert_eq!(directory.members().unwrap().into_keys().collect::<Vec<_>>(), [0, 2]);
 }
 

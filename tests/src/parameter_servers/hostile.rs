@@ -212,3 +212,93 @@ fn a_thousand_idle_connections_cost_little_memory() {
     train_step(&mut victim, 3, &KEYS);
     assert!(server.is_running());
 }
+
+/// Opens a connection of another session, says hello, and begins a push of `body` bytes.
+fn begin_push(server: &str, session: u64, body: u64) -> TcpStream {
+    let mut stream = connect(server);
+    let greeting = frame(Head { op: op::HELLO, session, ..Head::default() }, &hello("victim"));
+    stream.write_all(&greeting).unwrap();
+    super::proxy::read_frame(&mut stream).unwrap();
+    let head = Head { op: op::PUSH, generation: 1, session, number: 1, step: 1 };
+    stream.write_all(&header(head, body)).unwrap();
+    stream
+}
+
+#[test]
+fn announced_bodies_hold_no_memory_of_other_trainers() {
+    let (_store, mut server) = start();
+    let mut victim = Raw::open(&server.address, "victim");
+    // The announced bodies have three times the bytes that may wait for the tables.
+    let announced: Vec<TcpStream> =
+        (0..48).map(|at| begin_push(&server.address, 1000 + at, 64 << 20)).collect();
+    train_step(&mut victim, 1, &KEYS);
+    assert_eq!(server.count("bytes_in_flight"), 0);
+    assert!(server.count("connections") >= 48);
+    drop(announced);
+    train_step(&mut victim, 2, &KEYS);
+    assert!(server.is_running());
+}
+
+#[test]
+fn bodies_that_stop_half_way_give_way_to_others() {
+    let store = tempfile::tempdir().expect("a temporary folder");
+    let limits = ["--max-frame-mib", "16", "--total-in-flight-mib", "32"];
+    let mut server = ServerProcess::start(store.path(), &limits);
+    let mut victim = Raw::open(&server.address, "victim");
+    let half = vec![0u8; 8 << 20];
+    let stopped: Vec<TcpStream> = (0..4)
+        .map(|at| {
+            let mut stream = begin_push(&server.address, 1000 + at, 16 << 20);
+            stream.write_all(&half).unwrap();
+            stream
+        })
+        .collect();
+    let keys: Vec<u64> = (0..100_000).map(|key| key << 40).collect();
+    train_step(&mut victim, 1, &keys);
+    assert!(server.count("bytes_in_flight") <= 48 << 20);
+    assert!(server.count("refused_frames") >= 1, "no connection was closed for being slow");
+    drop(stopped);
+    assert!(server.is_running());
+}
+
+#[test]
+fn large_frames_that_arrive_together_do_not_wait_for_each_other() {
+    let store = tempfile::tempdir().expect("a temporary folder");
+    let limits = ["--max-frame-mib", "16", "--total-in-flight-mib", "20"];
+    let mut server = ServerProcess::start(store.path(), &limits);
+    let mut victim = Raw::open(&server.address, "victim");
+    let address = server.address.clone();
+    let send = |session: u64| {
+        let body = vec![7u8; 12 << 20];
+        let mut stream = begin_push(&address, session, body.len() as u64);
+        stream.write_all(&body).unwrap();
+        stream.write_all(&xxhash_rust::xxh3::xxh3_64_with_seed(&body, 1).to_le_bytes()).unwrap();
+        // The server does not know the session, which it says only after the whole frame.
+        let answer = super::proxy::read_frame(&mut stream).unwrap();
+        assert_eq!(u16::from_le_bytes([answer[4], answer[5]]), op::FAILURE);
+    };
+    std::thread::scope(|scope| {
+        let senders: Vec<_> = (0..6).map(|at| scope.spawn(move || send(1000 + at))).collect();
+        senders.into_iter().for_each(|sender| sender.join().unwrap());
+    });
+    train_step(&mut victim, 1, &KEYS);
+    assert_eq!(server.count("bytes_in_flight"), 0);
+    assert!(server.is_running());
+}
+
+#[test]
+fn a_step_that_ends_with_another_rate_than_its_push_is_refused() {
+    let (_store, server) = start();
+    let mut victim = Raw::open(&server.address, "victim");
+    let before = victim.lookup(&KEYS);
+    let plan = plan(0, &KEYS);
+    victim.ask(op::PULL, 1, &pull(&plan)).unwrap();
+    victim.ask(op::PUSH, 1, &push(&plan, &[0.25; 3 * DIM])).unwrap();
+    let other = [0.5f32.to_le_bytes(), 1f32.to_le_bytes()].concat();
+    let error = victim.ask(op::APPLY, 1, &other).unwrap_err();
+    assert!(error.contains("factor 0.5") && error.contains("pushed with 1"), "{error}");
+    victim.ask(op::APPLY, 1, &apply()).unwrap();
+    for (after, before) in victim.lookup(&KEYS).iter().zip(before) {
+        assert_eq!(*after, before - 0.125);
+    }
+}

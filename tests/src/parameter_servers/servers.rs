@@ -3,11 +3,12 @@
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use zillion_ps::{RemoteOptions, TrainerPlace};
 
+use super::proxy::PATIENCE;
 use crate::harness::{stderr, stdout, zillion};
 
 /// A server process. It is killed when the value is dropped.
@@ -53,8 +54,21 @@ impl ServerProcess {
     ) -> Self {
         let mut command =
             zillion(&["--log-filter", "error", "ps", "serve", "--listen", address, "--store"]);
-        command.arg(store).args(more).stdout(Stdio::piped());
-        let mut child = prepare(command).spawn().expect("the binary starts");
+        command.arg(store).args(more);
+        Self::spawn(prepare(command), store)
+    }
+
+    /// Starts a server that writes its warnings to a file.
+    pub(crate) fn start_with_log(store: &Path, more: &[&str], log: &Path) -> Self {
+        let mut command =
+            zillion(&["--log-filter", "warn", "ps", "serve", "--listen", "127.0.0.1:0", "--store"]);
+        command.arg(store).args(more);
+        command.stderr(std::fs::File::create(log).expect("a file for the log"));
+        Self::spawn(command, store)
+    }
+
+    fn spawn(mut command: Command, store: &Path) -> Self {
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("the binary starts");
         let output = child.stdout.take().expect("stdout is a pipe");
         let mut line = String::new();
         BufReader::new(output).read_line(&mut line).expect("the server writes its address");
@@ -75,9 +89,21 @@ impl ServerProcess {
         self.child.wait().expect("our own child can be waited for");
     }
 
-    /// Waits until the process has ended by itself.
-    pub(crate) fn wait(&mut self) {
-        assert!(self.child.wait().expect("our own child can be waited for").success());
+    /// Waits until the process has ended, and returns whether it succeeded.
+    pub(crate) fn wait(&mut self) -> bool {
+        let began = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().expect("our own child can be asked") {
+                return status.success();
+            }
+            assert!(began.elapsed() < PATIENCE, "the server does not end");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Starts another process at the address of this one, which has ended.
+    pub(crate) fn restart(&mut self) {
+        *self = Self::start_at(&self.store, &self.address, &[], None);
     }
 
     /// Returns whether the process still runs.
@@ -139,6 +165,7 @@ pub(crate) fn options(servers: Vec<String>, run: &str, store: &Path) -> RemoteOp
         job_digest: "job".to_owned(),
         store: store.to_owned(),
         token: None,
+        tls: None,
         deadline: Duration::from_secs(10),
         after: 0,
         patience: Duration::from_secs(10),

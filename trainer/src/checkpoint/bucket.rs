@@ -175,6 +175,31 @@ impl RunBucket {
         Ok(())
     }
 
+    /// Returns the steps of the checkpoints in the bucket, in ascending order.
+    ///
+    /// # Errors
+    /// Returns an error if the bucket fails.
+    pub(crate) fn steps(&self) -> Result<Vec<u64>> {
+        let mut steps: Vec<u64> = self.committed()?.iter().map(|folder| folder.step).collect();
+        steps.dedup();
+        Ok(steps)
+    }
+
+    /// Removes the checkpoints of the steps after `step`, which must have a checkpoint.
+    ///
+    /// # Errors
+    /// Returns an error if the step has no checkpoint, or if the bucket fails.
+    pub(crate) fn remove_after(&self, step: u64) -> Result<()> {
+        if !self.steps()?.contains(&step) {
+            return Err(Error::NoCheckpoint { path: self.dir.new_path(step, None) });
+        }
+        // The newest checkpoint is removed first, because it may stand on earlier ones.
+        for later in self.folders()?.iter().rev().filter(|folder| folder.step > step) {
+            self.remove(later)?;
+        }
+        Ok(())
+    }
+
     /// Brings the id of the run into the folder of the run, if the bucket has one.
     pub(crate) fn fetch_id(&self) -> Result<()> {
         if let Some(id) = self.store.get_at_most(&format!("{}/{ID}", self.run), 1 << 10)? {

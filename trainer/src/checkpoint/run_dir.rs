@@ -122,6 +122,19 @@ impl RunDir {
         Ok(())
     }
 
+    /// Removes the checkpoints of the steps after `step`, which must have a checkpoint.
+    pub(crate) fn remove_after(&self, step: u64, files: &Files) -> Result<()> {
+        let folders = self.folders()?;
+        if !folders.iter().any(|folder| folder.step == step) {
+            return Err(Error::NoCheckpoint { path: self.new_path(step, None) });
+        }
+        // The newest checkpoint is removed first, because it may stand on earlier ones.
+        for later in folders.iter().rev().filter(|folder| folder.step > step) {
+            files.remove_dir(self.checkpoints().join(&later.name))?;
+        }
+        Ok(())
+    }
+
     /// Returns the folder of the parent of a checkpoint. A checkpoint that cannot be read any more
     /// has no parent.
     fn parent_of(&self, folder: &CheckpointFolder) -> Result<Option<CheckpointFolder>> {

@@ -6,7 +6,7 @@ use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use zillion_config::ConfigError;
-use zillion_ps::EtcdOptions;
+use zillion_ps::{ClientTls, ClientTlsFiles, EtcdOptions};
 use zillion_store::is_bucket;
 
 use super::Job;
@@ -51,6 +51,16 @@ pub struct PsConfig {
     /// The file with the token of the servers; absent if they need none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_file: Option<PathBuf>,
+    /// The file with the authorities that sign the certificates of the servers, in PEM; absent if
+    /// the servers do not speak TLS.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls_ca: Option<PathBuf>,
+    /// The file with the certificate that trainers show, in PEM; absent if they show none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls_cert: Option<PathBuf>,
+    /// The file with the private key of this certificate, in PEM.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls_key: Option<PathBuf>,
     /// The number of seconds after which a server that does not answer counts as lost.
     #[serde(default = "default_deadline")]
     pub deadline_seconds: NonZeroU64,
@@ -77,6 +87,16 @@ fn default_rewinds() -> u64 {
 }
 
 impl PsConfig {
+    /// Reads the TLS settings; `None` if the servers do not speak TLS.
+    ///
+    /// # Errors
+    /// Returns an error if a file cannot be read or is not valid.
+    pub(crate) fn client_tls(&self) -> Result<Option<ClientTls>> {
+        let Some(authority) = self.tls_ca.clone() else { return Ok(None) };
+        let identity = self.tls_cert.clone().zip(self.tls_key.clone());
+        Ok(Some(ClientTls::open(ClientTlsFiles { authority, identity })?))
+    }
+
     /// Returns the URL of the bucket in which the servers keep their parts of checkpoints, or `None`
     /// if they keep them in a folder.
     pub fn bucket(&self) -> Option<String> {
@@ -208,6 +228,15 @@ impl Job {
             let message = format!("names the server `{}` twice; name each server once", pair[0]);
             return Err(ConfigError::at("ps.servers", message).into());
         }
+        if ps.tls_cert.is_some() != ps.tls_key.is_some() {
+            let message = "needs the other one of `ps.tls_cert` and `ps.tls_key`; name both files";
+            let key = if ps.tls_cert.is_some() { "ps.tls_cert" } else { "ps.tls_key" };
+            return Err(ConfigError::at(key, message).into());
+        }
+        if ps.tls_cert.is_some() && ps.tls_ca.is_none() {
+            let message = "needs the authorities of the servers' certificates; set `ps.tls_ca`";
+            return Err(ConfigError::at("ps.tls_cert", message).into());
+        }
         if !self.run.spill.is_empty() {
             let message = "cannot be used with `[ps]`, because the rows are in the memory of the \
                            servers; remove one of the two";
@@ -247,6 +276,9 @@ mod tests {
             ("servers = ['a']\nstore = '/s'", "`a` is not an address"),
             ("servers = ['a:1', 'b:1', 'a:1']\nstore = '/s'", "`a:1` twice"),
             ("servers = ['a:1']\nstore = '/s'\ndeadline_seconds = 0", "ps.deadline_seconds"),
+            ("servers = ['a:1']\nstore = '/s'\ntls_cert = 'c'", "`ps.tls_key`"),
+            ("servers = ['a:1']\nstore = '/s'\ntls_key = 'k'", "ps.tls_key"),
+            ("servers = ['a:1']\nstore = '/s'\ntls_cert = 'c'\ntls_key = 'k'", "`ps.tls_ca`"),
             ("servers = ['a:1']\nstore = '/s'\n[run.spill]\nuser = '2 GiB'", "run.spill"),
         ] {
             let error = read(&format!("[ps]\n{ps}")).unwrap_err();

@@ -176,7 +176,8 @@ impl Run {
     ) -> Result<bool> {
         let is_between = self.buffers.accumulated.batches() == 0;
         let is_stopped = is_between && self.is_stopped();
-        let is_due = !is_last && is_between && self.is_checkpoint_due() && !is_stopped;
+        let is_asked = self.is_checkpoint_due() || self.client.wants_checkpoint();
+        let is_due = !is_last && is_between && is_asked && !is_stopped;
         self.checkpoint_between_steps(is_due, observer)?;
         if !is_last && is_between && self.is_publishing_due() {
             self.stage(Stage::Publish, |run| run.publish(BTreeMap::new(), observer))?;

@@ -98,6 +98,7 @@ fn open_remote(
         job_digest: job.digest()?,
         store: ps.store.clone(),
         token: ps.token_file.as_deref().map(Token::read).transpose()?,
+        tls: ps.client_tls()?,
         deadline: Duration::from_secs(ps.deadline_seconds.get()),
         after,
         patience: Duration::from_secs(ps.wait_seconds.get()),

@@ -1,5 +1,7 @@
 //! The output of a run: its folder, its checkpoints and its versions.
 
+use zillion_device::Files;
+
 use super::publish::PublishState;
 use super::saving::Saving;
 use crate::checkpoint::{Link, RunBucket, RunDir};
@@ -29,5 +31,23 @@ impl Output {
     /// Brings what the bucket of the run has into the folder of the run, if there is a bucket.
     pub(super) fn refresh(&self) -> Result<()> {
         self.bucket.as_ref().map_or(Ok(()), RunBucket::fetch)
+    }
+}
+
+/// Returns the steps of the checkpoints that the run keeps, in ascending order.
+pub(super) fn kept_steps(dir: &RunDir, bucket: Option<&RunBucket>) -> Result<Vec<u64>> {
+    bucket.map_or_else(|| dir.steps(), RunBucket::steps)
+}
+
+/// Removes the checkpoints of the steps after `step`, which must have a checkpoint.
+pub(super) fn remove_after(
+    step: u64,
+    dir: &RunDir,
+    bucket: Option<&RunBucket>,
+    files: &Files,
+) -> Result<()> {
+    match bucket {
+        Some(bucket) => bucket.remove_after(step),
+        None => dir.remove_after(step, files),
     }
 }

@@ -13,7 +13,7 @@ use super::data::Data;
 use super::model::Model;
 use super::note::StartNote;
 use super::opening::{Open, check_place};
-use super::output::Output;
+use super::output::{self, Output};
 use super::position::Position;
 use super::publish::PublishState;
 use super::rewind::Rewinds;
@@ -49,6 +49,14 @@ impl Run {
         let (checkpoint, origin) = find_basis(&job, &options, &dir, bucket.as_ref())?;
         let (model, buffers) = Model::build(&job, &observer.inspect_options(), &options.workers)?;
         let client = open(&job, &options, 0, observer)?;
+        let (checkpoint, origin) = match client.restore_step() {
+            // An operator has set the run back since it was looked for a checkpoint.
+            Some(step) => {
+                output::remove_after(step, &dir, bucket.as_ref(), &options.files)?;
+                find_basis(&job, &options, &dir, bucket.as_ref())?
+            }
+            None => (checkpoint, origin),
+        };
         let sides = SideTables::load(&job.data, &job.schema)?;
         let is_first = options.trainer.is_first();
         let data = Data::open(&job, &sides, checkpoint.as_ref(), is_first)?;
@@ -100,6 +108,10 @@ impl Run {
     ) -> Result<Basis> {
         let (job, options) = (&*self.job, &self.options);
         self.client = open(job, options, after, observer)?;
+        if let Some(step) = self.client.restore_step() {
+            let Output { dir, bucket, .. } = &self.output;
+            output::remove_after(step, dir, bucket.as_ref(), &options.files)?;
+        }
         // The client waits for the end of the old generation, so the newest checkpoint is looked
         // for only now.
         let Output { dir, bucket, .. } = &self.output;
@@ -257,6 +269,8 @@ impl Run {
         let Output { dir, bucket, checkpointed, link, .. } = &mut self.output;
         *checkpointed = Some(checkpoint.manifest.step);
         *link = self.client.checkpoint_mark().map(|mark| checkpoint.link(mark));
+        let kept = output::kept_steps(dir, bucket.as_ref())?;
+        self.client.record_checkpoint(&kept)?;
         // A run that was killed after writing a checkpoint may not have removed the old ones.
         let (keep, best) = (self.job.train.keep.get(), self.position.progress.best);
         if let Some(bucket) = bucket {

@@ -44,9 +44,11 @@ impl Run {
         observer: &mut dyn Observer,
     ) -> Result<Basis> {
         let Some(ended) = error.rewound() else { return Err(error) };
-        let generation = match ended {
-            zillion_ps::Error::Rewound { generation, .. } => *generation,
-            _ => 0,
+        let (generation, is_counted) = match ended {
+            zillion_ps::Error::Rewound { generation, .. } => (*generation, true),
+            // An operator may set the run back as often as they wish.
+            zillion_ps::Error::Restored { generation, .. } => (*generation, false),
+            _ => (0, true),
         };
         let cause = ended.to_string();
         tracing::warn!(generation, cause, "generation of the parameter service ended");
@@ -59,7 +61,7 @@ impl Run {
             *since_checkpoint = 0;
         }
         *seen = newest;
-        *since_checkpoint += 1;
+        *since_checkpoint += u64::from(is_counted);
         if *since_checkpoint > self.job.rewind_limit() {
             return Err(Error::GaveUp { rewinds: *since_checkpoint, cause: Box::new(error) });
         }

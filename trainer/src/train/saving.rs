@@ -15,6 +15,7 @@ use zillion_feature::HASH_ID;
 use zillion_ps::TrainClient;
 
 use super::Run;
+use super::output::kept_steps;
 use super::position::Position;
 use crate::checkpoint::{FileDigest, Link, Manifest, Retention, Writing, Written};
 use crate::error::Result;
@@ -136,6 +137,8 @@ impl Run {
         let Written { bytes, folder, blake3, mark } = written;
         self.output.failed = 0;
         self.output.link = mark.map(|mark| Link::new(&folder, blake3, mark, behind));
+        let kept = kept_steps(&self.output.dir, self.output.bucket.as_ref())?;
+        self.client.record_checkpoint(&kept)?;
         let seconds = began.elapsed().as_secs_f64();
         observer.report_checkpoint(&CheckpointReport { step, seconds, bytes });
         self.report_figures(None, observer)

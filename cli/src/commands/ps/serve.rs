@@ -1,15 +1,14 @@
 //! `zillion ps serve`: a server of the parameter service.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result, bail};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use zillion_console::durable_files;
 use zillion_device::machine::raise_file_limit;
-use zillion_ps::server::{Server, ServerOptions};
-use zillion_ps::{Directory, EtcdOptions, Member, Token, Upkeep, open_etcd};
+use zillion_ps::server::{Drained, Server, ServerOptions};
+use zillion_ps::{Directory, EtcdOptions, Member, TlsFiles, Token, Upkeep, open_etcd};
 
+use super::access::seconds;
 use crate::args::{EtcdArgs, PsServeArgs};
 use crate::metrics::{self, Listener, ParameterServerMetrics};
 
@@ -22,21 +21,24 @@ pub(crate) fn run(args: &PsServeArgs) -> Result<()> {
     if raise_file_limit().is_none() {
         tracing::warn!("cannot raise the limit of open files; see `LimitNOFILE` of the service");
     }
-    let lease = Duration::try_from_secs_f64(args.lease_seconds).with_context(|| {
-        format!(
-            "the lease of {} seconds is not a duration; give a number above 0",
-            args.lease_seconds
-        )
-    })?;
+    let lease = seconds("--lease-seconds", args.lease_seconds)?;
+    let drain = seconds("--drain-seconds", args.drain_seconds)?;
     let options = ServerOptions {
         id: args.id,
         threads: args.threads,
         shards: args.shards,
         max_frame_bytes: args.max_frame_mib.saturating_mul(MIB),
         in_flight_bytes: args.in_flight_mib.saturating_mul(MIB),
+        total_in_flight_bytes: args.total_in_flight_mib.saturating_mul(MIB),
         max_connections: args.max_connections,
         lease,
         token: args.token_file.as_deref().map(Token::read).transpose()?,
+        tls: args.tls_cert.clone().zip(args.tls_key.clone()).map(|(certificate, key)| TlsFiles {
+            certificate,
+            key,
+            client_authority: args.tls_client_ca.clone(),
+            require_client: args.tls_client_ca.is_some(),
+        }),
         deduplicates: !args.without_deduplication,
         scratch: args.scratch.clone(),
         files: durable_files()?,
@@ -56,6 +58,16 @@ pub(crate) fn run(args: &PsServeArgs) -> Result<()> {
     println!("listening on {}", server.address());
     let signal = signals.forever().next();
     tracing::info!(?signal, "the server stops");
+    if !drain.is_zero() {
+        // A second signal ends the server at once.
+        match server.drain(drain, || signals.pending().next().is_some()) {
+            Drained::Idle => {}
+            Drained::Saved => eprintln!("the run has written a checkpoint; the server ends"),
+            Drained::Unsaved => {
+                eprintln!("the server ends without a new checkpoint of the run");
+            }
+        }
+    }
     // Trainers that look for servers from here on do not find this one.
     drop(registration);
     server.stop();

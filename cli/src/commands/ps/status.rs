@@ -1,18 +1,15 @@
 //! `zillion ps status`: the state of servers.
 
-use std::time::Duration;
+use anyhow::Result;
+use zillion_ps::{ServerState, server_state};
 
-use anyhow::{Context, Result};
-use zillion_ps::{ServerState, Token, server_state};
-
+use super::access::Access;
 use crate::args::PsStatusArgs;
 
 #[expect(clippy::print_stdout, reason = "the result of a command")]
 pub(crate) fn run(args: &PsStatusArgs) -> Result<()> {
-    let deadline = Duration::try_from_secs_f64(args.deadline_seconds)
-        .context("`--deadline-seconds` is not a duration; give a number above 0")?;
-    let token = args.token_file.as_deref().map(Token::read).transpose()?;
-    let state = |server: &String| Ok(server_state(server, token.as_ref(), deadline)?);
+    let Access { token, tls, deadline } = Access::open(&args.access)?;
+    let state = |server: &String| Ok(server_state(server, token.as_ref(), tls.as_ref(), deadline)?);
     let states = args.servers.iter().map(state).collect::<Result<Vec<ServerState>>>()?;
     if args.json {
         println!("{}", serde_json::to_string_pretty(&states)?);
@@ -36,6 +33,9 @@ fn print_state(address: &str, state: &ServerState) {
     for (trainer, is_connected, silent, frames) in &state.trainers {
         let connected = if *is_connected { "connected" } else { "not connected" };
         println!("  trainer {trainer}: {connected}, heard {silent:.1} s ago, {frames} frames");
+    }
+    if let Some(newest) = state.checkpoints.last() {
+        println!("  newest checkpoint: step {newest}");
     }
     for table in &state.tables {
         println!(

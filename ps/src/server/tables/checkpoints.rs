@@ -3,7 +3,7 @@
 
 use zillion_embedding::SnapshotMark;
 
-use super::{Tables, bad, put};
+use super::{Tables, bad, message, put};
 use crate::client::{CheckpointTicket, Checkpointing};
 use crate::error::{Error, Result};
 use crate::mark::{CheckpointMark, ServerMark};
@@ -20,10 +20,10 @@ impl Tables {
         answer: &mut Vec<u8>,
     ) -> Result<()> {
         let call = header.op.name();
-        let ticket = || read_json(body).map_err(bad(call)).map(|t: Ticket| t.number);
+        let ticket = || message(header, body).map(|ticket: Ticket| ticket.number);
         match header.op {
             Op::BeginCheckpoint => {
-                let begin: BeginCheckpoint = read_json(body).map_err(bad(call))?;
+                let begin: BeginCheckpoint = message(header, body)?;
                 put(answer, &self.begin_checkpoint(call, &begin)?);
             }
             Op::FollowCheckpoints => self.client.follow_checkpoints()?,

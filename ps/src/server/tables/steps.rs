@@ -8,14 +8,13 @@ use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, Step, TableId};
 use zillion_rows::layer::WholeRow;
 use zillion_rows::{SegmentLayout, TableLayout};
 
-use super::{Tables, bad, put, read_decision};
+use super::{Tables, bad, message, put, read_decision};
 use crate::client::{PullOptions, PushMode, StepClient, StepReport, TableAccess};
 use crate::error::{Error, Result};
 use crate::server::joint::{Decision, Part, Whole};
 use crate::server::session::Session;
 use crate::wire::{
-    AdoptRows, AdoptedRows, Header, Op, Prefill, Reader, Writer, read_json, take_gradients,
-    write_rows,
+    AdoptRows, AdoptedRows, Header, Op, Prefill, Reader, Writer, take_gradients, write_rows,
 };
 
 impl Tables {
@@ -47,9 +46,10 @@ impl Tables {
             Op::Push => self.push(session, header, &mut body)?,
             Op::Norm => self.write_norm(answer)?,
             Op::Apply => {
-                body.f32().map_err(bad(call))?;
+                let rate = body.f32().map_err(bad(call))?;
                 let scale = body.f32().map_err(bad(call))?;
                 body.clone().end().map_err(bad(call))?;
+                self.check_rate(rate)?;
                 let report = self.client.apply(scale)?;
                 write_report(answer, &report);
             }
@@ -152,10 +152,27 @@ impl Tables {
         Ok(())
     }
 
+    /// Checks that a step is ended with the factor of the learning rates with which its gradients
+    /// were pushed.
+    fn check_rate(&self, rate: f32) -> Result<()> {
+        let pushed = self.client.rates().scale;
+        if rate.to_bits() == pushed.to_bits() {
+            return Ok(());
+        }
+        let reason = format!(
+            "the step ends with the factor {rate} of the learning rates, but its gradients were \
+             pushed with {pushed}; give the same factor in both frames"
+        );
+        Err(Error::Argument { call: "apply", reason })
+    }
+
     /// Ends a step as all trainers have decided.
     fn end_step(&mut self, step: Step, decision: Decision) -> Result<StepReport, String> {
         let mut end = || match decision {
-            Decision::Apply { scale, .. } => self.client.apply(scale),
+            Decision::Apply { rate, scale } => {
+                self.check_rate(rate)?;
+                self.client.apply(scale)
+            }
             Decision::Discard => {
                 if self.staged.is_none() {
                     self.client.begin_step(step, Rates::default())?;
@@ -180,9 +197,9 @@ impl Tables {
         body: &[u8],
         answer: &mut Vec<u8>,
     ) -> Result<()> {
-        let call = header.op.name();
         match header.op {
             Op::Lookup => {
+                let call = header.op.name();
                 let mut body = Reader::new(body);
                 let plan = self.plan_in(call, &mut body)?;
                 body.end().map_err(bad(call))?;
@@ -193,7 +210,7 @@ impl Tables {
                 self.rows = rows;
             }
             Op::Prefill => {
-                let prefill: Prefill = read_json(body).map_err(bad(call))?;
+                let prefill: Prefill = message(header, body)?;
                 let (table, keys) = (TableId(prefill.table), prefill.keys());
                 let added = match prefill.only_count {
                     true => self.client.count_new(table, &keys)?,
@@ -202,7 +219,7 @@ impl Tables {
                 Writer(answer).u64(added);
             }
             Op::Adopt => {
-                let rows: AdoptRows = read_json(body).map_err(bad(call))?;
+                let rows: AdoptRows = message(header, body)?;
                 put(answer, &self.adopt(&rows)?);
             }
             _ => put(answer, &self.client.stats()?),

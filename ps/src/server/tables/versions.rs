@@ -8,13 +8,12 @@ use std::io::{Read as _, Seek as _, SeekFrom};
 
 use zillion_rows::layer::LayerManifest;
 
-use super::{Tables, bad, put};
+use super::{Tables, bad, message, put};
 use crate::client::{Publishing, Since};
 use crate::error::{Error, Result};
 use crate::server::home::{BASE, LAYER};
 use crate::wire::{
     Header, LAYER_PIECE, Op, ReadLayer, Reader, WriteBase, WriteLayer, Writer, WrittenLayer,
-    read_json,
 };
 
 impl Tables {
@@ -29,12 +28,12 @@ impl Tables {
         match header.op {
             Op::TrackChanges => {
                 let mut body = Reader::new(body);
-                let epochs = body.u32().map_err(bad(call))?;
-                body.end().map_err(bad(call))?;
+                let epochs = body.u32().and_then(|epochs| body.end().map(|()| epochs));
+                let epochs = epochs.map_err(bad(header.op.name()))?;
                 self.client.track_changes(epochs as usize)?;
             }
             Op::WriteLayer => {
-                let write: WriteLayer = read_json(body).map_err(bad(call))?;
+                let write: WriteLayer = message(header, body)?;
                 let folder = self.home.scratch.begin(LAYER)?;
                 let since = write.since.map_or(Since::Base, Since::Epoch);
                 let files = self.home.files.scratch();
@@ -42,11 +41,11 @@ impl Tables {
                 put(answer, &WrittenLayer { layer });
             }
             Op::ReadLayer => {
-                let read: ReadLayer = read_json(body).map_err(bad(call))?;
+                let read: ReadLayer = message(header, body)?;
                 self.read_layer(call, &read, answer)?;
             }
             Op::WriteBase => {
-                let write: WriteBase = read_json(body).map_err(bad(call))?;
+                let write: WriteBase = message(header, body)?;
                 let layer = self.write_base(call, &write);
                 self.home.scratch.end(BASE);
                 put(answer, &WrittenLayer { layer: Some(layer?) });

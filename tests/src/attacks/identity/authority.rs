@@ -15,26 +15,26 @@ use serde_json::{Value, json};
 use crate::server::MODEL;
 
 /// An authority that signs certificates.
-pub(super) struct Authority(CertifiedIssuer<'static, KeyPair>);
+pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 /// A certificate with its private key.
-pub(super) struct Issued {
-    pub(super) certificate: CertificateDer<'static>,
-    pub(super) certificate_pem: String,
-    pub(super) key: Vec<u8>,
-    pub(super) key_pem: String,
+pub(crate) struct Issued {
+    pub(crate) certificate: CertificateDer<'static>,
+    pub(crate) certificate_pem: String,
+    pub(crate) key: Vec<u8>,
+    pub(crate) key_pem: String,
 }
 
 /// The properties of a certificate to issue.
-pub(super) struct Wanted {
-    pub(super) name: SanType,
-    pub(super) use_for: ExtendedKeyUsagePurpose,
-    pub(super) last_year: i32,
+pub(crate) struct Wanted {
+    pub(crate) name: SanType,
+    pub(crate) use_for: ExtendedKeyUsagePurpose,
+    pub(crate) last_year: i32,
 }
 
 impl Wanted {
     /// Returns the properties of a client certificate with a SPIFFE id.
-    pub(super) fn client(name: &str) -> Self {
+    pub(crate) fn client(name: &str) -> Self {
         let id = format!("spiffe://example.org/{name}");
         Self {
             name: SanType::URI(id.try_into().expect("an id has plain letters")),
@@ -45,7 +45,7 @@ impl Wanted {
 }
 
 impl Authority {
-    pub(super) fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -54,22 +54,22 @@ impl Authority {
     }
 
     /// Returns the certificate of the authority as PEM.
-    pub(super) fn pem(&self) -> String {
+    pub(crate) fn pem(&self) -> String {
         self.0.pem()
     }
 
-    pub(super) fn der(&self) -> CertificateDer<'static> {
+    pub(crate) fn der(&self) -> CertificateDer<'static> {
         self.0.der().clone()
     }
 
-    pub(super) fn issue(&self, wanted: Wanted) -> Issued {
+    pub(crate) fn issue(&self, wanted: Wanted) -> Issued {
         let (params, key) = params(wanted);
         let certificate = params.signed_by(&key, &self.0).expect("a certificate");
         Issued::of(&certificate, &key)
     }
 
     /// Issues a new certificate for the server.
-    pub(super) fn server(&self) -> Issued {
+    pub(crate) fn server(&self) -> Issued {
         let name = SanType::DnsName("localhost".try_into().expect("a name has plain letters"));
         let use_for = ExtendedKeyUsagePurpose::ServerAuth;
         self.issue(Wanted { name, use_for, last_year: 2100 })
@@ -87,7 +87,7 @@ impl Issued {
     }
 
     /// Issues a certificate that is signed with its own key.
-    pub(super) fn by_itself(wanted: Wanted) -> Self {
+    pub(crate) fn by_itself(wanted: Wanted) -> Self {
         let (params, key) = params(wanted);
         Self::of(&params.self_signed(&key).expect("a certificate"), &key)
     }
@@ -103,34 +103,34 @@ fn params(wanted: Wanted) -> (CertificateParams, KeyPair) {
 }
 
 /// An issuer of JSON Web Tokens.
-pub(super) struct Issuer(KeyPair);
+pub(crate) struct Issuer(KeyPair);
 
 fn base64(bytes: impl AsRef<[u8]>) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
 /// Returns the current time in seconds since 1970.
-pub(super) fn now() -> u64 {
+pub(crate) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 impl Issuer {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(KeyPair::generate_for(&PKCS_ED25519).expect("a key"))
     }
 
     /// Returns the public key as a JSON Web Key.
-    pub(super) fn key(&self) -> Value {
+    pub(crate) fn key(&self) -> Value {
         json!({ "kty": "OKP", "crv": "Ed25519", "kid": "ed", "x": base64(self.0.public_key_raw()) })
     }
 
     /// Returns the key set of the issuer.
-    pub(super) fn keys(&self) -> String {
+    pub(crate) fn keys(&self) -> String {
         json!({ "keys": [self.key()] }).to_string()
     }
 
     /// Returns the claims of a caller that may score.
-    pub(super) fn claims() -> Value {
+    pub(crate) fn claims() -> Value {
         json!({
             "iss": "https://login.example.org", "aud": "zillion", "sub": "ranker",
             "exp": now() + 600, "roles": ["score"], "models": [MODEL],
@@ -138,13 +138,13 @@ impl Issuer {
     }
 
     /// Returns a valid token.
-    pub(super) fn good(&self) -> String {
+    pub(crate) fn good(&self) -> String {
         self.sign(&json!({ "alg": "EdDSA", "kid": "ed" }), &Self::claims())
     }
 
     /// Returns a token in which one claim has another value. If the value is null, the claim is
     /// absent.
-    pub(super) fn with(&self, name: &str, value: Value) -> String {
+    pub(crate) fn with(&self, name: &str, value: Value) -> String {
         let mut claims = Self::claims();
         let object = claims.as_object_mut().expect("an object");
         match value {
@@ -156,7 +156,7 @@ impl Issuer {
 
     /// Signs claims. With the algorithm HS256, the secret is the public key. This is the classic
     /// attack on a verifier that lets the token choose the algorithm.
-    pub(super) fn sign(&self, header: &Value, claims: &Value) -> String {
+    pub(crate) fn sign(&self, header: &Value, claims: &Value) -> String {
         let message = format!("{}.{}", base64(header.to_string()), base64(claims.to_string()));
         let signature = match header["alg"].as_str() {
             Some("EdDSA") => self.0.sign(message.as_bytes()).expect("a signature"),
