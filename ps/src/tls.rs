@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use rustls::pki_types::ServerName;
-use rustls::{AlertDescription, ClientConfig, Error as TlsError, InvalidMessage};
+use rustls::{ClientConfig, Error as TlsError, InvalidMessage};
 use zillion_access::{ClientTlsFiles, Reloading};
 
 use crate::error::{Result, start_error};
@@ -60,15 +60,7 @@ pub(crate) fn server_name(server: &str) -> io::Result<ServerName<'static>> {
 pub(crate) fn tls_problem(error: &io::Error) -> Option<String> {
     let tls = error.get_ref()?.downcast_ref::<TlsError>()?;
     Some(match tls {
-        TlsError::AlertReceived(AlertDescription::CertificateRequired) => {
-            "the server asks for a client certificate; set `ps.tls_cert` and `ps.tls_key`"
-                .to_owned()
-        }
-        TlsError::AlertReceived(alert) => format!(
-            "the server refuses the certificate or the settings of this client ({alert:?}); give a \
-             certificate that is valid now and that an authority of the server has signed \
-             (`ps.tls_cert`)"
-        ),
+        TlsError::AlertReceived(_) => return alert_problem(&tls.to_string()),
         TlsError::InvalidCertificate(_) => format!(
             "the certificate of the server is refused ({tls}); give the authority that has signed \
              it (`ps.tls_ca`), and address the server by a name of its certificate"
@@ -79,4 +71,53 @@ pub(crate) fn tls_problem(error: &io::Error) -> Option<String> {
         }
         other => format!("the TLS connection fails ({other}); look at the log of the server"),
     })
+}
+
+/// Returns the problem and the remedy if the text of an error says that the server has refused the
+/// TLS connection. Layers between a connection and a call keep only this text.
+pub(crate) fn alert_problem(text: &str) -> Option<String> {
+    let (_, alert) = text.split_once("received fatal alert: ")?;
+    Some(match alert {
+        "CertificateRequired" => {
+            "the server asks for a client certificate; set `ps.tls_cert` and `ps.tls_key`"
+                .to_owned()
+        }
+        _ => format!(
+            "the server refuses the certificate or the settings of this client ({alert}); give a \
+             certificate that is valid now and that an authority of the server has signed \
+             (`ps.tls_cert`)"
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use rustls::AlertDescription;
+
+    use super::*;
+
+    #[test]
+    fn the_alert_of_a_server_is_found_in_the_text_of_an_error() {
+        for (alert, expected) in [
+            (AlertDescription::CertificateRequired, "asks for a client certificate"),
+            (AlertDescription::CertificateExpired, "(CertificateExpired)"),
+        ] {
+            let error = io::Error::other(TlsError::AlertReceived(alert));
+            let problem = tls_problem(&error).unwrap();
+            assert!(problem.contains(expected), "{problem}");
+            assert_eq!(alert_problem(&format!("a call failed: {error}")), Some(problem));
+        }
+        assert_eq!(tls_problem(&io::ErrorKind::NotFound.into()), None);
+        assert_eq!(alert_problem("the server is busy"), None);
+    }
+
+    #[test]
+    fn the_name_of_a_server_is_its_host() {
+        for (server, host) in
+            [("a.example:1", "a.example"), ("10.0.0.1:1", "10.0.0.1"), ("[::1]:1", "::1")]
+        {
+            assert_eq!(server_name(server).unwrap(), ServerName::try_from(host).unwrap());
+        }
+        assert!(server_name("no host:1").is_err());
+    }
 }

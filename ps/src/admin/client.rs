@@ -21,7 +21,7 @@ use tonic::{Code, Request, Response, Status};
 use super::proto;
 use super::proto::admin_client;
 use crate::error::{Error, Result, start_error};
-use crate::tls::{ClientTls, server_name, tls_problem};
+use crate::tls::{ClientTls, alert_problem, server_name, tls_problem};
 use crate::token::Token;
 
 /// A client of the administration of one server. Each call waits on the calling thread.
@@ -175,6 +175,9 @@ fn explain(error: &(dyn StdError + 'static)) -> Problem {
         }
         text = error.to_string();
         next = error.source();
+    }
+    if let Some(problem) = alert_problem(&text) {
+        return Problem::Tls(problem);
     }
     Problem::Other(text)
 }

@@ -1,6 +1,6 @@
 //! The part of the contract for several trainers that train one model together.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// The part of a client by which the trainers of one run exchange the parts of a step.
 ///
@@ -33,6 +33,13 @@ pub trait Exchanging: Send {
     fn exchange(&mut self, mine: Contribution) -> Result<Exchanged> {
         let Contribution { rows, dense, note } = mine;
         Ok(Exchanged { rows: rows as u64, dense, notes: vec![note] })
+    }
+
+    /// Ends the session in a generation whose end this trainer has learnt by `error`. The servers
+    /// that do not know it yet learn it here, and other trainers from them. No other call may
+    /// follow.
+    fn leave(&mut self, error: &Error) {
+        let _ = error;
     }
 
     /// Tells the other trainers that this one ends with an error, so that they end too instead of

@@ -3,8 +3,9 @@
 
 use super::{RemoteClient, bad_answer};
 use crate::client::{Contribution, Exchanged, Exchanging, TrainerPlace};
-use crate::error::Result;
-use crate::wire::{Op, Reader, WireError, WireResult, Writer};
+use crate::code::ErrorCode;
+use crate::error::{Error, Result};
+use crate::wire::{Leave, Op, Reader, WireError, WireResult, Writer};
 
 impl Exchanging for RemoteClient {
     fn place(&self) -> TrainerPlace {
@@ -34,10 +35,23 @@ impl Exchanging for RemoteClient {
         read_parts(&bodies).map_err(bad_answer("exchange"))
     }
 
+    fn leave(&mut self, error: &Error) {
+        let cause = match error {
+            Error::Rewound { cause, .. } | Error::Restored { cause, .. } => cause.clone(),
+            other => other.to_string(),
+        };
+        self.close_all(Leave { code: error.code().number(), cause });
+    }
+
     fn abort(&mut self, error: &str) {
-        for link in &mut self.links {
-            link.close(Some(error));
-        }
+        self.close_all(Leave { code: ErrorCode::Aborted.number(), cause: error.to_owned() });
+    }
+}
+
+impl RemoteClient {
+    /// Ends the sessions on all servers, and tells them why.
+    fn close_all(&mut self, leave: Leave) {
+        self.links.iter_mut().for_each(|link| link.close(Some(&leave)));
     }
 }
 

@@ -16,7 +16,9 @@ use std::time::{Duration, Instant};
 use super::dialog::{Dialog, Trouble, until};
 use crate::tls::ClientTls;
 use crate::token::Token;
-use crate::wire::{Frame, Header, Hello, Op, Reader, WIRE_VERSION, Welcome, read_json, write_json};
+use crate::wire::{
+    Frame, Header, Hello, Op, Reader, WIRE_VERSION, Welcome, WireError, read_json, write_json,
+};
 
 /// The time within which a server that is in doubt must give a sign of life.
 const DOUBT: Duration = Duration::from_secs(1);
@@ -195,7 +197,10 @@ fn exchange(
     };
     let frame = Frame::finish(Frame::begin(Vec::new()), header(Op::Ping));
     open.send(&frame, &lost)?;
-    let (_, body) = open.receive(Vec::new(), &lost)?;
+    let (answer, body) = open.receive(Vec::new(), &lost)?;
+    if answer.op != Op::Answer {
+        return Err(Trouble::Bad(WireError::new("the server refuses a sign of life")));
+    }
     // Nothing is taken from an answer of another boot, whose requests have other numbers.
     if boot.is_none_or(|boot| boot == pulse.boot) {
         let wanted = Reader::new(&body).u64().map_err(Trouble::Bad)?;

@@ -380,9 +380,9 @@ impl Link {
         Ok(())
     }
 
-    /// Ends the session, if the server still serves its generation. `error` is the error with which
-    /// the trainer ends; `None` if it ends in good order.
-    pub(super) fn close(&mut self, error: Option<&str>) {
+    /// Ends the session, if the server still serves its generation. `leave` has the reason; it is
+    /// `None` if the trainer ends in good order.
+    pub(super) fn close(&mut self, leave: Option<&Leave>) {
         self.heart = None;
         let is_open = self.generation > 0 && self.health.lost().is_none();
         if is_open && let Some(dialog) = &mut self.dialog {
@@ -392,8 +392,8 @@ impl Link {
                 ..header(Op::Close, self.generation, self.session)
             };
             let mut memory = Frame::begin(Vec::new());
-            if let Some(error) = error {
-                write_json(&mut memory, &Leave { error: error.to_owned() });
+            if let Some(leave) = leave {
+                write_json(&mut memory, leave);
             }
             let frame = Frame::finish(memory, header);
             let lost = until(Instant::now() + Duration::from_millis(500), &self.server);

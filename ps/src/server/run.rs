@@ -172,12 +172,21 @@ impl Run {
         if header.op == Op::Close && !request.body.is_empty() {
             let trainer = session.trainer;
             let leave: Leave = read_json(&request.body).unwrap_or_else(|e| Leave {
-                error: format!("an error that it could not tell ({e})"),
+                code: ErrorCode::Aborted.number(),
+                cause: format!("an error that it could not tell ({e})"),
             });
             session.answer(header.number, finish(&header, Ok(Frame::begin(Vec::new())), 0));
             self.sessions.remove(&number);
-            let cause = format!("trainer {trainer} has ended with an error: {}", leave.error);
-            return self.end_by(&cause, EndingKind::Aborted);
+            return match ErrorCode::of_number(leave.code) {
+                // The trainer has learnt of the end from another server.
+                ErrorCode::Rewound => self.end(&leave.cause),
+                ErrorCode::Restored => self.end_by(&leave.cause, EndingKind::Restore(None)),
+                _ => {
+                    let cause =
+                        format!("trainer {trainer} has ended with an error: {}", leave.cause);
+                    self.end_by(&cause, EndingKind::Aborted);
+                }
+            };
         }
         if header.op == Op::Committed {
             let noted = read_json(&request.body).map(|news: Committed| {

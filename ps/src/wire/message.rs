@@ -207,8 +207,10 @@ pub(crate) struct Committed {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Leave {
-    /// The error that has ended the trainer.
-    pub(crate) error: String,
+    /// The number of the error's code: that of a generation that has ended, or any other one.
+    pub(crate) code: u16,
+    /// The event that has ended the generation, or the error that has ended the trainer.
+    pub(crate) cause: String,
 }
 
 /// The entries of a checkpoint, and the folders of the checkpoints below it.

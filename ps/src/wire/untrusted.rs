@@ -130,7 +130,9 @@ pub fn sample_messages(layouts: &[TableLayout]) -> Vec<(u16, Vec<u8>)> {
         message(Op::Committed, &|body| {
             write_json(body, &Committed { request: 1, kept: vec![5, 10] });
         }),
-        message(Op::Close, &|body| write_json(body, &Leave { error: "no data".to_owned() })),
+        message(Op::Close, &|body| {
+            write_json(body, &Leave { code: 13, cause: "no data".to_owned() });
+        }),
         message(Op::BeginCheckpoint, &|body| {
             write_json(body, &BeginCheckpoint { folder: "runs/a".to_owned(), since: Some([1, 2]) });
         }),

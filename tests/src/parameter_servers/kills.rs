@@ -125,3 +125,23 @@ fn a_killed_trainer_is_replaced() {
         assert_eq!(outcome(&place, &output), outcome(&place, "alone"), "{output}");
     }
 }
+
+#[test]
+fn tables_that_are_lost_while_they_are_opened_are_opened_again() {
+    let place = small_place();
+    train_alone(&place, "alone", &[]);
+    for (way, act) in [(Way::Answer, Act::Lose), (Way::Question, Act::Lose)] {
+        let output = format!("opened-{way:?}");
+        let servers = ServerProcess::start_group(&place.path(""), 2, &[]);
+        let mut at = addresses(&servers);
+        let proxy = FrameProxy::start(&at[1], once(way, op::OPEN, 0, act));
+        at[1].clone_from(&proxy.address);
+        let trainer = TrainerProcess::start(&place, &output, &at, (0, 1), &[]);
+        proxy.wait_for_disturbance();
+        let ended = trainer.end();
+        let report = ended.succeeded();
+        assert!(report["rewinds"].is_null(), "nothing is repeated: {report}");
+        assert!(servers[1].count("generation") >= 2);
+        assert_eq!(outcome(&place, &output), outcome(&place, "alone"), "{output}");
+    }
+}

@@ -32,13 +32,17 @@ impl Certificates {
         };
         certificates.write("servers.pem", &certificates.servers.pem());
         certificates.write("clients.pem", &certificates.clients.pem());
-        let address = SanType::IpAddress([127, 0, 0, 1].into());
-        let use_for = ExtendedKeyUsagePurpose::ServerAuth;
-        let wanted = Wanted { name: address, use_for, last_year: 2100 };
-        certificates.write_issued("server", &certificates.servers.issue(wanted));
+        let server = certificates.servers.issue(Self::server_name());
+        certificates.write_issued("server", &server);
         let client = certificates.clients.issue(Wanted::client("trainer"));
         certificates.write_issued("client", &client);
         certificates
+    }
+
+    /// Returns the properties of a server's certificate for the address of the tests.
+    fn server_name() -> Wanted {
+        let name = SanType::IpAddress([127, 0, 0, 1].into());
+        Wanted { name, use_for: ExtendedKeyUsagePurpose::ServerAuth, last_year: 2100 }
     }
 
     fn write(&self, name: &str, text: &str) {
@@ -126,15 +130,21 @@ struct Case<'a> {
     server_says: &'a str,
 }
 
-fn open(certificates: &Certificates, case: &Case<'_>, server: &str, store: &Path) -> String {
+/// Returns the TLS settings of a client in a case.
+fn case_tls(certificates: &Certificates, case: &Case<'_>) -> Option<ClientTls> {
     let identity = |name: &str| {
         (certificates.path(&format!("{name}.pem")), certificates.path(&format!("{name}.key")))
     };
-    let tls = case.authority.map(|authority| {
+    case.authority.map(|authority| {
         let authority = certificates.path(authority);
-        ClientTls::open(ClientTlsFiles { authority, identity: case.identity.map(identity) })
-            .unwrap()
-    });
+        let identity = case.identity.map(identity);
+        ClientTls::open(ClientTlsFiles { authority, identity }).unwrap()
+    })
+}
+
+/// Opens tables, which must fail, and returns the error.
+fn open(certificates: &Certificates, case: &Case<'_>, server: &str, store: &Path) -> String {
+    let tls = case_tls(certificates, case);
     let options = RemoteOptions {
         tls,
         // A client that tries again until its patience ends would make the test fail.
@@ -241,6 +251,13 @@ fn a_server_whose_certificate_has_another_name_is_refused() {
     };
     let error = open(&certificates, &case, &server.address, store.path());
     assert!(error.contains(case.client_says) && error.contains("localhost"), "{error}");
+
+    // The server reads a new certificate without a restart.
+    certificates.write_issued("server", &certificates.servers.issue(Certificates::server_name()));
+    let tls = case_tls(&certificates, &case);
+    let options =
+        RemoteOptions { tls, ..options(vec![server.address.clone()], "run", store.path()) };
+    RemoteClient::open(options, TableOptions::new(specs(), 1.try_into().unwrap())).unwrap();
 }
 
 #[test]

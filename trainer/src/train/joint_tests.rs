@@ -285,3 +285,35 @@ fn trainers_over_servers_learn_what_one_process_learns() {
         }
     }
 }
+
+#[test]
+fn a_trainer_that_fails_ends_the_others_with_its_error() {
+    let place = Place::new();
+    let text = std::fs::read_to_string(place.path("train.csv")).unwrap();
+    std::fs::write(place.path("bad.csv"), format!("{text}not,a,row\n")).unwrap();
+    for failing in 0..2 {
+        let hub = Hub::new(2);
+        let outcomes: Vec<Result<TrainReport>> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..2)
+                .map(|index| {
+                    let output = format!("failing-{failing}");
+                    let mut job = place.job(&output, EVERYTHING);
+                    if index == failing {
+                        job.data.train = "bad.csv".into();
+                    }
+                    let trainer = TrainerPlace { index, count: 2 };
+                    let options = TrainOptions { trainer, ..TrainOptions::new(1).unwrap() };
+                    let mut open = hub.opener(trainer);
+                    scope.spawn(move || train_over(job, options, &mut open, &mut Silent))
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        let texts: Vec<String> =
+            outcomes.into_iter().map(|outcome| outcome.unwrap_err().to_string()).collect();
+        assert!(texts[failing].contains("bad.csv"), "{texts:?}");
+        let cause = format!("trainer {failing} failed: ");
+        let other = &texts[1 - failing];
+        assert!(other.contains(&cause) && other.contains("bad.csv"), "{texts:?}");
+    }
+}

@@ -55,6 +55,8 @@ impl Run {
         if let Some(saving) = self.output.saving.take() {
             saving.abandon(self.client.as_mut());
         }
+        // Another trainer may wait for this one on a server that is not lost.
+        self.client.leave(ended);
         let newest = self.output.dir.steps()?.last().copied();
         let Rewinds { since_checkpoint, newest: seen, pending } = &mut self.rewinds;
         if newest > *seen {

@@ -45,6 +45,8 @@ struct State {
     generation: u64,
     /// The cause of the end of the generation.
     ended: Option<String>,
+    /// Whether a trainer has ended the run with an error of its own.
+    is_aborted: bool,
     client: Option<LocalClient>,
     note: Option<Vec<u8>>,
     /// The step that has begun last.
@@ -74,6 +76,7 @@ impl State {
             losses,
             generation,
             ended: None,
+            is_aborted: false,
             client: None,
             note: None,
             step: 0,
@@ -167,7 +170,11 @@ impl Member {
         if state.generation != self.generation {
             return Err(rewound("another generation has begun"));
         }
-        state.ended.as_ref().map_or(Ok(()), |cause| Err(rewound(cause)))
+        match &state.ended {
+            None => Ok(()),
+            Some(cause) if state.is_aborted => Err(Error::Aborted { cause: cause.clone() }),
+            Some(cause) => Err(rewound(cause)),
+        }
     }
 
     fn state(&self) -> Result<MutexGuard<'_, State>> {
@@ -244,6 +251,20 @@ impl Exchanging for Member {
                 Ok(Exchanged { rows: rows as u64, dense: dense.values().to_vec(), notes })
             },
         )
+    }
+
+    fn abort(&mut self, error: &str) {
+        self.end_with(error);
+    }
+}
+
+impl Member {
+    fn end_with(&self, error: &str) {
+        let mut state = self.hub.state.lock().unwrap();
+        if state.generation == self.generation && state.ended.is_none() {
+            state.is_aborted = true;
+            self.end(&mut state, format!("trainer {} failed: {error}", self.place.index));
+        }
     }
 }
 
