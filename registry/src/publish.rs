@@ -43,8 +43,8 @@ pub struct Draft {
 
 impl Model {
     /// Publishes a version. The version becomes visible when its manifest is written, after all its
-    /// files. The version is signed if the registry was opened with a signer. Files of the layer that
-    /// other processes have written must be there.
+    /// files. The version is signed if the registry was opened with a signer. Files of the layer
+    /// that other processes have written must be there.
     ///
     /// # Errors
     /// Returns an error if the parent is missing, has a different schema or run, or lacks the

@@ -31,8 +31,8 @@ pub(crate) struct ClusterUpArgs {
     /// Number of trainers that make each step together
     #[arg(long, default_value = "2")]
     pub(crate) trainers: NonZeroUsize,
-    /// Folder that servers and trainers share, or URL of a bucket; absent: the folder that holds the
-    /// folder of the run. A run whose folder is elsewhere is written to STORE/NAME
+    /// Folder that servers and trainers share, or URL of a bucket; absent: the folder that holds
+    /// the folder of the run. A run whose folder is elsewhere is written to STORE/NAME
     #[arg(long, value_name = "STORE")]
     pub(crate) store: Option<PathBuf>,
     /// Members of etcd in which the servers register and by which the trainers find them, as in

@@ -1,8 +1,8 @@
 //! The place of a server's files: a folder that servers and trainers share, or a bucket.
 //!
-//! In a folder, the server writes the files of a checkpoint where they stay. In a bucket, it writes
-//! each file into its scratch folder and sends it from there. Before a restore, it fetches the files
-//! with its own slots.
+//! In a folder, the server writes the files of a checkpoint where they stay. For a bucket, it
+//! writes each file into its scratch folder and sends it from there. Before a restore, it fetches
+//! the files with its own slots.
 //!
 //! # Security
 //! A client names only objects and folders below the store, and buckets of registries. No client

@@ -22,6 +22,12 @@ fn files_below(folder: &Path) -> Vec<String> {
     files
 }
 
+/// Returns the number of manifests in the folder of the bucket.
+fn committed(checkpoints: &Path) -> usize {
+    let folders = std::fs::read_dir(checkpoints).into_iter().flatten().flatten();
+    folders.filter(|folder| folder.path().join("MANIFEST").exists()).count()
+}
+
 /// Another machine has nothing but the job, the data and the bucket. The checkpoints hold changes,
 /// so that a restore reads a chain of them.
 #[test]
@@ -34,14 +40,17 @@ fn a_run_is_resumed_from_its_bucket_alone() {
     let more = [&EPOCHS[1][..], &chains].concat();
     train_alone(place, "alone", &more);
     let servers = site.servers(3);
-    // The first trainer is interrupted between two whole checkpoints.
-    let mut stopped = site.start_all("first/clicks", &addresses(&servers), 1, &first).remove(0);
-    stopped.wait_for("checkpoint");
-    stopped.signal("-TERM");
-    stopped.end().succeeded();
-    drop(servers);
     let checkpoints = site.checkpoints_in(&server, "clicks");
-    assert!(!whole_checkpoints(&checkpoints).is_empty());
+    // The first machine is lost after a checkpoint of changes.
+    let mut lost = site.start_all("first/clicks", &addresses(&servers), 1, &first).remove(0);
+    let began = std::time::Instant::now();
+    while lost.is_running() && committed(&checkpoints) < 2 {
+        assert!(began.elapsed() < super::proxy::PATIENCE, "{}", lost.said());
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    drop(lost);
+    drop(servers);
+    assert!(whole_checkpoints(&checkpoints).len() >= 2);
     // No row is on the machine of the trainer.
     let here = files_below(&place.path("first/clicks"));
     assert!(here.iter().any(|file| file.ends_with("MANIFEST")), "{here:?}");
@@ -58,23 +67,24 @@ fn a_run_is_resumed_from_its_bucket_alone() {
     let named = all.map(|entry| entry.expect("the folder can be listed").path());
     let left: Vec<_> = named.filter(|folder| !files_below(folder).is_empty()).collect();
     assert_eq!(left.len(), whole.len(), "{left:?}");
-    assert!((2..=4).contains(&whole.len()), "{whole:?}");
+    assert!((2..=5).contains(&whole.len()), "{whole:?}");
     // A run that does not resume refuses to overwrite the checkpoints, also from a third machine.
     let command = site.train("third/clicks", &addresses(&servers), (0, 1), &more);
     let refused = super::runs::TrainerProcess::spawn(place, command).end();
-    assert!(refused.failed().contains("--resume"), "{}", refused.said);
+    assert!(!refused.status.success());
+    assert!(refused.said.contains("already holds checkpoints"), "{}", refused.said);
 }
 
 #[test]
 fn two_trainers_and_a_bucket_full_of_faults() {
     let server = S3Server::start(Create::Honoured);
-    let proxy = Proxy::start(server.address, storm(11, 40));
+    let proxy = Proxy::start(server.address, storm(11, 200));
     let site = Site::bucket(proxy.address);
     let place = site.place();
     train_alone(place, "alone", &["--set", "train.accumulate=2"]);
     let servers = site.servers(2);
     let reports = site.train_over("run", &addresses(&servers), 2, &[]);
-    assert!(reports.iter().all(|report| report["rewinds"].as_u64() == Some(0)), "{reports:?}");
+    assert!(reports.iter().all(|report| report["rewinds"].is_null()), "{reports:?}");
     assert_eq!(outcome(place, "run"), outcome(place, "alone"));
     assert!(proxy.broken() > 5, "{} faults", proxy.broken());
     assert!(!whole_checkpoints(&site.checkpoints_in(&server, "run")).is_empty());
@@ -87,14 +97,18 @@ fn the_best_epoch_is_tested_over_the_servers() {
     let server = S3Server::start(Create::Honoured);
     let site = Site::bucket(server.address);
     let place = site.place();
-    // The second epoch makes the model worse.
-    site.change_job(&[("epochs = 1\n", "epochs = 3\n"), ("lr = 0.05 }", "lr = 3.0 }")]);
+    // With such a rate, later epochs make the model worse.
+    site.change_job(&[
+        ("epochs = 1\n", "epochs = 6\n"),
+        ("lr = 0.05 }\n[tables.item]", "lr = 3.0 }\n[tables.item]"),
+        ("patience = 3 }", "patience = 3, metric = 'logloss' }"),
+    ]);
     let alone = train_alone(place, "alone", &[]);
-    assert!(alone["best_epoch"].as_u64() < Some(3), "{alone}");
+    assert!(alone["best_epoch"].as_u64() < alone["epochs"].as_u64(), "{alone}");
     let servers = site.servers(2);
     let over = site.train_over("run", &addresses(&servers), 1, &[]).remove(0);
-    for figure in ["best_epoch", "valid_auc", "test"] {
-        assert!(!alone[figure].is_null());
+    for figure in ["best_epoch", "valid_auc", "test_auc"] {
+        assert!(!alone[figure].is_null(), "{figure}: {alone}");
         assert_eq!(over[figure], alone[figure], "{figure}");
     }
     assert_eq!(outcome(place, "run"), outcome(place, "alone"));

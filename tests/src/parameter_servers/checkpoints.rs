@@ -59,12 +59,12 @@ fn a_run_of_two_trainers_goes_on_with_one() {
     assert_ne!(outcome(&place, "two"), first);
 }
 
-/// The disk of one server is full, in different durable operations. The checkpoint fails as a whole,
-/// training goes on, and the next checkpoint is whole.
+/// The disk of one server is full, in different durable operations. The checkpoint fails as a
+/// whole, training goes on, and the next checkpoint is whole.
 #[test]
 fn a_full_disk_of_one_server_costs_one_checkpoint() {
     let place = small_place();
-    let few = ["--set", "train.checkpoint_every=9"];
+    let few = ["--set", "train.checkpoint_every=9", "--set", "train.keep=5"];
     train_alone(&place, "alone", &few);
     let servers = ServerProcess::start_group(&place.path(""), 2, &[]);
     for operation in [1, 3, 8] {
@@ -75,7 +75,7 @@ fn a_full_disk_of_one_server_costs_one_checkpoint() {
         let output = format!("full-{operation}");
         let ended = TrainerProcess::start(&place, &output, &at, (0, 1), &few).end();
         let report = ended.succeeded();
-        assert_eq!(report["rewinds"].as_u64(), Some(0), "{report}");
+        assert!(report["rewinds"].is_null(), "{report}");
         for text in ["a checkpoint is not written", "space", &failing.address] {
             assert!(ended.said.contains(text), "no {text:?}: {}", ended.said);
         }

@@ -58,7 +58,7 @@ fn kill_servers(site: &Site, bucket: Option<&S3Server>, sampled: u64) -> u64 {
             dying = site.server(&dying.address.clone(), None);
         }
         let report = trainer.end().succeeded();
-        assert_eq!(report["rewinds"].as_u64(), Some(u64::from(is_killed)), "{output}: {report}");
+        assert_eq!(report["rewinds"].as_u64().is_some(), is_killed, "{output}: {report}");
         assert_eq!(outcome(site.place(), &output), outcome(site.place(), "alone"), "{output}");
         drop(dying);
         if !is_killed {
@@ -109,7 +109,7 @@ fn trainer_0_is_killed_at_its_operations_in_a_folder() {
 #[test]
 fn a_server_is_killed_at_its_operations_in_a_bucket() {
     let server = S3Server::start(Create::Honoured);
-    let kills = kill_servers(&Site::bucket(server.address), Some(&server), 31);
+    let kills = kill_servers(&Site::bucket(server.address), Some(&server), 11);
     assert!(kills >= 5, "{kills} kills");
 }
 

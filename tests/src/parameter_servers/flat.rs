@@ -11,14 +11,14 @@ use crate::server::{MODEL, REGISTRY};
 use crate::stores::{Create, S3Server};
 
 /// The largest size of the private memory of the trainer.
-const LIMIT: u64 = 40 << 20;
+const LIMIT: u64 = 32 << 20;
 
 /// The number of rows of the data that bring new keys, and the number of keys of each of them.
-const ROWS: usize = 8000;
+const ROWS: usize = 5200;
 const KEYS: usize = 32;
 
 /// The number of rows of the data that come last and repeat the first keys.
-const AGAIN: usize = 640;
+const AGAIN: usize = 32;
 
 const JOB: &str = r#"
 name = "e2e"
@@ -31,6 +31,8 @@ shuffle = false
 [features.ids]
 kind = "ids"
 pooling = "mean"
+[features.side]
+kind = "id"
 
 [labels.label]
 
@@ -53,10 +55,10 @@ threads = 1
 
 /// Returns the text of a file with new keys in its first rows.
 fn data(rows: usize) -> String {
-    let mut text = "ids,label\n".to_owned();
+    let mut text = "ids,side,label\n".to_owned();
     for row in (0..rows).chain(0..AGAIN) {
         let ids: Vec<String> = (0..KEYS).map(|key| (row * KEYS + key).to_string()).collect();
-        writeln!(text, "{},{}", ids.join("|"), row % 2).expect("a string takes text");
+        writeln!(text, "{},{},{}", ids.join("|"), row % 3, row % 2).expect("a string takes text");
     }
     text
 }
@@ -106,7 +108,7 @@ fn peak_memory(process: u32) -> u64 {
 fn train(site: &Site, output: &str, rows: usize) -> (serde_json::Value, Peaks) {
     site.place().write("flat.csv", &data(rows));
     // A checkpoint and the base come after the new keys, and the delta at the end.
-    let step = rows / 8 + 8;
+    let step = rows / 8 + 2;
     let registry = format!("publish.registry={}-{REGISTRY}", site.store().display());
     let every = format!("publish.every={step}");
     let checkpoint = format!("train.checkpoint_every={step}");
@@ -127,13 +129,13 @@ fn train(site: &Site, output: &str, rows: usize) -> (serde_json::Value, Peaks) {
 #[test]
 fn the_trainer_stays_flat_beside_a_table_20_times_its_memory() {
     let server = S3Server::start(Create::Honoured);
-    let site = Site::large_bucket(server.address);
+    let site = Site::bucket(server.address).with_long_requests();
     site.place().write("job.toml", JOB);
     let (report, big) = train(&site, "big", ROWS);
     let tables = report["tables"].as_array().expect("a list of tables");
     let bytes: u64 = tables.iter().filter_map(|table| table["bytes"].as_u64()).sum();
     assert!(bytes >= 20 * LIMIT, "the table has {bytes} bytes");
-    assert_eq!(report["rewinds"].as_u64(), Some(0));
+    assert!(report["rewinds"].is_null(), "{report}");
     // The base has all rows, and the delta only those that came again.
     let list = ["model", "list", "--model", MODEL, "--json", "--registry"];
     let registry = format!("{}-{REGISTRY}", site.store().display());
@@ -144,6 +146,15 @@ fn the_trainer_stays_flat_beside_a_table_20_times_its_memory() {
     assert_eq!(versions.len(), 2, "{listed}");
     // With an eighth of the table, the trainer needs nearly the same.
     let (_, small) = train(&site, "small", ROWS / 8);
+    eprintln!(
+        "table {} MiB, limit {} MiB; trainer: {} MiB resident (with an eighth of the table: {} \
+         MiB), {} KiB on disk",
+        bytes >> 20,
+        LIMIT >> 20,
+        big.memory >> 20,
+        small.memory >> 20,
+        big.disk >> 10
+    );
     assert!(big.memory <= small.memory + (8 << 20), "{big:?} {small:?}");
     assert!(big.disk < LIMIT / 4, "{big:?}");
     // The same limit is too low for the table.

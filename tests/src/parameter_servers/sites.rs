@@ -26,17 +26,15 @@ impl Site {
         Self::new(S3Place::new(([127, 0, 0, 1], 9).into()), false)
     }
 
-    /// Makes a site whose servers use a bucket. Files are sent in several parts.
+    /// Makes a site whose servers use a bucket.
     pub(crate) fn bucket(address: std::net::SocketAddr) -> Self {
-        let mut s3 = S3Place::new(address);
-        s3.set("ZILLION_STORE_MULTIPART_BYTES", "4000");
-        s3.set("ZILLION_STORE_PART_BYTES", "3000");
-        Self::new(s3, true)
+        Self::new(S3Place::new(address), true)
     }
 
-    /// Makes a site whose servers use a bucket for large tables.
-    pub(crate) fn large_bucket(address: std::net::SocketAddr) -> Self {
-        Self::new(S3Place::new(address), true)
+    /// Gives the requests to the bucket more time, for large files.
+    pub(crate) fn with_long_requests(mut self) -> Self {
+        self.s3.set("ZILLION_STORE_REQUEST_MS", "60000");
+        self
     }
 
     fn new(s3: S3Place, is_bucket: bool) -> Self {
@@ -44,7 +42,7 @@ impl Site {
         Self { s3, is_bucket }
     }
 
-    /// Changes the job.
+    /// Replaces parts of the text of the small job.
     pub(crate) fn change_job(&self, changes: &[(&str, &str)]) {
         self.place().write("job.toml", &replaced(&small_job(), changes));
     }
@@ -76,7 +74,7 @@ impl Site {
         })
     }
 
-    /// Starts several servers.
+    /// Starts several servers at free ports.
     pub(crate) fn servers(&self, count: usize) -> Vec<ServerProcess> {
         (0..count).map(|_| self.server("127.0.0.1:0", None)).collect()
     }

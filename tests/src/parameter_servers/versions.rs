@@ -74,7 +74,7 @@ fn a_base_has_the_parts_of_all_servers() {
     let diff = operate(&place, &["model", "diff", "1", "2"]);
     assert!(!diff.is_empty());
     let row = operate(&place, &["explain", "--table", "user", "--key", "u7", "--json"]);
-    assert!(row.contains("weights"), "{row}");
+    assert!(row.contains("written_by"), "{row}");
     let mut server = Server::start(&place, &[]);
     assert!(server.becomes_ready());
     server.wait_for(joint.len() as u64);

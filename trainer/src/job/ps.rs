@@ -97,8 +97,8 @@ impl PsConfig {
         Ok(Some(ClientTls::open(ClientTlsFiles { authority, identity })?))
     }
 
-    /// Returns the URL of the bucket in which the servers keep their parts of checkpoints, or `None`
-    /// if they keep them in a folder.
+    /// Returns the URL of the bucket in which the servers keep their parts of checkpoints. Returns
+    /// `None` if they keep them in a folder.
     pub fn bucket(&self) -> Option<String> {
         let url = self.store.to_string_lossy();
         is_bucket(&url).then(|| url.into_owned())
