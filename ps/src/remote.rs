@@ -18,6 +18,7 @@ mod heart;
 mod link;
 mod options;
 mod owners;
+mod pacing;
 mod publishing;
 mod status;
 mod steps;
@@ -44,6 +45,7 @@ use crate::wire::{JoinRun, Op, OpenRun, WireError, write_json};
 use generations::{Entry, Generations};
 use link::Link;
 use owners::Owners;
+use pacing::Clock;
 
 /// The time between two looks for a new generation.
 const LOOK: Duration = Duration::from_millis(50);
@@ -76,6 +78,8 @@ pub struct RemoteClient {
     ahead: Option<Ahead>,
     /// The options of the last pull, which are also those of a pull that is sent ahead.
     pull_options: PullOptions,
+    /// The clock of this trainer; `None` if every step has a part of every trainer.
+    clock: Option<Clock>,
     /// The number of checkpoints that have begun, and the ticket of each server.
     checkpoints: u64,
     tickets: Option<Vec<u64>>,
@@ -146,6 +150,7 @@ impl RemoteClient {
             unread: VecDeque::new(),
             ahead: None,
             pull_options: PullOptions::default(),
+            clock: options.pace.map(Clock::new),
             checkpoints: 0,
             tickets: None,
         })
@@ -170,7 +175,16 @@ impl RemoteClient {
 
     /// Sends a question to every server, and returns the numbers of the frames.
     fn send_each(&mut self, op: Op, fill: impl Fn(usize, &mut Vec<u8>)) -> Result<Vec<u64>> {
-        let step = self.order.step().0;
+        self.send_at(op, self.order.step().0, fill)
+    }
+
+    /// Sends a question of a step to every server, and returns the numbers of the frames.
+    fn send_at(
+        &mut self,
+        op: Op,
+        step: u64,
+        fill: impl Fn(usize, &mut Vec<u8>),
+    ) -> Result<Vec<u64>> {
         let links = self.links.iter_mut().enumerate();
         links.map(|(server, link)| link.send(op, step, |body| fill(server, body))).collect()
     }
@@ -253,6 +267,7 @@ fn begin_generation(
             max_bytes: tables.max_bytes,
             frozen: tables.frozen.iter().map(|table| table.0).collect(),
             follows_checkpoints: tables.follows_checkpoints,
+            pace: options.pace,
         };
         link.enter(generation, Op::Open, 0, |body| write_json(body, &open))?;
     }

@@ -12,6 +12,7 @@
 //! * The memory of frames that wait is bounded for each session and for the server, whatever
 //!   clients send.
 
+mod clocks;
 mod connection;
 mod engine;
 mod figures;

@@ -7,6 +7,7 @@ mod conformance;
 mod equality;
 mod hostile;
 mod kills;
+mod modes;
 mod proxy;
 mod raw;
 mod runs;

@@ -191,6 +191,7 @@ impl Trainer {
             run: "bench".to_owned(),
             job_digest: "bench".to_owned(),
             token: None,
+            pace: None,
             store: store.to_owned(),
             deadline: DEADLINE,
             after: 0,

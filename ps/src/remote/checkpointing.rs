@@ -125,6 +125,7 @@ impl RemoteClient {
                 remedy: "call `finish_checkpoint` or `abandon_checkpoint` first",
             });
         }
+        self.settle_if_paced()?;
         let folder = self.name_of(call, folder)?;
         let frames = self.send_each(Op::BeginCheckpoint, |server, body| {
             let since = since.get(server).copied();

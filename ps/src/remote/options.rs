@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::client::TrainerPlace;
+use crate::client::{Pace, TrainerPlace};
 use crate::error::{Result, start_error};
 use crate::token::Token;
 
@@ -25,6 +25,8 @@ pub struct RemoteOptions {
     pub store: PathBuf,
     /// The token of the cluster; `None` if the servers need none.
     pub token: Option<Token>,
+    /// The pace of the trainers; `None` if every step has a part of every trainer.
+    pub pace: Option<Pace>,
     /// The time after which a server that does not answer is lost.
     pub deadline: Duration,
     /// The generation that has ended; 0 at the first start.

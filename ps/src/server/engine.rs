@@ -215,6 +215,7 @@ impl Engine {
             slots: run.map_or([0, 0], |run| run.settings.slots),
             step: run.map_or(0, |run| run.step),
             trainers: run.map_or_else(Vec::new, Run::trainers),
+            pace: run.and_then(Run::pace),
             tables: run.map_or_else(Vec::new, Run::statistics),
         });
     }

@@ -14,11 +14,12 @@ use super::options::ServerOptions;
 use super::request::{Outlet, Request, count_stale, failure, milliseconds, refuse};
 use super::session::{Arrival, Session};
 use super::tables::{Outcome, Tables};
+use crate::client::MOST_STALENESS;
 use crate::code::ErrorCode;
 use crate::error::{Error, Result};
 use crate::folder::StoreFolder;
 use crate::options::TableOptions;
-use crate::wire::{Frame, Header, JoinRun, Op, OpenRun, TrainerStatus, read_json};
+use crate::wire::{Frame, Header, JoinRun, Op, OpenRun, PaceStatus, TrainerStatus, read_json};
 
 /// A generation of a run.
 pub(super) struct Run {
@@ -44,6 +45,11 @@ impl Run {
         workers: Arc<Workers>,
         (session, outlet): (u64, &Outlet),
     ) -> Result<Self> {
+        let staleness = settings.pace.and_then(|pace| pace.staleness);
+        if staleness.is_some_and(|most| most > MOST_STALENESS) {
+            let reason = format!("the bound of staleness is not 0 to {MOST_STALENESS}");
+            return Err(Error::Argument { call: "open", reason });
+        }
         if settings.trainers == 0 || settings.trainers > 1024 {
             let reason = format!("{} trainers are not possible; give 1 to 1024", settings.trainers);
             return Err(Error::Argument { call: "open", reason });
@@ -57,7 +63,7 @@ impl Run {
         };
         let tables = Tables::open(
             tables,
-            settings.trainers,
+            (settings.trainers, settings.pace),
             workers,
             (folder.clone(), options.files.clone()),
             (boot, options.max_frame_bytes),
@@ -155,7 +161,6 @@ impl Run {
     fn work(&mut self, number: u64, request: &mut Request) {
         let Some(session) = self.sessions.get_mut(&number) else { return };
         let header = request.header;
-        self.step = self.step.max(header.step);
         if header.op == Op::Close {
             session.answer(header.number, finish(&header, Ok(Frame::begin(Vec::new())), 0));
             self.left.extend(self.sessions.remove(&number).map(|session| session.trainer));
@@ -165,7 +170,10 @@ impl Run {
             return;
         }
         let body = std::mem::take(&mut request.body);
-        match self.tables.work(session, &header, body) {
+        let outcome = self.tables.work(session, &header, body);
+        // With clocks, a frame has the number of its trainer's step.
+        self.step = self.step.max(self.tables.paced_step().unwrap_or(header.step));
+        match outcome {
             Outcome::Answer(answer) => {
                 let answer = finish(&header, answer, self.settings.generation);
                 session.answer(header.number, answer);
@@ -319,6 +327,11 @@ impl Run {
         let mut trainers: Vec<TrainerStatus> = self.sessions.values().map(state).collect();
         trainers.sort_by_key(|state| state.trainer);
         trainers
+    }
+
+    /// Returns the state of the trainers' clocks, if they have clocks.
+    pub(super) fn pace(&self) -> Option<PaceStatus> {
+        self.tables.pace_status()
     }
 
     /// Returns the statistics of the tables.

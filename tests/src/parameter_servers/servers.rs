@@ -116,6 +116,7 @@ pub(crate) fn options(servers: Vec<String>, run: &str, store: &Path) -> RemoteOp
         job_digest: "job".to_owned(),
         store: store.to_owned(),
         token: None,
+        pace: None,
         deadline: Duration::from_secs(10),
         after: 0,
         patience: Duration::from_secs(10),
