@@ -315,6 +315,10 @@ PARAMETER_SERVERS = [
               (f"rate(zillion_ps_step{{{I}}}{R})", "{{instance}}"), (f"zillion_ps_step{{{I}}}", "{{instance}} step")),
         panel("Silence of trainers", SECONDS, "Time since the last sign of life of each trainer; beyond the lease (10 s) the generation ends.",
               (f"zillion_ps_trainer_silent_seconds{{{I}}}", "{{instance}} trainer {{trainer}}")),
+        panel("Steps of trainers", RATE, "Steps of each trainer whose updates are applied. Only in the modes hybrid and async, in which trainers do not wait for each other.",
+              (f"rate(zillion_ps_applied_steps{{{I}}}{R})", "{{instance}} trainer {{trainer}}")),
+        panel("Staleness of pulls", RATE, "Pulls by the number of steps of the slowest trainer that their rows lacked. It never exceeds train.staleness.",
+              (f"sum by (staleness) (rate(zillion_ps_stale_pulls_total{{{I}}}{R}))", "{{staleness}} steps")),
     ]),
     ("Work", [
         panel("Frames a second", RATE, "Frames by operation.",

@@ -1,19 +1,22 @@
 //! The contract between a trainer and its tables. The tables can be in this process or in another
 //! one.
 //!
-//! The contract has five parts. [`TableAccess`] reads and fills tables between steps,
+//! The contract has six parts. [`TableAccess`] reads and fills tables between steps,
 //! [`StepClient`] does training steps, [`Exchanging`] joins the parts of several trainers in a
-//! step, [`Checkpointing`] writes and restores checkpoints, and [`Publishing`] gives rows to the
+//! step, [`Pacing`] sends the pushes of trainers that do not wait for each other,
+//! [`Checkpointing`] writes and restores checkpoints, and [`Publishing`] gives rows to the
 //! publisher of a version. A trainer uses all of them, as a [`TrainClient`].
 
 mod checkpointing;
 mod exchange;
+mod pacing;
 mod publishing;
 mod steps;
 mod tables;
 
 pub use checkpointing::{CheckpointTicket, Checkpointing};
 pub use exchange::{Contribution, Exchanged, Exchanging, TrainerPlace};
+pub use pacing::{Arrival, MOST_STALENESS, Pace, Pacing, Shared};
 pub use publishing::{LayerTarget, Publishing, Since};
 pub use steps::{PullOptions, PushMode, StepClient, StepReport};
 pub use tables::TableAccess;
@@ -52,6 +55,6 @@ pub use tables::TableAccess;
 ///   finite.
 ///
 /// [`conformance::run`](crate::conformance::run) tests these rules.
-pub trait TrainClient: StepClient + Exchanging + Checkpointing + Publishing {}
+pub trait TrainClient: StepClient + Exchanging + Pacing + Checkpointing + Publishing {}
 
-impl<T: StepClient + Exchanging + Checkpointing + Publishing> TrainClient for T {}
+impl<T: StepClient + Exchanging + Pacing + Checkpointing + Publishing> TrainClient for T {}

@@ -1,5 +1,7 @@
 //! The client of tables in this process, which runs its work on the thread pool of the process.
 
+#[cfg(feature = "server")]
+mod arrivals;
 mod checkpointing;
 mod publishing;
 mod steps;

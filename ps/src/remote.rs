@@ -20,6 +20,7 @@ mod link;
 mod names;
 mod options;
 mod owners;
+mod pacing;
 mod publishing;
 mod status;
 mod steps;
@@ -47,6 +48,7 @@ use generations::Generations;
 use link::Link;
 use names::Names;
 use owners::Owners;
+use pacing::Clock;
 
 /// The time between two looks for a new generation.
 const LOOK: Duration = Duration::from_millis(50);
@@ -79,6 +81,8 @@ pub struct RemoteClient {
     ahead: Option<Ahead>,
     /// The options of the last pull, which are also those of a pull that is sent ahead.
     pull_options: PullOptions,
+    /// The clock of this trainer; `None` if every step has a part of every trainer.
+    clock: Option<Clock>,
     /// The number of checkpoints that have begun, and the ticket of each server.
     checkpoints: u64,
     tickets: Option<Vec<u64>>,
@@ -172,6 +176,7 @@ impl RemoteClient {
             unread: VecDeque::new(),
             ahead: None,
             pull_options: PullOptions::default(),
+            clock: options.pace.map(Clock::new),
             checkpoints: 0,
             tickets: None,
             cuts: 0,
@@ -199,7 +204,16 @@ impl RemoteClient {
 
     /// Sends a question to every server, and returns the numbers of the frames.
     fn send_each(&mut self, op: Op, fill: impl Fn(usize, &mut Vec<u8>)) -> Result<Vec<u64>> {
-        let step = self.order.step().0;
+        self.send_at(op, self.order.step().0, fill)
+    }
+
+    /// Sends a question of a step to every server, and returns the numbers of the frames.
+    fn send_at(
+        &mut self,
+        op: Op,
+        step: u64,
+        fill: impl Fn(usize, &mut Vec<u8>),
+    ) -> Result<Vec<u64>> {
         let links = self.links.iter_mut().enumerate();
         links.map(|(server, link)| link.send(op, step, |body| fill(server, body))).collect()
     }
@@ -302,6 +316,7 @@ fn begin_generation(
             max_bytes: tables.max_bytes,
             frozen: tables.frozen.iter().map(|table| table.0).collect(),
             follows_checkpoints: tables.follows_checkpoints,
+            pace: options.pace,
         };
         link.enter(generation, Op::Open, 0, |body| write_json(body, &open))?;
     }

@@ -16,6 +16,7 @@
 mod admin;
 mod answering;
 mod arrival;
+mod clocks;
 mod connection;
 mod door;
 mod ending;

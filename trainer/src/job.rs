@@ -8,6 +8,7 @@ mod eval;
 mod graph;
 mod identity;
 mod learning;
+mod mode;
 mod pinned;
 mod ps;
 mod publish;
@@ -36,6 +37,7 @@ pub use eval::EvalConfig;
 pub(crate) use eval::Retrieved;
 pub(crate) use identity::{difference, difference_of_model};
 pub use learning::{ItemCounts, RateConfig, WarmStart};
+pub use mode::Mode;
 pub use ps::PsConfig;
 pub use publish::PublishConfig;
 pub use spill::Memory;
@@ -101,6 +103,13 @@ pub struct TrainConfig {
     /// The learning-rate schedule by steps; absent: the rate does not change by steps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schedule: Option<ScheduleSpec>,
+    /// The way in which several trainers train together.
+    #[serde(skip_serializing_if = "Mode::is_sync")]
+    pub mode: Mode,
+    /// The largest number of steps of any trainer that the rows of a step may lack. Only the modes
+    /// `hybrid` and `async` have the setting, and they always have it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub staleness: Option<u64>,
     /// The number of batches whose gradients make one step.
     #[serde(skip_serializing_if = "is_one")]
     pub accumulate: NonZeroUsize,
@@ -173,6 +182,8 @@ impl Default for TrainConfig {
             max_table_bytes: None,
             plateau: None,
             schedule: None,
+            mode: Mode::Sync,
+            staleness: None,
             accumulate: NonZeroUsize::MIN,
             average: None,
             freeze: Vec::new(),
@@ -269,7 +280,8 @@ impl Job {
         zoo::check_labels(&model, schema.labels.len())?;
         let needs = zoo::needs(&model);
         let tables = tables::resolve(&value, &schema, needs, |t| random::text_seed(seed, t))?;
-        let train: TrainConfig = zillion_config::section(&value, "train")?;
+        let mut train: TrainConfig = zillion_config::section(&value, "train")?;
+        train.resolve_mode()?;
         if train.clip_norm.is_some_and(|c| !(c.is_finite() && c > 0.0)) {
             return Err(
                 ConfigError::at("train.clip_norm", "must be a finite number above 0").into()
@@ -299,6 +311,7 @@ impl Job {
         job.check_eval()?;
         job.check_spill()?;
         job.check_ps()?;
+        job.check_mode()?;
         job.check_learning()?;
         Ok(job)
     }

@@ -53,7 +53,7 @@ pub use error::{Error, Result};
 pub use evaluate::{EvalReport, Predicted};
 pub use fetch::Fetched;
 pub use job::{
-    EvalConfig, ItemCounts, Job, Memory, PsConfig, PublishConfig, RateConfig, RunConfig,
+    EvalConfig, ItemCounts, Job, Memory, Mode, PsConfig, PublishConfig, RateConfig, RunConfig,
     TableConfig, TrainConfig, WarmStart,
 };
 pub use observer::{

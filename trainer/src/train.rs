@@ -6,6 +6,7 @@
 //! was interrupted.
 
 mod accumulate;
+mod asynchronous;
 mod counts;
 mod data;
 mod epoch;

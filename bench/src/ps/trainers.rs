@@ -207,6 +207,7 @@ impl Trainer {
             job_digest: "bench".to_owned(),
             token: None,
             tls: None,
+            pace: None,
             store: store.to_owned(),
             deadline: DEADLINE,
             after,

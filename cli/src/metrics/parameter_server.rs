@@ -97,6 +97,16 @@ fn families(figures: &ServerFigures) -> Result<Vec<MetricFamily>> {
     for (trainer, seconds) in &figures.silent_seconds {
         silent.with_label_values(&[trainer.to_string()]).set(*seconds);
     }
+    let help = "Steps of a trainer whose updates are applied.";
+    let applied = make.gauges(&name("applied_steps"), help, &["trainer"])?;
+    for (trainer, &steps) in figures.applied_steps.iter().enumerate() {
+        applied.with_label_values(&[trainer.to_string()]).set(steps as f64);
+    }
+    let help = "Pulls by the number of steps of a trainer that their rows lacked.";
+    let stale = make.counters(&name("stale_pulls_total"), help, &["staleness"])?;
+    for (staleness, &pulls) in figures.stale_pulls.iter().enumerate() {
+        stale.with_label_values(&[staleness.to_string()]).inc_by(pulls as f64);
+    }
     let frames = make.counters(&name("frames_total"), "Frames by operation.", &["operation"])?;
     let help = "Time of work on the frames of an operation.";
     let seconds = make.counters(&name("work_seconds_total"), help, &["operation"])?;
@@ -131,6 +141,8 @@ mod tests {
             is_open: true,
             slots: [64, 128],
             silent_seconds: vec![(0, 0.5), (1, 12.0)],
+            applied_steps: vec![9, 7],
+            stale_pulls: vec![2, 5],
             stale_frames: 3,
             operations: vec![("pull", 4, 0.25)],
             tables: vec![table(90)],
@@ -143,6 +155,8 @@ mod tests {
             "zillion_ps_generation_open 1",
             "zillion_ps_slots 64",
             "zillion_ps_trainer_silent_seconds{trainer=\"1\"} 12",
+            "zillion_ps_applied_steps{trainer=\"1\"} 7",
+            "zillion_ps_stale_pulls_total{staleness=\"1\"} 5",
             "zillion_ps_stale_frames_total 3",
             "zillion_ps_frames_total{operation=\"pull\"} 4",
             "zillion_ps_work_seconds_total{operation=\"pull\"} 0.25",
@@ -153,6 +167,7 @@ mod tests {
         // The next generation has new tables and one trainer.
         figures.generation = 8;
         figures.silent_seconds.pop();
+        figures.applied_steps.clear();
         figures.tables = vec![table(10)];
         let text = text_of(&figures);
         assert!(has(&text, "zillion_embedding_pulled_keys_total{table=\"user\"} 10"), "{text}");

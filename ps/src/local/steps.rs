@@ -6,10 +6,12 @@ use zillion_embedding::{Counters, Rates};
 use zillion_feature::{LookupPlan, RowBuffer, Step};
 
 use super::{LocalClient, Staged};
-use crate::client::{Exchanging, PullOptions, PushMode, StepClient, StepReport};
+use crate::client::{Exchanging, Pacing, PullOptions, PushMode, StepClient, StepReport};
 use crate::error::{Error, Result};
 
 impl Exchanging for LocalClient {}
+
+impl Pacing for LocalClient {}
 
 #[cfg(feature = "server")]
 impl LocalClient {

@@ -153,6 +153,7 @@ impl RemoteClient {
                 remedy: "call `finish_checkpoint` or `abandon_checkpoint` first",
             });
         }
+        self.settle_if_paced()?;
         let folder = self.names.name(call, folder)?;
         let frames = self.send_each(Op::BeginCheckpoint, |server, body| {
             let since = since.get(server).copied();

@@ -24,7 +24,12 @@ impl Exchanging for RemoteClient {
         }
         let servers = self.links.len();
         let bound = |server: usize| mine.dense.len() * server / servers;
-        let bodies = self.ask_each(Op::Exchange, |server, body| {
+        let step = match &mut self.clock {
+            // Trainers that do not wait for each other exchange values outside of steps.
+            Some(clock) => clock.next_exchange(),
+            None => self.order.step().0,
+        };
+        let frames = self.send_at(Op::Exchange, step, |server, body| {
             let part = &mine.dense[bound(server)..bound(server + 1)];
             let mut out = Writer(body);
             out.u64(mine.rows as u64);
@@ -32,6 +37,7 @@ impl Exchanging for RemoteClient {
             out.all(part);
             out.blob(if server == 0 { &mine.note } else { &[] });
         })?;
+        let bodies = self.answers(&frames)?;
         read_parts(&bodies).map_err(bad_answer("exchange"))
     }
 

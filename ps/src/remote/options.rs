@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::TrainerPlace;
+use crate::client::{Pace, TrainerPlace};
 use crate::error::{Result, start_error};
 use crate::map::Directory;
 use crate::tls::ClientTls;
@@ -34,6 +34,8 @@ pub struct RemoteOptions {
     pub token: Option<Token>,
     /// The TLS settings; `None` if the servers do not speak TLS.
     pub tls: Option<ClientTls>,
+    /// The pace of the trainers; `None` if every step has a part of every trainer.
+    pub pace: Option<Pace>,
     /// The time after which a server that does not answer is lost.
     pub deadline: Duration,
     /// The generation that has ended; 0 at the first start.

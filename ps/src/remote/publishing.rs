@@ -36,6 +36,7 @@ impl Publishing for RemoteClient {
         files: &Files,
     ) -> Result<Option<LayerManifest>> {
         self.order.check_settled("write_layer")?;
+        self.settle_if_paced()?;
         let since = match since {
             Since::Base => None,
             Since::Epoch(epoch) => Some(epoch),
@@ -77,6 +78,7 @@ impl Publishing for RemoteClient {
 
     fn end_dirty_epoch(&mut self) -> Result<u32> {
         self.order.check_settled("end_dirty_epoch")?;
+        self.settle_if_paced()?;
         let bodies = self.ask_all(Op::EndDirtyEpoch, |_| {})?;
         let read = |body: &Vec<u8>| Reader::new(body).u32().map_err(bad_answer("end_dirty_epoch"));
         let epochs = bodies.iter().map(read).collect::<Result<Vec<u32>>>()?;

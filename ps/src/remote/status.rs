@@ -36,6 +36,14 @@ pub struct ServerState {
     /// The state of each trainer: its number, whether it is connected, the seconds since its last
     /// sign of life, and its number of frames.
     pub trainers: Vec<(usize, bool, f64, u64)>,
+    /// The number of steps of each trainer whose updates are applied; absent if every step has a
+    /// part of every trainer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub applied_steps: Option<Vec<u64>>,
+    /// The number of pulls by the number of steps that their rows lacked, counted from 0; absent if
+    /// every step has a part of every trainer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stale_pulls: Option<Vec<u64>>,
     /// The statistics of the tables.
     pub tables: Vec<TableStatistics>,
     /// The number of open connections.
@@ -96,7 +104,11 @@ pub fn server_state(
     let trainer =
         |t: &crate::wire::TrainerStatus| (t.trainer, t.is_connected, t.silent_seconds, t.frames);
     let operation = |o: crate::wire::OperationStatus| (o.operation, o.frames, o.seconds);
+    let (applied_steps, stale_pulls) =
+        status.pace.map(|pace| (pace.applied, pace.stale_pulls)).unzip();
     Ok(ServerState {
+        applied_steps,
+        stale_pulls,
         id: status.id,
         boot: status.boot,
         program: status.program,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use zillion_embedding::Rates;
 use zillion_feature::{LookupPlan, RowBuffer, Step};
 
+use super::pacing::Clock;
 use super::{Ahead, KEPT_PLANS, RemoteClient, bad_answer};
 use crate::client::{PullOptions, PushMode, StepClient, StepReport};
 use crate::error::{Error, Result};
@@ -28,6 +29,13 @@ impl StepClient for RemoteClient {
     }
 
     fn look_ahead(&mut self, plans: &[&Arc<LookupPlan>]) -> Result<()> {
+        if let (Some(clock), [plan, ..]) = (&self.clock, plans)
+            && clock.may_pull_ahead()
+        {
+            let step = clock.step() + 1;
+            self.check_plan(plan)?;
+            return self.pull_ahead(plan, step);
+        }
         for &plan in plans {
             self.check_plan(plan)?;
             if self.number_of(plan).is_none() {
@@ -55,7 +63,7 @@ impl StepClient for RemoteClient {
         if self.announced.as_ref().is_some_and(|announced| Arc::ptr_eq(announced, plan)) {
             self.announced = None;
         }
-        let step = self.order.step().0;
+        let step = self.clock.as_ref().map_or(self.order.step().0, Clock::step);
         let sent = self.ahead.take_if(|ahead| {
             Arc::ptr_eq(&ahead.plan, plan) && ahead.step == step && ahead.options == options
         });
@@ -68,6 +76,7 @@ impl StepClient for RemoteClient {
         };
         self.read_announced()?;
         let bodies = self.answers(&frames)?;
+        self.read_updates_before(&frames)?;
         place_rows(plan, &self.layouts, options.counts, &mut buffer).map_err(bad_answer("pull"))?;
         for (server, body) in bodies.iter().enumerate() {
             let mut reader = Reader::new(body);
@@ -127,6 +136,7 @@ impl StepClient for RemoteClient {
     }
 
     fn regulariser_loss(&mut self, plan: &LookupPlan) -> Result<f64> {
+        self.settle_if_paced()?;
         let ranges: Vec<_> = (0..self.links.len()).map(|s| self.owners.ranges(s, plan)).collect();
         let bodies = self.ask_each(Op::Regulariser, |server, body| {
             let mut out = Writer(body);
@@ -167,19 +177,20 @@ impl RemoteClient {
     /// Ends a step whose last frames were sent. The pull of the announced plan is sent behind them,
     /// so that its rows are on their way when the next step begins.
     fn end_step(&mut self, frames: &[u64]) -> Result<StepReport> {
-        let next = match self.announced.take() {
-            Some(plan) => {
-                let (step, options) = (self.order.step().0 + 1, self.pull_options);
-                let frames = self.send_pull(&plan, options, step)?;
-                Some(Ahead { plan, step, options, frames })
-            }
-            None => None,
-        };
-        let bodies = self.answers(frames);
-        self.ahead = next;
-        let report = sum_reports(&bodies?).map_err(bad_answer("apply"))?;
+        if let Some(plan) = self.announced.take() {
+            self.pull_ahead(&plan, self.order.step().0 + 1)?;
+        }
+        let report = sum_reports(&self.answers(frames)?).map_err(bad_answer("apply"))?;
         self.order.end();
         Ok(report)
+    }
+
+    /// Sends the pull of a later step, whose rows the caller has not asked for yet.
+    pub(super) fn pull_ahead(&mut self, plan: &Arc<LookupPlan>, step: u64) -> Result<()> {
+        let options = self.pull_options;
+        let frames = self.send_pull(plan, options, step)?;
+        self.ahead = Some(Ahead { plan: plan.clone(), step, options, frames });
+        Ok(())
     }
 
     /// Sends a pull to every server, and returns the numbers of the frames.
@@ -210,7 +221,7 @@ impl RemoteClient {
     }
 
     /// Takes the answers to the announcements, which hold nothing.
-    fn read_announced(&mut self) -> Result<()> {
+    pub(super) fn read_announced(&mut self) -> Result<()> {
         while let Some(frames) = self.unread.pop_front() {
             self.answers(&frames)?;
         }
@@ -218,12 +229,15 @@ impl RemoteClient {
     }
 
     /// Returns the number by which the servers know a plan, or `None` if they do not know it.
-    fn number_of(&self, plan: &Arc<LookupPlan>) -> Option<u64> {
+    pub(super) fn number_of(&self, plan: &Arc<LookupPlan>) -> Option<u64> {
         self.plans.iter().find(|(known, _)| Arc::ptr_eq(known, plan)).map(|&(_, number)| number)
     }
 
     /// Gives a plan a number. The next frame must send the plan with this number.
-    fn new_number(&mut self, plan: &Arc<LookupPlan>) -> (u64, Vec<Vec<std::ops::Range<usize>>>) {
+    pub(super) fn new_number(
+        &mut self,
+        plan: &Arc<LookupPlan>,
+    ) -> (u64, Vec<Vec<std::ops::Range<usize>>>) {
         self.last_plan += 1;
         self.plans.push_back((plan.clone(), self.last_plan));
         if self.plans.len() > KEPT_PLANS {
@@ -233,12 +247,12 @@ impl RemoteClient {
     }
 
     /// Returns the ranges of a plan's keys by server and then by table.
-    fn all_ranges(&self, plan: &LookupPlan) -> Vec<Vec<std::ops::Range<usize>>> {
+    pub(super) fn all_ranges(&self, plan: &LookupPlan) -> Vec<Vec<std::ops::Range<usize>>> {
         (0..self.links.len()).map(|server| self.owners.ranges(server, plan)).collect()
     }
 
     /// Checks that a plan names tables that exist.
-    fn check_plan(&self, plan: &LookupPlan) -> Result<()> {
+    pub(super) fn check_plan(&self, plan: &LookupPlan) -> Result<()> {
         let tables = self.layouts.len();
         match plan.tables.iter().find(|table| table.table.index() >= tables) {
             None => Ok(()),
@@ -252,7 +266,7 @@ impl RemoteClient {
     }
 
     /// Checks the shapes of gradients before they are sent. The servers check the rest.
-    fn check_gradients(&self, plan: &LookupPlan, gradients: &RowBuffer) -> Result<()> {
+    pub(super) fn check_gradients(&self, plan: &LookupPlan, gradients: &RowBuffer) -> Result<()> {
         if plan.tables.len() != gradients.tables.len() {
             let reason = format!(
                 "the plan has {} tables, but the gradients have {}; give gradients for each table \

@@ -27,6 +27,7 @@ impl TableAccess for RemoteClient {
         mut buffer: RowBuffer,
     ) -> Result<(RowBuffer, LookupReport)> {
         self.order.check_settled("lookup")?;
+        self.settle_if_paced()?;
         let ranges: Vec<_> = (0..self.links.len()).map(|s| self.owners.ranges(s, plan)).collect();
         zillion_rows::shape_rows(&self.layouts, plan, &mut buffer)?;
         let bodies = self.ask_each(Op::Lookup, |server, body| {

@@ -237,6 +237,7 @@ impl Engine {
             slots: run.map_or([0, 0], |run| run.settings.slots),
             step: run.map_or(0, |run| run.step),
             trainers: run.map_or_else(Vec::new, Run::trainers),
+            pace: run.and_then(Run::pace),
             tables: run.map_or_else(Vec::new, Run::statistics),
             checkpoints: run.map_or_else(Vec::new, |run| run.checkpoints.clone()),
         });

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 use zillion_embedding::TableStatistics;
 
 use super::pool::Pool;
-use crate::wire::{Op, OperationStatus, ServerStatus, TrainerStatus};
+use crate::wire::{Op, OperationStatus, PaceStatus, ServerStatus, TrainerStatus};
 
 /// The counters of a server. They are counted for each frame, and never for each key.
 #[derive(Debug)]
@@ -50,6 +50,7 @@ pub(super) struct State {
     pub(super) slots: [usize; 2],
     pub(super) step: u64,
     pub(super) trainers: Vec<TrainerStatus>,
+    pub(super) pace: Option<PaceStatus>,
     pub(super) tables: Vec<TableStatistics>,
     /// The steps of the checkpoints that the run keeps.
     pub(super) checkpoints: Vec<u64>,
@@ -87,6 +88,12 @@ pub struct ServerFigures {
     pub step: u64,
     /// The seconds since the last frame of each trainer.
     pub silent_seconds: Vec<(usize, f64)>,
+    /// The number of steps of each trainer whose updates are applied; empty if every step has a
+    /// part of every trainer.
+    pub applied_steps: Vec<u64>,
+    /// The number of pulls by the number of steps that their rows lacked, counted from 0; empty if
+    /// every step has a part of every trainer.
+    pub stale_pulls: Vec<u64>,
     /// The statistics of the tables.
     pub tables: Vec<TableStatistics>,
     /// The number of open connections.
@@ -219,6 +226,7 @@ impl Figures {
             slots: state.slots,
             step: state.step,
             trainers: state.trainers,
+            pace: state.pace,
             tables: state.tables,
             checkpoints: state.checkpoints,
             connections: load(&self.connections),
@@ -248,7 +256,10 @@ impl Figures {
     pub(super) fn show(&self) -> ServerFigures {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let state = self.state();
+        let PaceStatus { applied, stale_pulls } = state.pace.unwrap_or_default();
         ServerFigures {
+            applied_steps: applied,
+            stale_pulls,
             id: self.id,
             boot: state.boot,
             generation: state.generation,

@@ -16,11 +16,12 @@ use super::options::ServerOptions;
 use super::request::{Outlet, Request, count_stale, failure, milliseconds, refuse};
 use super::session::{Arrival, Session};
 use super::tables::{Outcome, Tables};
+use crate::client::MOST_STALENESS;
 use crate::code::ErrorCode;
 use crate::error::{Error, Result};
 use crate::options::TableOptions;
 use crate::wire::{
-    Committed, Frame, Header, JoinRun, Leave, Op, OpenRun, TrainerStatus, read_json,
+    Committed, Frame, Header, JoinRun, Leave, Op, OpenRun, PaceStatus, TrainerStatus, read_json,
 };
 
 /// A generation of a run.
@@ -54,6 +55,11 @@ impl Run {
         workers: Arc<Workers>,
         (session, outlet): (u64, &Outlet),
     ) -> Result<Self> {
+        let staleness = settings.pace.and_then(|pace| pace.staleness);
+        if staleness.is_some_and(|most| most > MOST_STALENESS) {
+            let reason = format!("the bound of staleness is not 0 to {MOST_STALENESS}");
+            return Err(Error::Argument { call: "open", reason });
+        }
         if settings.trainers == 0 || settings.trainers > 1024 {
             let reason = format!("{} trainers are not possible; give 1 to 1024", settings.trainers);
             return Err(Error::Argument { call: "open", reason });
@@ -67,7 +73,7 @@ impl Run {
         };
         let tables = Tables::open(
             tables,
-            settings.trainers,
+            (settings.trainers, settings.pace),
             workers,
             home.clone(),
             (boot, options.max_frame_bytes),
@@ -168,7 +174,6 @@ impl Run {
     fn work(&mut self, number: u64, request: &mut Request) {
         let Some(session) = self.sessions.get_mut(&number) else { return };
         let header = request.header;
-        self.step = self.step.max(header.step);
         if header.op == Op::Close && !request.body.is_empty() {
             let trainer = session.trainer;
             let leave: Leave = read_json(&request.body).unwrap_or_else(|e| Leave {
@@ -207,7 +212,10 @@ impl Run {
             return;
         }
         let body = std::mem::take(&mut request.body);
-        match self.tables.work(session, &header, body) {
+        let outcome = self.tables.work(session, &header, body);
+        // With clocks, a frame has the number of its trainer's step.
+        self.step = self.step.max(self.tables.paced_step().unwrap_or(header.step));
+        match outcome {
             Outcome::Answer(answer) => {
                 let answer = finish(&header, answer, self.settings.generation);
                 session.answer(header.number, answer);
@@ -378,6 +386,11 @@ impl Run {
     /// Returns the data of a table about a key, or `None` if another server owns the key.
     pub(super) fn find(&self, table: TableId, key: FeatureKey) -> Result<Option<LiveKey>> {
         self.tables.find(table, key)
+    }
+
+    /// Returns the state of the trainers' clocks, if they have clocks.
+    pub(super) fn pace(&self) -> Option<PaceStatus> {
+        self.tables.pace_status()
     }
 
     /// Returns the statistics of the tables.

@@ -2,6 +2,7 @@
 
 mod checkpoints;
 mod fetching;
+mod pacing;
 mod steps;
 mod versions;
 
@@ -12,15 +13,17 @@ use zillion_embedding::{LiveKey, TableStatistics};
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, TableId};
 use zillion_rows::TableLayout;
 
+use super::clocks::Clocks;
 use super::home::Home;
 use super::joint::{Decision, Joint, Whole};
 use super::session::Session;
 use super::uploads::Uploads;
-use crate::client::StepReport;
+use crate::client::{Pace, StepReport};
 use crate::error::{Error, Result};
 use crate::local::LocalClient;
 use crate::options::TableOptions;
 use crate::wire::{Frame, Header, Op, Reader, WireError, read_json, read_plan, write_json};
+use pacing::Paced;
 
 /// The result of the work of a frame.
 pub(super) enum Outcome {
@@ -43,6 +46,8 @@ pub(super) struct Tables {
     boot: u64,
     max_frame_bytes: u64,
     joint: Joint,
+    /// The clocks of the trainers; `None` if every step has a part of every trainer.
+    paced: Option<Paced>,
     trainers: usize,
     /// The note of the first trainer, with which the preparation has ended.
     started: Option<Vec<u8>>,
@@ -60,7 +65,7 @@ pub(super) struct Tables {
 impl Tables {
     pub(super) fn open(
         options: TableOptions,
-        trainers: usize,
+        (trainers, pace): (usize, Option<Pace>),
         workers: Arc<Workers>,
         home: Home,
         (boot, max_frame_bytes): (u64, u64),
@@ -74,6 +79,7 @@ impl Tables {
             boot,
             max_frame_bytes,
             joint: Joint::new(trainers),
+            paced: pace.map(|pace| Paced::new(Clocks::new(pace, trainers), trainers)),
             trainers,
             started: None,
             staged: None,
@@ -110,6 +116,9 @@ impl Tables {
         header: &Header,
         body: Vec<u8>,
     ) -> Outcome {
+        if let Some(outcome) = self.pace(session, header, &body) {
+            return outcome;
+        }
         let mut answer = Frame::begin(Vec::new());
         let result = match header.op {
             Op::Start if session.trainer != 0 || self.trainers > 1 => {
@@ -175,6 +184,9 @@ impl Tables {
         trainer: usize,
         header: &Header,
     ) -> Option<Result<Vec<u8>>> {
+        if matches!(header.op, Op::Pull | Op::Settle) {
+            return self.paced_outcome(trainer, header);
+        }
         let mut answer = Frame::begin(Vec::new());
         let failed = |text: &String| {
             Some(Err(Error::Argument { call: header.op.name(), reason: text.clone() }))

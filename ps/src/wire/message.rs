@@ -11,6 +11,7 @@ use zillion_rows::part::PartsBelow;
 use zillion_rows::{ByteSize, ListedParts, PartInfo, TableParts, TableSpec};
 
 use super::{WireError, WireResult};
+use crate::client::Pace;
 
 /// The longest piece of another program's text that an error repeats.
 const SHOWN: usize = 200;
@@ -110,6 +111,9 @@ pub(crate) struct OpenRun {
     pub(crate) frozen: Vec<u16>,
     /// Whether checkpoints can hold only changes.
     pub(crate) follows_checkpoints: bool,
+    /// The pace of the trainers; `None` if every step has a part of every trainer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) pace: Option<Pace>,
 }
 
 /// The entry of another trainer.
@@ -319,6 +323,18 @@ pub(crate) struct ServerStatus {
     pub(crate) checkpoints: Vec<u64>,
     #[serde(default)]
     pub(crate) operations: Vec<OperationStatus>,
+    /// The clocks of the trainers; `None` if every step has a part of every trainer.
+    #[serde(default)]
+    pub(crate) pace: Option<PaceStatus>,
+}
+
+/// The state of the clocks of trainers that do not wait for each other in each step.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct PaceStatus {
+    /// The number of steps of each trainer whose updates are applied.
+    pub(crate) applied: Vec<u64>,
+    /// The number of pulls by the number of steps that their rows lacked, counted from 0.
+    pub(crate) stale_pulls: Vec<u64>,
 }
 
 /// The frames of one operation, and the seconds of work on them.

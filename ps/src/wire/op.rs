@@ -68,6 +68,12 @@ ops! {
     Exchange = 27, "exchange";
     /// The question for the loss of the regularisers.
     Regulariser = 28, "regulariser";
+    /// The begin of the clocks of trainers that do not wait for each other in each step.
+    BeginPace = 29, "begin_pace";
+    /// The gradients of a trainer, which the server applies when they arrive.
+    Update = 30, "update";
+    /// The question that waits until the updates of all trainers up to a step are applied.
+    Settle = 31, "settle";
     /// The question for rows as evaluation reads them.
     Lookup = 40, "lookup";
     /// The vocabulary of a dense table.

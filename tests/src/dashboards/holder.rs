@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use zillion_ps::{RemoteClient, RemoteOptions, TableOptions, TrainerPlace};
+use zillion_ps::{Pace, RemoteClient, RemoteOptions, TableOptions, TrainerPlace};
 use zillion_rows::{InitializerSpec, OptimizerSpec, SegmentSpec, TableSpec};
 
 use crate::harness::{Workplace, binary};
@@ -47,6 +47,7 @@ impl Holder {
             job_digest: "job".to_owned(),
             token: None,
             tls: None,
+            pace: Some(Pace { staleness: Some(1), counts_pushes: true }),
             store,
             deadline: PATIENCE,
             after: 0,

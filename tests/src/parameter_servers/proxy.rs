@@ -25,6 +25,7 @@ pub(crate) mod op {
     pub(crate) const NORM: u16 = 23;
     pub(crate) const APPLY: u16 = 24;
     pub(crate) const SWEEP: u16 = 25;
+    pub(crate) const UPDATE: u16 = 30;
     pub(crate) const LOOKUP: u16 = 40;
     pub(crate) const RESTORE: u16 = 66;
 }

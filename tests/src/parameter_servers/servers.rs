@@ -166,6 +166,7 @@ pub(crate) fn options(servers: Vec<String>, run: &str, store: &Path) -> RemoteOp
         store: store.to_owned(),
         token: None,
         tls: None,
+        pace: None,
         deadline: Duration::from_secs(10),
         after: 0,
         patience: Duration::from_secs(10),

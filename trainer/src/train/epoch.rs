@@ -36,9 +36,10 @@ impl Run {
         let mut batches = self.open_batches()?;
         let epoch_rows = self.data.train.rows().or(self.data.epoch_rows);
         let mut window = Window::new(epoch_rows, self.position.cursor, self.job.tasks());
-        let is_stopped = match self.is_joint() {
-            true => self.train_groups(&mut batches, &mut window, observer)?,
-            false => self.train_batches(&mut batches, &mut window, observer)?,
+        let is_stopped = match (self.is_joint(), self.is_apart()) {
+            (_, true) => self.train_apart(&mut batches, &mut window, observer)?,
+            (true, _) => self.train_groups(&mut batches, &mut window, observer)?,
+            _ => self.train_batches(&mut batches, &mut window, observer)?,
         };
         if is_stopped {
             observer.note("the run stops after this batch and writes a checkpoint");
@@ -53,7 +54,12 @@ impl Run {
         }
         // An epoch may end before its first report.
         self.report_figures(window.rest(), observer)?;
-        self.end_epoch(epoch, began, observer)
+        self.end_epoch(epoch, began, observer)?;
+        match self.is_apart() {
+            // No trainer may push before the others have validated the epoch.
+            true => self.wait_for_trainers(),
+            false => Ok(()),
+        }
     }
 
     /// Trains on the batches up to the end of the epoch. Returns whether the run was stopped and
@@ -185,9 +191,17 @@ impl Run {
         Ok(!is_last && is_stopped)
     }
 
-    fn is_checkpoint_due(&self) -> bool {
+    pub(super) fn is_checkpoint_due(&self) -> bool {
         let every = self.job.train.checkpoint_every;
-        every.is_some_and(|n| self.position.step.is_multiple_of(n.get() as u64))
+        every.is_some_and(|n| self.has_passed_multiple(n.get() as u64))
+    }
+
+    /// Returns whether the last steps have reached or passed a multiple of `every` steps: the last
+    /// step, or the last group of steps if the trainers train at their own speed.
+    pub(super) fn has_passed_multiple(&self, every: u64) -> bool {
+        let steps = if self.is_apart() { self.options.trainer.count as u64 } else { 1 };
+        let step = self.position.step;
+        step / every > step.saturating_sub(steps) / every
     }
 
     /// Ends an epoch: validates it, writes a checkpoint, publishes a version and reports the epoch.

@@ -5,8 +5,11 @@
 //! At the end of an epoch, a step may have fewer batches than there are trainers. A trainer without
 //! a batch then takes part with an empty plan.
 //!
+//! In the mode `hybrid`, the trainers exchange their dense gradients in the same way, but each
+//! trainer sends its gradients of rows to the servers, which apply them when they arrive.
+//!
 //! # Invariants
-//! A step of T trainers gives the bytes of a step of one trainer with `train.accumulate = T`. All
+//! In the mode `sync`, a step of T trainers gives the bytes of a step of one trainer with `train.accumulate = T`. All
 //! trainers have the same dense parameters, optimizer state, running statistics and position after
 //! each step. They take the same decisions, because decisions depend only on values that all of
 //! them have.
@@ -21,7 +24,7 @@ use zillion_ps::{Contribution, Exchanged};
 use super::Run;
 use super::epoch::EpochBatches;
 use super::model::Model;
-use super::step::StepBuffers;
+use super::step::{RowStep, StepBuffers};
 use super::window::Window;
 use crate::error::{Error, Result};
 use crate::observer::Observer;
@@ -29,32 +32,40 @@ use crate::pipeline::Planned;
 use crate::profile::Stage;
 
 /// The batches of one step, and the error that came after them.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Group {
-    batches: Vec<Planned>,
-    error: Option<Error>,
+    pub(super) batches: Vec<Planned>,
+    pub(super) error: Option<Error>,
+}
+
+impl Group {
+    /// Returns the share of the group's rows that a batch has.
+    fn share(&self, batch: &Planned) -> f32 {
+        let rows: usize = self.batches.iter().map(|planned| planned.batch.rows).sum();
+        batch.batch.rows as f32 * (1.0 / rows.max(1) as f32)
+    }
 }
 
 /// The values of one batch that every trainer needs.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct BatchNote {
+pub(super) struct BatchNote {
     /// The mean loss of the batch.
-    loss: f64,
+    pub(super) loss: f64,
     /// Whether the trainer of the batch was stopped.
-    is_stopped: bool,
+    pub(super) is_stopped: bool,
     /// The part by which the batch moves the running statistics.
-    statistics: Vec<f32>,
+    pub(super) statistics: Vec<f32>,
 }
 
 impl BatchNote {
-    fn to_bytes(&self) -> Vec<u8> {
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = self.loss.to_le_bytes().to_vec();
         bytes.push(u8::from(self.is_stopped));
         bytes.extend(self.statistics.iter().flat_map(|value| value.to_le_bytes()));
         bytes
     }
 
-    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+    pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (loss, rest) = bytes.split_first_chunk::<8>()?;
         let (&stopped, rest) = rest.split_first()?;
         let (values, more) = rest.as_chunks::<4>();
@@ -81,7 +92,7 @@ impl Run {
         }
     }
 
-    fn is_stop_wanted(&self) -> bool {
+    pub(super) fn is_stop_wanted(&self) -> bool {
         self.options.stop.load(Ordering::Relaxed)
     }
 
@@ -125,8 +136,8 @@ impl Run {
     }
 
     /// Waits for the batches of the next step. The group is empty at the end of the epoch.
-    fn next_group(&mut self, batches: &mut EpochBatches) -> Group {
-        let mut group = Group { batches: Vec::new(), error: None };
+    pub(super) fn next_group(&mut self, batches: &mut EpochBatches) -> Group {
+        let mut group = Group::default();
         while group.batches.len() < self.options.trainer.count && group.error.is_none() {
             match self.next_batch(batches) {
                 Ok(Some(planned)) => group.batches.push(planned),
@@ -138,7 +149,7 @@ impl Run {
     }
 
     /// Returns this trainer's batch of a group, or `None` if the group has none for it.
-    fn own_batch<'a>(&self, group: &'a Group) -> Option<&'a Planned> {
+    pub(super) fn own_batch<'a>(&self, group: &'a Group) -> Option<&'a Planned> {
         group.batches.get(self.options.trainer.index)
     }
 
@@ -146,10 +157,15 @@ impl Run {
     /// each batch before the step.
     fn train_group(&mut self, group: &Group, next: Option<&Arc<LookupPlan>>) -> Result<Vec<f64>> {
         let own = self.own_batch(group);
-        let plan = own.map_or_else(|| Arc::new(self.empty_plan()), |own| own.plan.clone());
+        let is_sync = self.job.train.mode.is_sync();
+        let plan = match own {
+            Some(own) => Some(own.plan.clone()),
+            // A synchronous step has a part of every trainer.
+            None => is_sync.then(|| Arc::new(self.empty_plan())),
+        };
         self.stage(Stage::Pull, |run| {
             run.begin_step()?;
-            run.pull(&plan, next)?;
+            plan.iter().try_for_each(|plan| run.pull(plan, next))?;
             own.into_iter().for_each(|own| run.profile_batch(own));
             Ok::<_, Error>(())
         })?;
@@ -162,7 +178,9 @@ impl Run {
         };
         let notes = self.stage(Stage::Staging, |run| {
             run.buffers.inspection.set_table_norms(&run.buffers.grads);
-            run.stage_rows(&plan)?;
+            if let Some(plan) = plan.as_ref().filter(|_| is_sync) {
+                run.stage_rows(plan)?;
+            }
             let exchanged = run.client.exchange(mine)?;
             run.take_exchanged(group, exchanged)
         })?;
@@ -170,11 +188,17 @@ impl Run {
         if let Some(&loss) = losses.iter().find(|loss| !loss.is_finite()) {
             // Every trainer ends with the same error. The outcome of the call does not matter,
             // because another trainer may have left already.
-            drop(self.client.discard());
+            if is_sync {
+                drop(self.client.discard());
+            }
             return self.check_loss(loss).map(|_| losses);
         }
         match self.gradient_scale(None)? {
-            Some(scale) => self.push_and_optimize(None, scale)?,
+            Some(scale) if is_sync => self.push_and_optimize(RowStep::ApplyStaged, scale)?,
+            Some(scale) => {
+                let share = own.map_or(0.0, |own| group.share(own));
+                self.push_and_optimize(RowStep::Send { plan: plan.as_ref(), share }, scale)?;
+            }
             None => self.skip_step()?,
         }
         group.batches.iter().for_each(|planned| self.end_batch(planned));
@@ -250,6 +274,10 @@ impl Run {
     /// Waits until every trainer has come to this call. Trainers do this in a step without batches,
     /// which is not counted.
     pub(super) fn wait_for_trainers(&mut self) -> Result<()> {
+        if !self.job.train.mode.is_sync() {
+            self.client.exchange(Contribution::default())?;
+            return Ok(());
+        }
         let plan = Arc::new(self.empty_plan());
         self.begin_step()?;
         self.pull(&plan, None)?;

@@ -9,7 +9,7 @@ use zillion_nn::{Executor, Mode, NodeId, Params, Program, differentiate};
 use zillion_scorer::Scorer;
 
 use super::step::{Inspection, StepBuffers};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::fetch;
 use crate::graph_inputs::find_output;
 use crate::job::Job;
@@ -75,6 +75,34 @@ impl Model {
     pub(super) fn update_average(&mut self, step: u64, workers: &Workers) -> Result<()> {
         let Some(average) = &mut self.average else { return Ok(()) };
         Ok(average.update(&self.params, step, workers)?)
+    }
+
+    /// Copies all dense parameters, with the running statistics, one after another.
+    pub(super) fn copy_dense_to(&self, dense: &mut Vec<f32>) {
+        dense.clear();
+        self.params.iter().for_each(|(_, values)| dense.extend_from_slice(values));
+    }
+
+    /// Replaces all dense parameters.
+    ///
+    /// # Errors
+    /// Returns an error if the number of values is wrong.
+    pub(super) fn set_dense(&mut self, mut dense: &[f32]) -> Result<()> {
+        let expected: usize = self.params.iter().map(|(_, values)| values.len()).sum();
+        if dense.len() != expected {
+            return Err(Error::Exchange {
+                problem: format!(
+                    "the servers have {} dense parameters, but the model has {expected}",
+                    dense.len()
+                ),
+            });
+        }
+        for (_, values) in self.params.iter_mut() {
+            let (own, rest) = dense.split_at(values.len());
+            values.copy_from_slice(own);
+            dense = rest;
+        }
+        Ok(())
     }
 
     /// Returns the number of dense parameters that are trained.

@@ -99,6 +99,7 @@ fn open_remote(
         store: ps.store.clone(),
         token: ps.token_file.as_deref().map(Token::read).transpose()?,
         tls: ps.client_tls()?,
+        pace: job.train.pace(),
         deadline: Duration::from_secs(ps.deadline_seconds.get()),
         after,
         patience: Duration::from_secs(ps.wait_seconds.get()),
@@ -114,6 +115,7 @@ pub(super) fn check_place(job: &Job, place: TrainerPlace) -> Result<()> {
             place.index, place.count
         )));
     }
+    job.check_mode_has_servers()?;
     if place.count > 1 && job.train.accumulate.get() > 1 {
         let message = "must be 1 if several trainers train together, because a step already has \
                        one batch of each trainer; remove it, or start more trainers instead";

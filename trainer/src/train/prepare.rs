@@ -145,6 +145,7 @@ impl Run {
         let version = self.start(checkpoint, origin, observer)?;
         note.version = version;
         self.open_publisher(&sides, observer)?;
+        self.begin_pace()?;
         self.client.start(note.to_bytes())?;
         self.report_rewind(observer);
         self.catch_up_publishing(observer)

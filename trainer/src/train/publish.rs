@@ -76,8 +76,7 @@ impl Run {
     /// Returns whether a version is due after the last step.
     pub(super) fn is_publishing_due(&self) -> bool {
         let every = self.job.publish.as_ref().and_then(|publish| publish.every);
-        self.position.step > 0
-            && every.is_some_and(|n| self.position.step.is_multiple_of(n.get() as u64))
+        self.position.step > 0 && every.is_some_and(|n| self.has_passed_multiple(n.get() as u64))
     }
 
     /// Returns whether a version is due at the end of an epoch. A version is due if the epoch is

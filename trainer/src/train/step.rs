@@ -12,9 +12,10 @@ use zillion_embedding::Rates;
 use zillion_feature::{LookupPlan, RowBuffer, Step, TableRows};
 use zillion_nn::optim::clip_scale;
 use zillion_nn::{Executor, Inputs, NodeId, ParamId, StepSeed};
-use zillion_ps::{PullOptions, PushMode, TrainClient};
+use zillion_ps::{Arrival, PullOptions, PushMode, TrainClient};
 
 use super::accumulate::{Accumulated, seed_of_batch};
+use super::asynchronous::Apart;
 use super::joint_gradients::Joint;
 use super::model::Model;
 use super::{Run, uses};
@@ -36,6 +37,8 @@ pub(super) struct StepBuffers {
     pub(super) accumulated: Accumulated,
     /// The gradients of a step of several trainers.
     pub(super) joint: Joint,
+    /// The state of a trainer that trains at its own speed.
+    pub(super) apart: Apart,
     /// The node with the logits of each task.
     logits: Vec<NodeId>,
     /// The logarithm of the frequency of each row's item in the training data.
@@ -120,7 +123,7 @@ impl Run {
         };
         self.buffers.inspection.set_table_norms(&self.buffers.grads);
         match self.gradient_scale(Some(&plan))? {
-            Some(scale) => self.push_and_optimize(Some(&plan), scale)?,
+            Some(scale) => self.push_and_optimize(self.row_step(&plan), scale)?,
             None => self.skip_step()?,
         }
         self.end_batch(planned);
@@ -265,27 +268,31 @@ impl Run {
         Ok(())
     }
 
-    /// Pushes the gradients of the rows of `plan` and updates the dense parameters. Without a plan,
-    /// applies the staged gradients of rows.
+    /// Returns the way in which the rows of a step of this trainer alone are updated.
+    fn row_step<'a>(&self, plan: &'a Arc<LookupPlan>) -> RowStep<'a> {
+        let train = &self.job.train;
+        match (train.mode.is_sync(), train.clip_norm) {
+            (false, _) => RowStep::Send { plan: Some(plan), share: 1.0 },
+            (true, None) => RowStep::Push(plan),
+            (true, Some(_)) => RowStep::ApplyStaged,
+        }
+    }
+
+    /// Updates the rows of the step and the dense parameters.
     ///
     /// Rows and dense parameters do not depend on each other, so both are updated at the same time.
     /// If one update fails, the run ends, and no checkpoint is written that holds the changes of
     /// the other.
-    pub(super) fn push_and_optimize(
-        &mut self,
-        plan: Option<&Arc<LookupPlan>>,
-        grad_scale: f32,
-    ) -> Result<()> {
+    pub(super) fn push_and_optimize(&mut self, rows: RowStep<'_>, grad_scale: f32) -> Result<()> {
         let begin = Instant::now();
         let step = self.position.step + 1;
         let (rate_scale, _) = self.rate_scales(step);
-        let Self { job, options, client, model, buffers, .. } = self;
+        let Self { options, client, model, buffers, .. } = self;
         let StepBuffers { grads, accumulated, joint, .. } = buffers;
         let Model { executor, params, optimizer, .. } = model;
         let workers = &*options.workers;
-        let unstaged = plan.filter(|_| job.train.clip_norm.is_none());
         let (pushed, optimized) = workers.join(
-            || measure(|| push(client.as_mut(), unstaged, grads, grad_scale)),
+            || measure(|| update_rows(client.as_mut(), rows, grads, grad_scale)),
             || {
                 measure(|| {
                     let grad = param_grad(executor, accumulated, joint);
@@ -303,7 +310,11 @@ impl Run {
 
     /// Drops the gradients of a step whose norm is not finite, and counts the step as skipped.
     pub(super) fn skip_step(&mut self) -> Result<()> {
-        self.client.discard()?;
+        if self.job.train.mode.is_sync() {
+            self.client.discard()?;
+        } else {
+            self.client.send(None, &RowBuffer::default(), arrival(1.0))?;
+        }
         self.counts.skipped_steps += 1;
         let step = self.position.step + 1;
         tracing::warn!(step, "step skipped, because the norm of the gradients is not finite");
@@ -360,21 +371,46 @@ impl Run {
     }
 }
 
-/// Pushes and applies the gradients of the rows of `plan`. Without a plan, applies the staged
-/// gradients with the factor `scale`.
-fn push(
+/// The way in which the rows of a step are updated.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum RowStep<'a> {
+    /// The gradients of the rows of a plan are pushed and applied.
+    Push(&'a Arc<LookupPlan>),
+    /// The gradients of rows are staged already, and are applied.
+    ApplyStaged,
+    /// The gradients of the rows of a plan are sent to the servers, which apply them when they
+    /// arrive.
+    Send {
+        /// The plan; `None` for a trainer without a batch.
+        plan: Option<&'a Arc<LookupPlan>>,
+        /// The share of the step's rows that the trainer's batch has.
+        share: f32,
+    },
+}
+
+/// Updates the rows of a step, with the factor `scale` for their gradients.
+fn update_rows(
     client: &mut dyn TrainClient,
-    plan: Option<&Arc<LookupPlan>>,
+    rows: RowStep<'_>,
     grads: &mut RowBuffer,
     scale: f32,
 ) -> Result<()> {
-    let Some(plan) = plan else {
-        client.apply(scale)?;
-        return Ok(());
-    };
-    *grads = client.push(plan, std::mem::take(grads), PushMode::Apply)?;
-    client.sweep()?;
+    match rows {
+        RowStep::Push(plan) => {
+            *grads = client.push(plan, std::mem::take(grads), PushMode::Apply)?;
+            client.sweep()?;
+        }
+        RowStep::ApplyStaged => {
+            client.apply(scale)?;
+        }
+        RowStep::Send { plan, share } => client.send(plan, grads, arrival(scale * share))?,
+    }
     Ok(())
+}
+
+/// Returns a push of rows alone, with a factor for their gradients.
+pub(super) fn arrival(scale: f32) -> Arrival {
+    Arrival { scale, dense: Vec::new(), is_stopping: false }
 }
 
 /// Runs `work` and returns its duration.

@@ -37,6 +37,12 @@ fn print_state(address: &str, state: &ServerState) {
     if let Some(newest) = state.checkpoints.last() {
         println!("  newest checkpoint: step {newest}");
     }
+    for (trainer, steps) in state.applied_steps.iter().flatten().enumerate() {
+        println!("  trainer {trainer}: {steps} steps are applied");
+    }
+    for (staleness, pulls) in state.stale_pulls.iter().flatten().enumerate() {
+        println!("  pulls that lacked {staleness} steps of a trainer: {pulls}");
+    }
     for table in &state.tables {
         println!(
             "  table {}: {} rows, {} bytes in memory",

@@ -9,8 +9,9 @@ use zillion_embedding::{Adopted, Rates, TableStatistics};
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, Step, TableId};
 use zillion_ps::{
     CheckpointMark, CheckpointTicket, Checkpointing, Contribution, Error, Exchanged, Exchanging,
-    LocalClient, MergedDense, MergedGradients, Publishing, PullOptions, PulledRows, PushMode,
-    Result, Since, StepClient, StepReport, TableAccess, TableOptions, TrainClient, TrainerPlace,
+    LocalClient, MergedDense, MergedGradients, Pacing, Publishing, PullOptions, PulledRows,
+    PushMode, Result, Since, StepClient, StepReport, TableAccess, TableOptions, TrainClient,
+    TrainerPlace,
 };
 use zillion_rows::layer::{LayerManifest, WholeRow};
 use zillion_rows::{LookupReport, RowSource, TableLayout, TableParts};
@@ -220,6 +221,8 @@ impl Member {
         Ok(meeting(&mut state).result.clone().unwrap())
     }
 }
+
+impl Pacing for Member {}
 
 impl Exchanging for Member {
     fn place(&self) -> TrainerPlace {

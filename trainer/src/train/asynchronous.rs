@@ -1,0 +1,230 @@
+//! Steps of trainers that train at their own speed (`train.mode = "async"`).
+//!
+//! Each batch is a step. A trainer sends the gradients of its rows, and the changes that its dense
+//! optimizer has made, to the servers, which apply them when they arrive. The answer holds the
+//! dense parameters with the changes of all trainers. The trainer takes them over before the
+//! optimizer of its next step, so that they are on their way while it computes.
+//!
+//! The trainers take the batches of the data in turn, in groups of one batch for each trainer. They
+//! meet after a group in which a checkpoint or a version is due, at the end of an epoch, and before
+//! they stop. When they meet, all pushes are applied, and all trainers have the same dense
+//! parameters and the same position. So a checkpoint is one cut with one position, from which any
+//! number of trainers can go on.
+//!
+//! # Invariants
+//! The trainers meet after the same groups. The servers tell all trainers the group of a stop in
+//! time. All other meetings follow from the job and the data.
+
+use std::time::Instant;
+
+use zillion_feature::RowBuffer;
+use zillion_ps::{Arrival, Contribution, Shared};
+
+use super::Run;
+use super::epoch::EpochBatches;
+use super::joint::{BatchNote, Group};
+use super::model::Model;
+use super::window::Window;
+use crate::error::{Error, Result};
+use crate::job::Mode;
+use crate::observer::Observer;
+use crate::pipeline::Planned;
+use crate::profile::Stage;
+
+/// The state of a trainer that trains at its own speed.
+#[derive(Debug, Default)]
+pub(super) struct Apart {
+    /// The number of groups since the generation began.
+    groups: u64,
+    /// The group after which all trainers stop; 0 if no trainer wants to stop.
+    stop_at: u64,
+    /// The sum of the losses of this trainer's rows since the trainers met last.
+    loss_sum: f64,
+    /// The dense parameters before the optimizer of the present step.
+    before: Vec<f32>,
+}
+
+impl Run {
+    /// Returns whether several trainers train the run at their own speed.
+    pub(super) fn is_apart(&self) -> bool {
+        self.is_joint() && self.job.train.mode == Mode::Async
+    }
+
+    /// Begins the clocks of the trainers, if they do not wait for each other in each step. Only
+    /// trainer 0 calls this.
+    pub(super) fn begin_pace(&mut self) -> Result<()> {
+        if self.job.train.mode.is_sync() {
+            return Ok(());
+        }
+        let mut dense = Vec::new();
+        if self.is_apart() {
+            self.model.copy_dense_to(&mut dense);
+        }
+        Ok(self.client.begin_pace(self.position.step, &dense)?)
+    }
+
+    /// Trains on this trainer's batches up to the end of the epoch. Returns whether the run was
+    /// stopped and must end now.
+    pub(super) fn train_apart(
+        &mut self,
+        batches: &mut EpochBatches,
+        window: &mut Window,
+        observer: &mut dyn Observer,
+    ) -> Result<bool> {
+        self.profile_next_batch();
+        let mut group = self.next_group(batches);
+        loop {
+            if group.batches.is_empty() {
+                return group.error.map_or(Ok(false), Err);
+            }
+            let following = group.error.is_none().then(|| self.next_group(batches));
+            let (before, began) = (self.position.cursor.row, Instant::now());
+            let loss = self.train_own(&group, following.as_ref())?;
+            self.count_step(began, before, &group.batches);
+            self.stage(Stage::Other, |run| run.observe_own(&group, loss, window, observer))?;
+            self.profile_next_batch();
+            let is_last = following.as_ref().is_none_or(|next| next.batches.is_empty());
+            if self.is_meeting_due(is_last) {
+                self.stage(Stage::Staging, Self::meet)?;
+                if let Some(error) = group.error {
+                    return Err(error);
+                }
+                if self.work_between_steps(is_last, observer)? {
+                    return Ok(true);
+                }
+                if !is_last {
+                    // No trainer may push before the checkpoint of trainer 0 has begun.
+                    self.wait_for_trainers()?;
+                }
+            } else {
+                self.checkpoint_between_steps(false, observer)?;
+            }
+            group = following.unwrap_or_default();
+        }
+    }
+
+    /// Returns whether the trainers must meet after the present group.
+    fn is_meeting_due(&self, is_last: bool) -> bool {
+        let Apart { groups, stop_at, .. } = self.buffers.apart;
+        is_last || self.is_checkpoint_due() || self.is_publishing_due() || stop_at == groups
+    }
+
+    /// Trains on this trainer's batch of a group, and returns the batch's mean loss before the
+    /// step. Returns `None` if the group has no batch for this trainer.
+    fn train_own(&mut self, group: &Group, following: Option<&Group>) -> Result<Option<f64>> {
+        let own = self.own_batch(group);
+        let next = following.and_then(|next| self.own_batch(next));
+        let next = next.map(|planned| planned.plan.clone());
+        self.stage(Stage::Pull, |run| {
+            run.begin_step()?;
+            let Some(own) = own else { return Ok(()) };
+            run.pull(&own.plan, next.as_ref())?;
+            run.profile_batch(own);
+            Ok::<_, Error>(())
+        })?;
+        let loss = match own {
+            Some(own) => Some(self.train_own_batch(own)?),
+            None => {
+                self.client.send(None, &RowBuffer::default(), self.empty_arrival(false))?;
+                None
+            }
+        };
+        group.batches.iter().for_each(|planned| self.end_batch(planned));
+        self.buffers.apart.groups += 1;
+        self.position.step += group.batches.len() as u64;
+        Ok(loss)
+    }
+
+    fn train_own_batch(&mut self, own: &Planned) -> Result<f64> {
+        let mut statistics = Vec::new();
+        let loss =
+            self.stage(Stage::Model, |run| run.forward_and_backward(own, Some(&mut statistics)))?;
+        self.buffers.inspection.set_table_norms(&self.buffers.grads);
+        self.buffers.apart.loss_sum += loss * own.batch.rows as f64;
+        self.stage(Stage::Staging, |run| {
+            let shared = run.client.take_shared()?;
+            shared.map_or(Ok(()), |shared| run.take_over(&shared))
+        })?;
+        let is_finite = loss.is_finite() && self.gradient_scale(None)?.is_some();
+        if !is_finite {
+            // A loss that is not finite ends the run when the trainers meet, so that all of them
+            // know it.
+            self.counts.skipped_steps += u64::from(loss.is_finite());
+            let arrival = self.empty_arrival(!loss.is_finite());
+            self.client.send(None, &RowBuffer::default(), arrival)?;
+            return Ok(loss);
+        }
+        self.stage(Stage::Optimizer, |run| run.optimize_apart(&statistics))?;
+        let mut dense = Vec::new();
+        self.model.copy_dense_to(&mut dense);
+        let before = &self.buffers.apart.before;
+        dense.iter_mut().zip(before).for_each(|(value, &before)| *value -= before);
+        let is_stopping = self.is_stop_wanted();
+        let arrival = Arrival { scale: 1.0, dense, is_stopping };
+        self.stage(Stage::Push, |run| {
+            let Self { client, buffers, .. } = run;
+            Ok::<_, Error>(client.send(Some(&own.plan), &buffers.grads, arrival)?)
+        })?;
+        Ok(loss)
+    }
+
+    /// Moves the running statistics and the dense parameters of this trainer.
+    fn optimize_apart(&mut self, statistics: &[f32]) -> Result<()> {
+        let (rate_scale, _) = self.rate_scales(self.position.step + 1);
+        let Self { options, model, buffers, .. } = self;
+        model.copy_dense_to(&mut buffers.apart.before);
+        let Model { executor, params, optimizer, .. } = model;
+        executor.apply_statistics(params, statistics)?;
+        let grad = |id| executor.param_grad(id);
+        Ok(optimizer.step(params, grad, rate_scale, 1.0, &options.workers)?)
+    }
+
+    /// Returns the push of a step without gradients.
+    fn empty_arrival(&self, is_diverged: bool) -> Arrival {
+        let is_stopping = is_diverged || self.is_stop_wanted();
+        Arrival { scale: 1.0, dense: Vec::new(), is_stopping }
+    }
+
+    /// Takes over the dense parameters that the trainers share.
+    fn take_over(&mut self, shared: &Shared) -> Result<()> {
+        self.buffers.apart.stop_at = shared.stop_at;
+        self.model.set_dense(&shared.dense)
+    }
+
+    /// Waits until all trainers have come to this group and their pushes are applied. All trainers
+    /// then have the same dense parameters, the same losses, and the same decision to stop.
+    fn meet(&mut self) -> Result<()> {
+        let shared = self.client.settle()?;
+        self.take_over(&shared)?;
+        let loss = std::mem::take(&mut self.buffers.apart.loss_sum);
+        let note = BatchNote { loss, is_stopped: self.is_stop_wanted(), statistics: Vec::new() };
+        let mine = Contribution { note: note.to_bytes(), ..Contribution::default() };
+        let notes = self.client.exchange(mine)?.notes;
+        for bytes in &notes {
+            let note = BatchNote::from_bytes(bytes).ok_or_else(|| Error::Exchange {
+                problem: "the note of a trainer cannot be read".to_owned(),
+            })?;
+            self.check_loss(note.loss)?;
+            self.position.progress.loss_sum += note.loss;
+            self.buffers.joint.is_stopped |= note.is_stopped;
+        }
+        Ok(())
+    }
+
+    /// Adds this trainer's batch to the figures, and reports them a few times a second.
+    fn observe_own(
+        &mut self,
+        group: &Group,
+        loss: Option<f64>,
+        window: &mut Window,
+        observer: &mut dyn Observer,
+    ) -> Result<()> {
+        if let (Some(own), Some(loss)) = (self.own_batch(group), loss) {
+            window.add(own.batch.rows as u64, loss);
+            window.add_predictions(&self.batch_logits(), &own.batch);
+            self.report_step_values(own, loss, observer);
+            self.buffers.last_plan = Some(own.plan.clone());
+        }
+        self.report_progress(window, observer)
+    }
+}
