@@ -49,13 +49,14 @@ pub enum Error {
         /// The text of the error, with the problem and the remedy.
         text: String,
     },
-    /// A server or a client that cannot start, or a server that cannot be reached at the start.
+    /// A server or a client that cannot start.
     #[error("{problem}")]
     Start {
         /// The problem and the remedy.
         problem: String,
     },
-    /// A home of the map of a cluster that cannot be reached at present. The call can be made again.
+    /// A server, or a home of the map of a cluster, that cannot be reached at present. The call can
+    /// be made again.
     #[error("{problem}")]
     Unreachable {
         /// The problem and the remedy.

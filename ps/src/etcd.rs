@@ -2,8 +2,10 @@
 //!
 //! | key | value |
 //! |---|---|
-//! | `PREFIX/generations/RUN/NUMBER` | an entry of the log; RUN is a part of the BLAKE3 of the run's name |
+//! | `PREFIX/generations/RUN/NUMBER` | an entry of the log |
 //! | `PREFIX/servers/ID` | a living server, under a lease |
+//!
+//! RUN is a part of the BLAKE3 of the run's name.
 //!
 //! The messages and calls are those of etcd's version 3, written down here for the few that are
 //! needed. The crate `etcd-client` was considered: it needs the program `protoc` to be built, which

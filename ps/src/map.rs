@@ -199,7 +199,7 @@ pub(crate) fn entry_name(number: u64) -> String {
     format!("{number:020}")
 }
 
-/// Reads an entry.
+/// Reads an entry of the log from its bytes.
 pub(crate) fn read_entry(name: &str, bytes: &[u8]) -> Result<MapEntry> {
     serde_json::from_slice(bytes).map_err(|e| {
         crate::error::start_error(format!(

@@ -9,6 +9,7 @@ use zillion_ps::EtcdOptions;
 use super::KeyType;
 
 #[derive(Debug, Subcommand)]
+#[expect(clippy::large_enum_variant, reason = "there is one value in a process")]
 pub(crate) enum ParameterService {
     /// Hold a part of the tables of a training run in this process
     #[command(after_help = SERVE)]
@@ -38,7 +39,8 @@ const SERVE: &str = "\
 Example: zillion ps serve --store /srv/zillion --id 0 --listen 127.0.0.1:7100
          zillion train job.toml --ps 127.0.0.1:7100 --ps-store /srv/zillion
 A server has no data until a trainer begins a run. After a restart, the trainers continue from their newest
-checkpoint. Without --tls-cert, frames are not encrypted: keep servers and trainers on a private network.";
+checkpoint. Without --tls-cert, frames are not encrypted: keep servers and trainers on a private network.
+With --etcd, trainers find the server by its number: zillion train job.toml --ps-etcd http://HOST:2379 --ps-count 1";
 
 /// The registration of a server in etcd.
 #[derive(Debug, clap::Args)]

@@ -17,6 +17,9 @@ pub(super) struct KeyValue {
     pub(super) key: Vec<u8>,
     #[prost(bytes = "vec", tag = "5")]
     pub(super) value: Vec<u8>,
+    /// The lease that deletes the key; 0 for none.
+    #[prost(int64, tag = "6")]
+    pub(super) lease: i64,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]

@@ -186,16 +186,16 @@ impl Registrar {
         self.leave().await;
     }
 
-    /// Keeps the lease, or registers again if the lease has expired.
+    /// Keeps the lease, and registers again if the lease or the key is gone.
     async fn keep(&mut self) -> Result<Attempt, CallError> {
         if self.lease != 0 {
             let request = LeaseRequest { id: self.lease };
             let answer: LeaseKeepAliveResponse = self.calls.exchange(KEEP_ALIVE, request).await?;
-            if answer.ttl > 0 {
-                return Ok(Attempt::Registered);
+            if answer.ttl <= 0 {
+                self.lease = 0;
             }
-            self.lease = 0;
         }
+        // The key is looked at too, because someone may have removed it.
         self.register().await
     }
 
@@ -231,6 +231,9 @@ impl Registrar {
         let request = create_or_read(&key, &value, self.lease);
         let (succeeded, found) = run_txn(&self.calls, request).await?;
         let Some(found) = found.filter(|_| !succeeded) else { return Ok(Attempt::Registered) };
+        if found.value == value && found.lease == self.lease {
+            return Ok(Attempt::Registered);
+        }
         let other: Member = match serde_json::from_slice(&found.value) {
             Ok(other) => other,
             Err(e) => {
@@ -239,7 +242,7 @@ impl Registrar {
                 return Err(CallError::Refused(Code::FailedPrecondition, text));
             }
         };
-        // This process listens at its address, so that an earlier process with this address is gone.
+        // This process listens at its address, so an earlier process with this address is gone.
         if other.boot != self.member.boot && other.address != self.member.address {
             return Ok(Attempt::Taken(other));
         }

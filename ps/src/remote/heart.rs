@@ -219,3 +219,25 @@ pub(super) fn hello(run: Option<String>, trainer: usize, token: Option<&Token>) 
         token: token.map(Token::show),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sign_of_life_takes_an_earlier_doubt_back() {
+        let health = Health::default();
+        let before = Instant::now().checked_sub(Duration::from_millis(1)).unwrap();
+        health.raise_doubt("its lease has expired".to_owned());
+        let (until, cause) = health.doubted_until().unwrap();
+        assert!(until >= before + DOUBT && cause.contains("lease"));
+        health.raise_doubt("later".to_owned());
+        assert_eq!(health.doubted_until(), Some((until, cause)));
+        // A question that was sent before the doubt proves nothing.
+        health.trust(before);
+        assert!(health.doubted_until().is_some());
+        health.trust(Instant::now());
+        assert_eq!(health.doubted_until(), None);
+        assert_eq!(health.lost(), None);
+    }
+}

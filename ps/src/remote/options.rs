@@ -48,7 +48,7 @@ pub struct RemoteOptions {
 /// The servers of a run that a directory names.
 #[derive(Clone, Debug)]
 pub struct RegisteredServers {
-    /// The directory.
+    /// The directory in which the servers have registered.
     pub directory: Arc<dyn Directory>,
     /// The number of servers. Those with the numbers from 0 on hold the tables.
     pub count: usize,

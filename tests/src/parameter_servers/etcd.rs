@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use zillion_ps::conformance::check_map;
 use zillion_ps::{Directory, Error, EtcdOptions, open_etcd};
@@ -214,6 +216,29 @@ fn a_run_goes_on_while_etcd_is_away() {
         // The same processes register again, also in an etcd that has lost its data.
         wait_until(&*directory, "registered again", |found| *found == boots);
     }
+}
+
+#[test]
+fn a_server_that_is_only_removed_from_etcd_trains_on() {
+    let Some(etcd) = EtcdProcess::start() else { return };
+    let place = small_place();
+    train_alone(&place, "alone", &[]);
+    let _other = start_server(&place, &etcd.endpoint, 0, "127.0.0.1:0", &[]);
+    let (_server, proxy) =
+        start_behind(&place, &etcd, 1, once(Way::Question, op::APPLY, 7, Act::Hold));
+    let directory = etcd.directory(PREFIX);
+    let boots: BTreeMap<u32, u64> =
+        directory.members().unwrap().into_iter().map(|(id, member)| (id, member.boot)).collect();
+    let trainer = start_trainer(&place, "over", &etcd, (0, 1), 2, &[]);
+    proxy.wait_for_disturbance();
+    let key = STANDARD.encode(format!("{PREFIX}/servers/1"));
+    etcd.post("/v3/kv/deleterange", &format!(r#"{{"key": "{key}"}}"#));
+    wait_until(&*directory, "registered again", |found| *found == boots);
+    // The trainer doubts the server for a second. Its signs of life are enough.
+    std::thread::sleep(Duration::from_millis(1500));
+    proxy.release();
+    assert_undisturbed(&trainer.end());
+    assert_eq!(outcome(&place, "over"), outcome(&place, "alone"));
 }
 
 #[test]

@@ -124,7 +124,7 @@ impl EtcdProcess {
         self.endpoint.split_once("://").map_or("", |(_, host)| host)
     }
 
-    /// Kills the process.
+    /// Kills the process, and waits until it has ended.
     pub(crate) fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             child.kill().expect("our own child can be killed");

@@ -83,7 +83,7 @@ impl ServerProcess {
         *self = Self::start_at(&self.store, &self.address, more, None);
     }
 
-    /// Kills the process.
+    /// Kills the process, and waits until it has ended.
     pub(crate) fn kill(&mut self) {
         self.child.kill().expect("our own child can be killed");
         self.child.wait().expect("our own child can be waited for");
