@@ -110,6 +110,10 @@ pub struct TrainConfig {
     /// `hybrid` and `async` have the setting, and they always have it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub staleness: Option<u64>,
+    /// The number of steps that a trainer makes between two pushes. Only the mode `geo` has the
+    /// setting, and it always has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub local_steps: Option<NonZeroUsize>,
     /// The number of batches whose gradients make one step.
     #[serde(skip_serializing_if = "is_one")]
     pub accumulate: NonZeroUsize,
@@ -184,6 +188,7 @@ impl Default for TrainConfig {
             schedule: None,
             mode: Mode::Sync,
             staleness: None,
+            local_steps: None,
             accumulate: NonZeroUsize::MIN,
             average: None,
             freeze: Vec::new(),

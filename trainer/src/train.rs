@@ -1,8 +1,8 @@
 //! A training run: its preparation, its epochs, and the test of the best epoch.
 //!
 //! # Invariants
-//! The result of a run depends only on the job without `[run]` and `[ps]`, and on the number of
-//! trainers. It does not depend on threads, shards, servers, time, or the steps after which the run
+//! In the mode `sync`, the result of a run depends only on the job without `[run]` and `[ps]`, and on
+//! the number of trainers. It does not depend on threads, shards, servers, time, or the steps after which the run
 //! was interrupted.
 
 mod accumulate;
@@ -11,6 +11,7 @@ mod counts;
 mod data;
 mod epoch;
 mod finish;
+mod geo;
 mod joint;
 mod joint_gradients;
 mod model;

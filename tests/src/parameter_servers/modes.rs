@@ -248,9 +248,12 @@ fn the_pulls_of_hybrid_trainers_are_stale_within_the_bound() {
 #[test]
 fn a_model_learns_in_every_mode_and_resumes_on_other_counts() {
     let place = Workplace::new();
-    let changes = [SETTINGS, &[("epochs = 1\n", "epochs = 4\n")]].concat();
-    let plain = changes.iter().filter(|(from, _)| !from.contains("tables")).copied();
-    place.write("job.toml", &replaced(JOB, &plain.collect::<Vec<_>>()));
+    let changes: Vec<(&str, &str)> = SETTINGS
+        .iter()
+        .filter(|(from, _)| !from.starts_with("[tables"))
+        .map(|&(from, to)| if from == "epochs = 3\n" { (from, "epochs = 4\n") } else { (from, to) })
+        .collect();
+    place.write("job.toml", &replaced(JOB, &changes));
     let alone = train_alone(&place, "alone", &[]);
     let auc = |report: &Value| report["test_auc"].as_f64().expect("the test has an AUC");
     for name in ["hybrid", "async"] {
@@ -321,4 +324,108 @@ fn pairs_that_do_not_fit_are_refused_by_name() {
     let second = TrainerProcess::start(&place, "over", &at, (1, 2), &refs(&mode("async", 2)));
     assert!(second.end().failed().contains("another job"));
     drop(first);
+}
+
+/// Returns a folder with a job whose tables move by plain SGD.
+fn geo_place(epochs: u32) -> Workplace {
+    let place = Workplace::new();
+    let epochs = format!("epochs = {epochs}\n");
+    let changes = [
+        ("clip_norm = 1.0\n", ""),
+        ("epochs = 3\n", &epochs),
+        ("checkpoint_every = 10\n", "checkpoint_every = 1000\n"),
+        ("optimizer = { kind = 'adagrad', lr = 0.05 }", "optimizer = { kind = 'sgd', lr = 2.0 }"),
+        (
+            "dense = true\nl2 = 1e-3\noptimizer = { kind = 'adam', lr = 0.01 }",
+            "dense = true\noptimizer = { kind = 'sgd', lr = 2.0 }",
+        ),
+        (
+            "optimizer = { kind = 'ftrl', lr = 0.05, l1 = 1e-4 }\nl2 = 1e-4",
+            "optimizer = { kind = 'sgd', lr = 2.0 }",
+        ),
+    ];
+    let job = JOB.replace('"', "'");
+    place.write("job.toml", &replaced(&job, &changes));
+    place
+}
+
+/// Returns the arguments that set the mode `geo` and its number of local steps.
+fn geo(steps: u64) -> [String; 4] {
+    let set = || "--set".to_owned();
+    [set(), "train.mode=geo".to_owned(), set(), format!("train.local_steps={steps}")]
+}
+
+#[test]
+fn one_trainer_with_one_local_step_gives_the_bytes_of_one_process() {
+    let place = geo_place(2);
+    let alone = train_alone(&place, "alone", &[]);
+    let servers = ServerProcess::start_group(&place.path(""), 3, &[]);
+    let at = addresses(&servers);
+    for count in [1, 3] {
+        let output = format!("over-{count}");
+        train_over(&place, &output, &at[..count], 1, &refs(&geo(1)));
+        assert_eq!(outcome(&place, &output), outcome(&place, "alone"), "{output}");
+    }
+    // More local steps round the sums in another way, and the model is nearly the same.
+    let reports = train_over(&place, "over-4", &at, 1, &refs(&geo(4)));
+    assert_ne!(outcome(&place, "over-4"), outcome(&place, "alone"));
+    let auc = |report: &Value| report["valid_auc"].as_f64().expect("a validation has an AUC");
+    assert!((auc(&reports[0]) - auc(&alone)).abs() < 1e-3, "{} {alone}", reports[0]);
+    assert_eq!(numbers(&servers[2].status(), "applied_steps"), [2 * BATCHES / 4]);
+}
+
+#[test]
+fn trainers_with_local_steps_learn_and_push_once_in_a_round() {
+    let place = geo_place(6);
+    let alone = train_alone(&place, "alone", &[]);
+    let servers = ServerProcess::start_group(&place.path(""), 2, &[]);
+    let mut at = addresses(&servers);
+    let proxy = FrameProxy::start(&at[1], once(Way::Answer, op::UPDATE, 3, Act::Lose));
+    at[1].clone_from(&proxy.address);
+    let reports = train_over(&place, "over", &at, 2, &refs(&geo(3)));
+    assert_eq!(proxy.disturbed(), 1);
+    assert_eq!(reports[0]["valid_auc"], reports[1]["valid_auc"]);
+    assert_eq!(reports[0]["steps"].as_u64(), Some(6 * BATCHES));
+    for server in &servers {
+        // Each of 6 epochs has 12 groups of batches, which are 4 rounds.
+        assert_eq!(numbers(&server.status(), "applied_steps"), [6 * 4; 2]);
+    }
+    let auc = |report: &Value| report["test_auc"].as_f64().expect("the test has an AUC");
+    let (reached, alone) = (auc(&reports[0]), auc(&alone));
+    assert!(reached > 0.6 && reached > alone - 0.05, "{reached}, alone {alone}");
+}
+
+#[test]
+fn a_killed_server_sets_trainers_with_local_steps_back() {
+    let place = geo_place(1);
+    let mut servers = ServerProcess::start_group(&place.path(""), 2, &[]);
+    let mut at = addresses(&servers);
+    let proxy = FrameProxy::start(&at[1], once(Way::Question, op::UPDATE, 4, Act::Hold));
+    at[1].clone_from(&proxy.address);
+    let arguments = geo(2);
+    let more = [&refs(&arguments)[..], &["--set", "train.checkpoint_every=6"]].concat();
+    let trainers = start_all(&place, "over", &at, 2, &more);
+    proxy.wait_for_disturbance();
+    servers[1].kill_and_restart(&[]);
+    proxy.release();
+    for trainer in trainers {
+        let report = trainer.end().succeeded();
+        assert!(report["rewinds"].as_u64() >= Some(1), "{report}");
+        assert_eq!(report["steps"].as_u64(), Some(BATCHES), "{report}");
+    }
+    let applied: Vec<_> =
+        servers.iter().map(|server| numbers(&server.status(), "applied_steps")).collect();
+    assert_eq!((&applied[0], applied[0][0]), (&applied[1], applied[0][1]));
+}
+
+#[test]
+fn tables_that_do_not_move_by_plain_sgd_are_refused_in_geo() {
+    let place = place();
+    let arguments = geo(2);
+    let (_, said) = place.train_fails(&refs(&arguments));
+    assert!(said.contains("tables.") && said.contains("plain SGD"), "{said}");
+    let (_, said) = place.train_fails(&["--set", "train.mode=geo"]);
+    assert!(said.contains("train.local_steps"), "{said}");
+    let (_, said) = place.train_fails(&["--set", "train.local_steps=2"]);
+    assert!(said.contains("train.local_steps"), "{said}");
 }

@@ -3,8 +3,9 @@
 use serde::{Deserialize, Serialize};
 use zillion_config::ConfigError;
 use zillion_ps::{MOST_STALENESS, Pace};
+use zillion_rows::{Admission, OptimizerSpec, SegmentSpec, TableSpec};
 
-use super::{Job, TrainConfig};
+use super::{ItemCounts, Job, TrainConfig};
 use crate::error::Result;
 
 /// The bound of staleness if the job names none.
@@ -22,6 +23,8 @@ pub enum Mode {
     Hybrid,
     /// Every trainer trains at its own speed. Its changes are applied when they arrive.
     Async,
+    /// Every trainer makes several steps on rows of its own, and then pushes its changes.
+    Geo,
 }
 
 impl Mode {
@@ -36,6 +39,7 @@ impl Mode {
             Self::Sync => "sync",
             Self::Hybrid => "hybrid",
             Self::Async => "async",
+            Self::Geo => "geo",
         }
     }
 }
@@ -48,17 +52,32 @@ impl TrainConfig {
             Mode::Sync => None,
             Mode::Hybrid => Some(Pace { staleness, counts_pushes: false }),
             Mode::Async => Some(Pace { staleness, counts_pushes: true }),
+            Mode::Geo => Some(Pace { staleness: None, counts_pushes: true }),
         }
     }
 
     /// Checks the settings that belong to a mode, and writes out their defaults.
     pub(super) fn resolve_mode(&mut self) -> Result<()> {
-        if self.mode.is_sync() {
-            if self.staleness.is_some() {
-                let message = "belongs to the modes `hybrid` and `async`; remove it, or set \
-                               `train.mode`";
-                return Err(ConfigError::at("train.staleness", message).into());
+        let refuse = |key: &str, message: &str| Err(ConfigError::at(key, message).into());
+        let has_bound = matches!(self.mode, Mode::Hybrid | Mode::Async);
+        if self.staleness.is_some() && !has_bound {
+            let message =
+                "belongs to the modes `hybrid` and `async`; remove it, or set `train.mode`";
+            return refuse("train.staleness", message);
+        }
+        match (self.mode, self.local_steps) {
+            (Mode::Geo, None) => {
+                let message = "is missing; give the number of steps between two pushes of the \
+                               mode `geo`";
+                return refuse("train.local_steps", message);
             }
+            (Mode::Geo, Some(_)) | (_, None) => {}
+            (_, Some(_)) => {
+                let message = "belongs to the mode `geo`; remove it, or set `train.mode`";
+                return refuse("train.local_steps", message);
+            }
+        }
+        if !has_bound {
             return Ok(());
         }
         let staleness = *self.staleness.get_or_insert(STALENESS);
@@ -107,11 +126,29 @@ impl Job {
                  come one by one; limit the rule to the rows of the step with \
                  `scope = \"touched\"` or `l2_scope = \"touched\"`, or use the mode `sync`",
             ),
-            (Mode::Async, _) if train.average.is_some() => refuse(
+            (Mode::Async | Mode::Geo, _) if train.average.is_some() => refuse(
                 "train.average",
                 "each trainer sees other dense parameters after each step; remove it, or use the \
                  mode `hybrid`",
             ),
+            (Mode::Geo, _) if train.max_table_bytes.is_some() => refuse(
+                "train.max_table_bytes",
+                "trainers move rows of their own, which the servers might refuse or evict; remove \
+                 it, or use another mode",
+            ),
+            (Mode::Geo, _) if train.item_counts == ItemCounts::Table => refuse(
+                "train.item_counts",
+                "the rows of a trainer have no counts between two pushes; use `data`",
+            ),
+            (Mode::Geo, _) => match self.tables.iter().find(|table| !is_plain_sgd(table)) {
+                None => Ok(()),
+                Some(table) => refuse(
+                    &format!("tables.{}", table.name),
+                    "trainers move rows of their own by plain SGD; give all segments the optimizer \
+                     `sgd` without `l2`, `clip` and bounds, and the table no admission, eviction, \
+                     limit, statistics or growth, or use another mode",
+                ),
+            },
             _ => Ok(()),
         }
     }
@@ -129,6 +166,23 @@ impl Job {
         );
         Err(ConfigError::at("train.mode", message).into())
     }
+}
+
+/// Returns whether a push changes the rows of a table by `-lr * g` and does nothing else.
+fn is_plain_sgd(table: &TableSpec) -> bool {
+    let is_plain = |segment: &SegmentSpec| {
+        matches!(segment.optimizer, OptimizerSpec::Sgd { .. })
+            && segment.l2 == 0.0
+            && segment.clip.is_none()
+            && segment.bounds.is_none()
+    };
+    let has_limit = table.max_bytes.is_some() || (!table.dense && table.max_rows.is_some());
+    table.segments.iter().all(is_plain)
+        && table.admission == Admission::All
+        && table.eviction.is_never()
+        && !has_limit
+        && table.statistics.is_none()
+        && table.grow.is_none()
 }
 
 #[cfg(test)]
@@ -162,6 +216,9 @@ mod tests {
 
     #[test]
     fn pairs_that_a_mode_cannot_do_are_refused_by_name() {
+        let geo = "[train]\nmode = 'geo'\nlocal_steps = 3\n";
+        let sgd = "optimizer = { kind = 'sgd', lr = 0.1 }\n";
+        assert!(read(&format!("{geo}[tables.user]\n{sgd}")).is_ok());
         let whole = "[tables.user]\ndense = true\nl2 = 0.1\n";
         for (settings, expected) in [
             ("[train]\nmode = 'fast'".to_owned(), "train.mode"),
@@ -172,6 +229,14 @@ mod tests {
             ("[train]\nmode = 'hybrid'\n[run.spill]\nuser = '1 GiB'".to_owned(), "run.spill"),
             ("[train]\nmode = 'async'\naverage = { kind = 'ema' }".to_owned(), "train.average"),
             (format!("{whole}[train]\nmode = 'hybrid'"), "tables.user"),
+            ("[train]\nlocal_steps = 2".to_owned(), "train.local_steps"),
+            ("[train]\nmode = 'geo'".to_owned(), "train.local_steps"),
+            (format!("{geo}staleness = 2"), "train.staleness"),
+            (format!("{geo}max_table_bytes = '1 GiB'"), "train.max_table_bytes"),
+            (format!("{geo}item_counts = 'table'"), "train.item_counts"),
+            (format!("{geo}[tables.user]\n{sgd}l2 = 0.1"), "tables.user"),
+            (format!("{geo}[tables.user]\n{sgd}max_rows = 9"), "tables.user"),
+            (format!("{geo}[tables.user]\noptimizer = {{ kind = 'adagrad' }}"), "tables.user"),
         ] {
             let error = read(&settings).unwrap_err();
             assert!(error.contains(expected), "{settings}: {error}");

@@ -1,6 +1,6 @@
-//! Steps of trainers that train at their own speed (`train.mode = "async"`).
+//! Steps of trainers that train at their own speed (`train.mode = "async"` or `"geo"`).
 //!
-//! Each batch is a step. A trainer sends the gradients of its rows, and the changes that its dense
+//! Each batch is a step. In the mode `async`, a trainer sends the gradients of its rows, and the changes that its dense
 //! optimizer has made, to the servers, which apply them when they arrive. The answer holds the
 //! dense parameters with the changes of all trainers. The trainer takes them over before the
 //! optimizer of its next step, so that they are on their way while it computes.
@@ -34,20 +34,25 @@ use crate::profile::Stage;
 /// The state of a trainer that trains at its own speed.
 #[derive(Debug, Default)]
 pub(super) struct Apart {
-    /// The number of groups since the generation began.
-    groups: u64,
-    /// The group after which all trainers stop; 0 if no trainer wants to stop.
+    /// The number of pushes of this trainer since the generation began.
+    pub(super) pushes: u64,
+    /// The push after which all trainers stop; 0 if no trainer wants to stop.
     stop_at: u64,
     /// The sum of the losses of this trainer's rows since the trainers met last.
-    loss_sum: f64,
-    /// The dense parameters before the optimizer of the present step.
-    before: Vec<f32>,
+    pub(super) loss_sum: f64,
+    /// The dense parameters at the begin of the changes that the next push holds.
+    pub(super) before: Vec<f32>,
 }
 
 impl Run {
-    /// Returns whether several trainers train the run at their own speed.
+    /// Returns whether the trainers train at their own speed, and meet from time to time. An
+    /// asynchronous trainer that is alone has no trainer to meet.
     pub(super) fn is_apart(&self) -> bool {
-        self.is_joint() && self.job.train.mode == Mode::Async
+        match self.job.train.mode {
+            Mode::Sync | Mode::Hybrid => false,
+            Mode::Async => self.is_joint(),
+            Mode::Geo => true,
+        }
     }
 
     /// Begins the clocks of the trainers, if they do not wait for each other in each step. Only
@@ -57,7 +62,7 @@ impl Run {
             return Ok(());
         }
         let mut dense = Vec::new();
-        if self.is_apart() {
+        if self.is_apart() && self.is_joint() {
             self.model.copy_dense_to(&mut dense);
         }
         Ok(self.client.begin_pace(self.position.step, &dense)?)
@@ -79,12 +84,21 @@ impl Run {
             }
             let following = group.error.is_none().then(|| self.next_group(batches));
             let (before, began) = (self.position.cursor.row, Instant::now());
-            let loss = self.train_own(&group, following.as_ref())?;
+            let loss = match self.is_geo() {
+                true => self.train_locally(&group)?,
+                false => self.train_own(&group, following.as_ref())?,
+            };
+            group.batches.iter().for_each(|planned| self.end_batch(planned));
+            self.position.step += group.batches.len() as u64;
             self.count_step(began, before, &group.batches);
             self.stage(Stage::Other, |run| run.observe_own(&group, loss, window, observer))?;
             self.profile_next_batch();
             let is_last = following.as_ref().is_none_or(|next| next.batches.is_empty());
-            if self.is_meeting_due(is_last) {
+            let is_due = is_last || self.is_checkpoint_due() || self.is_publishing_due();
+            if self.is_geo() && (is_due || self.is_round_full()) {
+                self.stage(Stage::Push, Self::end_round)?;
+            }
+            if is_due || self.is_stop_due() {
                 self.stage(Stage::Staging, Self::meet)?;
                 if let Some(error) = group.error {
                     return Err(error);
@@ -103,10 +117,16 @@ impl Run {
         }
     }
 
-    /// Returns whether the trainers must meet after the present group.
-    fn is_meeting_due(&self, is_last: bool) -> bool {
-        let Apart { groups, stop_at, .. } = self.buffers.apart;
-        is_last || self.is_checkpoint_due() || self.is_publishing_due() || stop_at == groups
+    /// Returns whether the last push of this trainer is the one after which all trainers stop.
+    fn is_stop_due(&self) -> bool {
+        let Apart { pushes, stop_at, .. } = self.buffers.apart;
+        stop_at > 0 && stop_at == pushes
+    }
+
+    /// Returns whether this trainer wants all trainers to stop. A loss that is not finite ends the
+    /// run when the trainers meet, so that all of them know it.
+    pub(super) fn wants_stop(&self) -> bool {
+        self.is_stop_wanted() || !self.buffers.apart.loss_sum.is_finite()
     }
 
     /// Trains on this trainer's batch of a group, and returns the batch's mean loss before the
@@ -125,13 +145,11 @@ impl Run {
         let loss = match own {
             Some(own) => Some(self.train_own_batch(own)?),
             None => {
-                self.client.send(None, &RowBuffer::default(), self.empty_arrival(false))?;
+                self.send_nothing()?;
                 None
             }
         };
-        group.batches.iter().for_each(|planned| self.end_batch(planned));
-        self.buffers.apart.groups += 1;
-        self.position.step += group.batches.len() as u64;
+        self.buffers.apart.pushes += 1;
         Ok(loss)
     }
 
@@ -145,22 +163,17 @@ impl Run {
             let shared = run.client.take_shared()?;
             shared.map_or(Ok(()), |shared| run.take_over(&shared))
         })?;
-        let is_finite = loss.is_finite() && self.gradient_scale(None)?.is_some();
-        if !is_finite {
-            // A loss that is not finite ends the run when the trainers meet, so that all of them
-            // know it.
+        if !loss.is_finite() || self.gradient_scale(None)?.is_none() {
             self.counts.skipped_steps += u64::from(loss.is_finite());
-            let arrival = self.empty_arrival(!loss.is_finite());
-            self.client.send(None, &RowBuffer::default(), arrival)?;
+            self.send_nothing()?;
             return Ok(loss);
         }
-        self.stage(Stage::Optimizer, |run| run.optimize_apart(&statistics))?;
-        let mut dense = Vec::new();
-        self.model.copy_dense_to(&mut dense);
-        let before = &self.buffers.apart.before;
-        dense.iter_mut().zip(before).for_each(|(value, &before)| *value -= before);
-        let is_stopping = self.is_stop_wanted();
-        let arrival = Arrival { scale: 1.0, dense, is_stopping };
+        let dense = self.stage(Stage::Optimizer, |run| {
+            run.model.copy_dense_to(&mut run.buffers.apart.before);
+            run.optimize_dense(&statistics)?;
+            Ok::<_, Error>(run.dense_change(1.0))
+        })?;
+        let arrival = Arrival { scale: 1.0, dense, is_stopping: self.wants_stop() };
         self.stage(Stage::Push, |run| {
             let Self { client, buffers, .. } = run;
             Ok::<_, Error>(client.send(Some(&own.plan), &buffers.grads, arrival)?)
@@ -169,26 +182,39 @@ impl Run {
     }
 
     /// Moves the running statistics and the dense parameters of this trainer.
-    fn optimize_apart(&mut self, statistics: &[f32]) -> Result<()> {
+    pub(super) fn optimize_dense(&mut self, statistics: &[f32]) -> Result<()> {
         let (rate_scale, _) = self.rate_scales(self.position.step + 1);
-        let Self { options, model, buffers, .. } = self;
-        model.copy_dense_to(&mut buffers.apart.before);
+        let Self { options, model, .. } = self;
         let Model { executor, params, optimizer, .. } = model;
         executor.apply_statistics(params, statistics)?;
         let grad = |id| executor.param_grad(id);
         Ok(optimizer.step(params, grad, rate_scale, 1.0, &options.workers)?)
     }
 
-    /// Returns the push of a step without gradients.
-    fn empty_arrival(&self, is_diverged: bool) -> Arrival {
-        let is_stopping = is_diverged || self.is_stop_wanted();
-        Arrival { scale: 1.0, dense: Vec::new(), is_stopping }
+    /// Returns the changes of the dense parameters since they were copied, times `scale`.
+    pub(super) fn dense_change(&self, scale: f32) -> Vec<f32> {
+        let mut dense = Vec::new();
+        self.model.copy_dense_to(&mut dense);
+        let before = &self.buffers.apart.before;
+        dense.iter_mut().zip(before).for_each(|(value, before)| *value = (*value - before) * scale);
+        dense
     }
 
-    /// Takes over the dense parameters that the trainers share.
-    fn take_over(&mut self, shared: &Shared) -> Result<()> {
+    /// Sends the push of a step without gradients.
+    fn send_nothing(&mut self) -> Result<()> {
+        let is_stopping = self.wants_stop();
+        let arrival = Arrival { scale: 1.0, dense: Vec::new(), is_stopping };
+        Ok(self.client.send(None, &RowBuffer::default(), arrival)?)
+    }
+
+    /// Takes over the dense parameters that the trainers share. A trainer that is alone keeps its
+    /// own.
+    pub(super) fn take_over(&mut self, shared: &Shared) -> Result<()> {
         self.buffers.apart.stop_at = shared.stop_at;
-        self.model.set_dense(&shared.dense)
+        match self.is_joint() {
+            true => self.model.set_dense(&shared.dense),
+            false => Ok(()),
+        }
     }
 
     /// Waits until all trainers have come to this group and their pushes are applied. All trainers

@@ -9,7 +9,8 @@
 //! trainer sends its gradients of rows to the servers, which apply them when they arrive.
 //!
 //! # Invariants
-//! In the mode `sync`, a step of T trainers gives the bytes of a step of one trainer with `train.accumulate = T`. All
+//! In the mode `sync`, a step of T trainers gives the bytes of a step of one trainer with
+//! `train.accumulate = T`. All
 //! trainers have the same dense parameters, optimizer state, running statistics and position after
 //! each step. They take the same decisions, because decisions depend only on values that all of
 //! them have.

@@ -16,6 +16,7 @@ use zillion_ps::{Arrival, PullOptions, PushMode, TrainClient};
 
 use super::accumulate::{Accumulated, seed_of_batch};
 use super::asynchronous::Apart;
+use super::geo::Round;
 use super::joint_gradients::Joint;
 use super::model::Model;
 use super::{Run, uses};
@@ -39,6 +40,8 @@ pub(super) struct StepBuffers {
     pub(super) joint: Joint,
     /// The state of a trainer that trains at its own speed.
     pub(super) apart: Apart,
+    /// The rows of a trainer between two pushes.
+    pub(super) round: Round,
     /// The node with the logits of each task.
     logits: Vec<NodeId>,
     /// The logarithm of the frequency of each row's item in the training data.
