@@ -11,10 +11,10 @@ use crate::server::{MODEL, REGISTRY};
 use crate::stores::{Create, S3Server};
 
 /// The largest size of the private memory of the trainer.
-const LIMIT: u64 = 32 << 20;
+const LIMIT: u64 = 48 << 20;
 
 /// The number of rows of the data that bring new keys, and the number of keys of each of them.
-const ROWS: usize = 5200;
+const ROWS: usize = 7808;
 const KEYS: usize = 32;
 
 /// The number of rows of the data that come last and repeat the first keys.
