@@ -114,7 +114,8 @@ fn a_checkpoint_is_written_after_the_step_in_which_it_is_asked_for() {
     assert_eq!(answer["run"], "over", "{answer}");
     assert!(answer["step"].as_u64() >= Some(7), "{answer}");
     trainer.end().succeeded();
-    let steps: BTreeSet<u64> = checkpoints(&place, "over").iter().map(step_of).collect();
+    let steps: BTreeSet<u64> =
+        checkpoints(&place, "over").iter().map(|path| step_of(path)).collect();
     assert!(steps.contains(&answer["step"].as_u64().unwrap()), "{answer} {steps:?}");
     // Beside the usual checkpoints there are those of the request.
     let asked_for = steps.iter().filter(|&&step| step % 5 != 0 && step != 24).count();
@@ -124,7 +125,7 @@ fn a_checkpoint_is_written_after_the_step_in_which_it_is_asked_for() {
     assert!(text.contains("no run is open") && text.contains("have ended the run"), "{text}");
 }
 
-fn step_of(path: &std::path::PathBuf) -> u64 {
+fn step_of(path: &std::path::Path) -> u64 {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     name.trim_start_matches("step-").parse().expect("a checkpoint has the name of its step")
 }
@@ -233,7 +234,7 @@ fn a_server_that_is_told_to_end_waits_for_a_checkpoint() {
     proxy.release();
     assert!(server.wait());
     // Without the wait, the newest checkpoint would be that of step 5.
-    let newest = checkpoints(&place, "over").last().map(step_of);
+    let newest = checkpoints(&place, "over").last().map(|path| step_of(path));
     assert!(newest >= Some(9), "{newest:?}");
     server.restart();
     trainer.end().succeeded();
@@ -245,7 +246,8 @@ fn a_second_signal_ends_a_server_at_once() {
     let place = small_place();
     let server = ServerProcess::start(&place.path(""), &["--drain-seconds", "3600"]);
     let proxy = FrameProxy::start(&server.address, once(Way::Question, op::APPLY, 9, Act::Hold));
-    let trainer = TrainerProcess::start(&place, "over", &[proxy.address.clone()], (0, 1), &[]);
+    let trainer =
+        TrainerProcess::start(&place, "over", std::slice::from_ref(&proxy.address), (0, 1), &[]);
     proxy.wait_for_disturbance();
     let mut server = server;
     server.signal("-TERM");

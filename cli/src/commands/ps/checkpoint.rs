@@ -48,7 +48,7 @@ pub(crate) fn run(args: &PsCheckpointArgs) -> Result<()> {
         }
         thread::sleep(LOOK);
     };
-    print_result(args.json, &json!({ "run": run, "step": step }), |answer| show(answer))
+    print_result(args.json, &json!({ "run": run, "step": step }), show)
 }
 
 #[expect(clippy::print_stdout, reason = "the result of a command")]

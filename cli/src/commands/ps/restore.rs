@@ -47,7 +47,7 @@ pub(crate) fn run(args: &PsRestoreArgs) -> Result<()> {
         "checkpoint": target,
         "generation": generation,
     });
-    print_result(args.json, &answer, |answer| show(answer))
+    print_result(args.json, &answer, show)
 }
 
 /// Returns the step of the checkpoint to which the run goes back, or `None` if it begins anew.
