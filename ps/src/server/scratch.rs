@@ -5,53 +5,59 @@
 //! Nothing in the folder is needed after the process has ended. The folder of a server that was
 //! killed is removed by the next server with the same address.
 
-use std::os::unix::fs::DirBuilderExt as _;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use crate::error::{Result, start_error};
 
-/// The scratch folder of a server. It is removed with the value.
+/// The scratch folder of a server. It is created at its first use, and removed with the value.
 #[derive(Debug)]
 pub(super) struct Scratch {
     path: PathBuf,
-    /// The error of the creation of the folder, if it failed. A server that never needs the folder
-    /// works without it.
-    failure: Option<String>,
 }
 
 impl Scratch {
-    /// Creates the folder of the server with an address, below `parent` or below the folder of the
-    /// system for temporary files. Removes the folder of an earlier process. Only the user of the
-    /// process can read the folder.
+    /// Makes a handle to the folder of the server with an address, below `parent` or below the
+    /// folder of the system for temporary files. Removes the folder of an earlier process.
     pub(super) fn new(parent: Option<&Path>, address: &str) -> Self {
         let plain = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' };
         let name: String = address.chars().map(plain).collect();
         let parent = parent.map_or_else(std::env::temp_dir, Path::to_path_buf);
         let path = parent.join(format!("zillion-ps-{name}"));
         remove(&path);
-        let failure = create(&path).err().map(|e| e.to_string());
-        Self { path, failure }
+        Self { path }
     }
 
-    /// Returns the empty folder with a name in the scratch folder.
+    /// Returns the empty folder with a name in the scratch folder. Only the user of the process can
+    /// read the scratch folder.
     ///
     /// # Errors
-    /// Returns an error if a folder cannot be written.
+    /// Returns an error if a folder cannot be written, or if another user has made the scratch
+    /// folder.
     pub(super) fn begin(&self, name: &str) -> Result<PathBuf> {
         self.end(name);
         let path = self.path.join(name);
-        let made = match &self.failure {
-            None => create(&path).map_err(|e| e.to_string()),
-            Some(failure) => Err(failure.clone()),
-        };
-        match made {
-            Ok(()) => Ok(path),
-            Err(e) => Err(start_error(format!(
+        self.make(&path).map_err(|e| {
+            start_error(format!(
                 "cannot create the scratch folder {}: {e}; give `ps.scratch` a folder that the \
                  server may write to",
                 path.display()
-            ))),
+            ))
+        })?;
+        Ok(path)
+    }
+
+    fn make(&self, path: &Path) -> io::Result<()> {
+        match create(&self.path) {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
+            _ => create(path)?,
         }
+        let owner = |path: &Path| std::fs::symlink_metadata(path).map(|found| found.uid());
+        if owner(&self.path)? != owner(path)? {
+            return Err(io::Error::other("it belongs to another user"));
+        }
+        Ok(())
     }
 
     /// Returns the path of a folder in the scratch folder.
@@ -67,20 +73,18 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        if self.failure.is_none() {
-            remove(&self.path);
-        }
+        remove(&self.path);
     }
 }
 
-fn create(path: &Path) -> std::io::Result<()> {
+fn create(path: &Path) -> io::Result<()> {
     std::fs::DirBuilder::new().mode(0o700).create(path)
 }
 
 /// Removes a folder that may not exist.
 fn remove(path: &Path) {
     if let Err(error) = std::fs::remove_dir_all(path)
-        && error.kind() != std::io::ErrorKind::NotFound
+        && error.kind() != io::ErrorKind::NotFound
     {
         tracing::warn!("cannot remove the scratch folder {}: {error}", path.display());
     }

@@ -145,6 +145,9 @@ impl Drop for ServerProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        // A process that is killed leaves its scratch folder.
+        let scratch = format!("zillion-ps-{}", self.address.replace(':', "-"));
+        let _ = std::fs::remove_dir_all(std::env::temp_dir().join(scratch));
     }
 }
 
