@@ -68,6 +68,15 @@ impl Run {
         Ok(self.client.begin_pace(self.position.step, &dense)?)
     }
 
+    /// Waits until trainer 0 has published the version that a run may owe from before. No trainer
+    /// may push meanwhile, because the version would then lack the push.
+    pub(super) fn wait_to_begin(&mut self) -> Result<()> {
+        match self.is_apart() {
+            true => self.wait_for_trainers(),
+            false => Ok(()),
+        }
+    }
+
     /// Trains on this trainer's batches up to the end of the epoch. Returns whether the run was
     /// stopped and must end now.
     pub(super) fn train_apart(
