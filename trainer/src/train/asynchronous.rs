@@ -1,9 +1,9 @@
 //! Steps of trainers that train at their own speed (`train.mode = "async"` or `"geo"`).
 //!
-//! Each batch is a step. In the mode `async`, a trainer sends the gradients of its rows, and the changes that its dense
-//! optimizer has made, to the servers, which apply them when they arrive. The answer holds the
-//! dense parameters with the changes of all trainers. The trainer takes them over before the
-//! optimizer of its next step, so that they are on their way while it computes.
+//! Each batch is a step. In the mode `async`, a trainer sends the gradients of its rows, and the
+//! changes that its dense optimizer has made, to the servers, which apply them when they arrive.
+//! The answer holds the dense parameters with the changes of all trainers. The trainer takes them
+//! over before the optimizer of its next step, so that they are on their way while it computes.
 //!
 //! The trainers take the batches of the data in turn, in groups of one batch for each trainer. They
 //! meet after a group in which a checkpoint or a version is due, at the end of an epoch, and before
