@@ -1,9 +1,9 @@
 //! A training run: its preparation, its epochs, and the test of the best epoch.
 //!
 //! # Invariants
-//! In the mode `sync`, the result of a run depends only on the job without `[run]` and `[ps]`, and on
-//! the number of trainers. It does not depend on threads, shards, servers, time, or the steps after which the run
-//! was interrupted.
+//! In the mode `sync`, the result of a run depends only on the job without `[run]` and `[ps]`, and
+//! on the number of trainers. It does not depend on threads, shards, servers, time, or the steps
+//! after which the run was interrupted.
 
 mod accumulate;
 mod asynchronous;

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 /// The largest bound of the staleness of a pull, in steps.
 pub const MOST_STALENESS: u64 = 64;
 
-/// The pace of trainers whose gradients are applied when they arrive, one trainer's after another's.
+/// The pace of trainers whose gradients are applied when they arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pace {

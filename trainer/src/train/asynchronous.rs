@@ -1,9 +1,9 @@
 //! Steps of trainers that train at their own speed (`train.mode = "async"` or `"geo"`).
 //!
-//! Each batch is a step. In the mode `async`, a trainer sends the gradients of its rows, and the changes that its dense
-//! optimizer has made, to the servers, which apply them when they arrive. The answer holds the
-//! dense parameters with the changes of all trainers. The trainer takes them over before the
-//! optimizer of its next step, so that they are on their way while it computes.
+//! Each batch is a step. In the mode `async`, a trainer sends the gradients of its rows, and the
+//! changes that its dense optimizer has made, to the servers, which apply them when they arrive.
+//! The answer holds the dense parameters with the changes of all trainers. The trainer takes them
+//! over before the optimizer of its next step, so that they are on their way while it computes.
 //!
 //! The trainers take the batches of the data in turn, in groups of one batch for each trainer. They
 //! meet after a group in which a checkpoint or a version is due, at the end of an epoch, and before
@@ -66,6 +66,15 @@ impl Run {
             self.model.copy_dense_to(&mut dense);
         }
         Ok(self.client.begin_pace(self.position.step, &dense)?)
+    }
+
+    /// Waits until trainer 0 has published the version that a run may owe from before. No trainer
+    /// may push meanwhile, because the version would then lack the push.
+    pub(super) fn wait_to_begin(&mut self) -> Result<()> {
+        match self.is_apart() {
+            true => self.wait_for_trainers(),
+            false => Ok(()),
+        }
     }
 
     /// Trains on this trainer's batches up to the end of the epoch. Returns whether the run was

@@ -1,11 +1,12 @@
 //! Local steps between two pushes (`train.mode = "geo"`), for trainers that are far from their
 //! servers.
 //!
-//! A trainer makes `train.local_steps` steps on rows and dense parameters of its own, which a *round*
-//! holds. It pulls a row once in a round. At the end of the round it pushes the sum of the changes,
-//! divided by the number of trainers, and takes over the dense parameters that the trainers share.
-//! The rows of tables move by plain SGD, whose changes are `-lr * g`. So the sum of the gradients
-//! stands for the sum of the changes, and the servers apply it as the gradient of one step.
+//! A trainer makes `train.local_steps` steps on rows and dense parameters of its own, which a
+//! *round* holds. It pulls a row once in a round. At the end of the round it pushes the sum of the
+//! changes, divided by the number of trainers, and takes over the dense parameters that the
+//! trainers share. The rows of tables move by plain SGD, whose changes are `-lr * g`. So the sum
+//! of the gradients stands for the sum of the changes, and the servers apply it as the gradient of
+//! one step.
 //!
 //! # Invariants
 //! All trainers end their rounds after the same groups of batches. A round ends before the trainers

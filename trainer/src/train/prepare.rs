@@ -134,7 +134,7 @@ impl Run {
             let note = self.client.start(Vec::new())?;
             self.start_beside(&StartNote::from_bytes(&note)?, observer)?;
             self.report_rewind(observer);
-            return Ok(());
+            return self.wait_to_begin();
         }
         let Basis { checkpoint, origin, sides } = basis;
         let mut note = StartNote {
@@ -148,7 +148,8 @@ impl Run {
         self.begin_pace()?;
         self.client.start(note.to_bytes())?;
         self.report_rewind(observer);
-        self.catch_up_publishing(observer)
+        self.catch_up_publishing(observer)?;
+        self.wait_to_begin()
     }
 
     /// Sets the state from which the run starts: its own checkpoint, the checkpoint of another run,
