@@ -86,6 +86,8 @@ pub struct RemoteClient {
     /// The number of checkpoints that have begun, and the ticket of each server.
     checkpoints: u64,
     tickets: Option<Vec<u64>>,
+    /// The number of rows of the last checkpoint that has begun.
+    checkpointed_rows: u64,
     /// The number of names of checkpoints that were drawn.
     cuts: u64,
     /// The watching of the directory that names the servers.
@@ -179,6 +181,7 @@ impl RemoteClient {
             clock: options.pace.map(Clock::new),
             checkpoints: 0,
             tickets: None,
+            checkpointed_rows: 0,
             cuts: 0,
             _watching: watching,
             restore,

@@ -6,6 +6,7 @@
 //! after which the run was interrupted.
 
 mod accumulate;
+mod apart;
 mod asynchronous;
 mod counts;
 mod data;
@@ -23,6 +24,7 @@ mod prepare;
 mod publish;
 mod rates;
 mod rewind;
+mod round;
 mod saving;
 mod step;
 mod timing;

@@ -11,8 +11,9 @@ use crate::mark::CheckpointMark;
 
 /// The part of a client that writes checkpoints of the tables and restores them.
 pub trait Checkpointing: Send {
-    /// Returns whether a checkpoint that has begun is written while steps go on. Otherwise, it is
-    /// written by [`Checkpointing::finish_checkpoint`], which the caller should then call at once.
+    /// Returns whether the checkpoint that has begun is written while steps go on. Otherwise,
+    /// [`Checkpointing::finish_checkpoint`] writes it or does not take long, and the caller should
+    /// call it at once.
     fn writes_beside_steps(&self) -> bool;
 
     /// Writes every table below `folder`, and returns the entries of the tables for the manifest.

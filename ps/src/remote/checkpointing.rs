@@ -13,12 +13,17 @@ use crate::client::{CheckpointTicket, Checkpointing};
 use crate::error::{Error, Result};
 use crate::mark::{CheckpointMark, ServerMark};
 use crate::wire::{
-    BeginCheckpoint, Below, Committed, Op, Reader, RestoreTables, Ticket, read_json, write_json,
+    BeginCheckpoint, BegunCheckpoint, Below, Committed, Op, Reader, RestoreTables, Ticket,
+    read_json, write_json,
 };
+
+/// The number of rows below which a checkpoint is written at once. The questions whether it is
+/// written would take longer.
+const FEW_ROWS: u64 = 10_000;
 
 impl Checkpointing for RemoteClient {
     fn writes_beside_steps(&self) -> bool {
-        true
+        self.checkpointed_rows >= FEW_ROWS
     }
 
     fn next_cut(&mut self) -> Option<String> {
@@ -161,13 +166,16 @@ impl RemoteClient {
         })?;
         let mut tickets = Vec::new();
         let mut failure = None;
+        let mut rows = 0;
         for (link, &frame) in self.links.iter_mut().zip(&frames) {
             let ticket = link.take(frame);
             let ticket = ticket
-                .and_then(|body| read_json::<Ticket>(&body).map_err(bad_answer(call)))
-                .map(|ticket| ticket.number);
+                .and_then(|body| read_json::<BegunCheckpoint>(&body).map_err(bad_answer(call)));
             match ticket {
-                Ok(number) => tickets.push(Some(number)),
+                Ok(begun) => {
+                    rows += begun.rows;
+                    tickets.push(Some(begun.number));
+                }
                 Err(error) => {
                     tickets.push(None);
                     failure = failure.or(Some(error));
@@ -181,6 +189,7 @@ impl RemoteClient {
         self.links.iter_mut().for_each(Link::begin_requested);
         self.tickets = Some(tickets.into_iter().flatten().collect());
         self.checkpoints += 1;
+        self.checkpointed_rows = rows;
         Ok(CheckpointTicket::new(self.checkpoints))
     }
 

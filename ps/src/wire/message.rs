@@ -197,6 +197,15 @@ pub(crate) struct Ticket {
     pub(crate) number: u64,
 }
 
+/// A checkpoint that has begun.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct BegunCheckpoint {
+    pub(crate) number: u64,
+    /// The number of rows of all tables.
+    pub(crate) rows: u64,
+}
+
 /// The news that a checkpoint is complete.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -21,6 +21,7 @@ use zillion_feature::RowBuffer;
 use zillion_ps::{Arrival, Contribution, Shared};
 
 use super::Run;
+use super::apart::Apart;
 use super::epoch::EpochBatches;
 use super::joint::{BatchNote, Group};
 use super::model::Model;
@@ -30,19 +31,6 @@ use crate::job::Mode;
 use crate::observer::Observer;
 use crate::pipeline::Planned;
 use crate::profile::Stage;
-
-/// The state of a trainer that trains at its own speed.
-#[derive(Debug, Default)]
-pub(super) struct Apart {
-    /// The number of pushes of this trainer since the generation began.
-    pub(super) pushes: u64,
-    /// The push after which all trainers stop; 0 if no trainer wants to stop.
-    stop_at: u64,
-    /// The sum of the losses of this trainer's rows since the trainers met last.
-    pub(super) loss_sum: f64,
-    /// The dense parameters at the begin of the changes that the next push holds.
-    pub(super) before: Vec<f32>,
-}
 
 impl Run {
     /// Returns whether the trainers train at their own speed, and meet from time to time. An

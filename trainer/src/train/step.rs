@@ -15,10 +15,10 @@ use zillion_nn::{Executor, Inputs, NodeId, ParamId, StepSeed};
 use zillion_ps::{Arrival, PullOptions, PushMode, TrainClient};
 
 use super::accumulate::{Accumulated, seed_of_batch};
-use super::asynchronous::Apart;
-use super::geo::Round;
+use super::apart::Apart;
 use super::joint_gradients::Joint;
 use super::model::Model;
+use super::round::Round;
 use super::{Run, uses};
 use crate::error::{Error, Result};
 use crate::evaluate;

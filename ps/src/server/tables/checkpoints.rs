@@ -9,7 +9,9 @@ use crate::error::{Error, Result};
 use crate::mark::{CheckpointMark, ServerMark};
 use crate::server::home::CHECKPOINT;
 use crate::server::uploads::Uploads;
-use crate::wire::{BeginCheckpoint, Header, Op, RestoreTables, Ticket, Writer, read_json};
+use crate::wire::{
+    BeginCheckpoint, BegunCheckpoint, Header, Op, RestoreTables, Ticket, Writer, read_json,
+};
 
 impl Tables {
     /// Does the work of a frame of a checkpoint.
@@ -57,7 +59,11 @@ impl Tables {
         Ok(())
     }
 
-    fn begin_checkpoint(&mut self, call: &'static str, begin: &BeginCheckpoint) -> Result<Ticket> {
+    fn begin_checkpoint(
+        &mut self,
+        call: &'static str,
+        begin: &BeginCheckpoint,
+    ) -> Result<BegunCheckpoint> {
         if self.uploads.is_some() {
             let reason = "another checkpoint is on its way to the store; finish or abandon it";
             return Err(Error::Argument { call, reason: reason.to_owned() });
@@ -71,7 +77,8 @@ impl Tables {
             }
         };
         self.uploads = uploads;
-        Ok(Ticket { number: ticket.number() })
+        let rows = self.client.statistics().iter().map(|table| table.rows).sum();
+        Ok(BegunCheckpoint { number: ticket.number(), rows })
     }
 
     /// Stops the uploads of a checkpoint, and removes its files that were not sent.
