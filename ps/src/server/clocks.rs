@@ -8,7 +8,7 @@
 //! * A frame that could wait only for a later frame of the same trainer is refused, so trainers do
 //!   not wait for each other in a circle: the trainer with the lowest clock never waits.
 
-use crate::client::Pace;
+use crate::client::{MOST_STALENESS, Pace};
 use crate::error::{Error, Result};
 use crate::wire::PaceStatus;
 
@@ -138,9 +138,15 @@ impl Clocks {
     /// Measures the steps that the rows of a pull lack, and counts the pull.
     pub(super) fn record_pull(&mut self, number: u64) {
         let lacks = number.saturating_sub(1).saturating_sub(self.slowest());
-        if let Some(count) = self.stale_pulls.get_mut(lacks as usize) {
-            *count += 1;
+        if self.stale_pulls.is_empty() {
+            return;
         }
+        // A pull above the bound would be a fault, which must be seen.
+        let lacks = lacks.min(2 * MOST_STALENESS) as usize;
+        if lacks >= self.stale_pulls.len() {
+            self.stale_pulls.resize(lacks + 1, 0);
+        }
+        self.stale_pulls[lacks] += 1;
     }
 
     /// Returns whether the updates of all trainers up to a step are applied.
