@@ -87,6 +87,20 @@ pub enum Error {
         /// The request of the operator.
         cause: String,
     },
+    /// A later generation of the run, which another process has begun on other servers. This
+    /// process must not write checkpoints any more.
+    #[error(
+        "another process has begun generation {newest} of the run `{run}`, and this process is in \
+         generation {generation}, so it writes no checkpoint; stop one of the two processes"
+    )]
+    Superseded {
+        /// The name of the run.
+        run: String,
+        /// The generation of this process.
+        generation: u64,
+        /// The number of the newest generation.
+        newest: u64,
+    },
     /// The end of the run, because another trainer has ended with an error of its own.
     #[error("the run has ended, because {cause}; mend this, and resume the run")]
     Aborted {
@@ -112,7 +126,7 @@ impl Error {
             Self::Start { .. } | Self::Unreachable { .. } => ErrorCode::Start,
             Self::Rewound { .. } => ErrorCode::Rewound,
             Self::Restored { .. } => ErrorCode::Restored,
-            Self::Aborted { .. } => ErrorCode::Aborted,
+            Self::Aborted { .. } | Self::Superseded { .. } => ErrorCode::Aborted,
         }
     }
 }

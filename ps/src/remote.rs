@@ -66,7 +66,11 @@ pub struct RemoteClient {
     layouts: Vec<TableLayout>,
     place: TrainerPlace,
     generation: u64,
+    /// The name of the run.
+    run: String,
     names: Names,
+    /// The log of the generations of the run.
+    log: Arc<dyn ClusterMap>,
     order: StepOrder,
     rates: Rates,
     needs_sweep: bool,
@@ -128,6 +132,10 @@ impl RemoteClient {
         let shapes = tables.tables.iter().map(shape).collect::<zillion_rows::Result<Vec<_>>>()?;
         let owners = Owners::new(options.server_count(), &tables)?;
         let until = Instant::now() + options.patience;
+        let log: Arc<dyn ClusterMap> = match &options.directory {
+            Some(registered) => registered.directory.clone(),
+            None => Arc::new(Generations::open(&options.store.to_string_lossy())?),
+        };
         let mut restore = None;
         let (mut links, generation) = loop {
             let mut links = connect_all(&options, until)?;
@@ -135,7 +143,7 @@ impl RemoteClient {
             let asked = asked.filter(|welcome| welcome.run.as_deref() == Some(&options.run));
             restore = asked.filter_map(|welcome| welcome.restore).min().or(restore);
             let entered = match options.place.is_first() {
-                true => begin_generation(&options, &tables, &owners, &mut links, until),
+                true => begin_generation(&options, &*log, (&tables, &owners), &mut links, until),
                 false => enter_generation(&options, &mut links, until),
             };
             match entered {
@@ -168,7 +176,9 @@ impl RemoteClient {
             specs: tables.tables,
             place: options.place,
             generation,
+            run: options.run,
             names,
+            log,
             order: StepOrder::default(),
             rates: Rates::default(),
             needs_sweep,
@@ -257,19 +267,11 @@ impl Drop for RemoteClient {
 /// Begins a generation on every server.
 fn begin_generation(
     options: &RemoteOptions,
-    tables: &TableOptions,
-    owners: &Owners,
+    log: &dyn ClusterMap,
+    (tables, owners): (&TableOptions, &Owners),
     links: &mut [Link],
     until: Instant,
 ) -> Result<u64> {
-    let stored;
-    let log: &dyn ClusterMap = match &options.directory {
-        Some(registered) => &*registered.directory,
-        None => {
-            stored = Generations::open(&options.store.to_string_lossy())?;
-            &stored
-        }
-    };
     let newest = links.iter().map(|link| link.welcome().generation).max().unwrap_or(0);
     let alive = links.iter().find(|link| {
         let welcome = link.welcome();

@@ -117,5 +117,9 @@ fn make_key(args: &ExplainArgs, version: &VersionManifest) -> Result<FeatureKey>
         None | Some(IdKind::Cross) => (hash(), "a key in hexadecimal"),
         Some(kind) => (kind.make_key(text), "a whole number from 0 on"),
     };
-    key.with_context(|| format!("--key {text} is not {form}; give its type with --key-type"))
+    key.with_context(|| {
+        format!(
+            "--key {text} is not {form}; give its type with --key-type (i64, u64, string or hash)"
+        )
+    })
 }

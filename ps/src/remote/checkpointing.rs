@@ -11,6 +11,7 @@ use super::link::Link;
 use super::{RemoteClient, bad_answer};
 use crate::client::{CheckpointTicket, Checkpointing};
 use crate::error::{Error, Result};
+use crate::map::MapEntry;
 use crate::mark::{CheckpointMark, ServerMark};
 use crate::wire::{
     BeginCheckpoint, BegunCheckpoint, Below, Committed, Op, Reader, RestoreTables, Ticket,
@@ -83,6 +84,7 @@ impl Checkpointing for RemoteClient {
         let bodies = self.ask_tickets(Op::FinishCheckpoint, &tickets)?;
         let read = |body: &Vec<u8>| read_json(body).map_err(bad_answer("finish_checkpoint"));
         let parts = bodies.iter().map(read).collect::<Result<Vec<Vec<TableParts>>>>()?;
+        self.check_newest()?;
         Ok(TableParts::merge(&parts)?)
     }
 
@@ -143,6 +145,37 @@ impl Checkpointing for RemoteClient {
 }
 
 impl RemoteClient {
+    /// Checks that no other process has begun a later generation on other servers. On the same
+    /// servers, the later generation would have ended this one, or was refused.
+    fn check_newest(&self) -> Result<()> {
+        match self.superseding() {
+            Ok(None) => Ok(()),
+            Ok(Some(newest)) => Err(Error::Superseded {
+                run: self.run.clone(),
+                generation: self.generation,
+                newest,
+            }),
+            // A run does not stop because etcd is away.
+            Err(Error::Unreachable { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns the number of a later generation on other servers, or `None` if there is none.
+    fn superseding(&self) -> Result<Option<u64>> {
+        let boots: Vec<u64> = self.links.iter().map(|link| link.welcome().boot).collect();
+        for number in self.generation + 1..=self.log.newest(&self.run)? {
+            let entry = self.log.entry(&self.run, number)?;
+            let is_ours = |entry: &MapEntry| {
+                entry.servers.iter().map(|(_, boot)| *boot).eq(boots.iter().copied())
+            };
+            if entry.is_some_and(|entry| !is_ours(&entry)) {
+                return Ok(Some(number));
+            }
+        }
+        Ok(None)
+    }
+
     /// Begins a checkpoint on every server, or on none.
     fn begin(
         &mut self,

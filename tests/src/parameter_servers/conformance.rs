@@ -29,7 +29,9 @@ impl Pool {
         let mut failures = Vec::new();
         for group in &self.groups {
             let servers = group.iter().map(|server| server.address.clone()).collect();
-            let options = options(servers, &format!("run {}", self.runs), store);
+            // Other tests record their runs in the same folder.
+            let run = format!("run {}-{}-{}", std::process::id(), group.len(), self.runs);
+            let options = options(servers, &run, store);
             match RemoteClient::open(options, TableOptions::new(specs.clone(), shards)) {
                 Ok(client) => return Box::new(client),
                 Err(error) => failures.push(error.to_string()),

@@ -126,6 +126,28 @@ fn a_killed_trainer_is_replaced() {
     }
 }
 
+/// A cluster whose command was killed may go on while the same run is begun again elsewhere.
+#[test]
+fn a_process_in_an_earlier_generation_writes_no_checkpoint() {
+    let place = small_place();
+    train_alone(&place, "alone", &[]);
+    let servers = ServerProcess::start_group(&place.path(""), 2, &[]);
+    let proxy =
+        FrameProxy::start(&servers[0].address, once(Way::Question, op::APPLY, 7, Act::Hold));
+    let earlier =
+        TrainerProcess::start(&place, "over", std::slice::from_ref(&proxy.address), (0, 1), &[]);
+    proxy.wait_for_disturbance();
+    let at = [servers[1].address.clone()];
+    TrainerProcess::start(&place, "over", &at, (0, 1), &["--resume"]).end().succeeded();
+    assert_eq!(outcome(&place, "over"), outcome(&place, "alone"));
+    proxy.release();
+    let ended = earlier.end();
+    assert!(!ended.status.success(), "{}", ended.said);
+    let text = "another process has begun generation 2 of the run `over`";
+    assert!(ended.said.contains(text), "{}", ended.said);
+    assert_eq!(outcome(&place, "over"), outcome(&place, "alone"));
+}
+
 #[test]
 fn tables_that_are_lost_while_they_are_opened_are_opened_again() {
     let place = small_place();

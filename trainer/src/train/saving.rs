@@ -18,7 +18,7 @@ use super::Run;
 use super::output::kept_steps;
 use super::position::Position;
 use crate::checkpoint::{FileDigest, Link, Manifest, Retention, Writing, Written};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::observer::{CheckpointReport, Observer};
 use crate::profile::Stage;
 use crate::trace_span::span;
@@ -162,7 +162,9 @@ impl Run {
         };
         self.output.failed += 1;
         let is_last = self.output.failed >= MOST_FAILED;
-        if self.job.ps.is_none() || error.rewound().is_some() || is_last {
+        let is_superseded =
+            matches!(&error, Error::ParameterService(zillion_ps::Error::Superseded { .. }));
+        if self.job.ps.is_none() || error.rewound().is_some() || is_superseded || is_last {
             return Err(error);
         }
         self.output.checkpointed = None;

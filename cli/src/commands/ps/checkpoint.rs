@@ -34,8 +34,8 @@ pub(crate) fn run(args: &PsCheckpointArgs) -> Result<()> {
         }
         if !status.is_open && status.checkpoint_served < requested.request {
             bail!(
-                "the run `{run}` has ended before it wrote the checkpoint, because {}; start its \
-                 trainers again",
+                "the run `{run}` has ended before it wrote the checkpoint, because {}; start what \
+                 is missing, which `zillion ps status` shows, and ask again",
                 status.ended
             );
         }

@@ -44,7 +44,7 @@ fn make_key(args: &PsExplainArgs) -> Result<FeatureKey> {
             (number, "a whole number")
         }
     };
-    key.with_context(|| format!("the key `{text}` is not {form}; give its type with --key-type"))
+    key.with_context(|| format!("the key `{text}` is not {form}; give its type with --key-type (i64, u64, string or hash)"))
 }
 
 fn report(args: &PsExplainArgs, server: &str, key: FeatureKey, found: &ExplainResponse) -> Value {

@@ -1,6 +1,6 @@
 //! `zillion ps status`: the state of servers.
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use zillion_ps::{ServerState, server_state};
 
 use super::access::Access;
@@ -9,16 +9,26 @@ use crate::args::PsStatusArgs;
 #[expect(clippy::print_stdout, reason = "the result of a command")]
 pub(crate) fn run(args: &PsStatusArgs) -> Result<()> {
     let Access { token, tls, deadline } = Access::open(&args.access)?;
-    let state = |server: &String| Ok(server_state(server, token.as_ref(), tls.as_ref(), deadline)?);
-    let states = args.servers.iter().map(state).collect::<Result<Vec<ServerState>>>()?;
-    if args.json {
-        println!("{}", serde_json::to_string_pretty(&states)?);
-        return Ok(());
+    let state = |server: &String| server_state(server, token.as_ref(), tls.as_ref(), deadline);
+    let answers: Vec<_> = args.servers.iter().map(state).collect();
+    // The state of servers that answer is wanted most if another one does not.
+    match args.json {
+        true => {
+            let states: Vec<&ServerState> = answers.iter().flatten().collect();
+            println!("{}", serde_json::to_string_pretty(&states)?);
+        }
+        false => {
+            for (address, answer) in args.servers.iter().zip(&answers) {
+                answer.iter().for_each(|state| print_state(address, state));
+            }
+        }
     }
-    for (address, state) in args.servers.iter().zip(&states) {
-        print_state(address, state);
+    let problems: Vec<String> =
+        answers.iter().filter_map(|answer| Some(answer.as_ref().err()?.to_string())).collect();
+    match problems.is_empty() {
+        true => Ok(()),
+        false => bail!("{}", problems.join("; ")),
     }
-    Ok(())
 }
 
 #[expect(clippy::print_stdout, reason = "the result of a command")]
