@@ -12,7 +12,7 @@
 //! no other part of Zillion does.
 //!
 //! # Concurrency
-//! One thread sends all requests ([`network`]). Callers wait for the results. No step of a training
+//! One thread sends all requests ([`zillion_store::Network`]). Callers wait for the results. No step of a training
 //! waits for etcd: the map is needed when a generation begins, and the watching of servers runs
 //! beside the training.
 
@@ -24,8 +24,6 @@ mod calls;
 mod directory;
 #[cfg(feature = "etcd")]
 mod messages;
-#[cfg(feature = "etcd")]
-mod network;
 #[cfg(feature = "etcd")]
 mod registration;
 #[cfg(feature = "etcd")]

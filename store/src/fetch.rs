@@ -18,8 +18,8 @@ use tokio::task::JoinHandle;
 use crate::error::{Error, Result};
 use crate::failure::Failure;
 use crate::remote::{Remote, Shared};
-use crate::runtime::StoreStop;
 use crate::stats::{Operation, Outcome};
+use crate::stop::StoreStop;
 
 /// A large object that is being fetched, piece by piece.
 pub struct Fetch {
@@ -34,7 +34,7 @@ impl Fetch {
         let (to_reader, pieces) = mpsc::channel(1);
         let shared = remote.shared.clone();
         let name = path.to_string();
-        remote.network.handle.spawn(async move {
+        remote.network.handle().spawn(async move {
             tokio::select! {
                 () = read(shared, path, bytes, &to_reader) => {}
                 () = stop.over() => {

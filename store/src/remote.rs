@@ -18,9 +18,10 @@ use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::failure::Failure;
 use crate::listing::{Listed, Listing};
+use crate::network::Network;
 use crate::retry::RetryPolicy;
-use crate::runtime::{Network, StoreStop};
 use crate::stats::{Operation, Outcome};
+use crate::stop::StoreStop;
 use crate::{create, upload};
 
 /// A store in a bucket. It has one thread that sends the requests.
@@ -43,7 +44,7 @@ impl Remote {
     pub(crate) fn new(client: Client, prefix: Path, policy: RetryPolicy) -> std::io::Result<Self> {
         let permits = Semaphore::new(policy.options.at_once);
         let shared = Arc::new(Shared { client, prefix, policy, permits });
-        Ok(Self { shared, network: Network::start()? })
+        Ok(Self { shared, network: Network::start("zillion-store")? })
     }
 
     /// Runs an operation on an object or a folder, and waits for its result.

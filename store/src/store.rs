@@ -28,8 +28,8 @@ use crate::location::Location;
 use crate::options::Options;
 use crate::remote::Remote;
 use crate::retry::RetryPolicy;
-use crate::runtime::StoreStop;
 use crate::stats::StoreStats;
+use crate::stop::StoreStop;
 
 /// A handle of a store of objects. Clones of the handle are cheap and use the same store.
 #[derive(Clone)]

@@ -8,13 +8,13 @@ use super::messages::{
     Compare, CompareTarget, CompareWith, KeyValue, Operation, PutRequest, RangeRequest,
     RangeResponse, RequestOp, SortOrder, TxnRequest, TxnResponse,
 };
-use super::network::Network;
 use super::options::EtcdOptions;
 use super::{registration, watching};
 use crate::error::{Result, start_error};
 use crate::map::{
     ClusterMap, Directory, MapEntry, Member, Notice, Upkeep, entry_name, read_entry, run_hash,
 };
+use zillion_store::Network;
 
 const RANGE: &str = "/etcdserverpb.KV/Range";
 const TXN: &str = "/etcdserverpb.KV/Txn";
@@ -59,7 +59,7 @@ impl Keys {
 
 impl EtcdDirectory {
     pub(super) fn open(options: &EtcdOptions) -> Result<Self> {
-        let network = Network::start()
+        let network = Network::start("zillion-etcd")
             .map_err(|e| start_error(format!("cannot start the thread for etcd: {e}")))?;
         let network = Arc::new(network);
         let settings = options.clone();

@@ -18,9 +18,9 @@ use super::messages::{
     LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveResponse, LeaseRequest,
     LeaseRevokeResponse,
 };
-use super::network::Network;
 use crate::error::{Result, start_error};
 use crate::map::{Member, Upkeep};
+use zillion_store::Network;
 
 const GRANT: &str = "/etcdserverpb.Lease/LeaseGrant";
 const REVOKE: &str = "/etcdserverpb.Lease/LeaseRevoke";

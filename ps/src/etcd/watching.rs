@@ -9,8 +9,8 @@ use tokio::task::JoinHandle;
 use super::calls::Calls;
 use super::directory::{Keys, end_of, list, read_member};
 use super::messages::{Event, EventKind, WatchCreateRequest};
-use super::network::Network;
 use crate::map::{Member, MemberChange, Notice, Upkeep};
+use zillion_store::Network;
 
 /// The pause before etcd is asked again.
 const PAUSE: Duration = Duration::from_millis(500);
