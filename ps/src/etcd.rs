@@ -12,9 +12,9 @@
 //! no other part of Zillion does.
 //!
 //! # Concurrency
-//! One thread sends all requests ([`zillion_store::Network`]). Callers wait for the results. No step of a training
-//! waits for etcd: the map is needed when a generation begins, and the watching of servers runs
-//! beside the training.
+//! One thread sends all requests ([`zillion_store::Network`]). Callers wait for the results. The
+//! map is needed when a generation begins and when a checkpoint ends, and no other step of a
+//! training waits for etcd. The watching of servers runs beside the training.
 
 mod options;
 

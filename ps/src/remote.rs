@@ -34,6 +34,7 @@ use zillion_embedding::Rates;
 use zillion_feature::LookupPlan;
 use zillion_rows::{RowShape, TableLayout, TableSpec};
 
+use options::check_stop;
 pub use options::{RegisteredServers, RemoteOptions};
 pub use status::{ServerState, server_state};
 
@@ -43,7 +44,7 @@ use crate::map::{ClusterMap, EntryKind, MapEntry, Upkeep};
 use crate::options::TableOptions;
 use crate::order::StepOrder;
 use crate::wire::{JoinRun, Op, OpenRun, WireError, write_json};
-use finding::{connect_all, greet_all, wait_for_map, watch_servers};
+use finding::{connect_all, greet_all, wait_for_map, wait_for_trainers, watch_servers};
 use generations::Generations;
 use link::Link;
 use names::Names;
@@ -137,15 +138,26 @@ impl RemoteClient {
             None => Arc::new(Generations::open(&options.store.to_string_lossy())?),
         };
         let mut restore = None;
-        let (mut links, generation) = loop {
+        let (links, generation) = loop {
             let mut links = connect_all(&options, until)?;
             let asked = links.iter().map(Link::welcome);
             let asked = asked.filter(|welcome| welcome.run.as_deref() == Some(&options.run));
-            restore = asked.filter_map(|welcome| welcome.restore).min().or(restore);
+            if options.place.is_first() {
+                restore = asked.filter_map(|welcome| welcome.restore).min().or(restore);
+            }
             let entered = match options.place.is_first() {
                 true => begin_generation(&options, &*log, (&tables, &owners), &mut links, until),
                 false => enter_generation(&options, &mut links, until),
             };
+            let entered = entered.and_then(|generation| {
+                links.iter_mut().for_each(|link| link.begin_heart(options.deadline));
+                if options.place.is_first() && options.place.count > 1 {
+                    // Trainers that come now are waited for as long as servers were.
+                    let until = Instant::now() + options.patience;
+                    wait_for_trainers(&options, generation, &mut links[0], until)?;
+                }
+                Ok(generation)
+            });
             match entered {
                 Ok(generation) => break (links, generation),
                 // A server was lost in between. The next attempt is another generation.
@@ -157,9 +169,6 @@ impl RemoteClient {
                 Err(error) => return Err(error),
             }
         };
-        for link in &mut links {
-            link.begin_heart(options.deadline);
-        }
         let watching = watch_servers(&options, &links);
         let needs_sweep = shapes.iter().any(|shape| shape.spec.has_whole_table_rule())
             || tables.tables.iter().any(|spec| !spec.eviction.is_never());
@@ -289,7 +298,7 @@ fn begin_generation(
             link.server()
         )));
     }
-    let recorded = wait_for_map(until, || log.newest(&options.run))?;
+    let recorded = wait_for_map(&options.stop, until, || log.newest(&options.run))?;
     let generation = newest.max(recorded).max(options.after) + 1;
     let servers = links.iter().map(|link| (link.server().to_owned(), link.welcome().boot));
     let entry = MapEntry {
@@ -302,7 +311,7 @@ fn begin_generation(
         bounds: owners.bounds().to_vec(),
         process: crate::draw::process(),
     };
-    if !wait_for_map(until, || log.create(&entry))? {
+    if !wait_for_map(&options.stop, until, || log.create(&entry))? {
         return Err(start_error(format!(
             "another process has begun generation {generation} of the run `{}`; only one process \
              may be trainer 0",
@@ -363,6 +372,7 @@ fn enter_generation(options: &RemoteOptions, links: &mut Vec<Link>, until: Insta
                 options.run, options.after, options.patience
             )));
         }
+        check_stop(&options.stop, "trainer 0")?;
         std::thread::sleep(LOOK);
         greet_all(options, links, until)?;
     }

@@ -151,7 +151,11 @@ fn train_over(
         basis = loop {
             match run.rewind(error, open, observer) {
                 Err(again) if again.rewound().is_some() => error = again,
-                rewound => break rewound?,
+                Err(error) => {
+                    run.client.abort(&error.to_string());
+                    return Err(error);
+                }
+                Ok(basis) => break basis,
             }
         };
     }

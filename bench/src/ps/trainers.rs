@@ -212,6 +212,7 @@ impl Trainer {
             deadline: DEADLINE,
             after,
             patience: DEADLINE,
+            stop: Default::default(),
         };
         let tables = TableOptions::new(vec![spec(dim.get())], NonZeroUsize::MIN);
         Ok(Self {

@@ -172,10 +172,7 @@ impl Calls {
         for turn in 0..self.members.len() {
             let member = (first + turn) % self.members.len();
             let mut result = self.ask(member, &call).await;
-            // The token of a login expires. Then another login is needed.
-            if self.user.is_some()
-                && result.as_ref().is_err_and(|status| status.code() == Code::Unauthenticated)
-            {
+            if self.user.is_some() && result.as_ref().is_err_and(needs_login) {
                 self.session.lock().await.token = None;
                 result = self.ask(member, &call).await;
             }
@@ -269,6 +266,13 @@ fn not_ready(error: tonic::transport::Error) -> Status {
 
 fn late() -> Status {
     Status::deadline_exceeded(format!("no answer within {CALL:?}"))
+}
+
+/// Returns whether another login is needed: its token has expired, or users or roles have changed
+/// since.
+fn needs_login(status: &Status) -> bool {
+    let is_old = status.message().contains("revision of auth store is old");
+    status.code() == Code::Unauthenticated || status.code() == Code::InvalidArgument && is_old
 }
 
 /// Returns whether another member or another attempt would give the same answer.

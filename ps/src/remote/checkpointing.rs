@@ -197,6 +197,8 @@ impl RemoteClient {
             let since = since.get(server).copied();
             write_json(body, &BeginCheckpoint { folder: folder.clone(), since });
         })?;
+        // A request whose checkpoint fails is served by the next checkpoint that is due.
+        self.links.iter_mut().for_each(Link::begin_requested);
         let mut tickets = Vec::new();
         let mut failure = None;
         let mut rows = 0;
@@ -219,7 +221,6 @@ impl RemoteClient {
             self.abandon_begun(&tickets);
             return Err(failure);
         }
-        self.links.iter_mut().for_each(Link::begin_requested);
         self.tickets = Some(tickets.into_iter().flatten().collect());
         self.checkpoints += 1;
         self.checkpointed_rows = rows;

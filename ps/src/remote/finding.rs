@@ -6,11 +6,12 @@
 //! number that the process drew when it started must be that in the directory.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use super::RemoteOptions;
 use super::link::Link;
-use super::options::RegisteredServers;
+use super::options::{RegisteredServers, RemoteOptions, check_stop};
+use super::LOOK;
 use crate::error::{Error, Result};
 use crate::map::{Member, MemberChange, Upkeep};
 
@@ -44,11 +45,64 @@ pub(super) fn greet_all(
     }
 }
 
+/// Waits until all trainers have entered a generation that this trainer has begun.
+///
+/// # Errors
+/// Returns an error that names the missing trainers if they have not come until a moment, and
+/// [`Error::Rewound`] if the generation has ended meanwhile.
+pub(super) fn wait_for_trainers(
+    options: &RemoteOptions,
+    generation: u64,
+    link: &mut Link,
+    until: Instant,
+) -> Result<()> {
+    let boot = link.welcome().boot;
+    let mut told = Vec::new();
+    let began = Instant::now();
+    loop {
+        link.greet_again(until)?;
+        let welcome = link.welcome();
+        if welcome.boot != boot || welcome.generation != generation || !welcome.is_open {
+            let server = link.server();
+            let cause = format!("it has ended on server {server} before all trainers were there");
+            return Err(Error::Rewound { generation, cause });
+        }
+        if welcome.missing.is_empty() {
+            return Ok(());
+        }
+        let missing: Vec<String> = welcome.missing.iter().map(usize::to_string).collect();
+        let missing = match missing.len() {
+            1 => format!("trainer {}", missing[0]),
+            _ => format!("trainers {}", missing.join(", ")),
+        };
+        check_stop(&options.stop, &missing)?;
+        if Instant::now() >= until {
+            return Err(Error::Unreachable {
+                problem: format!(
+                    "{missing} of {} did not come within {:?} (`ps.wait_seconds`); start what is \
+                     missing, or look at its log",
+                    options.place.count, options.patience
+                ),
+            });
+        }
+        if told != welcome.missing && began.elapsed() > ANSWER {
+            tracing::warn!("the run waits for {missing} of {}", options.place.count);
+            told = welcome.missing.clone();
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
 /// Makes a call to a home of the map, and makes it again while the home cannot be reached, until a
 /// moment.
-pub(super) fn wait_for_map<T>(until: Instant, mut call: impl FnMut() -> Result<T>) -> Result<T> {
+pub(super) fn wait_for_map<T>(
+    stop: &AtomicBool,
+    until: Instant,
+    mut call: impl FnMut() -> Result<T>,
+) -> Result<T> {
     let mut is_told = false;
     loop {
+        check_stop(stop, "the map of the cluster")?;
         match call() {
             Err(Error::Unreachable { problem }) if Instant::now() < until => {
                 if !std::mem::replace(&mut is_told, true) {
@@ -72,6 +126,7 @@ fn find(
     found.resize_with(registered.count, || None);
     let mut told = None;
     loop {
+        check_stop(&options.stop, "its servers")?;
         let members = match registered.directory.members() {
             Ok(members) => Ok(members),
             Err(Error::Unreachable { problem }) => Err(problem),
@@ -182,8 +237,9 @@ mod tests {
 
     #[test]
     fn a_call_is_made_again_until_the_home_is_back() {
+        let stop = AtomicBool::new(false);
         let mut calls = 0;
-        let result = wait_for_map(Instant::now() + Duration::from_secs(60), || {
+        let result = wait_for_map(&stop, Instant::now() + Duration::from_secs(60), || {
             calls += 1;
             match calls {
                 3 => Ok(7),
@@ -192,9 +248,11 @@ mod tests {
         });
         assert_eq!((result.unwrap(), calls), (7, 3));
         let away = || Err::<(), _>(Error::Unreachable { problem: "away".to_owned() });
-        assert_eq!(wait_for_map(Instant::now(), away).unwrap_err().to_string(), "away");
+        assert_eq!(wait_for_map(&stop, Instant::now(), away).unwrap_err().to_string(), "away");
         let refused = || Err::<(), _>(crate::error::start_error("refused"));
         let later = Instant::now() + Duration::from_secs(60);
-        assert_eq!(wait_for_map(later, refused).unwrap_err().to_string(), "refused");
+        assert_eq!(wait_for_map(&stop, later, refused).unwrap_err().to_string(), "refused");
+        let error = wait_for_map(&AtomicBool::new(true), later, away).unwrap_err().to_string();
+        assert!(error.contains("stopped while the trainer waited"), "{error}");
     }
 }

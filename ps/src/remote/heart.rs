@@ -189,7 +189,10 @@ fn exchange(
             let mut memory = Frame::begin(Vec::new());
             write_json(&mut memory, &pulse.hello);
             fresh.send(&Frame::finish(memory, header(Op::Hello)), &lost)?;
-            let (_, body) = fresh.receive(Vec::new(), &lost)?;
+            let (answer, body) = fresh.receive(Vec::new(), &lost)?;
+            if answer.op != Op::Answer {
+                return Err(Trouble::Bad(WireError::new("the server refuses a new connection")));
+            }
             let welcome: Welcome = read_json(&body).map_err(Trouble::Bad)?;
             boot = Some(welcome.boot);
             dialog.insert(fresh)

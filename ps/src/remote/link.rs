@@ -2,11 +2,12 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use super::dialog::{Dialog, Trouble, until};
 use super::heart::{Health, Heart, Pulse, hello};
-use super::options::RemoteOptions;
+use super::options::{RemoteOptions, check_stop};
 use crate::code::ErrorCode;
 use crate::error::{Error, Result, start_error};
 use crate::tls::ClientTls;
@@ -14,6 +15,9 @@ use crate::wire::{Failure, Frame, Header, Hello, Leave, Op, Welcome, read_json, 
 
 /// The pause between two attempts to connect.
 const PAUSE: Duration = Duration::from_millis(20);
+
+/// The least time that is left of a wait that is told.
+const LONG: Duration = Duration::from_secs(2);
 
 /// The number of memory blocks of frames that are kept for later frames.
 const SPARE: usize = 4;
@@ -26,6 +30,8 @@ pub(super) struct Link {
     remedy: &'static str,
     hello: Hello,
     tls: Option<ClientTls>,
+    /// The flag that ends a wait for the server.
+    stop: Arc<AtomicBool>,
     deadline: Duration,
     /// The number that the client drew for the session.
     session: u64,
@@ -62,6 +68,7 @@ impl Link {
             },
             hello: hello(Some(options.run.clone()), options.place.index, options.token.as_ref()),
             tls: options.tls.clone(),
+            stop: options.stop.clone(),
             deadline: options.deadline,
             session: crate::draw::draw(),
             generation: 0,
@@ -72,6 +79,7 @@ impl Link {
                 run: None,
                 accepted: None,
                 restore: None,
+                missing: Vec::new(),
             },
             dialog: None,
             sent: VecDeque::new(),
@@ -101,6 +109,7 @@ impl Link {
     /// Asks the server for its state, before the session has begun. Waits for a server that is not
     /// reachable until a moment.
     pub(super) fn greet_again(&mut self, moment: Instant) -> Result<()> {
+        let mut is_told = false;
         loop {
             let trouble = match self.greet(moment.min(Instant::now() + self.deadline)) {
                 Ok(welcome) => {
@@ -114,6 +123,7 @@ impl Link {
                 Err(Greeting::Trouble(trouble)) => trouble,
             };
             self.dialog = None;
+            check_stop(&self.stop, &format!("server {}", self.server))?;
             if Instant::now() >= moment {
                 return Err(Error::Unreachable {
                     problem: format!(
@@ -123,6 +133,11 @@ impl Link {
                         self.remedy
                     ),
                 });
+            }
+            // Short waits are those of a caller that tells its own waiting.
+            if Instant::now() + LONG < moment && !std::mem::replace(&mut is_told, true) {
+                let (server, trouble) = (&self.server, describe(&trouble));
+                tracing::warn!("the run waits for server {server}: {trouble}");
             }
             std::thread::sleep(PAUSE);
         }
@@ -165,7 +180,7 @@ impl Link {
         let lost = until(moment, &self.server);
         let cause = |server: &str, trouble: &Trouble| Error::Rewound {
             generation,
-            cause: format!("server {server} was lost at the begin ({})", describe(trouble)),
+            cause: format!("server {server} was lost at the beginning ({})", describe(trouble)),
         };
         let Some(dialog) = &mut self.dialog else {
             return Err(cause(&self.server, &Trouble::Lost("no connection".to_owned())));

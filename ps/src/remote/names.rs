@@ -42,7 +42,7 @@ impl Names {
                 if folder.is_absolute() || name.is_empty() {
                     let reason = format!(
                         "the folder `{}` is on this machine, but the servers keep checkpoints in a \
-                         bucket; begin from a checkpoint in the bucket, or from a version",
+                         bucket; begin from a version (`train.warm_start`), or resume the run",
                         folder.display()
                     );
                     return Err(Error::Argument { call, reason });

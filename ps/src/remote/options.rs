@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::client::{Pace, TrainerPlace};
@@ -43,6 +44,8 @@ pub struct RemoteOptions {
     /// The time for which the client waits for servers that are not reachable yet, and for trainer
     /// 0 to begin a generation.
     pub patience: Duration,
+    /// The flag that the caller sets to end a wait for servers or trainers.
+    pub stop: Arc<AtomicBool>,
 }
 
 /// The servers of a run that a directory names.
@@ -52,6 +55,14 @@ pub struct RegisteredServers {
     pub directory: Arc<dyn Directory>,
     /// The number of servers. Those with the numbers from 0 on hold the tables.
     pub count: usize,
+}
+
+/// Returns an error if the caller wants to stop. `awaited` is that for which the client waits.
+pub(super) fn check_stop(stop: &AtomicBool, awaited: &str) -> Result<()> {
+    match stop.load(Ordering::Relaxed) {
+        true => Err(start_error(format!("stopped while the trainer waited for {awaited}"))),
+        false => Ok(()),
+    }
 }
 
 impl RemoteOptions {

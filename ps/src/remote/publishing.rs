@@ -61,6 +61,7 @@ impl Publishing for RemoteClient {
 
     fn write_base(&mut self, target: &LayerTarget) -> Result<Option<LayerManifest>> {
         self.order.check_settled("write_base")?;
+        self.settle_if_paced()?;
         let Some(target) = self.base_target(target) else { return Ok(None) };
         let cuts = self.cuts_of_base()?;
         let write = WriteBase { target, cuts };

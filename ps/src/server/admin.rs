@@ -34,7 +34,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(60);
 /// The time for which the question for the state waits for the engine.
 const SHOW_TIME: Duration = Duration::from_secs(1);
 
-/// The begin of a connection of HTTP/2.
+/// The beginning of a connection of HTTP/2.
 pub(super) const FIRST_BYTES: [u8; 4] = *b"PRI ";
 
 /// Serves a connection to its end.

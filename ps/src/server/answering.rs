@@ -19,6 +19,9 @@ impl Engine {
             Question::Explain { table, key, answer } => {
                 drop(answer.send(self.explain(&table, key)))
             }
+            // An operator who was told that the server did not answer may have tried again.
+            Question::Checkpoint { answer } if answer.is_closed() => {}
+            Question::Restore { answer, .. } if answer.is_closed() => {}
             Question::Checkpoint { answer } => drop(answer.send(self.request_checkpoint())),
             Question::Restore { step, answer } => drop(answer.send(self.restore(step))),
         }

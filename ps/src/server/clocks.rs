@@ -20,7 +20,7 @@ const STEPS_TO_STOP: u64 = 3;
 #[derive(Debug)]
 pub(super) struct Clocks {
     pace: Pace,
-    /// The run's number of steps at the begin of the generation.
+    /// The run's number of steps at the beginning of the generation.
     base: u64,
     /// The number of updates with gradients.
     updates: u64,

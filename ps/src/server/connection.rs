@@ -68,6 +68,11 @@ pub(super) async fn serve(
         match problem {
             Problem::Closed => {}
             Problem::Io(e) => tracing::debug!(%peer, "a connection has ended: {e}"),
+            // Without an answer, a trainer opens another connection and sends the frame again.
+            Problem::Slow(error) => {
+                shared.figures.bad_frames.fetch_add(1, Ordering::Relaxed);
+                tracing::warn!(%peer, "a connection is closed: {error}");
+            }
             Problem::Bad(error) => {
                 shared.figures.bad_frames.fetch_add(1, Ordering::Relaxed);
                 tracing::warn!(%peer, "a frame is refused and its connection closed: {error}");
@@ -90,6 +95,8 @@ enum Problem {
     Closed,
     Io(io::Error),
     Bad(WireError),
+    /// A body that arrives too slowly. The client may send its frame again over a new connection.
+    Slow(WireError),
 }
 
 impl From<io::Error> for Problem {
@@ -105,7 +112,7 @@ impl From<Trouble> for Problem {
     fn from(trouble: Trouble) -> Self {
         match trouble {
             Trouble::Io(error) => error.into(),
-            Trouble::Slow(error) => Self::Bad(error),
+            Trouble::Slow(error) => Self::Slow(error),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The begin of a connection: the TLS handshake, and the choice between the frames of trainers and
-//! the administration over gRPC, which share one address.
+//! The beginning of a connection: the TLS handshake, and the choice between the frames of trainers
+//! and the administration over gRPC, which share one address.
 
 use std::io::Cursor;
 use std::net::SocketAddr;
@@ -75,25 +75,27 @@ async fn shake_hands(
 ) -> Option<TlsStream<TcpStream>> {
     let shaken = timeout(HANDSHAKE_TIME, async {
         let mut first = [0; 1];
-        if let Err(error) = stream.peek(&mut first).await {
-            return Err((error.to_string(), stream));
+        match stream.peek(&mut first).await {
+            // A probe opens a connection and closes it.
+            Ok(0) => return Err((None, stream)),
+            Ok(_) => {}
+            Err(error) => return Err((Some(error.to_string()), stream)),
         }
         if first[0] == MAGIC[0] {
             let text = "the server takes only connections over TLS; give the client the \
                         authority of the server's certificate (`ps.tls_ca`)";
             let refusal = connection::refusal(&WireError::new(text));
             let _ = stream.write_all(refusal.as_bytes()).await;
-            return Err((
-                "the client does not speak TLS; set `ps.tls_ca` for it".to_owned(),
-                stream,
-            ));
+            let problem = "the client does not speak TLS; set `ps.tls_ca` for it";
+            return Err((Some(problem.to_owned()), stream));
         }
         let accepted = TlsAcceptor::from(tls.config()).accept(stream).into_fallible().await;
-        accepted.map_err(|(error, stream)| (error.to_string(), stream))
+        accepted.map_err(|(error, stream)| (Some(error.to_string()), stream))
     });
     let (problem, stream) = match shaken.await {
         Ok(Ok(stream)) => return Some(stream),
-        Ok(Err((problem, stream))) => (problem, Some(stream)),
+        Ok(Err((None, _))) => return None,
+        Ok(Err((Some(problem), stream))) => (problem, Some(stream)),
         Err(_) => (format!("the handshake took more than {} s", HANDSHAKE_TIME.as_secs()), None),
     };
     shared.figures.refused_connections.fetch_add(1, Ordering::Relaxed);

@@ -148,6 +148,7 @@ impl Engine {
             run: run.map(|run| run.settings.run.clone()),
             accepted,
             restore: run.and_then(|run| run.ended.as_ref()?.restores_to()),
+            missing: run.map(Run::missing).unwrap_or_default(),
         };
         let answer = answer(&request.header, |body| write_json(body, &welcome));
         request.outlet.send(Arc::new(answer));

@@ -38,7 +38,6 @@ pub(super) struct Request {
     pub(super) header: Header,
     pub(super) body: Vec<u8>,
     pub(super) outlet: Outlet,
-    #[expect(dead_code, reason = "its drop lets other frames be read")]
     pub(super) held: (Option<OwnedSemaphorePermit>, Option<Share>),
 }
 

@@ -163,6 +163,9 @@ impl Run {
             }
         }
         if session.blocked.is_some() || !session.waiting.is_empty() {
+            // A frame that waits must not keep memory from the frame that it waits for. The part of
+            // its connection still bounds it.
+            request.held.1 = None;
             session.waiting.push_back(request);
             return;
         }
@@ -313,6 +316,15 @@ impl Run {
         }
         let answer = finish(header, Ok(Frame::begin(Vec::new())), self.settings.generation);
         request.outlet.send(Arc::new(answer));
+    }
+
+    /// Returns the trainers that have not entered the generation yet.
+    pub(super) fn missing(&self) -> Vec<usize> {
+        let is_here = |trainer: &usize| {
+            self.sessions.values().any(|session| session.trainer == *trainer)
+                || self.left.contains(trainer)
+        };
+        (0..self.settings.trainers).filter(|trainer| !is_here(trainer)).collect()
     }
 
     /// Ends the generation. The trainers learn of it by the answers to their frames.

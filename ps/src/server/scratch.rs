@@ -36,7 +36,6 @@ impl Scratch {
     /// Returns an error if a folder cannot be written, or if another user has made the scratch
     /// folder.
     pub(super) fn begin(&self, name: &str) -> Result<PathBuf> {
-        self.end(name);
         let path = self.path.join(name);
         self.make(&path).map_err(|e| {
             start_error(format!(
@@ -51,8 +50,14 @@ impl Scratch {
     fn make(&self, path: &Path) -> io::Result<()> {
         match create(&self.path) {
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
-            _ => create(path)?,
+            _ => {}
         }
+        // Nothing is removed behind a link of another user.
+        if !std::fs::symlink_metadata(&self.path)?.is_dir() {
+            return Err(io::Error::other("it is not a folder"));
+        }
+        remove(path);
+        create(path)?;
         let owner = |path: &Path| std::fs::symlink_metadata(path).map(|found| found.uid());
         if owner(&self.path)? != owner(path)? {
             return Err(io::Error::other("it belongs to another user"));

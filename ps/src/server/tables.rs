@@ -105,6 +105,8 @@ impl Tables {
 
     /// Abandons what the trainers of the generation have begun.
     pub(super) fn abandon(&mut self) {
+        // Writers that wait for the store are released first.
+        self.uploads = None;
         self.client.abandon_open_checkpoint();
         self.drop_uploads();
     }

@@ -83,6 +83,9 @@ pub(crate) struct Welcome {
     /// checkpoint is the one to continue from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) restore: Option<u64>,
+    /// The trainers that have not entered the generation yet.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) missing: Vec<usize>,
 }
 
 /// The settings of a generation, with which the first trainer opens it on each server.
@@ -179,7 +182,7 @@ pub(crate) struct AdoptedRows {
     pub(crate) unknown: u64,
 }
 
-/// The begin of a checkpoint.
+/// The beginning of a checkpoint.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BeginCheckpoint {

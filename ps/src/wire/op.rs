@@ -42,7 +42,7 @@ ops! {
     Ping = 4, "ping";
     /// The question for the state of the server.
     Status = 5, "status";
-    /// The begin of a generation by the first trainer.
+    /// The beginning of a generation by the first trainer.
     Open = 6, "open";
     /// The entry of another trainer into a generation.
     Join = 7, "join";
@@ -68,7 +68,7 @@ ops! {
     Exchange = 27, "exchange";
     /// The question for the loss of the regularisers.
     Regulariser = 28, "regulariser";
-    /// The begin of the clocks of trainers that do not wait for each other in each step.
+    /// The beginning of the clocks of trainers that do not wait for each other in each step.
     BeginPace = 29, "begin_pace";
     /// The gradients of a trainer, which the server applies when they arrive.
     Update = 30, "update";
@@ -82,9 +82,9 @@ ops! {
     Adopt = 42, "adopt";
     /// The question for the statistics of the tables.
     Statistics = 43, "statistics";
-    /// The begin of a checkpoint.
+    /// The beginning of a checkpoint.
     BeginCheckpoint = 60, "begin_checkpoint";
-    /// The begin of the tracking of changes for checkpoints.
+    /// The beginning of the tracking of changes for checkpoints.
     FollowCheckpoints = 61, "follow_checkpoints";
     /// The question for the mark of the last checkpoint.
     CheckpointMark = 62, "checkpoint_mark";
@@ -98,7 +98,7 @@ ops! {
     Restore = 66, "restore";
     /// The news that a checkpoint is complete, and which ones the run keeps.
     Committed = 67, "committed";
-    /// The begin of the tracking of changes for versions.
+    /// The beginning of the tracking of changes for versions.
     TrackChanges = 80, "track_changes";
     /// The layer of a version, which the server writes.
     WriteLayer = 81, "write_layer";

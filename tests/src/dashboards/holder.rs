@@ -52,6 +52,7 @@ impl Holder {
             deadline: PATIENCE,
             after: 0,
             patience: PATIENCE,
+            stop: Default::default(),
         };
         let trainer =
             RemoteClient::open(options, TableOptions::new(vec![table], NonZeroUsize::MIN));

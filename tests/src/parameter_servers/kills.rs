@@ -126,6 +126,22 @@ fn a_killed_trainer_is_replaced() {
     }
 }
 
+/// A trainer that has no data fails before it reaches the servers.
+#[test]
+fn a_run_waits_for_a_missing_trainer_only_for_a_while() {
+    let place = small_place();
+    let servers = ServerProcess::start_group(&place.path(""), 2, &[]);
+    let at = addresses(&servers);
+    let first =
+        TrainerProcess::start(&place, "over", &at, (0, 2), &["--set", "ps.wait_seconds=2"]);
+    let second = TrainerProcess::start(&place, "over", &at, (1, 2), &["--set", "data.root=absent"]);
+    for (ended, text) in
+        [(second.end(), "matches no file"), (first.end(), "trainer 1 of 2 did not come within 2s")]
+    {
+        assert!(!ended.status.success() && ended.said.contains(text), "{}", ended.said);
+    }
+}
+
 /// A cluster whose command was killed may go on while the same run is begun again elsewhere.
 #[test]
 fn a_process_in_an_earlier_generation_writes_no_checkpoint() {

@@ -22,7 +22,7 @@ use super::servers::{ServerProcess, options};
 use crate::harness::{Workplace, last_json, stderr, stdout, zillion};
 
 /// The time in which a trainer learns from a sign of life what an operator has asked for. The tests
-/// do not depend on it: a trainer that learns it later serves the request after a later step.
+/// do not depend on it: a trainer that learns of it later serves the request after a later step.
 const HEARTBEATS: Duration = Duration::from_secs(1);
 
 /// Runs a command of operators.
@@ -117,9 +117,10 @@ fn a_checkpoint_is_written_after_the_step_in_which_it_is_asked_for() {
     let steps: BTreeSet<u64> =
         checkpoints(&place, "over").iter().map(|path| step_of(path)).collect();
     assert!(steps.contains(&answer["step"].as_u64().unwrap()), "{answer} {steps:?}");
-    // Beside the usual checkpoints there are those of the request.
-    let asked_for = steps.iter().filter(|&&step| step % 5 != 0 && step != 24).count();
-    assert_eq!(asked_for, 1, "{steps:?}");
+    // Beside the usual checkpoints there is at most the one of the request.
+    // The answer names the newest one, which may be later.
+    let unusual = steps.iter().filter(|&&step| step % 5 != 0 && step != 24).count();
+    assert!(unusual <= 1, "{answer} {steps:?}");
     assert_eq!(outcome(&place, "over"), outcome(&place, "alone"));
     let text = ps_fails(&["checkpoint", &server.address], 1);
     assert!(text.contains("no run is open") && text.contains("have ended the run"), "{text}");

@@ -173,5 +173,6 @@ pub(crate) fn options(servers: Vec<String>, run: &str, store: &Path) -> RemoteOp
         deadline: Duration::from_secs(10),
         after: 0,
         patience: Duration::from_secs(10),
+        stop: Default::default(),
     }
 }

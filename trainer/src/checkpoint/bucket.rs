@@ -214,7 +214,7 @@ impl RunBucket {
         let id = Bytes::copy_from_slice(id.as_bytes());
         match self.store.create(&format!("{}/{ID}", self.run), id.clone())? {
             true => Ok(()),
-            // A folder of this machine says that an object with the same bytes exists.
+            // The id may be there already, from this run.
             false if self.store.get(&format!("{}/{ID}", self.run))? == Some(id) => Ok(()),
             false => Err(Error::Unsupported(format!(
                 "another process has begun the run `{}` in {}; only one process may be trainer 0",

@@ -14,7 +14,7 @@
 //! In a bucket, the checkpoint exists from the moment in which its manifest is created, after all
 //! other files. The folder of the run gets its copy of the small files afterwards.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use zillion_device::durable::Stage;
 use zillion_device::{Files, Task, Workers};
@@ -23,7 +23,7 @@ use zillion_nn::optim::{Average, DenseOptimizer, write_dense_with};
 use zillion_ps::{CheckpointMark, CheckpointTicket, TrainClient};
 use zillion_rows::TableParts;
 
-use super::{DENSE, FileDigest, MANIFEST, Manifest, RunBucket, RunDir};
+use super::{Best, DENSE, FileDigest, MANIFEST, Manifest, RunBucket, RunDir};
 use crate::error::Result;
 use crate::frequencies::{self, Frequencies};
 
@@ -71,6 +71,16 @@ pub(crate) struct Retention {
     pub(crate) files: Files,
     /// The bucket of the run; `None` if its checkpoints are in folders.
     pub(crate) bucket: Option<RunBucket>,
+}
+
+impl Retention {
+    /// Removes the checkpoints that are not needed any more after the checkpoint in `newest`.
+    fn remove_old(&self, best: Option<Best>, newest: &Path) -> Result<()> {
+        if let Some(bucket) = &self.bucket {
+            bucket.retain(self.keep, best, newest)?;
+        }
+        self.dir.retain(self.keep, best, &self.files)
+    }
 }
 
 impl Writing {
@@ -177,10 +187,10 @@ impl Rest {
             bucket.commit(stage.path(), &folder)?;
         }
         stage.commit()?;
-        if let Some(bucket) = &retention.bucket {
-            bucket.retain(retention.keep, best, &folder)?;
+        // The checkpoint is complete. What is left over now is removed after the next one.
+        if let Err(error) = retention.remove_old(best, &folder) {
+            tracing::warn!("old checkpoints of the run cannot be removed: {error}");
         }
-        retention.dir.retain(retention.keep, best, &retention.files)?;
         Ok(Written { bytes, folder, blake3, mark })
     }
 }

@@ -64,8 +64,8 @@ pub struct PsConfig {
     /// The number of seconds after which a server that does not answer counts as lost.
     #[serde(default = "default_deadline")]
     pub deadline_seconds: NonZeroU64,
-    /// The number of seconds for which a trainer waits for servers that are not reachable yet, and
-    /// for trainer 0.
+    /// The number of seconds for which a trainer waits for servers that are not reachable yet, for
+    /// etcd, and for the other trainers.
     #[serde(default = "default_wait")]
     pub wait_seconds: NonZeroU64,
     /// The largest number of times that the run continues from the same checkpoint, after servers

@@ -9,6 +9,6 @@ pub(super) struct Apart {
     pub(super) stop_at: u64,
     /// The sum of the losses of this trainer's rows since the trainers met last.
     pub(super) loss_sum: f64,
-    /// The dense parameters at the begin of the changes that the next push holds.
+    /// The dense parameters at the beginning of the changes that the next push holds.
     pub(super) before: Vec<f32>,
 }

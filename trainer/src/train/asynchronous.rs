@@ -92,14 +92,15 @@ impl Run {
             self.profile_next_batch();
             let is_last = following.as_ref().is_none_or(|next| next.batches.is_empty());
             let is_due = is_last || self.is_checkpoint_due() || self.is_publishing_due();
+            if let Some(error) = group.error {
+                // The other trainers may have read more, and would not come to a meeting.
+                return Err(error);
+            }
             if self.is_geo() && (is_due || self.is_round_full()) {
                 self.stage(Stage::Push, Self::end_round)?;
             }
             if is_due || self.is_stop_due() {
                 self.stage(Stage::Staging, Self::meet)?;
-                if let Some(error) = group.error {
-                    return Err(error);
-                }
                 if self.work_between_steps(is_last, observer)? {
                     return Ok(true);
                 }

@@ -35,7 +35,7 @@ pub(super) fn open_client(
         ..TableOptions::new(job.tables.clone(), job.run.shards)
     };
     match &job.ps {
-        Some(ps) => open_remote(job, ps, options.trainer, tables, after),
+        Some(ps) => open_remote(job, ps, options, tables, after),
         None if options.trainer.count > 1 => Err(Error::Unsupported(
             "several trainers need the servers of a parameter service; name them in `ps.servers`"
                 .to_owned(),
@@ -82,7 +82,7 @@ fn open_local(
 fn open_remote(
     job: &Job,
     ps: &PsConfig,
-    place: TrainerPlace,
+    options: &TrainOptions,
     tables: TableOptions,
     after: u64,
 ) -> Result<Box<dyn TrainClient>> {
@@ -90,10 +90,10 @@ fn open_remote(
         let directory = open_etcd(&etcd)?;
         Ok::<_, Error>(RegisteredServers { directory, count: ps.server_count.unwrap_or_default() })
     });
-    let options = RemoteOptions {
+    let remote = RemoteOptions {
         servers: ps.servers.clone(),
         directory: directory.transpose()?,
-        place,
+        place: options.trainer,
         run: ps.run_in_store(&job.output())?,
         job_digest: job.digest()?,
         store: ps.store.clone(),
@@ -103,8 +103,9 @@ fn open_remote(
         deadline: Duration::from_secs(ps.deadline_seconds.get()),
         after,
         patience: Duration::from_secs(ps.wait_seconds.get()),
+        stop: options.stop.clone(),
     };
-    Ok(Box::new(RemoteClient::open(options, tables)?))
+    Ok(Box::new(RemoteClient::open(remote, tables)?))
 }
 
 /// Checks the place of the trainer among the trainers of the run.

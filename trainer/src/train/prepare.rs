@@ -48,31 +48,31 @@ impl Run {
         let (dir, bucket) = open_place(&job, &options)?;
         let (checkpoint, origin) = find_basis(&job, &options, &dir, bucket.as_ref())?;
         let (model, buffers) = Model::build(&job, &observer.inspect_options(), &options.workers)?;
-        let client = open(&job, &options, 0, observer)?;
-        let (checkpoint, origin) = match client.restore_step() {
-            // An operator has set the run back since it was looked for a checkpoint.
-            Some(step) => {
-                output::remove_after(step, &dir, bucket.as_ref(), &options.files)?;
-                find_basis(&job, &options, &dir, bucket.as_ref())?
+        let mut client = open(&job, &options, 0, observer)?;
+        let opened = (|| {
+            let (checkpoint, origin) = match client.restore_step() {
+                // An operator has set the run back since a checkpoint was looked for.
+                Some(step) => {
+                    output::remove_after(step, &dir, bucket.as_ref(), &options.files)?;
+                    find_basis(&job, &options, &dir, bucket.as_ref())?
+                }
+                None => (checkpoint, origin),
+            };
+            let sides = SideTables::load(&job.data, &job.schema)?;
+            let is_first = options.trainer.is_first();
+            let data = Data::open(&job, &sides, checkpoint.as_ref(), is_first)?;
+            if is_first {
+                dir.prepare(&options.files)?;
             }
-            None => (checkpoint, origin),
-        };
-        let sides = SideTables::load(&job.data, &job.schema)?;
-        let is_first = options.trainer.is_first();
-        let data = Data::open(&job, &sides, checkpoint.as_ref(), is_first)?;
-        if is_first {
-            dir.prepare(&options.files)?;
-        }
-        let id = match &origin {
-            _ if !is_first => RunId::default(),
-            Some(origin) => {
-                RunId::inherit(dir.path(), RunId::of_checkpoint(origin)?, &options.files)?
+            let id = find_id(origin.as_ref(), &dir, &options)?;
+            if let Some(bucket) = bucket.as_ref().filter(|_| is_first) {
+                bucket.keep_id(&id.0)?;
             }
-            None => RunId::of(dir.path(), &options.files)?,
-        };
-        if let Some(bucket) = bucket.as_ref().filter(|_| is_first) {
-            bucket.keep_id(&id.0)?;
-        }
+            Ok((data, id, Basis { checkpoint, origin, sides }))
+        })();
+        // The other trainers end too, instead of waiting for this one.
+        let (data, id, basis) =
+            opened.inspect_err(|error: &Error| client.abort(&error.to_string()))?;
         let run = Self {
             position: Position::new(&job),
             counts: Counts::new(began, observer.needs_figures(), job.schema.sides.len()),
@@ -95,7 +95,7 @@ impl Run {
             },
             timing: Timing::default(),
         };
-        Ok((run, Basis { checkpoint, origin, sides }))
+        Ok((run, basis))
     }
 
     /// Opens the tables again after the generation `after` has ended. The model and the position
@@ -338,6 +338,15 @@ fn open_place(job: &Job, options: &TrainOptions) -> Result<(RunDir, Option<RunBu
         bucket.fetch_id()?;
     }
     Ok((dir, Some(bucket)))
+}
+
+/// Returns the id of the run: that of the run from which it starts, or that of its folder.
+fn find_id(origin: Option<&Checkpoint>, dir: &RunDir, options: &TrainOptions) -> Result<RunId> {
+    match origin {
+        _ if !options.trainer.is_first() => Ok(RunId::default()),
+        Some(origin) => RunId::inherit(dir.path(), RunId::of_checkpoint(origin)?, &options.files),
+        None => RunId::of(dir.path(), &options.files),
+    }
 }
 
 /// Returns the checkpoint of the run and the checkpoint of another run from which the run can

@@ -137,8 +137,11 @@ impl Run {
         let Written { bytes, folder, blake3, mark } = written;
         self.output.failed = 0;
         self.output.link = mark.map(|mark| Link::new(&folder, blake3, mark, behind));
-        let kept = kept_steps(&self.output.dir, self.output.bucket.as_ref())?;
-        self.client.record_checkpoint(&kept)?;
+        match kept_steps(&self.output.dir, self.output.bucket.as_ref()) {
+            Ok(kept) => self.client.record_checkpoint(&kept)?,
+            // The checkpoint is complete. Only the list for operators is older.
+            Err(error) => tracing::warn!("the checkpoints of the run cannot be listed: {error}"),
+        }
         let seconds = began.elapsed().as_secs_f64();
         observer.report_checkpoint(&CheckpointReport { step, seconds, bytes });
         self.report_figures(None, observer)

@@ -14,12 +14,23 @@ use crate::text::{self, grouped};
 pub(crate) fn run(args: &PsExplainArgs) -> Result<()> {
     let key = make_key(args)?;
     let access = Access::open(&args.access)?;
+    let mut failure = None;
     for server in &args.servers {
-        let found = access.connect(server)?.explain(&args.table, key.0)?;
-        if found.is_owner {
-            let report = report(args, server, key, &found);
-            return print_result(args.json, &report, |report| show(report, &found));
+        let asked = access
+            .connect(server)
+            .and_then(|mut client| client.explain(&args.table, key.0).map_err(anyhow::Error::from));
+        match asked {
+            Ok(found) if found.is_owner => {
+                let report = report(args, server, key, &found);
+                return print_result(args.json, &report, |report| show(report, &found));
+            }
+            Ok(_) => {}
+            // Another server may own the key.
+            Err(error) => failure = failure.or(Some(error)),
         }
+    }
+    if let Some(error) = failure {
+        return Err(error);
     }
     bail!(
         "none of these servers owns the slot {} of the key {}; name all servers of the run with --ps",

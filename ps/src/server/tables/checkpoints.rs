@@ -51,7 +51,10 @@ impl Tables {
                 put(answer, &parts);
             }
             Op::AbandonCheckpoint => {
-                self.client.abandon_checkpoint(CheckpointTicket::new(ticket()?));
+                let ticket = CheckpointTicket::new(ticket()?);
+                // Writers that wait for the store are released first.
+                self.uploads = None;
+                self.client.abandon_checkpoint(ticket);
                 self.drop_uploads();
             }
             _ => self.restore(body)?,
