@@ -81,7 +81,7 @@ pub use merged::{MergedDense, MergedGradients};
 pub use options::{SpillOptions, TableOptions};
 pub use order::StepOrder;
 pub use pulled::PulledRows;
-pub use remote::{RegisteredServers, RemoteClient, RemoteOptions, ServerState, server_state};
+pub use remote::{RegisteredServers, RemoteClient, RemoteOptions, ServerState, Stop, server_state};
 pub use tls::ClientTls;
 pub use token::Token;
 pub use wire::{WireError, read_message, sample_messages};

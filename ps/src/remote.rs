@@ -34,8 +34,7 @@ use zillion_embedding::Rates;
 use zillion_feature::LookupPlan;
 use zillion_rows::{RowShape, TableLayout, TableSpec};
 
-use options::check_stop;
-pub use options::{RegisteredServers, RemoteOptions};
+pub use options::{RegisteredServers, RemoteOptions, Stop};
 pub use status::{ServerState, server_state};
 
 use crate::client::{PullOptions, TrainerPlace};
@@ -372,7 +371,7 @@ fn enter_generation(options: &RemoteOptions, links: &mut Vec<Link>, until: Insta
                 options.run, options.after, options.patience
             )));
         }
-        check_stop(&options.stop, "trainer 0")?;
+        options.stop.check("trainer 0")?;
         std::thread::sleep(LOOK);
         greet_all(options, links, until)?;
     }

@@ -68,6 +68,7 @@ const MAY_LOCK: &[(&str, &[&str], &str)] = &[
     ("ps/src/conformance/maps.rs", &["Mutex"], "a home of the map in memory, for tests"),
     ("ps/src/draw.rs", &["OnceLock"], "a process draws its number once"),
     ("ps/src/etcd/calls.rs", &["Mutex"], "the login at etcd, which no step needs"),
+    ("ps/src/remote/options.rs", &["Atomic"], "the flag that ends a wait for servers and trainers"),
     (
         "ps/src/remote/heart.rs",
         &["Mutex", "Atomic"],

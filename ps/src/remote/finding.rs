@@ -6,12 +6,11 @@
 //! number that the process drew when it started must be that in the directory.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use super::link::Link;
-use super::options::{RegisteredServers, RemoteOptions, check_stop};
 use super::LOOK;
+use super::link::Link;
+use super::options::{RegisteredServers, RemoteOptions, Stop};
 use crate::error::{Error, Result};
 use crate::map::{Member, MemberChange, Upkeep};
 
@@ -75,7 +74,7 @@ pub(super) fn wait_for_trainers(
             1 => format!("trainer {}", missing[0]),
             _ => format!("trainers {}", missing.join(", ")),
         };
-        check_stop(&options.stop, &missing)?;
+        options.stop.check(&missing)?;
         if Instant::now() >= until {
             return Err(Error::Unreachable {
                 problem: format!(
@@ -96,13 +95,13 @@ pub(super) fn wait_for_trainers(
 /// Makes a call to a home of the map, and makes it again while the home cannot be reached, until a
 /// moment.
 pub(super) fn wait_for_map<T>(
-    stop: &AtomicBool,
+    stop: &Stop,
     until: Instant,
     mut call: impl FnMut() -> Result<T>,
 ) -> Result<T> {
     let mut is_told = false;
     loop {
-        check_stop(stop, "the map of the cluster")?;
+        stop.check("the map of the cluster")?;
         match call() {
             Err(Error::Unreachable { problem }) if Instant::now() < until => {
                 if !std::mem::replace(&mut is_told, true) {
@@ -126,7 +125,7 @@ fn find(
     found.resize_with(registered.count, || None);
     let mut told = None;
     loop {
-        check_stop(&options.stop, "its servers")?;
+        options.stop.check("its servers")?;
         let members = match registered.directory.members() {
             Ok(members) => Ok(members),
             Err(Error::Unreachable { problem }) => Err(problem),
@@ -237,7 +236,7 @@ mod tests {
 
     #[test]
     fn a_call_is_made_again_until_the_home_is_back() {
-        let stop = AtomicBool::new(false);
+        let stop = Stop::default();
         let mut calls = 0;
         let result = wait_for_map(&stop, Instant::now() + Duration::from_secs(60), || {
             calls += 1;
@@ -252,7 +251,8 @@ mod tests {
         let refused = || Err::<(), _>(crate::error::start_error("refused"));
         let later = Instant::now() + Duration::from_secs(60);
         assert_eq!(wait_for_map(&stop, later, refused).unwrap_err().to_string(), "refused");
-        let error = wait_for_map(&AtomicBool::new(true), later, away).unwrap_err().to_string();
+        stop.0.store(true, std::sync::atomic::Ordering::Relaxed);
+        let error = wait_for_map(&stop, later, away).unwrap_err().to_string();
         assert!(error.contains("stopped while the trainer waited"), "{error}");
     }
 }

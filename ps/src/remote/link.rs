@@ -2,12 +2,11 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use super::dialog::{Dialog, Trouble, until};
 use super::heart::{Health, Heart, Pulse, hello};
-use super::options::{RemoteOptions, check_stop};
+use super::options::{RemoteOptions, Stop};
 use crate::code::ErrorCode;
 use crate::error::{Error, Result, start_error};
 use crate::tls::ClientTls;
@@ -31,7 +30,7 @@ pub(super) struct Link {
     hello: Hello,
     tls: Option<ClientTls>,
     /// The flag that ends a wait for the server.
-    stop: Arc<AtomicBool>,
+    stop: Stop,
     deadline: Duration,
     /// The number that the client drew for the session.
     session: u64,
@@ -123,7 +122,7 @@ impl Link {
                 Err(Greeting::Trouble(trouble)) => trouble,
             };
             self.dialog = None;
-            check_stop(&self.stop, &format!("server {}", self.server))?;
+            self.stop.check(&format!("server {}", self.server))?;
             if Instant::now() >= moment {
                 return Err(Error::Unreachable {
                     problem: format!(

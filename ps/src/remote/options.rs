@@ -45,7 +45,7 @@ pub struct RemoteOptions {
     /// 0 to begin a generation.
     pub patience: Duration,
     /// The flag that the caller sets to end a wait for servers or trainers.
-    pub stop: Arc<AtomicBool>,
+    pub stop: Stop,
 }
 
 /// The servers of a run that a directory names.
@@ -57,11 +57,17 @@ pub struct RegisteredServers {
     pub count: usize,
 }
 
-/// Returns an error if the caller wants to stop. `awaited` is that for which the client waits.
-pub(super) fn check_stop(stop: &AtomicBool, awaited: &str) -> Result<()> {
-    match stop.load(Ordering::Relaxed) {
-        true => Err(start_error(format!("stopped while the trainer waited for {awaited}"))),
-        false => Ok(()),
+/// The flag that the caller sets to end the waits of a client.
+#[derive(Clone, Debug, Default)]
+pub struct Stop(pub Arc<AtomicBool>);
+
+impl Stop {
+    /// Returns an error if the caller wants to stop. `awaited` is that for which the client waits.
+    pub(super) fn check(&self, awaited: &str) -> Result<()> {
+        match self.0.load(Ordering::Relaxed) {
+            true => Err(start_error(format!("stopped while the trainer waited for {awaited}"))),
+            false => Ok(()),
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use zillion_config::ConfigError;
 use zillion_feature::TableId;
 use zillion_ps::{
-    LocalClient, RegisteredServers, RemoteClient, RemoteOptions, SpillOptions, TableAccess,
+    LocalClient, RegisteredServers, RemoteClient, RemoteOptions, SpillOptions, Stop, TableAccess,
     TableOptions, Token, TrainClient, TrainerPlace, open_etcd,
 };
 
@@ -103,7 +103,7 @@ fn open_remote(
         deadline: Duration::from_secs(ps.deadline_seconds.get()),
         after,
         patience: Duration::from_secs(ps.wait_seconds.get()),
-        stop: options.stop.clone(),
+        stop: Stop(options.stop.clone()),
     };
     Ok(Box::new(RemoteClient::open(remote, tables)?))
 }
