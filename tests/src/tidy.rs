@@ -26,6 +26,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("nn", &["config", "feature", "device"]),
     ("ps", &["access", "feature", "device", "rows", "embedding", "store"]),
     ("store", &["device"]),
+    ("stream", &["device"]),
     ("registry", &["access", "feature", "device", "rows", "store"]),
     ("scorer", &["feature", "device", "rows", "nn", "registry"]),
     (
