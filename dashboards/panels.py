@@ -71,7 +71,8 @@ TRAINING = [
               (f"rate(zillion_trainer_skipped_steps_total{{{I}}}{R})", "{{instance}}")),
         panel("Rewinds", COUNT, "Continuations from the newest checkpoint after the loss of a server or a trainer, and steps done again.",
               (f"zillion_trainer_rewinds_total{{{I}}}", "rewinds"),
-              (f"zillion_trainer_repeated_steps_total{{{I}}}", "steps repeated")),
+              (f"zillion_trainer_repeated_steps_total{{{I}}}", "steps repeated"),
+              (f"zillion_trainer_lost_pushes_total{{{I}}}", "pushes lost")),
     ]),
     ("Reader", [
         panel("Rows", RATE, "Rows read, and rows not drawn by data.sample and data.negatives.",

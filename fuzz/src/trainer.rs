@@ -73,6 +73,7 @@ fn sample() -> Manifest {
             rejected: 2,
             newest_event_ms: Some(1_800_000_000_000),
             begun_at: 3,
+            lost_pushes: 4,
         },
         statistics: Statistics::default(),
         dense: FileDigest::of(b"dense"),

@@ -16,7 +16,7 @@ mod tables;
 
 pub use checkpointing::{CheckpointTicket, Checkpointing};
 pub use exchange::{Contribution, Exchanged, Exchanging, TrainerPlace};
-pub use pacing::{Arrival, MOST_STALENESS, Pace, Pacing, Shared};
+pub use pacing::{Arrival, Continued, MOST_STALENESS, Pace, Pacing, Shared};
 pub use publishing::{LayerTarget, Publishing, Since};
 pub use steps::{PullOptions, PushMode, StepClient, StepReport};
 pub use tables::TableAccess;

@@ -67,9 +67,9 @@ mod token;
 mod wire;
 
 pub use client::{
-    Arrival, CheckpointTicket, Checkpointing, Contribution, Exchanged, Exchanging, LayerTarget,
-    MOST_STALENESS, Pace, Pacing, Publishing, PullOptions, PushMode, Shared, Since, StepClient,
-    StepReport, TableAccess, TrainClient, TrainerPlace,
+    Arrival, CheckpointTicket, Checkpointing, Continued, Contribution, Exchanged, Exchanging,
+    LayerTarget, MOST_STALENESS, Pace, Pacing, Publishing, PullOptions, PushMode, Shared, Since,
+    StepClient, StepReport, TableAccess, TrainClient, TrainerPlace,
 };
 pub use code::ErrorCode;
 pub use error::{Error, Result};

@@ -119,6 +119,12 @@ impl LocalClient {
         })
     }
 
+    /// Returns whether no failed update has left the tables half updated.
+    #[cfg(feature = "server")]
+    pub(crate) fn is_whole(&self) -> bool {
+        self.broken.is_none()
+    }
+
     /// Returns the statistics of the tables.
     #[cfg(feature = "server")]
     pub(crate) fn statistics(&self) -> Vec<zillion_embedding::TableStatistics> {

@@ -42,7 +42,7 @@ use crate::error::{Error, Result, start_error};
 use crate::map::{ClusterMap, EntryKind, MapEntry, Upkeep};
 use crate::options::TableOptions;
 use crate::order::StepOrder;
-use crate::wire::{JoinRun, Op, OpenRun, WireError, write_json};
+use crate::wire::{Continues, Entered, JoinRun, Op, OpenRun, WireError, write_json};
 use finding::{connect_all, greet_all, wait_for_map, wait_for_trainers, watch_servers};
 use generations::Generations;
 use link::Link;
@@ -98,6 +98,9 @@ pub struct RemoteClient {
     _watching: Option<Upkeep>,
     /// The step of the checkpoint to which an operator has set the run back.
     restore: Option<u64>,
+    /// For each server, the number of this trainer's steps whose updates its tables have, or `None`
+    /// if its tables were empty. The list is `None` if the generation began with empty tables.
+    kept: Option<Vec<Option<u64>>>,
 }
 
 /// A pull that was sent before the caller has asked for it.
@@ -137,7 +140,7 @@ impl RemoteClient {
             None => Arc::new(Generations::open(&options.store.to_string_lossy())?),
         };
         let mut restore = None;
-        let (links, generation) = loop {
+        let (links, generation, entered) = loop {
             let mut links = connect_all(&options, until)?;
             let asked = links.iter().map(Link::welcome);
             let asked = asked.filter(|welcome| welcome.run.as_deref() == Some(&options.run));
@@ -148,26 +151,31 @@ impl RemoteClient {
                 true => begin_generation(&options, &*log, (&tables, &owners), &mut links, until),
                 false => enter_generation(&options, &mut links, until),
             };
-            let entered = entered.and_then(|generation| {
+            let entered = entered.and_then(|(generation, entered)| {
                 links.iter_mut().for_each(|link| link.begin_heart(options.deadline));
                 if options.place.is_first() && options.place.count > 1 {
                     // Trainers that come now are waited for as long as servers were.
                     let until = Instant::now() + options.patience;
                     wait_for_trainers(&options, generation, &mut links[0], until)?;
                 }
-                Ok(generation)
+                Ok((generation, entered))
             });
             match entered {
-                Ok(generation) => break (links, generation),
+                Ok((generation, entered)) => break (links, generation, entered),
                 // A server was lost in between. The next attempt is another generation.
                 Err(Error::Rewound { generation, cause }) if Instant::now() < until => {
                     tracing::warn!(generation, cause, "the tables are opened again");
                     options.after = options.after.max(generation);
+                    options.clock = None;
                     std::thread::sleep(LOOK);
                 }
                 Err(error) => return Err(error),
             }
         };
+        let kept = entered.map(|entered| {
+            entered.iter().map(|entered| entered.is_kept.then_some(entered.applied)).collect()
+        });
+        let sent = kept.as_ref().and(options.clock).unwrap_or(0);
         let watching = watch_servers(&options, &links);
         let needs_sweep = shapes.iter().any(|shape| shape.spec.has_whole_table_rule())
             || tables.tables.iter().any(|spec| !spec.eviction.is_never());
@@ -196,13 +204,14 @@ impl RemoteClient {
             unread: VecDeque::new(),
             ahead: None,
             pull_options: PullOptions::default(),
-            clock: options.pace.map(Clock::new),
+            clock: options.pace.map(|pace| Clock::new(pace, sent)),
             checkpoints: 0,
             tickets: None,
             checkpointed_rows: 0,
             cuts: 0,
             _watching: watching,
             restore,
+            kept,
         })
     }
 
@@ -239,6 +248,21 @@ impl RemoteClient {
         links.map(|(server, link)| link.send(op, step, |body| fill(server, body))).collect()
     }
 
+    /// Asks the servers whose tables were empty when the generation began.
+    fn ask_empty(&mut self, op: Op, fill: impl Fn(usize, &mut Vec<u8>)) -> Result<()> {
+        let Some(kept) = self.kept.clone() else { return self.ask_each(op, fill).map(drop) };
+        let step = self.order.step().0;
+        let mut frames = Vec::new();
+        for (server, link) in self.links.iter_mut().enumerate() {
+            if kept[server].is_none() {
+                frames.push((server, link.send(op, step, |body| fill(server, body))?));
+            }
+        }
+        let take = |(server, frame): (usize, u64)| self.links[server].take(frame).map(drop);
+        let all: Vec<Result<()>> = frames.into_iter().map(take).collect();
+        all.into_iter().collect()
+    }
+
     /// Waits for the answers to frames that were sent to all servers.
     fn answers(&mut self, frames: &[u64]) -> Result<Vec<Vec<u8>>> {
         let pairs = self.links.iter_mut().zip(frames);
@@ -272,14 +296,15 @@ impl Drop for RemoteClient {
     }
 }
 
-/// Begins a generation on every server.
+/// Begins a generation on every server. Returns the answers of the servers if the generation
+/// continues with earlier tables.
 fn begin_generation(
     options: &RemoteOptions,
     log: &dyn ClusterMap,
     (tables, owners): (&TableOptions, &Owners),
     links: &mut [Link],
     until: Instant,
-) -> Result<u64> {
+) -> Result<(u64, Option<Vec<Entered>>)> {
     let newest = links.iter().map(|link| link.welcome().generation).max().unwrap_or(0);
     let alive = links.iter().find(|link| {
         let welcome = link.welcome();
@@ -317,6 +342,8 @@ fn begin_generation(
             options.run
         )));
     }
+    let continues = options.clock.map(|clock| Continues { generation: options.after, clock });
+    let mut all = Vec::new();
     for (server, link) in links.iter_mut().enumerate() {
         let open = OpenRun {
             client: crate::draw::process(),
@@ -330,18 +357,25 @@ fn begin_generation(
             frozen: tables.frozen.iter().map(|table| table.0).collect(),
             follows_checkpoints: tables.follows_checkpoints,
             pace: options.pace,
+            continues,
         };
-        link.enter(generation, Op::Open, 0, |body| write_json(body, &open))?;
+        all.push(link.enter(generation, Op::Open, 0, |body| write_json(body, &open))?);
     }
-    Ok(generation)
+    Ok((generation, continues.map(|_| all)))
 }
 
-/// Waits for a generation, and enters it on every server.
-fn enter_generation(options: &RemoteOptions, links: &mut Vec<Link>, until: Instant) -> Result<u64> {
-    let join = JoinRun {
+/// Waits for a generation, and enters it on every server. Returns the answers of the servers if the
+/// generation continues with earlier tables.
+fn enter_generation(
+    options: &RemoteOptions,
+    links: &mut Vec<Link>,
+    until: Instant,
+) -> Result<(u64, Option<Vec<Entered>>)> {
+    let mut join = JoinRun {
         job: options.job_digest.clone(),
         client: crate::draw::process(),
         trainers: options.place.count,
+        clock: None,
     };
     loop {
         let first = links[0].welcome();
@@ -354,11 +388,13 @@ fn enter_generation(options: &RemoteOptions, links: &mut Vec<Link>, until: Insta
         };
         if generation > options.after && links.iter().all(is_ready) {
             let trainer = options.place.index as u64;
-            let entered = links.iter_mut().try_for_each(|link| {
+            let continues = first.continues;
+            join.clock = options.clock.filter(|_| continues);
+            let entered = links.iter_mut().map(|link| {
                 link.enter(generation, Op::Join, trainer, |body| write_json(body, &join))
             });
-            match entered {
-                Ok(()) => return Ok(generation),
+            match entered.collect::<Result<Vec<Entered>>>() {
+                Ok(all) => return Ok((generation, join.clock.map(|_| all))),
                 // The generation has ended meanwhile. The next one will come.
                 Err(error) if error.is_rewound() => {}
                 Err(error) => return Err(error),

@@ -103,9 +103,18 @@ pub struct Origin {
     /// if the job does not give the unit of event times.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub newest_event_ms: Option<u64>,
+    /// The number of pushes that the run has lost with servers of its tables. A push of one trainer
+    /// to two servers counts twice.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub lost_pushes: u64,
     /// The metrics that training measured. The key is the name of the metric.
     #[serde(default)]
     pub metrics: std::collections::BTreeMap<String, f64>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde calls it with")]
+fn is_zero(n: &u64) -> bool {
+    *n == 0
 }
 
 /// The settings that divide a batch when scores are computed.

@@ -13,6 +13,7 @@ pub(crate) mod etcd_process;
 mod flat;
 mod hostile;
 mod kills;
+mod losses;
 mod modes;
 mod operators;
 mod proxy;

@@ -37,7 +37,7 @@ pub use eval::EvalConfig;
 pub(crate) use eval::Retrieved;
 pub(crate) use identity::{difference, difference_of_model};
 pub use learning::{ItemCounts, RateConfig, WarmStart};
-pub use mode::Mode;
+pub use mode::{Mode, ServerLoss};
 pub use ps::PsConfig;
 pub use publish::PublishConfig;
 pub use spill::Memory;
@@ -114,6 +114,9 @@ pub struct TrainConfig {
     /// setting, and it always has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub local_steps: Option<NonZeroUsize>,
+    /// The way in which the run goes on after a server was lost.
+    #[serde(skip_serializing_if = "ServerLoss::is_rewind")]
+    pub on_server_loss: ServerLoss,
     /// The number of batches whose gradients make one step.
     #[serde(skip_serializing_if = "is_one")]
     pub accumulate: NonZeroUsize,
@@ -189,6 +192,7 @@ impl Default for TrainConfig {
             mode: Mode::Sync,
             staleness: None,
             local_steps: None,
+            on_server_loss: ServerLoss::Rewind,
             accumulate: NonZeroUsize::MIN,
             average: None,
             freeze: Vec::new(),

@@ -8,6 +8,7 @@
 mod accumulate;
 mod apart;
 mod asynchronous;
+mod continuing;
 mod counts;
 mod data;
 mod epoch;
@@ -15,6 +16,7 @@ mod finish;
 mod geo;
 mod joint;
 mod joint_gradients;
+mod meetings;
 mod model;
 mod note;
 mod opening;
@@ -58,7 +60,7 @@ use model::Model;
 use opening::{Open, open_client};
 use output::Output;
 use position::Position;
-use prepare::Basis;
+use prepare::Start;
 use rewind::Rewinds;
 use step::StepBuffers;
 use timing::Timing;
@@ -133,11 +135,12 @@ fn train_over(
 ) -> Result<TrainReport> {
     let began = Instant::now();
     let profiler = options.profile.map(|profile| Profiler::new(profile, &options.workers));
-    let (mut run, mut basis) = Run::open(job, options, began, open, observer)?;
+    let (mut run, basis) = Run::open(job, options, began, open, observer)?;
+    let mut start = Start::From(Box::new(basis));
     run.timing.profiler = profiler.map(Box::new);
     let mut prepare_began = began;
     loop {
-        let mut error = match run.prepare_and_train(basis, prepare_began, observer) {
+        let mut error = match run.prepare_and_train(start, prepare_began, observer) {
             Err(error) if error.rewound().is_some() => error,
             Err(error) => {
                 // The other trainers end too, instead of waiting for this one.
@@ -148,14 +151,14 @@ fn train_over(
         };
         prepare_began = Instant::now();
         // A new generation may also end while the run enters it.
-        basis = loop {
+        start = loop {
             match run.rewind(error, open, observer) {
                 Err(again) if again.rewound().is_some() => error = again,
                 Err(error) => {
                     run.client.abort(&error.to_string());
                     return Err(error);
                 }
-                Ok(basis) => break basis,
+                Ok(start) => break start,
             }
         };
     }
@@ -189,11 +192,11 @@ impl Run {
     /// Prepares the run, trains it to its end, and tests the best epoch.
     fn prepare_and_train(
         &mut self,
-        basis: Basis,
+        start: Start,
         began: Instant,
         observer: &mut dyn Observer,
     ) -> Result<TrainReport> {
-        self.prepare(basis, observer)?;
+        self.prepare(start, observer)?;
         self.timing.add(Stage::Prepare, Lap { begin: began, end: Instant::now() });
         self.report_figures(None, observer)?;
         let trained = self.train_epochs(observer);

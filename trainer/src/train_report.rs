@@ -30,6 +30,10 @@ pub struct TrainReport {
     /// The number of steps that the run did again after rewinds.
     #[serde(skip_serializing_if = "is_zero")]
     pub repeated_steps: u64,
+    /// The number of pushes that the run has lost with servers of its tables. A push of one trainer
+    /// to two servers counts twice.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub lost_pushes: u64,
     /// The number of complete epochs.
     pub epochs: u64,
     /// The best epoch, counted from 1.

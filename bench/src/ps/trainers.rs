@@ -213,6 +213,7 @@ impl Trainer {
             after,
             patience: DEADLINE,
             stop: Default::default(),
+            clock: None,
         };
         let tables = TableOptions::new(vec![spec(dim.get())], NonZeroUsize::MIN);
         Ok(Self {

@@ -206,6 +206,9 @@ fn print_summary(report: &TrainReport) {
             report.rewinds, report.repeated_steps
         );
     }
+    if report.lost_pushes > 0 {
+        eprintln!("{} pushes lost with servers of the tables", report.lost_pushes);
+    }
     if report.interrupted {
         eprintln!("interrupted: go on with --resume");
     }

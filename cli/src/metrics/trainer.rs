@@ -29,7 +29,7 @@ const GAUGES: [(&str, &str, Figure); 4] = [
 
 /// The counters without labels, from the figures of a run. Each has a name, a help text and a
 /// function for its value.
-const COUNTERS: [(&str, &str, Figure); 6] = [
+const COUNTERS: [(&str, &str, Figure); 7] = [
     ("zillion_trainer_samples_total", "Rows trained.", |f| f.samples),
     (
         "zillion_trainer_skipped_steps_total",
@@ -44,6 +44,11 @@ const COUNTERS: [(&str, &str, Figure); 6] = [
     ("zillion_trainer_repeated_steps_total", "Steps that the run did again after rewinds.", |f| {
         f.repeated_steps
     }),
+    (
+        "zillion_trainer_lost_pushes_total",
+        "Pushes that the run has lost with servers of its tables.",
+        |f| f.lost_pushes,
+    ),
     (
         "zillion_reader_rows_total",
         "Rows of the training data that training has passed: trained, bad, or not drawn.",

@@ -46,6 +46,18 @@ pub struct Shared {
     pub stop_at: u64,
 }
 
+/// The state of the servers after a generation that goes on with the tables of an earlier one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Continued {
+    /// The number of the generation.
+    pub generation: u64,
+    /// The number of servers whose tables are empty, because the servers were started again.
+    pub empty_servers: u64,
+    /// The number of pushes of this trainer to the other servers that were not applied. A push to
+    /// two servers counts twice.
+    pub unapplied: u64,
+}
+
 /// The part of a client by which trainers push without waiting for each other in each step.
 ///
 /// A step makes the calls `begin_step`, `pull` and [`Pacing::send`]. A trainer without a batch
@@ -59,6 +71,22 @@ pub trait Pacing: Send {
     /// Returns an error if a server cannot be reached, or if the client has no pace.
     fn begin_pace(&mut self, _step: u64, _dense: &[f32]) -> Result<()> {
         Err(without_pace("begin_pace"))
+    }
+
+    /// Returns the state of the servers if the generation goes on with the tables of an earlier
+    /// one.
+    /// [`Checkpointing::restore`](super::Checkpointing::restore) then fills only the empty tables.
+    fn continued(&self) -> Option<Continued> {
+        None
+    }
+
+    /// Returns the state that the trainers share now, without waiting for other trainers.
+    ///
+    /// # Errors
+    /// Returns an error if a server cannot be reached, if the run was rewound, or if the client has
+    /// no pace.
+    fn look_at_shared(&mut self) -> Result<Shared> {
+        Err(without_pace("look_at_shared"))
     }
 
     /// Sends the gradients of a step, which the servers apply when they arrive, and ends the step.

@@ -132,10 +132,10 @@ impl Checkpointing for RemoteClient {
         let mut restore = RestoreTables { folder, tables: parts.to_vec(), below, only_check: true };
         // No server may replace its rows if another one refuses the checkpoint.
         if self.links.len() > 1 {
-            self.ask_all(Op::Restore, |body| write_json(body, &restore))?;
+            self.ask_empty(Op::Restore, |_, body| write_json(body, &restore))?;
         }
         restore.only_check = false;
-        self.ask_all(Op::Restore, |body| write_json(body, &restore))?;
+        self.ask_empty(Op::Restore, |_, body| write_json(body, &restore))?;
         self.order.reset();
         self.tickets = None;
         self.plans.clear();

@@ -4,13 +4,16 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::bad_answer;
 use super::dialog::{Dialog, Trouble, until};
 use super::heart::{Health, Heart, Pulse, hello};
 use super::options::{RemoteOptions, Stop};
 use crate::code::ErrorCode;
 use crate::error::{Error, Result, start_error};
 use crate::tls::ClientTls;
-use crate::wire::{Failure, Frame, Header, Hello, Leave, Op, Welcome, read_json, write_json};
+use crate::wire::{
+    Entered, Failure, Frame, Header, Hello, Leave, Op, Welcome, read_json, write_json,
+};
 
 /// The pause between two attempts to connect.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -79,6 +82,7 @@ impl Link {
                 accepted: None,
                 restore: None,
                 missing: Vec::new(),
+                continues: false,
             },
             dialog: None,
             sent: VecDeque::new(),
@@ -169,7 +173,7 @@ impl Link {
         op: Op,
         step: u64,
         fill: impl FnOnce(&mut Vec<u8>),
-    ) -> Result<()> {
+    ) -> Result<Entered> {
         let mut memory = Frame::begin(Vec::new());
         fill(&mut memory);
         let header = Header { step, ..header(op, generation, self.session) };
@@ -187,9 +191,9 @@ impl Link {
         let sent = dialog.send(&frame, &lost);
         let answer = sent.and_then(|()| dialog.receive(Vec::new(), &lost));
         let (header, body) = answer.map_err(|trouble| cause(&self.server, &trouble))?;
-        read_answer(&self.server, &header, body)?;
+        let body = read_answer(&self.server, &header, body)?;
         self.generation = generation;
-        Ok(())
+        read_json(&body).map_err(bad_answer(op.name()))
     }
 
     /// Returns the health of the server, for a watcher beside the signs of life.

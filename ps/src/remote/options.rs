@@ -41,6 +41,9 @@ pub struct RemoteOptions {
     pub deadline: Duration,
     /// The generation that has ended; 0 at the first start.
     pub after: u64,
+    /// The clock of this trainer if it wants to continue with the tables of the generation
+    /// `after`; `None` if it begins anew.
+    pub clock: Option<u64>,
     /// The time for which the client waits for servers that are not reachable yet, and for trainer
     /// 0 to begin a generation.
     pub patience: Duration,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use zillion_feature::{LookupPlan, RowBuffer};
 
 use super::{RemoteClient, bad_answer};
-use crate::client::{Arrival, Pace, Pacing, PushMode, Shared};
+use crate::client::{Arrival, Continued, Pace, Pacing, PushMode, Shared};
 use crate::error::{Error, Result};
 use crate::wire::{Op, Reader, WireResult, Writer, write_gradients, write_plan};
 
@@ -18,6 +18,8 @@ pub(super) struct Clock {
     pace: Pace,
     /// The number of steps whose updates were sent.
     sent: u64,
+    /// The part of `sent` that belongs to earlier generations.
+    sent_before: u64,
     /// The number of steps up to which the updates of all trainers are known to be applied.
     settled: u64,
     /// The number of exchanges with the other trainers.
@@ -29,8 +31,18 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    pub(super) fn new(pace: Pace) -> Self {
-        Self { pace, sent: 0, settled: 0, exchanges: 0, updates: VecDeque::new(), shared: None }
+    /// Returns the clock of a trainer that has sent the updates of `sent` steps in an earlier
+    /// generation.
+    pub(super) fn new(pace: Pace, sent: u64) -> Self {
+        Self {
+            pace,
+            sent,
+            sent_before: sent,
+            settled: sent,
+            exchanges: 0,
+            updates: VecDeque::new(),
+            shared: None,
+        }
     }
 
     /// Returns the number of the present step, counted from 1.
@@ -55,14 +67,30 @@ impl Pacing for RemoteClient {
     fn begin_pace(&mut self, step: u64, dense: &[f32]) -> Result<()> {
         self.clock("begin_pace")?;
         let bounds = self.dense_bounds(dense.len());
-        let frames = self.send_at(Op::BeginPace, 0, |server, body| {
+        self.ask_empty(Op::BeginPace, |server, body| {
             let mut out = Writer(body);
             out.u64(step);
             let part = &dense[bounds[server]..bounds[server + 1]];
             out.u32(part.len() as u32);
             out.all(part);
-        })?;
-        self.answers(&frames).map(drop)
+        })
+    }
+
+    fn continued(&self) -> Option<Continued> {
+        let kept = self.kept.as_ref()?;
+        let sent = self.clock.as_ref().map_or(0, |clock| clock.sent_before);
+        let lacking = kept.iter().flatten().map(|&applied| sent.saturating_sub(applied));
+        Some(Continued {
+            generation: self.generation,
+            empty_servers: kept.iter().filter(|applied| applied.is_none()).count() as u64,
+            unapplied: lacking.sum(),
+        })
+    }
+
+    fn look_at_shared(&mut self) -> Result<Shared> {
+        let frames = self.send_at(Op::Settle, 0, |_, _| {})?;
+        let bodies = self.answers(&frames)?;
+        read_shared(&bodies).map_err(bad_answer("settle"))
     }
 
     fn send(

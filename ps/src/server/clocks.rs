@@ -32,6 +32,20 @@ pub(super) struct Clocks {
     stop_at: u64,
     /// This server's part of the dense parameters.
     dense: Vec<f32>,
+    /// The number of steps of each trainer whose updates were applied in an earlier generation.
+    /// The trainer may send the last of them again.
+    applied_before: Vec<u64>,
+    /// Whether an update was applied in this generation.
+    is_begun: bool,
+}
+
+/// The answer to the question whether an update is to be applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Due {
+    /// The update is the next one of its trainer.
+    Now,
+    /// The update was applied in an earlier generation.
+    Before,
 }
 
 impl Clocks {
@@ -45,7 +59,23 @@ impl Clocks {
             stale_pulls: vec![0; counted],
             stop_at: 0,
             dense: Vec::new(),
+            applied_before: vec![0; trainers],
+            is_begun: false,
         }
+    }
+
+    /// Begins a generation that continues with the tables and the clocks of the one before it.
+    pub(super) fn continue_on(&mut self) {
+        self.applied_before.clone_from(&self.applied);
+        self.is_begun = false;
+    }
+
+    /// Sets the clock of a trainer that continues from an earlier generation, in which it has sent
+    /// the updates of `sent` steps. Returns the number of steps whose updates were applied here.
+    pub(super) fn enter(&mut self, trainer: usize, sent: u64) -> u64 {
+        let before = self.applied_before[trainer];
+        self.applied[trainer] = before.max(sent);
+        before
     }
 
     /// Sets the run's number of steps and this server's part of the initial dense parameters.
@@ -53,7 +83,7 @@ impl Clocks {
     /// # Errors
     /// Returns an error after the first update.
     pub(super) fn begin(&mut self, step: u64, dense: Vec<f32>) -> Result<()> {
-        if self.applied.iter().any(|&step| step > 0) {
+        if self.is_begun {
             return refuse("begin_pace", "the first step has ended; begin before `start`".into());
         }
         (self.base, self.dense) = (step, dense);
@@ -83,7 +113,10 @@ impl Clocks {
     /// # Errors
     /// Returns an error if the update is not the next one, or if it has another number of dense
     /// parameters than this server.
-    pub(super) fn check_update(&self, trainer: usize, number: u64, dense: usize) -> Result<()> {
+    pub(super) fn check_update(&self, trainer: usize, number: u64, dense: usize) -> Result<Due> {
+        if number <= self.applied_before[trainer] {
+            return Ok(Due::Before);
+        }
         let next = self.applied[trainer] + 1;
         if number != next {
             let reason = format!("the update of step {number} came instead of step {next}");
@@ -97,7 +130,7 @@ impl Clocks {
             );
             return refuse("update", reason);
         }
-        Ok(())
+        Ok(Due::Now)
     }
 
     /// Records an update that [`Clocks::check_update`] has allowed and whose gradients are applied,
@@ -109,6 +142,7 @@ impl Clocks {
         dense: &[f32],
         is_stopping: bool,
     ) {
+        self.is_begun = true;
         self.applied[trainer] += 1;
         self.updates += u64::from(has_gradients);
         self.dense.iter_mut().zip(dense).for_each(|(sum, &change)| *sum += change);
@@ -199,7 +233,7 @@ mod tests {
     fn update(clocks: &mut Clocks, trainer: usize, count: u64) {
         for _ in 0..count {
             let number = clocks.applied[trainer] + 1;
-            clocks.check_update(trainer, number, 2).unwrap();
+            assert_eq!(clocks.check_update(trainer, number, 2).unwrap(), Due::Now);
             clocks.record_update(trainer, true, &[0.5, 0.25], false);
         }
     }
@@ -271,6 +305,26 @@ mod tests {
         assert_eq!((by_push.step(), by_push.step_of_update(2)), (104, 105));
         assert_eq!((by_step.step(), by_step.step_of_update(2)), (103, 103));
         assert_eq!(by_step.step_of_update(4), 104);
+    }
+
+    #[test]
+    fn clocks_continue_in_a_later_generation() {
+        let mut clocks = clocks(Some(2), true);
+        update(&mut clocks, 0, 5);
+        update(&mut clocks, 1, 3);
+        clocks.continue_on();
+        // Trainer 0 does not know that its step 5 was applied. Two updates of trainer 1 are lost.
+        assert_eq!((clocks.enter(0, 4), clocks.enter(1, 5), clocks.enter(2, 0)), (5, 3, 0));
+        assert_eq!(clocks.status().applied, [5, 5, 0]);
+        assert_eq!(clocks.check_update(0, 5, 2).unwrap(), Due::Before);
+        assert_eq!(clocks.check_update(0, 6, 2).unwrap(), Due::Now);
+        assert!(clocks.check_update(1, 5, 2).is_err(), "the lost updates stay lost");
+        assert_eq!(clocks.check_update(1, 6, 2).unwrap(), Due::Now);
+        assert_eq!(clocks.dense(), [5.0, 4.0]);
+        let mut anew = Clocks::new(Pace { staleness: Some(2), counts_pushes: true }, 2);
+        assert_eq!((anew.enter(0, 4), anew.enter(1, 5)), (0, 0));
+        anew.begin(109, vec![0.0; 2]).unwrap();
+        assert_eq!(anew.check_update(1, 6, 2).unwrap(), Due::Now);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use zillion_device::Workers;
 
+use super::ending::EndingKind;
 use super::figures::{Figures, State};
 use super::home::Home;
 use super::options::ServerOptions;
@@ -14,7 +15,7 @@ use super::request::{Command, Request, answer, milliseconds, refuse};
 use super::run::Run;
 use crate::code::ErrorCode;
 use crate::error::{Error, Result};
-use crate::wire::{Hello, Op, OpenRun, WIRE_VERSION, Welcome, read_json, write_json};
+use crate::wire::{Entered, Hello, Op, OpenRun, WIRE_VERSION, Welcome, read_json, write_json};
 
 /// The interval at which the engine writes its state for metrics.
 const SHOWN_EVERY: Duration = Duration::from_millis(500);
@@ -149,6 +150,7 @@ impl Engine {
             accepted,
             restore: run.and_then(|run| run.ended.as_ref()?.restores_to()),
             missing: run.map(Run::missing).unwrap_or_default(),
+            continues: run.is_some_and(|run| run.settings.continues.is_some()),
         };
         let answer = answer(&request.header, |body| write_json(body, &welcome));
         request.outlet.send(Arc::new(answer));
@@ -157,8 +159,8 @@ impl Engine {
     /// Opens a generation: replaces the run by one with empty tables.
     fn open(&mut self, request: &Request) {
         match self.try_open(request) {
-            Ok(()) => {
-                let answer = answer(&request.header, |body| write_json(body, &self.boot));
+            Ok(entered) => {
+                let answer = answer(&request.header, |body| write_json(body, &entered));
                 request.outlet.send(Arc::new(answer));
             }
             Err(error) => {
@@ -169,7 +171,7 @@ impl Engine {
         self.show();
     }
 
-    fn try_open(&mut self, request: &Request) -> Result<()> {
+    fn try_open(&mut self, request: &Request) -> Result<Entered> {
         let settings: OpenRun = read_json(&request.body)
             .map_err(|e| Error::Argument { call: "open", reason: e.to_string() })?;
         let refuse = |reason: String| Err(Error::Argument { call: "open", reason });
@@ -204,25 +206,34 @@ impl Engine {
                 self.figures.serve_requests(self.figures.requested());
             }
         }
-        let before = self.run.take().filter(|run| run.settings.run == settings.run);
-        let before = before.and_then(|run| Some((run.settings.generation, run.ended?)));
-        // The old tables are freed before the new ones grow.
-        let mut run = Run::open(
-            settings,
-            (&self.options, &self.home, self.boot),
-            self.workers.clone(),
-            (request.header.session, &request.outlet),
-        )?;
-        run.before = before;
+        let clock = settings.continues.map(|continues| continues.clock);
+        let first = (request.header.session, &request.outlet);
+        let mut run = match self.run.take() {
+            Some(mut run) if can_continue(&run, &settings) => {
+                run.continue_as(settings, first);
+                run
+            }
+            earlier => {
+                let before = earlier.filter(|run| run.settings.run == settings.run);
+                let before = before.and_then(|run| Some((run.settings.generation, run.ended?)));
+                // The old tables are freed before the new ones grow.
+                let place = (&self.options, &self.home, self.boot);
+                let mut run = Run::open(settings, place, self.workers.clone(), first)?;
+                run.before = before;
+                run
+            }
+        };
         tracing::info!(
             generation = run.settings.generation,
             run = run.settings.run,
             trainers = run.settings.trainers,
             slots = ?run.settings.slots,
+            is_kept = run.is_kept,
             "generation begins"
         );
+        let entered = run.enter(0, clock);
         self.run = Some(run);
-        Ok(())
+        Ok(entered)
     }
 
     /// Writes the state for metrics and for the question for the state.
@@ -243,4 +254,16 @@ impl Engine {
             checkpoints: run.map_or_else(Vec::new, |run| run.checkpoints.clone()),
         });
     }
+}
+
+/// Returns whether a generation can continue with the tables of an earlier one, which has ended
+/// because another server or a connection was lost.
+fn can_continue(run: &Run, settings: &OpenRun) -> bool {
+    let OpenRun { run: name, job, trainers, slots, tables, continues, .. } = settings;
+    let earlier = &run.settings;
+    let is_same = (&earlier.run, &earlier.job, earlier.trainers, earlier.slots, &earlier.tables)
+        == (name, job, *trainers, *slots, tables);
+    let is_lost = run.ended.as_ref().is_some_and(|ending| ending.kind == EndingKind::Lost);
+    let is_named = continues.is_some_and(|continues| continues.generation == earlier.generation);
+    is_same && is_lost && is_named && run.tables.can_continue()
 }

@@ -13,7 +13,7 @@ use super::ending::{Ending, EndingKind};
 use super::figures::Figures;
 use super::home::Home;
 use super::options::ServerOptions;
-use super::request::{Outlet, Request, count_stale, failure, milliseconds, refuse};
+use super::request::{Outlet, Request, answer, count_stale, failure, milliseconds, refuse};
 use super::session::{Arrival, Session};
 use super::tables::{Outcome, Tables};
 use crate::client::MOST_STALENESS;
@@ -21,7 +21,8 @@ use crate::code::ErrorCode;
 use crate::error::{Error, Result};
 use crate::options::TableOptions;
 use crate::wire::{
-    Committed, Frame, Header, JoinRun, Leave, Op, OpenRun, PaceStatus, TrainerStatus, read_json,
+    Committed, Entered, Frame, Header, JoinRun, Leave, Op, OpenRun, PaceStatus, TrainerStatus,
+    read_json, write_json,
 };
 
 /// A generation of a run.
@@ -38,10 +39,12 @@ pub(super) struct Run {
     pub(super) served: u64,
     /// The last step of a frame.
     pub(super) step: u64,
+    /// Whether the generation continues with the tables of the one before it on this server.
+    pub(super) is_kept: bool,
     sessions: HashMap<u64, Session>,
     /// The trainers that have ended their sessions in good order.
     left: Vec<usize>,
-    tables: Tables,
+    pub(super) tables: Tables,
     lease: Duration,
     /// Whether a frame has its effect once. Only a test switches this off.
     deduplicates: bool,
@@ -78,7 +81,7 @@ impl Run {
             home.clone(),
             (boot, options.max_frame_bytes),
         )?;
-        let sessions = HashMap::from([(session, Session::new(0, settings.client, outlet.clone()))]);
+        let sessions = first_session(&settings, session, outlet);
         let (deduplicates, lease) = (options.deduplicates, options.lease);
         Ok(Self {
             settings,
@@ -87,12 +90,24 @@ impl Run {
             checkpoints: Vec::new(),
             served: 0,
             step: 0,
+            is_kept: false,
             sessions,
             left: Vec::new(),
             tables,
             lease,
             deduplicates,
         })
+    }
+
+    /// Begins a generation that continues with the tables of this one. The session is that of the
+    /// first trainer.
+    pub(super) fn continue_as(&mut self, settings: OpenRun, (session, outlet): (u64, &Outlet)) {
+        self.tables.continue_on();
+        self.sessions = first_session(&settings, session, outlet);
+        self.left.clear();
+        self.is_kept = true;
+        let before = std::mem::replace(&mut self.settings, settings).generation;
+        self.before = self.ended.take().map(|ending| (before, ending));
     }
 
     /// Returns whether the generation goes on.
@@ -309,13 +324,24 @@ impl Run {
                 self.end(&format!("trainer {trainer} was started again"));
                 return self.refuse_as_rewound(request);
             }
+            None if join.clock.is_some() != self.settings.continues.is_some() => {
+                self.end(&format!("trainer {trainer} begins anew"));
+                return self.refuse_as_rewound(request);
+            }
             None => {
                 let session = Session::new(trainer, join.client, request.outlet.clone());
                 self.sessions.insert(header.session, session);
             }
         }
-        let answer = finish(header, Ok(Frame::begin(Vec::new())), self.settings.generation);
+        let entered = self.enter(trainer, join.clock);
+        let answer = answer(header, |body| write_json(body, &entered));
         request.outlet.send(Arc::new(answer));
+    }
+
+    /// Sets the clock of a trainer that enters the generation, and returns the answer to it.
+    pub(super) fn enter(&mut self, trainer: usize, clock: Option<u64>) -> Entered {
+        let applied = clock.map_or(0, |sent| self.tables.enter(trainer, sent));
+        Entered { is_kept: self.is_kept, applied }
     }
 
     /// Returns the trainers that have not entered the generation yet.
@@ -409,6 +435,11 @@ impl Run {
     pub(super) fn statistics(&self) -> Vec<TableStatistics> {
         self.tables.statistics()
     }
+}
+
+/// Returns the sessions of a generation that begins.
+fn first_session(settings: &OpenRun, session: u64, outlet: &Outlet) -> HashMap<u64, Session> {
+    HashMap::from([(session, Session::new(0, settings.client, outlet.clone()))])
 }
 
 /// Makes the answer of a frame from the memory with its body.

@@ -86,6 +86,9 @@ pub(crate) struct Welcome {
     /// The trainers that have not entered the generation yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) missing: Vec<usize>,
+    /// Whether the generation continues with the tables of the one before it.
+    #[serde(default)]
+    pub(crate) continues: bool,
 }
 
 /// The settings of a generation, with which the first trainer opens it on each server.
@@ -117,6 +120,30 @@ pub(crate) struct OpenRun {
     /// The pace of the trainers; `None` if every step has a part of every trainer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) pace: Option<Pace>,
+    /// The generation whose tables go on, and the clock of the first trainer; `None` if the tables
+    /// begin empty.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) continues: Option<Continues>,
+}
+
+/// The wish of the first trainer to continue with the tables of an earlier generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Continues {
+    /// The number of the earlier generation.
+    pub(crate) generation: u64,
+    /// The number of steps whose updates the first trainer has sent.
+    pub(crate) clock: u64,
+}
+
+/// The answer of a server to a trainer that enters a generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Entered {
+    /// Whether the server has kept the tables of the earlier generation.
+    pub(crate) is_kept: bool,
+    /// The number of steps of the trainer whose updates the server had applied before.
+    pub(crate) applied: u64,
 }
 
 /// The entry of another trainer.
@@ -129,6 +156,10 @@ pub(crate) struct JoinRun {
     pub(crate) client: u64,
     /// The number of trainers that the trainer expects.
     pub(crate) trainers: usize,
+    /// The number of steps whose updates the trainer has sent, if it continues from the earlier
+    /// generation; `None` if it begins anew.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) clock: Option<u64>,
 }
 
 /// The answer to a failed operation.

@@ -53,6 +53,7 @@ impl Holder {
             after: 0,
             patience: PATIENCE,
             stop: Default::default(),
+            clock: None,
         };
         let trainer =
             RemoteClient::open(options, TableOptions::new(vec![table], NonZeroUsize::MIN));

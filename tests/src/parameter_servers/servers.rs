@@ -174,5 +174,6 @@ pub(crate) fn options(servers: Vec<String>, run: &str, store: &Path) -> RemoteOp
         after: 0,
         patience: Duration::from_secs(10),
         stop: Default::default(),
+        clock: None,
     }
 }

@@ -9,12 +9,12 @@ use crate::harness::{Workplace, stderr, stdout, zillion};
 use crate::server::{MODEL, REGISTRY, Server, operate};
 
 /// Returns the settings of a run that publishes into a registry after every seven steps.
-fn publishing(registry: &str) -> [String; 2] {
+pub(super) fn publishing(registry: &str) -> [String; 2] {
     [format!("publish.registry={registry}"), "publish.every=7".to_owned()]
 }
 
 /// Returns the arguments of settings.
-fn arguments<'a>(settings: &'a [String], more: &[&'a str]) -> Vec<&'a str> {
+pub(super) fn arguments<'a>(settings: &'a [String], more: &[&'a str]) -> Vec<&'a str> {
     let settings = settings.iter().flat_map(|setting| ["--set", setting.as_str()]);
     settings.chain(more.iter().copied()).collect()
 }
@@ -26,7 +26,7 @@ fn model(registry: &str) -> Model {
 }
 
 /// Returns all versions of a registry, oldest first.
-fn versions(registry: &str) -> Vec<VersionManifest> {
+pub(super) fn versions(registry: &str) -> Vec<VersionManifest> {
     let model = model(registry);
     let newest = model.latest().expect("the registry can be read").expect("there is a version");
     (1..=newest.0).map(|number| model.version(VersionId(number)).expect("it is whole")).collect()

@@ -94,6 +94,10 @@ pub struct Progress {
     /// a checkpoint. The schedule and the averages count from this step.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub begun_at: u64,
+    /// The number of pushes that the run has lost with servers of its tables. A push of one trainer
+    /// to two servers counts twice.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub lost_pushes: u64,
 }
 
 /// The best epoch so far.

@@ -44,6 +44,26 @@ impl Mode {
     }
 }
 
+/// The way in which a run goes on after a server of its tables was lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ServerLoss {
+    /// All trainers and servers go back to the newest checkpoint. Nothing is lost.
+    #[default]
+    Rewind,
+    /// Only the lost server goes back to the newest checkpoint. The pushes that it has applied
+    /// since are lost, and counted.
+    Continue,
+}
+
+impl ServerLoss {
+    /// Returns whether the run is set back, which is the default and is not written.
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde calls it with")]
+    pub(crate) fn is_rewind(&self) -> bool {
+        *self == Self::Rewind
+    }
+}
+
 impl TrainConfig {
     /// Returns the pace of the trainers, or `None` if they are synchronous.
     pub(crate) fn pace(&self) -> Option<Pace> {
@@ -64,6 +84,13 @@ impl TrainConfig {
             let message =
                 "belongs to the modes `hybrid` and `async`; remove it, or set `train.mode`";
             return refuse("train.staleness", message);
+        }
+        let is_apart = matches!(self.mode, Mode::Async | Mode::Geo);
+        if !self.on_server_loss.is_rewind() && !is_apart {
+            let message = "is `continue`, which belongs to the modes `async` and `geo`, because \
+                           the steps of the other modes need every server; remove it, or set \
+                           `train.mode`";
+            return refuse("train.on_server_loss", message);
         }
         match (self.mode, self.local_steps) {
             (Mode::Geo, None) => {

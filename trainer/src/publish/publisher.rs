@@ -424,6 +424,7 @@ pub fn publish_checkpoint(
         cursor: manifest.cursor,
         newest_event_ms: manifest.progress.newest_event_ms,
         metrics: metrics.into_iter().collect(),
+        lost_pushes: manifest.progress.lost_pushes,
         ..Origin::default()
     };
     let wish = Wish { base: force_base, is_command: true };

@@ -1,5 +1,7 @@
 //! The state of a trainer between two meetings with the other trainers.
 
+use super::meetings::Meetings;
+
 /// The state of a trainer that trains at its own speed.
 #[derive(Debug, Default)]
 pub(super) struct Apart {
@@ -11,4 +13,6 @@ pub(super) struct Apart {
     pub(super) loss_sum: f64,
     /// The dense parameters at the beginning of the changes that the next push holds.
     pub(super) before: Vec<f32>,
+    /// The meetings with the other trainers.
+    pub(super) meetings: Meetings,
 }

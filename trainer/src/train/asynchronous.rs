@@ -27,7 +27,7 @@ use super::joint::{BatchNote, Group};
 use super::model::Model;
 use super::window::Window;
 use crate::error::{Error, Result};
-use crate::job::Mode;
+use crate::job::{Mode, ServerLoss};
 use crate::observer::Observer;
 use crate::pipeline::Planned;
 use crate::profile::Stage;
@@ -38,7 +38,8 @@ impl Run {
     pub(super) fn is_apart(&self) -> bool {
         match self.job.train.mode {
             Mode::Sync | Mode::Hybrid => false,
-            Mode::Async => self.is_joint(),
+            // A trainer that continues after a loss needs cuts, and so it meets itself.
+            Mode::Async => self.is_joint() || self.job.train.on_server_loss == ServerLoss::Continue,
             Mode::Geo => true,
         }
     }
@@ -51,7 +52,11 @@ impl Run {
         }
         let mut dense = Vec::new();
         if self.is_apart() && self.is_joint() {
-            self.model.copy_dense_to(&mut dense);
+            match self.buffers.round.groups {
+                0 => self.model.copy_dense_to(&mut dense),
+                // The changes of the round are pushed at its end.
+                _ => dense.clone_from(&self.buffers.apart.before),
+            }
         }
         Ok(self.client.begin_pace(self.position.step, &dense)?)
     }
@@ -76,6 +81,9 @@ impl Run {
         self.profile_next_batch();
         let mut group = self.next_group(batches);
         loop {
+            if self.finish_group(group.batches.is_empty(), observer)? {
+                return Ok(true);
+            }
             if group.batches.is_empty() {
                 return group.error.map_or(Ok(false), Err);
             }
@@ -87,32 +95,46 @@ impl Run {
             };
             group.batches.iter().for_each(|planned| self.end_batch(planned));
             self.position.step += group.batches.len() as u64;
+            let is_last = following.as_ref().is_none_or(|next| next.batches.is_empty());
+            let is_due = is_last || self.is_checkpoint_due() || self.is_publishing_due();
+            // What is due now stays due if a server is lost before it is done.
+            let owes_round = self.is_geo() && (is_due || self.is_round_full());
+            let meetings = &mut self.buffers.apart.meetings;
+            (meetings.owes_round, meetings.owes_meeting) = (owes_round, is_due);
             self.count_step(began, before, &group.batches);
             self.stage(Stage::Other, |run| run.observe_own(&group, loss, window, observer))?;
             self.profile_next_batch();
-            let is_last = following.as_ref().is_none_or(|next| next.batches.is_empty());
-            let is_due = is_last || self.is_checkpoint_due() || self.is_publishing_due();
             if let Some(error) = group.error {
                 // The other trainers may have read more, and would not come to a meeting.
                 return Err(error);
             }
-            if self.is_geo() && (is_due || self.is_round_full()) {
-                self.stage(Stage::Push, Self::end_round)?;
-            }
-            if is_due || self.is_stop_due() {
-                self.stage(Stage::Staging, Self::meet)?;
-                if self.work_between_steps(is_last, observer)? {
-                    return Ok(true);
-                }
-                if !is_last {
-                    // No trainer may push before the checkpoint of trainer 0 has begun.
-                    self.wait_for_trainers()?;
-                }
-            } else {
-                self.checkpoint_between_steps(false, observer)?;
-            }
             group = following.unwrap_or_default();
         }
+    }
+
+    /// Does what is due after a group of batches: ends the round, meets the other trainers, and
+    /// continues a checkpoint. Returns whether the run was stopped and must end now.
+    fn finish_group(&mut self, is_last: bool, observer: &mut dyn Observer) -> Result<bool> {
+        if self.buffers.apart.meetings.owes_round {
+            self.stage(Stage::Push, Self::end_round)?;
+        }
+        if !self.buffers.apart.meetings.owes_meeting && !self.is_stop_due() {
+            self.checkpoint_between_steps(false, observer)?;
+            return Ok(false);
+        }
+        // An epoch that ends is validated and saved after this meeting, which ends only then.
+        self.buffers.apart.meetings.moments += u64::from(is_last);
+        self.stage(Stage::Staging, Self::meet)?;
+        self.buffers.apart.meetings.moments += u64::from(!is_last);
+        if self.work_between_steps(is_last, observer)? {
+            return Ok(true);
+        }
+        if !is_last {
+            // No trainer may push before the checkpoint of trainer 0 has begun.
+            self.wait_for_trainers()?;
+            self.buffers.apart.meetings.moments += 1;
+        }
+        Ok(false)
     }
 
     /// Returns whether the last push of this trainer is the one after which all trainers stop.
@@ -169,7 +191,7 @@ impl Run {
         let dense = self.stage(Stage::Optimizer, |run| {
             run.model.copy_dense_to(&mut run.buffers.apart.before);
             run.optimize_dense(&statistics)?;
-            Ok::<_, Error>(run.dense_change(1.0))
+            Ok::<_, Error>(if run.is_joint() { run.dense_change(1.0) } else { Vec::new() })
         })?;
         let arrival = Arrival { scale: 1.0, dense, is_stopping: self.wants_stop() };
         self.stage(Stage::Push, |run| {
@@ -232,6 +254,9 @@ impl Run {
             self.position.progress.loss_sum += note.loss;
             self.buffers.joint.is_stopped |= note.is_stopped;
         }
+        let Apart { meetings, pushes, .. } = &mut self.buffers.apart;
+        meetings.owes_meeting = false;
+        meetings.record(self.position.step, *pushes);
         Ok(())
     }
 

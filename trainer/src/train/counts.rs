@@ -133,6 +133,7 @@ impl Run {
             skipped_steps: self.counts.skipped_steps,
             rewinds: self.counts.rewinds,
             repeated_steps: self.counts.repeated_steps,
+            lost_pushes: self.position.progress.lost_pushes,
             loss,
             aucs: aucs.unwrap_or_default(),
             rate_scale: self.rate_scale(),

@@ -55,11 +55,12 @@ impl Run {
         // An epoch may end before its first report.
         self.report_figures(window.rest(), observer)?;
         self.end_epoch(epoch, began, observer)?;
-        match self.is_apart() {
+        if self.is_apart() {
             // No trainer may push before the others have validated the epoch.
-            true => self.wait_for_trainers(),
-            false => Ok(()),
+            self.wait_for_trainers()?;
+            self.buffers.apart.meetings.moments += 1;
         }
+        Ok(())
     }
 
     /// Trains on the batches up to the end of the epoch. Returns whether the run was stopped and

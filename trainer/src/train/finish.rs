@@ -48,6 +48,7 @@ impl Run {
             skipped_steps: self.counts.skipped_steps,
             rewinds: self.counts.rewinds,
             repeated_steps: self.counts.repeated_steps,
+            lost_pushes: self.position.progress.lost_pushes,
             epochs: self.position.cursor.epoch,
             best_epoch: self.position.progress.best.map(|b| b.epoch + 1),
             valid_auc: self.position.progress.best.and_then(|b| b.valid_auc),

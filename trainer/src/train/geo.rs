@@ -162,6 +162,7 @@ impl Run {
         round.tables.iter_mut().for_each(LocalRows::clear);
         (round.groups, round.data_rows, round.dropped) = (0, 0, 0);
         buffers.apart.pushes += 1;
+        buffers.apart.meetings.owes_round = false;
         match client.take_shared()? {
             Some(shared) => self.take_over(&shared),
             None => Ok(()),

@@ -15,17 +15,25 @@ use crate::error::{Error, Result};
 use crate::job::{Job, PsConfig};
 use crate::observer::Observer;
 
-/// A function that opens the tables of a run. The number is the generation of the parameter service
-/// that has ended, or 0 at first.
-pub(super) type Open<'a> =
-    dyn FnMut(&Job, &TrainOptions, u64, &mut dyn Observer) -> Result<Box<dyn TrainClient>> + 'a;
+/// The generation of the parameter service after which tables are opened.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct After {
+    /// The number of the generation that has ended; 0 at first.
+    pub(super) generation: u64,
+    /// The number of pushes of this trainer, if it wants to continue with the tables of that
+    /// generation.
+    pub(super) clock: Option<u64>,
+}
 
-/// Opens the empty tables of a run. `after` is the generation of the parameter service that has
-/// ended, or 0 at first.
+/// A function that opens the tables of a run.
+pub(super) type Open<'a> =
+    dyn FnMut(&Job, &TrainOptions, After, &mut dyn Observer) -> Result<Box<dyn TrainClient>> + 'a;
+
+/// Opens the tables of a run, which are empty at first.
 pub(super) fn open_client(
     job: &Job,
     options: &TrainOptions,
-    after: u64,
+    after: After,
     observer: &mut dyn Observer,
 ) -> Result<Box<dyn TrainClient>> {
     let tables = TableOptions {
@@ -84,7 +92,7 @@ fn open_remote(
     ps: &PsConfig,
     options: &TrainOptions,
     tables: TableOptions,
-    after: u64,
+    after: After,
 ) -> Result<Box<dyn TrainClient>> {
     let directory = ps.etcd_options().map(|etcd| {
         let directory = open_etcd(&etcd)?;
@@ -101,7 +109,8 @@ fn open_remote(
         tls: ps.client_tls()?,
         pace: job.train.pace(),
         deadline: Duration::from_secs(ps.deadline_seconds.get()),
-        after,
+        after: after.generation,
+        clock: after.clock,
         patience: Duration::from_secs(ps.wait_seconds.get()),
         stop: Stop(options.stop.clone()),
     };

@@ -27,6 +27,7 @@ impl Position {
             rejected: 0,
             newest_event_ms: None,
             begun_at: 0,
+            lost_pushes: 0,
         };
         Self { step: 0, cursor: Cursor::default(), progress }
     }

@@ -6,13 +6,14 @@ use std::time::Instant;
 
 use zillion_config::ConfigError;
 use zillion_feature::FeatureSpec;
+use zillion_ps::Continued;
 use zillion_reader::SideTables;
 
 use super::counts::Counts;
 use super::data::Data;
 use super::model::Model;
 use super::note::StartNote;
-use super::opening::{Open, check_place};
+use super::opening::{After, Open, check_place};
 use super::output::{self, Output};
 use super::position::Position;
 use super::publish::PublishState;
@@ -25,6 +26,14 @@ use crate::frequencies::Frequencies;
 use crate::job::Job;
 use crate::observer::Observer;
 use crate::publish::RunId;
+
+/// The state from which a run trains.
+pub(super) enum Start {
+    /// A checkpoint or an initial state.
+    From(Box<Basis>),
+    /// The present state of the trainer, after a server was lost.
+    Onward(Continued),
+}
 
 /// The data beside the run, and the checkpoint from which it starts.
 pub(super) struct Basis {
@@ -48,7 +57,7 @@ impl Run {
         let (dir, bucket) = open_place(&job, &options)?;
         let (checkpoint, origin) = find_basis(&job, &options, &dir, bucket.as_ref())?;
         let (model, buffers) = Model::build(&job, &observer.inspect_options(), &options.workers)?;
-        let mut client = open(&job, &options, 0, observer)?;
+        let mut client = open(&job, &options, After::default(), observer)?;
         let opened = (|| {
             let (checkpoint, origin) = match client.restore_step() {
                 // An operator has set the run back since a checkpoint was looked for.
@@ -98,16 +107,19 @@ impl Run {
         Ok((run, basis))
     }
 
-    /// Opens the tables again after the generation `after` has ended. The model and the position
-    /// begin anew.
+    /// Opens the tables again after a generation has ended. The model and the position begin anew,
+    /// except if the run continues with the tables of that generation.
     pub(super) fn reopen(
         &mut self,
-        after: u64,
+        after: After,
         open: &mut Open<'_>,
         observer: &mut dyn Observer,
-    ) -> Result<Basis> {
+    ) -> Result<Start> {
         let (job, options) = (&*self.job, &self.options);
         self.client = open(job, options, after, observer)?;
+        if let Some(continued) = self.client.continued() {
+            return Ok(Start::Onward(continued));
+        }
         if let Some(step) = self.client.restore_step() {
             let Output { dir, bucket, .. } = &self.output;
             output::remove_after(step, dir, bucket.as_ref(), &options.files)?;
@@ -125,11 +137,23 @@ impl Run {
         if let Some(checkpoint) = &checkpoint {
             checkpoint.check_files(&self.data.files)?;
         }
-        Ok(Basis { checkpoint, origin, sides })
+        Ok(Start::From(Box::new(Basis { checkpoint, origin, sides })))
     }
 
     /// Prepares an opened run for its next step.
-    pub(super) fn prepare(&mut self, basis: Basis, observer: &mut dyn Observer) -> Result<()> {
+    pub(super) fn prepare(&mut self, start: Start, observer: &mut dyn Observer) -> Result<()> {
+        match start {
+            Start::Onward(continued) => self.continue_run(continued, observer),
+            Start::From(basis) => {
+                self.prepare_from(*basis, observer)?;
+                let Position { step, .. } = self.position;
+                self.buffers.apart.meetings.record(step, 0);
+                Ok(())
+            }
+        }
+    }
+
+    fn prepare_from(&mut self, basis: Basis, observer: &mut dyn Observer) -> Result<()> {
         if !self.options.trainer.is_first() {
             let note = self.client.start(Vec::new())?;
             self.start_beside(&StartNote::from_bytes(&note)?, observer)?;
@@ -351,7 +375,7 @@ fn find_id(origin: Option<&Checkpoint>, dir: &RunDir, options: &TrainOptions) ->
 
 /// Returns the checkpoint of the run and the checkpoint of another run from which the run can
 /// start. Only trainer 0 looks for them and tells the others.
-fn find_basis(
+pub(super) fn find_basis(
     job: &Job,
     options: &TrainOptions,
     dir: &RunDir,

@@ -26,6 +26,9 @@ pub(super) struct PublishState {
     pub(super) last: Option<Published>,
     /// The error of the last publication, if it failed.
     problem: Option<Error>,
+    /// Whether the next version must be a base, because the changes since the last one are not
+    /// known.
+    needs_base: bool,
 }
 
 impl Run {
@@ -55,6 +58,16 @@ impl Run {
             observer.note(
                 "versions will not have the time of their newest event; set `columns.event_time_unit`",
             );
+        }
+        Ok(())
+    }
+
+    /// Begins to track changes anew, so that the next version is a base.
+    pub(super) fn forget_published_changes(&mut self) -> Result<()> {
+        let publishing = &mut self.output.publishing;
+        if publishing.publisher.is_some() {
+            self.client.track_changes(REMEMBERED)?;
+            publishing.needs_base = true;
         }
         Ok(())
     }
@@ -122,10 +135,12 @@ impl Run {
             cursor: self.position.cursor,
             newest_event_ms: self.position.progress.newest_event_ms,
             metrics,
+            lost_pushes: self.position.progress.lost_pushes,
             ..Origin::default()
         };
+        let wish = Wish { base: self.output.publishing.needs_base, ..Wish::default() };
         let params = self.model.scoring_params();
-        let outcome = publisher.publish(origin, self.client.as_mut(), params, Wish::default());
+        let outcome = publisher.publish(origin, self.client.as_mut(), params, wish);
         let published = outcome.as_ref().ok();
         observer
             .report_version(&PublishReport { published, seconds: began.elapsed().as_secs_f64() });
@@ -134,6 +149,7 @@ impl Run {
                 observer.note(&published.to_string());
                 self.output.publishing.last = Some(published);
                 self.output.publishing.problem = None;
+                self.output.publishing.needs_base = false;
             }
             Err(error) => {
                 observer.note(&format!(

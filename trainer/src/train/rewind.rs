@@ -5,7 +5,8 @@
 //! the run, or from the beginning if there is no checkpoint. The result is the same, because a
 //! checkpoint holds the whole state.
 
-use super::prepare::Basis;
+use super::opening::After;
+use super::prepare::Start;
 use super::{Open, Run};
 use crate::error::{Error, Result};
 use crate::observer::Observer;
@@ -19,6 +20,15 @@ pub(super) struct Rewinds {
     newest: Option<u64>,
     /// The rewind after which the run has not continued yet.
     pending: Option<Pending>,
+    /// Whether the run is about to continue without a rewind.
+    pub(super) is_continuing: bool,
+}
+
+impl Rewinds {
+    /// Forgets the rewind after which the run has not continued yet, and returns its cause.
+    pub(super) fn forget_pending(&mut self) -> Option<String> {
+        self.pending.take().map(|pending| pending.cause)
+    }
 }
 
 /// A rewind after which the run has not continued yet.
@@ -32,7 +42,7 @@ struct Pending {
 
 impl Run {
     /// Sets the run back after `error` has ended its generation: opens the tables anew, and returns
-    /// the basis from which the run continues.
+    /// the state from which the run continues.
     ///
     /// # Errors
     /// Returns `error` if it has not ended a generation. Returns an error if the run was set back
@@ -42,7 +52,7 @@ impl Run {
         error: Error,
         open: &mut Open<'_>,
         observer: &mut dyn Observer,
-    ) -> Result<Basis> {
+    ) -> Result<Start> {
         let Some(ended) = error.rewound() else { return Err(error) };
         let (generation, is_counted) = match ended {
             zillion_ps::Error::Rewound { generation, .. } => (*generation, true),
@@ -58,7 +68,7 @@ impl Run {
         // Another trainer may wait for this one on a server that is not lost.
         self.client.leave(ended);
         let newest = self.output.dir.steps()?.last().copied();
-        let Rewinds { since_checkpoint, newest: seen, pending } = &mut self.rewinds;
+        let Rewinds { since_checkpoint, newest: seen, pending, .. } = &mut self.rewinds;
         if newest > *seen {
             *since_checkpoint = 0;
         }
@@ -70,7 +80,8 @@ impl Run {
         let before = pending.as_ref().map_or(0, |pending| pending.reached);
         *pending = Some(Pending { reached: self.position.step.max(before), cause });
         self.options.resume = true;
-        self.reopen(generation, open, observer)
+        let clock = self.clock_to_continue(ended, newest);
+        self.reopen(After { generation, clock }, open, observer)
     }
 
     /// Reports a rewind after the run was prepared again.

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use zillion_embedding::Rates;
 use zillion_feature::{LookupPlan, Step};
 
-use super::{Outcome, Tables, bad};
+use super::{Joint, Outcome, Tables, bad};
 use crate::client::PullOptions;
 use crate::error::{Error, Result};
-use crate::server::clocks::Clocks;
+use crate::server::clocks::{Clocks, Due};
 use crate::server::session::Session;
 use crate::wire::{Frame, Header, Op, PaceStatus, Reader, Writer, take_gradients, write_rows};
 
@@ -30,6 +30,28 @@ impl Tables {
     /// Returns the step of the tables; `None` if every step has a part of every trainer.
     pub(in crate::server) fn paced_step(&self) -> Option<u64> {
         self.paced.as_ref().map(|paced| paced.clocks.step())
+    }
+
+    /// Returns whether a later generation can continue with the tables: the trainers have clocks,
+    /// and no failed update has left a row in part.
+    pub(in crate::server) fn can_continue(&self) -> bool {
+        self.paced.is_some() && self.client.is_whole()
+    }
+
+    /// Begins a generation that continues with the tables and the clocks of the one before it.
+    pub(in crate::server) fn continue_on(&mut self) {
+        self.joint = Joint::new(self.trainers);
+        (self.started, self.staged, self.exchanged, self.ended) = (None, None, None, None);
+        if let Some(paced) = &mut self.paced {
+            paced.waiting.fill(None);
+            paced.clocks.continue_on();
+        }
+    }
+
+    /// Sets the clock of a trainer that continues from an earlier generation. Returns the number
+    /// of its steps whose updates were applied here.
+    pub(in crate::server) fn enter(&mut self, trainer: usize, sent: u64) -> u64 {
+        self.paced.as_mut().map_or(0, |paced| paced.clocks.enter(trainer, sent))
     }
 
     /// Returns the state of the clocks; `None` if every step has a part of every trainer.
@@ -155,13 +177,15 @@ impl Tables {
         body.end().map_err(bad(call))?;
         let Some(paced) = &mut self.paced else { return Ok(Frame::begin(Vec::new())) };
         let number = header.step;
-        paced.clocks.check_update(session.trainer, number, dense.len())?;
-        if let Some(plan) = &plan {
+        let due = paced.clocks.check_update(session.trainer, number, dense.len())?;
+        if let (Some(plan), Due::Now) = (&plan, due) {
             let step = Step(paced.clocks.step_of_update(number));
             self.client.apply_now(plan, &gradients, (step, Rates { scale: rate }, scale))?;
         }
         self.gradients = gradients;
-        paced.clocks.record_update(session.trainer, plan.is_some(), &dense, is_stopping);
+        if due == Due::Now {
+            paced.clocks.record_update(session.trainer, plan.is_some(), &dense, is_stopping);
+        }
         let mut answer = Frame::begin(Vec::new());
         write_shared(&mut answer, &paced.clocks);
         Ok(answer)

@@ -20,6 +20,7 @@ use crate::error::Result as TrainerResult;
 use crate::job::Job;
 use crate::observer::Observer;
 use crate::train::TrainOptions;
+use crate::train::opening::After;
 
 /// The time after which a test fails because a trainer waits for another one.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -120,12 +121,12 @@ impl Hub {
     pub(super) fn opener(
         self: &Arc<Self>,
         place: TrainerPlace,
-    ) -> impl FnMut(&Job, &TrainOptions, u64, &mut dyn Observer) -> TrainerResult<Box<dyn TrainClient>>
+    ) -> impl FnMut(&Job, &TrainOptions, After, &mut dyn Observer) -> TrainerResult<Box<dyn TrainClient>>
     {
         let hub = self.clone();
         move |job, options, after, _| {
             let mut state = hub.state.lock().unwrap();
-            if state.generation <= after || state.ended.is_some() {
+            if state.generation <= after.generation || state.ended.is_some() {
                 let losses = std::mem::take(&mut state.losses);
                 *state = State::new(hub.count, state.generation + 1, losses);
                 let tables = TableOptions {
