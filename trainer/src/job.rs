@@ -14,6 +14,7 @@ mod ps;
 mod publish;
 mod spill;
 mod tables;
+mod wire;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -42,6 +43,7 @@ pub use ps::PsConfig;
 pub use publish::PublishConfig;
 pub use spill::Memory;
 pub use tables::TableConfig;
+pub use wire::Wire;
 
 /// The sections and keys that a job file may have at its root.
 const ROOT_KEYS: [&str; 14] = [
@@ -114,6 +116,9 @@ pub struct TrainConfig {
     /// setting, and it always has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub local_steps: Option<NonZeroUsize>,
+    /// The number type to which the gradients of rows are rounded before they are pushed.
+    #[serde(skip_serializing_if = "Wire::is_f32")]
+    pub wire: Wire,
     /// The number of batches whose gradients make one step.
     #[serde(skip_serializing_if = "is_one")]
     pub accumulate: NonZeroUsize,
@@ -189,6 +194,7 @@ impl Default for TrainConfig {
             mode: Mode::Sync,
             staleness: None,
             local_steps: None,
+            wire: Wire::F32,
             accumulate: NonZeroUsize::MIN,
             average: None,
             freeze: Vec::new(),
