@@ -23,3 +23,4 @@ mod sites;
 mod stops;
 mod tls;
 mod versions;
+mod wire;

@@ -10,7 +10,7 @@ use super::servers::ServerProcess;
 use crate::harness::{JOB, Workplace};
 
 /// The number of batches of an epoch.
-const BATCHES: u64 = 24;
+pub(super) const BATCHES: u64 = 24;
 
 /// The settings that hybrid and asynchronous training cannot have are left out.
 const SETTINGS: &[(&str, &str)] = &[
@@ -26,24 +26,24 @@ const SETTINGS: &[(&str, &str)] = &[
 ];
 
 /// Returns a folder with a job for any mode.
-fn place() -> Workplace {
+pub(super) fn place() -> Workplace {
     let place = Workplace::with_rare_users();
     place.write("job.toml", &replaced(JOB, SETTINGS));
     place
 }
 
 /// Returns the arguments that set the mode and the bound of staleness.
-fn mode(name: &str, staleness: u64) -> [String; 4] {
+pub(super) fn mode(name: &str, staleness: u64) -> [String; 4] {
     let set = || "--set".to_owned();
     [set(), format!("train.mode={name}"), set(), format!("train.staleness={staleness}")]
 }
 
-fn refs(arguments: &[String]) -> Vec<&str> {
+pub(super) fn refs(arguments: &[String]) -> Vec<&str> {
     arguments.iter().map(String::as_str).collect()
 }
 
 /// Returns a list of numbers in the state of a server.
-fn numbers(status: &Value, name: &str) -> Vec<u64> {
+pub(super) fn numbers(status: &Value, name: &str) -> Vec<u64> {
     let list = status[name].as_array().unwrap_or_else(|| panic!("no {name} in {status}"));
     list.iter().map(|number| number.as_u64().expect("a count")).collect()
 }
@@ -331,7 +331,7 @@ fn pairs_that_do_not_fit_are_refused_by_name() {
 }
 
 /// Returns a folder with a job whose tables move by plain SGD.
-fn geo_place(epochs: u32) -> Workplace {
+pub(super) fn geo_place(epochs: u32) -> Workplace {
     let place = Workplace::new();
     let epochs = format!("epochs = {epochs}\n");
     let changes = [
@@ -354,7 +354,7 @@ fn geo_place(epochs: u32) -> Workplace {
 }
 
 /// Returns the arguments that set the mode `geo` and its number of local steps.
-fn geo(steps: u64) -> [String; 4] {
+pub(super) fn geo(steps: u64) -> [String; 4] {
     let set = || "--set".to_owned();
     [set(), "train.mode=geo".to_owned(), set(), format!("train.local_steps={steps}")]
 }

@@ -166,8 +166,8 @@ impl Run {
     }
 
     /// Runs the training graph on the pulled rows. Fills the gradients of the rows, rounded as the
-    /// job says, and returns the loss. If `statistics` is given, the running statistics stay unchanged, and the part by which
-    /// the batch moves them is appended to it.
+    /// job says, and returns the loss. If `statistics` is given, the running statistics stay
+    /// unchanged, and the part by which the batch moves them is appended to it.
     pub(super) fn forward_and_backward(
         &mut self,
         planned: &Planned,
