@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::modes::{BATCHES, geo, geo_place, mode, numbers, place, refs};
-use super::proxy::{Act, FrameProxy, Seen, Way};
+use super::proxy::{Act, FrameProxy, Seen, Way, op};
 use super::runs::{
     addresses, outcome, place_with_everything, replaced, small_job, train_alone, train_over,
 };
@@ -64,13 +64,14 @@ fn gradients_are_rounded_in_every_mode() {
 /// The numbers of the operations of a step.
 const STEP: RangeInclusive<u16> = 20..=31;
 
-/// Trains over one server. Returns the bytes of questions and of answers in each step.
+/// Trains over one server. Returns the bytes of all questions and of the pulled rows in each step.
 fn bytes_of_a_step(place: &Workplace, output: &str, more: &[&str]) -> [usize; 2] {
     let server = ServerProcess::start(&place.path(""), &[]);
     let counted: Arc<[AtomicUsize; 2]> = Arc::default();
     let count = counted.clone();
     let proxy = FrameProxy::start(&server.address, move |seen: &Seen| {
-        if STEP.contains(&seen.op) {
+        // The answers of a norm are sums of groups of slots, and depend on no row.
+        if STEP.contains(&seen.op) && (seen.way == Way::Question || seen.op == op::PULL) {
             count[usize::from(seen.way == Way::Answer)].fetch_add(seen.bytes, Ordering::SeqCst);
         }
         Act::Pass
@@ -78,7 +79,7 @@ fn bytes_of_a_step(place: &Workplace, output: &str, more: &[&str]) -> [usize; 2]
     let report = &train_over(place, output, std::slice::from_ref(&proxy.address), 1, more)[0];
     let steps = report["steps"].as_u64().expect("a number of steps") as usize;
     let bytes = [0, 1].map(|way| counted[way].load(Ordering::SeqCst) / steps);
-    eprintln!("{output}: {} bytes of questions and {} of answers in a step", bytes[0], bytes[1]);
+    eprintln!("{output}: {} bytes of questions and {} of rows in a step", bytes[0], bytes[1]);
     bytes
 }
 
