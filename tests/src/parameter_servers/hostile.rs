@@ -26,7 +26,8 @@ fn train_step(victim: &mut Raw, step: u64, keys: &[u64]) {
     let gradients = vec![0.25; keys.len() * DIM];
     let plan = plan(0, keys);
     let pulled = victim.ask(op::PULL, step, &pull(&plan)).unwrap();
-    assert_eq!(pulled.len(), 1 + keys.len() * DIM * 4);
+    // The mark of counts and the form of the rows come first.
+    assert_eq!(pulled.len(), 2 + keys.len() * DIM * 4);
     let before = victim.lookup(keys);
     victim.ask(op::PUSH, step, &push(&plan, &gradients)).unwrap();
     victim.ask(op::APPLY, step, &apply()).unwrap();
