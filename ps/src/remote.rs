@@ -87,6 +87,8 @@ pub struct RemoteClient {
     pull_options: PullOptions,
     /// The clock of this trainer; `None` if every step has a part of every trainer.
     clock: Option<Clock>,
+    /// Whether the gradients of rows are numbers of bf16.
+    bf16_gradients: bool,
     /// The number of checkpoints that have begun, and the ticket of each server.
     checkpoints: u64,
     tickets: Option<Vec<u64>>,
@@ -205,6 +207,7 @@ impl RemoteClient {
             ahead: None,
             pull_options: PullOptions::default(),
             clock: options.pace.map(|pace| Clock::new(pace, sent)),
+            bf16_gradients: options.bf16_gradients,
             checkpoints: 0,
             tickets: None,
             checkpointed_rows: 0,

@@ -12,9 +12,11 @@
 //! # Invariants
 //! * A length that comes from another process is checked before memory is allocated for it. A body
 //!   can cost at most a small multiple of its own bytes.
-//! * The rows of a table are sent packed: without the padding that they have in memory.
+//! * The rows of a table are sent without the padding that they have in memory, and no float is
+//!   changed on its way.
 
 mod bytes;
+mod floats;
 mod frame;
 mod message;
 mod op;
@@ -46,4 +48,4 @@ impl WireError {
 pub(crate) type WireResult<T> = Result<T, WireError>;
 
 /// The version of the wire. A server refuses clients of another version.
-pub(crate) const WIRE_VERSION: u32 = 1;
+pub(crate) const WIRE_VERSION: u32 = 2;

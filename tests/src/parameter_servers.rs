@@ -24,3 +24,4 @@ mod sites;
 mod stops;
 mod tls;
 mod versions;
+mod wire;

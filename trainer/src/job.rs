@@ -14,6 +14,7 @@ mod ps;
 mod publish;
 mod spill;
 mod tables;
+mod wire;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -42,6 +43,7 @@ pub use ps::PsConfig;
 pub use publish::PublishConfig;
 pub use spill::Memory;
 pub use tables::TableConfig;
+pub use wire::Wire;
 
 /// The sections and keys that a job file may have at its root.
 const ROOT_KEYS: [&str; 14] = [
@@ -117,6 +119,9 @@ pub struct TrainConfig {
     /// The way in which the run goes on after a server was lost.
     #[serde(skip_serializing_if = "ServerLoss::is_rewind")]
     pub on_server_loss: ServerLoss,
+    /// The number type to which the gradients of rows are rounded before they are pushed.
+    #[serde(skip_serializing_if = "Wire::is_f32")]
+    pub wire: Wire,
     /// The number of batches whose gradients make one step.
     #[serde(skip_serializing_if = "is_one")]
     pub accumulate: NonZeroUsize,
@@ -193,6 +198,7 @@ impl Default for TrainConfig {
             staleness: None,
             local_steps: None,
             on_server_loss: ServerLoss::Rewind,
+            wire: Wire::F32,
             accumulate: NonZeroUsize::MIN,
             average: None,
             freeze: Vec::new(),

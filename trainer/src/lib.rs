@@ -54,7 +54,7 @@ pub use evaluate::{EvalReport, Predicted};
 pub use fetch::Fetched;
 pub use job::{
     EvalConfig, ItemCounts, Job, Memory, Mode, PsConfig, PublishConfig, RateConfig, RunConfig,
-    ServerLoss, TableConfig, TrainConfig, WarmStart,
+    ServerLoss, TableConfig, TrainConfig, WarmStart, Wire,
 };
 pub use observer::{
     CheckpointReport, EpochReport, InspectOptions, InspectedStep, Observer, PublishReport,

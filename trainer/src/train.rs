@@ -27,6 +27,7 @@ mod publish;
 mod rates;
 mod rewind;
 mod round;
+mod rounding;
 mod saving;
 mod step;
 mod timing;

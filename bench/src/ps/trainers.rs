@@ -208,6 +208,7 @@ impl Trainer {
             token: None,
             tls: None,
             pace: None,
+            bf16_gradients: false,
             store: store.to_owned(),
             deadline: DEADLINE,
             after,

@@ -37,6 +37,9 @@ pub struct RemoteOptions {
     pub tls: Option<ClientTls>,
     /// The pace of the trainers; `None` if every step has a part of every trainer.
     pub pace: Option<Pace>,
+    /// Whether the caller rounds the gradients of rows to the type bf16. They are then sent in two
+    /// bytes each.
+    pub bf16_gradients: bool,
     /// The time after which a server that does not answer is lost.
     pub deadline: Duration,
     /// The generation that has ended; 0 at the first start.

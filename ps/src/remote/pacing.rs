@@ -114,6 +114,7 @@ impl Pacing for RemoteClient {
         let Arrival { scale, dense, is_stopping } = arrival;
         let bounds = self.dense_bounds(dense.len());
         let (rate, layouts) = (self.rates.scale, std::mem::take(&mut self.layouts));
+        let are_bf16 = self.bf16_gradients;
         let frames = self.send_at(Op::Update, step, |server, body| {
             let mut out = Writer(body);
             out.f32(rate);
@@ -129,7 +130,7 @@ impl Pacing for RemoteClient {
             if known.is_none() {
                 write_plan(body, plan, &ranges[server]);
             }
-            write_gradients(body, plan, &ranges[server], &layouts, gradients);
+            write_gradients(body, plan, &ranges[server], &layouts, (gradients, are_bf16));
         });
         self.layouts = layouts;
         let frames = frames?;

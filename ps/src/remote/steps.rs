@@ -109,6 +109,7 @@ impl StepClient for RemoteClient {
             None => self.new_number(plan),
         };
         let (rate, layouts) = (self.rates.scale, std::mem::take(&mut self.layouts));
+        let are_bf16 = self.bf16_gradients;
         let frames = self.send_each(Op::Push, |server, body| {
             let mut out = Writer(body);
             out.f32(rate);
@@ -118,7 +119,7 @@ impl StepClient for RemoteClient {
             if known.is_none() {
                 write_plan(body, plan, &ranges[server]);
             }
-            write_gradients(body, plan, &ranges[server], &layouts, &gradients);
+            write_gradients(body, plan, &ranges[server], &layouts, (&gradients, are_bf16));
         });
         self.layouts = layouts;
         let frames = frames?;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use zillion_device::Workers;
 use zillion_embedding::{LiveKey, TableStatistics};
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, TableId};
-use zillion_rows::TableLayout;
+use zillion_rows::{Dtype, TableLayout};
 
 use super::clocks::Clocks;
 use super::home::Home;
@@ -39,6 +39,8 @@ pub(super) enum Outcome {
 pub(super) struct Tables {
     client: LocalClient,
     layouts: Vec<TableLayout>,
+    /// Whether the weights of each table are of the type bf16.
+    are_bf16: Vec<bool>,
     home: Home,
     /// The files of the open checkpoint on their way to the store; `None` if they stay where they
     /// are written.
@@ -70,8 +72,10 @@ impl Tables {
         home: Home,
         (boot, max_frame_bytes): (u64, u64),
     ) -> Result<Self> {
+        let are_bf16 = options.tables.iter().map(|table| table.dtype == Dtype::Bf16).collect();
         let client = LocalClient::open(options, workers)?;
         Ok(Self {
+            are_bf16,
             layouts: crate::client::TableAccess::layouts(&client).to_vec(),
             client,
             home,

@@ -2,38 +2,11 @@
 
 use std::ops::Range;
 
-use zillion_feature::{LookupPlan, RowBuffer, TableRows, Use};
+use zillion_feature::{LookupPlan, RowBuffer, Use};
 use zillion_rows::TableLayout;
 
+use super::floats::{LEAST_BYTES, take_block, write_block};
 use super::{Reader, TRAILER_BYTES, WireError, WireResult, Writer};
-
-/// Appends one row after another, without the padding that rows have in memory.
-fn write_packed(out: &mut Vec<u8>, rows: &TableRows, range: &Range<usize>, width: usize) {
-    let values = &rows.values[range.start * rows.stride..range.end * rows.stride];
-    if rows.stride == width {
-        out.extend_from_slice(bytemuck::cast_slice(values));
-        return;
-    }
-    out.reserve(range.len() * width * size_of::<f32>());
-    for row in values.chunks_exact(rows.stride.max(1)) {
-        out.extend_from_slice(bytemuck::cast_slice(&row[..width]));
-    }
-}
-
-/// Copies packed rows to the rows of a table, from row `first`. The padding becomes zero.
-fn unpack(bytes: &[u8], rows: &mut TableRows, first: usize, count: usize, width: usize) {
-    let stride = rows.stride;
-    let values = &mut rows.values[first * stride..(first + count) * stride];
-    if stride == width {
-        bytemuck::cast_slice_mut(values).copy_from_slice(bytes);
-        return;
-    }
-    let packed = bytes.chunks_exact((width * size_of::<f32>()).max(1));
-    for (row, packed) in values.chunks_exact_mut(stride.max(1)).zip(packed) {
-        bytemuck::cast_slice_mut(&mut row[..width]).copy_from_slice(packed);
-        row[width..].fill(0.0);
-    }
-}
 
 fn layout_of(layouts: &[TableLayout], table: usize) -> WireResult<&TableLayout> {
     layouts.get(table).ok_or_else(|| {
@@ -42,25 +15,28 @@ fn layout_of(layouts: &[TableLayout], table: usize) -> WireResult<&TableLayout> 
 }
 
 /// Appends the rows of a plan that a pull or a lookup has read: all rows, and their numbers of
-/// pushes if the buffer has them.
+/// pushes if the buffer has them. `are_bf16` says for each table of the run whether its weights are
+/// of the type bf16.
 pub(crate) fn write_rows(
     out: &mut Vec<u8>,
     plan: &LookupPlan,
     rows: &RowBuffer,
     layouts: &[TableLayout],
+    are_bf16: &[bool],
 ) {
     let has_counts = rows.tables.iter().any(|table| table.counts.is_some());
     // The checksum of the frame must fit too, or all rows would be copied once more.
-    let floats = |table: &zillion_feature::TablePlan| {
-        let width = layouts[table.table.index()].width() + usize::from(has_counts);
-        table.keys.len() * width
+    let bytes = |table: &zillion_feature::TablePlan| {
+        let index = table.table.index();
+        let size = if are_bf16[index] { LEAST_BYTES } else { size_of::<f32>() };
+        let count = if has_counts { size_of::<u32>() } else { 0 };
+        1 + table.keys.len() * (layouts[index].width() * size + count)
     };
-    let bytes = plan.tables.iter().map(floats).sum::<usize>() * size_of::<f32>();
-    out.reserve(1 + bytes + TRAILER_BYTES);
+    out.reserve(1 + plan.tables.iter().map(bytes).sum::<usize>() + TRAILER_BYTES);
     out.push(u8::from(has_counts));
     for (table, rows) in plan.tables.iter().zip(&rows.tables) {
-        let all = 0..table.keys.len();
-        write_packed(out, rows, &all, layouts[table.table.index()].width());
+        let (all, index) = (0..table.keys.len(), table.table.index());
+        write_block(out, rows, &all, layouts[index].width(), are_bf16[index]);
         if has_counts {
             match &rows.counts {
                 Some(counts) => Writer(out).all(counts),
@@ -105,8 +81,7 @@ pub(crate) fn take_rows(
     let has_counts = body.bool()?;
     for ((table, range), rows) in plan.tables.iter().zip(ranges).zip(&mut rows.tables) {
         let width = layout_of(layouts, table.table.index())?.width();
-        let packed = body.take_entries(range.len(), width * size_of::<f32>())?;
-        unpack(packed, rows, range.start, range.len(), width);
+        take_block(body, rows, range, width)?;
         if has_counts {
             let counts = body.take_entries(range.len(), size_of::<u32>())?;
             if let Some(kept) = &mut rows.counts {
@@ -118,16 +93,17 @@ pub(crate) fn take_rows(
 }
 
 /// Appends the gradients of the keys that one server owns, with the shows and clicks of their rows.
+/// `are_bf16` says whether the gradients were rounded to the type bf16.
 pub(crate) fn write_gradients(
     out: &mut Vec<u8>,
     plan: &LookupPlan,
     ranges: &[Range<usize>],
     layouts: &[TableLayout],
-    gradients: &RowBuffer,
+    (gradients, are_bf16): (&RowBuffer, bool),
 ) {
     for ((table, range), rows) in plan.tables.iter().zip(ranges).zip(&gradients.tables) {
         out.push(u8::from(rows.uses.is_some()));
-        write_packed(out, rows, range, layouts[table.table.index()].width());
+        write_block(out, rows, range, layouts[table.table.index()].width(), are_bf16);
         for used in rows.uses.iter().flat_map(|uses| &uses[range.clone()]) {
             let mut out = Writer(out);
             out.f32(used.shows);
@@ -152,14 +128,13 @@ pub(crate) fn take_gradients(
         let width = layout_of(layouts, table.table.index())?.width();
         floats = floats.saturating_add(table.keys.len().saturating_mul(width));
     }
-    body.clone().take_entries(floats, size_of::<f32>())?;
+    body.clone().take_entries(floats, LEAST_BYTES)?;
     place_rows(plan, layouts, false, gradients)?;
     for (table, rows) in plan.tables.iter().zip(&mut gradients.tables) {
         let width = layout_of(layouts, table.table.index())?.width();
         let has_uses = body.bool()?;
         let count = table.keys.len();
-        let packed = body.take_entries(count, width * size_of::<f32>())?;
-        unpack(packed, rows, 0, count, width);
+        take_block(body, rows, &(0..count), width)?;
         rows.uses = match has_uses {
             false => None,
             true => {

@@ -92,6 +92,15 @@ pub fn sample_messages(layouts: &[TableLayout]) -> Vec<(u16, Vec<u8>)> {
     for rows in &mut gradients.tables {
         rows.uses = Some(vec![Use { shows: 1.0, clicks: 0.5 }; keys.len()]);
     }
+    let push = |body: &mut Vec<u8>, are_bf16: bool| {
+        let mut out = Writer(body);
+        out.f32(1.0);
+        out.u8(0);
+        out.u64(0);
+        out.u8(1);
+        write_plan(body, &plan, &ranges);
+        write_gradients(body, &plan, &ranges, layouts, (&gradients, are_bf16));
+    };
     let message = |op: Op, fill: &dyn Fn(&mut Vec<u8>)| {
         let mut body = Vec::new();
         fill(&mut body);
@@ -111,15 +120,8 @@ pub fn sample_messages(layouts: &[TableLayout]) -> Vec<(u16, Vec<u8>)> {
             write_plan(body, &plan, &ranges);
         }),
         message(Op::Lookup, &|body| write_plan(body, &plan, &ranges)),
-        message(Op::Push, &|body| {
-            let mut out = Writer(body);
-            out.f32(1.0);
-            out.u8(0);
-            out.u64(0);
-            out.u8(1);
-            write_plan(body, &plan, &ranges);
-            write_gradients(body, &plan, &ranges, layouts, &gradients);
-        }),
+        message(Op::Push, &|body| push(body, false)),
+        message(Op::Push, &|body| push(body, true)),
         message(Op::Exchange, &|body| {
             let mut out = Writer(body);
             out.u64(7);

@@ -48,6 +48,7 @@ impl Holder {
             token: None,
             tls: None,
             pace: Some(Pace { staleness: Some(1), counts_pushes: true }),
+            bf16_gradients: false,
             store,
             deadline: PATIENCE,
             after: 0,

@@ -26,7 +26,8 @@ fn train_step(victim: &mut Raw, step: u64, keys: &[u64]) {
     let gradients = vec![0.25; keys.len() * DIM];
     let plan = plan(0, keys);
     let pulled = victim.ask(op::PULL, step, &pull(&plan)).unwrap();
-    assert_eq!(pulled.len(), 1 + keys.len() * DIM * 4);
+    // The mark of counts and the form of the rows come first.
+    assert_eq!(pulled.len(), 2 + keys.len() * DIM * 4);
     let before = victim.lookup(keys);
     victim.ask(op::PUSH, step, &push(&plan, &gradients)).unwrap();
     victim.ask(op::APPLY, step, &apply()).unwrap();
@@ -89,6 +90,11 @@ fn a_wrong_question_is_an_error_and_the_session_goes_on() {
     let mut many_tables = good.clone();
     many_tables[8..10].copy_from_slice(&u16::MAX.to_le_bytes());
     let rows = |count: usize| vec![1.0; count * DIM];
+    let mut other_form = push(&good, &rows(3));
+    let form = other_form.len() - 3 * DIM * size_of::<f32>() - 1;
+    other_form[form] = 2;
+    let mut halves = push(&good, &rows(3));
+    halves[form] = 1;
     let wrong = [
         ("unsorted keys", op::PULL, pull(&plan(0, &[9 << 52, 3])), "table 0"),
         ("repeated keys", op::PULL, pull(&plan(0, &[7, 7])), "table 0"),
@@ -100,6 +106,8 @@ fn a_wrong_question_is_an_error_and_the_session_goes_on() {
         ("more keys than bytes", op::PULL, pull(&too_many), "too early"),
         ("too few gradients", op::PUSH, push(&good, &rows(2)), "too early"),
         ("too many gradients", op::PUSH, push(&good, &rows(4)), "push"),
+        ("gradients of an unknown form", op::PUSH, other_form, "the unknown form 2"),
+        ("twice the bytes of halves", op::PUSH, halves, "too many"),
         ("an empty push", op::PUSH, Vec::new(), "too early"),
         ("a short end of a step", op::APPLY, vec![1, 2], "too early"),
         ("an operation that is no question", op::ANSWER, Vec::new(), "answer"),
@@ -145,9 +153,9 @@ fn a_trainer_of_another_job_or_version_is_refused() {
     let join_head = Head { op: op::JOIN, generation: 1, session: 5, ..Head::default() };
     let join = json!({ "job": "other", "client": 6, "trainers": 1 }).to_string();
     let other_version = hello("victim");
-    let text = String::from_utf8(other_version).unwrap().replace("\"wire\":1", "\"wire\":2");
+    let text = String::from_utf8(other_version).unwrap().replace("\"wire\":2", "\"wire\":3");
     let bytes = [greet(&hello("victim")), frame(join_head, join.as_bytes())].concat();
-    for (bytes, text) in [(bytes, "another job"), (greet(text.as_bytes()), "version 2 of the wire")]
+    for (bytes, text) in [(bytes, "another job"), (greet(text.as_bytes()), "version 3 of the wire")]
     {
         let mut stream = connect(&server.address);
         stream.write_all(&bytes).unwrap();

@@ -149,8 +149,6 @@ fn a_run_continues_without_the_pushes_that_a_lost_server_has_applied() {
     let more = [&refs(&mode)[..], &CONTINUE].concat();
     let trainer =
         TrainerProcess::start(&place, "over", &at, (0, 1), &arguments(&publishing, &more));
-    std::thread::sleep(std::time::Duration::from_secs(5));
-    eprintln!("{}", trainer.said());
     proxy.wait_for_disturbance();
     servers[1].kill_and_restart(&[]);
     proxy.release();

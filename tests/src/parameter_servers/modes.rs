@@ -43,7 +43,7 @@ pub(super) fn refs(arguments: &[String]) -> Vec<&str> {
 }
 
 /// Returns a list of numbers in the state of a server.
-fn numbers(status: &Value, name: &str) -> Vec<u64> {
+pub(super) fn numbers(status: &Value, name: &str) -> Vec<u64> {
     let list = status[name].as_array().unwrap_or_else(|| panic!("no {name} in {status}"));
     list.iter().map(|number| number.as_u64().expect("a count")).collect()
 }

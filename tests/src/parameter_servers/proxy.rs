@@ -48,6 +48,8 @@ pub(crate) struct Seen {
     pub(crate) op: u16,
     pub(crate) generation: u64,
     pub(crate) step: u64,
+    /// The number of bytes of the frame.
+    pub(crate) bytes: usize,
 }
 
 /// The thing that the proxy does with a frame.
@@ -312,5 +314,6 @@ fn describe(way: Way, frame: &[u8], questions: &Mutex<HashMap<u64, u16>>) -> See
         }
         Way::Answer => questions.get(&frame_number).copied().unwrap_or(frame_op),
     };
-    Seen { way, op, generation: number(frame, 8), step: number(frame, 40) }
+    let (generation, step) = (number(frame, 8), number(frame, 40));
+    Seen { way, op, generation, step, bytes: frame.len() }
 }

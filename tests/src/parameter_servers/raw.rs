@@ -68,7 +68,7 @@ pub(crate) fn send_and_read_all(server: &str, bytes: &[u8]) -> String {
 
 /// The first message of a connection.
 pub(crate) fn hello(run: &str) -> Vec<u8> {
-    json!({ "wire": 1, "program": "test", "run": run, "trainer": 0 }).to_string().into_bytes()
+    json!({ "wire": 2, "program": "test", "run": run, "trainer": 0 }).to_string().into_bytes()
 }
 
 /// The only trainer of a run with one table.
@@ -129,8 +129,9 @@ impl Raw {
     /// Reads the rows of keys as evaluation does.
     pub(crate) fn lookup(&mut self, keys: &[u64]) -> Vec<f32> {
         let body = self.ask(op::LOOKUP, 0, &plan(0, keys)).unwrap();
-        // The number of missing keys of the table, and the mark of counts come first.
-        let rows = &body[9..];
+        // The number of missing keys of the table, the mark of counts, and the form of the rows
+        // come first.
+        let rows = &body[10..];
         assert_eq!(rows.len(), keys.len() * DIM * 4);
         rows.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
     }
@@ -163,7 +164,8 @@ pub(crate) fn push(plan: &[u8], gradients: &[f32]) -> Vec<u8> {
     body.extend(0u64.to_le_bytes());
     body.push(1);
     body.extend(plan);
-    body.push(0);
+    // The gradients have no use, and take four bytes each.
+    body.extend([0, 0]);
     gradients.iter().for_each(|value| body.extend(value.to_le_bytes()));
     body
 }

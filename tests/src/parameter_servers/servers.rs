@@ -170,6 +170,7 @@ pub(crate) fn options(servers: Vec<String>, run: &str, store: &Path) -> RemoteOp
         token: None,
         tls: None,
         pace: None,
+        bf16_gradients: false,
         deadline: Duration::from_secs(10),
         after: 0,
         patience: Duration::from_secs(10),

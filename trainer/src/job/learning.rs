@@ -340,7 +340,7 @@ mod tests {
     #[test]
     fn a_job_that_says_nothing_of_it_is_printed_as_before() {
         let printed = job("").unwrap().in_force().unwrap();
-        for key in ["schedule", "accumulate", "average", "rates", "freeze", "loss"] {
+        for key in ["schedule", "wire", "accumulate", "average", "rates", "freeze", "loss"] {
             assert!(!printed.contains(key), "{key} in {printed}");
         }
     }

@@ -15,11 +15,14 @@
 use std::sync::Arc;
 
 use zillion_feature::{FeatureKey, LookupPlan, TableId, TablePlan};
+use zillion_nn::StepSeed;
 use zillion_ps::{Arrival, PullOptions};
 
 use super::Run;
+use super::accumulate::seed_of_batch;
 use super::joint::Group;
 use super::round::{LocalRows, plan_of, rates_of};
+use super::rounding::round_gradients;
 use crate::error::{Error, Result};
 use crate::job::Mode;
 use crate::pipeline::Planned;
@@ -153,6 +156,11 @@ impl Run {
             tables.push(local.plan(TableId(index), rows.stride, &mut rows.values)?);
         }
         let plan = LookupPlan { rows: round.data_rows, tables, columns: Vec::new() };
+        if !self.job.train.wire.is_f32() {
+            let seed = seed_of_batch(self.job.seed, self.options.trainer.index as u64);
+            let seed = StepSeed { seed, step: self.position.step };
+            round_gradients(&plan, &mut buffers.grads, seed);
+        }
         let plan = (round.data_rows > 0).then(|| Arc::new(plan));
         client.send(plan.as_ref(), &buffers.grads, arrival)?;
         if round.dropped > 0 {

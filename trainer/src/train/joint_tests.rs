@@ -1,6 +1,6 @@
 //! Tests of runs with several trainers, which share the tables of this process.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::tests::{Place, StopBehind};
@@ -74,7 +74,7 @@ fn succeed(outcomes: Vec<Result<TrainReport>>) -> Vec<TrainReport> {
 /// Reads the files of a run's newest checkpoint. The key `accumulate` of the job is left out.
 fn result(place: &Place, output: &str) -> std::collections::BTreeMap<PathBuf, Vec<u8>> {
     let mut files = place.files(output);
-    let manifest = files.remove(std::path::Path::new("MANIFEST")).unwrap();
+    let manifest = files.remove(Path::new("MANIFEST")).unwrap();
     let text = String::from_utf8(manifest).unwrap();
     let (_, body) = text.split_once('\n').unwrap();
     let mut manifest: serde_json::Value = serde_json::from_str(body).unwrap();
@@ -88,7 +88,8 @@ fn result(place: &Place, output: &str) -> std::collections::BTreeMap<PathBuf, Ve
 #[test]
 fn several_trainers_give_the_bytes_of_one_that_accumulates() {
     let place = Place::new();
-    for (name, more) in [("everything", EVERYTHING), ("dense", DENSE)] {
+    let rounded = EVERYTHING.replace("[train]\n", "[train]\nwire = 'bf16'\n");
+    for (name, more) in [("everything", EVERYTHING), ("rounded", &rounded), ("dense", DENSE)] {
         // An epoch has 15 batches, so the last step of 2 or 4 trainers has fewer batches.
         for count in [1, 2, 4] {
             let one = format!("{name}-{count}-one");
@@ -112,6 +113,9 @@ fn several_trainers_give_the_bytes_of_one_that_accumulates() {
             }
         }
     }
+    let dense = |output: &str| result(&place, output).remove(Path::new("dense.safetensors"));
+    assert!(dense("rounded-2-many").is_some());
+    assert_ne!(dense("rounded-2-many"), dense("everything-2-many"), "nothing is rounded");
 }
 
 #[test]
@@ -270,7 +274,7 @@ fn trainers_over_servers_learn_what_one_process_learns() {
             assert_eq!(reports[0].steps, alone.steps, "{many}");
             assert_eq!(reports[0].rewinds, 0, "{many}");
             assert_eq!(place.logits(&many), place.logits(&one), "{many}");
-            let dense = std::path::Path::new("dense.safetensors");
+            let dense = Path::new("dense.safetensors");
             assert_eq!(place.files(&many)[dense], place.files(&one)[dense], "{many}");
             let progress = |output: &str| place.newest(output).manifest.progress;
             assert_eq!(progress(&many), progress(&one), "{many}");

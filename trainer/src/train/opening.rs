@@ -108,6 +108,7 @@ fn open_remote(
         token: ps.token_file.as_deref().map(Token::read).transpose()?,
         tls: ps.client_tls()?,
         pace: job.train.pace(),
+        bf16_gradients: !job.train.wire.is_f32(),
         deadline: Duration::from_secs(ps.deadline_seconds.get()),
         after: after.generation,
         clock: after.clock,

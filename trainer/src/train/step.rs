@@ -19,6 +19,7 @@ use super::apart::Apart;
 use super::joint_gradients::Joint;
 use super::model::Model;
 use super::round::Round;
+use super::rounding::round_gradients;
 use super::{Run, uses};
 use crate::error::{Error, Result};
 use crate::evaluate;
@@ -164,9 +165,9 @@ impl Run {
         }
     }
 
-    /// Runs the training graph on the pulled rows. Fills the gradients of the rows, and returns the
-    /// loss. If `statistics` is given, the running statistics stay unchanged, and the part by which
-    /// the batch moves them is appended to it.
+    /// Runs the training graph on the pulled rows. Fills the gradients of the rows, rounded as the
+    /// job says, and returns the loss. If `statistics` is given, the running statistics stay
+    /// unchanged, and the part by which the batch moves them is appended to it.
     pub(super) fn forward_and_backward(
         &mut self,
         planned: &Planned,
@@ -198,6 +199,9 @@ impl Run {
             }
         }
         uses::fill_uses(&planned.batch, &planned.plan, &job.tables, grads);
+        if job.train.rounds_batches() {
+            round_gradients(&planned.plan, grads, seed);
+        }
         Ok(executor.loss().map_or(f64::NAN, f64::from))
     }
 

@@ -118,7 +118,7 @@ impl Tables {
         paced.clocks.record_pull(header.step);
         let rows = std::mem::take(&mut self.rows);
         let read = self.client.read_rows(&plan, options, rows).map(|rows| {
-            write_rows(&mut answer, &plan, &rows, &self.layouts);
+            write_rows(&mut answer, &plan, &rows, &self.layouts, &self.are_bf16);
             self.rows = rows;
             answer
         });

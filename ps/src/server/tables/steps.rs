@@ -40,7 +40,7 @@ impl Tables {
                 self.client.begin_step(Step(header.step), Rates::default())?;
                 let rows = std::mem::take(&mut self.rows);
                 let rows = self.client.pull(&plan, PullOptions { counts }, rows)?;
-                write_rows(answer, &plan, &rows, &self.layouts);
+                write_rows(answer, &plan, &rows, &self.layouts, &self.are_bf16);
                 self.rows = rows;
             }
             Op::Push => self.push(session, header, &mut body)?,
@@ -206,7 +206,7 @@ impl Tables {
                 let rows = std::mem::take(&mut self.rows);
                 let (rows, report) = self.client.lookup(&plan, rows)?;
                 report.missing.iter().for_each(|&missing| Writer(answer).u64(missing));
-                write_rows(answer, &plan, &rows, &self.layouts);
+                write_rows(answer, &plan, &rows, &self.layouts, &self.are_bf16);
                 self.rows = rows;
             }
             Op::Prefill => {
