@@ -11,22 +11,13 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use zillion_ps::{Directory, EtcdOptions, open_etcd};
 
+use super::debian::Packaged;
 use super::proxy::PATIENCE;
-use crate::clients::target;
 use crate::harness::skip;
 
-/// Unpacks Debian's package into a folder of its own and then moves it, so that an interrupted run
-/// leaves nothing that looks complete.
-const UNPACK: &str = r#"
-part=$(mktemp -d "$1/part.XXXXXX") && cd "$part" || exit 1
-if apt-get -qq download etcd-server && dpkg -x ./*.deb .; then
-    mv -T usr "$1/usr" 2>/dev/null || [ -x "$1/usr/bin/etcd" ]; code=$?
-else
-    code=1
-fi
-rm -rf -- "$part"
-exit $code
-"#;
+/// The program in Debian's package.
+const PACKAGED: Packaged =
+    Packaged { folder: "etcd", package: "etcd-server", sha256: "", file: "usr/bin/etcd" };
 
 /// Returns the program etcd: the one on PATH, or Debian's in the build folder. If Debian's servers
 /// cannot be reached, prints a message and returns `None`.
@@ -37,14 +28,7 @@ pub(crate) fn program() -> Option<&'static Path> {
         if version.is_ok_and(|output| output.status.success()) {
             return Some(PathBuf::from("etcd"));
         }
-        let cache = target().join("etcd");
-        let program = cache.join("usr/bin/etcd");
-        if !program.exists() {
-            std::fs::create_dir_all(&cache).expect("the build folder can be written");
-            let unpack = Command::new("sh").args(["-c", UNPACK, "sh"]).arg(&cache).output();
-            unpack.ok().filter(|output| output.status.success())?;
-        }
-        Some(program)
+        PACKAGED.unpack()
     };
     let program = PROGRAM.get_or_init(find).as_deref();
     if program.is_none() {
