@@ -11,6 +11,7 @@ mod debian;
 mod drill;
 mod equality;
 mod etcd;
+mod etcd_members;
 pub(crate) mod etcd_process;
 mod flat;
 mod hostile;

@@ -13,6 +13,7 @@ use zillion_ps::{Directory, EtcdOptions, open_etcd};
 
 use super::debian::Packaged;
 use super::proxy::PATIENCE;
+use super::servers::send_signal;
 use crate::harness::skip;
 
 /// The program in Debian's package.
@@ -68,6 +69,34 @@ impl EtcdProcess {
         panic!("etcd does not start")
     }
 
+    /// Starts three members of one etcd.
+    pub(crate) fn start_members() -> Option<[Self; 3]> {
+        program()?;
+        for _ in 0..5 {
+            let address = |_| format!("http://127.0.0.1:{}", free_port());
+            let (endpoints, peers) = ([0, 1, 2].map(address), [0, 1, 2].map(address));
+            let all = format!("m0={},m1={},m2={}", peers[0], peers[1], peers[2]);
+            let mut members = [0, 1, 2].map(|index| {
+                // These settings replace those of an etcd with one member.
+                let name = format!("m{index}");
+                let more = ["--name", &name, "--initial-cluster", &all]
+                    .into_iter()
+                    .chain(["--listen-peer-urls", &peers[index]])
+                    .chain(["--initial-advertise-peer-urls", &peers[index]]);
+                Self {
+                    child: None,
+                    data: tempfile::tempdir().expect("a temporary folder"),
+                    endpoint: endpoints[index].clone(),
+                    more: more.map(str::to_owned).collect(),
+                }
+            });
+            if members.iter_mut().all(Self::try_start) {
+                return Some(members);
+            }
+        }
+        panic!("the members of etcd do not start")
+    }
+
     /// Starts a process, and waits until it listens. Returns `false` if it ends instead.
     fn try_start(&mut self) -> bool {
         let log = self.data.path().join("log");
@@ -114,6 +143,12 @@ impl EtcdProcess {
             child.kill().expect("our own child can be killed");
             child.wait().expect("our own child can be waited for");
         }
+    }
+
+    /// Stops the process, which keeps its connections and answers no more.
+    pub(crate) fn stop(&self) {
+        let child = self.child.as_ref().expect("the process runs");
+        send_signal(child.id(), "-STOP");
     }
 
     /// Starts another process at the same address with the same data.
