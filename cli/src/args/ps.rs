@@ -9,7 +9,6 @@ use zillion_ps::EtcdOptions;
 use super::KeyType;
 
 #[derive(Debug, Subcommand)]
-#[expect(clippy::large_enum_variant, reason = "there is one value in a process")]
 pub(crate) enum ParameterService {
     /// Hold a part of the tables of a training run in this process
     #[command(after_help = SERVE)]
