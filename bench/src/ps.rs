@@ -14,6 +14,9 @@
 //! With several trainers, all of them take part in each step. Their gradients are then staged, and
 //! the time of a push includes the wait until the server has merged and applied the gradients of
 //! all trainers. The rates are those of all trainers together.
+//!
+//! With TLS, each byte is encrypted and decrypted on one core of each side. The difference of two
+//! runs is its cost.
 
 mod checkpoint;
 mod process;
@@ -33,7 +36,7 @@ use crate::args::BenchPsArgs;
 use crate::embedding::{Planner, Zipf};
 use crate::{print_outcome, scratch_folder};
 use checkpoint::{Beside, Recovery};
-use process::ParameterServer;
+use process::{Encryption, ParameterServer};
 use trainers::{Figure, Trainers};
 
 /// The numbers of keys of a request.
@@ -49,6 +52,7 @@ struct Outcome {
     floats_a_row: usize,
     server_threads: usize,
     trainers: usize,
+    is_encrypted: bool,
     /// The keys per second of the pushes that have made the rows, in millions.
     insert_mkeys_s: f64,
     server_rss_mib: f64,
@@ -84,9 +88,10 @@ pub(crate) fn run(args: &BenchPsArgs, is_json: bool) -> Result<()> {
     let duration = Duration::try_from_secs_f64(args.seconds)
         .with_context(|| format!("--seconds is {}; set it to a positive number", args.seconds))?;
     let folder = scratch_folder(None)?;
-    let server = ParameterServer::start(folder.path(), args.threads, args.idle)?;
+    let encryption = args.tls.then(|| Encryption::make(folder.path())).transpose()?;
+    let server = ParameterServer::start(folder.path(), args.threads, args.idle, encryption)?;
     let (before, began) = (CpuTimes::now(), Instant::now());
-    let mut trainers = Trainers::open(server.address(), folder.path(), args)?;
+    let mut trainers = Trainers::open(&server, folder.path(), args)?;
     eprintln!("inserting {} rows", args.rows);
     let insert = trainers.fill(args.rows)?;
     let server_rss_mib = server.resident_mib()?;
@@ -124,6 +129,7 @@ pub(crate) fn run(args: &BenchPsArgs, is_json: bool) -> Result<()> {
         floats_a_row: args.dim.get() + 1,
         server_threads: args.threads.get(),
         trainers: args.clients.get(),
+        is_encrypted: args.tls,
         insert_mkeys_s: insert,
         server_rss_mib,
         figures,

@@ -130,8 +130,13 @@ fn the_members_of_a_cluster_meet_in_etcd() {
     let Some(etcd) = EtcdProcess::start() else { return };
     let place = Workplace::new();
     let by_etcd = ["--etcd", &etcd.endpoint, "--etcd-prefix", "/zillion/up"];
+    let log = place.path("shared/logs/server-1.log");
+    std::fs::create_dir_all(place.path("shared/logs")).expect("our own folder");
+    std::fs::write(&log, "of an earlier cluster\n").expect("our own folder");
     let cluster = Cluster::start(&place, "shared/run", &[&LONG[..], &by_etcd].concat());
     let server = cluster.last_word("server 1: ");
+    let said = std::fs::read_to_string(&log).expect("the log can be read");
+    assert!(!said.contains("earlier"), "the log begins anew: {said}");
     wait_for_checkpoint(&place.path("shared/run"));
     let directory = etcd.directory("/zillion/up");
     assert_eq!(directory.members().unwrap().into_keys().collect::<Vec<_>>(), [0, 1]);

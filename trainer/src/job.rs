@@ -12,6 +12,8 @@ mod mode;
 mod pinned;
 mod ps;
 mod publish;
+#[cfg(test)]
+mod smallest;
 mod spill;
 mod tables;
 mod wire;

@@ -104,7 +104,8 @@ pub struct TableReport {
     pub refused: u64,
     /// The number of row gradients of new keys that a table at its limit refused.
     pub refused_full: u64,
-    /// The number of row gradients that were dropped because they were not finite.
+    /// The number of row gradients that were dropped because they were not finite: by the servers,
+    /// and in the mode `geo` also by this trainer.
     pub nonfinite: u64,
     /// The number of weights that became too large for their type and were set to its largest
     /// number.

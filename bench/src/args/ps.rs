@@ -23,6 +23,9 @@ pub(crate) struct BenchPsArgs {
     /// SIGKILL, start another one, and measure the time until its first step is done
     #[arg(long, conflicts_with = "clients")]
     pub(crate) checkpoint: bool,
+    /// Encrypt the connections with TLS, by a certificate that the benchmark makes
+    #[arg(long, conflicts_with_all = ["idle", "checkpoint"])]
+    pub(crate) tls: bool,
     /// Seconds for which each figure is measured
     #[arg(long, default_value = "5", value_parser = super::load::positive)]
     pub(crate) seconds: f64,

@@ -114,7 +114,8 @@ pub(super) fn recover(
     let noticed_s = began.elapsed().as_secs_f64();
     drop(trainers);
     let at = (server.address(), generation);
-    let mut trainer = Trainer::open(at, &written.store, args.dim, TrainerPlace::ALONE)?;
+    let mut trainer =
+        Trainer::open(at, server.tls(), &written.store, args.dim, TrainerPlace::ALONE)?;
     trainer.client.restore(&written.folder, &written.parts)?;
     let restored_s = began.elapsed().as_secs_f64();
     trainer.step(plan, &mut Times::default())?;

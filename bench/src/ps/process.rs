@@ -1,31 +1,58 @@
 //! A parameter server in a separate process.
 
+use std::fs;
 use std::io::{BufRead, BufReader};
 use std::num::NonZeroUsize;
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use zillion_device::machine::process::{ProcessStatus, cpu_seconds};
-use zillion_ps::{ServerState, server_state};
+use zillion_ps::{ClientTls, ClientTlsFiles, ServerState, server_state};
 
 /// The number of connections that the server takes besides the idle ones.
 const OTHER_CONNECTIONS: usize = 4096;
 /// The time within which the server must give its state.
 const DEADLINE: Duration = Duration::from_secs(60);
 
+/// A certificate of the benchmark, and the settings of clients that trust it.
+pub(super) struct Encryption {
+    certificate: PathBuf,
+    key: PathBuf,
+    client: ClientTls,
+}
+
+impl Encryption {
+    /// Makes a certificate, and writes it and its key into a folder.
+    pub(super) fn make(folder: &Path) -> Result<Self> {
+        let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()])
+            .context("cannot make a certificate for the benchmark")?;
+        let (certificate, key) = (folder.join("server.pem"), folder.join("server.key"));
+        fs::write(&certificate, made.cert.pem())?;
+        fs::write(&key, made.signing_key.serialize_pem())?;
+        let files = ClientTlsFiles { authority: certificate.clone(), identity: None };
+        Ok(Self { certificate, key, client: ClientTls::open(files)? })
+    }
+}
+
 /// A running `zillion ps serve`. It is stopped when this value is dropped.
 pub(super) struct ParameterServer {
     child: Child,
     address: String,
+    encryption: Option<Encryption>,
 }
 
 impl ParameterServer {
     /// Starts a server on a free port.
-    pub(super) fn start(store: &Path, threads: NonZeroUsize, idle: usize) -> Result<Self> {
-        Self::start_at("127.0.0.1:0", store, threads, idle)
+    pub(super) fn start(
+        store: &Path,
+        threads: NonZeroUsize,
+        idle: usize,
+        encryption: Option<Encryption>,
+    ) -> Result<Self> {
+        Self::launch("127.0.0.1:0", store, threads, idle, encryption)
     }
 
     /// Starts a server on the address of another one, which has ended.
@@ -35,11 +62,24 @@ impl ParameterServer {
         threads: NonZeroUsize,
         idle: usize,
     ) -> Result<Self> {
+        Self::launch(address, store, threads, idle, None)
+    }
+
+    fn launch(
+        address: &str,
+        store: &Path,
+        threads: NonZeroUsize,
+        idle: usize,
+        encryption: Option<Encryption>,
+    ) -> Result<Self> {
         let program = std::env::current_exe().context("cannot find the path of this program")?;
-        let mut child = Command::new(program)
+        let mut command = Command::new(program);
+        command.args(["ps", "serve", "--listen", address, "--store"]).arg(store);
+        if let Some(Encryption { certificate, key, .. }) = &encryption {
+            command.arg("--tls-cert").arg(certificate).arg("--tls-key").arg(key);
+        }
+        let mut child = command
             .env("ZILLION_LOG", "warn")
-            .args(["ps", "serve", "--listen", address, "--store"])
-            .arg(store)
             .arg(format!("--threads={threads}"))
             .arg(format!("--max-connections={}", idle + OTHER_CONNECTIONS))
             .stdin(Stdio::null())
@@ -53,7 +93,7 @@ impl ParameterServer {
             BufReader::new(stdout).read_line(&mut line)?;
         }
         let address = line.trim().strip_prefix("listening on ").unwrap_or_default().to_owned();
-        let server = Self { child, address };
+        let server = Self { child, address, encryption };
         if server.address.is_empty() {
             bail!("the server did not start; its output has the reason");
         }
@@ -63,6 +103,11 @@ impl ParameterServer {
     /// Returns the address that the server listens on.
     pub(super) fn address(&self) -> &str {
         &self.address
+    }
+
+    /// Returns the TLS settings of clients, or `None` if connections are not encrypted.
+    pub(super) fn tls(&self) -> Option<&ClientTls> {
+        self.encryption.as_ref().map(|encryption| &encryption.client)
     }
 
     /// Stops the server by SIGKILL. Returns when the process has ended.
@@ -86,7 +131,7 @@ impl ParameterServer {
 
     /// Asks the server for its state.
     pub(super) fn state(&self) -> Result<ServerState> {
-        Ok(server_state(&self.address, None, None, DEADLINE)?)
+        Ok(server_state(&self.address, None, self.tls(), DEADLINE)?)
     }
 }
 

@@ -11,11 +11,12 @@ use serde::Serialize;
 use zillion_embedding::Rates;
 use zillion_feature::{LookupPlan, RowBuffer, Step};
 use zillion_ps::{
-    Exchanging as _, PullOptions, PushMode, RemoteClient, RemoteOptions, StepClient as _,
-    TableAccess as _, TableOptions, TrainerPlace, server_state,
+    ClientTls, Exchanging as _, PullOptions, PushMode, RemoteClient, RemoteOptions,
+    StepClient as _, TableAccess as _, TableOptions, TrainerPlace, server_state,
 };
 use zillion_rows::{InitializerSpec, OptimizerSpec, SegmentSpec, TableSpec};
 
+use super::process::ParameterServer;
 use crate::args::BenchPsArgs;
 use crate::embedding::Planner;
 use crate::load::figures::Percentiles;
@@ -77,6 +78,7 @@ pub(super) struct Times {
 /// All trainers of the run.
 pub(super) struct Trainers {
     address: String,
+    tls: Option<ClientTls>,
     all: Vec<Trainer>,
 }
 
@@ -90,12 +92,13 @@ pub(super) struct Trainer {
 
 impl Trainers {
     /// Opens the run with one table.
-    pub(super) fn open(address: &str, store: &Path, args: &BenchPsArgs) -> Result<Self> {
+    pub(super) fn open(server: &ParameterServer, store: &Path, args: &BenchPsArgs) -> Result<Self> {
+        let (address, tls) = (server.address(), server.tls());
         let count = args.clients.get();
         let place = |index| TrainerPlace { index, count };
-        let open = |index| Trainer::open((address, 0), store, args.dim, place(index));
+        let open = |index| Trainer::open((address, 0), tls, store, args.dim, place(index));
         let all = in_parallel((0..count).map(|index| move || open(index)).collect())?;
-        Ok(Self { address: address.to_owned(), all })
+        Ok(Self { address: address.to_owned(), tls: tls.cloned(), all })
     }
 
     /// Makes `rows` rows by pushes. Returns the keys per second of the pushes, in millions.
@@ -181,7 +184,7 @@ impl Trainers {
 
     /// Returns the seconds that the server has worked on pulls and on pushes.
     fn work(&self) -> Result<[f64; 2]> {
-        let state = server_state(&self.address, None, None, DEADLINE)?;
+        let state = server_state(&self.address, None, self.tls.as_ref(), DEADLINE)?;
         let seconds = |names: &[&str]| {
             let named = state.operations.iter().filter(|(name, ..)| names.contains(&name.as_str()));
             named.map(|&(_, _, seconds)| seconds).sum()
@@ -195,6 +198,7 @@ impl Trainer {
     /// one.
     pub(super) fn open(
         (address, after): (&str, u64),
+        tls: Option<&ClientTls>,
         store: &Path,
         dim: NonZeroUsize,
         place: TrainerPlace,
@@ -206,7 +210,7 @@ impl Trainer {
             run: "bench".to_owned(),
             job_digest: "bench".to_owned(),
             token: None,
-            tls: None,
+            tls: tls.cloned(),
             pace: None,
             bf16_gradients: false,
             store: store.to_owned(),

@@ -9,14 +9,14 @@ use zillion_ps::EtcdOptions;
 use super::KeyType;
 
 #[derive(Debug, Subcommand)]
-#[expect(clippy::large_enum_variant, reason = "there is one value in a process")]
 pub(crate) enum ParameterService {
     /// Hold a part of the tables of a training run in this process
     #[command(after_help = SERVE)]
     Serve(PsServeArgs),
     /// Show the run, the slots, the trainers and the tables of servers
     #[command(after_help = "\
-Example: zillion ps status 127.0.0.1:7100 127.0.0.1:7101 127.0.0.1:7102")]
+Example: zillion ps status 127.0.0.1:7100 127.0.0.1:7101 127.0.0.1:7102
+         zillion ps status --etcd http://127.0.0.1:2379 --json")]
     Status(PsStatusArgs),
     /// Show all data of a live table about one key: its row, its counts and its optimizer state
     #[command(after_help = "\
@@ -42,34 +42,42 @@ A server has no data until a trainer begins a run. After a restart, the trainers
 checkpoint. Without --tls-cert, frames are not encrypted: keep servers and trainers on a private network.
 With --etcd, trainers find the server by its number: zillion train job.toml --ps-etcd http://HOST:2379 --ps-count 1";
 
-/// The registration of a server in etcd.
+/// The members of etcd in which servers register, and the proof of identity that they ask for.
 #[derive(Debug, clap::Args)]
 pub(crate) struct EtcdArgs {
-    /// Members of etcd in which the server registers, as in http://HOST:2379,http://HOST:2379;
-    /// absent: trainers list the addresses of servers
+    /// Members of etcd in which the servers register, as in http://HOST:2379,http://HOST:2379;
+    /// absent: addresses of servers are listed
     #[arg(long, value_name = "URLS", value_delimiter = ',')]
     pub(crate) etcd: Vec<String>,
     /// Prefix of the keys of the cluster in etcd
-    #[arg(long, requires = "etcd", default_value = EtcdOptions::PREFIX)]
+    #[arg(long, requires = "etcd", value_name = "PREFIX", default_value = EtcdOptions::PREFIX)]
     pub(crate) etcd_prefix: String,
-    /// Address by which trainers reach the server; absent: the address that it listens on
-    #[arg(long, requires = "etcd", value_name = "HOST:PORT")]
-    pub(crate) advertise: Option<String>,
-    /// Seconds after which etcd removes a server without signs of life
-    #[arg(long, requires = "etcd", default_value_t = EtcdOptions::LEASE_SECONDS)]
-    pub(crate) etcd_lease_seconds: u64,
     /// File with the user and the password of etcd, as in user:password
     #[arg(long, requires = "etcd", value_name = "FILE")]
     pub(crate) etcd_user_file: Option<PathBuf>,
     /// Certificate of the authority of etcd in PEM; needed for https
     #[arg(long, requires = "etcd", value_name = "FILE")]
     pub(crate) etcd_ca: Option<PathBuf>,
-    /// Certificate in PEM that the server shows to etcd
+    /// Certificate in PEM that this process shows to etcd
     #[arg(long, requires = "etcd", value_name = "FILE")]
     pub(crate) etcd_cert: Option<PathBuf>,
     /// Private key of this certificate in PEM
     #[arg(long, requires = "etcd", value_name = "FILE")]
     pub(crate) etcd_key: Option<PathBuf>,
+}
+
+impl EtcdArgs {
+    /// Returns the settings of etcd, or `None` if no member of etcd is named.
+    pub(crate) fn options(&self) -> Option<EtcdOptions> {
+        (!self.etcd.is_empty()).then(|| EtcdOptions {
+            prefix: self.etcd_prefix.clone(),
+            user_file: self.etcd_user_file.clone(),
+            ca_file: self.etcd_ca.clone(),
+            cert_file: self.etcd_cert.clone(),
+            key_file: self.etcd_key.clone(),
+            ..EtcdOptions::new(self.etcd.clone())
+        })
+    }
 }
 
 /// The settings of a server.
@@ -127,6 +135,12 @@ pub(crate) struct PsServeArgs {
     pub(crate) lease_seconds: f64,
     #[command(flatten)]
     pub(crate) etcd: EtcdArgs,
+    /// Address by which trainers reach the server; absent: the address that it listens on
+    #[arg(long, requires = "etcd", value_name = "HOST:PORT")]
+    pub(crate) advertise: Option<String>,
+    /// Seconds after which etcd removes a server without signs of life
+    #[arg(long, requires = "etcd", default_value_t = EtcdOptions::LEASE_SECONDS)]
+    pub(crate) etcd_lease_seconds: u64,
     /// Seconds for which a server that is told to end waits for a last checkpoint; 0: it ends at
     /// once
     #[arg(long, default_value_t = 30.0)]
@@ -139,9 +153,11 @@ pub(crate) struct PsServeArgs {
 /// The servers to ask.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PsStatusArgs {
-    /// Addresses of the servers
-    #[arg(required = true)]
+    /// Addresses of the servers; absent: --etcd finds them
+    #[arg(required_unless_present = "etcd", conflicts_with = "etcd")]
     pub(crate) servers: Vec<String>,
+    #[command(flatten)]
+    pub(crate) etcd: EtcdArgs,
     #[command(flatten)]
     pub(crate) access: PsAccessArgs,
     /// Print the states as JSON on stdout
@@ -179,9 +195,17 @@ pub(crate) struct PsExplainArgs {
     /// Type of the id; absent: a whole number, or a key if it begins with 0x
     #[arg(long, value_enum)]
     pub(crate) key_type: Option<KeyType>,
-    /// Servers of the run, as in HOST:PORT,HOST:PORT
-    #[arg(long = "ps", value_name = "SERVERS", value_delimiter = ',', required = true)]
+    /// Servers of the run, as in HOST:PORT,HOST:PORT; absent: --etcd finds them
+    #[arg(
+        long = "ps",
+        value_name = "SERVERS",
+        value_delimiter = ',',
+        required_unless_present = "etcd",
+        conflicts_with = "etcd"
+    )]
     pub(crate) servers: Vec<String>,
+    #[command(flatten)]
+    pub(crate) etcd: EtcdArgs,
     #[command(flatten)]
     pub(crate) access: PsAccessArgs,
     /// Print the data as JSON on stdout
@@ -192,9 +216,12 @@ pub(crate) struct PsExplainArgs {
 /// The request for a checkpoint.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PsCheckpointArgs {
-    /// Addresses of servers of the run; the first one that can be reached is asked
-    #[arg(required = true)]
+    /// Addresses of servers of the run; the first one that can be reached is asked; absent: --etcd
+    /// finds them
+    #[arg(required_unless_present = "etcd", conflicts_with = "etcd")]
     pub(crate) servers: Vec<String>,
+    #[command(flatten)]
+    pub(crate) etcd: EtcdArgs,
     /// Seconds to wait for the checkpoint
     #[arg(long, value_name = "SECONDS", default_value_t = 600.0)]
     pub(crate) wait: f64,
@@ -208,9 +235,12 @@ pub(crate) struct PsCheckpointArgs {
 /// The request to set a run back.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PsRestoreArgs {
-    /// Addresses of servers of the run; the first one that can be reached is asked
-    #[arg(required = true)]
+    /// Addresses of servers of the run; the first one that can be reached is asked; absent: --etcd
+    /// finds them
+    #[arg(required_unless_present = "etcd", conflicts_with = "etcd")]
     pub(crate) servers: Vec<String>,
+    #[command(flatten)]
+    pub(crate) etcd: EtcdArgs,
     /// Step of the checkpoint; absent: the newest one. Checkpoints of later steps are removed
     #[arg(long)]
     pub(crate) step: Option<u64>,

@@ -55,7 +55,12 @@ impl AdminClient {
             .map_err(|e| fails(&e))?;
         let token = token.map(|token| {
             let text = format!("Bearer {}", token.show());
-            text.parse().map_err(|_| start_error("the token has characters that no head can have"))
+            text.parse().map_err(|_| {
+                start_error(
+                    "the token has characters that a header of HTTP cannot hold; write a secret of \
+                     visible ASCII characters into the token file",
+                )
+            })
         });
         let opened = runtime.block_on(async { timeout(deadline, open(server, tls)).await });
         let opened = opened.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));

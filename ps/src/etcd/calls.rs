@@ -53,6 +53,9 @@ struct Session {
 pub(super) enum CallError {
     /// No member has answered.
     Away(String),
+    /// The keys or the lease have changed since they were read, and the next attempt sees the
+    /// change.
+    Changed(String),
     /// A member has refused the call.
     Refused(Code, String),
 }
@@ -242,6 +245,9 @@ impl CallError {
         match self {
             Self::Away(problem) => Error::Unreachable {
                 problem: format!("etcd cannot be reached ({problem}); start it, or mend `ps.etcd`"),
+            },
+            Self::Changed(problem) => Error::Unreachable {
+                problem: format!("the registration in etcd is repeated: {problem}; wait"),
             },
             Self::Refused(code, problem) => start_error(format!(
                 "etcd at {} has refused a call: {problem} ({code:?}); look at `ps.etcd_user_file` \

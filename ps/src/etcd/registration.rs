@@ -174,6 +174,13 @@ impl Registrar {
                     }
                     self.interval
                 }
+                Err(CallError::Changed(problem)) => {
+                    tracing::info!(
+                        server = self.member.id,
+                        "etcd: the server registers again, because {problem}"
+                    );
+                    PAUSE
+                }
                 Err(error) => {
                     let error = error.into_error(&self.calls);
                     if !std::mem::replace(&mut is_away, true) {
@@ -208,10 +215,13 @@ impl Registrar {
             self.interval = Duration::from_secs(answer.ttl.max(1) as u64) / 3;
         }
         let result = self.put().await;
-        if let Err(CallError::Refused(Code::NotFound, text)) = result {
+        if let Err(CallError::Refused(Code::NotFound, _)) = result {
             // The lease has expired while another server had the number, or while etcd was away.
             self.lease = 0;
-            return Err(CallError::Away(text));
+            return Err(CallError::Changed(format!(
+                "the lease of server {} has expired",
+                self.member.id
+            )));
         }
         if matches!(result, Ok(Attempt::Taken(_))) {
             // The lease must live as long as the attempts go on.
@@ -251,7 +261,10 @@ impl Registrar {
         let request = replace_or_read(&key, &found.value, &value, self.lease);
         match run_txn(&self.calls, request).await? {
             (true, _) => Ok(Attempt::Registered),
-            (false, _) => Err(CallError::Away(format!("the key `{key}` has changed meanwhile"))),
+            (false, _) => {
+                let text = format!("another process has changed the key `{key}`");
+                Err(CallError::Changed(text))
+            }
         }
     }
 

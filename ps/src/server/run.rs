@@ -59,8 +59,8 @@ impl Run {
         (session, outlet): (u64, &Outlet),
     ) -> Result<Self> {
         let staleness = settings.pace.and_then(|pace| pace.staleness);
-        if staleness.is_some_and(|most| most > MOST_STALENESS) {
-            let reason = format!("the bound of staleness is not 0 to {MOST_STALENESS}");
+        if let Some(most) = staleness.filter(|&most| most > MOST_STALENESS) {
+            let reason = format!("`train.staleness` is {most}; set it to 0 to {MOST_STALENESS}");
             return Err(Error::Argument { call: "open", reason });
         }
         if settings.trainers == 0 || settings.trainers > 1024 {

@@ -7,20 +7,22 @@ use std::time::{Duration, Instant};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use serde_json::Value;
 use zillion_ps::conformance::check_map;
 use zillion_ps::{Directory, Error, EtcdOptions, open_etcd};
 
 use super::etcd_process::{EtcdProcess, free_port};
+use super::operators::{ps, ps_fails, ps_json};
 use super::proxy::{Act, FrameProxy, PATIENCE, Way, once, op};
-use super::runs::{Ended, TrainerProcess, outcome, small_place, train_alone};
+use super::runs::{Ended, TrainerProcess, outcome, replaced, small_place, train_alone};
 use super::servers::ServerProcess;
-use crate::harness::{Workplace, stderr};
+use crate::harness::{JOB, Workplace, stderr, stdout};
 
 /// The prefix of the keys of the tests.
 pub(crate) const PREFIX: &str = "/zillion/e2e";
 
 /// Starts a server that listens on an address and registers in etcd.
-fn start_server(
+pub(super) fn start_server(
     place: &Workplace,
     endpoint: &str,
     id: usize,
@@ -39,23 +41,23 @@ fn start_servers(place: &Workplace, etcd: &EtcdProcess, count: usize) -> Vec<Ser
 }
 
 /// Starts a server behind a proxy, whose address is the one that the server registers.
-fn start_behind(
+pub(super) fn start_behind(
     place: &Workplace,
-    etcd: &EtcdProcess,
+    endpoint: &str,
     id: usize,
     decide: impl FnMut(&super::proxy::Seen) -> Act + Send + 'static,
 ) -> (ServerProcess, FrameProxy) {
     let listen = format!("127.0.0.1:{}", free_port());
     let proxy = FrameProxy::start(&listen, decide);
-    let server = start_server(place, &etcd.endpoint, id, &listen, &["--advertise", &proxy.address]);
+    let server = start_server(place, endpoint, id, &listen, &["--advertise", &proxy.address]);
     (server, proxy)
 }
 
 /// Starts a trainer that finds its servers in etcd.
-fn start_trainer(
+pub(super) fn start_trainer(
     place: &Workplace,
     output: &str,
-    etcd: &EtcdProcess,
+    endpoint: &str,
     (index, trainers): (usize, usize),
     servers: usize,
     more: &[&str],
@@ -64,7 +66,7 @@ fn start_trainer(
     let store = place.text("");
     let usual = [
         "--ps-etcd",
-        &etcd.endpoint,
+        endpoint,
         "--ps-etcd-prefix",
         PREFIX,
         "--ps-count",
@@ -87,7 +89,11 @@ fn assert_undisturbed(ended: &Ended) {
 }
 
 /// Waits until a directory meets a condition.
-fn wait_until(directory: &dyn Directory, what: &str, is_met: impl Fn(&BTreeMap<u32, u64>) -> bool) {
+pub(super) fn wait_until(
+    directory: &dyn Directory,
+    what: &str,
+    is_met: impl Fn(&BTreeMap<u32, u64>) -> bool,
+) {
     let began = Instant::now();
     loop {
         let boots = directory.members().map(|members| {
@@ -107,9 +113,9 @@ fn three_servers_and_two_trainers_meet_in_etcd() {
     let place = small_place();
     train_alone(&place, "alone", &["--set", "train.accumulate=2"]);
     // The trainers wait for the servers, and trainer 1 for trainer 0.
-    let second = start_trainer(&place, "over", &etcd, (1, 2), 3, &[]);
+    let second = start_trainer(&place, "over", &etcd.endpoint, (1, 2), 3, &[]);
     let mut servers = start_servers(&place, &etcd, 3);
-    let first = start_trainer(&place, "over", &etcd, (0, 2), 3, &[]);
+    let first = start_trainer(&place, "over", &etcd.endpoint, (0, 2), 3, &[]);
     for trainer in [first, second] {
         assert_undisturbed(&trainer.end());
     }
@@ -130,16 +136,53 @@ fn three_servers_and_two_trainers_meet_in_etcd() {
 }
 
 #[test]
+fn commands_of_operators_find_the_servers_in_etcd() {
+    let Some(etcd) = EtcdProcess::start() else { return };
+    let place = Workplace::new();
+    place.write("job.toml", &replaced(JOB, &[("epochs = 3\n", "epochs = 10000\n")]));
+    let find = ["--etcd", &etcd.endpoint, "--etcd-prefix", PREFIX];
+    let with = |arguments: &[&'static str]| [arguments, &find].concat();
+    let said = ps_fails(&with(&["status"]), 1);
+    let text = format!("no server is registered in etcd at {} below `{PREFIX}`", etcd.endpoint);
+    assert!(said.contains(&text), "{said}");
+    let servers = start_servers(&place, &etcd, 2);
+    let ids = |states: &Value| -> Vec<u64> {
+        let states = states.as_array().expect("a list of states");
+        states.iter().filter_map(|state| state["id"].as_u64()).collect()
+    };
+    let answer = stdout(&ps(&with(&["status", "--json"])));
+    let states: Value = serde_json::from_str(&answer).expect("JSON");
+    assert_eq!(ids(&states), [0, 1], "{states}");
+    let said = stdout(&ps(&with(&["status"])));
+    assert!(servers.iter().all(|server| said.contains(&server.address)), "{said}");
+
+    let mut trainer = start_trainer(&place, "over", &etcd.endpoint, (0, 1), 2, &[]);
+    trainer.wait_for("epoch 2 done");
+    let saved = ps_json(&with(&["checkpoint"]));
+    assert_eq!(saved["run"], "over", "{saved}");
+    // One of the servers owns the key.
+    let found = ps_json(&with(&["explain", "user", "u1", "--key-type", "string"]));
+    assert_eq!((&found["run"], &found["table"]), (&"over".into(), &"user".into()), "{found}");
+    let said = ps_fails(&with(&["restore"]), 3);
+    assert!(said.contains("the run over") && said.contains("nothing was done"), "{said}");
+    // The addresses are either named or found.
+    let said = ps_fails(&with(&["status", "127.0.0.1:7100"]), 2);
+    assert!(said.contains("cannot be used with"), "{said}");
+    let said = ps_fails(&["checkpoint"], 2);
+    assert!(said.contains("required"), "{said}");
+}
+
+#[test]
 fn a_server_that_comes_back_elsewhere_is_found() {
     let Some(etcd) = EtcdProcess::start() else { return };
     let place = small_place();
     train_alone(&place, "alone", &[]);
     let _others = [0, 2].map(|id| start_server(&place, &etcd.endpoint, id, "127.0.0.1:0", &[]));
     let held = once(Way::Question, op::APPLY, 7, Act::Hold);
-    let (mut server, proxy) = start_behind(&place, &etcd, 1, held);
+    let (mut server, proxy) = start_behind(&place, &etcd.endpoint, 1, held);
     // Without the lease, the trainer would wait for a minute.
     let late = ["--set", "ps.deadline_seconds=60"];
-    let mut trainer = start_trainer(&place, "over", &etcd, (0, 1), 3, &late);
+    let mut trainer = start_trainer(&place, "over", &etcd.endpoint, (0, 1), 3, &late);
     proxy.wait_for_disturbance();
     server.kill();
     trainer.wait_for(&format!(
@@ -198,11 +241,11 @@ fn a_run_goes_on_while_etcd_is_away() {
             if is_it { Act::Hold } else { Act::Pass }
         };
         let _other = start_server(&place, &etcd.endpoint, 0, "127.0.0.1:0", &[]);
-        let (_server, proxy) = start_behind(&place, &etcd, 1, decide);
+        let (_server, proxy) = start_behind(&place, &etcd.endpoint, 1, decide);
         let directory = etcd.directory(PREFIX);
         let members = directory.members().unwrap();
         let boots: BTreeMap<u32, u64> = members.iter().map(|(&id, m)| (id, m.boot)).collect();
-        let mut trainer = start_trainer(&place, &output, &etcd, (0, 1), 2, &[]);
+        let mut trainer = start_trainer(&place, &output, &etcd.endpoint, (0, 1), 2, &[]);
         proxy.wait_for_disturbance();
         etcd.kill();
         trainer.wait_for("the run goes on without etcd");
@@ -225,11 +268,11 @@ fn a_server_that_is_only_removed_from_etcd_trains_on() {
     train_alone(&place, "alone", &[]);
     let _other = start_server(&place, &etcd.endpoint, 0, "127.0.0.1:0", &[]);
     let (_server, proxy) =
-        start_behind(&place, &etcd, 1, once(Way::Question, op::APPLY, 7, Act::Hold));
+        start_behind(&place, &etcd.endpoint, 1, once(Way::Question, op::APPLY, 7, Act::Hold));
     let directory = etcd.directory(PREFIX);
     let boots: BTreeMap<u32, u64> =
         directory.members().unwrap().into_iter().map(|(id, member)| (id, member.boot)).collect();
-    let trainer = start_trainer(&place, "over", &etcd, (0, 1), 2, &[]);
+    let trainer = start_trainer(&place, "over", &etcd.endpoint, (0, 1), 2, &[]);
     proxy.wait_for_disturbance();
     let key = STANDARD.encode(format!("{PREFIX}/servers/1"));
     etcd.post("/v3/kv/deleterange", &format!(r#"{{"key": "{key}"}}"#));
@@ -247,10 +290,20 @@ fn a_run_whose_server_is_lost_without_etcd_waits() {
     let place = small_place();
     train_alone(&place, "alone", &[]);
     let _other = start_server(&place, &etcd.endpoint, 0, "127.0.0.1:0", &[]);
-    let (mut server, proxy) =
-        start_behind(&place, &etcd, 1, once(Way::Question, op::APPLY, 7, Act::HoldAndLose));
-    let mut trainer =
-        start_trainer(&place, "over", &etcd, (0, 1), 2, &["--set", "ps.deadline_seconds=2"]);
+    let (mut server, proxy) = start_behind(
+        &place,
+        &etcd.endpoint,
+        1,
+        once(Way::Question, op::APPLY, 7, Act::HoldAndLose),
+    );
+    let mut trainer = start_trainer(
+        &place,
+        "over",
+        &etcd.endpoint,
+        (0, 1),
+        2,
+        &["--set", "ps.deadline_seconds=2"],
+    );
     proxy.wait_for_disturbance();
     etcd.kill();
     server.kill();
@@ -277,8 +330,9 @@ fn of_two_processes_that_want_to_be_trainer_0_one_trains() {
     train_alone(&place, "alone", &[]);
     let _other = start_server(&place, &etcd.endpoint, 0, "127.0.0.1:0", &[]);
     let held = once(Way::Question, op::APPLY, 7, Act::Hold);
-    let (_server, proxy) = start_behind(&place, &etcd, 1, held);
-    let mut rivals = [0, 1].map(|_| start_trainer(&place, "over", &etcd, (0, 1), 2, &["--resume"]));
+    let (_server, proxy) = start_behind(&place, &etcd.endpoint, 1, held);
+    let mut rivals =
+        [0, 1].map(|_| start_trainer(&place, "over", &etcd.endpoint, (0, 1), 2, &["--resume"]));
     proxy.wait_for_disturbance();
     let began = Instant::now();
     while !rivals.iter_mut().any(TrainerProcess::has_ended) {

@@ -11,22 +11,14 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use zillion_ps::{Directory, EtcdOptions, open_etcd};
 
+use super::debian::Packaged;
 use super::proxy::PATIENCE;
-use crate::clients::target;
+use super::servers::send_signal;
 use crate::harness::skip;
 
-/// Unpacks Debian's package into a folder of its own and then moves it, so that an interrupted run
-/// leaves nothing that looks complete.
-const UNPACK: &str = r#"
-part=$(mktemp -d "$1/part.XXXXXX") && cd "$part" || exit 1
-if apt-get -qq download etcd-server && dpkg -x ./*.deb .; then
-    mv -T usr "$1/usr" 2>/dev/null || [ -x "$1/usr/bin/etcd" ]; code=$?
-else
-    code=1
-fi
-rm -rf -- "$part"
-exit $code
-"#;
+/// The program in Debian's package.
+const PACKAGED: Packaged =
+    Packaged { folder: "etcd", package: "etcd-server", sha256: "", file: "usr/bin/etcd" };
 
 /// Returns the program etcd: the one on PATH, or Debian's in the build folder. If Debian's servers
 /// cannot be reached, prints a message and returns `None`.
@@ -37,14 +29,7 @@ pub(crate) fn program() -> Option<&'static Path> {
         if version.is_ok_and(|output| output.status.success()) {
             return Some(PathBuf::from("etcd"));
         }
-        let cache = target().join("etcd");
-        let program = cache.join("usr/bin/etcd");
-        if !program.exists() {
-            std::fs::create_dir_all(&cache).expect("the build folder can be written");
-            let unpack = Command::new("sh").args(["-c", UNPACK, "sh"]).arg(&cache).output();
-            unpack.ok().filter(|output| output.status.success())?;
-        }
-        Some(program)
+        PACKAGED.unpack()
     };
     let program = PROGRAM.get_or_init(find).as_deref();
     if program.is_none() {
@@ -82,6 +67,34 @@ impl EtcdProcess {
             }
         }
         panic!("etcd does not start")
+    }
+
+    /// Starts three members of one etcd.
+    pub(crate) fn start_members() -> Option<[Self; 3]> {
+        program()?;
+        for _ in 0..5 {
+            let address = |_| format!("http://127.0.0.1:{}", free_port());
+            let (endpoints, peers) = ([0, 1, 2].map(address), [0, 1, 2].map(address));
+            let all = format!("m0={},m1={},m2={}", peers[0], peers[1], peers[2]);
+            let mut members = [0, 1, 2].map(|index| {
+                // These settings replace those of an etcd with one member.
+                let name = format!("m{index}");
+                let more = ["--name", &name, "--initial-cluster", &all]
+                    .into_iter()
+                    .chain(["--listen-peer-urls", &peers[index]])
+                    .chain(["--initial-advertise-peer-urls", &peers[index]]);
+                Self {
+                    child: None,
+                    data: tempfile::tempdir().expect("a temporary folder"),
+                    endpoint: endpoints[index].clone(),
+                    more: more.map(str::to_owned).collect(),
+                }
+            });
+            if members.iter_mut().all(Self::try_start) {
+                return Some(members);
+            }
+        }
+        panic!("the members of etcd do not start")
     }
 
     /// Starts a process, and waits until it listens. Returns `false` if it ends instead.
@@ -130,6 +143,12 @@ impl EtcdProcess {
             child.kill().expect("our own child can be killed");
             child.wait().expect("our own child can be waited for");
         }
+    }
+
+    /// Stops the process, which keeps its connections and answers no more.
+    pub(crate) fn stop(&self) {
+        let child = self.child.as_ref().expect("the process runs");
+        send_signal(child.id(), "-STOP");
     }
 
     /// Starts another process at the same address with the same data.

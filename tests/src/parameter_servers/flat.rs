@@ -7,6 +7,7 @@ use std::process::Command;
 
 use super::runs::{TrainerProcess, addresses};
 use super::sites::Site;
+use crate::harness::stderr;
 use crate::server::{MODEL, REGISTRY};
 use crate::stores::{Create, S3Server};
 
@@ -161,4 +162,8 @@ fn the_trainer_stays_flat_beside_a_table_20_times_its_memory() {
     site.place().write("flat.csv", &data(ROWS));
     let alone = limited(&site.place().train("alone", &[])).output().expect("`sh` runs");
     assert!(!alone.status.success(), "the table fits into the memory of the trainer");
+    // The tables report that memory is exhausted, and other allocations end the process.
+    let said = stderr(&alone);
+    let is_full = ["memory is exhausted", "memory allocation of"].iter().any(|t| said.contains(t));
+    assert!(is_full, "another failure: {said}");
 }

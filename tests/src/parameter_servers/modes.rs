@@ -424,6 +424,23 @@ fn a_killed_server_sets_trainers_with_local_steps_back() {
     assert_eq!((&applied[0], applied[0][0]), (&applied[1], applied[0][1]));
 }
 
+/// The trainers meet at the end of the epoch, long after the step whose loss is not finite.
+#[test]
+fn all_trainers_name_the_step_that_has_diverged() {
+    let place = geo_place(1);
+    let server = ServerProcess::start(&place.path(""), &[]);
+    let at = [server.address.clone()];
+    let arguments = geo(12);
+    let far = ["--set", "train.optimizer={kind='sgd',lr=1e38}"];
+    let more = [&refs(&arguments)[..], &far].concat();
+    for trainer in start_all(&place, "over", &at, 2, &more) {
+        let ended = trainer.end();
+        // Steps 1 and 2 take both trainers away from the first weights.
+        let said = ended.failed();
+        assert!(said.contains("training has diverged") && said.contains("at step 3;"), "{said}");
+    }
+}
+
 #[test]
 fn tables_that_do_not_move_by_plain_sgd_are_refused_in_geo() {
     let place = place();

@@ -26,19 +26,19 @@ use crate::harness::{Workplace, last_json, stderr, stdout, zillion};
 const HEARTBEATS: Duration = Duration::from_secs(1);
 
 /// Runs a command of operators.
-fn ps(arguments: &[&str]) -> Output {
+pub(super) fn ps(arguments: &[&str]) -> Output {
     zillion(&[&["ps"], arguments].concat()).output().expect("the binary runs")
 }
 
 /// Runs a command that must succeed, and returns the JSON that it prints.
-fn ps_json(arguments: &[&str]) -> Value {
+pub(super) fn ps_json(arguments: &[&str]) -> Value {
     let output = ps(&[arguments, &["--json"]].concat());
     assert!(output.status.success(), "{}", stderr(&output));
     last_json(&stdout(&output))
 }
 
 /// Runs a command that must fail with an exit code, and returns its messages.
-fn ps_fails(arguments: &[&str], code: i32) -> String {
+pub(super) fn ps_fails(arguments: &[&str], code: i32) -> String {
     let output = ps(arguments);
     assert_eq!(output.status.code(), Some(code), "{}", stderr(&output));
     stderr(&output)

@@ -67,7 +67,8 @@ impl ServerProcess {
         Self::spawn(command, store)
     }
 
-    fn spawn(mut command: Command, store: &Path) -> Self {
+    /// Starts the command of a server, and waits until the server listens.
+    pub(crate) fn spawn(mut command: Command, store: &Path) -> Self {
         let mut child = command.stdout(Stdio::piped()).spawn().expect("the binary starts");
         let output = child.stdout.take().expect("stdout is a pipe");
         let mut line = String::new();

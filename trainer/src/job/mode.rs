@@ -214,14 +214,8 @@ fn is_plain_sgd(table: &TableSpec) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::smallest::read;
     use super::*;
-
-    fn read(more: &str) -> Result<Job, String> {
-        let text =
-            format!("[features.user]\nkind = 'id'\n[labels.y]\n[model]\nkind = 'lr'\n{more}");
-        let value: toml::Table = toml::from_str(&text).unwrap();
-        Job::from_value(value.into()).map_err(|e| e.to_string())
-    }
 
     #[test]
     fn a_mode_is_a_part_of_the_result() {

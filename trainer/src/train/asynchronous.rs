@@ -137,6 +137,11 @@ impl Run {
         Ok(false)
     }
 
+    /// Returns the step of this trainer's batch in the present group.
+    pub(super) fn own_step(&self) -> u64 {
+        self.position.step + 1 + self.options.trainer.index as u64
+    }
+
     /// Returns whether the last push of this trainer is the one after which all trainers stop.
     fn is_stop_due(&self) -> bool {
         let Apart { pushes, stop_at, .. } = self.buffers.apart;
@@ -178,7 +183,7 @@ impl Run {
         let loss =
             self.stage(Stage::Model, |run| run.forward_and_backward(own, Some(&mut statistics)))?;
         self.buffers.inspection.set_table_norms(&self.buffers.grads);
-        self.buffers.apart.loss_sum += loss * own.batch.rows as f64;
+        self.buffers.apart.add_loss(self.own_step(), loss, own.batch.rows);
         self.stage(Stage::Staging, |run| {
             let shared = run.client.take_shared()?;
             shared.map_or(Ok(()), |shared| run.take_over(&shared))
@@ -242,19 +247,26 @@ impl Run {
     fn meet(&mut self) -> Result<()> {
         let shared = self.client.settle()?;
         self.take_over(&shared)?;
-        let loss = std::mem::take(&mut self.buffers.apart.loss_sum);
-        let note = BatchNote { loss, is_stopped: self.is_stop_wanted(), statistics: Vec::new() };
+        let loss = self.buffers.apart.loss_sum;
+        let lost_at = self.buffers.apart.lost_at;
+        let is_stopped = self.is_stop_wanted();
+        let note = BatchNote { loss, lost_at, is_stopped, statistics: Vec::new() };
         let mine = Contribution { note: note.to_bytes(), ..Contribution::default() };
         let notes = self.client.exchange(mine)?.notes;
-        for bytes in &notes {
-            let note = BatchNote::from_bytes(bytes).ok_or_else(|| Error::Exchange {
-                problem: "the note of a trainer cannot be read".to_owned(),
-            })?;
-            self.check_loss(note.loss)?;
+        let unreadable =
+            || Error::Exchange { problem: "the note of a trainer cannot be read".to_owned() };
+        let read = |bytes: &Vec<u8>| BatchNote::from_bytes(bytes).ok_or_else(unreadable);
+        let notes: Vec<BatchNote> = notes.iter().map(read).collect::<Result<_>>()?;
+        let lost = notes.iter().filter(|note| !note.loss.is_finite());
+        if let Some(note) = lost.min_by_key(|note| note.lost_at) {
+            return Err(Error::Diverged { step: note.lost_at, loss: note.loss });
+        }
+        for note in &notes {
             self.position.progress.loss_sum += note.loss;
             self.buffers.joint.is_stopped |= note.is_stopped;
         }
-        let Apart { meetings, pushes, .. } = &mut self.buffers.apart;
+        let Apart { meetings, pushes, loss_sum, .. } = &mut self.buffers.apart;
+        *loss_sum = 0.0;
         meetings.owes_meeting = false;
         meetings.record(self.position.step, *pushes);
         Ok(())

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use zillion_embedding::TableStatistics;
 use zillion_feature::LookupPlan;
 
 use super::Run;
@@ -32,6 +33,9 @@ pub(super) struct Counts {
     pub(super) missing_sides: Vec<u64>,
     /// The number of steps that were skipped because the norm of the gradients was not finite.
     pub(super) skipped_steps: u64,
+    /// The number of row gradients of each table that this trainer has dropped in local steps,
+    /// because they were not finite. The list is empty before the first local step.
+    pub(super) dropped: Vec<u64>,
     /// The number of times that the run continued from a checkpoint, because a generation of the
     /// parameter service ended.
     pub(super) rewinds: u64,
@@ -63,6 +67,7 @@ impl Counts {
             rows_trained: 0,
             missing_sides: vec![0; side_tables],
             skipped_steps: 0,
+            dropped: Vec::new(),
             rewinds: 0,
             repeated_steps: 0,
             epoch_trained: None,
@@ -111,6 +116,16 @@ impl Run {
         }
     }
 
+    /// Returns the sizes and the counts of each table, with the gradients that this trainer has
+    /// dropped in local steps. The servers never see these gradients.
+    pub(super) fn table_statistics(&mut self) -> Result<Vec<TableStatistics>> {
+        let mut statistics = self.client.stats()?;
+        for (table, dropped) in statistics.iter_mut().zip(&self.counts.dropped) {
+            table.counters.nonfinite += dropped;
+        }
+        Ok(statistics)
+    }
+
     /// Reports the counts to the observer, if it needs them.
     pub(super) fn report_figures(
         &mut self,
@@ -141,7 +156,7 @@ impl Run {
             seconds: self.timing.seconds,
             read: read.collect(),
             missing_side_rows: sides.zip(self.counts.missing_sides.iter().copied()).collect(),
-            tables: self.client.stats()?,
+            tables: self.table_statistics()?,
             newest_event_ms: self.position.progress.newest_event_ms,
         });
         Ok(())

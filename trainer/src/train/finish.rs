@@ -147,7 +147,7 @@ impl Run {
     }
 
     fn table_reports(&mut self) -> Result<Vec<TableReport>> {
-        let statistics = self.client.stats()?;
+        let statistics = self.table_statistics()?;
         Ok(statistics
             .into_iter()
             .zip(&self.job.tables)

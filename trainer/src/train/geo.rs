@@ -55,7 +55,7 @@ impl Run {
         let loss =
             self.stage(Stage::Model, |run| run.forward_and_backward(own, Some(&mut statistics)))?;
         self.buffers.inspection.set_table_norms(&self.buffers.grads);
-        self.buffers.apart.loss_sum += loss * own.batch.rows as f64;
+        self.buffers.apart.add_loss(self.own_step(), loss, own.batch.rows);
         if !loss.is_finite() || self.gradient_scale(None)?.is_none() {
             self.counts.skipped_steps += u64::from(loss.is_finite());
             return Ok(Some(loss));
@@ -109,7 +109,8 @@ impl Run {
     /// Moves this trainer's rows by the gradients of a batch.
     fn move_rows(&mut self, own: &Planned, rate: f32) -> Result<()> {
         let frozen = self.job.frozen_tables()?;
-        let Self { job, buffers, .. } = self;
+        let Self { job, buffers, counts, .. } = self;
+        counts.dropped.resize(job.tables.len(), 0);
         let weight = rate / buffers.round.rate;
         let tables = own.plan.tables.iter().zip(&buffers.grads.tables);
         for ((table, grads), local) in tables.zip(&mut buffers.round.tables) {
@@ -121,6 +122,7 @@ impl Run {
                 let row = local.place[key] as usize;
                 if !local.step(row, times, grads.row(index), weight, &rates) {
                     buffers.round.dropped += 1;
+                    counts.dropped[table.table.index()] += 1;
                 }
             }
         }

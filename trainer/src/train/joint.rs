@@ -47,11 +47,13 @@ impl Group {
     }
 }
 
-/// The values of one batch that every trainer needs.
+/// The values of one batch, or of the batches since a meeting, that every trainer needs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct BatchNote {
-    /// The mean loss of the batch.
+    /// The mean loss of the batch, or the sum of the losses since the trainers met.
     pub(super) loss: f64,
+    /// The step from which on the loss is not finite; 0 if it is finite.
+    pub(super) lost_at: u64,
     /// Whether the trainer of the batch was stopped.
     pub(super) is_stopped: bool,
     /// The part by which the batch moves the running statistics.
@@ -61,6 +63,7 @@ pub(super) struct BatchNote {
 impl BatchNote {
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = self.loss.to_le_bytes().to_vec();
+        bytes.extend(self.lost_at.to_le_bytes());
         bytes.push(u8::from(self.is_stopped));
         bytes.extend(self.statistics.iter().flat_map(|value| value.to_le_bytes()));
         bytes
@@ -68,10 +71,12 @@ impl BatchNote {
 
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (loss, rest) = bytes.split_first_chunk::<8>()?;
+        let (lost_at, rest) = rest.split_first_chunk::<8>()?;
         let (&stopped, rest) = rest.split_first()?;
         let (values, more) = rest.as_chunks::<4>();
         more.is_empty().then(|| Self {
             loss: f64::from_le_bytes(*loss),
+            lost_at: u64::from_le_bytes(*lost_at),
             is_stopped: stopped != 0,
             statistics: values.iter().map(|&value| f32::from_le_bytes(value)).collect(),
         })
@@ -212,7 +217,8 @@ impl Run {
         let mut statistics = Vec::new();
         // A loss that is not finite ends the run after the exchange, so that all trainers know it.
         let loss = self.forward_and_backward(own, Some(&mut statistics))?;
-        let note = BatchNote { loss, is_stopped: self.is_stop_wanted(), statistics };
+        let lost_at = if loss.is_finite() { 0 } else { self.position.step + 1 };
+        let note = BatchNote { loss, lost_at, is_stopped: self.is_stop_wanted(), statistics };
         let Self { model, buffers, .. } = self;
         buffers.joint.collect(&model.executor);
         Ok(Contribution {
@@ -315,11 +321,12 @@ mod tests {
 
     #[test]
     fn a_note_reads_back_and_a_cut_one_does_not() {
-        let note = BatchNote { loss: 0.25, is_stopped: true, statistics: vec![1.0, -0.0, 3.5] };
+        let statistics = vec![1.0, -0.0, 3.5];
+        let note = BatchNote { loss: 0.25, lost_at: 1 << 40, is_stopped: true, statistics };
         let bytes = note.to_bytes();
         assert_eq!(BatchNote::from_bytes(&bytes), Some(note));
         assert_eq!(BatchNote::from_bytes(&bytes[..bytes.len() - 1]), None);
-        assert_eq!(BatchNote::from_bytes(&bytes[..8]), None);
+        assert_eq!(BatchNote::from_bytes(&bytes[..16]), None);
         assert_eq!(BatchNote::from_bytes(&[]), None);
     }
 }

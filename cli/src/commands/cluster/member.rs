@@ -57,6 +57,7 @@ impl Member {
             own.map(str::to_owned).into_iter().chain(more.iter().cloned()).collect::<Vec<_>>()
         };
         let log = logs.join(format!("server-{index}.log"));
+        clear(&log)?;
         let mut child = spawn(&arguments("127.0.0.1:0"), Some(&log), Stdio::piped())?;
         let mut line = String::new();
         if let Some(stdout) = child.stdout.take() {
@@ -80,6 +81,7 @@ impl Member {
         logs: &Path,
     ) -> Result<Self> {
         let log = (index > 0).then(|| logs.join(format!("trainer-{index}.log")));
+        log.as_deref().map_or(Ok(()), clear)?;
         let child = spawn(arguments, log.as_deref(), Stdio::null())?;
         Ok(Self { role: Role::Trainer, index, again, log, state: State::Running(child) })
     }
@@ -159,6 +161,11 @@ impl Drop for Member {
             let _ = child.wait();
         }
     }
+}
+
+/// Removes the messages of an earlier cluster from a log.
+fn clear(log: &Path) -> Result<()> {
+    File::create(log).map(drop).with_context(|| format!("cannot write {}", log.display()))
 }
 
 /// Starts this program with other arguments. Its messages are added to the end of `log`.

@@ -1,12 +1,13 @@
-//! The parts that the commands for servers share: the proof of identity, and durations.
+//! The parts that the commands for servers share: the proof of identity, the addresses of servers,
+//! and durations.
 
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use zillion_ps::admin::AdminClient;
-use zillion_ps::{ClientTls, ClientTlsFiles, Token};
+use zillion_ps::{ClientTls, ClientTlsFiles, Token, open_etcd};
 
-use crate::args::PsAccessArgs;
+use crate::args::{EtcdArgs, PsAccessArgs};
 
 /// The proof of identity that a command shows to servers, and its patience.
 pub(super) struct Access {
@@ -47,6 +48,25 @@ impl Access {
         }
         Err(failure.context("no server is named; give the address of a server")?)
     }
+}
+
+/// Returns the addresses of servers: the named ones, or those that are registered in etcd, in the
+/// order of their numbers.
+///
+/// # Errors
+/// Returns an error if etcd cannot be asked, or if no server is registered in it.
+pub(super) fn find_servers(named: &[String], etcd: &EtcdArgs) -> Result<Vec<String>> {
+    let Some(options) = etcd.options() else { return Ok(named.to_vec()) };
+    let members = open_etcd(&options)?.members()?;
+    if members.is_empty() {
+        bail!(
+            "no server is registered in etcd at {} below `{}`; start servers with the same --etcd \
+             and --etcd-prefix",
+            options.endpoints.join(", "),
+            options.prefix
+        );
+    }
+    Ok(members.into_values().map(|member| member.address).collect())
 }
 
 /// Returns the duration of an argument.

@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use serde_json::json;
 use zillion_console::print_result;
 
-use super::access::{Access, seconds};
+use super::access::{Access, find_servers, seconds};
 use crate::args::PsCheckpointArgs;
 
 /// The time between two looks whether the checkpoint is complete.
@@ -15,7 +15,8 @@ const LOOK: Duration = Duration::from_millis(50);
 
 pub(crate) fn run(args: &PsCheckpointArgs) -> Result<()> {
     let until = Instant::now() + seconds("--wait", args.wait)?;
-    let mut client = Access::open(&args.access)?.connect_any(&args.servers)?;
+    let servers = find_servers(&args.servers, &args.etcd)?;
+    let mut client = Access::open(&args.access)?.connect_any(&servers)?;
     let requested = client.checkpoint()?;
     let run = &requested.run;
     let step = loop {

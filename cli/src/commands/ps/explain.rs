@@ -6,7 +6,7 @@ use zillion_console::print_result;
 use zillion_feature::FeatureKey;
 use zillion_ps::admin::proto::{ExplainResponse, Row};
 
-use super::access::Access;
+use super::access::{Access, find_servers};
 use crate::args::{KeyType, PsExplainArgs};
 use crate::ids::{IdKind, hex};
 use crate::text::{self, grouped};
@@ -15,7 +15,7 @@ pub(crate) fn run(args: &PsExplainArgs) -> Result<()> {
     let key = make_key(args)?;
     let access = Access::open(&args.access)?;
     let mut failure = None;
-    for server in &args.servers {
+    for server in &find_servers(&args.servers, &args.etcd)? {
         let asked = access
             .connect(server)
             .and_then(|mut client| client.explain(&args.table, key.0).map_err(anyhow::Error::from));

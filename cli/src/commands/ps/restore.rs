@@ -9,7 +9,7 @@ use zillion_console::exit::refuse;
 use zillion_console::print_result;
 use zillion_ps::admin::proto::StatusResponse;
 
-use super::access::{Access, seconds};
+use super::access::{Access, find_servers, seconds};
 use crate::args::PsRestoreArgs;
 
 /// The time between two looks whether the run goes on.
@@ -17,7 +17,8 @@ const LOOK: Duration = Duration::from_millis(50);
 
 pub(crate) fn run(args: &PsRestoreArgs) -> Result<()> {
     let until = Instant::now() + seconds("--wait", args.wait)?;
-    let mut client = Access::open(&args.access)?.connect_any(&args.servers)?;
+    let servers = find_servers(&args.servers, &args.etcd)?;
+    let mut client = Access::open(&args.access)?.connect_any(&servers)?;
     let status = client.status()?;
     let target = check(args, &status)?;
     eprintln!("{}", describe(args, &status, target));

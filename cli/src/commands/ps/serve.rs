@@ -9,7 +9,7 @@ use zillion_ps::server::{Drained, Server, ServerOptions};
 use zillion_ps::{Directory, EtcdOptions, Member, TlsFiles, Token, Upkeep, open_etcd};
 
 use super::access::seconds;
-use crate::args::{EtcdArgs, PsServeArgs};
+use crate::args::PsServeArgs;
 use crate::metrics::{self, Listener, ParameterServerMetrics};
 
 /// The number of bytes of a MiB.
@@ -44,7 +44,11 @@ pub(crate) fn run(args: &PsServeArgs) -> Result<()> {
         files: durable_files()?,
         ..ServerOptions::new(&args.listen, &args.store)
     };
-    let registry = etcd_options(&args.etcd).map(|etcd| open_etcd(&etcd)).transpose()?;
+    let etcd = args
+        .etcd
+        .options()
+        .map(|options| EtcdOptions { lease_seconds: args.etcd_lease_seconds, ..options });
+    let registry = etcd.map(|etcd| open_etcd(&etcd)).transpose()?;
     let server = Server::start(options)?;
     // Until the server is registered, a signal ends the process at once.
     let registration = registry.map(|registry| register(&*registry, args, &server)).transpose()?;
@@ -74,23 +78,10 @@ pub(crate) fn run(args: &PsServeArgs) -> Result<()> {
     Ok(())
 }
 
-/// Returns the settings of etcd, or `None` if the server does not register.
-fn etcd_options(args: &EtcdArgs) -> Option<EtcdOptions> {
-    (!args.etcd.is_empty()).then(|| EtcdOptions {
-        prefix: args.etcd_prefix.clone(),
-        user_file: args.etcd_user_file.clone(),
-        ca_file: args.etcd_ca.clone(),
-        cert_file: args.etcd_cert.clone(),
-        key_file: args.etcd_key.clone(),
-        lease_seconds: args.etcd_lease_seconds,
-        ..EtcdOptions::new(args.etcd.clone())
-    })
-}
-
 /// Registers the server, so that trainers find it.
 fn register(registry: &dyn Directory, args: &PsServeArgs, server: &Server) -> Result<Upkeep> {
     let listens = server.address();
-    let address = match &args.etcd.advertise {
+    let address = match &args.advertise {
         Some(address) => address.clone(),
         None if listens.ip().is_unspecified() => bail!(
             "the server listens on `{listens}`, which is no address by which trainers can reach it; \
@@ -102,7 +93,7 @@ fn register(registry: &dyn Directory, args: &PsServeArgs, server: &Server) -> Re
         id: args.id,
         address,
         boot: server.figures().boot,
-        lease_seconds: args.etcd.etcd_lease_seconds,
+        lease_seconds: args.etcd_lease_seconds,
         is_leaving: false,
     };
     Ok(registry.register(member)?)

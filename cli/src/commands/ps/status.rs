@@ -3,14 +3,15 @@
 use anyhow::{Result, bail};
 use zillion_ps::{ServerState, server_state};
 
-use super::access::Access;
+use super::access::{Access, find_servers};
 use crate::args::PsStatusArgs;
 
 #[expect(clippy::print_stdout, reason = "the result of a command")]
 pub(crate) fn run(args: &PsStatusArgs) -> Result<()> {
     let Access { token, tls, deadline } = Access::open(&args.access)?;
     let state = |server: &String| server_state(server, token.as_ref(), tls.as_ref(), deadline);
-    let answers: Vec<_> = args.servers.iter().map(state).collect();
+    let servers = find_servers(&args.servers, &args.etcd)?;
+    let answers: Vec<_> = servers.iter().map(state).collect();
     // The state of servers that answer is wanted most if another one does not.
     match args.json {
         true => {
@@ -18,7 +19,7 @@ pub(crate) fn run(args: &PsStatusArgs) -> Result<()> {
             println!("{}", serde_json::to_string_pretty(&states)?);
         }
         false => {
-            for (address, answer) in args.servers.iter().zip(&answers) {
+            for (address, answer) in servers.iter().zip(&answers) {
                 answer.iter().for_each(|state| print_state(address, state));
             }
         }
