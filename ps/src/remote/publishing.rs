@@ -26,7 +26,11 @@ impl Publishing for RemoteClient {
     fn track_changes(&mut self, epochs: usize) -> Result<()> {
         self.order.check_settled("track_changes")?;
         let epochs = u32::try_from(epochs).unwrap_or(u32::MAX);
-        self.ask_all(Op::TrackChanges, |body| Writer(body).u32(epochs)).map(drop)
+        self.ask_all(Op::TrackChanges, |body| Writer(body).u32(epochs))?;
+        match self.kept {
+            Some(_) => self.align_epochs(),
+            None => Ok(()),
+        }
     }
 
     fn write_layer(
@@ -80,9 +84,7 @@ impl Publishing for RemoteClient {
     fn end_dirty_epoch(&mut self) -> Result<u32> {
         self.order.check_settled("end_dirty_epoch")?;
         self.settle_if_paced()?;
-        let bodies = self.ask_all(Op::EndDirtyEpoch, |_| {})?;
-        let read = |body: &Vec<u8>| Reader::new(body).u32().map_err(bad_answer("end_dirty_epoch"));
-        let epochs = bodies.iter().map(read).collect::<Result<Vec<u32>>>()?;
+        let epochs = self.end_epochs()?;
         if epochs.windows(2).any(|pair| pair[0] != pair[1]) {
             let reason = format!(
                 "the servers have ended different epochs ({epochs:?}); restore a checkpoint"
@@ -98,6 +100,29 @@ impl Publishing for RemoteClient {
 }
 
 impl RemoteClient {
+    /// Ends an epoch on every server, and returns the epochs.
+    fn end_epochs(&mut self) -> Result<Vec<u32>> {
+        let bodies = self.ask_all(Op::EndDirtyEpoch, |_| {})?;
+        bodies.iter().map(|body| read_epoch(body)).collect()
+    }
+
+    /// Ends epochs until all servers have ended the same one. The tables of a server that was
+    /// started again are in the epoch of their checkpoint, and those of the other servers may be in
+    /// a later one.
+    fn align_epochs(&mut self) -> Result<()> {
+        let epochs = self.end_epochs()?;
+        let newest = epochs.iter().copied().max().unwrap_or(0);
+        let step = self.order.step().0;
+        for (link, mut epoch) in self.links.iter_mut().zip(epochs) {
+            while epoch < newest {
+                let frame = link.send(Op::EndDirtyEpoch, step, |_| {})?;
+                // A server that counts wrongly is found at the end of the next epoch.
+                epoch = read_epoch(&link.take(frame)?)?.max(epoch + 1);
+            }
+        }
+        Ok(())
+    }
+
     /// Returns the place of a base as the servers know it, or `None` if they cannot reach it.
     fn base_target(&self, target: &LayerTarget) -> Option<BaseTarget> {
         let LayerTarget { registry, folder } = target;
@@ -202,4 +227,9 @@ impl RemoteClient {
             }),
         }
     }
+}
+
+/// Reads the epoch that a server has ended.
+fn read_epoch(body: &[u8]) -> Result<u32> {
+    Reader::new(body).u32().map_err(bad_answer("end_dirty_epoch"))
 }
