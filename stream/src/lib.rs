@@ -5,6 +5,17 @@
 //! which is written to a log before it takes effect. Everything else is a function of this log and
 //! of the messages, so that a run can be repeated byte for byte.
 
+mod decisions;
+mod error;
+mod file;
 mod partition;
+mod position;
 
+pub use decisions::{
+    CutReason, Decision, DecisionLog, LogOptions, Replay, Took, TornTail, VersionKind,
+    read_decisions,
+};
+pub use error::{Error, Result};
+pub use file::{FileHistory, FileIdentity};
 pub use partition::{EventTime, Partition};
+pub use position::{PartitionPosition, Position};
