@@ -8,8 +8,11 @@
 mod decisions;
 mod error;
 mod file;
+mod folder;
 mod partition;
 mod position;
+mod source;
+mod taking;
 
 pub use decisions::{
     CutReason, Decision, DecisionLog, LogOptions, Replay, Took, TornTail, VersionKind,
@@ -17,5 +20,8 @@ pub use decisions::{
 };
 pub use error::{Error, Result};
 pub use file::{FileHistory, FileIdentity};
+pub use folder::{FolderSettings, FollowedFolder, LongMessages};
 pub use partition::{EventTime, Partition};
 pub use position::{PartitionPosition, Position};
+pub use source::{Block, Message, PartitionState, Source, TooLong};
+pub use taking::{Taking, check_took};
