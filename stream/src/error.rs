@@ -122,4 +122,34 @@ pub enum Error {
         /// The largest size of a message in bytes.
         limit: usize,
     },
+    /// The file of dead letters cannot be used.
+    #[error("dead letters, `{}`: {problem}; {remedy}", path.display())]
+    DeadLetters {
+        /// The path of the file.
+        path: PathBuf,
+        /// The problem, as a clause.
+        problem: String,
+        /// The action that solves the problem.
+        remedy: &'static str,
+    },
+    /// Too many messages were rejected.
+    #[error(
+        "dead letters, `{}`: more than {limit} of {window} messages were rejected, the last one at \
+         {partition}, offset {offset} ({reason}); correct the data, or raise `max_rejected`",
+        path.display()
+    )]
+    TooManyRejected {
+        /// The file with the rejected messages.
+        path: PathBuf,
+        /// The largest number of rejected messages.
+        limit: u64,
+        /// The number of consecutive messages in which this number is allowed.
+        window: u64,
+        /// The partition of the last rejected message.
+        partition: Partition,
+        /// The offset of the last rejected message.
+        offset: u64,
+        /// The reason for the last rejection.
+        reason: String,
+    },
 }

@@ -5,6 +5,7 @@
 //! which is written to a log before it takes effect. Everything else is a function of this log and
 //! of the messages, so that a run can be repeated byte for byte.
 
+mod dead_letters;
 mod decisions;
 mod error;
 mod file;
@@ -14,6 +15,7 @@ mod position;
 mod source;
 mod taking;
 
+pub use dead_letters::{DeadLetter, DeadLetterPosition, DeadLetters};
 pub use decisions::{
     CutReason, Decision, DecisionLog, LogOptions, Replay, Took, TornTail, VersionKind,
     read_decisions,
