@@ -2,8 +2,8 @@
 //!
 //! Each sub-folder of the root is a partition. The partitions that exist at the first look are
 //! numbered in the order of their names. A sub-folder that appears later gets the next number. The
-//! files of a sub-folder are read in the order of their names, and each line is a message. Empty
-//! lines are none. The last line of a file needs no end of line.
+//! files of a sub-folder are read in the order of their names. Each line is a message, or each file
+//! ([`Framing`]).
 //!
 //! The offset of a message is the number of bytes before it in all files of its partition since the
 //! first one. So offsets grow for ever, and consumed files may be removed.
@@ -27,6 +27,7 @@ mod open_file;
 mod partition;
 #[cfg(test)]
 mod tests;
+mod whole;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -51,6 +52,8 @@ pub struct FolderSettings {
     pub root: PathBuf,
     /// The number of the stream in the job.
     pub stream: u16,
+    /// The bounds of messages.
+    pub framing: Framing,
     /// The number of bytes that are read at once.
     pub block_bytes: usize,
     /// The largest size of a message in bytes.
@@ -59,6 +62,16 @@ pub struct FolderSettings {
     pub long_messages: LongMessages,
     /// The time between two looks for new files.
     pub scan_interval: Duration,
+}
+
+/// The bounds of messages in files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// Each line is a message, for JSON lines. Empty lines are none. The last line of a file needs
+    /// no end of line.
+    Lines,
+    /// Each file is a message, for files of Arrow record batches. Empty files are none.
+    Files,
 }
 
 /// The treatment of messages that are longer than the limit.
@@ -71,12 +84,13 @@ pub enum LongMessages {
 }
 
 impl FolderSettings {
-    /// Creates settings with blocks of 1 MiB, messages of up to 16 MiB, an error for longer ones,
-    /// and 50 milliseconds between two looks for files.
+    /// Creates settings with lines as messages, blocks of 1 MiB, messages of up to 16 MiB, an error
+    /// for longer ones, and 50 milliseconds between two looks for files.
     pub fn new(root: impl Into<PathBuf>, stream: u16) -> Self {
         Self {
             root: root.into(),
             stream,
+            framing: Framing::Lines,
             block_bytes: 1 << 20,
             max_message_bytes: 16 << 20,
             long_messages: LongMessages::Stop,

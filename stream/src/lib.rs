@@ -22,7 +22,7 @@ pub use decisions::{
 };
 pub use error::{Error, Result};
 pub use file::{FileHistory, FileIdentity};
-pub use folder::{FolderSettings, FollowedFolder, LongMessages};
+pub use folder::{FolderSettings, FollowedFolder, Framing, LongMessages};
 pub use partition::{EventTime, Partition};
 pub use position::{PartitionPosition, Position};
 pub use source::{Block, Message, PartitionState, Source, TooLong};

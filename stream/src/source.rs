@@ -11,6 +11,9 @@ use crate::decisions::Decision;
 use crate::error::Result;
 use crate::partition::Partition;
 
+/// The number of bytes of a message that is too long which are kept for the dead letter.
+pub(crate) const KEPT_HEAD: usize = 1024;
+
 /// A source of the messages of one stream.
 ///
 /// # Live reading
@@ -98,7 +101,7 @@ pub struct TooLong {
     pub offset: u64,
     /// The offset behind the message.
     pub next: u64,
-    /// The first bytes of the message.
+    /// The first 1,024 bytes of the message.
     pub head: Vec<u8>,
 }
 

@@ -10,10 +10,7 @@ use super::open_file::OpenFile;
 use super::{FolderSettings, LongMessages};
 use crate::error::{Error, Result};
 use crate::partition::Partition;
-use crate::source::{Block, Bounds, TooLong};
-
-/// The number of bytes of a message that is too long which are kept for the dead letter.
-const KEPT_HEAD: usize = 1024;
+use crate::source::{Block, Bounds, KEPT_HEAD, TooLong};
 
 /// Fills a block with the lines of a file from offset `from` on, up to offset `until` of the
 /// partition. A line without an end is a message if it ends at `until` or at the end of the file.

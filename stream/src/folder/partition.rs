@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::listing::Listing;
 use super::open_file::{OpenFile, check_consumed};
-use super::{FolderSettings, lines};
+use super::{FolderSettings, Framing, lines, whole};
 use crate::decisions::Decision;
 use crate::error::{Error, Result};
 use crate::file::{FileHistory, FileIdentity};
@@ -145,7 +145,11 @@ impl FolderPartition {
             self.file = Some(OpenFile::open_known(self.partition, &path, identity)?);
         }
         if let Some(file) = &self.file {
-            lines::fill(block, self.partition, file, (self.next, until), settings)?;
+            let fill = match settings.framing {
+                Framing::Lines => lines::fill,
+                Framing::Files => whole::fill,
+            };
+            fill(block, self.partition, file, (self.next, until), settings)?;
         }
         self.next = block.end;
         self.history.forget(self.next);

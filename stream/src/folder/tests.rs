@@ -3,6 +3,7 @@
 mod lines;
 mod replay;
 mod rules;
+mod whole;
 
 use std::fs;
 use std::path::{Path, PathBuf};
