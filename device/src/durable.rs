@@ -15,6 +15,7 @@
 //! [`Failpoints`]). With it, a test can kill the process or simulate a failing disk at each
 //! operation. The clean-up after an error runs no hook.
 
+mod append;
 mod delivery;
 mod failpoint;
 mod stage;
@@ -28,6 +29,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::DeviceError;
+pub use append::AppendFile;
 pub use delivery::Delivery;
 pub use failpoint::{Action, Failpoint, Failpoints, Fault, Op};
 pub use stage::Stage;

@@ -5,6 +5,25 @@
 //! which is written to a log before it takes effect. Everything else is a function of this log and
 //! of the messages, so that a run can be repeated byte for byte.
 
+mod dead_letters;
+mod decisions;
+mod error;
+mod file;
+mod folder;
 mod partition;
+mod position;
+mod source;
+mod taking;
 
+pub use dead_letters::{DeadLetter, DeadLetterPosition, DeadLetters};
+pub use decisions::{
+    CutReason, Decision, DecisionLog, LogOptions, Replay, Took, TornTail, VersionKind,
+    read_decisions,
+};
+pub use error::{Error, Result};
+pub use file::{FileHistory, FileIdentity};
+pub use folder::{FolderSettings, FollowedFolder, Framing, LongMessages};
 pub use partition::{EventTime, Partition};
+pub use position::{PartitionPosition, Position};
+pub use source::{Block, Message, PartitionState, Source, TooLong};
+pub use taking::{Taking, check_took};

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// A partition of a stream of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Partition {
     /// The number of the stream in the job, counted from 0.
     pub stream: u16,

@@ -1,0 +1,174 @@
+//! The log of decisions: everything about a stream that depends on time or on arrival.
+//!
+//! A decision is appended to the log and synced before it takes effect. Everything else is a
+//! function of the log and of the messages. After a crash, a run begins at its newest checkpoint,
+//! reads the decisions after it and makes the same batches and versions again.
+//!
+//! # Format
+//!
+//! A log is a folder. Its decisions are numbered from 0 without gaps and lie in segments. The file
+//! `decisions-N.log` begins with decision N, which has 20 digits. All integers are little-endian. A
+//! segment begins with a header of 32 bytes:
+//!
+//! | bytes | contents |
+//! |---|---|
+//! | 0 to 7 | the magic `zillionD` |
+//! | 8 to 11 | the version of the format, 1 |
+//! | 12 to 15 | zeros |
+//! | 16 to 23 | the number of the first decision |
+//! | 24 to 31 | xxh3-64 of the bytes 0 to 23 |
+//!
+//! Records follow without gaps, one for each decision:
+//!
+//! | size | contents |
+//! |---|---|
+//! | 4 | the number of bytes of the decision, at most 16 MiB |
+//! | 8 | the number of the decision |
+//! | 4 | the low half of xxh3-64 of the 12 bytes before |
+//! | length | the decision as JSON |
+//! | 8 | xxh3-64 of the JSON, with the number of the decision as the seed |
+//!
+//! A length has a checksum of its own, so that a damaged length is never taken for the end of the
+//! file, and no memory is reserved for it.
+//!
+//! # Invariants
+//!
+//! A segment is complete and synced before the next one is created. Only one process writes to a
+//! log: it holds the lock of the file `LOCK` in the folder.
+//!
+//! # Crash consistency
+//!
+//! Records that were not synced may be lost or torn, but only at the end of the last segment.
+//! [`DecisionLog::open`] cuts off a torn record and reports it: the file ends inside the record, or
+//! contains only zeros from a place in the record to its end, which is what a file system leaves
+//! after a loss of power. Every other deviation is an error, because a decision that was synced may
+//! already have had its effect. Records that were written but not synced before a crash are synced
+//! at the opening, before they can be replayed.
+
+mod log;
+mod record;
+mod replay;
+mod segment;
+#[cfg(test)]
+mod tests;
+
+use serde::{Deserialize, Serialize};
+
+pub use self::log::{DecisionLog, LogOptions, TornTail};
+pub use self::replay::{Replay, read_decisions};
+use crate::file::FileIdentity;
+use crate::partition::Partition;
+
+/// A decision about a stream, in the form in which the log records it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+#[non_exhaustive]
+pub enum Decision {
+    /// Messages of a partition were consumed.
+    Took(Took),
+    /// A partition has had no messages for so long that the watermark no longer waits for it.
+    Idle {
+        /// The partition without messages.
+        partition: Partition,
+    },
+    /// An idle partition has messages again.
+    Back {
+        /// The partition that is no longer idle.
+        partition: Partition,
+    },
+    /// A batch ends here.
+    Cut {
+        /// The number of the batch.
+        batch: u64,
+        /// The number of rows of the batch.
+        rows: u64,
+        /// The reason for the end of the batch.
+        reason: CutReason,
+    },
+    /// A version is published.
+    Publish {
+        /// The number of the last batch that the version contains.
+        batch: u64,
+        /// The kind of the version.
+        kind: VersionKind,
+        /// The number of the version in the registry.
+        version: u64,
+    },
+    /// A checkpoint is written.
+    Checkpoint {
+        /// The number of the last batch that the checkpoint contains.
+        batch: u64,
+        /// The name of the folder of the checkpoint.
+        folder: String,
+    },
+    /// A rewind leaves batches out.
+    Skip {
+        /// The number of the first batch that is left out.
+        from: u64,
+        /// The number of the first batch after the gap.
+        to: u64,
+        /// The reason for the rewind, for people.
+        reason: String,
+    },
+    /// A schema of messages was used for the first time.
+    Schema {
+        /// The number of the stream in the job.
+        stream: u16,
+        /// The id of the schema in its registry.
+        id: u32,
+        /// The hash of the text of the schema.
+        fingerprint: u64,
+    },
+    /// The stream has these partitions from now on.
+    Partitions {
+        /// The number of the stream in the job.
+        stream: u16,
+        /// The names of all partitions. The place in the list is the number of the partition.
+        names: Vec<String>,
+    },
+    /// The next file of a partition of a followed folder is this file.
+    File {
+        /// The partition of the file.
+        partition: Partition,
+        /// The identity of the file and its place in the partition.
+        file: FileIdentity,
+    },
+}
+
+/// A span of consecutive messages of a partition that was consumed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Took {
+    /// The partition of the messages.
+    pub partition: Partition,
+    /// The offset at which the span begins.
+    pub from: u64,
+    /// The offset behind the span.
+    pub to: u64,
+    /// The number of messages. A span may be longer than its messages, because offsets have gaps.
+    pub count: u64,
+    /// The hash of the bytes of the messages (see [`crate::Taking`]).
+    pub hash: u64,
+}
+
+/// The reason for the end of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CutReason {
+    /// The batch has the largest number of rows.
+    Full,
+    /// The first row of the batch has waited for the longest allowed time.
+    Linger,
+    /// The run stops after the batch.
+    Stop,
+}
+
+/// The kind of a published version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum VersionKind {
+    /// The version contains every row.
+    Base,
+    /// The version contains the rows that changed since its parent.
+    Delta,
+}
