@@ -5,6 +5,10 @@
 //! which is written to a log before it takes effect. Everything else is a function of this log and
 //! of the messages, so that a run can be repeated byte for byte.
 
+pub mod joiner;
 mod partition;
+pub mod watermark;
 
+pub use joiner::Joiner;
 pub use partition::{EventTime, Partition};
+pub use watermark::Watermarks;
