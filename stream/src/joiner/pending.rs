@@ -81,6 +81,12 @@ impl Pending {
         self.live_bytes
     }
 
+    /// Returns the number of bytes of memory that the index has allocated.
+    #[cfg(test)]
+    pub(crate) fn index_bytes(&self) -> u64 {
+        self.index.allocated_bytes()
+    }
+
     /// Returns the number of the next segment.
     pub(crate) fn next_number(&self) -> u64 {
         self.next_number

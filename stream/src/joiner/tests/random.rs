@@ -84,8 +84,8 @@ fn random_settings() -> impl Strategy<Value = Settings> {
     )
 }
 
-/// Gives inputs to a joiner. With `restores`, checkpoints are written between inputs and between
-/// rows, and the joiner is replaced by a restored one.
+/// Gives an input to a joiner. With `checkpoint`, a checkpoint is written between two rows or after
+/// the last row, and the joiner is replaced by one that is restored from it.
 fn run(
     workplace: &mut Workplace,
     input: &Input,
@@ -113,7 +113,7 @@ fn run(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(192))]
+    #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
     fn a_joiner_is_its_model(drafts in drafts(), settings in random_settings()) {
