@@ -116,7 +116,7 @@ impl Pending {
         if !self.memtable.has_room(HEAD + row.len()) {
             if self.memtable.is_mostly_dead() {
                 let index = &mut self.index;
-                self.memtable.compact(|head, offset| move_row(index, head, MEMTABLE, offset));
+                self.memtable.compact(|head, offset| move_row(index, head.key, MEMTABLE, offset));
             } else {
                 self.seal()?;
             }
@@ -209,24 +209,25 @@ impl Pending {
             self.memtable.clear();
             return Ok(());
         }
-        let mut moved = Vec::new();
-        let mut oldest = None;
         let number = self.next_number;
         let path = self.folder.join(segment::file_name(number));
         let mut file = None;
         self.files.write_file(&path, |out| {
             let mut writer = SegmentWriter::begin(out)?;
             for record in self.memtable.records() {
-                let offset = writer.put(record)?;
-                if let Some(head) = record::head(record) {
-                    oldest.get_or_insert(head.rank);
-                    moved.push((head, offset));
-                }
+                writer.put(record)?;
             }
             file = Some(writer.finish(number));
             Ok(())
         })?;
-        self.add_written(path, file, oldest, &moved);
+        let slot = self.add_written(path, file, self.memtable.oldest());
+        let mut offset = MAGIC.len() as u32;
+        for record in self.memtable.records() {
+            if let Some(head) = record::head(record) {
+                move_row(&mut self.index, head.key, slot, offset);
+            }
+            offset += record.len() as u32;
+        }
         self.memtable.clear();
         self.merge_small()?;
         self.reclaim()
@@ -317,7 +318,7 @@ impl Pending {
                     io::Error::other("a segment cannot be read")
                 })?;
                 oldest.get_or_insert(rank);
-                moved.push((head, writer.put(&record)?));
+                moved.push((head.key, writer.put(&record)?));
                 if is_left {
                     heap.push(Reverse((sources[at].oldest, at)));
                 }
@@ -329,28 +330,29 @@ impl Pending {
             return Err(error);
         }
         written?;
-        self.add_written(path, file, oldest, &moved);
+        let slot = self.add_written(path, file, oldest);
+        for (key, offset) in moved {
+            move_row(&mut self.index, key, slot, offset);
+        }
         for segment in sources {
             self.files.remove_file(&segment.path)?;
         }
         Ok(())
     }
 
-    /// Adds a segment that was just written, and moves its rows in the index.
+    /// Adds a segment that was just written, and returns its slot. The index does not know it yet.
     fn add_written(
         &mut self,
         path: PathBuf,
         file: Option<SegmentFile>,
         oldest: Option<Rank>,
-        moved: &[(Head, u32)],
-    ) {
-        let (Some(file), Some(oldest)) = (file, oldest) else { return };
-        self.next_number = file.number + 1;
+    ) -> u16 {
         let slot = self.free_slot();
-        for (head, offset) in moved {
-            move_row(&mut self.index, head, slot, *offset);
+        if let (Some(file), Some(oldest)) = (file, oldest) {
+            self.next_number = file.number + 1;
+            self.place(slot, Segment::new(path, file, MAGIC.len() as u64, oldest));
         }
-        self.place(slot, Segment::new(path, file, MAGIC.len() as u64, oldest));
+        slot
     }
 
     fn free_slot(&mut self) -> u16 {
@@ -399,8 +401,8 @@ pub(crate) fn prepare_folder(folder: &Path, files: &Files) -> JoinResult<()> {
 }
 
 /// Writes the new place of a row into the index.
-fn move_row(index: &mut Index, head: &Head, slot: u16, offset: u32) {
-    if let Some(place) = index.get(head.key) {
-        index.insert(head.key, Place { slot, offset, ..place });
+fn move_row(index: &mut Index, key: Key, slot: u16, offset: u32) {
+    if let Some(place) = index.get(key) {
+        index.insert(key, Place { slot, offset, ..place });
     }
 }

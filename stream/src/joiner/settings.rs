@@ -8,8 +8,9 @@ use crate::watermark::{TIME_END, TimeRules};
 const LARGEST_SEGMENT: u64 = 32 << 20;
 /// The smallest usable bound of memory or disk, in bytes.
 const SMALLEST_BOUND: u64 = 1 << 20;
-/// The largest usable bound of disk in bytes. With it, segments have numbers of 16 bits.
-const LARGEST_DISK: u64 = 512 << 30;
+/// The largest number of whole segments that fit into the bound of disk. With it, slots of segments
+/// have 16 bits.
+const MOST_SEGMENTS: u64 = 1 << 14;
 /// The number of segments' sizes that the joiner needs in memory beside its rows: the segment that
 /// is being filled, its order, and the buffers of the segments that are being read.
 const FIXED_SEGMENTS: u64 = 4;
@@ -135,13 +136,18 @@ impl Settings {
         if max_rows == 0 {
             return refuse("max_rows", "0".into(), "1 or more".into());
         }
-        if !(SMALLEST_BOUND..=LARGEST_DISK).contains(&max_disk_bytes) {
-            let remedy = format!("{SMALLEST_BOUND} to {LARGEST_DISK} bytes");
-            return refuse("max_disk_bytes", max_disk_bytes.to_string(), remedy);
-        }
         if max_memory_bytes < SMALLEST_BOUND {
             let remedy = format!("{SMALLEST_BOUND} bytes or more");
             return refuse("max_memory_bytes", max_memory_bytes.to_string(), remedy);
+        }
+        // A larger bound of memory allows larger segments, up to their largest size.
+        let largest = MOST_SEGMENTS * (max_memory_bytes / 16).min(LARGEST_SEGMENT);
+        if !(SMALLEST_BOUND..=largest).contains(&max_disk_bytes) {
+            let remedy = format!(
+                "{SMALLEST_BOUND} to {largest} bytes, which is at most 1,024 times \
+                 `join.max_memory_bytes`"
+            );
+            return refuse("max_disk_bytes", max_disk_bytes.to_string(), remedy);
         }
         Ok(())
     }
@@ -186,6 +192,7 @@ mod tests {
         check(|s| s.negatives.keep = 1.5, "`join.keep_negatives` = 1.5");
         check(|s| s.bounds.max_rows = 0, "`join.max_rows` = 0");
         check(|s| s.bounds.max_disk_bytes = 9, "`join.max_disk_bytes` = 9");
+        check(|s| s.bounds.max_disk_bytes = 101 << 30, "`join.max_disk_bytes` = 108447924224");
         check(|s| s.bounds.max_memory_bytes = 9, "`join.max_memory_bytes` = 9");
     }
 }

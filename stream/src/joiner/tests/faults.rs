@@ -16,7 +16,15 @@ const EVERY: usize = 30;
 /// Runs the joiner over all inputs and writes a checkpoint after each [`EVERY`]. Begins at the newest
 /// checkpoint in the folder. Returns the rows since then, and the number of inputs before them.
 fn run(folder: &Path, files: &Files, emit: Emit) -> JoinResult<(usize, Vec<Row>)> {
-    let inputs = mixed_inputs(120);
+    run_over(&mixed_inputs(120), folder, files, emit)
+}
+
+fn run_over(
+    inputs: &[Input],
+    folder: &Path,
+    files: &Files,
+    emit: Emit,
+) -> JoinResult<(usize, Vec<Row>)> {
     let rows = folder.join("rows");
     let saved = |number: usize| folder.join(format!("checkpoint-{number}"));
     let newest = (1..=inputs.len()).rev().find(|number| saved(*number).exists());
@@ -73,6 +81,27 @@ fn a_failing_disk_loses_nothing() {
             assert!(text.contains("could not"), "{text}");
             assert_goes_on(folder.path(), emit, &rows, &before, &format!("{fault:?} at {at}"));
         }
+    }
+}
+
+#[test]
+fn a_failing_disk_during_a_restore_loses_nothing() {
+    let (rows, before, _) = undisturbed(Emit::Window);
+    let prepare = || {
+        let folder = tempfile::tempdir().unwrap();
+        let inputs = mixed_inputs(120);
+        // The first run goes on a little after its checkpoint, and leaves segments behind.
+        run_over(&inputs[..EVERY * 3 - 1], folder.path(), &Files::new(), Emit::Window).unwrap();
+        folder
+    };
+    let counter = Arc::new(Failpoint::counting());
+    let files = Files::with_failpoints(counter.clone());
+    run(prepare().path(), &files, Emit::Window).unwrap();
+    for at in 1..=counter.operations() {
+        let folder = prepare();
+        let files = Files::with_failpoints(Arc::new(Failpoint::new(at, Fault::Eio)));
+        run(folder.path(), &files, Emit::Window).unwrap_err();
+        assert_goes_on(folder.path(), Emit::Window, &rows, &before, &format!("at {at}"));
     }
 }
 
