@@ -174,3 +174,15 @@ fn small_segments_are_merged() {
     }
     assert_eq!(workplace.push(&Input::End), model.push(&Input::End));
 }
+
+#[test]
+fn rows_that_leave_soon_reach_no_disk() {
+    let mut settings = settings(Emit::Window);
+    settings.wait = 5;
+    let mut workplace = Workplace::new(settings, 1);
+    for number in 0..1_000u32 {
+        workplace.push(&numbered(number, i64::from(number), 200));
+    }
+    assert_eq!(workplace.counters().negatives, 1_000 - 15);
+    assert_eq!((workplace.joiner.pending.next_number(), bytes_on_disk(&workplace)), (0, 0));
+}

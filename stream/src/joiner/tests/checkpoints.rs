@@ -164,6 +164,37 @@ fn an_altered_segment_is_found_when_it_is_read() {
 }
 
 #[test]
+fn a_segment_is_adopted_once() {
+    let mut workplace = Workplace::new(settings(Emit::Window), 2);
+    workplace.push_all(&mixed_inputs(60)[..60]);
+    workplace.checkpoint();
+    let segment = workplace.joiner.pending.segments()[0];
+    let (file, cursor) = (segment.file.clone(), segment.cursor);
+    let error = workplace.joiner.pending.adopt(file, cursor).unwrap_err().to_string();
+    assert!(error.contains("has a row that is pending already"), "{error}");
+}
+
+#[test]
+fn a_checkpoint_between_two_rows_goes_on_between_them() {
+    let mut workplace = Workplace::new(settings(Emit::Window), 1);
+    let inputs: Vec<Input> = (0..8).map(|n| impression(&n.to_string(), 1_000 + n)).collect();
+    assert_eq!(workplace.push_all(&inputs), []);
+    put(&mut workplace.joiner, &Input::End).unwrap();
+    let first: Row = workplace.joiner.next_row().unwrap().unwrap().into();
+    assert_eq!(first.reason, Reason::End);
+    let checkpoint = workplace.checkpoint();
+    workplace.restore(&checkpoint);
+    let refused = put(&mut workplace.joiner, &impression("9", 1_009));
+    assert!(matches!(refused, Err(JoinError::Undrained("the next input"))));
+    let mut rows = vec![first];
+    drain(&mut workplace.joiner, &mut rows).unwrap();
+    let times: Vec<i64> = rows.iter().map(|row| row.time).collect();
+    assert_eq!(times, (1_000..1_008).collect::<Vec<_>>());
+    // The end applies to the rows before it only.
+    assert_eq!(workplace.push(&impression("9", 1_009)), (Some(Outcome::Taken), vec![]));
+}
+
+#[test]
 fn settings_that_give_rows_another_meaning_are_refused() {
     let mut workplace = Workplace::new(settings(Emit::Window), 2);
     workplace.push_all(&mixed_inputs(60)[..60]);

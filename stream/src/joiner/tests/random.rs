@@ -113,7 +113,7 @@ fn run(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
     fn a_joiner_is_its_model(drafts in drafts(), settings in random_settings()) {
