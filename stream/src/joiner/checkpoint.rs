@@ -83,8 +83,8 @@ impl Joiner {
     /// input and its first row.
     ///
     /// # Errors
-    /// Returns an error if a file cannot be written, or if an input emits a row at once that was not
-    /// taken yet. After an error of the disk, the joiner can only be restored.
+    /// Returns an error if a file cannot be written, or if an input emits a row at once that was
+    /// not taken yet. After an error of the disk, the joiner can only be restored.
     pub fn checkpoint(&mut self, target: impl AsRef<Path>) -> JoinResult<()> {
         if self.has_failed {
             return Err(JoinError::Stopped);
@@ -135,15 +135,15 @@ impl Joiner {
         Ok(())
     }
 
-    /// Creates a joiner that goes on from the checkpoint `source`. Its further rows are those of the
-    /// joiner that wrote the checkpoint. The segments are linked into `folder`, which belongs to the
-    /// joiner alone. Whatever an earlier joiner left there is removed.
+    /// Creates a joiner that goes on from the checkpoint `source`. Its further rows are those of
+    /// the joiner that wrote the checkpoint. The segments are linked into `folder`, which belongs
+    /// to the joiner alone. Whatever an earlier joiner left there is removed.
     ///
     /// The bounds, `wait` and the rules of times may differ from those of the checkpoint.
     ///
     /// # Errors
-    /// Returns an error if a setting is unusable or gives the pending rows another meaning, if a file
-    /// of the checkpoint is missing, cut off or altered, or if the folder cannot be written.
+    /// Returns an error if a setting is unusable or gives the pending rows another meaning, if a
+    /// file of the checkpoint is missing, cut off or altered, or if the folder cannot be written.
     pub fn restore(
         source: impl AsRef<Path>,
         folder: impl AsRef<Path>,

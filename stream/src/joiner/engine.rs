@@ -71,8 +71,8 @@ pub(super) struct Emission {
 }
 
 impl Joiner {
-    /// Creates a joiner without pending rows. Its segments will be in `folder`, which belongs to the
-    /// joiner alone. Leftovers of an earlier joiner in this folder are removed.
+    /// Creates a joiner without pending rows. Its segments will be in `folder`, which belongs to
+    /// the joiner alone. Leftovers of an earlier joiner in this folder are removed.
     ///
     /// # Errors
     /// Returns an error if a setting is unusable, or if the folder cannot be prepared.
@@ -143,7 +143,7 @@ impl Joiner {
         &self.counters
     }
 
-    /// Returns the watermarks.
+    /// Returns the watermarks of the partitions and of the join.
     pub fn watermarks(&self) -> &Watermarks {
         &self.watermarks
     }

@@ -53,7 +53,7 @@ pub enum JoinError {
         path: PathBuf,
         /// The name of the setting in its section.
         setting: &'static str,
-        /// The present value.
+        /// The value in the present settings.
         given: String,
         /// The value in the checkpoint.
         saved: String,

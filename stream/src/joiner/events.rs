@@ -28,8 +28,8 @@ pub struct Feedback<'a> {
     pub value: FeedbackValue,
 }
 
-/// The use that the joiner makes of an event. Everything but `Taken` and `Early` is counted as given
-/// up.
+/// The use that the joiner makes of an event. Everything but `Taken` and `Early` is counted as
+/// given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a refused event belongs into the dead letters"]
 pub enum Outcome {

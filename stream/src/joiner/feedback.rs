@@ -14,7 +14,7 @@ pub(crate) const EARLY_BYTES: u64 = 208;
 pub struct FeedbackValue {
     /// The kind, as the job numbers them.
     pub kind: u16,
-    /// The value.
+    /// The value, for example 1 for a click.
     pub value: f32,
 }
 

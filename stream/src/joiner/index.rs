@@ -1,12 +1,13 @@
 //! The index of pending rows in memory: from a key to the time and the place of its row.
 //!
-//! The index consists of shards with linear probing. A shard grows by a fifth when it is four fifths
-//! full, so that memory follows the number of rows closely: an entry has 28 bytes, which is at most
-//! [`ROW_BYTES`] a row while the index grows. A map that doubles would need up to twice as much, and
-//! three times as much while it doubles. A shard that is less than two fifths full becomes smaller.
+//! The index consists of shards with linear probing. A shard grows by a fifth when it is four
+//! fifths full, so that memory follows the number of rows closely: an entry has 28 bytes, which is
+//! at most [`ROW_BYTES`] a row while the index grows. A map that doubles would need up to twice as
+//! much, and three times as much while it doubles. A shard that is less than two fifths full
+//! becomes smaller.
 //!
-//! Keys are hashes already, so they are not hashed again. Nothing ever goes through the index in its
-//! order, so no output depends on it.
+//! Keys are hashes already, so they are not hashed again. Nothing ever goes through the index in
+//! its order, so no output depends on it.
 
 use super::key::Key;
 
@@ -104,7 +105,7 @@ impl Index {
 impl Shard {
     /// Returns the entry where the search for a key begins.
     fn home(&self, key: Key) -> usize {
-        (u128::from(key.0 as u64) * self.keys.len() as u128 >> 64) as usize
+        ((u128::from(key.0 as u64) * self.keys.len() as u128) >> 64) as usize
     }
 
     fn next(&self, at: usize) -> usize {

@@ -52,8 +52,8 @@ impl Joiner {
     /// Takes an impression. It is judged by the watermark before it, and then moves the watermark.
     ///
     /// # Errors
-    /// Returns an error if the partition is unknown, if rows of the last input were not taken, or if
-    /// a segment cannot be written, read or removed.
+    /// Returns an error if the partition is unknown, if rows of the last input were not taken, or
+    /// if a segment cannot be written, read or removed.
     pub fn add_impression(
         &mut self,
         partition: Partition,
@@ -81,8 +81,8 @@ impl Joiner {
     /// Takes feedback. It is judged by the watermark before it, and then moves the watermark.
     ///
     /// # Errors
-    /// Returns an error if the partition is unknown, if rows of the last input were not taken, or if
-    /// a segment cannot be read.
+    /// Returns an error if the partition is unknown, if rows of the last input were not taken, or
+    /// if a segment cannot be read.
     pub fn add_feedback(
         &mut self,
         partition: Partition,

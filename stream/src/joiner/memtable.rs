@@ -71,7 +71,7 @@ impl Memtable {
         self.order.values().map(|offset| self.record(*offset))
     }
 
-    /// Forgets all rows.
+    /// Forgets all rows and keeps the memory of their records.
     pub(crate) fn clear(&mut self) {
         self.arena.clear();
         self.order.clear();

@@ -5,10 +5,10 @@
 //! Nothing is read twice, and no order of rows is kept in memory beside that of the memtable.
 //!
 //! # Space
-//! A segment whose rows have all left is removed. If more than [`MOST_SMALL`] segments are less than
-//! half full of pending rows, some of them are merged. If the segments fill more than three quarters
-//! of the bound of disk, the one with the least share of pending rows is rewritten, until they do
-//! not. Pending rows fill at most half of the bound, so there is always such a segment.
+//! A segment whose rows have all left is removed. If more than [`MOST_SMALL`] segments are less
+//! than half full of pending rows, some of them are merged. If the segments fill more than three
+//! quarters of the bound of disk, the one with the least share of pending rows is rewritten, until
+//! they do not. Pending rows fill at most half of the bound, so there is always such a segment.
 //!
 //! # Crash consistency
 //! Segments are written, synced and renamed, and never change. After a crash, the folder may have

@@ -29,7 +29,7 @@ pub(crate) struct SegmentFile {
     pub(crate) hash: String,
 }
 
-/// A written segment.
+/// A segment that was written to its file.
 #[derive(Debug)]
 pub(crate) struct Segment {
     pub(crate) path: PathBuf,
@@ -57,8 +57,8 @@ impl Segment {
         self.file.bytes - self.cursor
     }
 
-    /// Takes the record at the cursor into `out`, which is replaced, and moves the cursor behind it.
-    /// Returns the head, and whether a row is left. After an error, the cursor has not moved.
+    /// Takes the record at the cursor into `out`, which is replaced, and moves the cursor behind
+    /// it. Returns the head, and whether a row is left. After an error, the cursor has not moved.
     ///
     /// # Errors
     /// Returns an error if the file cannot be read, or is not as it was written.

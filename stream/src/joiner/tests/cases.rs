@@ -153,7 +153,7 @@ fn a_row_emitted_at_once_is_corrected_later() {
         feedback: vec![],
         reason: Reason::Now,
     };
-    assert_eq!(rows, [negative.clone()]);
+    assert_eq!(rows, std::slice::from_ref(&negative));
     let (_, rows) = joiner.push(&feedback("a", 1_100, 3));
     let correction = Row {
         cancels: 1.0,

@@ -13,8 +13,9 @@ use super::*;
 /// The number of inputs between two checkpoints.
 const EVERY: usize = 30;
 
-/// Runs the joiner over all inputs and writes a checkpoint after each [`EVERY`]. Begins at the newest
-/// checkpoint in the folder. Returns the rows since then, and the number of inputs before them.
+/// Runs the joiner over all inputs and writes a checkpoint after each [`EVERY`]. Begins at the
+/// newest checkpoint in the folder. Returns the rows since then, and the number of inputs before
+/// them.
 fn run(folder: &Path, files: &Files, emit: Emit) -> JoinResult<(usize, Vec<Row>)> {
     run_over(&mixed_inputs(120), folder, files, emit)
 }
