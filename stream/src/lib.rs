@@ -10,10 +10,12 @@ mod decisions;
 mod error;
 mod file;
 mod folder;
+pub mod joiner;
 mod partition;
 mod position;
 mod source;
 mod taking;
+pub mod watermark;
 
 pub use dead_letters::{DeadLetter, DeadLetterPosition, DeadLetters};
 pub use decisions::{
@@ -23,7 +25,9 @@ pub use decisions::{
 pub use error::{Error, Result};
 pub use file::{FileHistory, FileIdentity};
 pub use folder::{FolderSettings, FollowedFolder, Framing, LongMessages};
+pub use joiner::Joiner;
 pub use partition::{EventTime, Partition};
 pub use position::{PartitionPosition, Position};
 pub use source::{Block, Message, PartitionState, Source, TooLong};
 pub use taking::{Taking, check_took};
+pub use watermark::Watermarks;
