@@ -47,7 +47,7 @@ pub struct MapEntry {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum EntryKind {
-    /// The beginning of a generation with empty tables.
+    /// The beginning of a generation.
     #[default]
     Generation,
 }

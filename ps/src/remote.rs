@@ -38,11 +38,12 @@ pub use options::{RegisteredServers, RemoteOptions, Stop};
 pub use status::{ServerState, server_state};
 
 use crate::client::{PullOptions, TrainerPlace};
+use crate::code::ErrorCode;
 use crate::error::{Error, Result, start_error};
 use crate::map::{ClusterMap, EntryKind, MapEntry, Upkeep};
 use crate::options::TableOptions;
 use crate::order::StepOrder;
-use crate::wire::{Continues, Entered, JoinRun, Op, OpenRun, WireError, write_json};
+use crate::wire::{Continues, Entered, JoinRun, Leave, Op, OpenRun, WireError, write_json};
 use finding::{connect_all, greet_all, wait_for_map, wait_for_trainers, watch_servers};
 use generations::Generations;
 use link::Link;
@@ -101,7 +102,8 @@ pub struct RemoteClient {
     /// The step of the checkpoint to which an operator has set the run back.
     restore: Option<u64>,
     /// For each server, the number of this trainer's steps whose updates its tables have, or `None`
-    /// if its tables were empty. The list is `None` if the generation began with empty tables.
+    /// if its tables were empty. The list is `None` if the generation began with empty tables, and
+    /// after `start`, when all tables are filled.
     kept: Option<Vec<Option<u64>>>,
 }
 
@@ -119,7 +121,8 @@ struct Ahead {
 const KEPT_PLANS: usize = 3;
 
 impl RemoteClient {
-    /// Opens the tables on servers. The first trainer begins a new generation with empty tables.
+    /// Opens the tables on servers. The first trainer begins a new generation, with empty tables
+    /// unless `options.clock` asks to continue.
     /// The other trainers wait until there is a generation after `options.after`, and enter it.
     ///
     /// # Errors
@@ -158,7 +161,12 @@ impl RemoteClient {
                 if options.place.is_first() && options.place.count > 1 {
                     // Trainers that come now are waited for as long as servers were.
                     let until = Instant::now() + options.patience;
-                    wait_for_trainers(&options, generation, &mut links[0], until)?;
+                    wait_for_trainers(&options, generation, &mut links, until).inspect_err(
+                        |error| match error.is_rewound() {
+                            true => {}
+                            false => leave_all(&mut links, error),
+                        },
+                    )?;
                 }
                 Ok((generation, entered))
             });
@@ -299,6 +307,12 @@ impl Drop for RemoteClient {
     }
 }
 
+/// Ends the sessions on all servers, and tells the other trainers that this one ends with an error.
+fn leave_all(links: &mut [Link], error: &Error) {
+    let leave = Leave { code: ErrorCode::Aborted.number(), cause: error.to_string() };
+    links.iter_mut().for_each(|link| link.close(Some(&leave)));
+}
+
 /// Begins a generation on every server. Returns the answers of the servers if the generation
 /// continues with earlier tables.
 fn begin_generation(
@@ -378,7 +392,7 @@ fn enter_generation(
         job: options.job_digest.clone(),
         client: crate::draw::process(),
         trainers: options.place.count,
-        clock: None,
+        continues: None,
     };
     loop {
         let first = links[0].welcome();
@@ -391,13 +405,15 @@ fn enter_generation(
         };
         if generation > options.after && links.iter().all(is_ready) {
             let trainer = options.place.index as u64;
-            let continues = first.continues;
-            join.clock = options.clock.filter(|_| continues);
+            // The clock belongs to the generation that this trainer was in.
+            let is_next = first.continues == Some(options.after);
+            let clock = options.clock.filter(|_| is_next);
+            join.continues = clock.map(|clock| Continues { generation: options.after, clock });
             let entered = links.iter_mut().map(|link| {
                 link.enter(generation, Op::Join, trainer, |body| write_json(body, &join))
             });
             match entered.collect::<Result<Vec<Entered>>>() {
-                Ok(all) => return Ok((generation, join.clock.map(|_| all))),
+                Ok(all) => return Ok((generation, join.continues.map(|_| all))),
                 // The generation has ended meanwhile. The next one will come.
                 Err(error) if error.is_rewound() => {}
                 Err(error) => return Err(error),

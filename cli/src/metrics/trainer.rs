@@ -46,7 +46,7 @@ const COUNTERS: [(&str, &str, Figure); 7] = [
     }),
     (
         "zillion_trainer_lost_pushes_total",
-        "Pushes that the run has lost with servers of its tables.",
+        "Pushes of this trainer that were lost with servers of the tables.",
         |f| f.lost_pushes,
     ),
     (

@@ -54,8 +54,9 @@ pub struct Continued {
     /// The number of servers whose tables are empty, because the servers were started again.
     pub empty_servers: u64,
     /// The number of pushes of this trainer to the other servers that were not applied. A push to
-    /// two servers counts twice.
-    pub unapplied: u64,
+    /// two servers counts twice. The number is `None` if a server has applied more pushes than this
+    /// trainer has sent.
+    pub unapplied: Option<u64>,
 }
 
 /// The part of a client by which trainers push without waiting for each other in each step.

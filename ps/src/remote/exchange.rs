@@ -14,6 +14,8 @@ impl Exchanging for RemoteClient {
 
     fn start(&mut self, note: Vec<u8>) -> Result<Vec<u8>> {
         let bodies = self.ask_all(Op::Start, |body| body.extend(&note))?;
+        // All tables are filled now.
+        self.kept = None;
         Ok(bodies.into_iter().next().unwrap_or_default())
     }
 

@@ -52,13 +52,17 @@ pub(super) fn greet_all(
 pub(super) fn wait_for_trainers(
     options: &RemoteOptions,
     generation: u64,
-    link: &mut Link,
+    links: &mut [Link],
     until: Instant,
 ) -> Result<()> {
-    let boot = link.welcome().boot;
+    let boot = links[0].welcome().boot;
     let mut told = Vec::new();
     let began = Instant::now();
     loop {
+        if let Some(cause) = links.iter().find_map(|link| link.health().lost()) {
+            return Err(Error::Rewound { generation, cause });
+        }
+        let link = &mut links[0];
         link.greet_again(until)?;
         let welcome = link.welcome();
         if welcome.boot != boot || welcome.generation != generation || !welcome.is_open {

@@ -18,7 +18,7 @@ use crate::wire::{
 /// The pause between two attempts to connect.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// The least time that is left of a wait that is told.
+/// A wait with less time left than this is not logged.
 const LONG: Duration = Duration::from_secs(2);
 
 /// The number of memory blocks of frames that are kept for later frames.
@@ -82,7 +82,7 @@ impl Link {
                 accepted: None,
                 restore: None,
                 missing: Vec::new(),
-                continues: false,
+                continues: None,
             },
             dialog: None,
             sent: VecDeque::new(),

@@ -79,7 +79,9 @@ impl Pacing for RemoteClient {
     fn continued(&self) -> Option<Continued> {
         let kept = self.kept.as_ref()?;
         let sent = self.clock.as_ref().map_or(0, |clock| clock.sent_before);
-        let lacking = kept.iter().flatten().map(|&applied| sent.saturating_sub(applied));
+        // One push more may have been on its way.
+        let lacks = |&applied: &u64| (applied <= sent + 1).then(|| sent.saturating_sub(applied));
+        let lacking = kept.iter().flatten().map(lacks);
         Some(Continued {
             generation: self.generation,
             empty_servers: kept.iter().filter(|applied| applied.is_none()).count() as u64,

@@ -22,6 +22,9 @@ use crate::wire::{
     write_json,
 };
 
+/// The largest number of epochs by which a server may be behind the others.
+const MOST_EPOCHS: u32 = 1 << 16;
+
 impl Publishing for RemoteClient {
     fn track_changes(&mut self, epochs: usize) -> Result<()> {
         self.order.check_settled("track_changes")?;
@@ -112,6 +115,10 @@ impl RemoteClient {
     fn align_epochs(&mut self) -> Result<()> {
         let epochs = self.end_epochs()?;
         let newest = epochs.iter().copied().max().unwrap_or(0);
+        if epochs.iter().any(|&epoch| newest - epoch > MOST_EPOCHS) {
+            let reason = format!("the servers have ended too different epochs ({epochs:?})");
+            return Err(Error::Argument { call: "track_changes", reason });
+        }
         let step = self.order.step().0;
         for (link, mut epoch) in self.links.iter_mut().zip(epochs) {
             while epoch < newest {

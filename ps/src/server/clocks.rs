@@ -74,7 +74,8 @@ impl Clocks {
     /// the updates of `sent` steps. Returns the number of steps whose updates were applied here.
     pub(super) fn enter(&mut self, trainer: usize, sent: u64) -> u64 {
         let before = self.applied_before[trainer];
-        self.applied[trainer] = before.max(sent);
+        let applied = &mut self.applied[trainer];
+        *applied = (*applied).max(before).max(sent);
         before
     }
 
@@ -114,7 +115,7 @@ impl Clocks {
     /// Returns an error if the update is not the next one, or if it has another number of dense
     /// parameters than this server.
     pub(super) fn check_update(&self, trainer: usize, number: u64, dense: usize) -> Result<Due> {
-        if number <= self.applied_before[trainer] {
+        if (1..=self.applied_before[trainer]).contains(&number) {
             return Ok(Due::Before);
         }
         let next = self.applied[trainer] + 1;

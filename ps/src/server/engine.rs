@@ -12,7 +12,7 @@ use super::figures::{Figures, State};
 use super::home::Home;
 use super::options::ServerOptions;
 use super::request::{Command, Request, answer, milliseconds, refuse};
-use super::run::Run;
+use super::run::{Run, check_clock};
 use crate::code::ErrorCode;
 use crate::error::{Error, Result};
 use crate::wire::{Entered, Hello, Op, OpenRun, WIRE_VERSION, Welcome, read_json, write_json};
@@ -149,14 +149,14 @@ impl Engine {
             run: run.map(|run| run.settings.run.clone()),
             accepted,
             restore: run.and_then(|run| run.ended.as_ref()?.restores_to()),
-            missing: run.map(Run::missing).unwrap_or_default(),
-            continues: run.is_some_and(|run| run.settings.continues.is_some()),
+            missing: run.filter(|run| run.is_open()).map(Run::missing).unwrap_or_default(),
+            continues: run.and_then(|run| Some(run.settings.continues?.generation)),
         };
         let answer = answer(&request.header, |body| write_json(body, &welcome));
         request.outlet.send(Arc::new(answer));
     }
 
-    /// Opens a generation: replaces the run by one with empty tables.
+    /// Opens a generation: replaces the run by one with empty tables, or continues with its tables.
     fn open(&mut self, request: &Request) {
         match self.try_open(request) {
             Ok(entered) => {
@@ -206,6 +206,7 @@ impl Engine {
                 self.figures.serve_requests(self.figures.requested());
             }
         }
+        check_clock(settings.continues)?;
         let clock = settings.continues.map(|continues| continues.clock);
         let first = (request.header.session, &request.outlet);
         let mut run = match self.run.take() {
@@ -259,10 +260,9 @@ impl Engine {
 /// Returns whether a generation can continue with the tables of an earlier one, which has ended
 /// because another server or a connection was lost.
 fn can_continue(run: &Run, settings: &OpenRun) -> bool {
-    let OpenRun { run: name, job, trainers, slots, tables, continues, .. } = settings;
     let earlier = &run.settings;
-    let is_same = (&earlier.run, &earlier.job, earlier.trainers, earlier.slots, &earlier.tables)
-        == (name, job, *trainers, *slots, tables);
+    let OpenRun { generation, client, continues, .. } = *settings;
+    let is_same = *settings == OpenRun { generation, client, continues, ..earlier.clone() };
     let is_lost = run.ended.as_ref().is_some_and(|ending| ending.kind == EndingKind::Lost);
     let is_named = continues.is_some_and(|continues| continues.generation == earlier.generation);
     is_same && is_lost && is_named && run.tables.can_continue()

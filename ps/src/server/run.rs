@@ -21,9 +21,12 @@ use crate::code::ErrorCode;
 use crate::error::{Error, Result};
 use crate::options::TableOptions;
 use crate::wire::{
-    Committed, Entered, Frame, Header, JoinRun, Leave, Op, OpenRun, PaceStatus, TrainerStatus,
-    read_json, write_json,
+    Committed, Continues, Entered, Frame, Header, JoinRun, Leave, Op, OpenRun, PaceStatus,
+    TrainerStatus, read_json, write_json,
 };
+
+/// The largest number of steps of a trainer that continues.
+const MOST_STEPS: u64 = 1 << 48;
 
 /// A generation of a run.
 pub(super) struct Run {
@@ -312,6 +315,10 @@ impl Run {
                 join.trainers, self.settings.trainers
             ));
         }
+        if let Err(error) = check_clock(join.continues) {
+            return refuse(request, error.code(), &error.to_string(), self.settings.generation);
+        }
+        let from = |continues: Option<Continues>| continues.map(|continues| continues.generation);
         let other = self.sessions.iter().find(|(_, session)| session.trainer == trainer);
         match other.map(|(&number, session)| (number, session)) {
             Some((number, _)) if number == header.session => {}
@@ -324,7 +331,7 @@ impl Run {
                 self.end(&format!("trainer {trainer} was started again"));
                 return self.refuse_as_rewound(request);
             }
-            None if join.clock.is_some() != self.settings.continues.is_some() => {
+            None if from(join.continues) != from(self.settings.continues) => {
                 self.end(&format!("trainer {trainer} begins anew"));
                 return self.refuse_as_rewound(request);
             }
@@ -333,7 +340,7 @@ impl Run {
                 self.sessions.insert(header.session, session);
             }
         }
-        let entered = self.enter(trainer, join.clock);
+        let entered = self.enter(trainer, join.continues.map(|continues| continues.clock));
         let answer = answer(header, |body| write_json(body, &entered));
         request.outlet.send(Arc::new(answer));
     }
@@ -346,11 +353,10 @@ impl Run {
 
     /// Returns the trainers that have not entered the generation yet.
     pub(super) fn missing(&self) -> Vec<usize> {
-        let is_here = |trainer: &usize| {
-            self.sessions.values().any(|session| session.trainer == *trainer)
-                || self.left.contains(trainer)
-        };
-        (0..self.settings.trainers).filter(|trainer| !is_here(trainer)).collect()
+        let mut is_here = vec![false; self.settings.trainers];
+        let sessions = self.sessions.values().map(|session| session.trainer);
+        sessions.chain(self.left.iter().copied()).for_each(|trainer| is_here[trainer] = true);
+        (0..is_here.len()).filter(|&trainer| !is_here[trainer]).collect()
     }
 
     /// Ends the generation. The trainers learn of it by the answers to their frames.
@@ -434,6 +440,20 @@ impl Run {
     /// Returns the statistics of the tables.
     pub(super) fn statistics(&self) -> Vec<TableStatistics> {
         self.tables.statistics()
+    }
+}
+
+/// Checks the clock of a trainer that continues.
+///
+/// # Errors
+/// Returns an error if the clock is not a possible number of steps.
+pub(super) fn check_clock(continues: Option<Continues>) -> Result<()> {
+    match continues {
+        Some(Continues { clock, .. }) if clock > MOST_STEPS => {
+            let reason = format!("the clock {clock} is not possible; give at most {MOST_STEPS}");
+            Err(Error::Argument { call: "enter", reason })
+        }
+        _ => Ok(()),
     }
 }
 

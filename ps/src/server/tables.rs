@@ -53,6 +53,8 @@ pub(super) struct Tables {
     trainers: usize,
     /// The note of the first trainer, with which the preparation has ended.
     started: Option<Vec<u8>>,
+    /// Whether the preparation has ended, so that the tables are filled.
+    is_prepared: bool,
     /// Whether the gradients of all trainers are staged in the tables, or the error of staging.
     staged: Option<Result<(), String>>,
     /// The exchange that has just become complete. The waiting trainers take it at once.
@@ -86,6 +88,7 @@ impl Tables {
             paced: pace.map(|pace| Paced::new(Clocks::new(pace, trainers), trainers)),
             trainers,
             started: None,
+            is_prepared: false,
             staged: None,
             exchanged: None,
             ended: None,
@@ -126,6 +129,7 @@ impl Tables {
             return outcome;
         }
         let mut answer = Frame::begin(Vec::new());
+        self.is_prepared |= header.op == Op::Start && session.trainer == 0;
         let result = match header.op {
             Op::Start if session.trainer != 0 || self.trainers > 1 => {
                 if session.trainer == 0 {

@@ -86,9 +86,9 @@ pub(crate) struct Welcome {
     /// The trainers that have not entered the generation yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) missing: Vec<usize>,
-    /// Whether the generation continues with the tables of the one before it.
-    #[serde(default)]
-    pub(crate) continues: bool,
+    /// The earlier generation whose tables go on in this one; `None` if its tables began empty.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) continues: Option<u64>,
 }
 
 /// The settings of a generation, with which the first trainer opens it on each server.
@@ -126,13 +126,13 @@ pub(crate) struct OpenRun {
     pub(crate) continues: Option<Continues>,
 }
 
-/// The wish of the first trainer to continue with the tables of an earlier generation.
+/// The wish of a trainer to continue with the tables of an earlier generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Continues {
     /// The number of the earlier generation.
     pub(crate) generation: u64,
-    /// The number of steps whose updates the first trainer has sent.
+    /// The number of steps whose updates the trainer has sent.
     pub(crate) clock: u64,
 }
 
@@ -156,10 +156,9 @@ pub(crate) struct JoinRun {
     pub(crate) client: u64,
     /// The number of trainers that the trainer expects.
     pub(crate) trainers: usize,
-    /// The number of steps whose updates the trainer has sent, if it continues from the earlier
-    /// generation; `None` if it begins anew.
+    /// The generation from which the trainer continues, and its clock; `None` if it begins anew.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) clock: Option<u64>,
+    pub(crate) continues: Option<Continues>,
 }
 
 /// The answer to a failed operation.

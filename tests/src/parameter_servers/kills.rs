@@ -136,6 +136,15 @@ fn a_trainer_waits_for_the_others_only_for_a_while() {
     let alone = TrainerProcess::start(&place, "over", &at, (0, 3), &impatient).end();
     let text = "trainers 1, 2 of 3 did not come within 2s (`ps.wait_seconds`)";
     assert!(!alone.status.success() && alone.said.contains(text), "{}", alone.said);
+    // A trainer that is there learns the error of the one that waits.
+    let first = TrainerProcess::start(&place, "two", &at, (0, 3), &impatient);
+    let second = TrainerProcess::start(&place, "two", &at, (1, 3), &[]);
+    for (ended, text) in [
+        (first.end(), "trainer 2 of 3 did not come within 2s"),
+        (second.end(), "trainer 0 has ended with an error: trainer 2 of 3 did not come"),
+    ] {
+        assert!(!ended.status.success() && ended.said.contains(text), "{}", ended.said);
+    }
     // A signal ends a longer wait.
     let mut patient = TrainerProcess::start(&place, "again", &at, (0, 2), &[]);
     patient.wait_for("the run waits for trainer 1 of 2");
@@ -143,6 +152,22 @@ fn a_trainer_waits_for_the_others_only_for_a_while() {
     let ended = patient.end();
     let text = "stopped while the trainer waited for trainer 1";
     assert!(!ended.status.success() && ended.said.contains(text), "{}", ended.said);
+}
+
+#[test]
+fn a_server_is_killed_while_trainers_wait_for_another_one() {
+    let place = small_place();
+    train_alone(&place, "alone", &["--set", "train.accumulate=2"]);
+    let mut servers = ServerProcess::start_group(&place.path(""), 2, &[]);
+    let at = addresses(&servers);
+    let mut first = TrainerProcess::start(&place, "over", &at, (0, 2), &[]);
+    first.wait_for("the run waits for trainer 1 of 2");
+    servers[1].kill_and_restart(&[]);
+    let second = TrainerProcess::start(&place, "over", &at, (1, 2), &[]);
+    for trainer in [first, second] {
+        trainer.end().succeeded();
+    }
+    assert_eq!(outcome(&place, "over"), outcome(&place, "alone"));
 }
 
 /// A cluster whose command was killed may go on while the same run is begun again elsewhere.

@@ -110,7 +110,7 @@ fn every_update_is_applied_or_counted_as_lost() {
     drop(first);
     let mut again = Sender::open(&servers, store.path(), (generation, Some(sent)));
     let continued = again.client.continued().unwrap();
-    assert_eq!((continued.empty_servers, continued.unapplied), (1, 0), "{continued:?}");
+    assert_eq!((continued.empty_servers, continued.unapplied), (1, Some(0)), "{continued:?}");
     again.client.restore(&folder, &parts).unwrap();
     again.client.begin_pace(sent, &[]).unwrap();
     again.client.start(Vec::new()).unwrap();
@@ -120,9 +120,33 @@ fn every_update_is_applied_or_counted_as_lost() {
     assert_eq!(restored, -2.0);
     again.send().unwrap();
     assert_eq!(again.pull(), [-6.0, -3.0], "the update in flight has its effect once");
-    // Without the wish to continue, the tables begin empty.
+    // Both servers lack two updates that the trainer counts as sent, and keep their rows.
     let generation = again.client.generation();
     drop(again);
+    let mut third = Sender::open(&servers, store.path(), (generation, Some(sent + 3)));
+    let continued = third.client.continued().unwrap();
+    assert_eq!((continued.empty_servers, continued.unapplied), (0, Some(4)), "{continued:?}");
+    third.client.restore(&folder, &parts).unwrap();
+    third.client.start(Vec::new()).unwrap();
+    assert_eq!(third.pull(), [-6.0, -3.0]);
+    third.send().unwrap();
+    // A later restore fills all tables.
+    third.client.restore(&folder, &parts).unwrap();
+    assert_eq!(third.pull(), [-2.0, -2.0]);
+    third.send().unwrap();
+    // A trainer that has sent fewer updates than were applied is another one.
+    let generation = third.client.generation();
+    drop(third);
+    let fourth = Sender::open(&servers, store.path(), (generation, Some(1)));
+    assert_eq!(fourth.client.continued().unwrap().unapplied, None);
+    // The preparation of that generation has not ended, so its tables do not go on.
+    let generation = fourth.client.generation();
+    drop(fourth);
+    let fifth = Sender::open(&servers, store.path(), (generation, Some(1)));
+    assert_eq!(fifth.client.continued().unwrap().empty_servers, 2);
+    // Without the wish to continue, the tables begin empty.
+    let generation = fifth.client.generation();
+    drop(fifth);
     let mut anew = Sender::open(&servers, store.path(), (generation, None));
     assert_eq!(anew.client.continued(), None);
     assert_eq!(anew.pull(), [0.0, 0.0]);
@@ -165,14 +189,24 @@ fn a_run_continues_without_the_pushes_that_a_lost_server_has_applied() {
 
 #[test]
 fn trainers_continue_without_a_lost_server() {
-    let (free, rounds) = (mode("async", 2), geo(2));
-    for (name, mode, step) in [("async", refs(&free), 6), ("geo", refs(&rounds), 4)] {
-        let place = if name == "geo" { geo_place(1) } else { place() };
+    let (free, rounds, long) = (mode("async", 2), geo(2), geo(3));
+    // With three local steps, a pull of the round is held in its middle.
+    for (name, mode, op, nth) in [
+        ("async", refs(&free), op::UPDATE, 9),
+        ("geo", refs(&rounds), op::UPDATE, 6),
+        ("geo-middle", refs(&long), op::PULL, 16),
+    ] {
+        let place = if name == "async" { place() } else { geo_place(1) };
         let mut servers = ServerProcess::start_group(&place.path(""), 3, &[]);
         let mut at = addresses(&servers);
-        let proxy = FrameProxy::start(&at[0], once(Way::Question, op::UPDATE, step, Act::Hold));
+        let mut seen_frames = 0;
+        let proxy = FrameProxy::start(&at[0], move |seen| {
+            let is_it = seen.op == op && seen.way == Way::Question;
+            seen_frames += u64::from(is_it);
+            if is_it && seen_frames == nth { Act::Hold } else { Act::Pass }
+        });
         at[0].clone_from(&proxy.address);
-        let more = [&mode[..], &CONTINUE, &["--set", "train.checkpoint_every=4"]].concat();
+        let more = [&mode[..], &CONTINUE, &["--set", "train.checkpoint_every=6"]].concat();
         let trainers = start_all(&place, name, &at, 2, &more);
         proxy.wait_for_disturbance();
         servers[0].kill_and_restart(&[]);

@@ -6,7 +6,7 @@
 use toml::Value;
 
 /// The keys that a resumed run may change.
-const FREE: [&str; 14] = [
+const FREE: [&str; 15] = [
     "data.root",
     // Other files are allowed at the end of an epoch, because they are the next rows of a stream of
     // data. In the middle of an epoch, the training files are compared with the files of the
@@ -24,6 +24,7 @@ const FREE: [&str; 14] = [
     "train.checkpoint_every",
     "train.full_every",
     "train.keep",
+    "train.on_server_loss",
     // A run that has begun does not read this registry again.
     "train.warm_start.registry",
     // Passes do not change what a model computes.

@@ -32,7 +32,7 @@ pub struct RunFigures {
     pub rewinds: u64,
     /// The number of steps that the run did again after rewinds.
     pub repeated_steps: u64,
-    /// The number of pushes that the run has lost with servers of its tables.
+    /// The number of pushes of this trainer that were lost with servers of the tables.
     pub lost_pushes: u64,
     /// The mean loss of the rows that were trained on since the last figures; absent if there are
     /// no such rows.

@@ -168,7 +168,15 @@ impl Run {
             Ok::<_, Error>(())
         })?;
         let loss = match own {
-            Some(own) => Some(self.train_own_batch(own)?),
+            Some(own) => {
+                let before = self.buffers.apart.loss_sum;
+                let trained = self.train_own_batch(own);
+                if trained.is_err() {
+                    // The batch may be done again after a loss.
+                    self.buffers.apart.loss_sum = before;
+                }
+                Some(trained?)
+            }
             None => {
                 self.send_nothing()?;
                 None
@@ -201,7 +209,12 @@ impl Run {
         let arrival = Arrival { scale: 1.0, dense, is_stopping: self.wants_stop() };
         self.stage(Stage::Push, |run| {
             let Self { client, buffers, .. } = run;
-            Ok::<_, Error>(client.send(Some(&own.plan), &buffers.grads, arrival)?)
+            let sent = client.send(Some(&own.plan), &buffers.grads, arrival);
+            if sent.is_err() {
+                // Nobody else may have got the step. It may be made again after a loss.
+                run.model.set_dense(&buffers.apart.before)?;
+            }
+            Ok::<_, Error>(sent?)
         })?;
         Ok(loss)
     }

@@ -38,7 +38,8 @@ struct ContinueNote {
 fn sum_of_losses(notes: &[ContinueNote]) -> Option<u64> {
     let moments = notes.first()?.moments;
     let is_between = notes.iter().all(|note| note.moments == moments) && moments.is_multiple_of(2);
-    is_between.then(|| notes.iter().map(|note| note.lost).sum())?
+    let add = |sum: u64, note: &ContinueNote| sum.checked_add(note.lost?);
+    notes.iter().try_fold(0, add).filter(|_| is_between)
 }
 
 impl Run {
@@ -56,8 +57,9 @@ impl Run {
         // Trainer 0 decides whether there is a checkpoint for the lost server.
         let has_rows = newest.is_some() || !self.options.trainer.is_first();
         let has_begun = self.buffers.apart.meetings.has_begun();
-        (is_wanted && is_loss && has_rows && has_begun && !is_second)
-            .then_some(self.buffers.apart.pushes)
+        let continues = is_wanted && is_loss && has_rows && has_begun && !is_second;
+        self.rewinds.is_continuing = continues;
+        continues.then_some(self.buffers.apart.pushes)
     }
 
     /// Continues in a generation that goes on with the tables of the one before it.
@@ -70,13 +72,13 @@ impl Run {
         continued: Continued,
         observer: &mut dyn Observer,
     ) -> Result<()> {
-        self.rewinds.is_continuing = true;
         let step = self.fill_empty_servers(continued)?;
         let apart = &self.buffers.apart;
         let since = apart.meetings.pushes_at(step).map(|pushes| apart.pushes - pushes);
         let lost = match continued.empty_servers {
-            0 => Some(continued.unapplied),
-            servers => since.map(|since| continued.unapplied + servers * since),
+            0 => continued.unapplied,
+            servers => since
+                .and_then(|since| continued.unapplied?.checked_add(servers.checked_mul(since)?)),
         };
         let mine = ContinueNote { lost, moments: apart.meetings.moments };
         let total = sum_of_losses(&self.exchange_notes(&mine)?);
@@ -87,6 +89,7 @@ impl Run {
         };
         self.take_shared_state()?;
         self.position.progress.lost_pushes += total;
+        self.counts.lost_pushes += lost.unwrap_or(0);
         self.rewinds.is_continuing = false;
         if let Some(cause) = self.rewinds.forget_pending() {
             let servers = continued.empty_servers;
@@ -163,5 +166,6 @@ mod tests {
         assert_eq!(sum_of_losses(&[note(Some(3), 4), note(Some(2), 6)]), None);
         assert_eq!(sum_of_losses(&[note(Some(3), 5), note(Some(2), 5)]), None);
         assert_eq!(sum_of_losses(&[note(Some(3), 4), note(None, 4)]), None);
+        assert_eq!(sum_of_losses(&[note(Some(3), 4), note(Some(u64::MAX), 4)]), None);
     }
 }

@@ -41,6 +41,8 @@ pub(super) struct Counts {
     pub(super) rewinds: u64,
     /// The number of steps that the run did again after rewinds.
     pub(super) repeated_steps: u64,
+    /// The number of pushes of this trainer that were lost with servers.
+    pub(super) lost_pushes: u64,
     /// The number of rows that were trained on in the last complete epoch; absent before the first
     /// epoch is complete.
     pub(super) epoch_trained: Option<u64>,
@@ -70,6 +72,7 @@ impl Counts {
             dropped: Vec::new(),
             rewinds: 0,
             repeated_steps: 0,
+            lost_pushes: 0,
             epoch_trained: None,
         }
     }
@@ -148,7 +151,7 @@ impl Run {
             skipped_steps: self.counts.skipped_steps,
             rewinds: self.counts.rewinds,
             repeated_steps: self.counts.repeated_steps,
-            lost_pushes: self.position.progress.lost_pushes,
+            lost_pushes: self.counts.lost_pushes,
             loss,
             aucs: aucs.unwrap_or_default(),
             rate_scale: self.rate_scale(),

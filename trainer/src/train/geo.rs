@@ -44,13 +44,16 @@ impl Run {
             self.model.copy_dense_to(&mut self.buffers.apart.before);
             self.buffers.round.rate = rate;
         }
-        self.buffers.round.groups += 1;
-        let Some(own) = self.own_batch(group) else { return Ok(None) };
+        let own = self.own_batch(group);
         self.stage(Stage::Pull, |run| {
+            let Some(own) = own else { return Ok(()) };
             run.pull_missing(own)?;
             run.profile_batch(own);
             Ok::<_, Error>(())
         })?;
+        // A group whose pull fails may be done again after a loss.
+        self.buffers.round.groups += 1;
+        let Some(own) = own else { return Ok(None) };
         let mut statistics = Vec::new();
         let loss =
             self.stage(Stage::Model, |run| run.forward_and_backward(own, Some(&mut statistics)))?;

@@ -148,6 +148,7 @@ impl Run {
                 self.prepare_from(*basis, observer)?;
                 let Position { step, .. } = self.position;
                 self.buffers.apart.meetings.record(step, 0);
+                self.rewinds.is_continuing = false;
                 Ok(())
             }
         }

@@ -33,14 +33,15 @@ impl Tables {
     }
 
     /// Returns whether a later generation can continue with the tables: the trainers have clocks,
-    /// and no failed update has left a row in part.
+    /// the tables were filled, and no failed update has left a row in part.
     pub(in crate::server) fn can_continue(&self) -> bool {
-        self.paced.is_some() && self.client.is_whole()
+        self.paced.is_some() && self.is_prepared && self.client.is_whole()
     }
 
     /// Begins a generation that continues with the tables and the clocks of the one before it.
     pub(in crate::server) fn continue_on(&mut self) {
         self.joint = Joint::new(self.trainers);
+        self.is_prepared = false;
         (self.started, self.staged, self.exchanged, self.ended) = (None, None, None, None);
         if let Some(paced) = &mut self.paced {
             paced.waiting.fill(None);
