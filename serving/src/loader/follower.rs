@@ -257,6 +257,9 @@ impl Follower {
 
     /// Publishes versions to requests, and records their metrics.
     fn publish(&mut self, before: &OpenVersions, open: OpenVersions) {
+        self.claim(open.versions.keys().copied().collect(), false);
+        self.host.publish(open.clone());
+        // The metrics never name a version that does not answer yet.
         let name = self.model.name();
         if let Some(current) = open.current {
             let layers = open.versions.get(&current).map_or(0, |v| v.rows().layers().len());
@@ -270,8 +273,6 @@ impl Follower {
                 self.metrics.loading.record_rollback(name);
             }
         }
-        self.claim(open.versions.keys().copied().collect(), false);
-        self.host.publish(open.clone());
         self.measure(before, &open);
     }
 
