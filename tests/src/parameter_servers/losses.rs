@@ -152,11 +152,11 @@ fn every_update_is_applied_or_counted_as_lost() {
     assert_eq!(anew.pull(), [0.0, 0.0]);
 }
 
-/// Asserts that a run has lost pushes, and has repeated nothing. Returns the number of lost pushes.
+/// Asserts that a run has ended and has repeated nothing. Returns the number of lost pushes.
 fn lost(report: &Value) -> u64 {
     assert_eq!(report["steps"].as_u64(), Some(BATCHES), "{report}");
     assert!(report["rewinds"].is_null() && report["repeated_steps"].is_null(), "{report}");
-    report["lost_pushes"].as_u64().unwrap_or_else(|| panic!("no lost pushes in {report}"))
+    report["lost_pushes"].as_u64().unwrap_or(0)
 }
 
 #[test]
@@ -211,9 +211,15 @@ fn trainers_continue_without_a_lost_server() {
         proxy.wait_for_disturbance();
         servers[0].kill_and_restart(&[]);
         proxy.release();
-        let losses: Vec<u64> =
-            trainers.into_iter().map(|trainer| lost(&trainer.end().succeeded())).collect();
-        assert!(losses[0] == losses[1] && losses[0] > 0, "{name}: {losses:?}");
+        let mut losses = Vec::new();
+        for trainer in trainers {
+            let ended = trainer.end();
+            assert!(ended.said.contains("the run continues; 1 servers"), "{}", ended.said);
+            losses.push(lost(&ended.succeeded()));
+        }
+        // In the middle of the first round after a checkpoint, nothing was pushed since.
+        let has_lost = losses[0] > 0;
+        assert!(losses[0] == losses[1] && has_lost != (name == "geo-middle"), "{name}: {losses:?}");
         let applied: Vec<_> =
             servers.iter().map(|server| server.status()["applied_steps"].clone()).collect();
         assert!(applied.iter().all(|steps| *steps == applied[0]), "{name}: {applied:?}");

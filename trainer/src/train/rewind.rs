@@ -1,8 +1,8 @@
 //! The continuation of a run after a server or another trainer was lost.
 //!
 //! The tables on the servers of a parameter service usually end with the generation in which they
-//! were trained. Every trainer then opens the tables anew, and continues from the newest checkpoint of
-//! the run, or from the beginning if there is no checkpoint. The result is the same, because a
+//! were trained. Every trainer then opens the tables anew, and continues from the newest checkpoint
+//! of the run, or from the beginning if there is no checkpoint. The result is the same, because a
 //! checkpoint holds the whole state.
 
 use super::opening::After;
