@@ -35,7 +35,11 @@ impl Budget {
         Self { all, left: all, dictionaries: 0 }
     }
 
-    fn spend(&mut self, bytes: u64) -> Result<(), String> {
+    /// Spends a cost.
+    ///
+    /// # Errors
+    /// Returns the problem if less is left.
+    pub(super) fn spend(&mut self, bytes: u64) -> Result<(), String> {
         self.left = self.left.checked_sub(bytes).ok_or_else(|| {
             format!(
                 "its contents need more than {} bytes of memory, which is too much for its size",

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use arrow_ipc::convert::try_fb_to_schema;
 use arrow_ipc::reader::read_footer_length;
 use arrow_ipc::{Message, MessageHeader, MetadataVersion, root_as_message_with_opts};
-use arrow_schema::SchemaRef;
+use arrow_schema::{Schema, SchemaRef};
 
 use super::budget::Budget;
 use crate::ipc::check_sizes;
@@ -25,6 +25,8 @@ const PADDING: usize = 64;
 /// The largest size of metadata in which each reference is counted as a copy, as a multiple of the
 /// size of the metadata. Written metadata has few shared parts, and none that are large.
 const SHARING: usize = 16;
+/// The number of bytes of a schema that are searched at the cost of one byte.
+const FIELD: u64 = 8;
 
 /// The parts of a message.
 pub(super) struct Layout<'a> {
@@ -87,6 +89,8 @@ impl<'a> Layout<'a> {
         match (message.header_as_dictionary_batch(), message.header_as_record_batch()) {
             (Some(dictionary), _) => {
                 let batch = dictionary.data().ok_or("a dictionary has no data")?;
+                // Arrow searches the field of each dictionary among all fields.
+                budget.spend(self.schema.len() as u64 / FIELD)?;
                 budget.spend_dictionary(batch, contents, dictionary.isDelta())?;
             }
             (None, Some(batch)) => budget.spend_batch(batch, contents)?,
@@ -104,7 +108,8 @@ impl<'a> Layout<'a> {
         let message = parse(self.schema)?;
         let schema = message.header_as_schema().ok_or("it has no schema")?;
         let schema = try_fb_to_schema(schema).map_err(|e| e.to_string())?;
-        Ok((Arc::new(schema), message.version()))
+        // Arrow copies the metadata of the schema for each record batch, and nothing reads it.
+        Ok((Arc::new(Schema::new(schema.fields)), message.version()))
     }
 }
 
