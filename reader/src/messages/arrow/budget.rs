@@ -42,7 +42,7 @@ impl Budget {
     pub(super) fn spend(&mut self, bytes: u64) -> Result<(), String> {
         self.left = self.left.checked_sub(bytes).ok_or_else(|| {
             format!(
-                "its contents need more than {} bytes of memory, which is too much for its size",
+                "its contents need more than {} bytes of memory, which is too much for its size: write it without compression",
                 self.all
             )
         })?;

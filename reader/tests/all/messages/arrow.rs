@@ -8,7 +8,7 @@ use arrow_array::{
     NullArray, RecordBatch, StringArray, StringViewArray, TimestampMillisecondArray, UInt32Array,
 };
 use arrow_ipc::CompressionType;
-use arrow_ipc::writer::{FileWriter, IpcWriteOptions, StreamWriter};
+use arrow_ipc::writer::{DictionaryHandling, FileWriter, IpcWriteOptions, StreamWriter};
 use proptest::prelude::*;
 use zillion_feature::Cursor;
 use zillion_reader::{BatchOrder, MessageFormat, RejectionKind};
@@ -157,6 +157,31 @@ fn large_messages_keep_every_row() {
         );
         assert_eq!((whole.batch.rows, parts.rejected.len()), (30_000, 0));
         assert_eq!(whole.batch, parts.batch);
+    }
+}
+
+#[test]
+fn a_stream_may_replace_or_extend_its_dictionaries() {
+    let job = schema("[features.city]\nkind='id'\ntype='string'\n[labels.click]");
+    // The dictionary of the second batch extends the first one. That of the third has other texts.
+    let texts = [vec!["a", "b", "a"], vec!["a", "b", "c"], vec!["d", "a", "d"]];
+    let plain = StringArray::from(texts.concat());
+    let label = |rows: usize| -> ArrayRef { Arc::new(Int64Array::from(vec![1; rows])) };
+    let wanted = vec![("city", Arc::new(plain) as ArrayRef), ("click", label(9))];
+    let wanted = message(wanted, 9, Frame::Stream, None);
+    let wanted = decode(MessageFormat::Arrow, &job, &[wanted]).batch;
+    for handling in [DictionaryHandling::Resend, DictionaryHandling::Delta] {
+        let options = IpcWriteOptions::default().with_dictionary_handling(handling);
+        let batches = texts.iter().map(|texts| {
+            let city = dictionary(texts.iter().map(|text| Some((*text).to_owned())));
+            RecordBatch::try_from_iter([("city", city), ("click", label(3))]).unwrap()
+        });
+        let batches: Vec<RecordBatch> = batches.collect();
+        let schema = batches[0].schema();
+        let mut writer = StreamWriter::try_new_with_options(Vec::new(), &schema, options).unwrap();
+        batches.iter().for_each(|batch| writer.write(batch).unwrap());
+        let decoded = decode(MessageFormat::Arrow, &job, &[writer.into_inner().unwrap()]);
+        assert_eq!((&decoded.batch, decoded.rejected.len()), (&wanted, 0), "{handling:?}");
     }
 }
 
