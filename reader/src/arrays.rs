@@ -15,6 +15,7 @@ mod plan;
 mod texts;
 
 pub(crate) use append::append;
+pub(crate) use bad::Bad;
 pub(crate) use check::check_type;
 pub(crate) use panic::without_panic;
 pub(crate) use part::{Decoded, Part};

@@ -4,6 +4,7 @@
 //! The mapping of a batch is dropped together with the batch, so memory does not grow with the
 //! file. The reader checks every size and position in the file before it uses them.
 
+mod forms;
 mod plain;
 
 use std::fs::File;
@@ -18,19 +19,17 @@ use arrow_ipc::{Block, MetadataVersion, root_as_footer, root_as_message};
 use arrow_schema::{DataType, Field as ArrowField, Schema as ArrowSchema, SchemaRef};
 use bytes::Bytes;
 
-use crate::arrays::{
-    GroupBatches, GroupPlan, GroupSource, Start, check_type, plain_type, without_panic,
-};
+use crate::arrays::{GroupBatches, GroupPlan, GroupSource, Start, plain_type, without_panic};
 use crate::error::{Near, ReaderError, Result};
-use crate::field::{Field, Role};
-use crate::header;
+use crate::field::Field;
+pub(crate) use forms::Forms;
 
 const MAGIC: &[u8] = b"ARROW1";
 /// The maximum number of bytes that a compressed buffer may declare for its decompressed contents.
 const LARGEST_BUFFER: i64 = 1 << 32;
 /// The number of rows that the reader returns at a time. With this number, a column fits into the
 /// first-level cache.
-const ROWS: usize = 8192;
+pub(crate) const ROWS: usize = 8192;
 
 /// An Arrow file whose footer has been read.
 #[derive(Clone, Debug)]
@@ -50,11 +49,7 @@ pub(crate) struct IpcFile {
 #[derive(Clone, Debug)]
 struct IpcGroups {
     file: Arc<IpcFile>,
-    /// The type that replaces the null type of a column; one entry for each column.
-    null_types: Vec<DataType>,
-    /// Whether a dictionary of strings stays a dictionary, so that each entry is hashed only once;
-    /// one flag for each column.
-    keep_dictionary: Vec<bool>,
+    forms: Forms,
 }
 
 impl GroupSource for IpcGroups {
@@ -118,28 +113,8 @@ impl IpcFile {
     /// Finds the columns of the fields, checks their types, and returns the plan that decodes them.
     /// `first` is the first file of the list if this file is a later one.
     pub(crate) fn group_plan(&self, fields: &[Field], first: Option<&Path>) -> Result<GroupPlan> {
-        let path = self.path.as_path();
-        let width = self.schema.fields().len();
-        let names = self.names();
-        let mut columns = Vec::with_capacity(fields.len());
-        let mut null_types = vec![DataType::Int64; width];
-        let mut uses = vec![0; width];
-        for field in fields {
-            let column = header::find(&names, field, path, first)?;
-            let found = plain_type(self.schema.field(column).data_type());
-            if found == DataType::Null {
-                null_types[column] = plain::type_of_nulls(&field.role);
-            } else {
-                check_type(field, &found, path)?;
-            }
-            uses[column] += 1;
-            columns.push(column);
-        }
-        let mut keep_dictionary = vec![false; width];
-        for (field, &column) in fields.iter().zip(&columns) {
-            keep_dictionary[column] = uses[column] == 1 && matches!(field.role, Role::Id { .. });
-        }
-        let source = IpcGroups { file: Arc::new(self.clone()), null_types, keep_dictionary };
+        let (columns, forms) = Forms::of_fields(&self.schema, fields, &self.path, first)?;
+        let source = IpcGroups { file: Arc::new(self.clone()), forms };
         Ok(GroupPlan { source: Arc::new(source), columns })
     }
 
@@ -161,11 +136,7 @@ impl IpcFile {
     /// returns an error if a batch cannot be decoded.
     pub(crate) fn all_batches(&self) -> impl Iterator<Item = Result<RecordBatch>> + use<> {
         let width = self.schema.fields().len();
-        let source = IpcGroups {
-            file: Arc::new(self.clone()),
-            null_types: vec![DataType::Int64; width],
-            keep_dictionary: vec![false; width],
-        };
+        let source = IpcGroups { file: Arc::new(self.clone()), forms: Forms::of_all(width) };
         (0..self.groups.len()).flat_map(move |group| {
             let (batches, error) = match IpcBatches::open(&source, (0..width).collect(), group, 0) {
                 Ok(batches) => (Some(batches), None),
@@ -242,10 +213,11 @@ impl IpcBatches {
 
     /// Returns the same values with the types that the decoders accept.
     fn plain(&self, batch: &RecordBatch) -> std::result::Result<RecordBatch, String> {
-        let columns = batch.columns().iter().zip(&self.roots).map(|(array, &root)| {
-            let keep = self.source.keep_dictionary[root];
-            plain::plain(array, &self.source.null_types[root], keep)
-        });
+        let columns = batch
+            .columns()
+            .iter()
+            .zip(&self.roots)
+            .map(|(array, &root)| self.source.forms.plain(array, root));
         let columns: Vec<ArrayRef> = columns.collect::<std::result::Result<_, String>>()?;
         let field = |(field, array): (&Arc<ArrowField>, &ArrayRef)| {
             field.as_ref().clone().with_data_type(array.data_type().clone()).with_nullable(true)
@@ -257,7 +229,8 @@ impl IpcBatches {
     }
 }
 
-fn has_dictionary(found: &DataType) -> bool {
+/// Returns whether a type is a dictionary, or a list with a dictionary in it.
+pub(crate) fn has_dictionary(found: &DataType) -> bool {
     match found {
         DataType::Dictionary(..) => true,
         DataType::List(element)
@@ -307,7 +280,7 @@ fn rows_of(bytes: &Bytes, block: &Block) -> std::result::Result<u64, String> {
 }
 
 /// Returns an error if a buffer of the block lies outside the body or declares an impossible size.
-fn check_sizes(bytes: &[u8], block: &Block) -> std::result::Result<(), String> {
+pub(crate) fn check_sizes(bytes: &[u8], block: &Block) -> std::result::Result<(), String> {
     let (message, body) = message(bytes, block)?;
     let dictionary = message.header_as_dictionary_batch().and_then(|batch| batch.data());
     let Some(batch) = message.header_as_record_batch().or(dictionary) else {

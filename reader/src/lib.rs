@@ -5,7 +5,8 @@
 //! it reads only the needed columns, converts ids to keys, and transforms numbers. The order of the
 //! rows is a pure function of the seed, the epoch and the files. Input that does not fit the schema
 //! is refused with the file, the row, the column and a remedy. [`RawRows`] returns the same rows in
-//! the form of requests. The crate knows neither tables nor models.
+//! the form of requests. [`MessageDecoder`] returns batches of the messages of a stream. The crate
+//! knows neither tables nor models.
 //!
 //! ```
 //! use std::num::NonZeroUsize;
@@ -59,6 +60,7 @@ mod files;
 mod format;
 mod header;
 mod ipc;
+mod messages;
 mod order;
 mod parquet;
 mod passes;
@@ -90,6 +92,9 @@ pub use dataset::{Dataset, Labels};
 pub use error::{Near, Place, ReaderError, Result};
 pub use estimate::{Estimate, Frequencies, Sketch};
 pub use format::{Compression, FileFormat, Format, TextFormat, format_of};
+pub use messages::{
+    DecodedMessages, MessageDecoder, MessageFormat, RejectedMessage, Rejection, RejectionKind,
+};
 pub use parquet::ParquetFile;
 pub use passes::{decode_columns, frequencies, statistics, vocabulary};
 pub use quantiles::Sample;

@@ -13,16 +13,17 @@ use std::collections::HashMap;
 pub use row::{JsonRow, JsonValue};
 
 use super::decode::{Decoding, OtherColumns, RowPlan, TextBlock};
-use super::line_rows::{LinePlan, LineRows};
+use super::line_rows::{LinePlan, LineRows, decode_line};
 use super::lines::read_some;
-use super::rows::BadRow;
+use super::rows::{BadRow, Problem};
 use super::settings::{Grammar, TextSettings};
+use crate::block::Column;
 use crate::field::Field;
 use cell::JsonCell;
 
 /// The plan for JSON lines: the keys that are decoded, and their fields.
 #[derive(Debug)]
-pub(super) struct JsonPlan {
+pub(crate) struct JsonPlan {
     keys: JsonKeys,
     /// The number of the key that each field reads.
     key_of: Vec<usize>,
@@ -30,11 +31,29 @@ pub(super) struct JsonPlan {
 
 impl JsonPlan {
     /// Returns the plan that decodes the fields. `others` is the rule for keys that no field reads.
-    pub(super) fn new(fields: &[Field], others: OtherColumns) -> Self {
+    pub(crate) fn new(fields: &[Field], others: OtherColumns) -> Self {
         let mut keys =
             JsonKeys { refuses_others: others == OtherColumns::Refuse, ..JsonKeys::default() };
         let key_of = fields.iter().map(|field| keys.add(&field.column)).collect();
         Self { keys, key_of }
+    }
+
+    /// Parses a text that holds one object, and appends the values of the fields to the columns.
+    /// The memory of `row` is reused for the next text.
+    ///
+    /// # Errors
+    /// Returns the problem if the text is bad. In this case, some of the columns may already hold
+    /// the row.
+    #[inline]
+    pub(crate) fn append<'a>(
+        &self,
+        row: &mut JsonRow<'a>,
+        text: &'a [u8],
+        settings: &TextSettings,
+        columns: &mut [Column],
+        fields: &[Field],
+    ) -> Result<(), Problem> {
+        decode_line(self, row, text, settings, columns, fields)
     }
 }
 

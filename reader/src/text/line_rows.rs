@@ -79,14 +79,31 @@ impl<P: LinePlan> Rows for LineRows<'_, P> {
 
     #[inline]
     fn decode(&mut self, columns: &mut [Column], fields: &[Field]) -> Result<(), Problem> {
-        self.plan.read(&mut self.row, self.line).map_err(Problem::Record)?;
-        self.plan.check(&self.row).map_err(Problem::Record)?;
-        for (index, (column, field)) in columns.iter_mut().zip(fields).enumerate() {
-            let cell = self.plan.cell(&self.row, index, self.settings);
-            if let Err(refusal) = push(column, &field.role, &cell) {
-                return Err(bad_value(index, fields, refusal, &cell.format()));
-            }
-        }
-        Ok(())
+        decode_line(self.plan, &mut self.row, self.line, self.settings, columns, fields)
     }
+}
+
+/// Parses a line into `row`, and appends the values of the fields to the columns.
+///
+/// # Errors
+/// Returns the problem if the line is bad. In this case, some of the columns may already hold the
+/// row.
+#[inline]
+pub(super) fn decode_line<'a, P: LinePlan>(
+    plan: &P,
+    row: &mut P::Row<'a>,
+    line: &'a [u8],
+    settings: &TextSettings,
+    columns: &mut [Column],
+    fields: &[Field],
+) -> Result<(), Problem> {
+    plan.read(row, line).map_err(Problem::Record)?;
+    plan.check(row).map_err(Problem::Record)?;
+    for (index, (column, field)) in columns.iter_mut().zip(fields).enumerate() {
+        let cell = plan.cell(row, index, settings);
+        if let Err(refusal) = push(column, &field.role, &cell) {
+            return Err(bad_value(index, fields, refusal, &cell.format()));
+        }
+    }
+    Ok(())
 }

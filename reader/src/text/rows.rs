@@ -59,7 +59,7 @@ pub(crate) enum Problem {
 
 impl Problem {
     /// Returns whether the problem concerns only this row, so that the row can be left out.
-    pub(super) fn is_about_one_row(&self) -> bool {
+    pub(crate) fn is_about_one_row(&self) -> bool {
         match self {
             Self::CellCount { .. } | Self::Record(_) => true,
             Self::OpenQuote => false,

@@ -8,6 +8,7 @@ mod event_times;
 mod fixture;
 mod left_out;
 mod lines;
+mod messages;
 mod order;
 mod parquet_types;
 mod passes;

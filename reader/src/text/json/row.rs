@@ -86,23 +86,30 @@ fn parse<'de, S: DeserializeSeed<'de, Value = ()>>(line: &'de [u8], seed: S) -> 
 }
 
 /// Returns the problem that the parser reports, with a remedy. The message names the position in
-/// the line and omits the line number of the parser, which is always 1.
+/// the line. If the text has line breaks, it is a message of a stream and not a line, and the
+/// message also names the number of the line.
 #[cold]
-fn explain(line: &[u8], error: &serde_json::Error) -> String {
+fn explain(text: &[u8], error: &serde_json::Error) -> String {
     let reason = error.to_string();
     let reason = reason.split(" at line ").next().unwrap_or_default();
-    let remedy = match line.trim_ascii() {
+    let is_line = memchr::memchr(b'\n', text).is_none();
+    let remedy = match text.trim_ascii() {
         [b'[', ..] => "; write one object a line instead of an array (`jq -c '.[]'`)",
-        b"{" => "; write each object on one line (`jq -c .`)",
-        _ if has(line, b"NaN") || has(line, b"Infinity") => {
+        b"{" if is_line => "; write each object on one line (`jq -c .`)",
+        _ if has(text, b"NaN") || has(text, b"Infinity") => {
             "; JSON has no NaN and no Infinity, write null"
         }
-        _ if error.is_eof() => {
+        _ if error.is_eof() && is_line => {
             "; it is cut off, or its object is written over several lines (`jq -c .`)"
         }
+        _ if error.is_eof() => "; it is cut off",
         _ => "",
     };
-    format!("{reason} (character {} of the line){remedy}", error.column())
+    let (line, column) = (error.line(), error.column());
+    match is_line {
+        true => format!("{reason} (character {column} of the line){remedy}"),
+        false => format!("{reason} (line {line}, character {column} of the message){remedy}"),
+    }
 }
 
 fn has(line: &[u8], word: &[u8]) -> bool {
