@@ -214,7 +214,7 @@ fn trainers_continue_without_a_lost_server() {
         let mut losses = Vec::new();
         for trainer in trainers {
             let ended = trainer.end();
-            assert!(ended.said.contains("the run continues; 1 servers"), "{}", ended.said);
+            assert!(ended.said.contains("the run continues; 1 server has"), "{}", ended.said);
             losses.push(lost(&ended.succeeded()));
         }
         // In the middle of the first round after a checkpoint, nothing was pushed since.

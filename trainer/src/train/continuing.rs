@@ -92,10 +92,16 @@ impl Run {
         self.counts.lost_pushes += lost.unwrap_or(0);
         self.rewinds.is_continuing = false;
         if let Some(cause) = self.rewinds.forget_pending() {
-            let servers = continued.empty_servers;
+            let servers = match continued.empty_servers {
+                1 => "1 server has".to_owned(),
+                servers => format!("{servers} servers have"),
+            };
+            let pushes = match total {
+                1 => "1 push of all trainers is".to_owned(),
+                pushes => format!("{pushes} pushes of all trainers are"),
+            };
             observer.note(&format!(
-                "the run continues; {servers} servers have the rows of step {step}, and {total} \
-                 pushes of all trainers are lost ({cause})"
+                "the run continues; {servers} the rows of step {step}, and {pushes} lost ({cause})"
             ));
         }
         Ok(())
