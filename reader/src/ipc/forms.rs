@@ -1,5 +1,5 @@
-//! The columns of an Arrow schema that the fields of a pass read, and the form in which the values of
-//! each column are decoded.
+//! The columns of an Arrow schema that the fields of a pass read, and the form in which the values
+//! of each column are decoded.
 
 use std::path::Path;
 

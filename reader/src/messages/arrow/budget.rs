@@ -1,8 +1,8 @@
 //! The bound of what a message in Arrow IPC may cost.
 //!
 //! A few bytes of Arrow can stand for many values: nulls without a buffer, compressed zeros, views
-//! and dictionary entries that are used again and again. So the costs are spent from a budget before
-//! they arise.
+//! and dictionary entries that are used again and again. So the costs are spent from a budget
+//! before they arise.
 
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, downcast_dictionary_array};
