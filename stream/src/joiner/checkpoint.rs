@@ -139,7 +139,9 @@ impl Joiner {
     /// the joiner that wrote the checkpoint. The segments are linked into `folder`, which belongs
     /// to the joiner alone. Whatever an earlier joiner left there is removed.
     ///
-    /// The bounds, `wait` and the rules of times may differ from those of the checkpoint.
+    /// The bounds, `wait` and the rules of times may differ from those of the checkpoint. A smaller
+    /// disorder raises the watermark. The rows that become due by it are to be taken before the
+    /// first input, like the rows that the joiner before had left.
     ///
     /// # Errors
     /// Returns an error if a setting is unusable or gives the pending rows another meaning, if a
@@ -166,7 +168,9 @@ impl Joiner {
             .ok_or_else(|| JoinError::damaged(&path, "is not the file that its manifest names"))?;
 
         prepare_folder(folder, &files)?;
+        let saved_watermark = manifest.watermarks.watermark();
         let watermarks = Watermarks::restore(settings.times, manifest.watermarks);
+        let has_risen = watermarks.watermark() != saved_watermark;
         let mut joiner =
             Self::empty(folder, files.clone(), settings, watermarks, manifest.next_segment);
         for SegmentEntry { number, bytes, blake3, cursor } in manifest.segments {
@@ -186,7 +190,10 @@ impl Joiner {
         joiner.counters = manifest.counters;
         joiner.sequence = manifest.sequence;
         joiner.is_ending = manifest.is_ending;
-        joiner.is_drained = manifest.is_drained;
+        joiner.is_drained = manifest.is_drained && !has_risen;
+        if has_risen {
+            joiner.expire_early();
+        }
         Ok(joiner)
     }
 }

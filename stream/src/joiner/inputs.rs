@@ -254,7 +254,8 @@ impl Joiner {
         Ok(())
     }
 
-    fn expire_early(&mut self) {
+    /// Forgets early feedback whose window has passed.
+    pub(super) fn expire_early(&mut self) {
         let Some(watermark) = self.watermarks.watermark() else { return };
         while self.feedback.expire_one(watermark.0.saturating_sub_unsigned(self.settings.wait)) {
             self.counters.unmatched_feedback += 1;
