@@ -257,7 +257,9 @@ impl Joiner {
     /// Forgets early feedback whose window has passed.
     pub(super) fn expire_early(&mut self) {
         let Some(watermark) = self.watermarks.watermark() else { return };
-        while self.feedback.expire_one(watermark.0.saturating_sub_unsigned(self.settings.wait)) {
+        let begin = watermark.0.saturating_sub_unsigned(self.settings.wait);
+        // The windows of feedback at `begin` itself end at the watermark, and have not passed.
+        while self.feedback.expire_one(begin.saturating_sub(1)) {
             self.counters.unmatched_feedback += 1;
         }
     }
