@@ -250,8 +250,8 @@ fn read_manifest(folder: &Path) -> JoinResult<Manifest> {
     serde_json::from_str(json).map_err(|error| damaged(&format!("cannot be read: {error}")))
 }
 
-/// Encodes the feedback in memory: the format, then the joined and the early feedback in the order
-/// of keys and kinds, little-endian.
+/// Encodes the feedback in memory, little-endian: the format, then the joined feedback in the order
+/// of keys and kinds, then the early feedback by time and arrival.
 fn encode_feedback(feedback: &FeedbackStore) -> Vec<u8> {
     let mut bytes = FEEDBACK_MAGIC.to_vec();
     for (key, kind, joined) in feedback.all_joined() {

@@ -31,7 +31,7 @@ pub struct Feedback<'a> {
 /// The use that the joiner makes of an event. Everything but `Taken` and `Early` is counted as
 /// given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "a refused event belongs into the dead letters"]
+#[must_use = "a refused event belongs in the dead letters"]
 pub enum Outcome {
     /// The impression is pending, or the feedback was joined to its impression.
     Taken,
@@ -41,6 +41,9 @@ pub enum Outcome {
     Late,
     /// The key, or the key with this kind, is known. The event is dropped.
     Duplicate,
+    /// The feedback came before its impression, and the bound of early feedback is full of later
+    /// feedback. It is dropped.
+    Evicted,
     /// The event is wrong in itself. It changes nothing, the watermark included.
     Refused(Refusal),
 }

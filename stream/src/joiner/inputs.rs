@@ -240,8 +240,11 @@ impl Joiner {
             return Outcome::Duplicate;
         }
         while self.feedback.early_bytes() > self.settings.bounds.max_memory_bytes / EARLY_PART {
-            self.feedback.expire_one(i64::MAX);
+            let Some(evicted) = self.feedback.evict_one() else { break };
             self.counters.evicted_feedback += 1;
+            if evicted == (key, kind) {
+                return Outcome::Evicted;
+            }
         }
         Outcome::Early
     }
