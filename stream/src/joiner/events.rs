@@ -13,7 +13,8 @@ pub struct Impression<'a> {
     pub time: Option<EventTime>,
     /// The encoded row. The joiner does not read it.
     pub row: &'a [u8],
-    /// The weight of the row, a finite number of at least 0.
+    /// The weight of the row, a finite number of at least 0. Weights of up to 10^23 are always
+    /// accepted.
     pub weight: f32,
 }
 
@@ -56,7 +57,8 @@ pub enum Refusal {
     Time(RefusedTime),
     /// The row of the impression is larger than a segment.
     Large,
-    /// The weight is negative, or the weight or the value is not finite.
+    /// The weight is negative, the weight or the value is not finite, or the weight is so large that
+    /// sampling and a correction could make it infinite.
     Number,
 }
 

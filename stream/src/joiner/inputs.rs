@@ -61,7 +61,7 @@ impl Joiner {
     ) -> JoinResult<Outcome> {
         self.require_drained()?;
         let weight = impression.weight;
-        let refusal = if !(weight.is_finite() && weight >= 0.0) {
+        let refusal = if !self.sampling.is_usable(weight) {
             Some(Refusal::Number)
         } else if (impression.row.len() + HEAD) as u64 > self.settings.segment_bytes() {
             Some(Refusal::Large)

@@ -239,7 +239,7 @@ fn unusable_inputs_are_refused_and_counted() {
         row: vec![0; bytes],
         weight,
     };
-    for weight in [f32::NAN, -1.0, f32::INFINITY] {
+    for weight in [f32::NAN, -1.0, f32::INFINITY, f32::MAX] {
         assert_eq!(joiner.push(&input(weight, 1)).0, Some(Outcome::Refused(Refusal::Number)));
     }
     let largest = (settings(Emit::Window).segment_bytes() - 44) as usize;
@@ -255,7 +255,7 @@ fn unusable_inputs_are_refused_and_counted() {
     assert_eq!(joiner.joiner.watermarks().watermark(), None);
     assert_eq!(joiner.push(&input(1.0, largest)).0, Some(Outcome::Taken));
     let counters = joiner.counters();
-    assert_eq!((counters.refused_number, counters.refused_large), (4, 1));
+    assert_eq!((counters.refused_number, counters.refused_large), (5, 1));
 }
 
 #[test]
