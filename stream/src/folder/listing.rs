@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use xxhash_rust::xxh3::xxh3_64;
 use zillion_device::DeviceError;
 
-use super::open_file::removed;
+use super::open_file::report_removed;
 use crate::error::{Error, Result};
 use crate::file::FileHistory;
 use crate::partition::Partition;
@@ -176,7 +176,7 @@ impl Listing {
             }
         }
         if let Some(missing) = self.pending.keys().find(|name| !pending.contains_key(*name)) {
-            return Err(removed(partition, &folder.join(missing)));
+            return Err(report_removed(partition, &folder.join(missing)));
         }
         self.pending = pending;
         self.earlier = earlier;

@@ -112,7 +112,8 @@ impl Joiner {
         let bytes = encode_feedback(&self.feedback);
         stage.write_bytes(FEEDBACK, &bytes)?;
         let (joined, early) = self.feedback.counts();
-        let [emit, keep_negatives, correction] = meaning(&self.settings).map(|(_, value)| value);
+        let [emit, keep_negatives, correction] =
+            describe_meaning(&self.settings).map(|(_, value)| value);
         let manifest = Manifest {
             emit,
             keep_negatives,
@@ -156,7 +157,7 @@ impl Joiner {
         let (source, folder) = (source.as_ref(), folder.as_ref());
         let manifest = read_manifest(source)?;
         let saved = [&manifest.emit, &manifest.keep_negatives, &manifest.correction];
-        for ((setting, given), saved) in meaning(&settings).into_iter().zip(saved) {
+        for ((setting, given), saved) in describe_meaning(&settings).into_iter().zip(saved) {
             if given != *saved {
                 let (path, saved) = (source.to_path_buf(), saved.clone());
                 return Err(JoinError::Different { path, setting, given, saved });
@@ -199,7 +200,7 @@ impl Joiner {
 }
 
 /// Returns the settings that decide what pending rows mean, with their values as text.
-fn meaning(settings: &Settings) -> [(&'static str, String); 3] {
+fn describe_meaning(settings: &Settings) -> [(&'static str, String); 3] {
     [
         ("emit", format!("{:?}", settings.emit)),
         ("keep_negatives", settings.negatives.keep.to_string()),

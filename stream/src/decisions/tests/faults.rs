@@ -172,8 +172,7 @@ fn the_names_of_folders_are_synced_until_the_log_has_a_segment() {
         let synced = Arc::new(Synced::default());
         let files = Files::with_failpoints(synced.clone()).scratch();
         DecisionLog::open(&files, &log, options(SEGMENT)).unwrap();
-        let paths = synced.0.lock().unwrap().clone();
-        paths
+        synced.0.lock().unwrap().clone()
     };
     let outer = folder.path().parent().unwrap();
     let above: Vec<&Path> = vec![outer, folder.path(), &runs];
