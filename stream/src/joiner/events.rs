@@ -57,8 +57,8 @@ pub enum Refusal {
     Time(RefusedTime),
     /// The row of the impression is larger than a segment.
     Large,
-    /// The weight is negative, the weight or the value is not finite, or the weight is so large that
-    /// sampling and a correction could make it infinite.
+    /// The weight is negative, the weight or the value is not finite, or the weight is so large
+    /// that sampling and a correction could make it infinite.
     Number,
 }
 

@@ -58,8 +58,8 @@ impl Sampling {
         Self { threshold, factor: if corrects_weight { (1.0 / keep) as f32 } else { 1.0 } }
     }
 
-    /// Returns whether a row may have this weight: it is at least 0, and it is finite also after the
-    /// largest factors of sampling and of a correction.
+    /// Returns whether a row may have this weight: it is at least 0, and it is finite also after
+    /// the largest factors of sampling and of a correction.
     pub(crate) fn is_usable(&self, weight: f32) -> bool {
         weight >= 0.0 && (weight + weight * self.factor * LARGEST_ODDS).is_finite()
     }
