@@ -212,7 +212,7 @@ impl FollowedFolder {
         self.partitions.push(added);
     }
 
-    fn known(&mut self, partition: Partition) -> Result<&mut FolderPartition> {
+    fn find_partition(&mut self, partition: Partition) -> Result<&mut FolderPartition> {
         let is_ours = partition.stream == self.settings.stream;
         let known = self.partitions.get_mut(partition.number as usize).filter(|_| is_ours);
         known.ok_or_else(|| {
@@ -243,7 +243,7 @@ impl Source for FollowedFolder {
 
     fn read(&mut self, partition: Partition, until: u64, block: &mut Block) -> Result<bool> {
         let settings = self.settings.clone();
-        self.known(partition)?.read_until(until, block, &settings)
+        self.find_partition(partition)?.read_until(until, block, &settings)
     }
 
     fn take_discoveries(&mut self) -> Vec<Decision> {
@@ -266,7 +266,7 @@ impl Source for FollowedFolder {
                 Ok(())
             }
             Decision::File { partition, file } if partition.stream == self.settings.stream => {
-                self.known(*partition)?.adopt(file)
+                self.find_partition(*partition)?.adopt(file)
             }
             _ => Ok(()),
         }

@@ -79,7 +79,10 @@ impl Position {
             Decision::Back { partition } => self.set_idle(*partition, false)?,
             Decision::Partitions { stream, names } => self.set_partitions(*stream, names)?,
             Decision::File { partition, file } => {
-                self.known(*partition)?.files.add(*partition, file.clone())?;
+                let known = self.find_known(*partition)?;
+                known.files.add(*partition, file.clone())?;
+                // Empty files are consumed at once.
+                known.files.forget(known.next_offset);
             }
             Decision::Cut { .. }
             | Decision::Publish { .. }
@@ -96,13 +99,13 @@ impl Position {
     /// # Errors
     /// Returns an error if the log has not recorded the partition.
     pub fn observe(&mut self, partition: Partition, time: EventTime) -> Result<()> {
-        let known = self.known(partition)?;
+        let known = self.find_known(partition)?;
         known.newest = known.newest.max(Some(time));
         Ok(())
     }
 
     fn take(&mut self, took: &Took) -> Result<()> {
-        let known = self.known(took.partition)?;
+        let known = self.find_known(took.partition)?;
         if took.from != known.next_offset || took.to < took.from {
             return Err(Error::Position(format!(
                 "{}: offsets {} to {} were consumed, but offset {} is the next one; consume \
@@ -123,7 +126,7 @@ impl Position {
     }
 
     fn set_idle(&mut self, partition: Partition, is_idle: bool) -> Result<()> {
-        let known = self.known(partition)?;
+        let known = self.find_known(partition)?;
         if known.is_idle == is_idle {
             let state = if is_idle { "idle" } else { "active" };
             return Err(Error::Position(format!(
@@ -159,7 +162,7 @@ impl Position {
         Ok(())
     }
 
-    fn known(&mut self, partition: Partition) -> Result<&mut PartitionPosition> {
+    fn find_known(&mut self, partition: Partition) -> Result<&mut PartitionPosition> {
         self.partitions.get_mut(&partition).ok_or_else(|| {
             Error::Position(format!(
                 "{partition} is unknown; record the partitions of the stream first"
@@ -262,6 +265,20 @@ mod tests {
         assert!(position.partition(SECOND).unwrap().is_idle);
         assert_eq!(position.of_stream(0).count(), 3);
         assert_eq!(position.of_stream(1).count(), 0);
+    }
+
+    #[test]
+    fn empty_files_are_forgotten_like_others() {
+        let file = |number: u64| {
+            let name = format!("{number:03}");
+            let file = FileIdentity { name, start: 0, size: 0, head: 3 };
+            Decision::File { partition: FIRST, file }
+        };
+        let decisions: Vec<_> =
+            [partitions(&["a"])].into_iter().chain((0..100).map(file)).collect();
+        let position = applied(&decisions);
+        let files = &position.partition(FIRST).unwrap().files;
+        assert_eq!((files.files().len(), files.forgotten()), (32, 68));
     }
 
     #[test]

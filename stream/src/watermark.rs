@@ -88,15 +88,25 @@ struct Jump {
     highest: EventTime,
 }
 
+impl WatermarkState {
+    /// Returns the stored watermark of the join.
+    pub(crate) fn watermark(&self) -> Option<EventTime> {
+        self.watermark
+    }
+}
+
 impl Watermarks {
     /// Creates watermarks without partitions.
     pub fn new(rules: TimeRules) -> Self {
         Self { rules, state: WatermarkState::default() }
     }
 
-    /// Creates watermarks that go on from a stored state.
+    /// Creates watermarks that go on from a stored state. If `rules` have a smaller disorder than
+    /// the rules before, the watermark rises at once.
     pub fn restore(rules: TimeRules, state: WatermarkState) -> Self {
-        Self { rules, state }
+        let mut restored = Self { rules, state };
+        restored.raise();
+        restored
     }
 
     /// Returns the state for a checkpoint.
@@ -369,6 +379,27 @@ mod tests {
         );
         assert!(marks.advance(partition(7), EventTime(1)).is_err());
         assert!(marks.set_back(partition(7)).is_err());
+    }
+
+    #[test]
+    fn a_restored_watermark_moves_on_with_another_disorder() {
+        let mut marks = watermarks(2);
+        marks.rules.disorder = 100;
+        see(&mut marks, 0, 1_000).unwrap();
+        see(&mut marks, 1, 1_500).unwrap();
+        assert_eq!(low(&marks), Some(900));
+        let smaller = TimeRules { disorder: 10, ..marks.rules };
+        let mut restored = Watermarks::restore(smaller, marks.state().clone());
+        assert_eq!(low(&restored), Some(990));
+        see(&mut restored, 0, 1_020).unwrap();
+        assert_eq!(low(&restored), Some(1_010));
+        let larger = TimeRules { disorder: 300, ..marks.rules };
+        let mut restored = Watermarks::restore(larger, marks.state().clone());
+        assert_eq!(low(&restored), Some(900), "a watermark never goes back");
+        see(&mut restored, 0, 1_200).unwrap();
+        assert_eq!(low(&restored), Some(900));
+        see(&mut restored, 0, 1_250).unwrap();
+        assert_eq!(low(&restored), Some(950));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The writer of a log of decisions.
 
 use std::fs::{File, OpenOptions, TryLockError};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use zillion_device::durable::AppendFile;
@@ -90,7 +91,9 @@ impl DecisionLog {
     /// another way than by a torn record, or if a file operation fails.
     pub fn open(files: &Files, folder: impl AsRef<Path>, options: LogOptions) -> Result<Self> {
         let folder = folder.as_ref();
-        create_folder(files, folder)?;
+        if list(folder)?.is_empty() {
+            create_folder(files, folder)?;
+        }
         let lock = Lock::take(folder)?;
         files.sweep(folder)?;
         let mut segments = list(folder)?;
@@ -216,12 +219,21 @@ impl DecisionLog {
     /// that a kept checkpoint needs. Returns the number of removed segments.
     ///
     /// # Errors
-    /// Returns an error if a segment cannot be removed. Then the log is still without gaps.
+    /// Returns an error if a segment cannot be removed, or if an earlier append or sync failed. The
+    /// log is still without gaps then, and a removal that failed can be tried again.
     pub fn remove_before(&mut self, number: u64) -> Result<usize> {
+        self.check()?;
         let mut removed = 0;
         while self.segments.get(1).is_some_and(|segment| segment.first <= number) {
             // The oldest segment is removed first, so that a crash leaves no gap.
-            self.files.remove_file(&self.segments[0].path)?;
+            let removal = self.files.remove_file(&self.segments[0].path);
+            match removal {
+                // An earlier call has removed the file and then failed to sync the folder.
+                Err(DeviceError::File { source, .. }) if source.kind() == ErrorKind::NotFound => {
+                    self.files.sync_dir(&self.folder)?;
+                }
+                removal => removal?,
+            }
             self.segments.remove(0);
             removed += 1;
         }
@@ -260,14 +272,29 @@ impl DecisionLog {
     }
 }
 
-/// Creates a folder so that its name survives a loss of power.
+/// Creates the folder of a new log so that its name survives a loss of power.
+///
+/// The name of each folder is synced before the next one is created. So a process that was killed
+/// here leaves at most one name that is not synced: that of the last folder that exists.
 fn create_folder(files: &Files, folder: &Path) -> Result<()> {
-    let made: Vec<&Path> = folder.ancestors().take_while(|path| !path.exists()).collect();
-    files.create_dir(folder)?;
-    for path in made {
-        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        files.sync_dir(parent.unwrap_or(Path::new(".")))?;
+    let is_missing = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
+    let missing: Vec<&Path> = folder.ancestors().take_while(is_missing).collect();
+    let existing = missing.last().map_or(Some(folder), |path| path.parent());
+    if let Some(existing) = existing {
+        sync_name(files, existing)?;
     }
+    for path in missing.into_iter().rev() {
+        files.create_dir(path)?;
+        sync_name(files, path)?;
+    }
+    Ok(())
+}
+
+/// Syncs the parent of a folder, which has its name. The root and the working folder need no sync.
+fn sync_name(files: &Files, folder: &Path) -> Result<()> {
+    let Some(parent) = folder.parent() else { return Ok(()) };
+    let is_relative = parent.as_os_str().is_empty();
+    files.sync_dir(if is_relative { Path::new(".") } else { parent })?;
     Ok(())
 }
 

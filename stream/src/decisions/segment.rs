@@ -20,8 +20,12 @@ const VERSION: u32 = 1;
 pub(super) const SEGMENT_HEADER: u64 = 32;
 
 /// The number of zeros at the end of a file that shows a torn record. No whole record contains so
-/// many zeros in a row, even if one of its bytes is wrong.
+/// many zeros in a row, even if one of its bytes is wrong. Fewer zeros show a torn record if they
+/// are all that the file has behind a multiple of [`SECTOR`].
 const TORN_ZEROS: u64 = 16;
+
+/// The number of bytes that disks store as a whole. The end of a file may have fewer.
+const SECTOR: u64 = 512;
 
 const RESTORE: &str =
     "restore the file from a copy, or begin at a checkpoint that does not need it";
@@ -197,7 +201,9 @@ impl SegmentReader {
     fn torn_or(&mut self, torn: Step, record: u64, problem: &str) -> Result<Step> {
         let written = self.find_end()? - self.offset;
         let zeros = self.length - self.offset - written;
-        if written < record && zeros >= TORN_ZEROS {
+        // A file whose last sector was not stored ends in zeros, which may be few.
+        let last_sector = (self.length - 1) % SECTOR + 1;
+        if written < record && zeros >= TORN_ZEROS.min(last_sector) {
             return Ok(torn);
         }
         Err(self.damage(problem.to_owned(), RESTORE))

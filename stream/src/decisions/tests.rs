@@ -191,6 +191,42 @@ fn zeros_that_a_loss_of_power_leaves_are_a_torn_tail() {
 }
 
 #[test]
+fn few_zeros_are_a_torn_tail_if_they_are_the_whole_last_sector() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut seen = [false; 33];
+    for bytes in 400..512 {
+        let mut log = open(folder.path(), 1 << 20).unwrap();
+        log.append(&Decision::Partitions { stream: 0, names: vec!["n".repeat(bytes)] }).unwrap();
+        log.sync().unwrap();
+        drop(log);
+        let path = segments(folder.path()).remove(0);
+        let whole = fs::read(&path).unwrap();
+        let last_sector = whole.len() % 512;
+        if (1..=32).contains(&last_sector) {
+            seen[last_sector] = true;
+            let mut lost = whole.clone();
+            lost[whole.len() - last_sector..].fill(0);
+            fs::write(&path, &lost).unwrap();
+            let log = open(folder.path(), 1).unwrap();
+            assert_eq!((log.next(), log.torn_tail().unwrap().offset), (0, 32), "{last_sector}");
+            drop(log);
+            // A part of a sector is never lost alone: this is damage.
+            let kept = (1..last_sector.min(16)).rev();
+            for zeros in kept {
+                let mut damaged = whole.clone();
+                damaged[whole.len() - zeros - 1] |= 1;
+                damaged[whole.len() - zeros..].fill(0);
+                fs::write(&path, &damaged).unwrap();
+                let error = open(folder.path(), 1).unwrap_err();
+                assert!(matches!(error, Error::Damaged { offset: 32, .. }), "{zeros}: {error}");
+            }
+        }
+        fs::remove_file(&path).unwrap();
+    }
+    assert!(seen[1..].iter().all(|seen| *seen), "{seen:?}");
+}
+
+#[test]
 fn a_flipped_byte_anywhere_is_found() {
     let folder = tempfile::tempdir().unwrap();
     write_log(folder.path(), 10, 1, 500);

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use xxhash_rust::xxh3::xxh3_64;
 use zillion_device::DeviceError;
 
-use super::open_file::removed;
+use super::open_file::report_removed;
 use crate::error::{Error, Result};
 use crate::file::FileHistory;
 use crate::partition::Partition;
@@ -57,7 +57,9 @@ impl Stamp {
         let is_settled = |time: &SystemTime| {
             SystemTime::now().duration_since(*time).is_ok_and(|age| age > SETTLED)
         };
-        self.0 = modified.filter(is_settled);
+        // The moment before the listings counts, because the folder may change during them.
+        let settled = modified.filter(is_settled);
+        self.0 = None;
         let mut entries = read_entries(folder, &is_known)?;
         if let Some(newest) = entries.iter().rev().find(|entry| !is_known(&entry.name)) {
             let newest = newest.name.clone();
@@ -65,6 +67,8 @@ impl Stamp {
             // A later file has changed the time of the folder, so that the next look lists it.
             entries.retain(|entry| entry.name <= newest || is_known(&entry.name));
         }
+        // After an error, the next look must find it again.
+        self.0 = settled;
         Ok(Some(entries))
     }
 
@@ -172,7 +176,7 @@ impl Listing {
             }
         }
         if let Some(missing) = self.pending.keys().find(|name| !pending.contains_key(*name)) {
-            return Err(removed(partition, &folder.join(missing)));
+            return Err(report_removed(partition, &folder.join(missing)));
         }
         self.pending = pending;
         self.earlier = earlier;
@@ -234,6 +238,9 @@ impl Listing {
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
+    use std::ffi::OsStr;
+    use std::fs::File;
+    use std::os::unix::ffi::OsStrExt;
 
     use super::*;
 
@@ -260,5 +267,47 @@ mod tests {
         assert_eq!(list_while_adding("a"), ["a", "m"]);
         // Files that appeared before `z` may be missed again, so that `z` waits for the next look.
         assert_eq!(list_while_adding("z"), ["m"]);
+    }
+
+    /// Gives a folder an old time of its last change.
+    fn make_old(folder: &Path) {
+        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+        File::open(folder).unwrap().set_modified(time).unwrap();
+    }
+
+    #[test]
+    fn an_error_of_either_listing_is_found_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let bad = folder.path().join(OsStr::from_bytes(b"\xff"));
+        fs::write(folder.path().join("m"), "x").unwrap();
+        make_old(folder.path());
+        for failing in [1, 2] {
+            let mut stamp = Stamp::default();
+            let calls = Cell::new(0);
+            let add_bad = || {
+                fs::write(&bad, "x").unwrap();
+                make_old(folder.path());
+            };
+            if failing == 1 {
+                add_bad();
+            }
+            // The second question is behind the first listing.
+            let is_known = |_: &str| {
+                calls.set(calls.get() + 1);
+                if failing == 2 && calls.get() == 2 {
+                    add_bad();
+                }
+                false
+            };
+            for look in 0..2 {
+                let error = stamp.list(folder.path(), is_known).err().map(|e| e.to_string());
+                let error = error.unwrap_or_else(|| panic!("{failing}, {look}: no error"));
+                assert!(error.contains("the name is not UTF-8"), "{failing}, {look}: {error}");
+            }
+            fs::remove_file(&bad).unwrap();
+            make_old(folder.path());
+            assert_eq!(stamp.list(folder.path(), |_| true).unwrap().unwrap().len(), 1);
+            assert!(stamp.list(folder.path(), |_| true).unwrap().is_none(), "nothing has changed");
+        }
     }
 }

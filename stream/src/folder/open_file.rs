@@ -67,7 +67,7 @@ impl OpenFile {
         let file = match File::open(path) {
             Ok(file) => file,
             Err(e) if e.kind() == ErrorKind::NotFound => {
-                return Err(removed(partition, path));
+                return Err(report_removed(partition, path));
             }
             Err(e) => return Err(DeviceError::file("open", path, e).into()),
         };
@@ -103,7 +103,12 @@ impl OpenFile {
         let metadata = self.file.metadata();
         let metadata = metadata.map_err(|e| DeviceError::file("read", &self.path, e))?;
         if metadata.len() != self.identity.size {
-            return Err(changed_size(self.partition, &self.path, &self.identity, metadata.len()));
+            return Err(report_changed_size(
+                self.partition,
+                &self.path,
+                &self.identity,
+                metadata.len(),
+            ));
         }
         Ok(metadata.modified().ok())
     }
@@ -127,19 +132,24 @@ pub(super) fn check_consumed(
 ) -> Result<()> {
     match fs::metadata(path) {
         Ok(metadata) if metadata.len() == identity.size => Ok(()),
-        Ok(metadata) => Err(changed_size(partition, path, identity, metadata.len())),
+        Ok(metadata) => Err(report_changed_size(partition, path, identity, metadata.len())),
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
         Err(e) => Err(DeviceError::file("read", path, e).into()),
     }
 }
 
 /// Makes the error of a file that is missing before it was consumed.
-pub(super) fn removed(partition: Partition, path: &Path) -> Error {
+pub(super) fn report_removed(partition: Partition, path: &Path) -> Error {
     let problem = "the file was removed before it was consumed".to_owned();
     Error::Folder { partition, path: path.to_owned(), problem, remedy: KEEP }
 }
 
-fn changed_size(partition: Partition, path: &Path, identity: &FileIdentity, size: u64) -> Error {
+fn report_changed_size(
+    partition: Partition,
+    path: &Path,
+    identity: &FileIdentity,
+    size: u64,
+) -> Error {
     let problem = format!("the file has {size} bytes, but had {} when it appeared", identity.size);
     Error::Folder { partition, path: path.to_owned(), problem, remedy: RENAME }
 }

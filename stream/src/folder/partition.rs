@@ -91,6 +91,8 @@ impl FolderPartition {
     /// Adopts a file that the log has recorded.
     pub(super) fn adopt(&mut self, file: &FileIdentity) -> Result<()> {
         self.history.add(self.partition, file.clone())?;
+        // Empty files are consumed at once.
+        self.history.forget(self.next);
         self.listing.record(&file.name);
         Ok(())
     }

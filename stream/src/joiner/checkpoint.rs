@@ -112,7 +112,8 @@ impl Joiner {
         let bytes = encode_feedback(&self.feedback);
         stage.write_bytes(FEEDBACK, &bytes)?;
         let (joined, early) = self.feedback.counts();
-        let [emit, keep_negatives, correction] = meaning(&self.settings).map(|(_, value)| value);
+        let [emit, keep_negatives, correction] =
+            describe_meaning(&self.settings).map(|(_, value)| value);
         let manifest = Manifest {
             emit,
             keep_negatives,
@@ -139,7 +140,9 @@ impl Joiner {
     /// the joiner that wrote the checkpoint. The segments are linked into `folder`, which belongs
     /// to the joiner alone. Whatever an earlier joiner left there is removed.
     ///
-    /// The bounds, `wait` and the rules of times may differ from those of the checkpoint.
+    /// The bounds, `wait` and the rules of times may differ from those of the checkpoint. A smaller
+    /// disorder raises the watermark. The rows that become due by it are to be taken before the
+    /// first input, like the rows that the joiner before had left.
     ///
     /// # Errors
     /// Returns an error if a setting is unusable or gives the pending rows another meaning, if a
@@ -154,7 +157,7 @@ impl Joiner {
         let (source, folder) = (source.as_ref(), folder.as_ref());
         let manifest = read_manifest(source)?;
         let saved = [&manifest.emit, &manifest.keep_negatives, &manifest.correction];
-        for ((setting, given), saved) in meaning(&settings).into_iter().zip(saved) {
+        for ((setting, given), saved) in describe_meaning(&settings).into_iter().zip(saved) {
             if given != *saved {
                 let (path, saved) = (source.to_path_buf(), saved.clone());
                 return Err(JoinError::Different { path, setting, given, saved });
@@ -166,7 +169,9 @@ impl Joiner {
             .ok_or_else(|| JoinError::damaged(&path, "is not the file that its manifest names"))?;
 
         prepare_folder(folder, &files)?;
+        let saved_watermark = manifest.watermarks.watermark();
         let watermarks = Watermarks::restore(settings.times, manifest.watermarks);
+        let has_risen = watermarks.watermark() != saved_watermark;
         let mut joiner =
             Self::empty(folder, files.clone(), settings, watermarks, manifest.next_segment);
         for SegmentEntry { number, bytes, blake3, cursor } in manifest.segments {
@@ -186,13 +191,16 @@ impl Joiner {
         joiner.counters = manifest.counters;
         joiner.sequence = manifest.sequence;
         joiner.is_ending = manifest.is_ending;
-        joiner.is_drained = manifest.is_drained;
+        joiner.is_drained = manifest.is_drained && !has_risen;
+        if has_risen {
+            joiner.expire_early();
+        }
         Ok(joiner)
     }
 }
 
 /// Returns the settings that decide what pending rows mean, with their values as text.
-fn meaning(settings: &Settings) -> [(&'static str, String); 3] {
+fn describe_meaning(settings: &Settings) -> [(&'static str, String); 3] {
     [
         ("emit", format!("{:?}", settings.emit)),
         ("keep_negatives", settings.negatives.keep.to_string()),
@@ -243,8 +251,8 @@ fn read_manifest(folder: &Path) -> JoinResult<Manifest> {
     serde_json::from_str(json).map_err(|error| damaged(&format!("cannot be read: {error}")))
 }
 
-/// Encodes the feedback in memory: the format, then the joined and the early feedback in the order
-/// of keys and kinds, little-endian.
+/// Encodes the feedback in memory, little-endian: the format, then the joined feedback in the order
+/// of keys and kinds, then the early feedback by time and arrival.
 fn encode_feedback(feedback: &FeedbackStore) -> Vec<u8> {
     let mut bytes = FEEDBACK_MAGIC.to_vec();
     for (key, kind, joined) in feedback.all_joined() {

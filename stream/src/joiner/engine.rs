@@ -221,13 +221,15 @@ impl Joiner {
         Some(Emission { time, weight, cancels: 0.0, reason })
     }
 
-    /// Returns the last moment of the window of an impression.
+    /// Returns the last moment of the window of an impression. Feedback of this moment counts.
     pub(super) fn window_end(&self, time: i64) -> i64 {
         time.saturating_add_unsigned(self.settings.wait)
     }
 
+    /// Returns whether no further event at `time` or before it is expected. The mark of a partition
+    /// itself may still come: an event may be late by exactly the allowed disorder.
     pub(super) fn has_passed(&self, time: i64) -> bool {
-        self.watermarks.watermark().is_some_and(|watermark| watermark.0 >= time)
+        self.watermarks.watermark().is_some_and(|watermark| watermark.0 > time)
     }
 
     fn memory_bytes(&self) -> u64 {

@@ -13,7 +13,8 @@ pub struct Impression<'a> {
     pub time: Option<EventTime>,
     /// The encoded row. The joiner does not read it.
     pub row: &'a [u8],
-    /// The weight of the row, a finite number of at least 0.
+    /// The weight of the row, a finite number of at least 0. Weights of up to 10^23 are always
+    /// accepted.
     pub weight: f32,
 }
 
@@ -31,7 +32,7 @@ pub struct Feedback<'a> {
 /// The use that the joiner makes of an event. Everything but `Taken` and `Early` is counted as
 /// given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "a refused event belongs into the dead letters"]
+#[must_use = "a refused event belongs in the dead letters"]
 pub enum Outcome {
     /// The impression is pending, or the feedback was joined to its impression.
     Taken,
@@ -41,6 +42,9 @@ pub enum Outcome {
     Late,
     /// The key, or the key with this kind, is known. The event is dropped.
     Duplicate,
+    /// The feedback came before its impression, and the bound of early feedback is full of later
+    /// feedback. It is dropped.
+    Evicted,
     /// The event is wrong in itself. It changes nothing, the watermark included.
     Refused(Refusal),
 }
@@ -53,7 +57,8 @@ pub enum Refusal {
     Time(RefusedTime),
     /// The row of the impression is larger than a segment.
     Large,
-    /// The weight is negative, or the weight or the value is not finite.
+    /// The weight is negative, the weight or the value is not finite, or the weight is so large
+    /// that sampling and a correction could make it infinite.
     Number,
 }
 

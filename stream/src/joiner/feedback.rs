@@ -1,13 +1,13 @@
 //! Feedback in memory: that of pending rows, and that which came before its impression.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::key::Key;
 
 /// The number of bytes of memory for one joined feedback, in a tree whose nodes are half full.
 pub(crate) const JOINED_BYTES: u64 = 96;
 /// The number of bytes of memory for one early feedback, in two trees whose nodes are half full.
-pub(crate) const EARLY_BYTES: u64 = 208;
+pub(crate) const EARLY_BYTES: u64 = 224;
 
 /// A kind of feedback and its value, for example a click, or seconds of watching.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -37,9 +37,13 @@ pub(crate) struct Early {
 #[derive(Debug, Default)]
 pub(crate) struct FeedbackStore {
     joined: BTreeMap<(Key, u16), Joined>,
-    early: BTreeMap<(Key, u16), Early>,
-    /// The early feedback by time.
-    queue: BTreeSet<(i64, Key, u16)>,
+    /// The early feedback with its number of arrival.
+    early: BTreeMap<(Key, u16), (Early, u64)>,
+    /// The early feedback by time, and by arrival at equal times. An order of keys would depend on
+    /// their hashes.
+    queue: BTreeMap<(i64, u64), (Key, u16)>,
+    /// The number of the next arrival.
+    arrivals: u64,
 }
 
 impl FeedbackStore {
@@ -86,38 +90,51 @@ impl FeedbackStore {
         if self.early.contains_key(&(key, kind)) {
             return false;
         }
-        self.early.insert((key, kind), early);
-        self.queue.insert((early.time, key, kind));
+        self.early.insert((key, kind), (early, self.arrivals));
+        self.queue.insert((early.time, self.arrivals), (key, kind));
+        self.arrivals += 1;
         true
     }
 
     /// Removes the early feedback of a key and returns it in the order of kinds.
     pub(crate) fn take_early(&mut self, key: Key) -> Vec<(u16, Early)> {
         let range = self.early.range((key, 0)..=(key, u16::MAX));
-        let found: Vec<_> = range.map(|((_, kind), early)| (*kind, *early)).collect();
-        for (kind, early) in &found {
-            self.early.remove(&(key, *kind));
-            self.queue.remove(&(early.time, key, *kind));
+        let kinds: Vec<u16> = range.map(|((_, kind), _)| *kind).collect();
+        let mut found = Vec::new();
+        for kind in kinds {
+            if let Some((early, arrival)) = self.early.remove(&(key, kind)) {
+                self.queue.remove(&(early.time, arrival));
+                found.push((kind, early));
+            }
         }
         found
     }
 
     /// Removes the earliest early feedback if its time is at most `until`.
     pub(crate) fn expire_one(&mut self, until: i64) -> bool {
-        let Some(&(time, key, kind)) = self.queue.first() else { return false };
-        if time > until {
+        if self.queue.first_key_value().is_none_or(|((time, _), _)| *time > until) {
             return false;
         }
-        self.queue.pop_first();
-        self.early.remove(&(key, kind));
-        true
+        self.evict_one().is_some()
+    }
+
+    /// Removes the earliest early feedback, and at equal times the first that came. Returns its key
+    /// and kind.
+    pub(crate) fn evict_one(&mut self) -> Option<(Key, u16)> {
+        let (_, evicted) = self.queue.pop_first()?;
+        self.early.remove(&evicted);
+        Some(evicted)
     }
 
     pub(crate) fn all_joined(&self) -> impl Iterator<Item = (Key, u16, Joined)> {
         self.joined.iter().map(|((key, kind), joined)| (*key, *kind, *joined))
     }
 
+    /// Returns all early feedback by time, and by arrival at equal times.
     pub(crate) fn all_early(&self) -> impl Iterator<Item = (Key, u16, Early)> {
-        self.early.iter().map(|((key, kind), early)| (*key, *kind, *early))
+        self.queue.values().filter_map(|(key, kind)| {
+            let (early, _) = self.early.get(&(*key, *kind))?;
+            Some((*key, *kind, *early))
+        })
     }
 }

@@ -61,7 +61,7 @@ impl Joiner {
     ) -> JoinResult<Outcome> {
         self.require_drained()?;
         let weight = impression.weight;
-        let refusal = if !(weight.is_finite() && weight >= 0.0) {
+        let refusal = if !self.sampling.is_usable(weight) {
             Some(Refusal::Number)
         } else if (impression.row.len() + HEAD) as u64 > self.settings.segment_bytes() {
             Some(Refusal::Large)
@@ -240,8 +240,11 @@ impl Joiner {
             return Outcome::Duplicate;
         }
         while self.feedback.early_bytes() > self.settings.bounds.max_memory_bytes / EARLY_PART {
-            self.feedback.expire_one(i64::MAX);
+            let Some(evicted) = self.feedback.evict_one() else { break };
             self.counters.evicted_feedback += 1;
+            if evicted == (key, kind) {
+                return Outcome::Evicted;
+            }
         }
         Outcome::Early
     }
@@ -254,9 +257,12 @@ impl Joiner {
         Ok(())
     }
 
-    fn expire_early(&mut self) {
+    /// Forgets early feedback whose window has passed.
+    pub(super) fn expire_early(&mut self) {
         let Some(watermark) = self.watermarks.watermark() else { return };
-        while self.feedback.expire_one(watermark.0.saturating_sub_unsigned(self.settings.wait)) {
+        let begin = watermark.0.saturating_sub_unsigned(self.settings.wait);
+        // The windows of feedback at `begin` itself end at the watermark, and have not passed.
+        while self.feedback.expire_one(begin.saturating_sub(1)) {
             self.counters.unmatched_feedback += 1;
         }
     }

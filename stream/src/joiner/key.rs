@@ -6,7 +6,8 @@ use xxhash_rust::xxh3::xxh3_128;
 const MIX: [u64; 2] = [0xBF58_476D_1CE4_E5B9, 0x94D0_49BB_1331_11EB];
 
 /// The xxh3-128 of the bytes of a join key. Two join keys with equal hashes are the same key here:
-/// among 10^9 keys, the probability of one such pair is about 10^-21.
+/// among 10^9 keys that nobody chose for this, the probability of one such pair is about 10^-21.
+/// The hash has no secret, so whoever chooses join keys can make such pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key(pub(crate) u128);
 

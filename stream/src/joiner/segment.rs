@@ -1,7 +1,7 @@
 //! A segment: a file of pending rows, sorted by event time and arrival.
 //!
-//! The file begins with 8 bytes that name the format. Records follow . A segment
-//! never changes after it was written. Rows leave in the order of the file, so what is left of a
+//! The file begins with 8 bytes that name the format. Records follow without gaps. A segment never
+//! changes after it was written. Rows leave in the order of the file, so what is left of a
 //! segment is the part behind a cursor.
 
 use std::fs::File;
@@ -77,7 +77,7 @@ impl Segment {
         let record = reader.bytes(files, self.cursor, HEAD + row)?;
         let (head, _) = record::decode(record)
             .filter(|(head, _)| head.rank == self.oldest)
-            .ok_or_else(|| altered(&self.path, self.cursor))?;
+            .ok_or_else(|| report_altered(&self.path, self.cursor))?;
         out.clear();
         out.extend_from_slice(record);
         let next = self.cursor + out.len() as u64;
@@ -88,7 +88,7 @@ impl Segment {
         }
         let oldest = record::head(reader.bytes(files, next, HEAD)?)
             .filter(|next| next.rank > head.rank)
-            .ok_or_else(|| altered(&self.path, next))?
+            .ok_or_else(|| report_altered(&self.path, next))?
             .rank;
         (self.cursor, self.oldest) = (next, oldest);
         Ok((head, true))
@@ -133,7 +133,7 @@ impl Reader {
         let end = from + count as u64;
         if from < self.start || end > self.start + self.buffer.len() as u64 {
             if end > self.file_bytes {
-                return Err(altered(&self.path, from));
+                return Err(report_altered(&self.path, from));
             }
             let left = self.file_bytes - from;
             self.buffer.clear();
@@ -156,7 +156,7 @@ impl Reader {
 }
 
 /// Returns the error of a record that is not as it was written.
-fn altered(path: &Path, offset: u64) -> JoinError {
+fn report_altered(path: &Path, offset: u64) -> JoinError {
     JoinError::damaged(path, format!("is altered at byte {offset}"))
 }
 
@@ -231,18 +231,18 @@ pub(crate) fn scan(
         read(&mut record)?;
         let row = record::head(&record).map_or(0, |head| u64::from(head.row_bytes));
         if row > bytes - at {
-            return Err(altered(path, at));
+            return Err(report_altered(path, at));
         }
         record.resize(HEAD + row as usize, 0);
         read(&mut record[HEAD..])?;
-        let (head, _) = record::decode(&record).ok_or_else(|| altered(path, at))?;
+        let (head, _) = record::decode(&record).ok_or_else(|| report_altered(path, at))?;
         if last.is_some_and(|last| last >= head.rank) {
-            return Err(altered(path, at));
+            return Err(report_altered(path, at));
         }
         last = Some(head.rank);
         if at >= cursor {
             if oldest.is_none() && at != cursor {
-                return Err(altered(path, cursor));
+                return Err(report_altered(path, cursor));
             }
             oldest.get_or_insert(head.rank);
             visit(&head, at as u32)?;
@@ -252,5 +252,5 @@ pub(crate) fn scan(
     if hasher.finalize().to_hex().as_str() != file.hash {
         return Err(JoinError::damaged(path, "has another hash than its manifest"));
     }
-    oldest.ok_or_else(|| altered(path, cursor))
+    oldest.ok_or_else(|| report_altered(path, cursor))
 }

@@ -2,6 +2,7 @@
 
 use super::error::{JoinError, JoinResult};
 use super::index::ROW_BYTES;
+use super::weights::SMALLEST_KEEP;
 use crate::watermark::{TIME_END, TimeRules};
 
 /// The largest size of a segment in bytes.
@@ -36,7 +37,7 @@ pub enum Late {
 /// The sampling of rows without feedback.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Negatives {
-    /// The probability with which a negative is kept, above 0 and at most 1.
+    /// The probability with which a negative is kept, from 10^-9 to 1.
     pub keep: f64,
     /// The place where the sampling is corrected.
     pub correction: SamplingCorrection,
@@ -128,8 +129,8 @@ impl Settings {
             }
         }
         let keep = self.negatives.keep;
-        if !(keep > 0.0 && keep <= 1.0) {
-            let remedy = "a number above 0 and at most 1".into();
+        if !(SMALLEST_KEEP..=1.0).contains(&keep) {
+            let remedy = "a number from 0.000000001 to 1".into();
             return refuse("keep_negatives", keep.to_string(), remedy);
         }
         let Bounds { max_rows, max_disk_bytes, max_memory_bytes } = self.bounds;
@@ -188,6 +189,7 @@ mod tests {
         check(|s| s.times.disorder = 1 << 47, "`join.disorder`");
         check(|s| s.times.max_ahead = 1 << 47, "`join.max_ahead`");
         check(|s| s.negatives.keep = 0.0, "`join.keep_negatives` = 0");
+        check(|s| s.negatives.keep = 1e-40, "`join.keep_negatives` = 0.000000");
         check(|s| s.negatives.keep = f64::NAN, "`join.keep_negatives` = NaN");
         check(|s| s.negatives.keep = 1.5, "`join.keep_negatives` = 1.5");
         check(|s| s.bounds.max_rows = 0, "`join.max_rows` = 0");

@@ -38,6 +38,10 @@ pub fn correction_weight(weight: f32, cancels: f32, probability: f32) -> f32 {
     if cancels == 0.0 { weight } else { weight + cancels * odds }
 }
 
+/// The smallest probability with which negatives may be kept. Weights of up to 10^23 stay finite
+/// with it, also after a correction.
+pub(crate) const SMALLEST_KEEP: f64 = 1e-9;
+
 /// The rule that decides which negatives are kept.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sampling {
@@ -52,6 +56,12 @@ impl Sampling {
     pub(crate) fn new(keep: f64, corrects_weight: bool) -> Self {
         let threshold = (keep < 1.0).then_some((keep * 2f64.powi(64)) as u64);
         Self { threshold, factor: if corrects_weight { (1.0 / keep) as f32 } else { 1.0 } }
+    }
+
+    /// Returns whether a row may have this weight: it is at least 0, and it is finite also after
+    /// the largest factors of sampling and of a correction.
+    pub(crate) fn is_usable(&self, weight: f32) -> bool {
+        weight >= 0.0 && (weight + weight * self.factor * LARGEST_ODDS).is_finite()
     }
 
     /// Returns the weight with which a negative is emitted, or `None` if it is left out. The
@@ -91,6 +101,23 @@ mod tests {
         }
         assert_eq!(correction_weight(1.0, 1.0, 1.0), 1.0 + LARGEST_ODDS);
         assert_eq!(correction_weight(3.0, 0.0, 1.0), 3.0);
+    }
+
+    #[test]
+    fn usable_weights_stay_finite() {
+        let sampling = Sampling::new(SMALLEST_KEEP, true);
+        assert!(sampling.factor.is_finite() && sampling.threshold.is_some_and(|t| t > 1 << 30));
+        let mut largest = 1.0f32;
+        while sampling.is_usable(largest * 2.0) {
+            largest *= 2.0;
+        }
+        assert!(correction_weight(largest, largest * sampling.factor, 1.0).is_finite());
+        assert!(largest > 1e23, "{largest}");
+        for weight in [f32::NAN, -1.0, f32::INFINITY, f32::MAX] {
+            assert!(!sampling.is_usable(weight), "{weight}");
+            assert!(!Sampling::new(1.0, true).is_usable(weight), "{weight}");
+        }
+        assert!(Sampling::new(1.0, true).is_usable(1e32));
     }
 
     #[test]

@@ -4,14 +4,14 @@
 //! failpoints see them all the same.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use zillion_device::durable::Fault;
-use zillion_device::{Failpoint, Files};
+use zillion_device::durable::{Action, Fault, Op};
+use zillion_device::{Failpoint, Failpoints, Files};
 
-use super::{DecisionLog, decision, expected, options, read_all};
+use super::{DecisionLog, decision, expected, options, read_all, segments, write_log};
 use crate::error::{Error, Result};
 
 /// The number of decisions of the scenario.
@@ -149,4 +149,76 @@ fn a_log_refuses_to_go_on_after_a_failed_sync() {
         }
     }
     panic!("no sync has failed");
+}
+
+/// A recorder of the folders that are synced.
+#[derive(Debug, Default)]
+struct Synced(Mutex<Vec<PathBuf>>);
+
+impl Failpoints for Synced {
+    fn before(&self, op: Op, path: &Path) -> Action {
+        if op == Op::SyncDir {
+            self.0.lock().unwrap().push(path.to_path_buf());
+        }
+        Action::Proceed
+    }
+}
+
+#[test]
+fn the_names_of_folders_are_synced_until_the_log_has_a_segment() {
+    let folder = tempfile::tempdir().unwrap();
+    let (runs, log) = (folder.path().join("runs"), folder.path().join("runs/log"));
+    let open = || {
+        let synced = Arc::new(Synced::default());
+        let files = Files::with_failpoints(synced.clone()).scratch();
+        DecisionLog::open(&files, &log, options(SEGMENT)).unwrap();
+        synced.0.lock().unwrap().clone()
+    };
+    let outer = folder.path().parent().unwrap();
+    let above: Vec<&Path> = vec![outer, folder.path(), &runs];
+    assert_eq!(&open()[..3], above, "each folder is synced before the next one is created");
+    assert!(!open().contains(&runs), "the log has a segment");
+    // A killed process may have created the folders without a sync of the last one.
+    fs::remove_file(segments(&log).remove(0)).unwrap();
+    assert_eq!(open()[0], runs);
+    fs::remove_dir_all(&log).unwrap();
+    assert_eq!(&open()[..2], &above[1..]);
+}
+
+#[test]
+fn a_removal_that_failed_half_way_can_be_tried_again() {
+    let folder = tempfile::tempdir().unwrap();
+    write_log(folder.path(), 30, 1, 500);
+    let total = segments(folder.path()).len();
+    assert!(total > 3, "{total}");
+    let counter = Arc::new(Failpoint::counting());
+    let files = Files::with_failpoints(counter.clone()).scratch();
+    drop(DecisionLog::open(&files, folder.path(), options(500)).unwrap());
+    // The removal is the next operation, and the sync of the folder the one behind it.
+    let at = counter.operations() + 2;
+    let files = Files::with_failpoints(Arc::new(Failpoint::new(at, Fault::Eio))).scratch();
+    let mut log = DecisionLog::open(&files, folder.path(), options(500)).unwrap();
+    assert!(matches!(log.remove_before(30), Err(Error::Device(_))));
+    assert_eq!(segments(folder.path()).len(), total - 1, "the file is removed");
+    assert_eq!(log.first(), 0, "but it is not known whether the removal is durable");
+    assert_eq!(log.remove_before(30).unwrap(), total - 1);
+    assert_eq!(segments(folder.path()).len(), 1);
+    drop(log);
+
+    // After a failed sync, the log removes nothing.
+    let at = at + 10;
+    let folder = tempfile::tempdir().unwrap();
+    write_log(folder.path(), 30, 1, 500);
+    let mut refused = false;
+    for at in 1..at {
+        let files = Files::with_failpoints(Arc::new(Failpoint::new(at, Fault::Eio))).scratch();
+        let Ok(mut log) = DecisionLog::open(&files, folder.path(), options(500)) else { continue };
+        log.append(&decision(log.next())).unwrap();
+        if log.sync().is_err() {
+            assert!(matches!(log.remove_before(30), Err(Error::Failed(_))));
+            refused = true;
+            break;
+        }
+    }
+    assert!(refused && segments(folder.path()).len() >= total);
 }

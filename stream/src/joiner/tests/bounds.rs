@@ -87,7 +87,7 @@ fn feedback_counts_in_the_bound_of_memory() {
 #[test]
 fn early_feedback_has_a_bound_of_its_own() {
     let settings = endless();
-    let most = settings.bounds.max_memory_bytes / 4 / 208;
+    let most = settings.bounds.max_memory_bytes / 4 / 224;
     let mut workplace = Workplace::new(settings, 1);
     for number in 0..4 * most {
         let (key, time) = (number.to_le_bytes().to_vec(), Some(number as i64));
@@ -95,6 +95,17 @@ fn early_feedback_has_a_bound_of_its_own() {
     }
     assert_eq!(workplace.counters().evicted_feedback, 3 * most);
     assert_eq!(workplace.joiner.extent().early_feedback, most);
+    // Feedback that is earlier than all others has no room.
+    let oldest = |time| Input::Feedback {
+        partition: 0,
+        key: b"oldest".to_vec(),
+        time: Some(time),
+        kind: 0,
+        value: 1.0,
+    };
+    let outcome = |evicted| (Some(evicted), Vec::new());
+    assert_eq!(workplace.push(&oldest(3 * most as i64 - 1)), outcome(Outcome::Evicted));
+    assert_eq!(workplace.counters().evicted_feedback, 3 * most + 1);
     // The newest feedback is kept.
     let (key, time) = ((3 * most).to_le_bytes().to_vec(), Some(4 * most as i64));
     let row = b"row".to_vec();
@@ -183,6 +194,6 @@ fn rows_that_leave_soon_reach_no_disk() {
     for number in 0..1_000u32 {
         workplace.push(&numbered(number, i64::from(number), 200));
     }
-    assert_eq!(workplace.counters().negatives, 1_000 - 15);
+    assert_eq!(workplace.counters().negatives, 1_000 - 16);
     assert_eq!((workplace.joiner.pending.next_number(), bytes_on_disk(&workplace)), (0, 0));
 }

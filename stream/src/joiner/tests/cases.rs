@@ -14,18 +14,38 @@ fn feedback_within_the_window_makes_a_positive() {
         impression("b", 1_001),
         feedback("b", 1_101, 4),
         feedback("b", 1_050, 2),
-        // The watermark is at 1_100, the end of the window of the first impression.
-        impression("c", 1_110),
+        // The watermark is at 1_101, a millisecond after the window of the first impression.
+        impression("c", 1_111),
     ]);
     assert_eq!(ids(&rows), ["row of a"], "the window of the second ends a millisecond later");
     assert_eq!((rows[0].feedback.as_slice(), rows[0].reason), (&[][..], Reason::Window));
-    let rows = joiner.push_all(&[impression("d", 1_111)]);
+    let rows = joiner.push_all(&[impression("d", 1_112)]);
     assert_eq!(ids(&rows), ["row of b"]);
     assert_eq!(rows[0].feedback, [(2, 2.5), (4, 4.5)], "in the order of kinds");
     assert_eq!((rows[0].time, rows[0].weight, rows[0].cancels), (1_001, 1.0, 0.0));
     let counters = joiner.counters();
     assert_eq!((counters.positives, counters.negatives), (1, 1));
     assert_eq!((counters.impressions, counters.joined_feedback), (4, 2));
+}
+
+/// An event may be late by exactly the disorder, and feedback counts up to exactly `wait`.
+#[test]
+fn a_window_includes_its_last_millisecond() {
+    let mut joiner = Workplace::new(settings(Emit::Window), 1);
+    joiner.push_all(&[impression("a", 1_000), feedback("early", 1_000, 1)]);
+    // The watermark is at 1_100, which is the last moment of the windows above.
+    assert_eq!(joiner.push(&impression("b", 1_110)), (Some(Outcome::Taken), vec![]));
+    assert_eq!(joiner.push(&feedback("a", 1_100, 2)), (Some(Outcome::Taken), vec![]));
+    assert_eq!(joiner.push(&feedback("other", 1_000, 1)).0, Some(Outcome::Early));
+    assert_eq!(joiner.push(&impression("early", 1_000)).0, Some(Outcome::Taken));
+    assert_eq!(joiner.counters().joined_feedback, 2);
+    assert_eq!(joiner.counters().unmatched_feedback, 0);
+    let (_, rows) = joiner.push(&impression("c", 1_111));
+    assert_eq!(ids(&rows), ["row of a", "row of early"]);
+    assert_eq!((&rows[0].feedback, &rows[1].feedback), (&vec![(2, 2.5)], &vec![(1, 1.5)]));
+    assert_eq!(joiner.counters().unmatched_feedback, 1, "that of `other`");
+    assert_eq!(joiner.push(&impression("d", 1_000)).0, Some(Outcome::Late));
+    assert_eq!(joiner.push(&feedback("d", 1_000, 1)).0, Some(Outcome::Late));
 }
 
 #[test]
@@ -48,7 +68,7 @@ fn late_feedback_is_counted_and_dropped() {
     let counters = joiner.counters();
     assert_eq!((counters.late_feedback, counters.unmatched_feedback), (2, 1));
     assert_eq!(counters.positives, 0);
-    let (outcome, _) = joiner.push(&impression("late", 1_190));
+    let (outcome, _) = joiner.push(&impression("late", 1_189));
     assert_eq!((outcome, joiner.counters().late_impressions), (Some(Outcome::Late), 1));
 }
 
@@ -63,7 +83,7 @@ fn early_feedback_waits_for_its_impression() {
     let counters = joiner.counters();
     assert_eq!((counters.joined_feedback, counters.unmatched_feedback), (1, 0));
     assert_eq!(counters.late_impressions, 1, "its window has passed");
-    let rows = joiner.push_all(&[impression("d", 1_113)]);
+    let rows = joiner.push_all(&[impression("d", 1_114)]);
     assert_eq!((ids(&rows), &rows[0].feedback), (vec!["row of a".into()], &vec![(1, 1.5)]));
     assert_eq!(joiner.counters().unmatched_feedback, 2, "those of `b` and `c`");
     assert_eq!(joiner.joiner.extent().early_feedback, 0);
@@ -219,7 +239,7 @@ fn unusable_inputs_are_refused_and_counted() {
         row: vec![0; bytes],
         weight,
     };
-    for weight in [f32::NAN, -1.0, f32::INFINITY] {
+    for weight in [f32::NAN, -1.0, f32::INFINITY, f32::MAX] {
         assert_eq!(joiner.push(&input(weight, 1)).0, Some(Outcome::Refused(Refusal::Number)));
     }
     let largest = (settings(Emit::Window).segment_bytes() - 44) as usize;
@@ -235,7 +255,7 @@ fn unusable_inputs_are_refused_and_counted() {
     assert_eq!(joiner.joiner.watermarks().watermark(), None);
     assert_eq!(joiner.push(&input(1.0, largest)).0, Some(Outcome::Taken));
     let counters = joiner.counters();
-    assert_eq!((counters.refused_number, counters.refused_large), (4, 1));
+    assert_eq!((counters.refused_number, counters.refused_large), (5, 1));
 }
 
 #[test]

@@ -222,6 +222,32 @@ fn settings_that_give_rows_another_meaning_are_refused() {
 }
 
 #[test]
+fn a_smaller_disorder_makes_rows_due_at_the_restore() {
+    let mut settings = settings(Emit::Window);
+    settings.times.disorder = 100;
+    let mut workplace = Workplace::new(settings, 1);
+    workplace.push_all(&[impression("a", 1_000), feedback("b", 1_000, 1), impression("c", 1_150)]);
+    let checkpoint = workplace.checkpoint();
+    workplace.settings.times.disorder = 10;
+    workplace.restore(&checkpoint);
+    let refused = put(&mut workplace.joiner, &impression("d", 1_150));
+    assert!(matches!(refused, Err(JoinError::Undrained("the next input"))));
+    let mut rows = Vec::new();
+    drain(&mut workplace.joiner, &mut rows).unwrap();
+    assert_eq!((rows.len(), rows[0].time, rows[0].reason), (1, 1_000, Reason::Window));
+    assert_eq!(workplace.counters().unmatched_feedback, 1);
+    // The watermark goes on with the next events, so that the next row leaves too.
+    let (_, rows) = workplace.push(&impression("d", 1_300));
+    assert_eq!((rows.len(), rows[0].time, rows[0].reason), (1, 1_150, Reason::Window));
+    workplace.settings.times.disorder = 500;
+    let checkpoint = workplace.checkpoint();
+    workplace.restore(&checkpoint);
+    assert_eq!(workplace.joiner.watermarks().watermark(), Some(EventTime(1_290)));
+    assert_eq!(workplace.push(&impression("e", 1_790)).1, []);
+    assert_eq!(workplace.push(&impression("f", 1_950)).1[0].time, 1_300);
+}
+
+#[test]
 fn leftovers_in_the_folder_are_removed() {
     let mut workplace = Workplace::new(settings(Emit::Window), 2);
     workplace.push_all(&mixed_inputs(150)[..60]);

@@ -79,7 +79,7 @@ impl Model {
     }
 
     fn passed(&self, time: i64) -> bool {
-        self.watermark.is_some_and(|watermark| time + self.wait() <= watermark)
+        self.watermark.is_some_and(|watermark| time + self.wait() < watermark)
     }
 
     fn judge(&mut self, number: u32, time: Option<i64>) -> Result<i64, Outcome> {
@@ -232,7 +232,7 @@ impl Model {
         self.watermark = self.watermark.max(lowest.map(|lowest| lowest - disorder));
         let watermark = self.watermark.unwrap_or(i64::MIN);
         let wait = self.wait();
-        let is_over = |time: i64| is_end || time + wait <= watermark;
+        let is_over = |time: i64| is_end || time + wait < watermark;
         let gone = self.early.extract_if(.., |(_, time, ..)| is_over(*time)).count();
         self.counters.unmatched_feedback += gone as u64;
     }

@@ -63,6 +63,15 @@ fn inputs(drafts: &[Draft]) -> Vec<Input> {
     drafts.iter().enumerate().map(input).chain([Input::End]).collect()
 }
 
+/// Returns early feedback of equal times, which is more than the bound allows, and impressions for
+/// a part of it.
+fn early_beyond_the_bound() -> Vec<Input> {
+    let key = |number: u16| format!("early {number}");
+    let early = (0..1_300).map(|number| feedback(&key(number), 1_000, 1));
+    let impressions = (0..1_300).step_by(13).map(|number| impression(&key(number), 1_000));
+    early.chain(impressions).collect()
+}
+
 fn random_settings() -> impl Strategy<Value = Settings> {
     let emit = prop_oneof![
         Just(Emit::Window),
@@ -138,17 +147,33 @@ proptest! {
 
     /// Other keys have other hashes, and so another order in the index and in the trees.
     #[test]
-    fn no_order_follows_from_hashes(drafts in drafts(), salts in prop::array::uniform2(0..999u16)) {
+    fn no_order_follows_from_hashes(
+        drafts in drafts(),
+        salts in prop::array::uniform2(0..999u16),
+        is_full in 0..4u8,
+    ) {
         let settings = settings(Emit::Window);
         let [one, other] = salts.map(|salt| {
             let mut workplace = Workplace::new(settings, PARTITIONS);
             let mut inputs = inputs(&drafts);
+            if is_full == 0 {
+                inputs.splice(0..0, early_beyond_the_bound());
+            }
             for input in &mut inputs {
                 if let Input::Impression { key, .. } | Input::Feedback { key, .. } = input {
                     key.extend_from_slice(format!("/{salt}").as_bytes());
                 }
             }
-            (workplace.push_all(&inputs), workplace.counters())
+            let (begin, rest) = inputs.split_at(inputs.len().min(600));
+            let mut rows = workplace.push_all(begin);
+            // A checkpoint keeps the order of arrival.
+            if salt == salts[1] {
+                let checkpoint = workplace.checkpoint();
+                workplace.restore(&checkpoint);
+            }
+            rows.extend(workplace.push_all(rest));
+            assert_eq!(workplace.counters().evicted_feedback > 100, is_full == 0);
+            (rows, workplace.counters())
         });
         prop_assert_eq!(one, other);
     }
