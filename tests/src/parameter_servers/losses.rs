@@ -187,6 +187,32 @@ fn a_run_continues_without_the_pushes_that_a_lost_server_has_applied() {
     assert!(after[0].is_base(), "the changes since the version before are not known");
 }
 
+/// The pushes that were lost first would be counted again.
+#[test]
+fn a_second_loss_before_the_next_checkpoint_sets_the_run_back() {
+    let place = place();
+    let mut servers = ServerProcess::start_group(&place.path(""), 2, &[]);
+    let mut at = addresses(&servers);
+    // The checkpoints are those of the steps 5 and 10.
+    let first = FrameProxy::start(&at[1], once(Way::Answer, op::UPDATE, 7, Act::HoldAndLose));
+    let second = FrameProxy::start(&at[0], once(Way::Answer, op::UPDATE, 9, Act::HoldAndLose));
+    at[1].clone_from(&first.address);
+    at[0].clone_from(&second.address);
+    let mode = mode("async", 0);
+    let more = [&refs(&mode)[..], &CONTINUE].concat();
+    let mut trainer = TrainerProcess::start(&place, "over", &at, (0, 1), &more);
+    first.wait_for_disturbance();
+    servers[1].kill_and_restart(&[]);
+    first.release();
+    trainer.wait_for("2 pushes of all trainers are lost");
+    second.wait_for_disturbance();
+    servers[1].kill_and_restart(&[]);
+    second.release();
+    let report = trainer.end().succeeded();
+    assert_eq!(report["rewinds"].as_u64(), Some(1), "{report}");
+    assert!(report["lost_pushes"].is_null(), "the run has all pushes again: {report}");
+}
+
 #[test]
 fn trainers_continue_without_a_lost_server() {
     let (free, rounds, long) = (mode("async", 2), geo(2), geo(3));

@@ -55,7 +55,11 @@ impl Run {
         let is_wanted = self.job.train.on_server_loss == ServerLoss::Continue;
         let is_loss = matches!(ended, zillion_ps::Error::Rewound { .. });
         // Trainer 0 decides whether there is a checkpoint for the lost server.
-        let has_rows = newest.is_some() || !self.options.trainer.is_first();
+        // The pushes since an older one are counted as lost already.
+        let meetings = &self.buffers.apart.meetings;
+        let cut = newest.and_then(|step| meetings.pushes_at(step));
+        let is_new = cut.is_some_and(|pushes| pushes >= meetings.continued_at);
+        let has_rows = is_new || !self.options.trainer.is_first();
         let has_begun = self.buffers.apart.meetings.has_begun();
         let continues = is_wanted && is_loss && has_rows && has_begun && !is_second;
         self.rewinds.is_continuing = continues;
@@ -91,6 +95,7 @@ impl Run {
         self.position.progress.lost_pushes += total;
         self.counts.lost_pushes += lost.unwrap_or(0);
         self.rewinds.is_continuing = false;
+        self.buffers.apart.meetings.continued_at = self.buffers.apart.pushes;
         if let Some(cause) = self.rewinds.forget_pending() {
             let servers = match continued.empty_servers {
                 1 => "1 server has".to_owned(),

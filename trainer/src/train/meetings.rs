@@ -15,6 +15,8 @@ pub(super) struct Meetings {
     pub(super) owes_meeting: bool,
     /// The step of each meeting, and the number of this trainer's pushes before it.
     cuts: Vec<(u64, u64)>,
+    /// The number of this trainer's pushes when the run went on after a loss; 0 if it never did.
+    pub(super) continued_at: u64,
 }
 
 impl Meetings {
