@@ -9,11 +9,13 @@ mod explain;
 mod job;
 mod manual;
 mod model;
+mod online;
 mod predict;
 mod ps;
 mod publish;
 mod quickstart;
 mod serve;
+mod stream;
 mod table;
 mod telemetry;
 
@@ -21,8 +23,8 @@ use clap::{Parser, Subcommand};
 use zillion_bench::{BenchArgs, LoadgenArgs};
 
 pub(crate) use {
-    access::*, cluster::*, data::*, doctor::*, explain::*, job::*, manual::*, model::*, predict::*,
-    ps::*, publish::*, quickstart::*, serve::*, table::*, telemetry::*,
+    access::*, cluster::*, data::*, doctor::*, explain::*, job::*, manual::*, model::*, online::*,
+    predict::*, ps::*, publish::*, quickstart::*, serve::*, stream::*, table::*, telemetry::*,
 };
 
 /// Trains and serves recommendation models with large sparse embedding tables
@@ -70,6 +72,13 @@ Example: zillion data synth --rows 100000 --out clicks
          zillion init clicks/train.parquet --out job.toml
          zillion train job.toml")]
     Train(TrainArgs),
+    /// Follow streams of events, learn from them, and publish versions until stopped
+    #[command(after_help = "\
+Example: zillion online job.toml --metrics 127.0.0.1:9091")]
+    Online(OnlineArgs),
+    /// Show and control the streams of a run that follows them
+    #[command(subcommand, arg_required_else_help = true)]
+    Stream(StreamCommand),
     /// Score labelled rows with a checkpoint and report the metrics
     #[command(after_help = "\
 Example: zillion eval runs/clicks --data clicks/valid.parquet")]

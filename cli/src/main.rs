@@ -33,8 +33,11 @@ fn main() -> ExitCode {
         zillion_device::machine::exit_on_closed_pipe();
     }
     // A server logs at level `info` by default, because its operator reads the log.
-    let usual =
-        if matches!(args.command, Command::Serve(_) | Command::Ps(_)) { "info" } else { "warn" };
+    let usual = if matches!(args.command, Command::Serve(_) | Command::Ps(_) | Command::Online(_)) {
+        "info"
+    } else {
+        "warn"
+    };
     let telemetry = match telemetry::start(&args.telemetry, usual) {
         Ok(telemetry) => telemetry,
         Err(error) => {
@@ -47,6 +50,8 @@ fn main() -> ExitCode {
         Command::Init(args) => done(commands::init::run(&args)),
         Command::Check(args) => commands::check::run(&args),
         Command::Train(args) => done(commands::train::run(&args)),
+        Command::Online(args) => done(commands::online::run(&args)),
+        Command::Stream(args) => done(commands::stream::run(&args)),
         Command::Eval(args) => done(commands::eval::run(&args)),
         Command::Predict(args) => done(commands::predict::run(&args)),
         Command::Table(args) => done(commands::table::run(&args)),
@@ -92,6 +97,7 @@ fn only_prints(command: &Command) -> bool {
             | Command::Explain(_)
             | Command::Data(_)
             | Command::Doctor(_)
+            | Command::Stream(_)
             | Command::Completions(_)
             | Command::Man(_)
     )

@@ -61,6 +61,7 @@ fn sample() -> Manifest {
     let job: toml::Table =
         include_str!("../../examples/clicks/job.toml").parse().expect("the sample is TOML");
     Manifest {
+        stream: None,
         hash: HASH_ID.to_owned(),
         step: 100,
         parent: None,

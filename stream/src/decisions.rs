@@ -55,7 +55,7 @@ mod tests;
 use serde::{Deserialize, Serialize};
 
 pub use self::log::{DecisionLog, LogOptions, TornTail};
-pub use self::replay::{Replay, read_decisions};
+pub use self::replay::{Replay, first_decision, read_decisions};
 use crate::file::FileIdentity;
 use crate::partition::Partition;
 
@@ -85,21 +85,15 @@ pub enum Decision {
         /// The reason for the end of the batch.
         reason: CutReason,
     },
-    /// A version is published.
+    /// A version is published here.
     Publish {
-        /// The number of the last batch that the version contains.
+        /// The number of batches that the version contains.
         batch: u64,
-        /// The kind of the version.
-        kind: VersionKind,
-        /// The number of the version in the registry.
-        version: u64,
     },
-    /// A checkpoint is written.
+    /// A checkpoint is written here.
     Checkpoint {
-        /// The number of the last batch that the checkpoint contains.
+        /// The number of batches that the checkpoint contains.
         batch: u64,
-        /// The name of the folder of the checkpoint.
-        folder: String,
     },
     /// A rewind leaves batches out.
     Skip {
@@ -161,14 +155,4 @@ pub enum CutReason {
     Linger,
     /// The run stops after the batch.
     Stop,
-}
-
-/// The kind of a published version.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum VersionKind {
-    /// The version contains every row.
-    Base,
-    /// The version contains the rows that changed since its parent.
-    Delta,
 }

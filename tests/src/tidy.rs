@@ -41,6 +41,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "nn",
             "ps",
             "store",
+            "stream",
             "registry",
             "scorer",
         ],

@@ -26,6 +26,44 @@ pub enum Error {
     /// An error of the parameter service.
     #[error(transparent)]
     ParameterService(#[from] zillion_ps::Error),
+    /// An error of a stream, its log of decisions or its dead letters.
+    #[error(transparent)]
+    Stream(#[from] zillion_stream::Error),
+    /// An error of the join of impressions and feedback.
+    #[error(transparent)]
+    Join(#[from] zillion_stream::joiner::JoinError),
+    /// An event of a partition that the watermarks do not know.
+    #[error(transparent)]
+    UnknownPartition(#[from] zillion_stream::watermark::UnknownPartition),
+    /// A pending row whose bytes do not have the columns of the job.
+    #[error(transparent)]
+    WrongRow(#[from] crate::online::WrongRow),
+    /// A message without a column that the job reads, or with another type in it.
+    #[error(
+        "stream `{stream}`, {partition}, offset {offset}: {problem}; the writer of the stream has \
+         changed its schema, so bring the column back, or adapt the job and begin a new run"
+    )]
+    StreamSchema {
+        /// The name of the stream.
+        stream: String,
+        /// The partition of the message.
+        partition: zillion_stream::Partition,
+        /// The offset of the message.
+        offset: u64,
+        /// The column and the problem.
+        problem: String,
+    },
+    /// A replay of the log of decisions that gives other batches than the first time.
+    #[error(
+        "decision {decision} of the log cannot be repeated: {problem}; undo the changes of the job \
+         and of the data, or begin at a later checkpoint"
+    )]
+    ReplayDiffers {
+        /// The number of the decision.
+        decision: u64,
+        /// The problem.
+        problem: String,
+    },
     /// An error of the dense model.
     #[error(transparent)]
     Model(#[from] zillion_nn::Error),

@@ -9,6 +9,7 @@ mod graph;
 mod identity;
 mod learning;
 mod mode;
+mod online;
 mod pinned;
 mod ps;
 mod publish;
@@ -41,6 +42,10 @@ pub(crate) use eval::Retrieved;
 pub(crate) use identity::{difference, difference_of_model};
 pub use learning::{ItemCounts, RateConfig, WarmStart};
 pub use mode::{Mode, ServerLoss};
+pub use online::{
+    EmitConfig, JoinConfig, LateConfig, OnlineConfig, StreamConfig, StreamFormat, StreamKind,
+    StreamRole,
+};
 pub use ps::PsConfig;
 pub use publish::PublishConfig;
 pub use spill::Memory;
@@ -48,9 +53,9 @@ pub use tables::TableConfig;
 pub use wire::Wire;
 
 /// The sections and keys that a job file may have at its root.
-const ROOT_KEYS: [&str; 14] = [
+const ROOT_KEYS: [&str; 17] = [
     "name", "seed", "data", "features", "side", "labels", "columns", "tables", "model", "train",
-    "eval", "publish", "run", "ps",
+    "eval", "publish", "run", "ps", "online", "stream", "join",
 ];
 
 /// A job whose settings have been validated.
@@ -79,6 +84,13 @@ pub struct Job {
     /// The settings of the parameter service that holds the tables; absent: the tables are in the
     /// process of the run. They never change the result.
     pub ps: Option<PsConfig>,
+    /// The cadence of a resident run; absent: the defaults. It never changes the rows of batches
+    /// that were cut.
+    pub online: Option<OnlineConfig>,
+    /// The streams of a resident run; empty: the job reads files.
+    pub streams: Vec<StreamConfig>,
+    /// The settings by which impressions and feedback become rows; absent: rows come whole.
+    pub join: Option<JoinConfig>,
 }
 
 /// The `[train]` section: the settings of training.
@@ -321,9 +333,27 @@ impl Job {
         let publish = read_key(root, "publish")?;
         let run = zillion_config::section(&value, "run")?;
         let ps = read_key(root, "ps")?;
+        let (online, join) = (read_key(root, "online")?, read_key(root, "join")?);
+        let streams = read_key(root, "stream")?.unwrap_or_default();
         let eval: EvalConfig = zillion_config::section(&value, "eval")?;
         let eval = eval.resolve();
-        let job = Self { name, seed, data, schema, tables, model, train, eval, publish, run, ps };
+        let job = Self {
+            name,
+            seed,
+            data,
+            schema,
+            tables,
+            model,
+            train,
+            eval,
+            publish,
+            run,
+            ps,
+            online,
+            streams,
+            join,
+        };
+        job.check_online()?;
         job.check_judge()?;
         job.check_eval()?;
         job.check_spill()?;
@@ -384,18 +414,32 @@ impl Job {
         if let Some(ps) = &self.ps {
             root.insert("ps".into(), Value::try_from(ps).map_err(Error::Print)?);
         }
+        if let Some(online) = &self.online {
+            root.insert("online".into(), Value::try_from(online).map_err(Error::Print)?);
+        }
+        if !self.streams.is_empty() {
+            root.insert("stream".into(), Value::try_from(&self.streams).map_err(Error::Print)?);
+        }
+        if let Some(join) = &self.join {
+            root.insert("join".into(), Value::try_from(join).map_err(Error::Print)?);
+        }
         root.iter_mut().for_each(|(_, value)| shorten(value));
         Ok(root)
     }
 
-    /// Returns the job with every default, without `[run]`, `[ps]` and `[publish]`. A checkpoint
-    /// holds this form, so the checkpoint can be evaluated without the job file and by a binary
+    /// Returns the job with every default, without `[run]`, `[ps]`, `[publish]`, `[online]` and the
+    /// places of streams. A checkpoint holds this form, so the checkpoint can be evaluated without the job file and by a binary
     /// with other defaults.
     pub fn portable(&self) -> Result<Value> {
         let mut root = self.resolved()?;
         root.remove("run");
         root.remove("ps");
         root.remove("publish");
+        root.remove("online");
+        // The place of a stream may change, as the place of a file may.
+        if let Some(streams) = root.get_mut("stream").and_then(Value::as_array_mut) {
+            streams.iter_mut().filter_map(Value::as_table_mut).for_each(|s| drop(s.remove("path")));
+        }
         Ok(Value::Table(root))
     }
 }

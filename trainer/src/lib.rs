@@ -28,6 +28,9 @@ mod frequencies;
 mod graph_inputs;
 mod job;
 mod observer;
+mod online;
+mod online_report;
+mod online_status;
 mod pipeline;
 mod plan;
 mod predict;
@@ -53,19 +56,23 @@ pub use error::{Error, Result};
 pub use evaluate::{EvalReport, Predicted};
 pub use fetch::Fetched;
 pub use job::{
-    EvalConfig, ItemCounts, Job, Memory, Mode, PsConfig, PublishConfig, RateConfig, RunConfig,
-    ServerLoss, TableConfig, TrainConfig, WarmStart, Wire,
+    EmitConfig, EvalConfig, ItemCounts, Job, JoinConfig, LateConfig, Memory, Mode, OnlineConfig,
+    PsConfig, PublishConfig, RateConfig, RunConfig, ServerLoss, StreamConfig, StreamFormat,
+    StreamKind, StreamRole, TableConfig, TrainConfig, WarmStart, Wire,
 };
 pub use observer::{
     CheckpointReport, EpochReport, InspectOptions, InspectedStep, Observer, PublishReport,
     RunFigures, Silent, StepReport,
 };
+pub use online::{FeedStatus, JoinStatus, PAUSED, PartitionStatus, SnapshotLink, stream_folder};
+pub use online_report::OnlineReport;
+pub use online_status::{STATUS_FILE, StreamStatus};
 pub use plan::{Growth, PlanOptions, PlanReport, Size, TablePlan, plan_tables};
 pub use predict::{InspectedBatch, Loaded, Prediction};
 pub use publish::{Published, publish_checkpoint};
 pub use rejects::RejectFile;
 pub use stage_seconds::StageSeconds;
 pub use tasks::TaskReport;
-pub use train::{TrainOptions, train};
+pub use train::{TrainOptions, replay_online, train, train_online};
 pub use train_report::TrainReport;
 pub use zillion_ps::TrainerPlace;

@@ -1,5 +1,7 @@
 //! The interface by which a run reports to its caller. The trainer prints nothing itself.
 
+use crate::online::FeedStatus;
+
 mod figures;
 mod reports;
 
@@ -36,6 +38,8 @@ pub trait Observer {
     fn report_checkpoint(&mut self, _report: &CheckpointReport) {}
     /// Reports a version that was published, or a publication that failed.
     fn report_version(&mut self, _report: &PublishReport<'_>) {}
+    /// Reports the state of the streams of a resident run, a few times a second.
+    fn report_streams(&mut self, _status: &FeedStatus) {}
     /// Reports an event in one line of text.
     fn note(&mut self, _text: &str) {}
 }

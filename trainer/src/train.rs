@@ -19,6 +19,7 @@ mod joint_gradients;
 mod meetings;
 mod model;
 mod note;
+mod online;
 mod opening;
 mod output;
 mod position;
@@ -48,6 +49,8 @@ use std::time::Instant;
 
 use zillion_device::{Files, Workers};
 use zillion_ps::{TrainClient, TrainerPlace};
+
+pub use online::{replay_online, train_online};
 
 use crate::error::Result;
 use crate::job::Job;

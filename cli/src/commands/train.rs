@@ -1,5 +1,7 @@
 //! `zillion train`: trains a job.
 
+use std::path::Path;
+
 use anyhow::Result;
 use serde::Serialize;
 use zillion_console::progress::Progress;
@@ -42,7 +44,7 @@ pub(crate) fn run(args: &TrainArgs) -> Result<()> {
         trainer: args.trainer,
     };
     let fetch = &args.fetch;
-    let trail = open_trail(args, &job)?;
+    let trail = open_trail(args.audit_log.as_deref(), &job)?;
     let mut watch = Watch {
         trail,
         progress: Progress::new(),
@@ -92,7 +94,7 @@ fn settings(args: &TrainArgs) -> Vec<String> {
 
 /// Serves the metrics of the run and prints the address. The address is needed because with port 0,
 /// the system chooses the port.
-fn serve_metrics(address: &str, job: &Job) -> Result<(Listener, TrainerMetrics)> {
+pub(super) fn serve_metrics(address: &str, job: &Job) -> Result<(Listener, TrainerMetrics)> {
     let registry = metrics::registry("trainer")?;
     let first_task = job.tasks().into_iter().next().map(|task| task.name).unwrap_or_default();
     let series = TrainerMetrics::new(&registry, &first_task)?;
@@ -103,15 +105,15 @@ fn serve_metrics(address: &str, job: &Job) -> Result<(Listener, TrainerMetrics)>
 
 /// Opens the audit log of what the job publishes, if one is named, and writes that the training
 /// begins.
-fn open_trail(args: &TrainArgs, job: &Job) -> Result<Option<(Trail, String)>> {
-    let (Some(path), Some(publish)) = (&args.audit_log, &job.publish) else { return Ok(None) };
+pub(super) fn open_trail(log: Option<&Path>, job: &Job) -> Result<Option<(Trail, String)>> {
+    let (Some(path), Some(publish)) = (log, &job.publish) else { return Ok(None) };
     let trail = Trail::open(path, "publish", publish.model.as_deref().unwrap_or(&job.name))?;
     trail.write("asked", &format!("a training publishes to {}", publish.registry))?;
     Ok(Some((trail, publish.promote.clone())))
 }
 
 #[expect(clippy::print_stdout, reason = "the result of a command")]
-fn print_config(job: &Job) -> Result<()> {
+pub(super) fn print_config(job: &Job) -> Result<()> {
     print!("{}", job.in_force()?);
     Ok(())
 }

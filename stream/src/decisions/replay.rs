@@ -46,6 +46,14 @@ pub fn read_decisions(folder: impl AsRef<Path>, from: u64) -> Result<Replay> {
     Ok(Replay { folder, from, first, segments, reader: None, next, is_done: false })
 }
 
+/// Returns the number of the first decision that a log still has, or 0 if the log is empty.
+///
+/// # Errors
+/// Returns an error if the folder cannot be read.
+pub fn first_decision(folder: impl AsRef<Path>) -> Result<u64> {
+    Ok(list(folder.as_ref())?.first().map_or(0, |segment| segment.first))
+}
+
 impl Replay {
     fn advance(&mut self) -> Result<Option<(u64, Decision)>> {
         loop {

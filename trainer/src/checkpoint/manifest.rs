@@ -13,6 +13,7 @@ use zillion_rows::TableParts;
 
 use crate::error::{Error, Result};
 use crate::job::is_zero;
+use crate::online::SnapshotLink;
 
 const MAGIC: &str = "zillion-checkpoint";
 const FORMAT: u32 = 1;
@@ -44,6 +45,9 @@ pub struct Manifest {
     pub tables: Vec<TableParts>,
     /// The training files. The position in the order of rows refers to this list in this order.
     pub files: Vec<TrainingFile>,
+    /// The state of the streams in the folder of the run; absent if the run reads files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stream: Option<SnapshotLink>,
     /// The job with every default, without `[run]` and `[ps]`.
     pub job: toml::Value,
 }

@@ -48,7 +48,9 @@ pub(crate) fn difference_of_model(
     let model = |job: &Value| {
         let mut job = job.clone();
         if let Some(root) = job.as_table_mut() {
-            ["data", "train", "eval"].into_iter().for_each(|section| drop(root.remove(section)));
+            ["data", "train", "eval", "stream", "join"]
+                .into_iter()
+                .for_each(|section| drop(root.remove(section)));
         }
         job
     };

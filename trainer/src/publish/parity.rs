@@ -1,8 +1,10 @@
 //! Parity rows: raw rows of the job's data and the scores that training gives them.
 
-use zillion_feature::{Batch, Encoder, LookupPlan, PlanScratch, RawColumns};
+use std::path::{Path, PathBuf};
+
+use zillion_feature::{Batch, Encoder, LookupPlan, PlanScratch, RawColumns, Schema};
 use zillion_nn::Params;
-use zillion_reader::{Paths, RawRows};
+use zillion_reader::{DataConfig, Format, Paths, RawRows};
 use zillion_rows::RowSource;
 use zillion_scorer::{ParityRows, Scorer};
 
@@ -31,9 +33,38 @@ impl Parity {
                     .to_owned(),
             )
         };
-        let block = RawRows::open(data, &files, &job.schema)?.next_block(limit)?;
-        let columns = block.ok_or_else(none)?.columns;
-        let mut single = RawRows::open(data, &files, &job.schema)?;
+        Self::of_files(data, &files, &job.schema, encoder, limit)?.ok_or_else(none)
+    }
+
+    /// Returns parity rows without a row, until there are some.
+    pub(super) fn empty() -> Self {
+        Self { columns: RawColumns::default(), rows: Vec::new() }
+    }
+
+    /// Reads the first rows of a file whose name says its format.
+    pub(super) fn of_file(
+        data: &DataConfig,
+        schema: &Schema,
+        encoder: &Encoder,
+        file: &Path,
+        limit: usize,
+    ) -> Result<Self> {
+        let data = DataConfig { format: Format::default(), ..data.clone() };
+        let parity = Self::of_files(&data, &[file.to_owned()], schema, encoder, limit)?;
+        Ok(parity.unwrap_or_else(Self::empty))
+    }
+
+    /// Reads the first rows of files. Returns `None` if there is no row.
+    fn of_files(
+        data: &DataConfig,
+        files: &[PathBuf],
+        schema: &Schema,
+        encoder: &Encoder,
+        limit: usize,
+    ) -> Result<Option<Self>> {
+        let block = RawRows::open(data, files, schema)?.next_block(limit)?;
+        let Some(columns) = block.map(|block| block.columns) else { return Ok(None) };
+        let mut single = RawRows::open(data, files, schema)?;
         let mut rows = Vec::with_capacity(limit);
         let mut scratch = PlanScratch::default();
         while rows.len() < limit
@@ -42,10 +73,10 @@ impl Parity {
             let batch = encoder
                 .encode(row.rows, &row.columns)
                 .map_err(|e| Error::Scorer(zillion_scorer::Error::Input(e)))?;
-            let plan = LookupPlan::build(&batch, &job.schema, &mut scratch);
+            let plan = LookupPlan::build(&batch, schema, &mut scratch);
             rows.push((batch, plan));
         }
-        Ok(Self { columns, rows })
+        Ok(Some(Self { columns, rows }))
     }
 
     /// Scores the rows, and returns them with their scores in the form of a version's parity rows.

@@ -9,7 +9,7 @@ use zillion_device::{Clock, Files, Workers};
 use zillion_feature::{Encoder, Schema, Statistics};
 use zillion_nn::{Mode, Params, Settings};
 use zillion_ps::{LayerTarget, Publishing, Since};
-use zillion_reader::SideTables;
+use zillion_reader::{DataConfig, SideTables};
 use zillion_registry::{
     Cache, Chain, Draft, Error as RegistryError, Model, MoveKind, Origin, PointerMove, Registry,
     STABLE, ScoreSettings, Signer, VersionFile, VersionId, VersionManifest, write_side,
@@ -110,6 +110,7 @@ pub(crate) struct Publisher {
     folder: PathBuf,
     workers: Arc<Workers>,
     scorer: Scorer,
+    encoder: Encoder,
     parity: Parity,
     frame: Frame,
     /// The versions that this publisher made, from the oldest to the newest, each with its last
@@ -142,7 +143,11 @@ impl Publisher {
         let model = registry.model(config.model.as_deref().unwrap_or(&job.name))?;
         let encoder =
             Encoder::new(&job.schema, statistics, sides.tables()).map_err(Error::Schema)?;
-        let parity = Parity::read(job, &encoder, config.parity_rows.get())?;
+        // The parity rows of endless data are its newest rows.
+        let parity = match job.streams.is_empty() {
+            true => Parity::read(job, &encoder, config.parity_rows.get())?,
+            false => Parity::empty(),
+        };
         let graph = job.graph(Mode::Infer)?;
         let train = &job.train;
         let (lanes, tile_rows) = (train.lanes.get(), train.tile_rows.get());
@@ -170,11 +175,19 @@ impl Publisher {
             folder,
             workers: workers.clone(),
             scorer,
+            encoder,
             parity,
             frame,
             known: Vec::new(),
             branch: None,
         })
+    }
+
+    /// Takes the parity rows of further versions from the first rows of a file.
+    pub(crate) fn use_parity_rows(&mut self, data: &DataConfig, file: &Path) -> Result<()> {
+        let rows = self.config.parity_rows.get();
+        self.parity = Parity::of_file(data, &self.frame.schema, &self.encoder, file, rows)?;
+        Ok(())
     }
 
     /// Publishes the state of the step in `origin`, unless that step was published before. Moves
@@ -203,6 +216,8 @@ impl Publisher {
         let mut branch = Branch::open(self.branch.take(), &self.model, &self.run, pointer)?;
         let existing = branch.find_step(&self.model, origin.step, is_this)?;
         if let Some(version) = existing {
+            // The rows are those of the version, so the next delta has the changes since now.
+            self.know(version.version, rows.end_dirty_epoch()?);
             let moved = match wish.is_command {
                 true => self.point_to(&version)?,
                 false => self.point_to_existing(&version)?,
@@ -270,10 +285,15 @@ impl Publisher {
             origin: Origin { run: self.run.0.clone(), dirty_epoch: epoch, ..origin },
         };
         let version = self.model.publish(draft)?;
-        self.known.push((version.version, epoch));
+        self.know(version.version, epoch);
+        Ok(version)
+    }
+
+    /// Remembers the last dirty epoch of a version of this run.
+    fn know(&mut self, version: VersionId, epoch: u32) {
+        self.known.push((version, epoch));
         let surplus = self.known.len().saturating_sub(REMEMBERED);
         self.known.drain(..surplus);
-        Ok(version)
     }
 
     /// Writes the layer of a version that continues `chain`, in one of the ways that the

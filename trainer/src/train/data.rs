@@ -15,7 +15,9 @@ use crate::rejects::RejectFile;
 
 /// The data sets of a run, with their statistics.
 pub(super) struct Data {
-    pub(super) train: Dataset,
+    /// The training files. A job with streams may have none; its files serve only the statistics
+    /// and the vocabulary.
+    train: Option<Dataset>,
     pub(super) valid: Option<Dataset>,
     pub(super) test: Option<Dataset>,
     /// The statistics of numeric features.
@@ -40,14 +42,18 @@ impl Data {
         checkpoint: Option<&Checkpoint>,
         lists_rejects: bool,
     ) -> Result<Self> {
-        let train = open_dataset(job, &job.data.train, sides)?.ok_or_else(|| {
-            Error::Unsupported(
-                "`data.train` names no files, but a job needs training data; name at least one file"
-                    .to_owned(),
-            )
-        })?;
-        let train = train.thinned(&job.data, job.seed)?;
-        let files = training_files(job, &train)?;
+        let train = open_dataset(job, &job.data.train, sides)?;
+        let (train, files) = match train {
+            // The files of a job with streams have no place in the order of rows.
+            Some(train) if !job.streams.is_empty() => (Some(train), Vec::new()),
+            Some(train) => {
+                let train = train.thinned(&job.data, job.seed)?;
+                let files = training_files(job, &train)?;
+                (Some(train), files)
+            }
+            None if !job.streams.is_empty() => (None, Vec::new()),
+            None => return Err(no_training_files()),
+        };
         if let Some(checkpoint) = checkpoint {
             checkpoint.check_files(&files)?;
         }
@@ -71,9 +77,17 @@ impl Data {
         })
     }
 
+    /// Returns the training files.
+    ///
+    /// # Errors
+    /// Returns an error if the job names none.
+    pub(super) fn train(&self) -> Result<&Dataset> {
+        self.train.as_ref().ok_or_else(no_training_files)
+    }
+
     /// Sets the statistics of every data set.
     pub(super) fn use_statistics(&mut self, statistics: Statistics) {
-        let datasets = [Some(&mut self.train), self.valid.as_mut(), self.test.as_mut()];
+        let datasets = [self.train.as_mut(), self.valid.as_mut(), self.test.as_mut()];
         for dataset in datasets.into_iter().flatten() {
             *dataset = dataset.clone().with_statistics(statistics.clone());
         }
@@ -83,7 +97,7 @@ impl Data {
     /// Writes the file of rejected rows, if the job asks for one.
     pub(super) fn save_rejects(&mut self, files: &Files) -> Result<()> {
         let Some(rejects) = &mut self.rejects else { return Ok(()) };
-        let datasets = [Some(&self.train), self.valid.as_ref(), self.test.as_ref()];
+        let datasets = [self.train.as_ref(), self.valid.as_ref(), self.test.as_ref()];
         datasets.into_iter().flatten().for_each(|dataset| rejects.add(dataset));
         rejects.save(files)
     }
@@ -91,12 +105,21 @@ impl Data {
     /// Returns the data sets of the job with their names.
     pub(super) fn datasets(&self) -> impl Iterator<Item = (&'static str, &Dataset)> {
         let all = [
-            ("train", Some(&self.train)),
+            ("train", self.train.as_ref()),
             ("valid", self.valid.as_ref()),
             ("test", self.test.as_ref()),
         ];
         all.into_iter().filter_map(|(name, dataset)| Some((name, dataset?)))
     }
+}
+
+fn no_training_files() -> Error {
+    Error::Unsupported(
+        "`data.train` names no files, but a job needs training data; name at least one file (for a \
+         job with streams: files with rows like those of the streams, from which statistics and \
+         vocabularies are computed once)"
+            .to_owned(),
+    )
 }
 
 fn open_dataset(job: &Job, paths: &Paths, sides: &SideTables) -> Result<Option<Dataset>> {

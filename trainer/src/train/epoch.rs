@@ -34,7 +34,7 @@ impl Run {
         let began = Instant::now();
         let epoch = self.position.cursor.epoch;
         let mut batches = self.open_batches()?;
-        let epoch_rows = self.data.train.rows().or(self.data.epoch_rows);
+        let epoch_rows = self.data.train()?.rows().or(self.data.epoch_rows);
         let mut window = Window::new(epoch_rows, self.position.cursor, self.job.tasks());
         let is_stopped = match (self.is_joint(), self.is_apart()) {
             (_, true) => self.train_apart(&mut batches, &mut window, observer)?,
@@ -111,7 +111,7 @@ impl Run {
             progress.rejected = 0;
         }
         let workers = &self.options.workers;
-        let batches = self.data.train.batches(order, cursor, workers.clone())?;
+        let batches = self.data.train()?.batches(order, cursor, workers.clone())?;
         let batches = batches.with_rejected(progress.rejected);
         let schema = Arc::new(self.job.schema.clone());
         let place = self.options.trainer;

@@ -6,6 +6,7 @@ use super::publish::PublishState;
 use super::saving::Saving;
 use crate::checkpoint::{Link, RunBucket, RunDir};
 use crate::error::Result;
+use crate::online::SnapshotLink;
 use crate::publish::RunId;
 
 /// The state of a run's output.
@@ -23,6 +24,8 @@ pub(super) struct Output {
     pub(super) saving: Option<Saving>,
     /// The number of checkpoints in a row that could not be written.
     pub(super) failed: u32,
+    /// The state of the streams that the next checkpoint names; `None` if the run reads files.
+    pub(super) stream: Option<SnapshotLink>,
     /// The state of publishing versions.
     pub(super) publishing: PublishState,
 }

@@ -100,6 +100,7 @@ impl Run {
                 link: None,
                 saving: None,
                 failed: 0,
+                stream: None,
                 publishing: PublishState::default(),
             },
             timing: Timing::default(),
@@ -133,6 +134,7 @@ impl Run {
         self.position = Position::new(job);
         self.output.checkpointed = None;
         self.output.link = None;
+        self.output.stream = None;
         let sides = SideTables::load(&job.data, &job.schema)?;
         if let Some(checkpoint) = &checkpoint {
             checkpoint.check_files(&self.data.files)?;
@@ -250,13 +252,13 @@ impl Run {
         let counted = self.job.item_feature().filter(|_| self.job.train.item_counts.is_data());
         if let Some(feature) = counted {
             observer.note("counting items");
-            let counts = zillion_reader::frequencies(&self.data.train, feature, workers)?;
+            let counts = zillion_reader::frequencies(self.data.train()?, feature, workers)?;
             self.data.frequencies = Some(Frequencies::new(counts));
         }
         let dense = self.job.dense_tables();
         if !dense.is_empty() && self.options.trainer.is_first() {
             observer.note("collecting the vocabulary of dense tables");
-            let vocabularies = zillion_reader::vocabulary(&self.data.train, &dense, workers)?;
+            let vocabularies = zillion_reader::vocabulary(self.data.train()?, &dense, workers)?;
             for (&(id, _), keys) in dense.iter().zip(&vocabularies) {
                 self.client.prefill(id, keys)?;
             }
@@ -280,7 +282,7 @@ impl Run {
         if self.job.schema.features.iter().any(is_missing) {
             observer.note("collecting statistics of numeric features");
             let workers = &self.options.workers;
-            let mut statistics = zillion_reader::statistics(&self.data.train, workers)?;
+            let mut statistics = zillion_reader::statistics(self.data.train()?, workers)?;
             statistics.columns.extend(inherited.columns);
             self.data.use_statistics(statistics);
         } else if !inherited.columns.is_empty() {
@@ -293,8 +295,9 @@ impl Run {
     fn restore(&mut self, checkpoint: &Checkpoint) -> Result<()> {
         self.restore_tables(checkpoint)?;
         self.restore_dense(checkpoint)?;
-        let Output { dir, bucket, checkpointed, link, .. } = &mut self.output;
+        let Output { dir, bucket, checkpointed, link, stream, .. } = &mut self.output;
         *checkpointed = Some(checkpoint.manifest.step);
+        *stream = checkpoint.manifest.stream.clone();
         *link = self.client.checkpoint_mark().map(|mark| checkpoint.link(mark));
         let kept = output::kept_steps(dir, bucket.as_ref())?;
         self.client.record_checkpoint(&kept)?;

@@ -62,6 +62,14 @@ impl Run {
         Ok(())
     }
 
+    /// Takes the parity rows of further versions from a file.
+    pub(super) fn use_parity_rows(&mut self, file: &Path) -> Result<()> {
+        match &mut self.output.publishing.publisher {
+            Some(publisher) => publisher.use_parity_rows(&self.job.data, file),
+            None => Ok(()),
+        }
+    }
+
     /// Begins to track changes anew, so that the next version is a base.
     pub(super) fn forget_published_changes(&mut self) -> Result<()> {
         let publishing = &mut self.output.publishing;

@@ -94,6 +94,7 @@ impl Run {
             frequencies: None,
             tables: Vec::new(),
             files: self.data.files.clone(),
+            stream: self.output.stream.clone(),
             job: self.job.portable()?,
         };
         let retention = Retention {

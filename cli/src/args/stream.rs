@@ -1,0 +1,87 @@
+//! The arguments of `zillion stream`.
+
+use std::path::PathBuf;
+
+use clap::Subcommand;
+
+use super::JobArgs;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum StreamCommand {
+    /// Show the place of a run in its streams: lag, watermark, pending rows, rejected messages
+    #[command(after_help = "\
+Example: zillion stream status runs/clicks")]
+    Status(StreamRunArgs),
+    /// Show the newest decisions of a run: what was consumed, where batches end, what was published
+    #[command(after_help = "\
+Example: zillion stream tail runs/clicks --last 50")]
+    Tail(StreamListArgs),
+    /// Show the newest rejected messages with their reasons, or write their bytes to a file
+    #[command(after_help = "\
+Example: zillion stream dead runs/clicks --last 5
+         zillion stream dead runs/clicks --export rejected.jsonl
+The messages of the file can be repaired and sent again.")]
+    Dead(StreamDeadArgs),
+    /// Repeat the log of a run in another folder, which gives the same versions
+    #[command(after_help = "\
+Example: zillion stream replay job.toml --of runs/clicks --set run.output=runs/again
+             --set publish.registry=runs/again-registry
+The log must have all decisions since its beginning. Runs remove those that no kept checkpoint needs.")]
+    Replay(StreamReplayArgs),
+    /// Let a run consume nothing until it is resumed
+    #[command(after_help = "\
+Example: zillion stream pause runs/clicks")]
+    Pause(StreamRunArgs),
+    /// Let a paused run go on
+    #[command(after_help = "\
+Example: zillion stream resume runs/clicks")]
+    Resume(StreamRunArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct StreamRunArgs {
+    /// Folder of the run (run.output)
+    pub(crate) run: PathBuf,
+    /// Print the outcome as one line of JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct StreamListArgs {
+    /// Folder of the run (run.output)
+    pub(crate) run: PathBuf,
+    /// Number of decisions to print
+    #[arg(long, value_name = "N", default_value = "20")]
+    pub(crate) last: usize,
+    /// Print each decision as one line of JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct StreamDeadArgs {
+    /// Folder of the run (run.output)
+    pub(crate) run: PathBuf,
+    /// Number of messages to print
+    #[arg(long, value_name = "N", default_value = "20")]
+    pub(crate) last: usize,
+    /// File to which the bytes of all rejected messages are written, one message a line
+    #[arg(long, value_name = "FILE")]
+    pub(crate) export: Option<PathBuf>,
+    /// Print each message as one line of JSON on stdout
+    #[arg(long, conflicts_with = "export")]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct StreamReplayArgs {
+    #[command(flatten)]
+    pub(crate) job: JobArgs,
+    /// Folder of the run whose log is repeated
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) of: PathBuf,
+    /// Print the outcome as one line of JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}

@@ -1,0 +1,50 @@
+//! `zillion stream replay`: repeats the log of a run in another folder.
+
+use anyhow::{Result, bail};
+use zillion_console::progress::Progress;
+use zillion_console::{compute_pool, durable_files, job_file, print_json_if, signals};
+use zillion_trainer::{TrainOptions, TrainerPlace, replay_online, stream_folder};
+
+use super::find_streams;
+use crate::args::StreamReplayArgs;
+use crate::watch::{Choice, Watch};
+
+pub(super) fn run(args: &StreamReplayArgs) -> Result<()> {
+    let job = job_file::load_job(&args.job.job, &args.job.set)?;
+    let log = find_streams(&args.of)?.join("log");
+    let target = stream_folder(&job.output()).join("log");
+    if target.exists() {
+        bail!("`{}` has a log already; choose another folder (`run.output`)", target.display());
+    }
+    let files = durable_files()?;
+    files.create_dir(&target)?;
+    for entry in std::fs::read_dir(&log)? {
+        let name = entry?.file_name();
+        if name.to_string_lossy().ends_with(".log") {
+            std::fs::copy(log.join(&name), target.join(&name))?;
+        }
+    }
+    let options = TrainOptions {
+        resume: true,
+        from: None,
+        workers: compute_pool(job.run.threads)?,
+        files,
+        stop: signals::stop_flag()?,
+        profile: None,
+        in_memory: false,
+        trainer: TrainerPlace::ALONE,
+    };
+    let mut watch = Watch {
+        trail: None,
+        progress: Progress::new(),
+        metrics: None,
+        nodes: Vec::new(),
+        rows: Choice::First(1),
+        every: 1,
+        stepper: None,
+        stop: options.stop.clone(),
+    };
+    let report = replay_online(job, options, &mut watch)?;
+    eprintln!("{} batches of {} rows repeated", report.batches, report.rows);
+    print_json_if(args.json, &report)
+}

@@ -1,0 +1,77 @@
+//! `zillion stream status`: the place of a run in its streams.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+use zillion_console::{print_json, print_line};
+use zillion_trainer::{STATUS_FILE, StreamStatus};
+
+use super::find_streams;
+use crate::args::StreamRunArgs;
+use crate::text::{bytes, grouped, table};
+
+/// The age in seconds from which a status is that of a run that has ended.
+const OLD_SECONDS: f64 = 10.0;
+
+pub(super) fn run(args: &StreamRunArgs) -> Result<()> {
+    let path = find_streams(&args.run)?.join(STATUS_FILE);
+    let text = std::fs::read(&path).with_context(|| {
+        format!("cannot read `{}`; start the run, which writes its status there", path.display())
+    })?;
+    let status: StreamStatus = serde_json::from_slice(&text)
+        .with_context(|| format!("`{}` is not the status of a run", path.display()))?;
+    if args.json {
+        return print_json(&status);
+    }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis() as i64;
+    let seconds = |ms: i64| (now - ms) as f64 / 1000.0;
+    let age = seconds(status.at_ms as i64);
+    let state = match (age > OLD_SECONDS, status.feed.is_paused, status.feed.is_replaying) {
+        (true, ..) => format!("not running (last status {age:.0} s ago)"),
+        (_, true, _) => "paused".to_owned(),
+        (_, _, true) => "repeating its log".to_owned(),
+        _ => "running".to_owned(),
+    };
+    print_line(&format!("state      {state}"));
+    let feed = &status.feed;
+    let watermark = feed.watermark_ms.map(|ms| format!("{:.1} s behind now", seconds(ms)));
+    print_line(&format!("watermark  {}", watermark.as_deref().unwrap_or("none yet")));
+    print_line(&format!(
+        "batches    {} ({} full, {} by linger), {} rows of {} messages",
+        grouped(feed.batches),
+        grouped(feed.full),
+        grouped(feed.lingered),
+        grouped(feed.rows),
+        grouped(feed.messages)
+    ));
+    print_line(&format!(
+        "rejected   {} messages, of these {} by their time",
+        grouped(feed.rejected),
+        grouped(feed.refused_times)
+    ));
+    if let Some(join) = &feed.join {
+        print_line(&format!(
+            "join       {} rows pending ({} on disk, {} of memory), {} early feedback",
+            grouped(join.pending_rows),
+            bytes(join.disk_bytes),
+            bytes(join.memory_bytes),
+            grouped(join.early_feedback)
+        ));
+    }
+    if let Some(version) = status.version {
+        print_line(&format!("version    {version}"));
+    }
+    let rows = feed.partitions.iter().map(|partition| {
+        vec![
+            partition.stream.clone(),
+            partition.partition.clone(),
+            partition.next.to_string(),
+            partition.lag.to_string(),
+            partition.newest_ms.map_or("-".to_owned(), |ms| format!("{:.1} s", seconds(ms))),
+            if partition.is_idle { "idle" } else { "" }.to_owned(),
+        ]
+    });
+    let heads = ["stream", "partition", "next", "lag", "newest event", ""];
+    print_line(&table(&heads, rows, 2));
+    Ok(())
+}

@@ -1,0 +1,396 @@
+//! The sections `[online]`, `[[stream]]` and `[join]`: the endless data of a resident run.
+//!
+//! `[online]` decides when batches end and when versions and checkpoints are made. These decisions
+//! are in the log of the run, so the section may change between two starts of the run, and a
+//! checkpoint does not store it. `[[stream]]` and `[join]` decide what the rows are.
+
+use std::num::{NonZeroU32, NonZeroU64};
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use zillion_config::ConfigError;
+use zillion_feature::{FeatureKind, RawType, Schema};
+use zillion_reader::MessageFormat;
+use zillion_rows::ByteSize;
+use zillion_stream::joiner::{Bounds, Emit, Late, Negatives, SamplingCorrection, Settings};
+use zillion_stream::watermark::TimeRules;
+
+use super::Job;
+use crate::error::Result;
+
+/// The `[online]` section: the cadence of a resident run, and the rules of event times.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct OnlineConfig {
+    /// The longest time that a row waits for its batch to fill, in seconds.
+    pub linger_seconds: f64,
+    /// The time between two versions in seconds.
+    pub publish_seconds: f64,
+    /// The number of rows after which a version is published, even if less time has passed; absent:
+    /// only time counts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub publish_rows: Option<NonZeroU64>,
+    /// The time between two checkpoints in seconds.
+    pub checkpoint_seconds: f64,
+    /// The time without a message after which the watermark does not wait for a partition, in
+    /// seconds.
+    pub idle_seconds: f64,
+    /// The time by which the events of a partition may be out of order, in seconds.
+    pub disorder_seconds: f64,
+    /// The time by which an event may be ahead of the latest accepted event, in seconds.
+    pub max_ahead_seconds: f64,
+    /// The number of refused events in a row, close to each other, after which a jump of a
+    /// partition to a later time is accepted.
+    pub accept_jump_after: NonZeroU32,
+    /// The largest number of rejected messages among 10,000 messages.
+    pub max_rejected: u64,
+    /// The largest size of a message. Longer messages are rejected.
+    pub max_message_bytes: ByteSize,
+}
+
+impl Default for OnlineConfig {
+    fn default() -> Self {
+        Self {
+            linger_seconds: 0.2,
+            publish_seconds: 1.0,
+            publish_rows: None,
+            checkpoint_seconds: 30.0,
+            idle_seconds: 10.0,
+            disorder_seconds: 5.0,
+            max_ahead_seconds: 3600.0,
+            accept_jump_after: NonZeroU32::new(1000).expect("a literal above zero"),
+            max_rejected: 100,
+            max_message_bytes: ByteSize(16 << 20),
+        }
+    }
+}
+
+/// One `[[stream]]`: the place of its messages, their format, and their role.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StreamConfig {
+    /// The name of the stream in messages and metrics.
+    pub name: String,
+    /// The kind of the stream.
+    #[serde(default)]
+    pub kind: StreamKind,
+    /// The followed folder, whose sub-folders are the partitions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<PathBuf>,
+    /// The format of the messages.
+    #[serde(default)]
+    pub format: StreamFormat,
+    /// The role of the messages.
+    #[serde(default)]
+    pub role: StreamRole,
+    /// The label that feedback sets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
+}
+
+/// The kinds of streams.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StreamKind {
+    /// A folder whose sub-folders receive new files.
+    #[default]
+    Folder,
+}
+
+/// The formats of messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StreamFormat {
+    /// One JSON object for each message. In a folder, each line of a file is a message.
+    #[default]
+    Json,
+    /// An Arrow IPC stream or file for each message. In a folder, each file is a message.
+    Arrow,
+}
+
+impl StreamFormat {
+    /// Returns the format as the decoder names it.
+    pub(crate) fn decoder(self) -> MessageFormat {
+        match self {
+            Self::Json => MessageFormat::Json,
+            Self::Arrow => MessageFormat::Arrow,
+        }
+    }
+}
+
+/// The roles of messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StreamRole {
+    /// Complete rows with their labels.
+    #[default]
+    Rows,
+    /// Rows without labels, which wait for feedback.
+    Impressions,
+    /// Events that set a label of an impression.
+    Feedback,
+}
+
+/// The `[join]` section: how impressions and feedback become rows.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JoinConfig {
+    /// The columns that an impression and its feedback share.
+    pub key: Vec<String>,
+    /// The type of the values in columns of the key that no feature reads.
+    #[serde(default = "text")]
+    pub key_type: RawType,
+    /// The time within which feedback counts, in seconds.
+    pub wait_seconds: f64,
+    /// The moment at which a row is learned from.
+    #[serde(default)]
+    pub emit: EmitConfig,
+    /// The treatment of feedback after its row was learned from, if rows are emitted at once.
+    #[serde(default)]
+    pub late: LateConfig,
+    /// The share of rows without feedback that is learned from.
+    #[serde(default = "all")]
+    pub keep_negatives: f64,
+    /// The largest number of pending rows.
+    #[serde(default = "default_rows")]
+    pub max_rows: NonZeroU64,
+    /// The largest size of the files of pending rows.
+    #[serde(default = "default_disk")]
+    pub max_disk_bytes: ByteSize,
+    /// The largest memory of the joiner.
+    #[serde(default = "default_memory")]
+    pub max_memory_bytes: ByteSize,
+}
+
+/// The moments at which a row is learned from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EmitConfig {
+    /// After `wait_seconds` of event time, with the feedback that came.
+    #[default]
+    Window,
+    /// At once.
+    Now,
+}
+
+/// The treatments of feedback after its row was learned from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LateConfig {
+    /// The row is learned from again, with a weight that takes back its first label.
+    #[default]
+    Correct,
+    /// The feedback is counted and dropped.
+    Drop,
+}
+
+fn text() -> RawType {
+    RawType::String
+}
+
+fn all() -> f64 {
+    1.0
+}
+
+fn default_rows() -> NonZeroU64 {
+    NonZeroU64::new(20_000_000).expect("a literal above zero")
+}
+
+fn default_disk() -> ByteSize {
+    ByteSize(16 << 30)
+}
+
+fn default_memory() -> ByteSize {
+    ByteSize(1 << 30)
+}
+
+impl OnlineConfig {
+    fn check(&self) -> Result<(), ConfigError> {
+        for (key, seconds, least) in [
+            ("linger_seconds", self.linger_seconds, 0.001),
+            ("publish_seconds", self.publish_seconds, 0.01),
+            ("checkpoint_seconds", self.checkpoint_seconds, 0.1),
+            ("idle_seconds", self.idle_seconds, 0.1),
+            ("disorder_seconds", self.disorder_seconds, 0.0),
+            ("max_ahead_seconds", self.max_ahead_seconds, 1.0),
+        ] {
+            if !(least..=1e9).contains(&seconds) {
+                return Err(ConfigError::at(
+                    &format!("online.{key}"),
+                    format!("must be a number of seconds from {least} to 10^9, found {seconds}"),
+                ));
+            }
+        }
+        if !(1..=1 << 30).contains(&self.max_message_bytes.0) {
+            let message = "must be from 1 byte to 1 GiB";
+            return Err(ConfigError::at("online.max_message_bytes", message));
+        }
+        Ok(())
+    }
+
+    /// Returns the rules of event times.
+    pub(crate) fn time_rules(&self) -> TimeRules {
+        TimeRules {
+            disorder: milliseconds(self.disorder_seconds),
+            max_ahead: milliseconds(self.max_ahead_seconds),
+            accept_jump_after: self.accept_jump_after,
+            start: None,
+        }
+    }
+}
+
+impl JoinConfig {
+    /// Returns the settings of the joiner.
+    pub(crate) fn settings(&self, online: &OnlineConfig) -> Settings {
+        Settings {
+            times: online.time_rules(),
+            wait: milliseconds(self.wait_seconds),
+            emit: match (self.emit, self.late) {
+                (EmitConfig::Window, _) => Emit::Window,
+                (EmitConfig::Now, LateConfig::Correct) => Emit::Now(Late::Correct),
+                (EmitConfig::Now, LateConfig::Drop) => Emit::Now(Late::Drop),
+            },
+            negatives: Negatives {
+                keep: self.keep_negatives,
+                correction: SamplingCorrection::Weight,
+            },
+            bounds: Bounds {
+                max_rows: self.max_rows.get(),
+                max_disk_bytes: self.max_disk_bytes.0,
+                max_memory_bytes: self.max_memory_bytes.0,
+            },
+        }
+    }
+
+    /// Returns the type of the values of a column of the key: the type of a feature that reads the
+    /// column, or `key_type`.
+    pub(crate) fn type_of(&self, column: &str, schema: &Schema) -> RawType {
+        let reads = schema.features.iter().filter(|f| f.column == column && f.side.is_none());
+        let types = reads.filter_map(|feature| match feature.kind {
+            FeatureKind::Id { raw, .. } => Some(raw),
+            _ => None,
+        });
+        types.into_iter().next().unwrap_or(self.key_type)
+    }
+
+    fn check(&self, online: &OnlineConfig) -> Result<()> {
+        if self.key.is_empty() {
+            let message = "must name at least one column that impressions and feedback share";
+            return Err(ConfigError::at("join.key", message).into());
+        }
+        if !(0.0..=1e9).contains(&self.wait_seconds) {
+            let message = "must be a number of seconds from 0 to 10^9";
+            return Err(ConfigError::at("join.wait_seconds", message).into());
+        }
+        Ok(self.settings(online).validate()?)
+    }
+}
+
+/// Converts seconds to milliseconds.
+fn milliseconds(seconds: f64) -> u64 {
+    (seconds * 1000.0).round() as u64
+}
+
+impl Job {
+    /// Checks the sections of endless data against each other and against the other sections.
+    pub(super) fn check_online(&self) -> Result<()> {
+        if self.streams.is_empty() {
+            let stray = [("online", self.online.is_some()), ("join", self.join.is_some())];
+            if let Some((section, _)) = stray.into_iter().find(|(_, is_there)| *is_there) {
+                let message = "has no effect without a stream; add a section `[[stream]]`";
+                return Err(ConfigError::at(section, message).into());
+            }
+            return Ok(());
+        }
+        let online = self.online.clone().unwrap_or_default();
+        online.check()?;
+        self.check_streams()?;
+        if let Some(join) = &self.join {
+            join.check(&online)?;
+        }
+        let columns = "columns.event_time";
+        if self.schema.event_time.is_none() || self.schema.event_time_unit.is_none() {
+            let message = "a stream needs the times of its events; set `columns.event_time` and \
+                           `columns.event_time_unit`";
+            return Err(ConfigError::at(columns, message).into());
+        }
+        if let Some(side) = self.schema.sides.first() {
+            let message = "a side table is read once, so the attributes of new items would never \
+                           reach a prediction; put the attributes into the messages of the stream";
+            return Err(ConfigError::at(&format!("side.{}", side.name), message).into());
+        }
+        if self.schema.labels.is_empty() {
+            let message = "a stream is learned from by its labels; add a section `[labels.NAME]`";
+            return Err(ConfigError::at("labels", message).into());
+        }
+        for (key, is_set) in [
+            ("train.accumulate", self.train.accumulate.get() > 1),
+            ("train.plateau", self.train.plateau.is_some()),
+            ("publish.every", self.publish.as_ref().is_some_and(|p| p.every.is_some())),
+            ("data.negatives", self.data.negatives.is_some()),
+            ("data.sample", self.data.sample.is_some()),
+        ] {
+            if is_set {
+                let message =
+                    "has no meaning for a stream, which has no epochs and no end; remove it";
+                return Err(ConfigError::at(key, message).into());
+            }
+        }
+        Ok(())
+    }
+
+    fn check_streams(&self) -> Result<()> {
+        let is_joined = self.join.is_some();
+        for (index, stream) in self.streams.iter().enumerate() {
+            let path = |key: &str| format!("stream.{}.{key}", stream.name);
+            if self.streams[..index].iter().any(|other| other.name == stream.name) {
+                let message = "two streams have this name; give each stream its own name";
+                return Err(ConfigError::at(&path("name"), message).into());
+            }
+            if stream.path.is_none() {
+                return Err(ConfigError::missing_key(&path("path"), "path").into());
+            }
+            let role_problem = match (stream.role, is_joined) {
+                (StreamRole::Rows, true) => Some(
+                    "a job with `[join]` has streams of impressions and feedback; choose one of \
+                     these roles, or remove `[join]`",
+                ),
+                (StreamRole::Impressions | StreamRole::Feedback, false) => {
+                    Some("impressions and feedback need a section `[join]`; add it")
+                }
+                _ => None,
+            };
+            if let Some(message) = role_problem {
+                return Err(ConfigError::at(&path("role"), message).into());
+            }
+            self.check_label(stream, &path("label"))?;
+        }
+        for (role, what) in
+            [(StreamRole::Impressions, "impressions"), (StreamRole::Feedback, "feedback")]
+        {
+            if is_joined && !self.streams.iter().any(|stream| stream.role == role) {
+                let message = format!("a join needs a stream with `role = \"{what}\"`; add one");
+                return Err(ConfigError::at("join", message).into());
+            }
+        }
+        Ok(())
+    }
+
+    fn check_label(&self, stream: &StreamConfig, path: &str) -> Result<()> {
+        let labels: Vec<&str> = self.schema.labels.iter().map(|l| l.name.as_str()).collect();
+        match (stream.role, &stream.label) {
+            (StreamRole::Feedback, None) => {
+                let message = "feedback sets a label; name the label";
+                Err(ConfigError::at(path, message).into())
+            }
+            (StreamRole::Feedback, Some(label)) if !labels.contains(&label.as_str()) => {
+                Err(ConfigError::unknown_value(path, label, &labels).into())
+            }
+            (StreamRole::Rows | StreamRole::Impressions, Some(_)) => {
+                let message = "only feedback names a label; remove it";
+                Err(ConfigError::at(path, message).into())
+            }
+            _ => Ok(()),
+        }
+    }
+}

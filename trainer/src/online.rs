@@ -1,0 +1,35 @@
+//! Endless data becomes batches: messages are consumed, decoded, joined with their feedback and cut
+//! into batches.
+//!
+//! The feed runs on a thread of its own, one batch ahead of training. It makes every decision that
+//! depends on time: where a batch ends, when a version is published, when a checkpoint is written.
+//! Each decision is in the log before it takes effect. So the feed hands over a sequence of items
+//! that is a function of the log and of the messages, and a replay hands over the same sequence.
+//!
+//! # Invariants
+//! * A checkpoint item comes after its batch and before the next one. The state of the feed in it
+//!   is that after the batch, whatever the feed has read ahead.
+//! * An item is handed over only after its decision was synced.
+
+mod assembler;
+mod cadence;
+mod columns;
+mod events;
+mod feed;
+mod item;
+mod newest;
+mod row_codec;
+mod setup;
+mod snapshot;
+mod thread;
+
+pub use feed::PAUSED;
+pub(crate) use item::{FedBatch, Item};
+pub use item::{FeedStatus, JoinStatus, PartitionStatus};
+pub(crate) use newest::NewestRows;
+pub(crate) use row_codec::WrongRow;
+pub(crate) use setup::FeedSetup;
+pub use setup::stream_folder;
+pub use snapshot::SnapshotLink;
+pub(crate) use snapshot::retain;
+pub(crate) use thread::FeedThread;

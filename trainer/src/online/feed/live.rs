@@ -1,0 +1,281 @@
+//! The live feed: decides when batches end, and when versions and checkpoints are made.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use zillion_stream::{CutReason, Decision, Partition};
+
+use super::{Feed, Sink};
+use crate::error::Result;
+use crate::online::item::{FeedStatus, Item, PartitionStatus};
+
+/// The pause of a feed without messages.
+const PAUSE: Duration = Duration::from_millis(2);
+/// The pause of a feed that an operator has paused.
+const LONG_PAUSE: Duration = Duration::from_millis(50);
+/// The time between two looks for idle partitions and for the wishes of operators.
+const LOOK: Duration = Duration::from_millis(200);
+/// The name of the file that pauses a feed while it exists.
+pub const PAUSED: &str = "PAUSED";
+
+/// The state of a live feed that no replay needs.
+pub(in crate::online) struct Live<'a> {
+    stop: &'a AtomicBool,
+    /// The decisions that no kept checkpoint needs end here.
+    forget: &'a std::sync::atomic::AtomicU64,
+    /// The time of the last message of each partition.
+    heard: BTreeMap<Partition, Instant>,
+    looked: Option<Instant>,
+    is_paused: bool,
+}
+
+impl<'a> Live<'a> {
+    pub(in crate::online) fn new(
+        stop: &'a AtomicBool,
+        forget: &'a std::sync::atomic::AtomicU64,
+    ) -> Self {
+        Self { stop, forget, heard: BTreeMap::new(), looked: None, is_paused: false }
+    }
+}
+
+impl Feed {
+    /// Consumes messages and hands over items until the flag says that the run stops.
+    pub(in crate::online) fn run(
+        &mut self,
+        live: &mut Live<'_>,
+        sink: &mut Sink<'_>,
+    ) -> Result<()> {
+        while !live.stop.load(Ordering::Relaxed) {
+            if live.looked.is_none_or(|at| at.elapsed() >= LOOK) {
+                self.look(live, sink)?;
+            }
+            if live.is_paused {
+                std::thread::sleep(LONG_PAUSE);
+                continue;
+            }
+            let has_moved = self.advance(live)?;
+            self.cadence.note_rows(self.assembler.rows());
+            let is_alive = if self.assembler.is_full() {
+                self.cut(CutReason::Full, sink)?
+            } else if self.cadence.has_lingered() {
+                self.cut(CutReason::Linger, sink)?
+            } else {
+                true
+            };
+            if !is_alive || !self.decide(sink)? {
+                return Ok(());
+            }
+            if !has_moved {
+                std::thread::sleep(PAUSE);
+            }
+        }
+        self.end(sink)
+    }
+
+    /// Uses the next messages. Returns whether there were any.
+    fn advance(&mut self, live: &mut Live<'_>) -> Result<bool> {
+        self.give_rows()?;
+        if self.assembler.is_full() {
+            return Ok(true);
+        }
+        if self.current.is_none() && !self.poll(live)? {
+            return Ok(false);
+        }
+        loop {
+            // A partition that has come back may have made rows due.
+            if self.assembler.is_full() {
+                return Ok(true);
+            }
+            let mut is_end = false;
+            // Rows without a join are copied together, as many as the batch has room for.
+            let room = self.assembler.room();
+            while self.rows_ahead() < room {
+                if !self.take_message()? {
+                    is_end = true;
+                    break;
+                }
+            }
+            self.give_rows()?;
+            if is_end && !self.assembler.is_full() {
+                self.end_block()?;
+                self.flush()?;
+                self.current = None;
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Returns the number of rows of taken messages that were not given to the assembler.
+    fn rows_ahead(&self) -> usize {
+        self.current.as_ref().map_or(0, |current| current.end - current.row)
+    }
+
+    /// Reads a block of the stream whose events are the oldest. Returns `false` if no stream has a
+    /// message.
+    fn poll(&mut self, live: &mut Live<'_>) -> Result<bool> {
+        let mut order: Vec<usize> = (0..self.streams.len()).collect();
+        let marks = self.assembler.watermarks().marks();
+        let oldest = |stream: &usize| {
+            let of = |partition: &Partition| usize::from(partition.stream) == *stream;
+            let marks = marks.iter().filter(|(partition, (_, is_idle))| of(partition) && !is_idle);
+            marks.map(|(_, (time, _))| *time).min().flatten()
+        };
+        order.sort_by_key(oldest);
+        for stream in order {
+            let input = &mut self.streams[stream];
+            let is_there = input.source.poll(&mut input.block, Duration::ZERO)?;
+            for decision in input.source.take_discoveries() {
+                self.record(&decision)?;
+            }
+            if !is_there {
+                continue;
+            }
+            let partition = self.streams[stream].block.partition();
+            live.heard.insert(partition, Instant::now());
+            if self.position.partition(partition).is_some_and(|known| known.is_idle) {
+                self.record(&Decision::Back { partition })?;
+                self.assembler.set_idle(partition, false)?;
+                self.assembler.drain()?;
+            }
+            self.begin_block(stream)?;
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// Appends a decision to the log and applies it to the position.
+    fn record(&mut self, decision: &Decision) -> Result<()> {
+        self.flush()?;
+        let number = self.log.append(decision)?;
+        self.cadence.note_decision();
+        self.apply(number, decision)
+    }
+
+    /// Appends the span of the messages that were taken since the last decision.
+    fn flush(&mut self) -> Result<()> {
+        let Some((taking, _)) = self.taking.take() else { return Ok(()) };
+        let decision = Decision::Took(taking.finish());
+        let number = self.log.append(&decision)?;
+        self.cadence.note_decision();
+        self.apply(number, &decision)
+    }
+
+    /// Ends the batch. Returns `false` if nobody takes items any more.
+    fn cut(&mut self, reason: CutReason, sink: &mut Sink<'_>) -> Result<bool> {
+        let (batch, rows) = (self.counts.batches + 1, self.assembler.rows() as u64);
+        self.record(&Decision::Cut { batch, rows, reason })?;
+        self.log.sync()?;
+        self.cadence.note_cut(rows);
+        let item = self.finish_batch(reason);
+        Ok(sink(item))
+    }
+
+    /// Publishes and writes a checkpoint if they are due. Returns `false` if nobody takes items any
+    /// more.
+    fn decide(&mut self, sink: &mut Sink<'_>) -> Result<bool> {
+        if self.cadence.wants_version() && !self.publish(sink)? {
+            return Ok(false);
+        }
+        if self.cadence.wants_checkpoint() && self.assembler.rows() == 0 {
+            return self.checkpoint(sink);
+        }
+        Ok(true)
+    }
+
+    fn publish(&mut self, sink: &mut Sink<'_>) -> Result<bool> {
+        self.record(&Decision::Publish { batch: self.counts.batches })?;
+        self.log.sync()?;
+        self.cadence.note_publish();
+        Ok(sink(Item::Publish(Box::new(self.newest.clone()))))
+    }
+
+    fn checkpoint(&mut self, sink: &mut Sink<'_>) -> Result<bool> {
+        self.record(&Decision::Checkpoint { batch: self.counts.batches })?;
+        self.log.sync()?;
+        let link = self.save()?;
+        self.cadence.note_checkpoint();
+        Ok(sink(Item::Checkpoint(link)))
+    }
+
+    /// Ends the run: the last batch is cut as it stands, and a checkpoint is written.
+    fn end(&mut self, sink: &mut Sink<'_>) -> Result<()> {
+        if self.assembler.rows() > 0 && !self.cut(CutReason::Stop, sink)? {
+            return Ok(());
+        }
+        if self.checkpoint(sink)? {
+            sink(Item::End);
+        }
+        Ok(())
+    }
+
+    /// Looks for idle partitions, for the wish of an operator to pause, and for decisions that can
+    /// be forgotten. Hands the present state over.
+    fn look(&mut self, live: &mut Live<'_>, sink: &mut Sink<'_>) -> Result<()> {
+        live.looked = Some(Instant::now());
+        let forget = live.forget.load(Ordering::Relaxed);
+        if forget > self.log.first() {
+            self.forget_before(forget)?;
+        }
+        live.is_paused = self.folder.join(PAUSED).exists();
+        let limit = Duration::from_secs_f64(self.setup.online().idle_seconds);
+        let mut idle = Vec::new();
+        for input in &self.streams {
+            for state in input.source.partitions() {
+                let heard = live.heard.entry(state.partition).or_insert_with(Instant::now);
+                let known = self.position.partition(state.partition);
+                let is_active = known.is_some_and(|known| !known.is_idle);
+                // A partition that the feed has not read to its end is not idle.
+                if is_active && state.lag_bytes() == 0 && heard.elapsed() >= limit {
+                    idle.push(state.partition);
+                }
+            }
+        }
+        // The rows of a full batch must leave before a watermark rises.
+        if !live.is_paused && self.current.is_none() && !self.assembler.is_full() {
+            for partition in idle {
+                if self.assembler.is_full() {
+                    break;
+                }
+                self.record(&Decision::Idle { partition })?;
+                self.assembler.set_idle(partition, true)?;
+                self.assembler.drain()?;
+            }
+        }
+        let status = self.status(live.is_paused, false);
+        sink(Item::Status(Box::new(status)));
+        Ok(())
+    }
+
+    /// Returns the present state.
+    pub(super) fn status(&self, is_paused: bool, is_replaying: bool) -> FeedStatus {
+        let mut partitions = Vec::new();
+        for input in &self.streams {
+            for state in input.source.partitions() {
+                let known = self.position.partition(state.partition);
+                partitions.push(PartitionStatus {
+                    stream: input.name.clone(),
+                    next: known.map_or(state.next, |known| known.next_offset),
+                    lag: state.end.saturating_sub(known.map_or(state.next, |k| k.next_offset)),
+                    newest_ms: known.and_then(|known| known.newest).map(|time| time.0),
+                    is_idle: known.is_some_and(|known| known.is_idle),
+                    partition: state.name,
+                });
+            }
+        }
+        FeedStatus {
+            partitions,
+            watermark_ms: self.assembler.watermarks().watermark().map(|time| time.0),
+            batches: self.counts.batches,
+            rows: self.counts.rows,
+            messages: self.counts.messages,
+            rejected: self.letters.rejected(),
+            refused_times: self.counts.refused_times,
+            full: self.counts.full,
+            lingered: self.counts.lingered,
+            is_paused,
+            is_replaying,
+            join: self.assembler.join_status(),
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! The replay of a log: repeats its decisions, and checks that the data is the same.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use zillion_stream::{Decision, Partition, Taking, Took, check_took};
+
+use super::{Feed, Sink};
+use crate::error::{Error, Result};
+use crate::online::item::Item;
+
+impl Feed {
+    /// Repeats the decisions after the position, and hands over the same items as the first time.
+    /// Returns `false` if the run stops or nobody takes items any more.
+    ///
+    /// # Errors
+    /// Returns an error if the messages are not those of the first time.
+    pub(in crate::online) fn replay(
+        &mut self,
+        stop: &[&AtomicBool],
+        sink: &mut Sink<'_>,
+    ) -> Result<bool> {
+        for entry in self.log.replay(self.position.next_decision())? {
+            let (number, decision) = entry?;
+            if stop.iter().any(|flag| flag.load(Ordering::Relaxed)) {
+                sink(Item::End);
+                return Ok(false);
+            }
+            if !self.repeat(number, &decision, sink)? {
+                return Ok(false);
+            }
+        }
+        sink(Item::Status(Box::new(self.status(false, false))));
+        Ok(true)
+    }
+
+    /// Returns whether the run ends where its log ends.
+    pub(in crate::online) fn only_replays(&self) -> bool {
+        self.setup.only_replays
+    }
+
+    fn repeat(&mut self, number: u64, decision: &Decision, sink: &mut Sink<'_>) -> Result<bool> {
+        match decision {
+            Decision::Took(took) => {
+                self.repeat_took(number, took)?;
+                self.apply(number, decision)?;
+            }
+            Decision::Idle { partition } | Decision::Back { partition } => {
+                self.apply(number, decision)?;
+                let is_idle = matches!(decision, Decision::Idle { .. });
+                self.assembler.set_idle(*partition, is_idle)?;
+                self.assembler.drain()?;
+            }
+            Decision::Cut { batch, rows, reason } => {
+                let found = (self.counts.batches + 1, self.assembler.rows() as u64);
+                if found != (*batch, *rows) {
+                    return Err(differs(
+                        number,
+                        format!(
+                            "batch {batch} had {rows} rows, but batch {} has {} rows now",
+                            found.0, found.1
+                        ),
+                    ));
+                }
+                self.apply(number, decision)?;
+                self.cadence.note_cut(*rows);
+                let item = self.finish_batch(*reason);
+                let is_alive = sink(item);
+                self.give_rows()?;
+                return Ok(is_alive);
+            }
+            Decision::Publish { .. } => {
+                self.apply(number, decision)?;
+                self.cadence.note_publish();
+                return Ok(sink(Item::Publish(Box::new(self.newest.clone()))));
+            }
+            Decision::Checkpoint { .. } => {
+                self.apply(number, decision)?;
+                let link = self.save()?;
+                self.cadence.note_checkpoint();
+                return Ok(sink(Item::Checkpoint(link)));
+            }
+            _ => {
+                for input in &mut self.streams {
+                    input.source.adopt(decision)?;
+                }
+                self.apply(number, decision)?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Consumes a recorded span again.
+    fn repeat_took(&mut self, number: u64, took: &Took) -> Result<()> {
+        let Partition { stream, .. } = took.partition;
+        let stream = usize::from(stream);
+        if self.has_rows_left() || stream >= self.streams.len() {
+            return Err(differs(number, "a batch was cut at another place".to_owned()));
+        }
+        let mut taking = Taking::new(took.partition, took.from);
+        loop {
+            let input = &mut self.streams[stream];
+            if !input.source.read(took.partition, took.to, &mut input.block)? {
+                break;
+            }
+            self.begin_block(stream)?;
+            self.taking = Some((taking, took.partition));
+            loop {
+                let is_full = self.assembler.is_full();
+                if !self.take_message()? {
+                    break;
+                }
+                if is_full {
+                    return Err(differs(number, "a batch was cut at another place".to_owned()));
+                }
+                self.give_rows()?;
+            }
+            self.end_block()?;
+            taking = match self.taking.take() {
+                Some((taking, _)) => taking,
+                None => Taking::new(took.partition, took.from),
+            };
+        }
+        let read = Took { to: took.to, ..taking.finish() };
+        Ok(check_took(took, &read)?)
+    }
+}
+
+fn differs(number: u64, problem: String) -> Error {
+    Error::ReplayDiffers { decision: number, problem }
+}

@@ -1,0 +1,74 @@
+//! What a feed needs to open: the job, its folders, and the state from which it goes on.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use zillion_device::Files;
+use zillion_feature::Statistics;
+use zillion_reader::SideTables;
+use zillion_stream::{FolderSettings, FollowedFolder, Framing, LongMessages, Position, Source};
+
+use super::snapshot::SnapshotLink;
+use crate::error::Result;
+use crate::job::{Job, OnlineConfig, StreamConfig, StreamFormat, StreamKind};
+
+/// The parts from which a feed is opened.
+#[derive(Clone, Debug)]
+pub(crate) struct FeedSetup {
+    pub(crate) job: Arc<Job>,
+    pub(crate) statistics: Statistics,
+    pub(crate) files: Files,
+    /// The folder of the run.
+    pub(crate) run: PathBuf,
+    /// The state of the checkpoint from which the run goes on; `None` at the beginning of the log.
+    pub(crate) start: Option<SnapshotLink>,
+    /// Whether the feed ends where its log ends, without consuming anything new.
+    pub(crate) only_replays: bool,
+}
+
+impl FeedSetup {
+    /// Returns the settings of the cadence.
+    pub(super) fn online(&self) -> OnlineConfig {
+        self.job.online.clone().unwrap_or_default()
+    }
+
+    /// Returns the folder of everything about the streams of the run.
+    pub(super) fn folder(&self) -> PathBuf {
+        stream_folder(&self.run)
+    }
+
+    /// Returns empty side tables, because streams have none.
+    pub(super) fn sides(&self) -> Result<SideTables> {
+        Ok(SideTables::load(&self.job.data, &self.job.schema)?)
+    }
+}
+
+/// Returns the folder of everything about the streams of a run.
+pub fn stream_folder(run: &Path) -> PathBuf {
+    run.join("stream")
+}
+
+/// Opens the source of a stream at a position.
+pub(super) fn open_source(
+    stream: &StreamConfig,
+    number: u16,
+    online: &OnlineConfig,
+    position: &Position,
+) -> Result<Box<dyn Source>> {
+    match stream.kind {
+        StreamKind::Folder => {
+            let path = stream.path.clone().unwrap_or_default();
+            let settings = FolderSettings {
+                framing: match stream.format {
+                    StreamFormat::Json => Framing::Lines,
+                    StreamFormat::Arrow => Framing::Files,
+                },
+                max_message_bytes: online.max_message_bytes.0 as usize,
+                long_messages: LongMessages::Reject,
+                scan_interval: std::time::Duration::from_millis(20),
+                ..FolderSettings::new(path, number)
+            };
+            Ok(Box::new(FollowedFolder::open(settings, position)?))
+        }
+    }
+}

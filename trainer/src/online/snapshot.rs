@@ -1,0 +1,137 @@
+//! The state of a feed in a checkpoint.
+//!
+//! ```text
+//! <run>/stream/feed-000000000123/
+//!     STATE      the position, the counts and the rows between two batches, as JSON
+//!     joiner/    the pending rows, if the job joins
+//! ```
+//!
+//! The folder is complete before the checkpoint that names it. It is removed when no kept
+//! checkpoint names it.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use zillion_device::{DeviceError, Files};
+use zillion_stream::{DeadLetterPosition, Position};
+
+use super::assembler::AssemblerState;
+use super::events::Leftovers;
+use super::newest::NewestRows;
+use crate::error::{Error, Result};
+
+const STATE: &str = "STATE";
+const JOINER: &str = "joiner";
+const PREFIX: &str = "feed-";
+
+/// A reference to the state of a feed, which a checkpoint stores.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SnapshotLink {
+    /// The name of the folder, which lies in the folder `stream` of the run.
+    pub folder: String,
+    /// The BLAKE3 of the file `STATE` in the folder.
+    pub blake3: String,
+    /// The number of batches before the checkpoint.
+    pub batches: u64,
+    /// The number of the first decision after the checkpoint.
+    pub next_decision: u64,
+}
+
+/// The state of a feed, apart from its joiner.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FeedState {
+    pub(super) position: Position,
+    pub(super) letters: DeadLetterPosition,
+    pub(super) counts: FeedCounts,
+    pub(super) assembler: AssemblerState,
+    pub(super) leftovers: Option<Leftovers>,
+    pub(super) newest: NewestRows,
+}
+
+/// The counts of a feed over the life of its log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FeedCounts {
+    pub(super) batches: u64,
+    pub(super) rows: u64,
+    pub(super) messages: u64,
+    pub(super) refused_times: u64,
+    pub(super) full: u64,
+    pub(super) lingered: u64,
+}
+
+/// Returns the name of the folder of the state after a number of batches. Several checkpoints
+/// without a batch between them have different decisions.
+pub(super) fn folder_name(batches: u64, decision: u64) -> String {
+    format!("{PREFIX}{batches:012}-{decision:012}")
+}
+
+/// Prepares the folder of a new state, and returns the place for the joiner in it.
+pub(super) fn begin(files: &Files, folder: &Path) -> Result<PathBuf> {
+    if folder.exists() {
+        files.remove_dir(folder)?;
+    }
+    files.create_dir(folder)?;
+    Ok(folder.join(JOINER))
+}
+
+/// Returns the place of the joiner in the folder of a state.
+pub(super) fn joiner_of(folder: &Path) -> PathBuf {
+    folder.join(JOINER)
+}
+
+/// Writes the state into its folder, which completes the folder.
+pub(super) fn finish(files: &Files, folder: &Path, state: &FeedState) -> Result<SnapshotLink> {
+    let path = folder.join(STATE);
+    let bytes = serde_json::to_vec(state)
+        .map_err(|error| DeviceError::file("write", &path, std::io::Error::from(error)))?;
+    files.write_bytes(&path, &bytes)?;
+    files.sync_dir(folder)?;
+    if let Some(parent) = folder.parent() {
+        files.sync_dir(parent)?;
+    }
+    let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    Ok(SnapshotLink {
+        folder: name,
+        blake3: blake3::hash(&bytes).to_hex().to_string(),
+        batches: state.counts.batches,
+        next_decision: state.position.next_decision(),
+    })
+}
+
+/// Reads the state that a checkpoint names, from the folder of the streams of the run.
+pub(super) fn read(streams: &Path, link: &SnapshotLink) -> Result<(PathBuf, FeedState)> {
+    let folder = streams.join(&link.folder);
+    let path = folder.join(STATE);
+    let refused =
+        |problem: &str| Error::Checkpoint { path: path.clone(), problem: problem.to_owned() };
+    let is_plain = link.folder.starts_with(PREFIX) && !link.folder.contains(['/', '\\']);
+    if !is_plain {
+        return Err(refused("the name of the folder is not that of a state of streams"));
+    }
+    let bytes = std::fs::read(&path)
+        .map_err(Error::io("cannot read the state of the streams in the checkpoint", &path))?;
+    if blake3::hash(&bytes).to_hex().as_str() != link.blake3 {
+        return Err(refused("the file is not the one that the checkpoint names"));
+    }
+    let state: FeedState = serde_json::from_slice(&bytes)
+        .map_err(|error| refused(&format!("the file does not parse: {error}")))?;
+    Ok((folder, state))
+}
+
+/// Removes the states that no kept checkpoint names.
+pub(crate) fn retain(files: &Files, streams: &Path, kept: &[SnapshotLink]) -> Result<()> {
+    let failed = Error::io("cannot list the states of the streams", streams);
+    for entry in std::fs::read_dir(streams).map_err(&failed)? {
+        let name = entry.map_err(&failed)?.file_name();
+        let Some(name) = name.to_str().filter(|name| name.starts_with(PREFIX)) else { continue };
+        // A state after the newest kept one belongs to a checkpoint that is being written.
+        let newest = kept.iter().map(|link| link.folder.as_str()).max().unwrap_or_default();
+        if name < newest && !kept.iter().any(|link| link.folder == name) {
+            files.remove_dir(streams.join(name))?;
+        }
+    }
+    Ok(())
+}

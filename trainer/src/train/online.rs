@@ -1,0 +1,195 @@
+//! A resident run: trains on the batches of endless data until the caller stops it.
+//!
+//! The feed makes all decisions about time ([`crate::online`]). This module follows them: it scores
+//! each batch before it learns from it, publishes where the feed says so, and writes a checkpoint
+//! of the same moment as that of the feed. A run that was killed goes on from its newest
+//! checkpoint, repeats the decisions of the log, and publishes the same versions. The registry
+//! knows them already, so that none is published twice.
+
+mod retention;
+mod score;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use zillion_feature::Cursor;
+
+use super::opening::{Open, open_client};
+use super::prepare::Start;
+use super::window::Window;
+use super::{Run, TrainOptions};
+use crate::error::{Error, Result};
+use crate::job::Job;
+use crate::observer::Observer;
+use crate::online::{FedBatch, FeedSetup, FeedThread, Item, NewestRows, stream_folder};
+use crate::online_report::OnlineReport;
+use crate::online_status::StatusWriter;
+use crate::pipeline::Planned;
+use crate::profile::Stage;
+
+/// Trains on the streams of a job until the caller stops the run. A run whose folder has a
+/// checkpoint goes on from it.
+///
+/// # Errors
+/// Returns an error if the job has no stream, if the job or a stream is wrong, if a file cannot be
+/// written, or if the loss diverges. Earlier checkpoints and the log of decisions stay intact.
+pub fn train_online(
+    job: Job,
+    options: TrainOptions,
+    observer: &mut dyn Observer,
+) -> Result<OnlineReport> {
+    train_over_streams(job, options, false, observer)
+}
+
+/// Repeats the decisions in the log of a run from its newest checkpoint or from the beginning of
+/// the log, and ends where the log ends. Nothing new is consumed. A run whose folder has only the
+/// log gives the versions of the run that wrote the log.
+///
+/// # Errors
+/// Returns an error in the cases of [`train_online`], and if the messages are not those that the
+/// log describes.
+pub fn replay_online(
+    job: Job,
+    options: TrainOptions,
+    observer: &mut dyn Observer,
+) -> Result<OnlineReport> {
+    train_over_streams(job, options, true, observer)
+}
+
+fn train_over_streams(
+    job: Job,
+    mut options: TrainOptions,
+    only_replays: bool,
+    observer: &mut dyn Observer,
+) -> Result<OnlineReport> {
+    if job.streams.is_empty() {
+        return Err(Error::Unsupported(
+            "the job has no stream, so there is nothing to follow; add a section `[[stream]]`, or \
+             train on files instead"
+                .to_owned(),
+        ));
+    }
+    if options.trainer.count > 1 || !job.train.mode.is_sync() {
+        return Err(Error::Unsupported(
+            "a resident run has one trainer in the mode `sync`; set `train.mode = \"sync\"` and \
+             start one trainer"
+                .to_owned(),
+        ));
+    }
+    options.resume = true;
+    let open: &mut Open<'_> = &mut open_client;
+    let (mut run, basis) = Run::open(job, options, Instant::now(), open, observer)?;
+    let mut start = Start::From(Box::new(basis));
+    loop {
+        let error = match run.prepare_and_follow(start, only_replays, observer) {
+            Ok(report) => return Ok(report),
+            Err(error) if error.rewound().is_some() => error,
+            Err(error) => {
+                run.client.abort(&error.to_string());
+                return Err(error);
+            }
+        };
+        start = run.rewind(error, open, observer)?;
+    }
+}
+
+impl Run {
+    fn prepare_and_follow(
+        &mut self,
+        start: Start,
+        only_replays: bool,
+        observer: &mut dyn Observer,
+    ) -> Result<OnlineReport> {
+        self.prepare(start, observer)?;
+        self.report_figures(None, observer)?;
+        let followed = self.follow(only_replays, observer);
+        self.finish_checkpoint_after(followed, observer)
+    }
+
+    /// Follows the feed until it ends.
+    fn follow(&mut self, only_replays: bool, observer: &mut dyn Observer) -> Result<OnlineReport> {
+        let setup = FeedSetup {
+            job: self.job.clone(),
+            statistics: self.data.statistics.clone(),
+            files: self.options.files.clone(),
+            run: self.output.dir.path().to_owned(),
+            start: self.output.stream.clone(),
+            only_replays,
+        };
+        let feed = FeedThread::start(setup, self.options.stop.clone())?;
+        let mut window = Window::new(None, self.position.cursor, self.job.tasks());
+        let mut report = OnlineReport::default();
+        let mut writer = StatusWriter::default();
+        loop {
+            let item = self.stage(Stage::Wait, |_| feed.next())?;
+            match item {
+                Item::Batch(batch) => {
+                    report.batches = batch.number;
+                    self.learn(*batch, &mut window, observer)?;
+                }
+                Item::Publish(newest) => self.publish_online(&newest, observer)?,
+                Item::Checkpoint(link) => {
+                    self.output.stream = Some(link);
+                    self.checkpoint_between_steps(true, observer)?;
+                    self.retain_streams(&feed)?;
+                }
+                Item::Status(status) => {
+                    report.take_status(&status);
+                    observer.report_streams(&status);
+                    let version = self.output.publishing.last.as_ref();
+                    let version = version.map(|last| last.version.version.0);
+                    let folder = stream_folder(self.output.dir.path());
+                    let done = (self.position.step, version);
+                    writer.write(&self.options.files, &folder, done, &status);
+                    self.report_progress(&mut window, observer)?;
+                }
+                Item::End => break,
+            }
+            self.checkpoint_between_steps(false, observer)?;
+        }
+        self.finish_checkpoint(observer)?;
+        self.retain_streams(&feed)?;
+        report.steps = self.position.step;
+        report.rows = self.position.cursor.row;
+        report.published = self.output.publishing.last.as_ref().map(|last| last.version.version.0);
+        report.folder = stream_folder(self.output.dir.path());
+        Ok(report)
+    }
+
+    /// Publishes the present state, with parity rows from the newest messages.
+    fn publish_online(&mut self, newest: &NewestRows, observer: &mut dyn Observer) -> Result<()> {
+        if newest.is_empty() {
+            return Ok(());
+        }
+        self.stage(Stage::Publish, |run| {
+            let folder = stream_folder(run.output.dir.path());
+            let file = newest.write(&run.options.files, &folder)?;
+            run.use_parity_rows(&file)?;
+            run.publish(BTreeMap::new(), observer)
+        })
+    }
+
+    /// Scores a batch, and then learns from it.
+    fn learn(
+        &mut self,
+        fed: FedBatch,
+        window: &mut Window,
+        observer: &mut dyn Observer,
+    ) -> Result<()> {
+        let FedBatch { mut batch, plan, cancels, number, reason, watermark } = fed;
+        tracing::debug!(number, ?reason, ?watermark, rows = batch.rows, "a batch of the streams");
+        let Cursor { epoch, row } = self.position.cursor;
+        let cursor = Cursor { epoch, row: row + batch.rows as u64 };
+        if let Some(cancels) = cancels {
+            self.weigh_corrections(&mut batch, &plan, &cancels)?;
+        }
+        let planned = Planned { batch, plan, cursor, rejected: Vec::new() };
+        let loss = self.train_and_count(&planned, None)?;
+        self.add_loss(&planned, loss, window);
+        window.add_predictions(&self.batch_logits(), &planned.batch);
+        self.report_step_values(&planned, loss, observer);
+        self.buffers.last_plan = Some(Arc::clone(&planned.plan));
+        self.report_progress(window, observer)
+    }
+}
