@@ -143,7 +143,7 @@ impl Assembler {
             Way::Direct(watermarks) => watermarks.add(partition),
             Way::Joined(joiner) => joiner.add_partition(partition)?,
         }
-        Ok(())
+        self.drain()
     }
 
     /// Applies the decision that a partition is idle, or that it has come back.
