@@ -35,6 +35,7 @@ mod left_out;
 mod life;
 mod load;
 mod look_inside;
+mod online;
 mod parameter_servers;
 mod profile;
 mod quickstart;

@@ -63,6 +63,8 @@ struct StreamInput {
     format: StreamFormat,
     reader: EventReader,
     block: Block,
+    /// Whether the block has messages that no one has begun to use.
+    is_ready: bool,
 }
 
 /// The messages of a block that are being used.
@@ -119,6 +121,7 @@ impl Feed {
                 source: open_source(stream, number, &online, &state.position)?,
                 reader: EventReader::new(&job, stream, &sides, &setup.statistics)?,
                 block: Block::new(),
+                is_ready: false,
             });
         }
         let (shape, most) = (RowShape::of(&job.schema), job.train.batch_size.get());

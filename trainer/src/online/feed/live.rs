@@ -111,37 +111,39 @@ impl Feed {
         self.current.as_ref().map_or(0, |current| current.end - current.row)
     }
 
-    /// Reads a block of the stream whose events are the oldest. Returns `false` if no stream has a
-    /// message.
+    /// Begins the block whose partition has shown the oldest events. Returns `false` if no stream
+    /// has a message.
+    ///
+    /// Each stream has a block ready before one is chosen. So the partitions of all streams are
+    /// known before the first event moves the watermark, and a stream is not read far ahead of
+    /// another one.
     fn poll(&mut self, live: &mut Live<'_>) -> Result<bool> {
-        let mut order: Vec<usize> = (0..self.streams.len()).collect();
-        let marks = self.assembler.watermarks().marks();
-        let oldest = |stream: &usize| {
-            let of = |partition: &Partition| usize::from(partition.stream) == *stream;
-            let marks = marks.iter().filter(|(partition, (_, is_idle))| of(partition) && !is_idle);
-            marks.map(|(_, (time, _))| *time).min().flatten()
-        };
-        order.sort_by_key(oldest);
-        for stream in order {
+        for stream in 0..self.streams.len() {
             let input = &mut self.streams[stream];
-            let is_there = input.source.poll(&mut input.block, Duration::ZERO)?;
+            if !input.is_ready {
+                input.is_ready = input.source.poll(&mut input.block, Duration::ZERO)?;
+            }
             for decision in input.source.take_discoveries() {
                 self.record(&decision)?;
             }
-            if !is_there {
-                continue;
-            }
-            let partition = self.streams[stream].block.partition();
-            live.heard.insert(partition, Instant::now());
-            if self.position.partition(partition).is_some_and(|known| known.is_idle) {
-                self.record(&Decision::Back { partition })?;
-                self.assembler.set_idle(partition, false)?;
-                self.assembler.drain()?;
-            }
-            self.begin_block(stream)?;
-            return Ok(true);
         }
-        Ok(false)
+        let marks = self.assembler.watermarks().marks();
+        let ready = (0..self.streams.len()).filter(|&stream| self.streams[stream].is_ready);
+        let mark = |stream: &usize| {
+            let partition = self.streams[*stream].block.partition();
+            marks.get(&partition).and_then(|(time, _)| *time)
+        };
+        let Some(stream) = ready.min_by_key(mark) else { return Ok(false) };
+        self.streams[stream].is_ready = false;
+        let partition = self.streams[stream].block.partition();
+        live.heard.insert(partition, Instant::now());
+        if self.position.partition(partition).is_some_and(|known| known.is_idle) {
+            self.record(&Decision::Back { partition })?;
+            self.assembler.set_idle(partition, false)?;
+            self.assembler.drain()?;
+        }
+        self.begin_block(stream)?;
+        Ok(true)
     }
 
     /// Appends a decision to the log and applies it to the position.
@@ -226,7 +228,8 @@ impl Feed {
                 let known = self.position.partition(state.partition);
                 let is_active = known.is_some_and(|known| !known.is_idle);
                 // A partition that the feed has not read to its end is not idle.
-                if is_active && state.lag_bytes() == 0 && heard.elapsed() >= limit {
+                let is_read = known.is_some_and(|known| known.next_offset >= state.end);
+                if is_active && is_read && heard.elapsed() >= limit {
                     idle.push(state.partition);
                 }
             }

@@ -1,0 +1,168 @@
+//! Tests of runs that are killed at any moment: nothing is lost or doubled, and every version has
+//! the bytes of a run that was not disturbed.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::place::{JOINED, Place, ROWS, files_below, is_click, mix, now_ms, rows};
+
+/// The number of rounds in which events are written.
+const ROUNDS: u64 = 60;
+
+#[test]
+fn killed_runs_publish_the_bytes_of_an_undisturbed_run() {
+    let place = Place::new(JOINED);
+    let written = AtomicU64::new(0);
+    let report = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| write_joined_events(&place, &written));
+        // The moments of the kills differ in each run of this test.
+        let mut seed = now_ms();
+        for _ in 0..4 {
+            let run = place.start(&[]);
+            seed = mix(seed);
+            std::thread::sleep(Duration::from_millis(600 + seed % 1500));
+            run.kill();
+        }
+        let mut run = place.start(&[]);
+        writer.join().expect("the writer ends");
+        run.wait_for_messages(written.load(Ordering::Relaxed));
+        run.stop()
+    });
+    assert_eq!(report["messages"], written.load(Ordering::Relaxed));
+    // The batches of a stream with pauses end for both reasons.
+    let (batches, lingered) = (report["batches"].as_u64(), report["lingered"].as_u64());
+    let share = lingered.unwrap_or(0) as f64 / batches.unwrap_or(1) as f64;
+    assert!(share >= 1.0 / 3.0, "{report}");
+    assert!(report["published"].as_u64() > Some(3), "{report}");
+
+    let again = repeat(&place);
+    for key in ["batches", "rows", "messages", "rejected", "published"] {
+        assert_eq!(report[key], again[key], "{key}");
+    }
+    compare_versions(&place);
+}
+
+#[test]
+fn a_run_that_was_killed_before_its_first_checkpoint_repeats_the_log() {
+    let place = Place::new(ROWS);
+    place.put("events/a", "0", &rows(0..3_000, now_ms()));
+    let slow = ["--set", "online.checkpoint_seconds=1000"];
+    let mut run = place.start(&slow);
+    run.wait_for_messages(3_000);
+    run.wait_until("a version is published", |status| status["version"].is_u64());
+    run.kill();
+    place.put("events/a", "1", &rows(3_000..4_000, now_ms()));
+    let mut run = place.start(&slow);
+    run.wait_for_messages(4_000);
+    let report = run.stop();
+    assert_eq!((&report["rows"], &report["rejected"]), (&4_000.into(), &0.into()), "{report}");
+    repeat(&place);
+    compare_versions(&place);
+}
+
+#[test]
+fn a_replay_finds_data_that_was_changed() {
+    let place = Place::new(ROWS);
+    let mut lines = rows(0..20_000, now_ms());
+    place.put("events/a", "0", &lines);
+    let mut run = place.start(&[]);
+    run.wait_for_messages(20_000);
+    run.stop();
+    // A change far behind the beginning of the file keeps its size and its head.
+    let last = lines.last_mut().expect("a line");
+    *last = if last.ends_with("1}") { last.replace("1}", "0}") } else { last.replace("0}", "1}") };
+    place.put("events/a", "0", &lines);
+    let error = place.fails(&replay_arguments());
+    assert!(error.contains("restore the original data"), "{error}");
+}
+
+fn replay_arguments() -> [&'static str; 9] {
+    [
+        "stream",
+        "replay",
+        "job.toml",
+        "--of=runs/live",
+        "--json",
+        "--set",
+        "run.output=\"runs/again\"",
+        "--set",
+        "publish.registry=\"again\"",
+    ]
+}
+
+/// Repeats the log of the run in another folder, and returns the report.
+fn repeat(place: &Place) -> Value {
+    crate::harness::last_json(&place.ok(&replay_arguments()))
+}
+
+/// Writes impressions and clicks in bursts with pauses. One partition of three is silent half of
+/// the time, and clicks come late.
+fn write_joined_events(place: &Place, written: &AtomicU64) {
+    let mut number = 0;
+    let mut clicks: Vec<(u64, String)> = Vec::new();
+    for round in 0..ROUNDS {
+        let name = format!("{round:06}");
+        for partition in 0..3 {
+            let is_silent = partition == 2 && (round / 15) % 2 == 1;
+            if is_silent || mix(round * 3 + partition).is_multiple_of(2) {
+                continue;
+            }
+            let time = now_ms();
+            let mut lines = Vec::new();
+            for _ in 0..150 {
+                number += 1;
+                let (user, item) = (mix(number) % 500, mix(number ^ 77) % 200);
+                lines.push(format!(
+                    "{{\"request\":\"r{number}\",\"user\":{user},\"item\":{item},\"time\":{time}}}"
+                ));
+                if is_click(user, item, number) {
+                    let due = round + mix(number) % 4;
+                    let line = format!("{{\"request\":\"r{number}\",\"time\":{}}}", time + 100);
+                    clicks.push((due, line));
+                }
+            }
+            place.put(&format!("impressions/{partition}"), &name, &lines);
+            written.fetch_add(lines.len() as u64, Ordering::Relaxed);
+        }
+        let (ready, waiting): (Vec<_>, Vec<_>) =
+            clicks.into_iter().partition(|(due, _)| *due <= round);
+        clicks = waiting;
+        let lines: Vec<String> = ready.into_iter().map(|(_, line)| line).collect();
+        if !lines.is_empty() {
+            place.put("clicks/0", &name, &lines);
+            written.fetch_add(lines.len() as u64, Ordering::Relaxed);
+        }
+        std::thread::sleep(Duration::from_millis(120));
+    }
+}
+
+/// Asserts that both registries have the same versions, apart from what names the run and the time.
+fn compare_versions(place: &Place) {
+    let [first, second] = ["registry", "again"].map(|registry| versions(place, registry));
+    assert!(first.len() > 1, "{first:?}");
+    assert_eq!(first.len(), second.len());
+    for ((name, first), (_, second)) in first.iter().zip(&second) {
+        assert_eq!(first, second, "{name}");
+    }
+}
+
+/// Returns the manifests of the versions of a registry, without what differs between two runs.
+fn versions(place: &Place, registry: &str) -> Vec<(String, Value)> {
+    let manifests = files_below(&place.path(&format!("{registry}/live/versions")));
+    let read = |(name, path): (String, std::path::PathBuf)| {
+        let text = std::fs::read_to_string(path).expect("a manifest");
+        let begin = text.find('{').expect("a manifest has JSON");
+        let mut manifest: Value = serde_json::from_str(&text[begin..]).expect("JSON");
+        let root = manifest.as_object_mut().expect("an object");
+        root.remove("chain");
+        root.remove("published_ms");
+        root["origin"].as_object_mut().expect("an origin").remove("run");
+        if let Some(parent) = root.get_mut("parent").and_then(Value::as_object_mut) {
+            parent.remove("chain");
+        }
+        (name, manifest)
+    };
+    manifests.into_iter().map(read).collect()
+}
