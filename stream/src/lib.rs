@@ -15,6 +15,7 @@ mod partition;
 mod position;
 mod source;
 mod taking;
+pub mod validation;
 pub mod watermark;
 
 pub use dead_letters::{DeadLetter, DeadLetterPosition, DeadLetters};
