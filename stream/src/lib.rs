@@ -10,6 +10,7 @@ mod decisions;
 mod error;
 mod file;
 mod folder;
+pub mod gate;
 pub mod joiner;
 mod partition;
 mod position;

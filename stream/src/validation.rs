@@ -37,8 +37,10 @@ mod settings;
 mod sum;
 mod tally;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod windows;
+
+pub(crate) use groups::check_batch;
 
 pub use error::ValidationError;
 pub use figures::{ClosedWindow, Counters, Difference, Figures, Paired, SegmentFigures};

@@ -6,6 +6,7 @@ use super::error::ValidationError;
 use super::figures::{Difference, Figures, Paired};
 use super::histogram::{Histogram, Weight};
 use super::tally::Tally;
+use crate::partition::EventTime;
 
 /// The number of groups.
 const GROUPS: u64 = 20;
@@ -166,6 +167,16 @@ pub fn compare(
         groups.add(0, row as u64, labels[row] == 1.0, weight, live, Some(stable));
     }
     Ok(groups.paired())
+}
+
+/// Checks that the times, labels and weights of a batch fit together and can be used.
+pub(crate) fn check_batch(
+    times: &[EventTime],
+    labels: &[f32],
+    weights: Option<&[f32]>,
+) -> Result<(), ValidationError> {
+    check_length("event times", times.len(), labels.len())?;
+    check_rows(labels, weights, labels, None)
 }
 
 /// Checks that labels, weights and scores have the same length, and that labels and weights can be
