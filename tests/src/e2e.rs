@@ -37,6 +37,7 @@ mod load;
 mod look_inside;
 mod parameter_servers;
 mod profile;
+mod quarantine;
 mod quickstart;
 mod retrieval;
 mod schedule;
