@@ -65,6 +65,19 @@ pub enum Error {
         /// The operator whose move was first.
         by: String,
     },
+    /// A version that is in quarantine, or builds on a version in quarantine.
+    #[error(
+        "version {version} of model `{model}` is or builds on version {root}, which is in quarantine; \
+         use another version, or lift the quarantine with `zillion model quarantine` if it was wrong"
+    )]
+    Quarantined {
+        /// The name of the model.
+        model: String,
+        /// The version that was to be used.
+        version: VersionId,
+        /// The version that was put into quarantine.
+        root: VersionId,
+    },
     /// A publication that was too late: another publisher took the number at the same time.
     #[error(
         "version {version} of model `{model}` was published by another process at the same time, \

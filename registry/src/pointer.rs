@@ -26,6 +26,10 @@ pub enum MoveKind {
     Promote,
     /// An operator moved the pointer back.
     Rollback,
+    /// A version was put into quarantine. The pointer was moved back if it stood on that version.
+    Quarantine,
+    /// The quarantine of a version was lifted. The pointer was not moved.
+    Lift,
 }
 
 /// One entry in the log of a pointer.
@@ -47,6 +51,13 @@ pub struct PointerMove {
     /// The note that the operator wrote about the move, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+    /// The version that the entry puts into quarantine, or whose quarantine it lifts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub about: Option<VersionId>,
+    /// The versions that are in quarantine after this entry, in ascending order. All versions that
+    /// build on them are in quarantine too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub quarantined: Vec<VersionId>,
     /// The end of the move's validity, in milliseconds since 1970; absent: the move is valid for
     /// ever.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::pointer::{MoveKind, PointerLog, PointerMove};
+use crate::quarantine::Quarantine;
 use crate::version::VersionId;
 
 /// The largest number of moves of a pointer among which a signer looks for its own.
@@ -14,9 +15,10 @@ impl Model {
     /// its key, or if its moves have an end of their validity.
     ///
     /// # Errors
-    /// Returns an error if the version does not exist, [`Error::PointerMoved`] if another operator
-    /// moved the pointer at the same time, or [`Error::Access`] if there are trusted keys and none
-    /// of them signed the version or signs the move.
+    /// Returns an error if the version does not exist, [`Error::Quarantined`] if it is in
+    /// quarantine, [`Error::PointerMoved`] if another operator moved the pointer at the same time,
+    /// or [`Error::Access`] if there are trusted keys and none of them signed the version or signs
+    /// the move.
     pub fn promote(
         &self,
         pointer: &str,
@@ -38,8 +40,18 @@ impl Model {
             self.trust.check_move(&self.name, pointer, last)?;
             return Ok(last.clone());
         }
+        let mut quarantine = match &last {
+            Some(last) => Quarantine::of(last.quarantined.iter().copied()),
+            None => self.quarantined()?,
+        };
+        // A pointer never stands on a version in quarantine.
+        last.iter().for_each(|last| quarantine.trust(last.to.version));
+        self.check_quarantine(&mut quarantine, version)?;
         // A renewed move keeps its kind, by which publishers know that a version was rolled back.
-        let kind = same.map_or(kind, |last| last.kind);
+        let kind = match same.map(|last| last.kind) {
+            Some(MoveKind::Quarantine | MoveKind::Lift) => MoveKind::Rollback,
+            last => last.unwrap_or(kind),
+        };
         let entry = PointerMove {
             number: log.next_number(number)?,
             to,
@@ -48,9 +60,21 @@ impl Model {
             at_ms: self.now_ms(),
             by: by.to_owned(),
             note,
+            about: None,
+            quarantined: quarantine.versions().iter().copied().collect(),
             expires_ms: None,
             signatures: Vec::new(),
         };
+        self.append_move(&log, pointer, entry)
+    }
+
+    /// Signs a move and writes it to the log of its pointer.
+    pub(crate) fn append_move(
+        &self,
+        log: &PointerLog,
+        pointer: &str,
+        entry: PointerMove,
+    ) -> Result<PointerMove> {
         log.append(entry, |entry| {
             self.trust.sign_move(&self.name, pointer, entry);
             // A move that readers with the same keys would refuse is not written.
@@ -60,7 +84,7 @@ impl Model {
 
     /// Returns the move that a new move continues: the last one, or, for a signer, the last one
     /// that it stands by. A signature must not cover what another writer put into the log.
-    fn last_own_move(
+    pub(crate) fn last_own_move(
         &self,
         log: &PointerLog,
         pointer: &str,

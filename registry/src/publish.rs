@@ -47,7 +47,7 @@ impl Model {
     /// that other processes have written must be there.
     ///
     /// # Errors
-    /// Returns an error if the parent is missing, has a different schema or run, or lacks the
+    /// Returns an error if the parent is missing or in quarantine, has a different schema or run, or lacks the
     /// signature of a publisher that signs, or if the store fails. Returns
     /// [`Error::VersionTaken`] if another process published at the same time.
     pub fn publish(&self, draft: Draft) -> Result<VersionManifest> {
@@ -136,6 +136,7 @@ impl Model {
     fn check_parent(&self, draft: &Draft, schema_hash: &str) -> Result<()> {
         let Some(link) = &draft.parent else { return Ok(()) };
         let parent = self.version(link.version)?;
+        self.check_usable(link.version)?;
         let refuse = |reason: String| {
             let (model, version) = (self.name.clone(), link.version);
             Err(Error::Chain { model, version, reason })

@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::pointer::{MoveKind, PointerMove};
+use crate::quarantine::Quarantine;
 use crate::version::VersionId;
 
 impl Model {
@@ -33,20 +34,29 @@ impl Model {
     }
 
     /// Finds the version to which the pointer pointed before it was moved to the present version.
-    /// Moves by rollbacks do not count, so rolling back twice goes back two versions. Renewed moves
-    /// do not count either. If there are trusted keys, they must have signed all moves that are
+    /// Moves by rollbacks and quarantines do not count, so rolling back twice goes back two versions.
+    /// Renewed moves do not count either, and versions in quarantine are passed over. If there are trusted keys, they must have signed all moves that are
     /// looked at.
     fn previous_version(&self, pointer: &str, now: &PointerMove) -> Result<VersionId> {
         const PAGE: usize = 64;
         let mut end = None;
+        let mut quarantine = Quarantine::of(now.quarantined.iter().copied());
+        let mut present = now.to.version;
         loop {
             let page = self.moves(pointer, end, PAGE)?;
             for entry in &page {
                 self.trust.check_move(&self.name, pointer, entry)?;
                 let is_renewal = entry.from == Some(entry.to.version);
-                if entry.to == now.to && entry.kind != MoveKind::Rollback && !is_renewal {
-                    let before = entry.from;
-                    return before.ok_or_else(|| self.no_previous_version(pointer, now.to.version));
+                let is_back = matches!(entry.kind, MoveKind::Rollback | MoveKind::Quarantine);
+                if entry.to.version == present && !is_back && !is_renewal {
+                    let Some(before) = entry.from else {
+                        return Err(self.no_previous_version(pointer, now.to.version));
+                    };
+                    if quarantine.find(self, before)?.is_none() {
+                        return Ok(before);
+                    }
+                    // A version in quarantine is passed over.
+                    present = before;
                 }
             }
             match page.last() {

@@ -19,6 +19,9 @@ use zillion_rows::{
     InitializerSpec, OptimizerSpec, RowSource, SegmentSpec, TableSpec, Unknown, conformance,
 };
 
+#[path = "versions/quarantine.rs"]
+mod quarantine;
+
 /// The rows by key; `None` for a key whose row was removed.
 type Rows = BTreeMap<u64, Option<f32>>;
 

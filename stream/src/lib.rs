@@ -10,11 +10,13 @@ mod decisions;
 mod error;
 mod file;
 mod folder;
+pub mod gate;
 pub mod joiner;
 mod partition;
 mod position;
 mod source;
 mod taking;
+pub mod validation;
 pub mod watermark;
 
 pub use dead_letters::{DeadLetter, DeadLetterPosition, DeadLetters};

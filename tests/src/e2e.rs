@@ -38,6 +38,7 @@ mod look_inside;
 mod online;
 mod parameter_servers;
 mod profile;
+mod quarantine;
 mod quickstart;
 mod retrieval;
 mod schedule;

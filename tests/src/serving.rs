@@ -25,7 +25,7 @@ fn trained(place: &Workplace, run: &str, file: &str) -> Vec<f32> {
 }
 
 /// Returns the log odds of the rows of a file, computed with a version in batches of `batch` rows.
-fn published(place: &Workplace, version: u64, file: &str, batch: usize) -> Vec<f32> {
+pub(crate) fn published(place: &Workplace, version: u64, file: &str, batch: usize) -> Vec<f32> {
     let (registry, version, batch) = (place.text(REGISTRY), version.to_string(), batch.to_string());
     let file = place.text(file);
     logits(zillion(&[
@@ -57,7 +57,7 @@ fn probability(logit: f32) -> f32 {
     (1.0 / (1.0 + (-f64::from(logit)).exp())) as f32
 }
 
-fn bits(values: &[f32]) -> Vec<u32> {
+pub(crate) fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|x| x.to_bits()).collect()
 }
 

@@ -42,6 +42,15 @@ Example: zillion model promote 12 --to stable --registry runs/registry --model c
     #[command(after_help = "\
 Example: zillion model rollback --pointer stable --registry runs/registry --model clicks")]
     Rollback(RollbackArgs),
+    /// Take a version and all that build on it out of use; pointers on them move back
+    #[command(after_help = "\
+Example: zillion model quarantine 12 --reason 'flipped labels' --registry runs/registry --model clicks
+         zillion model quarantine 12 --lift --reason 'false alarm' --registry runs/registry --model clicks")]
+    Quarantine(QuarantineArgs),
+    /// List the moves of a pointer, the newest first: who, when, from, to, kind, reason
+    #[command(after_help = "\
+Example: zillion model log --pointer stable --limit 50 --registry runs/registry --model clicks")]
+    Log(LogArgs),
     /// Read and verify all files of a version and of its ancestors
     #[command(after_help = "\
 Example: zillion model verify 12 --registry runs/registry --model clicks")]
@@ -157,6 +166,46 @@ pub(crate) struct RollbackArgs {
     pub(crate) trust: TrustArgs,
     #[command(flatten)]
     pub(crate) operator: OperatorArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct QuarantineArgs {
+    /// Number of the version
+    #[arg(value_name = "VERSION", conflicts_with = "version", required_unless_present = "version")]
+    pub(crate) number: Option<VersionId>,
+    /// Number of the version, as a named option
+    #[arg(long, value_name = "VERSION")]
+    pub(crate) version: Option<VersionId>,
+    #[command(flatten)]
+    pub(crate) model: ModelRef,
+    /// Reason, which is written to the log of each pointer
+    #[arg(long)]
+    pub(crate) reason: String,
+    /// End the quarantine of the version; no pointer moves
+    #[arg(long)]
+    pub(crate) lift: bool,
+    #[command(flatten)]
+    pub(crate) trust: TrustArgs,
+    #[command(flatten)]
+    pub(crate) operator: OperatorArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct LogArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelRef,
+    /// Name of the pointer
+    #[arg(long, default_value = "stable")]
+    pub(crate) pointer: String,
+    /// List only moves with a smaller number than this, for example to get the next page
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) before: Option<u64>,
+    /// Maximum number of moves to list
+    #[arg(long, default_value = "20")]
+    pub(crate) limit: usize,
+    /// Print one line of JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, clap::Args)]

@@ -1,4 +1,4 @@
-//! `zillion model`: lists, compares, promotes, checks, exports and removes versions.
+//! `zillion model`: lists, compares, promotes, quarantines, checks, exports and removes versions.
 
 mod describe;
 mod diff;
@@ -6,8 +6,10 @@ mod export;
 mod gc;
 mod graph;
 mod list;
+mod log;
 mod pin;
 mod pointer;
+mod quarantine;
 mod show;
 mod verify;
 
@@ -22,6 +24,8 @@ pub(crate) fn run(command: &ModelCommand) -> Result<()> {
         ModelCommand::Diff(args) => diff::run(args),
         ModelCommand::Promote(args) => pointer::promote(args),
         ModelCommand::Rollback(args) => pointer::roll_back(args),
+        ModelCommand::Quarantine(args) => quarantine::run(args),
+        ModelCommand::Log(args) => log::run(args),
         ModelCommand::Verify(args) => verify::run(args),
         ModelCommand::Gc(args) => gc::run(args),
         ModelCommand::Pin(args) => pin::run(args),

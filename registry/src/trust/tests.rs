@@ -450,3 +450,34 @@ fn objects_of_earlier_programs_keep_their_bytes() {
         assert!(entry.to_bytes() == bytes, "move {number}");
     }
 }
+
+#[test]
+fn only_a_signed_quarantine_counts() {
+    let fixture = Fixture::new();
+    let signed = fixture.signed("good", None);
+    let base = signed.publish(fixture.draft("base", None)).unwrap();
+    promote(&signed, 1).unwrap();
+    signed.publish(fixture.draft("delta", Some(&base))).unwrap();
+    promote(&signed, 2).unwrap();
+    let server = fixture.server();
+    assert_eq!(server.pointer(STABLE).unwrap().to.version, VersionId(2));
+
+    // A quarantine of another writer is refused by readers, and not continued by the signer.
+    fixture.unsigned().quarantine(VersionId(2), "mallory", "envy").unwrap();
+    assert!(matches!(server.pointer(STABLE), Err(Error::Access(_))));
+    assert!(fixture.reader().quarantined().unwrap().versions().is_empty());
+    let entry = promote(&signed, 2).unwrap();
+    assert_eq!((entry.quarantined.len(), server.pointer(STABLE).unwrap().to.version.0), (0, 2));
+
+    let moves = signed.quarantine(VersionId(2), "an operator", "a drill").unwrap();
+    assert_eq!(server.pointer(STABLE).unwrap(), moves[STABLE]);
+    assert_eq!(moves[STABLE].to.version, VersionId(1));
+    assert!(matches!(promote(&signed, 2), Err(Error::Quarantined { .. })));
+    // Its signature covers the list.
+    let path = fixture.move_file(moves[STABLE].number);
+    let text = std::fs::read_to_string(&path).unwrap();
+    let mut entry: PointerMove = serde_json::from_str(&text).unwrap();
+    entry.quarantined.clear();
+    std::fs::write(&path, entry.to_bytes()).unwrap();
+    assert!(matches!(fixture.reader().pointer(STABLE), Err(Error::Access(_))));
+}

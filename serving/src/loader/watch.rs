@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use zillion_registry::{Error, Model, PointerMove, VersionId};
+use zillion_registry::{Error, Model, PointerMove, Quarantine, VersionId};
 
 use crate::config::Follow;
 
@@ -36,6 +36,8 @@ pub(super) struct Look {
 pub(super) struct Watch {
     moves: BTreeMap<String, PointerMove>,
     latest: Option<VersionId>,
+    /// The quarantine at the last look, with what is known about the ancestors of versions.
+    quarantine: Quarantine,
     looks: u64,
     /// The present problems of pointers that are not followed. Each is logged once.
     warnings: BTreeSet<String>,
@@ -75,7 +77,7 @@ impl Watch {
         let labels: BTreeMap<String, VersionId> =
             self.moves.iter().map(|(name, moved)| (name.clone(), moved.to.version)).collect();
         let current = match followed {
-            None => self.latest,
+            None => self.newest_usable(model)?,
             Some(pointer) => labels.get(pointer).copied(),
         };
         let link = |moved: &PointerMove| (moved.to.version, moved.to.chain.clone());
@@ -83,6 +85,19 @@ impl Watch {
         // Another pointer does not decide about the version of the followed one.
         chains.extend(followed.and_then(|pointer| self.moves.get(pointer)).map(link));
         Ok(Look { current, labels, chains })
+    }
+
+    /// Returns the newest version that is not in quarantine by the last moves of the pointers.
+    fn newest_usable(&mut self, model: &Model) -> Result<Option<VersionId>, Error> {
+        let versions: BTreeSet<VersionId> =
+            self.moves.values().flat_map(|moved| moved.quarantined.iter().copied()).collect();
+        if *self.quarantine.versions() != versions {
+            self.quarantine = Quarantine::of(versions);
+        }
+        match self.latest {
+            Some(latest) => self.quarantine.newest_usable(model, latest),
+            None => Ok(None),
+        }
     }
 
     /// Reads one pointer. A pointer that was never set, or was removed, is forgotten.

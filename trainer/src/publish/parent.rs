@@ -27,6 +27,10 @@ pub(super) fn read_chain_to_continue(
         }
         parent = version;
     }
+    // A publisher without a pointer does not see that its last version was rolled back.
+    if model.quarantined()?.find(model, parent)?.is_some() {
+        return Ok(None);
+    }
     // A version whose files were collected or lost cannot be a parent.
     match model.check_files(parent) {
         Err(RegistryError::File { .. } | RegistryError::Chain { .. }) => return Ok(None),
@@ -49,11 +53,15 @@ pub(super) fn read_last_move(model: &Model, pointer: &str) -> Result<Option<Poin
     }
 }
 
-/// Returns the version to which the last move of the pointer has rolled it back after `since_ms`.
-/// Returns `None` if the move is earlier or is not a rollback.
+/// Returns the version to which the last move of the pointer has rolled it back after `since_ms`,
+/// by hand or by a quarantine. Returns `None` if the move is earlier or of another kind.
 pub(super) fn rolled_back_to(last: Option<&PointerMove>, since_ms: u64) -> Option<VersionId> {
-    last.filter(|last| last.kind == MoveKind::Rollback && last.at_ms >= since_ms)
-        .map(|last| last.to.version)
+    let is_back = |last: &&PointerMove| {
+        // A change of the quarantine may stand above a rollback, and says as well where to go on.
+        let kinds = [MoveKind::Rollback, MoveKind::Quarantine, MoveKind::Lift];
+        kinds.contains(&last.kind) && last.at_ms >= since_ms
+    };
+    last.filter(is_back).map(|last| last.to.version)
 }
 
 /// Returns whether a new version must be a base, because the chain has too many deltas.

@@ -59,6 +59,7 @@ impl Run {
             Some(number) => VersionId(number),
             None => model.pointer(config.pointer.as_deref().unwrap_or(STABLE))?.to.version,
         };
+        model.check_usable(number)?;
         observer.note(&format!("beginning from version {number} of {}", model.name()));
         let folder = match self.options.trainer {
             place if place.is_first() => self.output.dir.path().join(FOLDER),

@@ -49,10 +49,18 @@ pub(super) fn format_move(entry: &PointerMove) -> String {
         MoveKind::Publish => "publish",
         MoveKind::Promote => "promote",
         MoveKind::Rollback => "rollback",
+        MoveKind::Quarantine => "quarantine",
+        MoveKind::Lift => "lift",
     };
+    let about = entry.about.map_or(String::new(), |version| format!(" of version {version}"));
     let at = UNIX_EPOCH + Duration::from_millis(entry.at_ms);
     let note = entry.note.as_ref().map_or(String::new(), |note| format!(": {note}"));
-    format!("{kind} {from} -> {} by {}, {}{note}", entry.to.version, entry.by, format_age(at))
+    format!(
+        "{kind}{about} {from} -> {} by {}, {}{note}",
+        entry.to.version,
+        entry.by,
+        format_age(at)
+    )
 }
 
 pub(super) fn format_pointers(model: &Model) -> Result<String> {

@@ -1,0 +1,108 @@
+//! Drills: poison is found, and life is not taken for poison.
+
+use super::*;
+use crate::gate::Leg;
+use crate::validation::compare;
+
+/// Returns the difference of the AUCs of two models on fresh rows without poison.
+fn compare_models(simulation: &mut Simulation, first: &Model, second: &Model) -> f64 {
+    let (rows, labels): (Vec<Row>, Vec<f32>) =
+        (0..20_000).map(|_| simulation.draw(World::default())).unzip();
+    let score = |model: &Model| -> Vec<f32> { rows.iter().map(|row| model.score(row)).collect() };
+    let paired = compare(&labels, None, &score(first), &score(second)).unwrap().unwrap();
+    paired.auc.unwrap().value
+}
+
+#[test]
+fn flipped_labels_are_found_within_two_windows() {
+    for seed in 1..=5 {
+        let mut simulation = Simulation::warm(seed);
+        let before = simulation.promoted.clone();
+        let flipped = World { flips_labels: true, ..World::default() };
+        let mut found = None;
+        for window in 1..=2 {
+            let verdict = simulation.step(flipped);
+            if verdict.outcome == Outcome::Fail {
+                found = Some((window, verdict));
+                break;
+            }
+        }
+        let (window, verdict) = found.expect("the poison is found");
+        let anchor = verdict.check(Leg::Anchor, "auc").unwrap();
+        assert_eq!(anchor.outcome, Outcome::Fail, "seed {seed}, window {window}: {anchor:?}");
+        // The new model is better on the poisoned rows, and the check says so.
+        let window = verdict.check(Leg::Progressive, "auc").unwrap();
+        assert!(window.value.unwrap() > 0.0 && window.outcome == Outcome::Fail, "{window:?}");
+        assert!(window.reason.contains("changed their meaning"), "{window:?}");
+        assert!(verdict.explain().contains("the anchor"), "{}", verdict.explain());
+        // What was promoted has lost no AUC.
+        let promoted = simulation.promoted.clone();
+        assert!(compare_models(&mut simulation, &promoted, &before) > -0.005);
+        // A model that goes on learning from poison is never promoted.
+        for _ in 0..4 {
+            assert_eq!(simulation.step(flipped).outcome, Outcome::Fail);
+        }
+        // After a rewind, the stream goes on.
+        simulation.live = simulation.promoted.clone();
+        simulation.gate.discard_staged();
+        let verdict = simulation.step(World::default());
+        assert!(verdict.outcome < Outcome::Fail, "{}", verdict.explain());
+    }
+}
+
+/// Runs 100 windows of a changed world after quiet windows, and returns their verdicts.
+fn run(seed: u64, world: World) -> Vec<Verdict> {
+    let mut simulation = Simulation::warm(seed);
+    (0..100).map(|_| simulation.step(world)).collect()
+}
+
+fn check_no_trip(world: World, check: impl Fn(&Verdict) -> bool) {
+    for seed in 1..=3 {
+        let verdicts = run(seed, world);
+        for (window, verdict) in verdicts.iter().enumerate() {
+            let text = verdict.explain();
+            assert!(verdict.outcome < Outcome::Fail, "seed {seed}, window {window}: {text}");
+        }
+        assert!(verdicts.iter().any(&check), "the world of seed {seed} has not changed");
+    }
+}
+
+fn ratio(verdict: &Verdict, name: &str) -> f64 {
+    let check = verdict.check(Leg::Inputs, name).unwrap();
+    check.value.unwrap() / check.reference.unwrap()
+}
+
+#[test]
+fn a_higher_click_rate_does_not_trip() {
+    // The odds that raise a click rate of about 0.27 by 30 %.
+    let world = World { shift: 0.42, ..World::default() };
+    check_no_trip(world, |verdict| ratio(verdict, "click_rate") > 1.2);
+}
+
+#[test]
+fn a_wave_of_new_items_does_not_trip() {
+    let world = World { new_items: 0.4, ..World::default() };
+    let share = |verdict: &Verdict| verdict.check(Leg::Inputs, "new_keys").unwrap().value.unwrap();
+    check_no_trip(world, |verdict| share(verdict) > 0.004);
+}
+
+#[test]
+fn a_dip_at_night_does_not_trip() {
+    let world = World { rows: 600, shift: -0.6, ..World::default() };
+    check_no_trip(world, |verdict| ratio(verdict, "click_rate") < 0.75);
+}
+
+#[test]
+fn restored_states_give_the_same_verdicts() {
+    let worlds = |window: usize| World { flips_labels: window == 70, ..World::default() };
+    let mut plain = Simulation::new(4);
+    let mut restored = Simulation { restores: true, ..Simulation::new(4) };
+    let mut fails = 0;
+    for window in 0..75 {
+        let verdict = plain.step(worlds(window));
+        assert_eq!(verdict, restored.step(worlds(window)), "window {window}");
+        fails += usize::from(verdict.outcome == Outcome::Fail);
+    }
+    assert!(fails > 0 && fails < 75);
+    assert_eq!(plain.gate.state(), restored.gate.state());
+}
