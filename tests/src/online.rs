@@ -5,3 +5,4 @@ mod bad_input;
 mod commands;
 mod kills;
 mod place;
+mod poison;

@@ -29,6 +29,12 @@ pub enum Error {
     /// An error of a stream, its log of decisions or its dead letters.
     #[error(transparent)]
     Stream(#[from] zillion_stream::Error),
+    /// An error of progressive validation.
+    #[error(transparent)]
+    Validation(#[from] zillion_stream::validation::ValidationError),
+    /// An error of the gate.
+    #[error(transparent)]
+    Gate(#[from] zillion_stream::gate::GateError),
     /// An error of the join of impressions and feedback.
     #[error(transparent)]
     Join(#[from] zillion_stream::joiner::JoinError),

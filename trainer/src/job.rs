@@ -34,6 +34,8 @@ use zillion_nn::zoo::{self, ModelSpec};
 use zillion_nn::{Passes, Settings};
 use zillion_reader::DataConfig;
 use zillion_rows::{ByteSize, TableSpec};
+use zillion_stream::gate::GateSettings;
+use zillion_stream::validation::Settings as ValidationSettings;
 
 use crate::error::{Error, Result};
 
@@ -53,9 +55,26 @@ pub use tables::TableConfig;
 pub use wire::Wire;
 
 /// The sections and keys that a job file may have at its root.
-const ROOT_KEYS: [&str; 17] = [
-    "name", "seed", "data", "features", "side", "labels", "columns", "tables", "model", "train",
-    "eval", "publish", "run", "ps", "online", "stream", "join",
+const ROOT_KEYS: [&str; 19] = [
+    "name",
+    "seed",
+    "data",
+    "features",
+    "side",
+    "labels",
+    "columns",
+    "tables",
+    "model",
+    "train",
+    "eval",
+    "publish",
+    "run",
+    "ps",
+    "online",
+    "stream",
+    "join",
+    "validation",
+    "gate",
 ];
 
 /// A job whose settings have been validated.
@@ -91,6 +110,10 @@ pub struct Job {
     pub streams: Vec<StreamConfig>,
     /// The settings by which impressions and feedback become rows; absent: rows come whole.
     pub join: Option<JoinConfig>,
+    /// The windows of progressive validation; absent: the defaults.
+    pub validation: Option<ValidationSettings>,
+    /// The gate that judges versions before they are published; absent: no gate.
+    pub gate: Option<GateSettings>,
 }
 
 /// The `[train]` section: the settings of training.
@@ -352,6 +375,8 @@ impl Job {
             online,
             streams,
             join,
+            validation: read_key(root, "validation")?,
+            gate: read_key(root, "gate")?,
         };
         job.check_online()?;
         job.check_judge()?;
@@ -420,6 +445,12 @@ impl Job {
         if !self.streams.is_empty() {
             root.insert("stream".into(), Value::try_from(&self.streams).map_err(Error::Print)?);
         }
+        if let Some(validation) = &self.validation {
+            root.insert("validation".into(), Value::try_from(validation).map_err(Error::Print)?);
+        }
+        if let Some(gate) = &self.gate {
+            root.insert("gate".into(), Value::try_from(gate).map_err(Error::Print)?);
+        }
         if let Some(join) = &self.join {
             root.insert("join".into(), Value::try_from(join).map_err(Error::Print)?);
         }
@@ -436,6 +467,8 @@ impl Job {
         root.remove("ps");
         root.remove("publish");
         root.remove("online");
+        root.remove("validation");
+        root.remove("gate");
         // The place of a stream may change, as the place of a file may.
         if let Some(streams) = root.get_mut("stream").and_then(Value::as_array_mut) {
             streams.iter_mut().filter_map(Value::as_table_mut).for_each(|s| drop(s.remove("path")));

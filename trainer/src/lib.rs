@@ -66,7 +66,7 @@ pub use observer::{
 };
 pub use online::{FeedStatus, JoinStatus, PAUSED, PartitionStatus, SnapshotLink, stream_folder};
 pub use online_report::OnlineReport;
-pub use online_status::{STATUS_FILE, StreamStatus};
+pub use online_status::{HISTORY_FILE, STATUS_FILE, StreamStatus};
 pub use plan::{Growth, PlanOptions, PlanReport, Size, TablePlan, plan_tables};
 pub use predict::{InspectedBatch, Loaded, Prediction};
 pub use publish::{Published, publish_checkpoint};

@@ -1,5 +1,8 @@
 //! The interface by which a run reports to its caller. The trainer prints nothing itself.
 
+use zillion_stream::gate::Verdict;
+use zillion_stream::validation::ClosedWindow;
+
 use crate::online::FeedStatus;
 
 mod figures;
@@ -40,6 +43,10 @@ pub trait Observer {
     fn report_version(&mut self, _report: &PublishReport<'_>) {}
     /// Reports the state of the streams of a resident run, a few times a second.
     fn report_streams(&mut self, _status: &FeedStatus) {}
+    /// Reports a window of progressive validation that was closed.
+    fn report_window(&mut self, _window: &ClosedWindow) {}
+    /// Reports the verdict of the gate on the state that is about to be published.
+    fn report_verdict(&mut self, _verdict: &Verdict) {}
     /// Reports an event in one line of text.
     fn note(&mut self, _text: &str) {}
 }

@@ -135,6 +135,15 @@ impl RunDir {
         Ok(())
     }
 
+    /// Removes all checkpoints.
+    pub(crate) fn remove_all(&self, files: &Files) -> Result<()> {
+        // The newest checkpoint is removed first, because it may stand on earlier ones.
+        for folder in self.folders()?.iter().rev() {
+            files.remove_dir(self.checkpoints().join(&folder.name))?;
+        }
+        Ok(())
+    }
+
     /// Returns the folder of the parent of a checkpoint. A checkpoint that cannot be read any more
     /// has no parent.
     fn parent_of(&self, folder: &CheckpointFolder) -> Result<Option<CheckpointFolder>> {

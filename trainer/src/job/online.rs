@@ -42,6 +42,9 @@ pub struct OnlineConfig {
     /// The number of refused events in a row, close to each other, after which a jump of a
     /// partition to a later time is accepted.
     pub accept_jump_after: NonZeroU32,
+    /// The event time after which the stable version, with which the model is compared, is chosen
+    /// anew, in seconds.
+    pub stable_seconds: f64,
     /// The largest number of rejected messages among 10,000 messages.
     pub max_rejected: u64,
     /// The largest size of a message. Longer messages are rejected.
@@ -59,6 +62,7 @@ impl Default for OnlineConfig {
             disorder_seconds: 5.0,
             max_ahead_seconds: 3600.0,
             accept_jump_after: NonZeroU32::new(1000).expect("a literal above zero"),
+            stable_seconds: 60.0,
             max_rejected: 100,
             max_message_bytes: ByteSize(16 << 20),
         }
@@ -213,6 +217,7 @@ impl OnlineConfig {
             ("idle_seconds", self.idle_seconds, 0.1),
             ("disorder_seconds", self.disorder_seconds, 0.0),
             ("max_ahead_seconds", self.max_ahead_seconds, 1.0),
+            ("stable_seconds", self.stable_seconds, 1.0),
         ] {
             if !(least..=1e9).contains(&seconds) {
                 return Err(ConfigError::at(
@@ -273,6 +278,14 @@ impl JoinConfig {
         types.into_iter().next().unwrap_or(self.key_type)
     }
 
+    /// Returns the time by which rows come later than the watermark, in milliseconds.
+    pub(crate) fn delay_ms(&self) -> u64 {
+        match self.emit {
+            EmitConfig::Window => milliseconds(self.wait_seconds),
+            EmitConfig::Now => 0,
+        }
+    }
+
     fn check(&self, online: &OnlineConfig) -> Result<()> {
         if self.key.is_empty() {
             let message = "must name at least one column that impressions and feedback share";
@@ -295,7 +308,12 @@ impl Job {
     /// Checks the sections of endless data against each other and against the other sections.
     pub(super) fn check_online(&self) -> Result<()> {
         if self.streams.is_empty() {
-            let stray = [("online", self.online.is_some()), ("join", self.join.is_some())];
+            let stray = [
+                ("online", self.online.is_some()),
+                ("join", self.join.is_some()),
+                ("validation", self.validation.is_some()),
+                ("gate", self.gate.is_some()),
+            ];
             if let Some((section, _)) = stray.into_iter().find(|(_, is_there)| *is_there) {
                 let message = "has no effect without a stream; add a section `[[stream]]`";
                 return Err(ConfigError::at(section, message).into());
@@ -305,6 +323,16 @@ impl Job {
         let online = self.online.clone().unwrap_or_default();
         online.check()?;
         self.check_streams()?;
+        if let Some(validation) = &self.validation {
+            validation.check()?;
+        }
+        if let Some(gate) = &self.gate {
+            gate.check()?;
+            if self.publish.is_none() {
+                let message = "judges versions before they are published; add `[publish]`";
+                return Err(ConfigError::at("gate", message).into());
+            }
+        }
         if let Some(join) = &self.join {
             join.check(&online)?;
         }

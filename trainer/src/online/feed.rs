@@ -6,6 +6,7 @@
 mod live;
 mod replay;
 
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -48,6 +49,8 @@ pub(super) struct Feed {
     newest: NewestRows,
     /// The number of messages that are kept there.
     kept_messages: usize,
+    /// The batches that the log leaves out.
+    skips: Vec<Range<u64>>,
     /// The messages that are being used.
     current: Option<Current>,
     /// The span that is not in the log yet, with the latest event time in it.
@@ -95,6 +98,7 @@ impl Feed {
         if let Some(torn) = log.torn_tail() {
             tracing::warn!(path = %torn.path.display(), bytes = torn.bytes, "the end of the log was cut off");
         }
+        let skips = read_skips(&log)?;
         let start = setup.start.as_ref().map(|link| snapshot::read(&folder, link)).transpose()?;
         let (place, state) = start.unzip();
         let first = FeedState {
@@ -145,6 +149,7 @@ impl Feed {
             letters,
             counts: state.counts,
             cadence: Cadence::new(&online),
+            skips,
             newest: state.newest,
             kept_messages: job.publish.as_ref().map_or(1, |publish| publish.parity_rows.get()),
             current: None,
@@ -306,6 +311,12 @@ impl Feed {
         Ok(())
     }
 
+    /// Returns whether the log leaves a batch out. Versions and checkpoints of the moment after such
+    /// a batch are left out too.
+    fn is_skipped(&self, batch: u64) -> bool {
+        self.skips.iter().any(|skip| skip.contains(&batch))
+    }
+
     /// Ends the batch and returns it as an item. The cut is in the log already.
     fn finish_batch(&mut self, reason: CutReason) -> Item {
         let cut = self.assembler.cut();
@@ -348,6 +359,17 @@ impl Feed {
         };
         snapshot::finish(&files, &folder, &state)
     }
+}
+
+/// Returns the batches that a log leaves out.
+fn read_skips(log: &DecisionLog) -> Result<Vec<Range<u64>>> {
+    let mut skips = Vec::new();
+    for entry in log.replay(log.first())? {
+        if let (_, Decision::Skip { from, to, .. }) = entry? {
+            skips.push(from..to);
+        }
+    }
+    Ok(skips)
 }
 
 /// Returns an error if a message lacks a column, because all later ones are likely to lack it too.

@@ -3,6 +3,7 @@
 //! ```text
 //! <run>/stream/feed-000000000123/
 //!     STATE      the position, the counts and the rows between two batches, as JSON
+//!     JUDGING    the windows of validation, the gate and its anchor rows, as JSON
 //!     joiner/    the pending rows, if the job joins
 //! ```
 //!
@@ -17,10 +18,12 @@ use zillion_stream::{DeadLetterPosition, Position};
 
 use super::assembler::AssemblerState;
 use super::events::Leftovers;
+use super::judging::JudgingState;
 use super::newest::NewestRows;
 use crate::error::{Error, Result};
 
 const STATE: &str = "STATE";
+const JUDGING: &str = "JUDGING";
 const JOINER: &str = "joiner";
 const PREFIX: &str = "feed-";
 
@@ -32,6 +35,9 @@ pub struct SnapshotLink {
     pub folder: String,
     /// The BLAKE3 of the file `STATE` in the folder.
     pub blake3: String,
+    /// The BLAKE3 of the file `JUDGING` in the folder; absent if the run validates nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub judging: Option<String>,
     /// The number of batches before the checkpoint.
     pub batches: u64,
     /// The number of the first decision after the checkpoint.
@@ -96,6 +102,7 @@ pub(super) fn finish(files: &Files, folder: &Path, state: &FeedState) -> Result<
     Ok(SnapshotLink {
         folder: name,
         blake3: blake3::hash(&bytes).to_hex().to_string(),
+        judging: None,
         batches: state.counts.batches,
         next_decision: state.position.next_decision(),
     })
@@ -119,6 +126,36 @@ pub(super) fn read(streams: &Path, link: &SnapshotLink) -> Result<(PathBuf, Feed
     let state: FeedState = serde_json::from_slice(&bytes)
         .map_err(|error| refused(&format!("the file does not parse: {error}")))?;
     Ok((folder, state))
+}
+
+/// Writes the state of validation into the folder of the state, and names it in the link.
+pub(crate) fn write_judging(
+    files: &Files,
+    streams: &Path,
+    link: &mut SnapshotLink,
+    state: &JudgingState,
+) -> Result<()> {
+    let path = streams.join(&link.folder).join(JUDGING);
+    let bytes = serde_json::to_vec(state)
+        .map_err(|error| DeviceError::file("write", &path, std::io::Error::from(error)))?;
+    files.write_bytes(&path, &bytes)?;
+    link.judging = Some(blake3::hash(&bytes).to_hex().to_string());
+    Ok(())
+}
+
+/// Reads the state of validation that a checkpoint names, if it names one.
+pub(crate) fn read_judging(streams: &Path, link: &SnapshotLink) -> Result<Option<JudgingState>> {
+    let Some(hash) = &link.judging else { return Ok(None) };
+    let path = streams.join(&link.folder).join(JUDGING);
+    let refused = |problem: String| Error::Checkpoint { path: path.clone(), problem };
+    let bytes = std::fs::read(&path)
+        .map_err(Error::io("cannot read the state of the validation in the checkpoint", &path))?;
+    if blake3::hash(&bytes).to_hex().as_str() != hash {
+        return Err(refused("the file is not the one that the checkpoint names".to_owned()));
+    }
+    serde_json::from_slice(&bytes)
+        .map(Some)
+        .map_err(|error| refused(format!("the file does not parse: {error}")))
 }
 
 /// Removes the states that no kept checkpoint names.

@@ -6,8 +6,10 @@
 //! checkpoint, repeats the decisions of the log, and publishes the same versions. The registry
 //! knows them already, so that none is published twice.
 
+mod judge;
 mod retention;
 mod score;
+mod skip;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,14 +21,17 @@ use super::opening::{Open, open_client};
 use super::prepare::Start;
 use super::window::Window;
 use super::{Run, TrainOptions};
+use crate::checkpoint::RunDir;
 use crate::error::{Error, Result};
 use crate::job::Job;
 use crate::observer::Observer;
-use crate::online::{FedBatch, FeedSetup, FeedThread, Item, NewestRows, stream_folder};
+use crate::online::{FedBatch, FeedSetup, FeedThread, Item, NewestRows, Trip, stream_folder};
 use crate::online_report::OnlineReport;
 use crate::online_status::StatusWriter;
 use crate::pipeline::Planned;
 use crate::profile::Stage;
+use judge::Validation;
+use skip::remove_bad_checkpoints;
 
 /// Trains on the streams of a job until the caller stops the run. A run whose folder has a
 /// checkpoint goes on from it.
@@ -78,12 +83,17 @@ fn train_over_streams(
         ));
     }
     options.resume = true;
+    remove_bad_checkpoints(&RunDir::new(job.output()), &options.files)?;
     let open: &mut Open<'_> = &mut open_client;
     let (mut run, basis) = Run::open(job, options, Instant::now(), open, observer)?;
     let mut start = Start::From(Box::new(basis));
     loop {
         let error = match run.prepare_and_follow(start, only_replays, observer) {
-            Ok(report) => return Ok(report),
+            Ok(Followed::Ended(report)) => return Ok(*report),
+            Ok(Followed::Tripped(trip)) => {
+                start = run.skip_bad_batches(&trip, open, observer)?;
+                continue;
+            }
             Err(error) if error.rewound().is_some() => error,
             Err(error) => {
                 run.client.abort(&error.to_string());
@@ -94,13 +104,21 @@ fn train_over_streams(
     }
 }
 
+/// The end of following a feed.
+enum Followed {
+    /// The feed has ended.
+    Ended(Box<OnlineReport>),
+    /// The gate has found bad batches.
+    Tripped(Trip),
+}
+
 impl Run {
     fn prepare_and_follow(
         &mut self,
         start: Start,
         only_replays: bool,
         observer: &mut dyn Observer,
-    ) -> Result<OnlineReport> {
+    ) -> Result<Followed> {
         self.prepare(start, observer)?;
         self.report_figures(None, observer)?;
         let followed = self.follow(only_replays, observer);
@@ -108,7 +126,7 @@ impl Run {
     }
 
     /// Follows the feed until it ends.
-    fn follow(&mut self, only_replays: bool, observer: &mut dyn Observer) -> Result<OnlineReport> {
+    fn follow(&mut self, only_replays: bool, observer: &mut dyn Observer) -> Result<Followed> {
         let setup = FeedSetup {
             job: self.job.clone(),
             statistics: self.data.statistics.clone(),
@@ -117,6 +135,8 @@ impl Run {
             start: self.output.stream.clone(),
             only_replays,
         };
+        let link = self.output.stream.clone();
+        let mut validation = Validation::open(self, link.as_ref())?;
         let feed = FeedThread::start(setup, self.options.stop.clone())?;
         let mut window = Window::new(None, self.position.cursor, self.job.tasks());
         let mut report = OnlineReport::default();
@@ -126,10 +146,34 @@ impl Run {
             match item {
                 Item::Batch(batch) => {
                     report.batches = batch.number;
+                    if let Some(validation) = &mut validation {
+                        self.stage(Stage::Validate, |run| {
+                            validation.observe(run, &batch, observer)
+                        })?;
+                    }
                     self.learn(*batch, &mut window, observer)?;
                 }
-                Item::Publish(newest) => self.publish_online(&newest, observer)?,
-                Item::Checkpoint(link) => {
+                Item::Publish(newest) => {
+                    let trip = match &mut validation {
+                        Some(validation) => self.stage(Stage::Validate, |run| {
+                            validation.judge(run, report.batches, observer)
+                        })?,
+                        None => None,
+                    };
+                    if let Some(trip) = trip {
+                        return Ok(Followed::Tripped(trip));
+                    }
+                    self.publish_online(&newest, observer)?;
+                    let last = self.output.publishing.last.as_ref();
+                    let version = last.map(|last| last.version.version.0);
+                    if let (Some(validation), Some(version)) = (&mut validation, version) {
+                        validation.note_published(self, version)?;
+                    }
+                }
+                Item::Checkpoint(mut link) => {
+                    if let Some(validation) = &validation {
+                        validation.save(self, &mut link)?;
+                    }
                     self.output.stream = Some(link);
                     self.checkpoint_between_steps(true, observer)?;
                     self.retain_streams(&feed)?;
@@ -154,7 +198,7 @@ impl Run {
         report.rows = self.position.cursor.row;
         report.published = self.output.publishing.last.as_ref().map(|last| last.version.version.0);
         report.folder = stream_folder(self.output.dir.path());
-        Ok(report)
+        Ok(Followed::Ended(Box::new(report)))
     }
 
     /// Publishes the present state, with parity rows from the newest messages.

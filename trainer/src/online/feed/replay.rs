@@ -64,17 +64,23 @@ impl Feed {
                 self.apply(number, decision)?;
                 self.cadence.note_cut(*rows);
                 let item = self.finish_batch(*reason);
-                let is_alive = sink(item);
+                let is_alive = self.is_skipped(*batch) || sink(item);
                 self.give_rows()?;
                 return Ok(is_alive);
             }
-            Decision::Publish { .. } => {
+            Decision::Publish { batch } => {
                 self.apply(number, decision)?;
                 self.cadence.note_publish();
+                if self.is_skipped(*batch) {
+                    return Ok(true);
+                }
                 return Ok(sink(Item::Publish(Box::new(self.newest.clone()))));
             }
-            Decision::Checkpoint { .. } => {
+            Decision::Checkpoint { batch } => {
                 self.apply(number, decision)?;
+                if self.is_skipped(*batch) {
+                    return Ok(true);
+                }
                 let link = self.save()?;
                 self.cadence.note_checkpoint();
                 return Ok(sink(Item::Checkpoint(link)));

@@ -16,12 +16,23 @@ impl Run {
         batch: &Batch,
         plan: &LookupPlan,
     ) -> Result<Vec<Vec<f32>>> {
+        self.score_with_missing(batch, plan).map(|(logits, _)| logits)
+    }
+
+    /// Scores a batch as [`Run::score_before`] does. Also returns the number of unique keys without
+    /// a row.
+    pub(super) fn score_with_missing(
+        &mut self,
+        batch: &Batch,
+        plan: &LookupPlan,
+    ) -> Result<(Vec<Vec<f32>>, u64)> {
         let Self { client, model, .. } = self;
         let Model { scorer, params, average, .. } = model;
         let params = select_scoring_params(average.as_ref(), params);
         let mut rows = client.row_source()?;
         let scores = scorer.score(batch, plan, rows.as_mut(), params)?;
-        Ok(scores.outputs.iter().map(|output| output.to_vec()).collect())
+        let logits = scores.outputs.iter().map(|output| output.to_vec()).collect();
+        Ok((logits, scores.missing))
     }
 
     /// Sets the weights of rows that take back an earlier negative. The weight depends on the

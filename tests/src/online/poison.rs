@@ -1,0 +1,158 @@
+//! Tests of the gate: labels that are flipped for a minute are caught, their versions are in
+//! quarantine, and the run goes on as if the bad batches had never come.
+
+use serde_json::Value;
+
+use super::place::{Place, ROWS, is_click, mix, now_ms};
+
+/// The number of rows in a second of event time.
+const RATE: u64 = 600;
+
+/// The settings of a gate over short windows.
+const GATE: &str = r#"
+[validation]
+windows = [10, 60]
+[gate]
+min_rows = 500
+anchor_rows = 4000
+anchor_every = 4
+anchor_delay_seconds = 20
+"#;
+
+/// Returns the rows of some seconds of event time. `flip` says in which seconds labels are flipped.
+fn seconds(begin: u64, range: std::ops::Range<u64>, flip: &std::ops::Range<u64>) -> Vec<String> {
+    let mut lines = Vec::new();
+    for second in range {
+        for row in 0..RATE {
+            let number = second * RATE + row;
+            let (user, item) = (mix(number) % 300, mix(number ^ 77) % 100);
+            let click = is_click(user, item, number) != flip.contains(&second);
+            let time = begin + second * 1000 + row * 1000 / RATE;
+            lines.push(format!(
+                "{{\"user\":{user},\"item\":{item},\"time\":{time},\"click\":{}}}",
+                u8::from(click)
+            ));
+        }
+    }
+    lines
+}
+
+/// Follows a stream of 320 seconds of event time in steps of five seconds, and returns the report
+/// and what the run has written about its windows and verdicts.
+fn follow(place: &Place, flip: &std::ops::Range<u64>) -> (Value, Vec<Value>) {
+    let begin = now_ms() / 60_000 * 60_000 - 3_600_000;
+    let arguments = [
+        "--set",
+        "online.stable_seconds=20",
+        "--set",
+        "online.publish_rows=1200",
+        "--set",
+        "online.disorder_seconds=1",
+    ];
+    let mut run = place.start(&arguments);
+    let mut written = 0;
+    for step in 0..64 {
+        let lines = seconds(begin, step * 5..(step + 1) * 5, flip);
+        written += lines.len() as u64;
+        place.put("events/a", &format!("{step:06}"), &lines);
+        // The stream is slower than the run, so that verdicts come before much more is learned.
+        run.wait_for_messages(written.saturating_sub(RATE * 10));
+    }
+    run.wait_for_messages(written);
+    let report = run.stop();
+    let history = std::fs::read_to_string(place.path("runs/live/stream/validation.jsonl"));
+    let history = history.expect("a history");
+    let read = |line: &str| serde_json::from_str::<Value>(line).expect("JSON");
+    (report, history.lines().map(read).collect())
+}
+
+/// Returns the AUCs of the live model on the closed windows of ten seconds, by their second.
+fn aucs(history: &[Value]) -> Vec<f64> {
+    let windows = history.iter().filter(|entry| entry["window"]["length"] == 10_000);
+    windows.filter_map(|entry| entry["window"]["live"]["auc"].as_f64()).collect()
+}
+
+#[test]
+fn flipped_labels_are_caught_and_left_out() {
+    let place = Place::new(&format!("{GATE}{ROWS}"));
+    let flip = 200..260;
+    let (_, history) = follow(&place, &flip);
+    let log = place.ok(&["stream", "tail", "runs/live", "--last", "100000"]);
+    let skips: Vec<&str> = log.lines().filter(|line| line.contains("\"skip\"")).collect();
+    assert!(!skips.is_empty(), "the gate has not tripped: {:?}", aucs(&history));
+    let moves = place.ok(&["model", "log", "live", "--registry", "registry"]);
+    assert!(moves.contains("quarantine"), "{moves}");
+    // The model after the minute is as good as before it.
+    let aucs = aucs(&history);
+    let (before, after) = (aucs[..20].last().expect("a window"), aucs.last().expect("a window"));
+    assert!(after > &(before - 0.01), "{aucs:?}");
+    // The run equals one that has never seen the batches that the log leaves out.
+    let again = [
+        "stream",
+        "replay",
+        "job.toml",
+        "--of=runs/live",
+        "--json",
+        "--set",
+        "run.output=\"runs/again\"",
+        "--set",
+        "publish.registry=\"again\"",
+    ];
+    place.ok(&again);
+    let dense = |run: &str| {
+        let folder = place.path(&format!("runs/{run}/checkpoints"));
+        let newest = std::fs::read_dir(&folder).expect("checkpoints");
+        let newest = newest.map(|entry| entry.expect("an entry").path()).max().expect("one");
+        let name = newest.file_name().expect("a name").to_owned();
+        (name, std::fs::read(newest.join("dense.safetensors")).expect("parameters"))
+    };
+    assert_eq!(dense("live"), dense("again"));
+}
+
+#[test]
+fn a_stream_without_poison_trips_no_gate() {
+    let place = Place::new(&format!("{GATE}{ROWS}"));
+    let (report, history) = follow(&place, &(0..0));
+    let verdicts: Vec<&Value> = history
+        .iter()
+        .map(|entry| &entry["verdict"]["outcome"])
+        .filter(|v| v.is_string())
+        .collect();
+    assert!(verdicts.len() > 20, "{report}");
+    assert!(verdicts.iter().all(|outcome| *outcome != "fail"), "{verdicts:?}");
+    let aucs = aucs(&history);
+    assert!(aucs.last() > Some(&0.7), "{aucs:?}");
+}
+
+#[test]
+fn labels_that_features_cannot_tell_give_an_auc_of_one_half() {
+    let place = Place::new(ROWS);
+    let begin = now_ms() / 60_000 * 60_000 - 3_600_000;
+    let mut lines = Vec::new();
+    for number in 0..60_000u64 {
+        let (user, item) = (mix(number) % 300, mix(number ^ 77) % 100);
+        let click = mix(number ^ 0xbeef).is_multiple_of(3);
+        let time = begin + number * 2;
+        lines.push(format!(
+            "{{\"user\":{user},\"item\":{item},\"time\":{time},\"click\":{}}}",
+            u8::from(click)
+        ));
+    }
+    place.put("events/a", "0", &lines);
+    let mut run = place.start(&[]);
+    run.wait_for_messages(60_000);
+    run.stop();
+    let history = std::fs::read_to_string(place.path("runs/live/stream/validation.jsonl"));
+    let windows: Vec<Value> = history
+        .expect("a history")
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).expect("JSON")["window"].clone())
+        .filter(|window| window["length"] == 60_000)
+        .collect();
+    assert!(!windows.is_empty());
+    for window in windows {
+        let (auc, error) = (&window["live"]["auc"], &window["live"]["auc_error"]);
+        let (auc, error) = (auc.as_f64().expect("an AUC"), error.as_f64().expect("an error"));
+        assert!((auc - 0.5).abs() <= 3.0 * error, "{window}");
+    }
+}

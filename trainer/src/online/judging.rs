@@ -1,0 +1,304 @@
+//! Progressive validation and the gate of a resident run.
+//!
+//! Each batch is scored before it is learned from, by the present weights and by the *stable
+//! version*: a published version that the gate has passed. The rows go into windows of event time.
+//! Before a version is published, the gate judges the newest windows, the anchor rows and the
+//! inputs. The anchor rows are kept here in their encoded form.
+
+mod anchor;
+
+use std::collections::VecDeque;
+
+use serde::{Deserialize, Serialize};
+use zillion_feature::{Batch, LookupPlan, Schema};
+use zillion_nn::zoo::TaskLabel;
+use zillion_stream::EventTime;
+use zillion_stream::gate::{AnchorScores, Evidence, Gate, GateState, Inputs, Outcome, Verdict};
+use zillion_stream::validation::{self, ClosedWindow, State, Windows};
+
+pub(crate) use self::anchor::AnchorBatch;
+use self::anchor::AnchorStore;
+use super::columns::RowShape;
+use crate::error::Result;
+use crate::job::Job;
+
+/// The number of closed windows without a fault before which batches are known to be good. A window
+/// that looks good may already have the first bad rows.
+const GOOD_WINDOWS: usize = 2;
+/// The number of newest versions whose batches are remembered.
+const REMEMBERED: usize = 4096;
+
+/// The validation and the gate of a run.
+pub(crate) struct Judging {
+    windows: Windows,
+    gate: Option<Gate>,
+    anchor: AnchorStore,
+    /// The first label of the job, which is judged, and its task.
+    label: usize,
+    /// The sparse columns of the segments, in the order of the settings.
+    segments: Vec<usize>,
+    /// The time by which rows come later than the watermark, in milliseconds.
+    delay: u64,
+    /// The shortest windows that were closed since the last verdict.
+    recent: Vec<ClosedWindow>,
+    history: History,
+}
+
+/// What a verdict needs to know about the past.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct History {
+    /// The numbers of the batches with which the newest good windows were closed, the oldest first.
+    good: VecDeque<u64>,
+    /// The number of the last batch that was scored.
+    batch: u64,
+    /// The watermark of the rows.
+    watermark: Option<i64>,
+    /// The keys that were looked up, and those of them without a row, since the last version.
+    keys: (u64, u64),
+    /// The newest versions: the number of batches in each one, and its number.
+    versions: VecDeque<(u64, u64)>,
+    /// The stable version, and the watermark at which it was published.
+    stable: Option<(u64, i64)>,
+}
+
+/// The part of [`Judging`] that a checkpoint stores.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct JudgingState {
+    windows: State,
+    gate: Option<GateState>,
+    anchor: AnchorStore,
+    history: History,
+}
+
+/// The scores of one batch before it was learned from, in log-odds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BatchScores<'a> {
+    /// The scores of the first task by the present weights.
+    pub(crate) live: &'a [f32],
+    /// The scores of the first task by the stable version, if there is one.
+    pub(crate) stable: Option<&'a [f32]>,
+    /// The number of unique keys that have no row.
+    pub(crate) missing: u64,
+}
+
+/// The batches that a rewind leaves out.
+#[derive(Clone, Debug)]
+pub(crate) struct Trip {
+    /// The number of the first batch that is left out.
+    pub(crate) from: u64,
+    /// The first version that contains such a batch, if one was published.
+    pub(crate) version: Option<u64>,
+    /// The reasons of the verdict.
+    pub(crate) reason: String,
+}
+
+impl Judging {
+    /// Creates the validation of a job, from the state of a checkpoint if there is one. Returns
+    /// `None` if the job validates nothing: its first task has no label of its own.
+    pub(crate) fn open(job: &Job, state: Option<JudgingState>) -> Result<Option<Self>> {
+        let Some(label) = job.tasks().first().and_then(|task| match task.label {
+            TaskLabel::Own { label } => Some(label),
+            TaskLabel::Both { .. } | TaskLabel::Given { .. } => None,
+        }) else {
+            return Ok(None);
+        };
+        let settings = job.validation.clone().unwrap_or_default();
+        let (windows, gate, anchor, history) = match state {
+            Some(state) => (Some(state.windows), state.gate, state.anchor, state.history),
+            None => (None, None, AnchorStore::default(), History::default()),
+        };
+        // Other windows begin anew: their sums cannot be made from those of the old ones.
+        let windows = match windows.map(|state| Windows::restore(settings.clone(), state)) {
+            Some(Ok(windows)) => windows,
+            Some(Err(_)) | None => Windows::new(settings.clone())?,
+        };
+        let settings_of_gate = job.gate.clone();
+        let gate = settings_of_gate.map(|settings| match gate {
+            Some(state) => Gate::restore(settings, state),
+            None => Gate::new(settings),
+        });
+        Ok(Some(Self {
+            windows,
+            gate: gate.transpose()?,
+            anchor,
+            label,
+            segments: find_segments(&job.schema, &settings.segments)?,
+            delay: job.join.as_ref().map_or(0, |join| join.delay_ms()),
+            recent: Vec::new(),
+            history,
+        }))
+    }
+
+    /// Returns the state for a checkpoint.
+    pub(crate) fn state(&self) -> JudgingState {
+        JudgingState {
+            windows: self.windows.state().clone(),
+            gate: self.gate.as_ref().map(|gate| gate.state().clone()),
+            anchor: self.anchor.clone(),
+            history: self.history.clone(),
+        }
+    }
+
+    /// Returns whether the run has a gate.
+    pub(crate) fn has_gate(&self) -> bool {
+        self.gate.is_some()
+    }
+
+    /// Returns the number of the stable version, if there is one.
+    pub(crate) fn stable(&self) -> Option<u64> {
+        self.history.stable.map(|(version, _)| version)
+    }
+
+    /// Takes the scores of a batch, and returns the windows that it closes. Rows that take back an
+    /// earlier label, and rows whose label is not known, are left out.
+    pub(crate) fn observe(
+        &mut self,
+        job: &Job,
+        (number, watermark): (u64, Option<EventTime>),
+        (batch, plan, cancels): (&Batch, &LookupPlan, Option<&[f32]>),
+        scores: BatchScores<'_>,
+    ) -> Result<Vec<ClosedWindow>> {
+        let column = &batch.labels[self.label];
+        let is_judged = |row: &usize| {
+            column.mask.as_ref().is_none_or(|mask| mask[*row])
+                && cancels.is_none_or(|cancels| cancels[*row] == 0.0)
+        };
+        let rows: Vec<usize> = (0..batch.rows).filter(is_judged).collect();
+        let pick = |values: &[f32]| rows.iter().map(|&row| values[row]).collect::<Vec<f32>>();
+        let unit = job.schema.event_time_unit.unwrap_or(zillion_feature::TimeUnit::Millisecond);
+        let times = batch.event_time.as_deref().unwrap_or_default();
+        let time = |&row: &usize| {
+            EventTime(times.get(row).and_then(|&time| unit.to_ms(time)).unwrap_or_default())
+        };
+        let times: Vec<EventTime> = rows.iter().map(time).collect();
+        let labels = pick(&column.values);
+        let weights = batch.weight.as_ref().map(|weights| pick(weights));
+        let (live, stable) = (pick(scores.live), scores.stable.map(pick));
+        let segment = |&at: &usize| {
+            let first = |&row: &usize| batch.sparse[at].row(row).first().map_or(0, |key| key.0);
+            rows.iter().map(first).collect::<Vec<u64>>()
+        };
+        let segments: Vec<Vec<u64>> = self.segments.iter().map(segment).collect();
+        let segments: Vec<&[u64]> = segments.iter().map(Vec::as_slice).collect();
+        let mut closed = self.windows.add(&validation::Batch {
+            times: &times,
+            labels: &labels,
+            weights: weights.as_deref(),
+            live: &live,
+            stable: stable.as_deref(),
+            segments: &segments,
+        })?;
+        if let Some(gate) = &mut self.gate {
+            let staged = gate.offer(&times, &labels, weights.as_deref())?;
+            let shape = RowShape::of(&job.schema);
+            for row in staged {
+                self.anchor.stage(batch, &shape, rows[row.row], row.place);
+            }
+        }
+        let keys: u64 = plan.tables.iter().map(|table| table.keys.len() as u64).sum();
+        self.history.keys.0 += keys;
+        self.history.keys.1 += scores.missing;
+        self.history.batch = number;
+        if let Some(watermark) = watermark {
+            let watermark = watermark.0.saturating_sub_unsigned(self.delay);
+            self.history.watermark = self.history.watermark.max(Some(watermark));
+            closed.extend(self.windows.close(EventTime(watermark)));
+        }
+        let shortest = closed.iter().map(|window| window.length).min();
+        self.recent.extend(closed.iter().filter(|w| Some(w.length) == shortest).cloned());
+        Ok(closed)
+    }
+
+    /// Returns the anchor rows as a batch, if there are any.
+    pub(crate) fn anchor_batch(&mut self, schema: &Schema) -> Result<Option<&mut AnchorBatch>> {
+        self.anchor.batch(schema)
+    }
+
+    /// Judges the present state before it is published. `anchor` are the scores of the anchor rows
+    /// by the present weights and by the stable version. Returns `None` without a gate.
+    pub(crate) fn judge(&self, anchor: Option<(&[f32], &[f32])>) -> Result<Option<Verdict>> {
+        let Some(gate) = &self.gate else { return Ok(None) };
+        let inputs = self.inputs();
+        let anchor = anchor.map(|(candidate, promoted)| AnchorScores { candidate, promoted });
+        Ok(Some(gate.judge(&Evidence { windows: &self.recent, anchor, inputs: &inputs })?))
+    }
+
+    /// Takes note that the present state was published as a version that the gate has passed.
+    ///
+    /// A publication that failed leaves the last version as it was, and changes nothing here.
+    pub(crate) fn note_published(&mut self, version: u64) {
+        if self.history.versions.back().is_some_and(|(_, last)| *last == version) {
+            return;
+        }
+        let inputs = self.inputs();
+        let History { good, batch, watermark, versions, keys, .. } = &mut self.history;
+        if let Some(gate) = &mut self.gate {
+            let evidence = Evidence { windows: &self.recent, anchor: None, inputs: &inputs };
+            let watermark = EventTime(watermark.unwrap_or(i64::MIN / 2));
+            let admitted = gate.promote(watermark, &evidence);
+            self.anchor.admit(&admitted);
+        }
+        if !self.recent.is_empty() {
+            good.push_back(*batch);
+            if good.len() > GOOD_WINDOWS {
+                good.pop_front();
+            }
+        }
+        versions.push_back((*batch, version));
+        if versions.len() > REMEMBERED {
+            versions.pop_front();
+        }
+        *keys = (0, 0);
+        self.recent.clear();
+    }
+
+    /// Returns the version that becomes the stable one, if it is time: the newest version that
+    /// has only batches that are known to be good.
+    pub(crate) fn next_stable(&mut self, every_ms: u64) -> Option<u64> {
+        let History { good, watermark, versions, stable, .. } = &mut self.history;
+        let watermark = (*watermark)?;
+        let is_due = stable.is_none_or(|(_, at)| watermark.saturating_sub_unsigned(every_ms) >= at);
+        if !is_due {
+            return None;
+        }
+        let known = good.front().copied().unwrap_or(u64::MAX);
+        let newest = versions.iter().rev().find(|(batch, _)| *batch <= known);
+        let (_, version) = *newest.or_else(|| versions.front().filter(|_| stable.is_none()))?;
+        if stable.is_some_and(|(present, _)| present >= version) {
+            return None;
+        }
+        *stable = Some((version, watermark));
+        self.anchor.forget_scores();
+        Some(version)
+    }
+
+    /// Returns what a rewind leaves out after a verdict that fails.
+    pub(crate) fn trip(&self, verdict: &Verdict) -> Option<Trip> {
+        if verdict.outcome != Outcome::Fail {
+            return None;
+        }
+        let from = self.history.good.front().map_or(1, |batch| batch + 1);
+        let bad = self.history.versions.iter().find(|(batch, _)| *batch >= from);
+        let version = bad.map(|(_, version)| *version);
+        Some(Trip { from, version, reason: verdict.explain() })
+    }
+
+    fn inputs(&self) -> Inputs {
+        let (keys, new) = self.history.keys;
+        let new_keys = (keys > 0).then(|| new as f64 / keys as f64);
+        Inputs { new_keys, ..Inputs::default() }
+    }
+}
+
+/// Returns the sparse columns of the features that are segments.
+fn find_segments(schema: &Schema, names: &[String]) -> Result<Vec<usize>> {
+    let known: Vec<&str> = schema.sparse().map(|feature| feature.name.as_str()).collect();
+    let find = |name: &String| {
+        known.iter().position(|known| known == name).ok_or_else(|| {
+            zillion_config::ConfigError::unknown_value("validation.segments", name, &known).into()
+        })
+    };
+    names.iter().map(find).collect()
+}

@@ -1,0 +1,187 @@
+//! The validation of a resident run, its stable version, and its gate.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use zillion_device::SystemClock;
+use zillion_registry::{Cache, Registry, VersionId};
+use zillion_rows::layer::Unthrottled;
+use zillion_scorer::Servable;
+use zillion_stream::gate::Verdict;
+
+use super::super::Run;
+use crate::error::{Error, Result};
+use crate::observer::Observer;
+use crate::online::{
+    BatchScores, FedBatch, Judging, SnapshotLink, Trip, read_judging, write_judging,
+};
+use crate::online_status::History;
+
+/// The name of the folder, inside the folder `stream`, for the files of the stable version.
+const STABLE_FOLDER: &str = "stable";
+
+/// The validation of a run with the stable version.
+pub(super) struct Validation {
+    judging: Judging,
+    stable: Option<Servable>,
+    history: History,
+}
+
+impl Validation {
+    /// Opens the validation of a run, at the state of a checkpoint if there is one.
+    pub(super) fn open(run: &mut Run, link: Option<&SnapshotLink>) -> Result<Option<Self>> {
+        let streams = crate::online::stream_folder(run.output.dir.path());
+        let state = link.map(|link| read_judging(&streams, link)).transpose()?.flatten();
+        let Some(judging) = Judging::open(&run.job, state)? else { return Ok(None) };
+        let batches = link.map_or(0, |link| link.batches);
+        let history = History::open(&streams, batches)?;
+        let mut validation = Self { judging, stable: None, history };
+        if let Some(version) = validation.judging.stable() {
+            validation.load_stable(run, version)?;
+        }
+        Ok(Some(validation))
+    }
+
+    /// Writes the state beside that of the feed, and names it in the link.
+    pub(super) fn save(&self, run: &Run, link: &mut SnapshotLink) -> Result<()> {
+        let streams = crate::online::stream_folder(run.output.dir.path());
+        write_judging(&run.options.files, &streams, link, &self.judging.state())
+    }
+
+    /// Scores a batch before the run learns from it, and reports the windows that it closes.
+    pub(super) fn observe(
+        &mut self,
+        run: &mut Run,
+        fed: &FedBatch,
+        observer: &mut dyn Observer,
+    ) -> Result<()> {
+        let (logits, missing) = run.score_with_missing(&fed.batch, &fed.plan)?;
+        let stable = self.score_by_stable(&fed.batch)?;
+        let job = run.job.clone();
+        let scores = BatchScores {
+            live: logits.first().map(Vec::as_slice).unwrap_or_default(),
+            stable: stable.as_deref(),
+            missing,
+        };
+        let rows = (&fed.batch, &*fed.plan, fed.cancels.as_deref());
+        let closed = self.judging.observe(&job, (fed.number, fed.watermark), rows, scores)?;
+        for window in &closed {
+            self.history.add_window(fed.number, window)?;
+            observer.report_window(window);
+        }
+        Ok(())
+    }
+
+    /// Judges the present state before it is published. Returns what must be left out if the gate
+    /// has tripped.
+    pub(super) fn judge(
+        &mut self,
+        run: &mut Run,
+        batch: u64,
+        observer: &mut dyn Observer,
+    ) -> Result<Option<Trip>> {
+        if !self.judging.has_gate() {
+            return Ok(None);
+        }
+        let job = run.job.clone();
+        let mut scores = None;
+        if let Some(stable) = &self.stable
+            && let Some(anchor) = self.judging.anchor_batch(&job.schema)?
+        {
+            let (logits, _) = run.score_with_missing(&anchor.batch, &anchor.plan)?;
+            let candidate = logits.into_iter().next().unwrap_or_default();
+            let known = match anchor.stable.take() {
+                Some(known) => known,
+                None => first_task(stable.score_batch(&anchor.batch)?.logits),
+            };
+            anchor.stable = Some(known.clone());
+            scores = Some((candidate, known));
+        }
+        let scores = scores.as_ref().map(|(candidate, known)| (&candidate[..], &known[..]));
+        let Some(verdict) = self.judging.judge(scores)? else { return Ok(None) };
+        self.history.add_verdict(batch, &verdict)?;
+        observer.report_verdict(&verdict);
+        report(&verdict, observer);
+        Ok(self.judging.trip(&verdict))
+    }
+
+    /// Takes note of a version that was published, and chooses the stable version anew if it is
+    /// time.
+    pub(super) fn note_published(&mut self, run: &mut Run, version: u64) -> Result<()> {
+        self.judging.note_published(version);
+        let every = run.job.online.clone().unwrap_or_default().stable_seconds;
+        if let Some(version) = self.judging.next_stable((every * 1000.0) as u64) {
+            self.load_stable(run, version)?;
+        }
+        Ok(())
+    }
+
+    /// Loads the stable version. A version that cannot be loaded is none: its comparisons are
+    /// skipped until the next one.
+    fn load_stable(&mut self, run: &Run, version: u64) -> Result<()> {
+        let Some(publish) = &run.job.publish else { return Ok(()) };
+        let files = run.options.files.scratch();
+        let registry =
+            Registry::open(&publish.registry, files.clone(), Arc::new(SystemClock::new()))?;
+        let model = registry.model(publish.model.as_deref().unwrap_or(&run.job.name))?;
+        let folder = crate::online::stream_folder(run.output.dir.path()).join(STABLE_FOLDER);
+        let mut cache = Cache::open(&folder, model.name(), files)?;
+        let workers = &run.options.workers;
+        let number = VersionId(version);
+        match Servable::load(&model, number, None, &mut cache, workers, &mut Unthrottled) {
+            Ok(loaded) => self.stable = Some(loaded),
+            Err(error) => {
+                tracing::warn!("version {version} is not compared with, because {error}");
+                self.stable = None;
+            }
+        }
+        Ok(())
+    }
+
+    fn score_by_stable(&self, batch: &zillion_feature::Batch) -> Result<Option<Vec<f32>>> {
+        let Some(stable) = &self.stable else { return Ok(None) };
+        Ok(Some(first_task(stable.score_batch(batch)?.logits)))
+    }
+}
+
+/// Returns the scores of the first task.
+fn first_task(logits: Vec<Vec<f32>>) -> Vec<f32> {
+    logits.into_iter().next().unwrap_or_default()
+}
+
+/// Reports a verdict that does not pass.
+fn report(verdict: &Verdict, observer: &mut dyn Observer) {
+    let explained = verdict.explain();
+    if !explained.is_empty() {
+        observer.note(&format!("the gate: {explained}"));
+    }
+}
+
+impl Run {
+    /// Puts the versions that contain a bad batch into quarantine, which moves the pointer back.
+    pub(super) fn quarantine(&mut self, trip: &Trip, observer: &mut dyn Observer) -> Result<()> {
+        let (Some(version), Some(publish)) = (trip.version, &self.job.publish) else {
+            return Ok(());
+        };
+        let files = self.options.files.scratch();
+        let registry = Registry::open(&publish.registry, files, Arc::new(SystemClock::new()))?;
+        let model = registry.model(publish.model.as_deref().unwrap_or(&self.job.name))?;
+        let by = format!("run {}", self.output.id.0);
+        model.quarantine(VersionId(version), &by, &trip.reason).map_err(Error::from)?;
+        observer.note(&format!(
+            "version {version} and all versions on it are in quarantine: {}",
+            trip.reason
+        ));
+        Ok(())
+    }
+}
+
+/// Returns the newest checkpoint of a run folder that has none of the batches from `from` on.
+pub(super) fn is_before(link: Option<&SnapshotLink>, from: u64) -> bool {
+    link.is_none_or(|link| link.batches < from)
+}
+
+/// Returns the path of the log of a run.
+pub(super) fn log_of(run: &Path) -> std::path::PathBuf {
+    crate::online::stream_folder(run).join("log")
+}
