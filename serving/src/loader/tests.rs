@@ -158,26 +158,3 @@ fn the_problem_of_another_pointer_is_a_warning() {
     assert_eq!(watch.look(&model, &Follow::Latest, &[]).unwrap().current, Some(version));
     assert_eq!(watch.look(&model, &Follow::Pointer("none".to_owned()), &[]).unwrap().current, None);
 }
-
-#[test]
-fn the_newest_version_is_one_that_is_not_in_quarantine() {
-    let folder = tempfile::tempdir().unwrap();
-    let model = open(folder.path()).model("clicks").unwrap();
-    let versions: Vec<_> =
-        (0..4).map(|_| publish(folder.path(), &model, Vec::new()).version).collect();
-    model.promote(STABLE, versions[0], MoveKind::Promote, "test", None).unwrap();
-    model.promote("canary", versions[3], MoveKind::Promote, "test", None).unwrap();
-    let mut watch = Watch::default();
-    let mut look = || watch.look(&model, &Follow::Latest, &[]).unwrap();
-    assert_eq!(look().current, Some(versions[3]));
-    // The canary has no version to go back to; the other pointers are done all the same.
-    assert!(model.quarantine(versions[3], "test", "a drill").is_err());
-    assert_eq!(look().current, Some(versions[2]));
-    model.promote("canary", versions[1], MoveKind::Promote, "test", None).unwrap();
-    model.quarantine(versions[3], "test", "a drill").unwrap();
-    model.quarantine(versions[2], "test", "a drill").unwrap();
-    let found = look();
-    assert_eq!((found.current, found.labels["canary"]), (Some(versions[1]), versions[1]));
-    model.lift_quarantine(versions[3], "test", "a mistake").unwrap();
-    assert_eq!(look().current, Some(versions[3]));
-}
