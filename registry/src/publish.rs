@@ -47,8 +47,8 @@ impl Model {
     /// that other processes have written must be there.
     ///
     /// # Errors
-    /// Returns an error if the parent is missing or in quarantine, has a different schema or run, or lacks the
-    /// signature of a publisher that signs, or if the store fails. Returns
+    /// Returns an error if the parent is missing or in quarantine, has a different schema or run,
+    /// or lacks the signature of a publisher that signs, or if the store fails. Returns
     /// [`Error::VersionTaken`] if another process published at the same time.
     pub fn publish(&self, draft: Draft) -> Result<VersionManifest> {
         let schema = toml::Value::Table(draft.schema.to_job().into_iter().collect());

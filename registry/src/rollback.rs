@@ -34,9 +34,9 @@ impl Model {
     }
 
     /// Finds the version to which the pointer pointed before it was moved to the present version.
-    /// Moves by rollbacks and quarantines do not count, so rolling back twice goes back two versions.
-    /// Renewed moves do not count either, and versions in quarantine are passed over. If there are trusted keys, they must have signed all moves that are
-    /// looked at.
+    /// Moves by rollbacks and quarantines do not count, so rolling back twice goes back two
+    /// versions. Renewed moves do not count either, and versions in quarantine are passed over. If
+    /// there are trusted keys, they must have signed all moves that are looked at.
     fn previous_version(&self, pointer: &str, now: &PointerMove) -> Result<VersionId> {
         const PAGE: usize = 64;
         let mut end = None;

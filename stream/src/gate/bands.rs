@@ -5,7 +5,7 @@ use super::reference::Reference;
 use super::settings::{Band, GateSettings};
 use super::verdict::{Check, Leg, Outcome};
 
-/// Judges the inputs.
+/// Judges the figures of the data and of the update by their bands.
 pub(super) fn judge_inputs(
     settings: &GateSettings,
     reference: &Reference,

@@ -41,7 +41,7 @@ impl Default for World {
     }
 }
 
-/// A logistic regression.
+/// A logistic regression that learns row by row.
 #[derive(Clone, Default)]
 struct Model {
     bias: f32,

@@ -50,7 +50,7 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// Adds a row.
+    /// Adds the weight of a row to the bin of its score.
     pub(crate) fn add(&mut self, logit: f32, is_positive: bool, weight: Weight) {
         let cell = &mut self.bins_mut()[bin(logit)][usize::from(is_positive)];
         *cell = cell.saturating_add(weight.0);

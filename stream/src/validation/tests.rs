@@ -32,7 +32,7 @@ impl Random {
     }
 }
 
-/// Rows in columns.
+/// The rows of a simulated stream, in columns.
 #[derive(Clone, Default)]
 struct Rows {
     times: Vec<EventTime>,
