@@ -80,7 +80,7 @@ fn flipped_labels_are_caught_and_left_out() {
     let log = place.ok(&["stream", "tail", "runs/live", "--last", "100000"]);
     let skips: Vec<&str> = log.lines().filter(|line| line.contains("\"skip\"")).collect();
     assert!(!skips.is_empty(), "the gate has not tripped: {:?}", aucs(&history));
-    let moves = place.ok(&["model", "log", "live", "--registry", "registry"]);
+    let moves = place.ok(&["model", "log", "--model", "live", "--registry", "registry"]);
     assert!(moves.contains("quarantine"), "{moves}");
     // The model after the minute is as good as before it.
     let aucs = aucs(&history);

@@ -236,6 +236,10 @@ impl Feed {
         }
         // The rows of a full batch must leave before a watermark rises.
         if !live.is_paused && self.current.is_none() && !self.assembler.is_full() {
+            // The watermark stays where it is when the last partition becomes idle. So this must be
+            // the one with the newest events.
+            let marks = self.assembler.watermarks().marks();
+            idle.sort_by_key(|partition| marks.get(partition).and_then(|(time, _)| *time));
             for partition in idle {
                 if self.assembler.is_full() {
                     break;
