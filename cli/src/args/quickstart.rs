@@ -5,10 +5,14 @@ use std::path::PathBuf;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct QuickstartArgs {
+    /// Show online training in two minutes: events stream in, a server follows, and flipped labels
+    /// are caught and rolled back
+    #[arg(long, conflicts_with_all = ["rows", "keep_serving"])]
+    pub(crate) online: bool,
     /// Number of rows of the generated click log
     #[arg(long, default_value = "200000", value_parser = clap::value_parser!(u64).range(1000..))]
     pub(crate) rows: u64,
-    /// Folder for the data, the job file and the runs
+    /// Folder for the data, the job file and the runs [with --online: runs/quickstart-online]
     #[arg(long, value_name = "DIR", default_value = "runs/quickstart")]
     pub(crate) output: PathBuf,
     /// Leave the server running at the end

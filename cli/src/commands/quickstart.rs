@@ -2,6 +2,7 @@
 //! the commands with which a user can run the steps by hand.
 
 mod job;
+mod online;
 mod place;
 mod serve;
 
@@ -51,6 +52,9 @@ struct Outcome {
 }
 
 pub(crate) fn run(args: &QuickstartArgs) -> Result<()> {
+    if args.online {
+        return online::run(args);
+    }
     let began = Instant::now();
     let place = Place::new(&args.output);
     if args.output.exists() {
