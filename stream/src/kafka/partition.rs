@@ -1,7 +1,7 @@
 //! One partition of a topic: its queue of fetched messages, and the place of the reader in it.
 
 use std::fmt;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rdkafka::Message as _;
 use rdkafka::consumer::base_consumer::PartitionQueue;
@@ -37,7 +37,15 @@ pub(super) struct TopicPartition {
     /// The time since which the queue has reached the end of the partition.
     end_since: Option<Instant>,
     /// The problem after which the partition cannot be read.
-    failure: Option<(String, &'static str)>,
+    failure: Option<Failure>,
+}
+
+/// A problem after which a partition cannot be read.
+enum Failure {
+    /// The brokers do not have the offset of the next message.
+    OutOfRange,
+    /// The problem is known as a clause, with its remedy.
+    Known(String, &'static str),
 }
 
 /// A message outside of the queue.
@@ -120,18 +128,8 @@ impl TopicPartition {
             return Ok(true);
         }
         gathered?;
-        match &self.failure {
-            Some((problem, remedy)) => {
-                // The bounds are asked once, when the failure is reported first.
-                let problem = match self.find_bounds_problem(client, problem)? {
-                    Some((problem, remedy)) => {
-                        self.failure = Some((problem.clone(), remedy));
-                        return Err(self.error(problem, remedy));
-                    }
-                    None => problem.clone(),
-                };
-                Err(self.error(problem, remedy))
-            }
+        match self.failure.take() {
+            Some(failure) => Err(self.report(client, failure)),
             None => Ok(false),
         }
     }
@@ -196,14 +194,15 @@ impl TopicPartition {
             }
         }
         while self.failure.is_none() && block.end < limits.until {
-            match queue.poll(std::time::Duration::ZERO) {
+            match queue.poll(Duration::ZERO) {
                 None => break,
                 Some(Ok(message)) => {
                     self.end_since = None;
                     let offset = u64::try_from(message.offset()).unwrap_or(0);
                     if offset < block.end {
                         let problem = format!("a message at offset {offset} arrived a second time");
-                        self.failure = Some((problem, "report this fault of the client"));
+                        let remedy = "report this fault of the client";
+                        self.failure = Some(Failure::Known(problem, remedy));
                         break;
                     }
                     let verdict = offer(block, offset, message.payload(), limits);
@@ -223,36 +222,43 @@ impl TopicPartition {
         Ok(())
     }
 
-    /// Returns the problem and the remedy if the next message lies outside of the partition.
-    fn find_bounds_problem(
-        &self,
-        client: &Client,
-        problem: &str,
-    ) -> Result<Option<(String, &'static str)>> {
-        if problem != OUT_OF_RANGE {
-            return Ok(None);
-        }
-        let (low, high) = client.find_bounds(&self.topic, self.number)?;
-        Ok(if self.next < low {
+    /// Keeps a failure for later calls, and returns its error.
+    fn report(&mut self, client: &Client, failure: Failure) -> Error {
+        let (problem, remedy) = match failure {
+            Failure::Known(problem, remedy) => (problem, remedy),
+            Failure::OutOfRange => match client.find_bounds(&self.topic, self.number) {
+                Ok(bounds) => self.explain_bounds(bounds),
+                Err(error) => {
+                    self.failure = Some(Failure::OutOfRange);
+                    return error;
+                }
+            },
+        };
+        self.failure = Some(Failure::Known(problem.clone(), remedy));
+        self.error(problem, remedy)
+    }
+
+    /// Returns the problem and the remedy if the brokers do not have the next message.
+    fn explain_bounds(&self, (low, high): (u64, u64)) -> (String, &'static str) {
+        if self.next < low {
             let problem = format!(
                 "the message does not exist any more; the earliest one has offset {low} and the \
                  partition ends at offset {high}"
             );
-            Some((problem, KEEP))
+            (problem, KEEP)
         } else if self.next > high {
-            Some((format!("the partition ends at offset {high}"), RESTORE))
+            (format!("the partition ends at offset {high}"), RESTORE)
         } else {
-            None
-        })
+            let problem =
+                format!("the brokers refuse the offset, but have those from {low} to {high}");
+            (problem, "check the brokers, and start again")
+        }
     }
 }
 
-/// The problem of an offset that is outside of the partition, before its bounds are known.
-const OUT_OF_RANGE: &str = "the brokers do not have this offset";
-
-/// Returns the problem and the remedy of an error in the queue of a partition, or `None` if the
-/// client repeats the fetch by itself and leaves nothing out.
-fn classify(error: &KafkaError) -> Option<(String, &'static str)> {
+/// Returns the failure for an error in the queue of a partition, or `None` if the client repeats
+/// the fetch by itself and leaves nothing out.
+fn classify(error: &KafkaError) -> Option<Failure> {
     use RDKafkaErrorCode as Code;
     match error.rdkafka_error_code() {
         Some(
@@ -268,15 +274,17 @@ fn classify(error: &KafkaError) -> Option<(String, &'static str)> {
             | Code::UnknownLeaderEpoch
             | Code::OffsetNotAvailable,
         ) => None,
-        Some(Code::AutoOffsetReset | Code::OffsetOutOfRange) => {
-            Some((OUT_OF_RANGE.to_owned(), RESTORE))
-        }
+        Some(Code::AutoOffsetReset | Code::OffsetOutOfRange) => Some(Failure::OutOfRange),
         Some(Code::UnknownTopicOrPartition | Code::UnknownTopic | Code::UnknownPartition) => {
-            Some(("the partition does not exist any more".to_owned(), RESTORE))
+            Some(Failure::Known("the partition does not exist any more".to_owned(), RESTORE))
         }
         Some(Code::TopicAuthorizationFailed) => {
-            Some((describe(error), "grant the right to read the topic, and start again"))
+            let remedy = "grant the right to read the topic, and start again";
+            Some(Failure::Known(describe(error), remedy))
         }
-        _ => Some((describe(error), "solve the problem at the brokers, and start again")),
+        _ => {
+            let remedy = "solve the problem at the brokers, and start again";
+            Some(Failure::Known(describe(error), remedy))
+        }
     }
 }
