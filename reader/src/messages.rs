@@ -11,6 +11,8 @@
 //! * The memory for a message is bounded by its size, whatever its bytes claim.
 
 mod arrow;
+mod avro;
+mod batch;
 mod json;
 mod rejected;
 
@@ -25,18 +27,22 @@ use crate::error::{ReaderError, Result};
 use crate::field::{self, Field};
 use crate::side_tables::SideTables;
 use arrow::{ArrowMessages, ArrowState};
+pub use avro::{AvroFraming, AvroSchemas};
+use avro::{AvroMessages, AvroState};
 use json::{JsonMessages, JsonState};
 use rejected::{AppendMessage, Failure};
 pub use rejected::{RejectedMessage, Rejection, RejectionKind};
 
 /// The format of the messages of a stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MessageFormat {
     /// One JSON object in each message, which may contain line breaks. A message of white space has
     /// no row.
     Json,
     /// One whole Arrow IPC stream or file in each message, with any number of record batches.
     Arrow,
+    /// One record of Avro in each message, behind the id or the fingerprint of its schema.
+    Avro(AvroSchemas),
 }
 
 /// A decoder of messages to batches of a schema.
@@ -74,6 +80,7 @@ pub struct MessageDecoder {
 enum FormatDecoder {
     Json(JsonMessages),
     Arrow(ArrowMessages),
+    Avro(AvroMessages),
 }
 
 /// The rows of some messages, and the messages without rows.
@@ -94,8 +101,8 @@ impl MessageDecoder {
     /// rows do not concern messages.
     ///
     /// # Errors
-    /// Returns an error if statistics that a transform needs are absent, or if a value of a side
-    /// table is infinite after its transform.
+    /// Returns an error if statistics that a transform needs are absent, if a value of a side table
+    /// is infinite after its transform, or if a schema of Avro is not supported.
     pub fn new(
         format: MessageFormat,
         config: &DataConfig,
@@ -109,6 +116,9 @@ impl MessageDecoder {
         let format = match format {
             MessageFormat::Json => FormatDecoder::Json(JsonMessages::new(config, &fields)),
             MessageFormat::Arrow => FormatDecoder::Arrow(ArrowMessages::new(config)),
+            MessageFormat::Avro(schemas) => {
+                FormatDecoder::Avro(AvroMessages::new(&schemas, config, &fields)?)
+            }
         };
         Ok(Self { format, fields, assembly })
     }
@@ -126,6 +136,7 @@ impl MessageDecoder {
         match &self.format {
             FormatDecoder::Json(json) => self.collect(JsonState::new(json), messages),
             FormatDecoder::Arrow(arrow) => self.collect(ArrowState::new(arrow), messages),
+            FormatDecoder::Avro(avro) => self.collect(AvroState::new(avro), messages),
         }
     }
 

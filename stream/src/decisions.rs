@@ -119,6 +119,10 @@ pub enum Decision {
         stream: u16,
         /// The names of all partitions. The place in the list is the number of the partition.
         names: Vec<String>,
+        /// The offsets at which the partitions begin that are new in this list, in the order of
+        /// their numbers. An empty list means that all of them begin at offset 0.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        starts: Vec<u64>,
     },
     /// The next file of a partition of a followed folder is this file.
     File {

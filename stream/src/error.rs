@@ -109,6 +109,52 @@ pub enum Error {
         /// The action that solves the problem.
         remedy: &'static str,
     },
+    /// The settings of a stream of Kafka cannot be used.
+    #[cfg(feature = "kafka")]
+    #[error("stream of Kafka: {problem}; {remedy}")]
+    KafkaSettings {
+        /// The problem, as a clause.
+        problem: String,
+        /// The action that solves the problem.
+        remedy: &'static str,
+    },
+    /// The brokers of a stream of Kafka cannot be used.
+    #[cfg(feature = "kafka")]
+    #[error("brokers `{brokers}`: {problem}; {remedy}")]
+    Brokers {
+        /// The addresses of the brokers in the settings.
+        brokers: String,
+        /// The problem, as a clause.
+        problem: String,
+        /// The action that solves the problem.
+        remedy: &'static str,
+    },
+    /// A topic of Kafka cannot be used.
+    #[cfg(feature = "kafka")]
+    #[error("topic `{topic}`: {problem}; {remedy}")]
+    Topic {
+        /// The name of the topic.
+        topic: String,
+        /// The problem, as a clause.
+        problem: String,
+        /// The action that solves the problem.
+        remedy: &'static str,
+    },
+    /// A partition of a topic cannot be read.
+    #[cfg(feature = "kafka")]
+    #[error("{partition} (`{name}`), offset {offset}: {problem}; {remedy}")]
+    TopicPartition {
+        /// The partition of the stream.
+        partition: Partition,
+        /// The topic and the number of the partition in it.
+        name: String,
+        /// The offset of the message that is needed.
+        offset: u64,
+        /// The problem, as a clause.
+        problem: String,
+        /// The action that solves the problem.
+        remedy: &'static str,
+    },
     /// A message is longer than the limit.
     #[error(
         "{partition}, offset {offset}: the message has more than {limit} bytes \

@@ -33,6 +33,8 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
 use self::listing::Stamp;
 use self::partition::FolderPartition;
 use crate::decisions::Decision;
@@ -43,7 +45,7 @@ use crate::position::Position;
 use crate::source::{Block, PartitionState, Source};
 
 /// The largest limits of blocks and messages. The places in a block are numbers of 32 bits.
-const LARGEST: usize = 1 << 30;
+pub(crate) const LARGEST: usize = 1 << 30;
 
 /// The settings of a followed folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,9 +77,11 @@ pub enum Framing {
 }
 
 /// The treatment of messages that are longer than the limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum LongMessages {
     /// The message is an error, which stops the run.
+    #[default]
     Stop,
     /// The message is left out and handed over as [`Block::too_long`].
     Reject,
@@ -179,7 +183,8 @@ impl FollowedFolder {
             if !names.is_empty() {
                 names.iter().for_each(|name| self.add_partition(name));
                 let names = self.partitions.iter().map(|p| p.name().to_owned()).collect();
-                self.discoveries.push(Decision::Partitions { stream: self.settings.stream, names });
+                let (stream, starts) = (self.settings.stream, Vec::new());
+                self.discoveries.push(Decision::Partitions { stream, names, starts });
             }
         }
         for partition in &mut self.partitions {
@@ -252,7 +257,7 @@ impl Source for FollowedFolder {
 
     fn adopt(&mut self, decision: &Decision) -> Result<()> {
         match decision {
-            Decision::Partitions { stream, names } if *stream == self.settings.stream => {
+            Decision::Partitions { stream, names, .. } if *stream == self.settings.stream => {
                 let known = self.partitions.iter().map(FolderPartition::name);
                 if !known.eq(names.iter().take(self.partitions.len())) {
                     return Err(Error::Position(format!(

@@ -12,6 +12,8 @@ mod file;
 mod folder;
 pub mod gate;
 pub mod joiner;
+#[cfg(feature = "kafka")]
+mod kafka;
 mod partition;
 mod position;
 mod source;
@@ -28,8 +30,10 @@ pub use error::{Error, Result};
 pub use file::{FileHistory, FileIdentity};
 pub use folder::{FolderSettings, FollowedFolder, Framing, LongMessages};
 pub use joiner::Joiner;
+#[cfg(feature = "kafka")]
+pub use kafka::{KafkaSettings, KafkaSource, OptionValue, SecretFile, SecretVariable, Start};
 pub use partition::{EventTime, Partition};
 pub use position::{PartitionPosition, Position};
-pub use source::{Block, Message, PartitionState, Source, TooLong};
+pub use source::{Block, Message, OffsetUnit, PartitionState, Source, TooLong};
 pub use taking::{Taking, check_took};
 pub use watermark::Watermarks;

@@ -77,7 +77,9 @@ impl Position {
             Decision::Took(took) => self.take(took)?,
             Decision::Idle { partition } => self.set_idle(*partition, true)?,
             Decision::Back { partition } => self.set_idle(*partition, false)?,
-            Decision::Partitions { stream, names } => self.set_partitions(*stream, names)?,
+            Decision::Partitions { stream, names, starts } => {
+                self.set_partitions(*stream, names, starts)?;
+            }
             Decision::File { partition, file } => {
                 let known = self.find_known(*partition)?;
                 known.files.add(*partition, file.clone())?;
@@ -137,7 +139,7 @@ impl Position {
         Ok(())
     }
 
-    fn set_partitions(&mut self, stream: u16, names: &[String]) -> Result<()> {
+    fn set_partitions(&mut self, stream: u16, names: &[String], starts: &[u64]) -> Result<()> {
         for (partition, known) in self.of_stream(stream) {
             let name = names.get(partition.number as usize);
             if name != Some(&known.name) {
@@ -149,11 +151,13 @@ impl Position {
                 )));
             }
         }
-        for (number, name) in (0u32..).zip(names) {
+        let known = self.of_stream(stream).count();
+        let starts = list_starts(names.len() - known, starts)?;
+        for ((number, name), start) in (0u32..).zip(names).skip(known).zip(starts) {
             let partition = Partition { stream, number };
             self.partitions.entry(partition).or_insert_with(|| PartitionPosition {
                 name: name.clone(),
-                next_offset: 0,
+                next_offset: start,
                 newest: None,
                 is_idle: false,
                 files: FileHistory::default(),
@@ -169,6 +173,24 @@ impl Position {
             ))
         })
     }
+}
+
+/// Returns the offsets at which `added` new partitions begin, by the list of a decision.
+///
+/// # Errors
+/// Returns an error if the list is neither empty nor complete.
+pub(crate) fn list_starts(added: usize, starts: &[u64]) -> Result<Vec<u64>> {
+    if starts.is_empty() {
+        return Ok(vec![0; added]);
+    }
+    if starts.len() != added {
+        return Err(Error::Position(format!(
+            "{} offsets at which partitions begin were recorded for {added} new partitions; \
+             replay the log from the position of the checkpoint",
+            starts.len()
+        )));
+    }
+    Ok(starts.to_vec())
 }
 
 /// The form of a position in a file.
@@ -229,7 +251,12 @@ mod tests {
 
     fn partitions(names: &[&str]) -> Decision {
         let names = names.iter().map(|name| (*name).to_owned()).collect();
-        Decision::Partitions { stream: 0, names }
+        Decision::Partitions { stream: 0, names, starts: Vec::new() }
+    }
+
+    fn starting(names: &[&str], starts: &[u64]) -> Decision {
+        let names = names.iter().map(|name| (*name).to_owned()).collect();
+        Decision::Partitions { stream: 0, names, starts: starts.to_vec() }
     }
 
     fn took(partition: Partition, from: u64, to: u64) -> Decision {
@@ -268,6 +295,18 @@ mod tests {
     }
 
     #[test]
+    fn new_partitions_begin_at_the_recorded_offsets() {
+        let mut position = applied(&[starting(&["a", "b"], &[10, 0]), took(FIRST, 10, 12)]);
+        position.apply(2, &starting(&["a", "b", "c"], &[5])).unwrap();
+        let offsets: Vec<_> = position.partitions().map(|(_, known)| known.next_offset).collect();
+        assert_eq!(offsets, [12, 0, 5]);
+        // A log that was written before there were such offsets means 0.
+        let old = r#"{"partitions":{"stream":0,"names":["a"]}}"#;
+        assert_eq!(serde_json::from_str::<Decision>(old).unwrap(), partitions(&["a"]));
+        assert_eq!(serde_json::to_string(&partitions(&["a"])).unwrap(), old);
+    }
+
+    #[test]
     fn empty_files_are_forgotten_like_others() {
         let file = |number: u64| {
             let name = format!("{number:03}");
@@ -284,7 +323,7 @@ mod tests {
     #[test]
     fn a_position_survives_json_in_a_fixed_order() {
         let mut position = applied(&[
-            Decision::Partitions { stream: 3, names: vec!["x".to_owned()] },
+            Decision::Partitions { stream: 3, names: vec!["x".to_owned()], starts: vec![7] },
             partitions(&["b", "a"]),
             took(SECOND, 0, 30),
         ]);
@@ -320,6 +359,7 @@ mod tests {
             (3, Decision::Back { partition: FIRST }, "is active already"),
             (3, partitions(&["a"]), "partition 1 of stream 0 is `b`"),
             (3, partitions(&["a", "c", "b"]), "has `c` at its place"),
+            (3, starting(&["a", "b", "c"], &[1, 2]), "2 offsets at which partitions begin"),
         ] {
             let mut changed = position.clone();
             let error = changed.apply(number, &decision).unwrap_err().to_string();

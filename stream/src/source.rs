@@ -72,11 +72,22 @@ pub struct PartitionState {
     pub next: u64,
     /// The offset behind the last message that the source has seen.
     pub end: u64,
+    /// The unit of the offsets.
+    pub unit: OffsetUnit,
+}
+
+/// The unit in which the offsets of a partition are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OffsetUnit {
+    /// An offset is a number of bytes, as in a followed folder.
+    Bytes,
+    /// An offset is a number of messages, as in a topic of Kafka. Some offsets have no message.
+    Messages,
 }
 
 impl PartitionState {
-    /// Returns the number of bytes that are not read yet.
-    pub fn lag_bytes(&self) -> u64 {
+    /// Returns the distance to the end of the partition, in the unit of its offsets.
+    pub fn lag(&self) -> u64 {
         self.end.saturating_sub(self.next)
     }
 }
@@ -111,7 +122,7 @@ pub struct TooLong {
 #[derive(Debug)]
 pub struct Block {
     pub(crate) partition: Partition,
-    /// The offset of the first byte.
+    /// The offset at which the block begins.
     pub(crate) start: u64,
     /// The offset behind the block.
     pub(crate) end: u64,
@@ -127,7 +138,9 @@ pub struct Block {
 pub(crate) struct Bounds {
     /// The bytes of the message.
     pub(crate) bytes: Range<u32>,
-    /// The place of the byte behind the end of the line.
+    /// The offset of the message, counted from the start of the block.
+    pub(crate) offset: u32,
+    /// The offset behind the message, counted from the start of the block.
     pub(crate) next: u32,
 }
 
@@ -188,7 +201,7 @@ impl Block {
     fn message(&self, bounds: &Bounds) -> Message<'_> {
         Message {
             partition: self.partition,
-            offset: self.start + u64::from(bounds.bytes.start),
+            offset: self.start + u64::from(bounds.offset),
             next: self.start + u64::from(bounds.next),
             bytes: &self.bytes[bounds.bytes.start as usize..bounds.bytes.end as usize],
         }

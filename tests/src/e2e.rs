@@ -31,6 +31,7 @@ mod histories;
 mod init;
 mod inspect;
 mod interrupt;
+mod kafka;
 mod left_out;
 mod life;
 mod load;

@@ -63,6 +63,11 @@ impl Forms {
         Ok((columns, forms))
     }
 
+    /// Turns the dictionaries of all columns into plain texts.
+    pub(crate) fn unpack_dictionaries(&mut self) {
+        self.keep_dictionary.fill(false);
+    }
+
     /// Returns whether the dictionaries of a column stay dictionaries.
     pub(crate) fn keeps_dictionary(&self, column: usize) -> bool {
         self.keep_dictionary[column]

@@ -37,8 +37,9 @@ pub struct Rejection {
 pub enum RejectionKind {
     /// The message does not follow its format, or claims more than its size allows.
     Format,
-    /// A column is missing, is there twice or has another type. The writer of the stream has
-    /// changed it, so that all later messages are likely to be rejected too.
+    /// A column is missing, is there twice or has another type, or the schema of the message is
+    /// unknown. The writer of the stream has changed it, so that all later messages are likely to
+    /// be rejected too.
     Columns,
     /// A value cannot be used.
     Value,
@@ -60,6 +61,11 @@ impl Rejection {
     /// Returns the rejection of a message that does not follow its format.
     pub(super) fn of_format(reason: String) -> Self {
         Self { kind: RejectionKind::Format, row: None, column: None, reason: shorten(reason) }
+    }
+
+    /// Returns the rejection of a message whose schema is unknown or does not fit.
+    pub(super) fn of_schema(reason: String) -> Self {
+        Self { kind: RejectionKind::Columns, row: None, column: None, reason: shorten(reason) }
     }
 
     /// Returns the rejection for a value of a field that is refused.

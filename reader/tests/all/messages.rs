@@ -1,6 +1,7 @@
 //! Tests of the decoding of messages.
 
 mod arrow;
+mod avro;
 mod damage;
 mod json;
 

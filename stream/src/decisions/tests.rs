@@ -38,7 +38,11 @@ fn decision(number: u64) -> Decision {
         4 => Decision::Checkpoint { batch: number },
         5 => Decision::Skip { from: number, to: number + 3, reason: "poison".to_owned() },
         6 => Decision::Schema { stream: 1, id: 7, fingerprint: u64::MAX },
-        7 => Decision::Partitions { stream: 2, names: vec![number.to_string(), "ß\n".to_owned()] },
+        7 => Decision::Partitions {
+            stream: 2,
+            names: vec![number.to_string(), "ß\n".to_owned()],
+            starts: Vec::new(),
+        },
         8 => {
             let name = "part-0.jsonl".to_owned();
             let file = FileIdentity { name, start: number, size: 1, head: u64::MAX - 1 };
@@ -196,7 +200,12 @@ fn few_zeros_are_a_torn_tail_if_they_are_the_whole_last_sector() {
     let mut seen = [false; 33];
     for bytes in 400..512 {
         let mut log = open(folder.path(), 1 << 20).unwrap();
-        log.append(&Decision::Partitions { stream: 0, names: vec!["n".repeat(bytes)] }).unwrap();
+        log.append(&Decision::Partitions {
+            stream: 0,
+            names: vec!["n".repeat(bytes)],
+            starts: Vec::new(),
+        })
+        .unwrap();
         log.sync().unwrap();
         drop(log);
         let path = segments(folder.path()).remove(0);
@@ -369,7 +378,7 @@ fn only_synced_decisions_are_replayed() {
     log.sync().unwrap();
     // This is more than the log keeps in memory, so that a part is in the file.
     let names = vec!["n".repeat(1 << 20)];
-    log.append(&Decision::Partitions { stream: 0, names }).unwrap();
+    log.append(&Decision::Partitions { stream: 0, names, starts: Vec::new() }).unwrap();
     assert_eq!((log.next(), log.synced()), (2, 1));
     assert_eq!(log.replay(0).unwrap().count(), 1);
     assert!(log.replay(2).is_err());
@@ -382,7 +391,8 @@ fn only_synced_decisions_are_replayed() {
 fn a_decision_that_is_too_long_is_refused_and_takes_no_number() {
     let folder = tempfile::tempdir().unwrap();
     let mut log = open(folder.path(), 1 << 20).unwrap();
-    let long = Decision::Partitions { stream: 0, names: vec!["n".repeat(16 << 20)] };
+    let long =
+        Decision::Partitions { stream: 0, names: vec!["n".repeat(16 << 20)], starts: Vec::new() };
     let error = log.append(&long).unwrap_err().to_string();
     assert!(error.contains("at most 16777216 are allowed"), "{error}");
     assert_eq!(log.append(&decision(0)).unwrap(), 0);

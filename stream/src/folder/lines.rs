@@ -86,7 +86,8 @@ fn divide(block: &mut Block, bytes: (usize, usize), is_end: bool, limit: usize) 
         if !line.is_empty() {
             // A block is smaller than 2 GiB, as the settings are checked.
             let bytes = start as u32..(start + line.len()) as u32;
-            block.messages.push(Bounds { bytes, next: next as u32 });
+            let offset = bytes.start;
+            block.messages.push(Bounds { bytes, offset, next: next as u32 });
         }
         start = next;
     }

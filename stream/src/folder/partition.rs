@@ -9,7 +9,7 @@ use crate::decisions::Decision;
 use crate::error::{Error, Result};
 use crate::file::{FileHistory, FileIdentity};
 use crate::partition::Partition;
-use crate::source::{Block, PartitionState};
+use crate::source::{Block, OffsetUnit, PartitionState};
 
 /// A partition of a followed folder and the place of the reader in it.
 #[derive(Debug)]
@@ -105,6 +105,7 @@ impl FolderPartition {
             earliest: present.next().map_or(self.next, |file| file.start.min(self.next)),
             next: self.next,
             end: self.history.end() + self.listing.pending_bytes(),
+            unit: OffsetUnit::Bytes,
         }
     }
 

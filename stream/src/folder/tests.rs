@@ -83,7 +83,7 @@ fn files_are_read_in_the_order_of_names_and_partitions_take_turns() {
 
     let discoveries = source.take_discoveries();
     let names = ["a", "b", "empty"].map(str::to_owned).to_vec();
-    assert_eq!(discoveries[0], Decision::Partitions { stream: 0, names });
+    assert_eq!(discoveries[0], Decision::Partitions { stream: 0, names, starts: Vec::new() });
     let files: Vec<_> = discoveries[1..]
         .iter()
         .map(|decision| match decision {
@@ -109,7 +109,7 @@ fn partitions_have_bounds_and_a_lag() {
         source
             .partitions()
             .iter()
-            .map(|p| (p.name.clone(), p.earliest, p.next, p.end, p.lag_bytes()))
+            .map(|p| (p.name.clone(), p.earliest, p.next, p.end, p.lag()))
             .collect::<Vec<_>>()
     };
     assert_eq!(state(&source), [("a".to_owned(), 0, 4, 8, 4), ("b".to_owned(), 0, 0, 0, 0)]);

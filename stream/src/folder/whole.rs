@@ -32,7 +32,7 @@ pub(super) fn fill(
         }
         file.read(0, &mut block.bytes[..size])?;
         // A message is at most 1 GiB, as the settings are checked.
-        block.messages.push(Bounds { bytes: 0..size as u32, next: size as u32 });
+        block.messages.push(Bounds { bytes: 0..size as u32, offset: 0, next: size as u32 });
     } else if settings.long_messages == LongMessages::Stop {
         let limit = settings.max_message_bytes;
         return Err(Error::MessageTooLong { partition, offset: from, limit });

@@ -303,7 +303,7 @@ impl Feed {
     /// Applies a decision with its number to the position.
     fn apply(&mut self, number: u64, decision: &Decision) -> Result<()> {
         self.position.apply(number, decision)?;
-        if let Decision::Partitions { stream, names } = decision {
+        if let Decision::Partitions { stream, names, .. } = decision {
             for number in 0..names.len() as u32 {
                 self.assembler.add_partition(Partition { stream: *stream, number })?;
             }

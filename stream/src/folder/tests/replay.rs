@@ -334,13 +334,18 @@ fn a_read_behind_the_recorded_files_is_refused() {
     let error = source.read(partition, 4, &mut block).unwrap_err().to_string();
     assert!(error.contains("adopt the partitions first"), "{error}");
     let names = vec!["a".to_owned()];
-    source.adopt(&Decision::Partitions { stream: 0, names }).unwrap();
+    source.adopt(&Decision::Partitions { stream: 0, names, starts: Vec::new() }).unwrap();
     let error = source.read(partition, 4, &mut block).unwrap_err().to_string();
     assert!(error.contains("the recorded files end at offset 0"), "{error}");
     let names = vec!["b".to_owned()];
-    let error = source.adopt(&Decision::Partitions { stream: 0, names }).unwrap_err().to_string();
+    let error = source
+        .adopt(&Decision::Partitions { stream: 0, names, starts: Vec::new() })
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("do not begin with the known ones"), "{error}");
     // The decisions of other streams are not for this one.
-    source.adopt(&Decision::Partitions { stream: 1, names: Vec::new() }).unwrap();
+    source
+        .adopt(&Decision::Partitions { stream: 1, names: Vec::new(), starts: Vec::new() })
+        .unwrap();
     assert_eq!(source.partitions().len(), 1);
 }
