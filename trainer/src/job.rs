@@ -45,8 +45,8 @@ pub(crate) use identity::{difference, difference_of_model};
 pub use learning::{ItemCounts, RateConfig, WarmStart};
 pub use mode::{Mode, ServerLoss};
 pub use online::{
-    EmitConfig, JoinConfig, LateConfig, OnlineConfig, StreamConfig, StreamFormat, StreamKind,
-    StreamRole,
+    AvroConfig, EmitConfig, JoinConfig, LateConfig, OnlineConfig, StreamConfig, StreamFormat,
+    StreamKind, StreamRole,
 };
 pub use ps::PsConfig;
 pub use publish::PublishConfig;
@@ -471,7 +471,9 @@ impl Job {
         root.remove("gate");
         // The place of a stream may change, as the place of a file may.
         if let Some(streams) = root.get_mut("stream").and_then(Value::as_array_mut) {
-            streams.iter_mut().filter_map(Value::as_table_mut).for_each(|s| drop(s.remove("path")));
+            for stream in streams.iter_mut().filter_map(Value::as_table_mut) {
+                ["path", "kafka", "avro"].into_iter().for_each(|key| drop(stream.remove(key)));
+            }
         }
         Ok(Value::Table(root))
     }

@@ -56,9 +56,9 @@ pub use error::{Error, Result};
 pub use evaluate::{EvalReport, Predicted};
 pub use fetch::Fetched;
 pub use job::{
-    EmitConfig, EvalConfig, ItemCounts, Job, JoinConfig, LateConfig, Memory, Mode, OnlineConfig,
-    PsConfig, PublishConfig, RateConfig, RunConfig, ServerLoss, StreamConfig, StreamFormat,
-    StreamKind, StreamRole, TableConfig, TrainConfig, WarmStart, Wire,
+    AvroConfig, EmitConfig, EvalConfig, ItemCounts, Job, JoinConfig, LateConfig, Memory, Mode,
+    OnlineConfig, PsConfig, PublishConfig, RateConfig, RunConfig, ServerLoss, StreamConfig,
+    StreamFormat, StreamKind, StreamRole, TableConfig, TrainConfig, WarmStart, Wire,
 };
 pub use observer::{
     CheckpointReport, EpochReport, InspectOptions, InspectedStep, Observer, PublishReport,

@@ -4,13 +4,14 @@
 //! are in the log of the run, so the section may change between two starts of the run, and a
 //! checkpoint does not store it. `[[stream]]` and `[join]` decide what the rows are.
 
+use std::collections::BTreeMap;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use zillion_config::ConfigError;
 use zillion_feature::{FeatureKind, RawType, Schema};
-use zillion_reader::MessageFormat;
+use zillion_reader::{AvroSchemas, MessageFormat};
 use zillion_rows::ByteSize;
 use zillion_stream::joiner::{Bounds, Emit, Late, Negatives, SamplingCorrection, Settings};
 use zillion_stream::watermark::TimeRules;
@@ -81,6 +82,12 @@ pub struct StreamConfig {
     /// The followed folder, whose sub-folders are the partitions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<PathBuf>,
+    /// The brokers and topics of a stream of Kafka, with its other settings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kafka: Option<toml::Table>,
+    /// The schemas of messages in Avro.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub avro: Option<AvroConfig>,
     /// The format of the messages.
     #[serde(default)]
     pub format: StreamFormat,
@@ -99,6 +106,8 @@ pub enum StreamKind {
     /// A folder whose sub-folders receive new files.
     #[default]
     Folder,
+    /// Topics of Kafka.
+    Kafka,
 }
 
 /// The formats of messages.
@@ -110,14 +119,81 @@ pub enum StreamFormat {
     Json,
     /// An Arrow IPC stream or file for each message. In a folder, each file is a message.
     Arrow,
+    /// One record in Avro for each message, behind the key of its schema. In a folder, each file is
+    /// a message.
+    Avro,
 }
 
-impl StreamFormat {
-    /// Returns the format as the decoder names it.
-    pub(crate) fn decoder(self) -> MessageFormat {
-        match self {
-            Self::Json => MessageFormat::Json,
-            Self::Arrow => MessageFormat::Arrow,
+/// The schemas of messages in Avro. A message begins with the id of its schema (Confluent) or with
+/// its fingerprint (single object).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AvroConfig {
+    /// The files of the schemas by their ids, for messages with ids.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub ids: BTreeMap<String, PathBuf>,
+    /// The files of the schemas, for messages with fingerprints.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<PathBuf>,
+}
+
+impl StreamConfig {
+    /// Returns the format as the decoder names it. Reads the files of schemas.
+    ///
+    /// # Errors
+    /// Returns an error if a schema cannot be read or is not supported.
+    pub(crate) fn decoder_format(&self) -> Result<MessageFormat> {
+        Ok(match self.format {
+            StreamFormat::Json => MessageFormat::Json,
+            StreamFormat::Arrow => MessageFormat::Arrow,
+            StreamFormat::Avro => MessageFormat::Avro(self.load_avro_schemas()?),
+        })
+    }
+
+    fn load_avro_schemas(&self) -> Result<AvroSchemas> {
+        let path = format!("stream.{}.avro", self.name);
+        let avro = self.avro.clone().unwrap_or_default();
+        let mut ids = Vec::new();
+        for (id, file) in &avro.ids {
+            let id: u32 = id.parse().map_err(|_| {
+                ConfigError::at(&format!("{path}.ids"), format!("`{id}` is no id; write a number"))
+            })?;
+            ids.push((id, file));
+        }
+        match (ids.is_empty(), avro.files.is_empty()) {
+            (false, true) => Ok(AvroSchemas::load_confluent(ids)?),
+            (true, false) => Ok(AvroSchemas::load_single_object(&avro.files)?),
+            _ => {
+                let message = "needs either `ids` (messages with the ids of schemas) or `files` \
+                               (messages with fingerprints); set one of the two";
+                Err(ConfigError::at(&path, message).into())
+            }
+        }
+    }
+
+    /// Checks that the settings of the kind of the stream are there, and no others.
+    fn check_kind(&self) -> Result<(), ConfigError> {
+        let path = |key: &str| format!("stream.{}.{key}", self.name);
+        match (self.kind, &self.path, &self.kafka) {
+            (StreamKind::Folder, None, _) => Err(ConfigError::missing_key(&path("path"), "path")),
+            (StreamKind::Kafka, _, None) => {
+                let message = "a stream of Kafka needs its brokers and topics; add them";
+                Err(ConfigError::at(&path("kafka"), message))
+            }
+            (StreamKind::Folder, _, Some(_)) => {
+                let message = "a followed folder has no settings of Kafka; remove them, or set \
+                               `kind = \"kafka\"`";
+                Err(ConfigError::at(&path("kafka"), message))
+            }
+            (StreamKind::Kafka, Some(_), _) => {
+                let message = "a stream of Kafka has no folder; remove it";
+                Err(ConfigError::at(&path("path"), message))
+            }
+            _ if self.avro.is_some() != (self.format == StreamFormat::Avro) => {
+                let message = "the schemas of Avro belong to `format = \"avro\"`; set both or none";
+                Err(ConfigError::at(&path("avro"), message))
+            }
+            _ => Ok(()),
         }
     }
 }
@@ -305,6 +381,14 @@ fn milliseconds(seconds: f64) -> u64 {
 }
 
 impl Job {
+    /// Returns whether the newest messages of the streams can be the parity rows of versions. For
+    /// messages in Avro, the parity rows come from the files of the job.
+    pub(crate) fn has_parity_in_streams(&self) -> bool {
+        let has_rows = |stream: &&StreamConfig| stream.role != StreamRole::Feedback;
+        let mut rows = self.streams.iter().filter(has_rows);
+        !self.streams.is_empty() && rows.all(|stream| stream.format != StreamFormat::Avro)
+    }
+
     /// Checks the sections of endless data against each other and against the other sections.
     pub(super) fn check_online(&self) -> Result<()> {
         if self.streams.is_empty() {
@@ -375,9 +459,7 @@ impl Job {
                 let message = "two streams have this name; give each stream its own name";
                 return Err(ConfigError::at(&path("name"), message).into());
             }
-            if stream.path.is_none() {
-                return Err(ConfigError::missing_key(&path("path"), "path").into());
-            }
+            stream.check_kind()?;
             let role_problem = match (stream.role, is_joined) {
                 (StreamRole::Rows, true) => Some(
                     "a job with `[join]` has streams of impressions and feedback; choose one of \

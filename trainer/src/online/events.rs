@@ -85,7 +85,7 @@ impl EventReader {
             }
         }
         let label = |name: &String| job.schema.labels.iter().position(|l| l.name == *name);
-        let format = stream.format.decoder();
+        let format = stream.decoder_format()?;
         let decoder = MessageDecoder::new(format, &job.data, &schema, sides, statistics)?;
         if stream.role == StreamRole::Impressions {
             // The columns of the key are not stored, but the labels are.

@@ -54,6 +54,8 @@ impl NewestRows {
         let limit = match format {
             StreamFormat::Json => limit.max(1),
             StreamFormat::Arrow => 1,
+            // The reader of parity rows cannot read these messages.
+            StreamFormat::Avro => return,
         };
         if self.format != format {
             self.messages.clear();
@@ -92,12 +94,12 @@ impl NewestRows {
                     bytes.extend(message.iter().map(|&b| if is_break(b) { b' ' } else { b }));
                     bytes.push(b'\n');
                 }
-                StreamFormat::Arrow => bytes.extend_from_slice(message),
+                StreamFormat::Arrow | StreamFormat::Avro => bytes.extend_from_slice(message),
             }
         }
         let path = folder.join(match self.format {
             StreamFormat::Json => "parity.jsonl",
-            StreamFormat::Arrow => "parity.arrow",
+            StreamFormat::Arrow | StreamFormat::Avro => "parity.arrow",
         });
         files.scratch().write_bytes(&path, &bytes)?;
         Ok(path)

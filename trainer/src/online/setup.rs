@@ -61,7 +61,7 @@ pub(super) fn open_source(
             let settings = FolderSettings {
                 framing: match stream.format {
                     StreamFormat::Json => Framing::Lines,
-                    StreamFormat::Arrow => Framing::Files,
+                    StreamFormat::Arrow | StreamFormat::Avro => Framing::Files,
                 },
                 max_message_bytes: online.max_message_bytes.0 as usize,
                 long_messages: LongMessages::Reject,
@@ -70,5 +70,39 @@ pub(super) fn open_source(
             };
             Ok(Box::new(FollowedFolder::open(settings, position)?))
         }
+        StreamKind::Kafka => open_kafka(stream, number, online, position),
     }
+}
+
+#[cfg(feature = "kafka")]
+fn open_kafka(
+    stream: &StreamConfig,
+    number: u16,
+    online: &OnlineConfig,
+    position: &Position,
+) -> Result<Box<dyn Source>> {
+    let table = toml::Value::Table(stream.kafka.clone().unwrap_or_default());
+    let path = format!("stream.{}.kafka", stream.name);
+    let given: zillion_stream::KafkaSettings = zillion_config::from_value(&table, &path)?;
+    let settings = zillion_stream::KafkaSettings {
+        stream: number,
+        max_message_bytes: online.max_message_bytes.0 as usize,
+        long_messages: LongMessages::Reject,
+        ..given
+    };
+    Ok(Box::new(zillion_stream::KafkaSource::open(settings, position)?))
+}
+
+#[cfg(not(feature = "kafka"))]
+fn open_kafka(
+    stream: &StreamConfig,
+    _number: u16,
+    _online: &OnlineConfig,
+    _position: &Position,
+) -> Result<Box<dyn Source>> {
+    Err(crate::error::Error::Unsupported(format!(
+        "stream `{}` is one of Kafka, but this program was built without Kafka; build it with the \
+         cargo feature `kafka`",
+        stream.name
+    )))
 }

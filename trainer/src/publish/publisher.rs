@@ -144,9 +144,9 @@ impl Publisher {
         let encoder =
             Encoder::new(&job.schema, statistics, sides.tables()).map_err(Error::Schema)?;
         // The parity rows of endless data are its newest rows.
-        let parity = match job.streams.is_empty() {
-            true => Parity::read(job, &encoder, config.parity_rows.get())?,
-            false => Parity::empty(),
+        let parity = match job.has_parity_in_streams() {
+            true => Parity::empty(),
+            false => Parity::read(job, &encoder, config.parity_rows.get())?,
         };
         let graph = job.graph(Mode::Infer)?;
         let train = &job.train;

@@ -203,13 +203,16 @@ impl Run {
 
     /// Publishes the present state, with parity rows from the newest messages.
     fn publish_online(&mut self, newest: &NewestRows, observer: &mut dyn Observer) -> Result<()> {
-        if newest.is_empty() {
+        let has_parity = self.job.has_parity_in_streams();
+        if newest.is_empty() && has_parity {
             return Ok(());
         }
         self.stage(Stage::Publish, |run| {
-            let folder = stream_folder(run.output.dir.path());
-            let file = newest.write(&run.options.files, &folder)?;
-            run.use_parity_rows(&file)?;
+            if has_parity {
+                let folder = stream_folder(run.output.dir.path());
+                let file = newest.write(&run.options.files, &folder)?;
+                run.use_parity_rows(&file)?;
+            }
             run.publish(BTreeMap::new(), observer)
         })
     }
