@@ -21,6 +21,7 @@ use zillion_store::{Location, StoreSums};
 
 use super::RunId;
 use super::branch::Branch;
+use super::collector::Collector;
 use super::parity::Parity;
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
@@ -30,6 +31,9 @@ use crate::trace_span::span;
 /// The number of newest versions for which the tables track the later changes. After a rollback to
 /// one of these versions, the next delta needs no comparison of all rows.
 pub(crate) const REMEMBERED: usize = 16;
+
+/// The smallest age in seconds from which a publisher may remove files.
+const LEAST_KEEP_SECONDS: u64 = 60;
 
 /// The name of the folder for the files of a version that is being made.
 const FOLDER: &str = "publish";
@@ -117,6 +121,8 @@ pub(crate) struct Publisher {
     known: Vec<(VersionId, u32)>,
     /// The versions of the run after the last publication, or `None` if they must be read.
     branch: Option<Branch>,
+    /// The removal of old versions, if the job asks for it.
+    collector: Option<Collector>,
 }
 
 /// The arguments of [`Publisher::open`].
@@ -174,6 +180,7 @@ impl Publisher {
             frame,
             known: Vec::new(),
             branch: None,
+            collector: collector(config)?,
         })
     }
 
@@ -204,7 +211,7 @@ impl Publisher {
         let existing = branch.find_step(&self.model, origin.step, is_this)?;
         if let Some(version) = existing {
             let moved = match wish.is_command {
-                true => self.point_to(&version)?,
+                true => self.point_to(&version, branch.last_move())?,
                 false => self.point_to_existing(&version)?,
             };
             return Ok(self.finish(branch, version, moved, true));
@@ -215,14 +222,18 @@ impl Publisher {
             false => branch.chain_to_continue(&self.model, &self.run, pointer, max_deltas)?,
         };
         let parent = chain.as_ref().map(Chain::versions);
-        let outcome = self.publish_new(origin, rows, (dense, parity), parent);
+        let newest = branch.newest();
+        let outcome = self.publish_new(origin, rows, (dense, parity), parent, newest);
         // The files are in the registry now, or will be made again.
         let cleared = self.clear();
         let version = Arc::new(outcome?);
         cleared?;
         // The version is a base if the changes since the parent were not known.
         branch.push(chain.filter(|_| !version.is_base()), version.clone());
-        let moved = self.point_to(&version)?;
+        let moved = self.point_to(&version, branch.last_move())?;
+        if let Some(collector) = &mut self.collector {
+            collector.count_publication(&self.model);
+        }
         Ok(self.finish(branch, version, moved, false))
     }
 
@@ -241,13 +252,15 @@ impl Publisher {
         Published { version, moved, was_there, store: self.store() }
     }
 
-    /// Writes a version that continues `chain`, or a base if there is none.
+    /// Writes a version that continues `chain`, or a base if there is none. `newest` is the newest
+    /// version of any run, if one is known.
     fn publish_new(
         &mut self,
         origin: Origin,
         rows: &mut dyn Publishing,
         (dense, parity): (Vec<u8>, Vec<u8>),
         chain: Option<&[Arc<VersionManifest>]>,
+        newest: Option<VersionId>,
     ) -> Result<VersionManifest> {
         self.clear()?;
         self.files.create_dir(self.layer_folder())?;
@@ -269,7 +282,7 @@ impl Publisher {
             parity,
             origin: Origin { run: self.run.0.clone(), dirty_epoch: epoch, ..origin },
         };
-        let version = self.model.publish(draft)?;
+        let version = self.model.publish_after(newest, draft)?;
         self.known.push((version.version, epoch));
         let surplus = self.known.len().saturating_sub(REMEMBERED);
         self.known.drain(..surplus);
@@ -336,16 +349,22 @@ impl Publisher {
         let Some(pointer) = self.config.pointer() else { return Ok(None) };
         match self.model.pointer(pointer) {
             Ok(last) if last.at_ms >= version.published_ms => Ok(None),
-            Ok(_) | Err(RegistryError::NoPointer { .. }) => self.point_to(version),
+            Ok(last) => self.point_to(version, Some(&last)),
+            Err(RegistryError::NoPointer { .. }) => self.point_to(version, None),
             Err(error) => Err(error.into()),
         }
     }
 
-    fn point_to(&self, version: &VersionManifest) -> Result<Option<PointerMove>> {
+    /// Moves the pointer to a version, given that `known` was a move of it.
+    fn point_to(
+        &self,
+        version: &VersionManifest,
+        known: Option<&PointerMove>,
+    ) -> Result<Option<PointerMove>> {
         let Some(pointer) = self.config.pointer() else { return Ok(None) };
         let by = format!("run {}", self.run.0);
-        let moved = self.model.promote(pointer, version.version, MoveKind::Publish, &by, None);
-        Ok(Some(moved?))
+        let (id, kind) = (version.version, MoveKind::Publish);
+        Ok(Some(self.model.promote_after(known, pointer, id, kind, &by, None)?))
     }
 
     /// Returns the counts of operations on the store so far.
@@ -364,6 +383,18 @@ impl Publisher {
         }
         Ok(())
     }
+}
+
+/// Returns the removal of old versions, if the job asks for it.
+fn collector(config: &PublishConfig) -> Result<Option<Collector>> {
+    if config.keep_versions.is_some() && config.keep_seconds < LEAST_KEEP_SECONDS {
+        let problem = format!(
+            "must be at least {LEAST_KEEP_SECONDS}, because the files of a version are written \
+             before the version exists"
+        );
+        return Err(ConfigError::at("publish.keep_seconds", &problem).into());
+    }
+    Ok(config.retention().map(Collector::new))
 }
 
 /// Opens the registry of a publisher, with the key that signs if one is named.
