@@ -5,8 +5,8 @@
 //!
 //! A proof is an object of a few bytes, `<model>/proofs/<version>-<hash>.json`. The hash is the
 //! beginning of the version's chain hash, so that a proof holds for one version of one registry. It
-//! stays as long as the manifest. A lost proof costs a wait and nothing else. Proofs are not signed:
-//! they change when a version is loaded, and never which one.
+//! stays as long as the manifest. A lost proof costs a wait and nothing else. Proofs are not
+//! signed: they change when a version is loaded, and never which one.
 
 use std::time::SystemTime;
 

@@ -2,17 +2,23 @@
 //!
 //! A run that publishes a version every second fills a registry with objects that nobody needs. So
 //! the publisher removes them as [`zillion_registry::Model::collect`] does, in a thread of its own.
-//! No publication waits for it. A collection that fails is reported and tried again later: an object
-//! that stays too long costs space and nothing else.
+//! No publication waits for it. A collection that fails is reported and tried again later: an
+//! object that stays too long costs space and nothing else.
 
 use std::thread::JoinHandle;
 
+use zillion_config::ConfigError;
 use zillion_device::machine::lower_thread_priority;
 use zillion_registry::{Model, Retention};
 use zillion_store::{LAST_WORDS, StoreStop};
 
-/// The share of the kept versions that are published between two collections.
-const SHARE: usize = 4;
+use crate::error::Result;
+use crate::job::PublishConfig;
+
+/// The smallest age in seconds from which a publisher may remove files.
+const LEAST_KEEP_SECONDS: u64 = 60;
+/// The divisor of the number of kept versions that gives the publications between two collections.
+const DIVISOR: usize = 4;
 /// The largest number of publications between two collections.
 const MOST_BETWEEN: usize = 1000;
 
@@ -33,6 +39,21 @@ struct Running {
 }
 
 impl Collector {
+    /// Returns the collections that a job asks for, or `None` if it asks for none.
+    ///
+    /// # Errors
+    /// Returns an error if the job lets files be removed that a publication has just written.
+    pub(super) fn of(config: &PublishConfig) -> Result<Option<Self>> {
+        if config.keep_versions.is_some() && config.keep_seconds < LEAST_KEEP_SECONDS {
+            let problem = format!(
+                "must be at least {LEAST_KEEP_SECONDS}, because the files of a version are written \
+                 before the version exists"
+            );
+            return Err(ConfigError::at("publish.keep_seconds", &problem).into());
+        }
+        Ok(config.retention().map(Self::new))
+    }
+
     pub(super) fn new(retention: Retention) -> Self {
         Self { retention, publications: 0, running: None }
     }
@@ -40,7 +61,7 @@ impl Collector {
     /// Counts a publication, and begins a collection if one is due and none runs.
     pub(super) fn count_publication(&mut self, model: &Model) {
         self.publications += 1;
-        let between = (self.retention.keep / SHARE).clamp(1, MOST_BETWEEN);
+        let between = (self.retention.keep / DIVISOR).clamp(1, MOST_BETWEEN);
         if self.publications < between
             || self.running.as_ref().is_some_and(|running| !running.thread.is_finished())
         {

@@ -32,9 +32,6 @@ use crate::trace_span::span;
 /// one of these versions, the next delta needs no comparison of all rows.
 pub(crate) const REMEMBERED: usize = 16;
 
-/// The smallest age in seconds from which a publisher may remove files.
-const LEAST_KEEP_SECONDS: u64 = 60;
-
 /// The name of the folder for the files of a version that is being made.
 const FOLDER: &str = "publish";
 
@@ -180,7 +177,7 @@ impl Publisher {
             frame,
             known: Vec::new(),
             branch: None,
-            collector: collector(config)?,
+            collector: Collector::of(config)?,
         })
     }
 
@@ -249,7 +246,8 @@ impl Publisher {
             branch.record_move(moved);
         }
         self.branch = Some(branch);
-        Published { version, moved, was_there, store: self.store() }
+        let store = self.model.store().stats().sums();
+        Published { version, moved, was_there, store }
     }
 
     /// Writes a version that continues `chain`, or a base if there is none. `newest` is the newest
@@ -367,11 +365,6 @@ impl Publisher {
         Ok(Some(self.model.promote_after(known, pointer, id, kind, &by, None)?))
     }
 
-    /// Returns the counts of operations on the store so far.
-    fn store(&self) -> StoreSums {
-        self.model.store().stats().sums()
-    }
-
     /// Returns the folder for the files of the version's layer.
     fn layer_folder(&self) -> PathBuf {
         self.folder.join("rows")
@@ -383,18 +376,6 @@ impl Publisher {
         }
         Ok(())
     }
-}
-
-/// Returns the removal of old versions, if the job asks for it.
-fn collector(config: &PublishConfig) -> Result<Option<Collector>> {
-    if config.keep_versions.is_some() && config.keep_seconds < LEAST_KEEP_SECONDS {
-        let problem = format!(
-            "must be at least {LEAST_KEEP_SECONDS}, because the files of a version are written \
-             before the version exists"
-        );
-        return Err(ConfigError::at("publish.keep_seconds", &problem).into());
-    }
-    Ok(config.retention().map(Collector::new))
 }
 
 /// Opens the registry of a publisher, with the key that signs if one is named.

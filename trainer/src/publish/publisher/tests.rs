@@ -384,8 +384,8 @@ fn a_short_age_of_removal_is_refused() {
         keep_seconds: 59,
         ..PublishConfig::new("registry")
     };
-    let said = collector(&config).err().unwrap().to_string();
+    let said = Collector::of(&config).err().unwrap().to_string();
     assert!(said.contains("publish.keep_seconds") && said.contains("at least 60"), "{said}");
-    assert!(collector(&PublishConfig { keep_seconds: 60, ..config }).unwrap().is_some());
-    assert!(collector(&PublishConfig::new("registry")).unwrap().is_none());
+    assert!(Collector::of(&PublishConfig { keep_seconds: 60, ..config }).unwrap().is_some());
+    assert!(Collector::of(&PublishConfig::new("registry")).unwrap().is_none());
 }
