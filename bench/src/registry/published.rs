@@ -48,12 +48,12 @@ struct Outcome {
     longest_ms: f64,
     /// The median time of a look of a server for a new version, in milliseconds.
     look_ms: f64,
-    /// What the publisher has left in the registry.
+    /// The sizes of the registry when the run has ended.
     store: Sizes,
     /// The number of versions that the settings of the publisher keep after a last collection: the
     /// newest, the young, and those on which they stand.
     kept_versions: u64,
-    /// What the last collection has left.
+    /// The sizes of the registry after the last collection.
     store_after_collection: Sizes,
 }
 
