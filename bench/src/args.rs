@@ -101,7 +101,8 @@ Example: zillion bench tls --candidates 1,100 --json")]
     Tls(BenchTlsArgs),
     /// Measure a registry in which one model has very many versions
     #[command(after_help = "\
-Example: zillion bench registry --versions 100000 --json")]
+Example: zillion bench registry --versions 100000 --json
+         zillion bench registry --versions 50000 --publish --json")]
     Registry(BenchRegistryArgs),
     /// Measure the keys per second and the times of pulls and pushes of a parameter server in a
     /// separate process

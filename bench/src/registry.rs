@@ -4,7 +4,10 @@
 //! Only one version is really published. The other versions are copies of its manifest with other
 //! numbers. They are sealed and written to the places where the registry looks for them, but
 //! without syncs, which would take most of an hour. The log of the pointer has one entry for each
-//! version. Each measured operation opens the registry again, like each command of `zillion`.
+//! version. Each measured operation opens the registry again, like each command of `zillion`. With
+//! `--publish`, a training run really publishes all versions, see [`published`].
+
+mod published;
 
 use std::fs;
 use std::path::Path;
@@ -53,6 +56,9 @@ pub(crate) fn run(args: &BenchRegistryArgs, is_json: bool) -> Result<()> {
     let folder = crate::scratch_folder(args.folder.as_deref())?;
     let url = folder.path().join("registry");
     let versions = args.versions.get();
+    if args.publish {
+        return published::run(versions, folder.path(), is_json);
+    }
     let began = Instant::now();
     let model = open_model(&url)?;
     let first = publish(&model, ROWS, folder.path(), &compute_pool(None)?)?;

@@ -1,26 +1,29 @@
 //! Garbage collection: removes files that no version in use needs, and leftovers of killed
 //! processes.
 //!
-//! Manifests and the logs of pointers are small and are never removed. So a number is never used
-//! twice, and the history stays readable. A collection removes the rows, parameters and graphs that
-//! only versions out of use need.
+//! A collection removes the rows, parameters and graphs that only versions out of use need.
+//! Manifests and the logs of pointers are small, and stay unless [`Retention::history`] says
+//! otherwise. The newest version and the last move of a pointer always stay, so that no number is
+//! used twice.
 //!
-//! These versions are in use: the versions that a pointer points to, the pinned versions, the
-//! versions that a running server has leased, and the newest versions. All ancestors of a version
-//! in use are in use too.
+//! These versions are in use: the versions that a pointer points to or pointed to a short time ago,
+//! the pinned versions, the versions that a running server has leased, the newest versions, and the
+//! young ones. All ancestors of a version in use are in use too.
 //!
 //! # Crash consistency
 //! A publisher writes files before the manifest that names them. So a collection keeps files that
 //! are younger than [`Retention::grace`], and a publisher writes existing files again. A collection
-//! that is killed has removed only files that no version in use needs.
+//! that is killed has removed only objects that no version in use needs. It removes the manifest of
+//! a version before its files, so that no manifest names files that a later collection leaves.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::model::{Model, check_name};
+use crate::pointer::PointerMove;
 use crate::version::VersionId;
 
 /// The largest number of bytes of a lease.
@@ -31,13 +34,20 @@ const LEASE_BYTES: u64 = 1 << 20;
 pub struct Retention {
     /// The number of the newest versions that are in use.
     pub keep: usize,
+    /// The age below which a version is in use, even if it is not one of the newest.
+    pub keep_for: Duration,
     /// The age below which a file is never removed.
     pub grace: Duration,
+    /// Whether the manifests of versions out of use are removed too, with the notes that servers
+    /// have served them, and the moves of pointers, of which the newest `keep` stay. Manifests and
+    /// moves below the age of `keep_for` or of `grace` stay.
+    pub history: bool,
 }
 
 impl Default for Retention {
     fn default() -> Self {
-        Self { keep: 16, grace: Duration::from_secs(3600) }
+        let (keep_for, grace) = (Duration::ZERO, Duration::from_secs(3600));
+        Self { keep: 16, keep_for, grace, history: false }
     }
 }
 
@@ -52,6 +62,10 @@ pub struct Collected {
     pub removed_files: u64,
     /// The number of bytes of the removed files.
     pub removed_bytes: u64,
+    /// The number of manifests that were removed, or that would be removed in a dry run.
+    pub removed_manifests: u64,
+    /// The number of moves of pointers that were removed, or that would be removed in a dry run.
+    pub removed_moves: u64,
     /// The number of removed unfinished files of killed writers.
     pub leftovers: u64,
 }
@@ -75,8 +89,12 @@ impl Model {
     /// chain is broken, nothing is removed.
     pub fn collect(&self, retention: Retention, dry_run: bool) -> Result<Collected> {
         let mut sum = Collected::default();
-        let needed = self.needed_files(retention.keep, &mut sum)?;
+        let InUse { versions, files: needed } = self.find_in_use(&retention)?;
+        sum.kept_versions = versions.len() as u64;
         sum.kept_files = needed.len() as u64;
+        if retention.history {
+            self.collect_history(&retention, &versions, dry_run, &mut sum)?;
+        }
         let folder = self.files_folder();
         for shelf in self.store.list(&folder)?.folders {
             let shelf = format!("{folder}/{shelf}");
@@ -179,11 +197,59 @@ impl Model {
         format!("{}/pins/{:020}.json", self.name, version.0)
     }
 
-    fn needed_files(&self, keep: usize, sum: &mut Collected) -> Result<BTreeSet<String>> {
-        let mut roots: BTreeSet<VersionId> = self.page(None, keep.max(1))?.into_iter().collect();
+    /// Removes the manifests and the proofs of versions that are not in use, and old moves.
+    fn collect_history(
+        &self,
+        retention: &Retention,
+        in_use: &BTreeSet<VersionId>,
+        dry_run: bool,
+        sum: &mut Collected,
+    ) -> Result<()> {
+        let age = retention.grace.max(retention.keep_for);
+        let now = self.now();
+        let is_old = |at: SystemTime| now.duration_since(at).unwrap_or_default() >= age;
+        let all = self.versions.all()?;
+        // Versions that were published since the look for versions in use are newer than these.
+        let newest = in_use.last().copied();
+        let is_unused = |number: u64| {
+            let version = VersionId(number);
+            Some(version) < newest && !in_use.contains(&version)
+        };
+        let old: Vec<u64> = all
+            .iter()
+            .filter(|(number, at)| is_unused(*number) && is_old(*at))
+            .map(|(number, _)| *number)
+            .collect();
+        sum.removed_manifests = old.len() as u64;
+        for pointer in self.pointers()? {
+            let log = self.pointer_log(&pointer)?;
+            sum.removed_moves += log.remove_old(retention.keep, age, now, dry_run)?;
+        }
+        if dry_run {
+            return Ok(());
+        }
+        self.versions.remove(&old)?;
+        let left: BTreeSet<u64> = self.versions.all()?.iter().map(|(number, _)| *number).collect();
+        self.remove_proofs(|version| !left.contains(&version.0), is_old)
+    }
+
+    /// Finds the versions in use and the files that they need.
+    fn find_in_use(&self, retention: &Retention) -> Result<InUse> {
+        let mut roots: BTreeSet<VersionId> =
+            self.page(None, retention.keep.max(1))?.into_iter().collect();
+        if !retention.keep_for.is_zero() {
+            let now = self.now();
+            let age = |at: SystemTime| now.duration_since(at).unwrap_or_default();
+            let young = self.versions.all()?.into_iter();
+            let young = young.filter(|(_, at)| age(*at) < retention.keep_for);
+            roots.extend(young.map(|(number, _)| VersionId(number)));
+        }
         for pointer in self.pointers()? {
             match self.pointer(&pointer) {
-                Ok(moved) => _ = roots.insert(moved.to.version),
+                Ok(moved) => {
+                    roots.insert(moved.to.version);
+                    roots.extend(self.left_lately(&moved, retention.grace, &roots)?);
+                }
                 // An empty folder is no pointer.
                 Err(Error::NoPointer { .. }) => {}
                 Err(error) => return Err(error),
@@ -191,18 +257,42 @@ impl Model {
         }
         roots.extend(self.pins()?);
         roots.extend(self.leased_versions()?);
-        let mut versions = BTreeSet::new();
-        let mut files = BTreeSet::new();
+        let mut in_use = InUse::default();
         // The newest comes first, so that the shared part of a chain is walked once.
         for root in roots.into_iter().rev() {
             let mut next = Some(root);
-            while let Some(version) = next.filter(|&version| versions.insert(version)) {
+            while let Some(version) = next.filter(|&version| in_use.versions.insert(version)) {
                 let manifest = self.version(version)?;
-                files.extend(manifest.files().into_iter().map(|(name, _)| name));
+                in_use.files.extend(manifest.files().into_iter().map(|(name, _)| name));
                 next = manifest.parent.map(|parent| parent.version);
             }
         }
-        sum.kept_versions = versions.len() as u64;
-        Ok(files)
+        Ok(in_use)
     }
+
+    /// Returns the version that a pointer has left with its last move, if that was a short time
+    /// ago: a server that has no lease yet may be loading it.
+    fn left_lately(
+        &self,
+        last: &PointerMove,
+        grace: Duration,
+        roots: &BTreeSet<VersionId>,
+    ) -> Result<Option<VersionId>> {
+        let age = u128::from(self.now_ms().saturating_sub(last.at_ms));
+        let left = last.from.filter(|left| age < grace.as_millis() && !roots.contains(left));
+        let Some(left) = left else { return Ok(None) };
+        // The version may have been removed with a shorter grace.
+        match self.chain(left) {
+            Ok(_) => Ok(Some(left)),
+            Err(Error::NoVersion { .. } | Error::Chain { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// The versions in use and the names of the files that they need.
+#[derive(Debug, Default)]
+struct InUse {
+    versions: BTreeSet<VersionId>,
+    files: BTreeSet<String>,
 }

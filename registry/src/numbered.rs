@@ -2,10 +2,14 @@
 //!
 //! The name is `<folder>/<number / 10⁶>/<number / 10³ mod 10³>/<number>.json`, with leading zeros.
 //! A folder holds at most a thousand names, so three short listings find the last of a hundred
-//! thousand objects. Numbers are assigned without gaps, by create-if-absent.
+//! thousand objects. Numbers are assigned without gaps, by create-if-absent. Old objects can be
+//! removed, but never the one with the largest number, so that no number is used twice.
+
+use std::collections::BTreeSet;
+use std::time::SystemTime;
 
 use bytes::Bytes;
-use zillion_store::Store;
+use zillion_store::{Listed, Store};
 
 use crate::error::{Error, Result};
 
@@ -146,6 +150,35 @@ impl Numbered {
         )))
     }
 
+    /// Returns the numbers in use and the times of their last writes, in ascending order. The cost
+    /// depends on the number of objects.
+    pub(crate) fn all(&self) -> Result<Vec<(u64, SystemTime)>> {
+        let mut all = Vec::new();
+        for (_, high) in self.folders(&self.folder, HIGH_DIGITS)? {
+            let high = format!("{}/{high}", self.folder);
+            for (_, middle) in self.folders(&high, MIDDLE_DIGITS)? {
+                all.extend(self.shelved(&format!("{high}/{middle}"))?);
+            }
+        }
+        Ok(all)
+    }
+
+    /// Removes objects, whose numbers must be below the largest number in use, and the folders that
+    /// are empty then.
+    pub(crate) fn remove(&self, numbers: &[u64]) -> Result<()> {
+        for &number in numbers {
+            self.store.delete(&self.name(number))?;
+        }
+        let shelves: BTreeSet<u64> = numbers.iter().map(|number| number / FAN).collect();
+        for shelf in shelves {
+            // A folder that holds the largest number, or gets the next one, has contents.
+            self.store.remove_empty(&self.shelf(shelf * FAN))?;
+            let high = shelf / FAN;
+            self.store.remove_empty(&format!("{}/{high:014}", self.folder))?;
+        }
+        Ok(())
+    }
+
     pub(crate) fn get(&self, number: u64) -> Result<Option<Bytes>> {
         Ok(self.store.get_at_most(&self.name(number), self.most_bytes)?)
     }
@@ -189,12 +222,18 @@ impl Numbered {
     /// Returns the numbers in a folder, in ascending order. An object of another name does not
     /// belong to the sequence, and must not keep readers from it.
     fn numbers(&self, folder: &str) -> Result<Vec<u64>> {
+        Ok(self.shelved(folder)?.into_iter().map(|(number, _)| number).collect())
+    }
+
+    /// Returns the numbers in a folder and the times of their last writes, in ascending order.
+    fn shelved(&self, folder: &str) -> Result<Vec<(u64, SystemTime)>> {
         let number = |name: &str| {
             let number = name.strip_suffix(".json")?.parse::<u64>().ok()?;
             (number <= MAX_NUMBER && self.name(number) == format!("{folder}/{name}"))
                 .then_some(number)
         };
-        let listing = self.store.list(folder)?;
-        Ok(listing.objects.iter().filter_map(|object| number(&object.name)).collect())
+        let objects = self.store.list(folder)?.objects;
+        let entry = |object: &Listed| Some((number(&object.name)?, object.modified));
+        Ok(objects.iter().filter_map(entry).collect())
     }
 }

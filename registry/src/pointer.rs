@@ -5,6 +5,8 @@
 //! last move gives the present version, and all moves together are the audit trail. A move can be
 //! signed, so that readers with trusted keys take no move of another writer.
 
+use std::time::{Duration, SystemTime};
+
 use serde::{Deserialize, Serialize};
 use zillion_access::{Signature, pointer_statement};
 use zillion_store::Store;
@@ -122,6 +124,31 @@ impl PointerLog {
     /// Returns the number of the last move, or `None` if the pointer was never set.
     pub(crate) fn last_number(&self) -> Result<Option<u64>> {
         self.moves.last()
+    }
+
+    /// Returns the number of the last move, given that `known` was the last move earlier.
+    pub(crate) fn last_number_since(&self, known: &PointerMove) -> Result<Option<u64>> {
+        self.moves.last_since(known.number)
+    }
+
+    /// Removes the moves that are neither among the newest `keep`, nor younger than `age` at `now`.
+    /// If `dry_run` is true, only counts them. The last move always stays.
+    pub(crate) fn remove_old(
+        &self,
+        keep: usize,
+        age: Duration,
+        now: SystemTime,
+        dry_run: bool,
+    ) -> Result<u64> {
+        let all = self.moves.all()?;
+        let old = &all[..all.len().saturating_sub(keep.max(1))];
+        let is_old = |at: SystemTime| now.duration_since(at).unwrap_or_default() >= age;
+        let old: Vec<u64> =
+            old.iter().filter(|(_, at)| is_old(*at)).map(|(number, _)| *number).collect();
+        if !dry_run {
+            self.moves.remove(&old)?;
+        }
+        Ok(old.len() as u64)
     }
 
     /// Returns the number of the move after `last`.

@@ -27,8 +27,28 @@ impl Model {
         by: &str,
         note: Option<String>,
     ) -> Result<PointerMove> {
+        self.promote_after(None, pointer, version, kind, by, note)
+    }
+
+    /// Moves a pointer like [`Model::promote`], given that `known` was a move of it. If the pointer
+    /// was not moved since, the number of the new move is found with one request.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Model::promote`].
+    pub fn promote_after(
+        &self,
+        known: Option<&PointerMove>,
+        pointer: &str,
+        version: VersionId,
+        kind: MoveKind,
+        by: &str,
+        note: Option<String>,
+    ) -> Result<PointerMove> {
         let log = self.pointer_log(pointer)?;
-        let number = log.last_number()?;
+        let number = match known {
+            Some(known) => log.last_number_since(known)?,
+            None => log.last_number()?,
+        };
         let last = self.last_own_move(&log, pointer, number)?;
         let to = self.version(version)?.link();
         // A pointer that already points there does not move, so that its log stays a history that a
@@ -93,6 +113,12 @@ impl Model {
         let Some(last) = last else { return Ok(None) };
         if !self.trust.has_signer() {
             return log.get(last).map(Some);
+        }
+        // The last move is usually the signer's own, so that the log is not listed.
+        if let Ok(entry) = log.get(last)
+            && self.trust.stands_by(&self.name, pointer, &entry)
+        {
+            return Ok(Some(entry));
         }
         for number in log.numbers(last.saturating_add(1), LOOKED_AT)? {
             // Another writer can put any bytes into the log.

@@ -5,12 +5,14 @@
 //!
 //! A proof is an object of a few bytes, `<model>/proofs/<version>-<hash>.json`. The hash is the
 //! beginning of the version's chain hash, so that a proof holds for one version of one registry. It
-//! is never removed, like a manifest. A lost proof costs a wait and nothing else. Proofs are not
+//! stays as long as the manifest. A lost proof costs a wait and nothing else. Proofs are not
 //! signed: they change when a version is loaded, and never which one.
+
+use std::time::SystemTime;
 
 use crate::error::Result;
 use crate::model::{Model, check_name};
-use crate::version::Link;
+use crate::version::{Link, VersionId};
 
 /// The number of characters that the name of a proof takes from a chain hash.
 const HASH_LETTERS: usize = 24;
@@ -37,6 +39,24 @@ impl Model {
     /// Returns an error if the store fails.
     pub fn is_proved(&self, version: &Link) -> Result<bool> {
         Ok(self.store.head(&self.proof_object(version))?.is_some())
+    }
+
+    /// Removes the proofs of the versions that `is_gone` selects, if `is_old` accepts the times of
+    /// their writes.
+    pub(crate) fn remove_proofs(
+        &self,
+        is_gone: impl Fn(VersionId) -> bool,
+        is_old: impl Fn(SystemTime) -> bool,
+    ) -> Result<()> {
+        let folder = format!("{}/proofs", self.name);
+        for object in self.store.list(&folder)?.objects {
+            let version = object.name.split('-').next().and_then(|number| number.parse().ok());
+            if version.is_some_and(|version| is_gone(VersionId(version))) && is_old(object.modified)
+            {
+                self.store.delete(&format!("{folder}/{}", object.name))?;
+            }
+        }
+        Ok(())
     }
 
     fn proof_object(&self, version: &Link) -> String {

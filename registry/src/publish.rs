@@ -51,6 +51,16 @@ impl Model {
     /// or lacks the signature of a publisher that signs, or if the store fails. Returns
     /// [`Error::VersionTaken`] if another process published at the same time.
     pub fn publish(&self, draft: Draft) -> Result<VersionManifest> {
+        self.publish_after(None, draft)
+    }
+
+    /// Publishes a version like [`Model::publish`], given that `known` was published. If no other
+    /// version was published since, the number of the new version is found with one request, which
+    /// costs the same after any number of versions.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Model::publish`].
+    pub fn publish_after(&self, known: Option<VersionId>, draft: Draft) -> Result<VersionManifest> {
         let schema = toml::Value::Table(draft.schema.to_job().into_iter().collect());
         let schema_hash = hash_schema(&schema);
         self.check_parent(&draft, &schema_hash)?;
@@ -71,7 +81,11 @@ impl Model {
         let parity = put("json", draft.parity);
         let sides = draft.sides.into_iter().map(|side| put("arrow", side)).collect();
         self.store.put_all(objects)?;
-        let version = VersionId(self.versions.next(self.versions.last()?)?);
+        let last = match known {
+            Some(known) => self.versions.last_since(known.0)?,
+            None => self.versions.last()?,
+        };
+        let version = VersionId(self.versions.next(last)?);
         let mut manifest = VersionManifest {
             format: 0,
             model: self.name.clone(),

@@ -315,7 +315,8 @@ fn collection_keeps_what_is_in_use() {
     model.promote(STABLE, pairs[0].1.version, MoveKind::Promote, "a test", None).unwrap();
     model.pin(pairs[1].0.version, "a test").unwrap();
     model.lease("server-1", vec![pairs[2].1.version], Duration::from_secs(60)).unwrap();
-    let retention = Retention { keep: 1, grace: Duration::from_secs(600) };
+    let grace = Duration::from_secs(600);
+    let retention = Retention { keep: 1, grace, ..Retention::default() };
 
     let young = model.collect(retention, false).unwrap();
     assert_eq!((young.removed_files, young.kept_versions), (0, 7));
@@ -336,6 +337,98 @@ fn collection_keeps_what_is_in_use() {
     assert!(model.collect(retention, false).unwrap().removed_files > 0);
     assert!(model.verify(pairs[2].1.version, |_| ()).is_err());
     model.verify(pairs[0].1.version, |_| ()).unwrap();
+}
+
+#[test]
+fn a_collection_of_history_keeps_what_is_in_use() {
+    let fixture = Fixture::new();
+    let model = fixture.model();
+    let publish = |parent: Option<&VersionManifest>, i: u64| {
+        let version = fixture.publish(&rows(i..i + 3, i as f32), parent);
+        model.promote(STABLE, version.version, MoveKind::Publish, "a test", None).unwrap();
+        model.prove(&version.link(), "server-1").unwrap();
+        version
+    };
+    // Three bases, each with eleven deltas.
+    let mut versions: Vec<VersionManifest> = Vec::new();
+    for i in 0..36u64 {
+        let parent = versions.last().filter(|_| i % 12 != 0).cloned();
+        versions.push(publish(parent.as_ref(), i));
+    }
+    model.pin(VersionId(3), "a test").unwrap();
+    model.promote("canary", VersionId(14), MoveKind::Promote, "a test", None).unwrap();
+    let grace = Duration::from_secs(600);
+    let retention = Retention { keep: 4, grace, history: true, ..Retention::default() };
+    // Nothing is old yet.
+    assert_eq!(model.collect(retention, false).unwrap().removed_manifests, 0);
+    fixture.clock.advance(Duration::from_secs(3600));
+    // Versions below an age are in use.
+    let longer = Retention { keep_for: Duration::from_secs(7200), ..retention };
+    let done = model.collect(longer, false).unwrap();
+    assert_eq!((done.kept_versions, done.removed_manifests, done.removed_moves), (36, 0, 0));
+    let dry = model.collect(retention, true).unwrap();
+    assert_eq!(model.page(None, 100).unwrap().len(), 36, "a dry run removes nothing");
+    let done = model.collect(retention, false).unwrap();
+    assert_eq!(
+        (dry.removed_manifests, dry.removed_moves),
+        (done.removed_manifests, done.removed_moves)
+    );
+    // In use: 25 to 36, the pinned 3 and the canary 14, with what they stand on.
+    let kept: Vec<u64> = model.page(None, 100).unwrap().into_iter().map(|v| v.0).collect();
+    let expected: Vec<u64> = (25..=36).rev().chain([14, 13, 3, 2, 1]).collect();
+    assert_eq!((kept, done.kept_versions, done.removed_manifests), (expected, 17, 19));
+    let moves = model.moves(STABLE, None, 100).unwrap();
+    assert_eq!(moves.iter().map(|m| m.number).collect::<Vec<_>>(), [36, 35, 34, 33]);
+    assert_eq!(done.removed_moves, 32);
+    for version in [36, 14, 3].map(VersionId) {
+        model.verify(version, |_| ()).unwrap();
+    }
+    assert!(matches!(model.version(VersionId(20)), Err(Error::NoVersion { .. })));
+    assert!(model.is_proved(&versions[35].link()).unwrap());
+    assert!(!model.is_proved(&versions[19].link()).unwrap());
+    // Numbers are not used again, and a rollback finds the version before.
+    assert_eq!(publish(versions.last(), 36).version, VersionId(37));
+    let back = model.rollback(STABLE, None, "a test", None).unwrap();
+    assert_eq!((back.number, back.to.version), (38, VersionId(36)));
+    // What was left a short time ago is in use.
+    fixture.clock.advance(Duration::from_secs(3600));
+    let last = publish(None, 40);
+    let one = Retention { keep: 1, ..retention };
+    model.collect(one, false).unwrap();
+    model.verify(VersionId(36), |_| ()).unwrap();
+    fixture.clock.advance(Duration::from_secs(3600));
+    model.collect(one, false).unwrap();
+    assert!(matches!(model.version(VersionId(36)), Err(Error::NoVersion { .. })));
+    model.verify(last.version, |_| ()).unwrap();
+    assert_eq!(model.page(None, 100).unwrap().len(), 1 + 3 + 2);
+}
+
+#[test]
+fn a_collection_leaves_no_empty_folders_of_old_versions() {
+    let fixture = Fixture::new();
+    let base = fixture.publish(&rows(0..10, 1.0), None);
+    // Copies of the version have numbers in many folders.
+    let folder = fixture.registry_path().join("clicks/versions");
+    for shelf in 1..60u64 {
+        let version = VersionId(shelf * 1000 + 7);
+        let copy = VersionManifest { version, chain: String::new(), ..base.clone() }.seal();
+        let shelf = folder.join(format!("{:014}/{shelf:03}", 0));
+        std::fs::create_dir_all(&shelf).unwrap();
+        let bytes = serde_json::to_vec(&copy).unwrap();
+        std::fs::write(shelf.join(format!("{:020}.json", version.0)), bytes).unwrap();
+    }
+    let model = fixture.model();
+    fixture.clock.advance(Duration::from_secs(3600));
+    let retention = Retention {
+        keep: 2,
+        grace: Duration::from_secs(60),
+        history: true,
+        ..Retention::default()
+    };
+    assert_eq!(model.collect(retention, false).unwrap().removed_manifests, 58);
+    assert_eq!(std::fs::read_dir(folder.join(format!("{:014}", 0))).unwrap().count(), 2);
+    assert_eq!(model.page(None, 100).unwrap(), [59_007, 58_007].map(VersionId));
+    assert_eq!(fixture.publish(&rows(0..3, 2.0), None).version, VersionId(59_008));
 }
 
 #[test]

@@ -219,6 +219,21 @@ impl Local {
         none_if_missing("remove", path, removed).map(drop)
     }
 
+    /// Removes a folder if it is empty.
+    pub(crate) fn remove_empty(&self, folder: &Path) -> Result<()> {
+        use std::io::ErrorKind::{DirectoryNotEmpty, NotFound};
+        match std::fs::remove_dir(self.path(folder.as_ref())) {
+            Err(error) if !matches!(error.kind(), NotFound | DirectoryNotEmpty) => {
+                Err(Error::Store {
+                    action: "remove the folder",
+                    path: folder.to_string(),
+                    reason: error.to_string(),
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Removes the temporary files of killed writes whose last change was at least `age` ago.
     /// Returns the number of removed files.
     pub(crate) fn sweep(&self, folder: &str, age: Duration) -> Result<u64> {

@@ -323,6 +323,18 @@ impl Store {
         }
     }
 
+    /// Removes a folder that has become empty, so that listings need not visit it. Does nothing if
+    /// the folder has contents or does not exist, and in a bucket, which has no empty folders.
+    ///
+    /// # Errors
+    /// Returns an error if the name is invalid or the system refuses the operation.
+    pub fn remove_empty(&self, folder: &str) -> Result<()> {
+        match &self.place {
+            Place::Local(local) => local.remove_empty(&parse(folder)?),
+            Place::Remote(_) => Ok(()),
+        }
+    }
+
     fn hook(&self, op: Op, name: &str) -> Result<()> {
         let path = self.local_path(name).unwrap_or_else(|| PathBuf::from(name));
         self.files.run_failpoints(op, &path).map_err(|e| Error::Store {

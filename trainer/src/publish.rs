@@ -27,6 +27,7 @@
 //! step is published once.
 
 mod branch;
+mod collector;
 mod parent;
 mod parity;
 mod publisher;

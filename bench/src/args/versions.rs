@@ -62,6 +62,10 @@ pub(crate) struct BenchRegistryArgs {
     /// Number of versions of the model
     #[arg(long, default_value = "100000")]
     pub(crate) versions: NonZeroU64,
+    /// Publish every version with a training run, and compare the times of the first and of the
+    /// last publications; absent: copy the manifest of one version
+    #[arg(long)]
+    pub(crate) publish: bool,
     /// Folder in which the registry is made and then removed; absent: the folder for temporary
     /// files
     #[arg(long, value_name = "DIR")]

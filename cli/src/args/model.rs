@@ -57,7 +57,8 @@ Example: zillion model verify 12 --registry runs/registry --model clicks")]
     Verify(VerifyArgs),
     /// Remove the files that no version in use needs
     #[command(after_help = "\
-Example: zillion model gc --keep 16 --dry-run --registry runs/registry --model clicks")]
+Example: zillion model gc --keep 16 --dry-run --registry runs/registry --model clicks
+         zillion model gc --keep 1000 --keep-for 86400 --history --registry runs/registry --model clicks")]
     Gc(GcArgs),
     /// Protect the files of a version from gc; --remove ends the protection
     #[command(after_help = "\
@@ -235,7 +236,14 @@ pub(crate) struct GcArgs {
     /// Seconds during which a new file is kept, because a running publish may need it
     #[arg(long, default_value = "3600", value_name = "SECONDS")]
     pub(crate) grace: u64,
-    /// Report the files that would be removed without removing them
+    /// Seconds during which a new version is in use, even if it is not one of the newest
+    #[arg(long, default_value = "0", value_name = "SECONDS")]
+    pub(crate) keep_for: u64,
+    /// Remove the manifests of versions out of use too, and the moves of pointers except the newest
+    /// ones, as many as --keep says
+    #[arg(long)]
+    pub(crate) history: bool,
+    /// Report what would be removed without removing it
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// Print one line of JSON on stdout

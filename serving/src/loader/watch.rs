@@ -4,8 +4,8 @@
 //! problems of other pointers are warnings: a stray folder or a damaged entry of a trial must not
 //! keep a server from its version.
 //!
-//! The numbers of versions and moves have no gap. So a look at a bucket asks only for the next
-//! number, and lists folders once in a while.
+//! The numbers of versions and moves have no gap. So a look asks only for the next number, which
+//! costs the same after any number of versions, and lists folders once in a while.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use zillion_registry::{Error, Model, PointerMove, Quarantine, VersionId};
 
 use crate::config::Follow;
 
-/// The number of looks at a bucket between two that list its folders.
+/// The number of looks between two that list the folders of versions and moves.
 const LOOKS_BETWEEN_LISTINGS: u64 = 16;
 
 /// The largest number of pointers that are read. The followed pointer and those of the traffic come
@@ -57,8 +57,7 @@ impl Watch {
         follow: &Follow,
         first: &[&str],
     ) -> Result<Look, Error> {
-        let is_listing =
-            !model.store().is_remote() || self.looks.is_multiple_of(LOOKS_BETWEEN_LISTINGS);
+        let is_listing = self.looks.is_multiple_of(LOOKS_BETWEEN_LISTINGS);
         let followed = match follow {
             Follow::Latest => {
                 self.latest = match self.latest.filter(|_| !is_listing) {
@@ -124,7 +123,8 @@ impl Watch {
     ) {
         let mut problems = BTreeSet::new();
         let mut names: BTreeSet<String> = self.moves.keys().cloned().collect();
-        if is_listing {
+        // The pointers of a folder of this machine are few names, which cost less than a request.
+        if is_listing || !model.store().is_remote() {
             match model.pointers() {
                 Ok(listed) => {
                     names = choose_pointers(listed, followed, first, &mut problems);

@@ -3,9 +3,10 @@
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use zillion_registry::{STABLE, Validity};
+use zillion_registry::{Retention, STABLE, Validity};
 
 /// The settings of the versions that a run publishes: their registry, interval and contents.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -32,6 +33,13 @@ pub struct PublishConfig {
     /// reads all of them.
     #[serde(default = "default_max_deltas")]
     pub max_deltas: u64,
+    /// The number of newest versions that the publisher keeps while it removes older ones; absent:
+    /// it removes nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep_versions: Option<NonZeroUsize>,
+    /// The age in seconds below which the publisher removes no version, no file and no move.
+    #[serde(default = "default_keep_seconds")]
+    pub keep_seconds: u64,
     /// The file of the private key that signs versions and moves of the pointer; absent: they are
     /// not signed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -51,9 +59,18 @@ impl PublishConfig {
             promote: default_promote(),
             parity_rows: default_parity_rows(),
             max_deltas: default_max_deltas(),
+            keep_versions: None,
+            keep_seconds: default_keep_seconds(),
             sign: None,
             valid_for: None,
         }
+    }
+
+    /// Returns the rules by which the publisher removes old versions, if it removes any.
+    pub(crate) fn retention(&self) -> Option<Retention> {
+        let keep_for = Duration::from_secs(self.keep_seconds);
+        let keep = self.keep_versions?.get();
+        Some(Retention { keep, keep_for, grace: keep_for, history: true })
     }
 
     /// Returns the pointer that is moved to each version, if there is one.
@@ -68,6 +85,10 @@ fn default_promote() -> String {
 
 fn default_parity_rows() -> NonZeroUsize {
     NonZeroUsize::new(64).expect("a literal above zero")
+}
+
+fn default_keep_seconds() -> u64 {
+    3600
 }
 
 fn default_max_deltas() -> u64 {

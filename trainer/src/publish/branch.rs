@@ -140,6 +140,17 @@ impl Branch {
         self.tail = Some((parent.unwrap_or_default().followed_by(version), turn));
     }
 
+    /// Returns the newest version of any run when the branch was opened, or the version that this
+    /// publisher has published since.
+    pub(super) fn newest(&self) -> Option<VersionId> {
+        self.recent.newest()
+    }
+
+    /// Returns the last move of the pointer that is known.
+    pub(super) fn last_move(&self) -> Option<&PointerMove> {
+        self.last_move.as_ref()?.as_ref()
+    }
+
     /// Records a move of the pointer by the publisher.
     pub(super) fn record_move(&mut self, moved: &PointerMove) {
         self.last_move = Some(Some(moved.clone()));

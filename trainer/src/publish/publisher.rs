@@ -21,6 +21,7 @@ use zillion_store::{Location, StoreSums};
 
 use super::RunId;
 use super::branch::Branch;
+use super::collector::Collector;
 use super::parity::Parity;
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
@@ -118,6 +119,8 @@ pub(crate) struct Publisher {
     known: Vec<(VersionId, u32)>,
     /// The versions of the run after the last publication, or `None` if they must be read.
     branch: Option<Branch>,
+    /// The removal of old versions, if the job asks for it.
+    collector: Option<Collector>,
 }
 
 /// The arguments of [`Publisher::open`].
@@ -180,6 +183,7 @@ impl Publisher {
             frame,
             known: Vec::new(),
             branch: None,
+            collector: Collector::of(config)?,
         })
     }
 
@@ -219,7 +223,7 @@ impl Publisher {
             // The rows are those of the version, so the next delta has the changes since now.
             self.know(version.version, rows.end_dirty_epoch()?);
             let moved = match wish.is_command {
-                true => self.point_to(&version)?,
+                true => self.point_to(&version, branch.last_move())?,
                 false => self.point_to_existing(&version)?,
             };
             return Ok(self.finish(branch, version, moved, true));
@@ -230,14 +234,18 @@ impl Publisher {
             false => branch.chain_to_continue(&self.model, &self.run, pointer, max_deltas)?,
         };
         let parent = chain.as_ref().map(Chain::versions);
-        let outcome = self.publish_new(origin, rows, (dense, parity), parent);
+        let newest = branch.newest();
+        let outcome = self.publish_new(origin, rows, (dense, parity), parent, newest);
         // The files are in the registry now, or will be made again.
         let cleared = self.clear();
         let version = Arc::new(outcome?);
         cleared?;
         // The version is a base if the changes since the parent were not known.
         branch.push(chain.filter(|_| !version.is_base()), version.clone());
-        let moved = self.point_to(&version)?;
+        let moved = self.point_to(&version, branch.last_move())?;
+        if let Some(collector) = &mut self.collector {
+            collector.count_publication(&self.model);
+        }
         Ok(self.finish(branch, version, moved, false))
     }
 
@@ -253,16 +261,19 @@ impl Publisher {
             branch.record_move(moved);
         }
         self.branch = Some(branch);
-        Published { version, moved, was_there, store: self.store() }
+        let store = self.model.store().stats().sums();
+        Published { version, moved, was_there, store }
     }
 
-    /// Writes a version that continues `chain`, or a base if there is none.
+    /// Writes a version that continues `chain`, or a base if there is none. `newest` is the newest
+    /// version of any run, if one is known.
     fn publish_new(
         &mut self,
         origin: Origin,
         rows: &mut dyn Publishing,
         (dense, parity): (Vec<u8>, Vec<u8>),
         chain: Option<&[Arc<VersionManifest>]>,
+        newest: Option<VersionId>,
     ) -> Result<VersionManifest> {
         self.clear()?;
         self.files.create_dir(self.layer_folder())?;
@@ -284,7 +295,7 @@ impl Publisher {
             parity,
             origin: Origin { run: self.run.0.clone(), dirty_epoch: epoch, ..origin },
         };
-        let version = self.model.publish(draft)?;
+        let version = self.model.publish_after(newest, draft)?;
         self.know(version.version, epoch);
         Ok(version)
     }
@@ -356,21 +367,22 @@ impl Publisher {
         let Some(pointer) = self.config.pointer() else { return Ok(None) };
         match self.model.pointer(pointer) {
             Ok(last) if last.at_ms >= version.published_ms => Ok(None),
-            Ok(_) | Err(RegistryError::NoPointer { .. }) => self.point_to(version),
+            Ok(last) => self.point_to(version, Some(&last)),
+            Err(RegistryError::NoPointer { .. }) => self.point_to(version, None),
             Err(error) => Err(error.into()),
         }
     }
 
-    fn point_to(&self, version: &VersionManifest) -> Result<Option<PointerMove>> {
+    /// Moves the pointer to a version, given that `known` was a move of it.
+    fn point_to(
+        &self,
+        version: &VersionManifest,
+        known: Option<&PointerMove>,
+    ) -> Result<Option<PointerMove>> {
         let Some(pointer) = self.config.pointer() else { return Ok(None) };
         let by = format!("run {}", self.run.0);
-        let moved = self.model.promote(pointer, version.version, MoveKind::Publish, &by, None);
-        Ok(Some(moved?))
-    }
-
-    /// Returns the counts of operations on the store so far.
-    fn store(&self) -> StoreSums {
-        self.model.store().stats().sums()
+        let (id, kind) = (version.version, MoveKind::Publish);
+        Ok(Some(self.model.promote_after(known, pointer, id, kind, &by, None)?))
     }
 
     /// Returns the folder for the files of the version's layer.

@@ -24,7 +24,8 @@ pub(super) struct Recent {
 enum Seen {
     /// The manifest was not read yet.
     Unread,
-    /// The version cannot be used: another run or another signer published it, or it is damaged.
+    /// The version cannot be used: another run or another signer published it, it is damaged, or it
+    /// was removed.
     Foreign,
     /// The version belongs to the run.
     Own(Arc<VersionManifest>),
@@ -45,6 +46,11 @@ impl Recent {
         self.versions.push_front((version.version, Seen::Own(version)));
         self.versions.truncate(LOOKED_AT);
         is_next
+    }
+
+    /// Returns the newest version of any run, or `None` if there is no version.
+    pub(super) fn newest(&self) -> Option<VersionId> {
+        self.versions.front().map(|(newest, _)| *newest)
     }
 
     /// Finds the version that the run published last. Returns `None` if the run published none of
@@ -91,7 +97,8 @@ fn read(model: &Model, run: &RunId, version: VersionId) -> Result<Seen> {
         Ok(manifest) if manifest.origin.run == run.0 && model.is_own(&manifest) => {
             Ok(Seen::Own(Arc::new(manifest)))
         }
-        Ok(_) => Ok(Seen::Foreign),
+        // A collection may have removed an old version since the listing.
+        Ok(_) | Err(RegistryError::NoVersion { .. }) => Ok(Seen::Foreign),
         // Another writer's damaged or unsigned manifest must not keep a run from publishing.
         Err(error @ (RegistryError::Manifest { .. } | RegistryError::Access(_))) => {
             tracing::warn!("version {version} is not a possible parent: {error}");

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use zillion_device::ManualClock;
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer};
+use zillion_registry::Retention;
 use zillion_rows::layer::{LayerWriter, part_count};
 use zillion_rows::{LookupReport, shape_rows};
 use zillion_store::{Operation, Outcome};
@@ -190,6 +191,12 @@ impl Run {
         folder.join(format!("{version:020}.json"))
     }
 
+    /// Returns the number of folders that were listed so far.
+    fn listings(&self) -> u64 {
+        let stats = self.model().store().stats();
+        Outcome::ALL.into_iter().map(|outcome| stats.requests(Operation::List, outcome)).sum()
+    }
+
     /// Returns the numbers of objects that were read and looked for so far.
     fn reads(&self) -> (u64, u64) {
         let stats = self.model().store().stats();
@@ -208,9 +215,14 @@ fn the_reads_of_a_publication_do_not_grow_with_the_chain() {
     for (more, first) in [("", 1), ("promote = ''", 2)] {
         let mut run = Run::new(true, more);
         let mut reads = Vec::new();
-        for _ in 0..40 {
+        for number in 0..40 {
             let (gets, heads) = run.reads();
+            let listings = run.listings();
             run.publish().unwrap();
+            // A listing takes the longer, the more versions its folder has. Without a pointer, the
+            // empty folder of its moves is listed.
+            let most = u64::from(!more.is_empty());
+            assert!(number < 2 || run.listings() - listings <= most, "publication {number}");
             let (now_gets, now_heads) = run.reads();
             reads.push((now_gets - gets, now_heads - heads));
         }
@@ -335,4 +347,45 @@ fn a_race_or_a_failure_makes_a_publisher_read_again() {
         run.table.fails = false;
         assert!(continues(&run.publish().unwrap(), 6));
     });
+}
+
+#[test]
+fn a_publisher_removes_old_versions_and_none_in_use() {
+    let mut run = Run::new(true, "max_deltas = 4");
+    let retention =
+        Retention { keep: 8, keep_for: Duration::ZERO, grace: Duration::ZERO, history: true };
+    run.publisher.collector = Some(Collector::new(retention));
+    for number in 1..=60 {
+        run.publish().unwrap();
+        // Files without an age are removed as soon as no version in use needs them, those of a
+        // version that is being published included.
+        run.publisher.collector.as_mut().unwrap().end();
+        if number == 20 {
+            run.model().pin(VersionId(20), "test").unwrap();
+        }
+    }
+    let model = run.model();
+    let versions = model.page(None, 1000).unwrap();
+    // The newest, what they stand on, those since the last collection, and the pinned version with
+    // what it stands on.
+    assert!((8..=8 + 4 + 2 + 5).contains(&versions.len()), "{versions:?}");
+    assert!(versions.contains(&VersionId(20)) && !versions.contains(&VersionId(10)));
+    for version in [20, 53, 60].map(VersionId) {
+        model.verify(version, |_| ()).unwrap();
+    }
+    assert!(model.moves(STABLE, None, 1000).unwrap().len() <= 8 + 2);
+    assert_eq!(run.publish().unwrap().version.version, VersionId(61));
+}
+
+#[test]
+fn a_short_age_of_removal_is_refused() {
+    let config = PublishConfig {
+        keep_versions: NonZeroUsize::new(8),
+        keep_seconds: 59,
+        ..PublishConfig::new("registry")
+    };
+    let said = Collector::of(&config).err().unwrap().to_string();
+    assert!(said.contains("publish.keep_seconds") && said.contains("at least 60"), "{said}");
+    assert!(Collector::of(&PublishConfig { keep_seconds: 60, ..config }).unwrap().is_some());
+    assert!(Collector::of(&PublishConfig::new("registry")).unwrap().is_none());
 }

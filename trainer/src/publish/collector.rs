@@ -1,0 +1,112 @@
+//! The removal of old versions by their publisher, beside its publications.
+//!
+//! A run that publishes a version every second fills a registry with objects that nobody needs. So
+//! the publisher removes them as [`zillion_registry::Model::collect`] does, in a thread of its own.
+//! No publication waits for it. A collection that fails is reported and tried again later: an
+//! object that stays too long costs space and nothing else.
+
+use std::thread::JoinHandle;
+
+use zillion_config::ConfigError;
+use zillion_device::machine::lower_thread_priority;
+use zillion_registry::{Model, Retention};
+use zillion_store::{LAST_WORDS, StoreStop};
+
+use crate::error::Result;
+use crate::job::PublishConfig;
+
+/// The smallest age in seconds from which a publisher may remove files.
+const LEAST_KEEP_SECONDS: u64 = 60;
+/// The divisor of the number of kept versions that gives the publications between two collections.
+const DIVISOR: usize = 4;
+/// The largest number of publications between two collections.
+const MOST_BETWEEN: usize = 1000;
+
+/// The collections of a publisher.
+#[derive(Debug)]
+pub(super) struct Collector {
+    retention: Retention,
+    /// The number of publications since the last collection began.
+    publications: usize,
+    running: Option<Running>,
+}
+
+/// A collection that runs.
+#[derive(Debug)]
+struct Running {
+    stop: StoreStop,
+    thread: JoinHandle<()>,
+}
+
+impl Collector {
+    /// Returns the collections that a job asks for, or `None` if it asks for none.
+    ///
+    /// # Errors
+    /// Returns an error if the job lets files be removed that a publication has just written.
+    pub(super) fn of(config: &PublishConfig) -> Result<Option<Self>> {
+        if config.keep_versions.is_some() && config.keep_seconds < LEAST_KEEP_SECONDS {
+            let problem = format!(
+                "must be at least {LEAST_KEEP_SECONDS}, because the files of a version are written \
+                 before the version exists"
+            );
+            return Err(ConfigError::at("publish.keep_seconds", &problem).into());
+        }
+        Ok(config.retention().map(Self::new))
+    }
+
+    pub(super) fn new(retention: Retention) -> Self {
+        Self { retention, publications: 0, running: None }
+    }
+
+    /// Counts a publication, and begins a collection if one is due and none runs.
+    pub(super) fn count_publication(&mut self, model: &Model) {
+        self.publications += 1;
+        let between = (self.retention.keep / DIVISOR).clamp(1, MOST_BETWEEN);
+        if self.publications < between
+            || self.running.as_ref().is_some_and(|running| !running.thread.is_finished())
+        {
+            return;
+        }
+        self.publications = 0;
+        self.end();
+        let stop = StoreStop::default();
+        let (model, retention) = (model.with_stop(stop.clone()), self.retention);
+        let work = move || {
+            // A system that refuses gives the thread the priority of the others.
+            let _ = lower_thread_priority();
+            match model.collect(retention, false) {
+                Ok(done) => tracing::debug!(
+                    "removed {} old versions, {} moves and {} files of model `{}`",
+                    done.removed_manifests,
+                    done.removed_moves,
+                    done.removed_files,
+                    model.name()
+                ),
+                Err(error) => tracing::warn!("old versions stay in the registry: {error}"),
+            }
+        };
+        match std::thread::Builder::new().name("zillion-collect".to_owned()).spawn(work) {
+            Ok(thread) => self.running = Some(Running { stop, thread }),
+            Err(error) => tracing::warn!("old versions stay in the registry: {error}"),
+        }
+    }
+
+    /// Waits for the collection that runs.
+    pub(super) fn end(&mut self) {
+        if let Some(running) = self.running.take()
+            && running.thread.join().is_err()
+        {
+            tracing::warn!("a collection of old versions has panicked; report this defect");
+        }
+    }
+}
+
+impl Drop for Collector {
+    fn drop(&mut self) {
+        if let Some(running) = &self.running {
+            // A store that hangs must not keep the run from its end.
+            running.stop.within(LAST_WORDS);
+        }
+        self.end();
+    }
+}
