@@ -73,7 +73,8 @@ impl Event {
         // Writing to memory cannot fail.
         let _ = write!(
             lines,
-            "{{\"request\":\"{:032x}\",\"page\":\"https://news.example.com/section/{:05}/article/{:012}.html\"",
+            "{{\"request\":\"{:032x}\",\
+             \"page\":\"https://news.example.com/section/{:05}/article/{:012}.html\"",
             u128::from(self.request) << 7,
             self.request % 40_000,
             self.request >> 32,
