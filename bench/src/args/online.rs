@@ -23,7 +23,7 @@ pub(crate) enum OnlineFigure {
     /// from it
     #[command(after_help = "\
 Example: zillion bench online freshness --rate 10000 --seconds 600 --json
-Exit codes: 0 if every event reached an answer and every request was answered, 1 if not.")]
+Exit codes: 0 if every event reached an answer and no request failed (a refusal by an overloaded server is no failure), 1 if not.")]
     Freshness(OnlineFreshnessArgs),
     /// Measure the rows per second that are consumed, decoded and cut into batches, without
     /// training
@@ -92,7 +92,7 @@ pub(crate) struct OnlineCatchupArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct OnlineKillsArgs {
-    /// Number of kills
+    /// Number of times that the run is killed
     #[arg(long, default_value = "20")]
     pub(crate) kills: u32,
     /// Size of all events together, such as 2GiB

@@ -1,4 +1,4 @@
-//! What the log of decisions of a run says: the messages that each batch contains.
+//! The messages that each batch of a run contains, as the log of decisions says.
 
 use std::collections::BTreeMap;
 use std::path::Path;

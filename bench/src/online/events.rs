@@ -23,7 +23,7 @@ pub(super) const IDS: [(&str, u64); 8] = [
     ("hour", 24),
 ];
 
-/// One event.
+/// An impression with its ids, its time and its click.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Event {
     /// The ids in the order of [`IDS`].

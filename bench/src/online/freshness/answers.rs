@@ -26,10 +26,15 @@ pub(super) struct Answers {
 }
 
 /// The figures of the client.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct AnswerFigures {
     pub(super) requests: u64,
+    /// The number of requests that the server refused with status 429, because it was overloaded.
+    refused: u64,
+    /// The number of requests without an answer for another reason.
     pub(super) failed: u64,
+    /// The reasons of all requests without an answer.
+    failures: BTreeMap<String, u64>,
     p50_ms: f64,
     p99_ms: f64,
     max_ms: f64,
@@ -91,14 +96,16 @@ fn ask(
     asker.post_each(target, next, |answer| {
         figures.requests += 1;
         times.push(sent.get().elapsed().as_secs_f64() * 1e3);
-        let answer = answer.ok().filter(|(status, _)| *status == 200);
-        let version = answer.and_then(|(_, answer)| named_version(&answer)?.parse().ok());
-        match version {
-            Some(version) => {
+        match read_version(answer) {
+            Ok(version) => {
                 firsts.entry(version).or_insert_with(now_ms);
                 newest.fetch_max(version, Ordering::Relaxed);
             }
-            None => figures.failed += 1,
+            Err((status, reason)) => {
+                let count = if status == 429 { &mut figures.refused } else { &mut figures.failed };
+                *count += 1;
+                *figures.failures.entry(reason).or_default() += 1;
+            }
         }
     });
     times.sort_by(f64::total_cmp);
@@ -108,4 +115,15 @@ fn ask(
     };
     (figures.p50_ms, figures.p99_ms, figures.max_ms) = (at(0.5), at(0.99), at(1.0));
     (firsts, figures)
+}
+
+/// Returns the version that an answer names, or its status and the reason why it names none. The
+/// status of a request without an answer is 0.
+fn read_version(answer: Result<(u16, Bytes)>) -> Result<u64, (u16, String)> {
+    let (status, body) = answer.map_err(|error| (0, format!("{error:#}")))?;
+    let version = named_version(&body).filter(|_| status == 200).and_then(|text| text.parse().ok());
+    version.ok_or_else(|| {
+        let text: String = String::from_utf8_lossy(&body).chars().take(200).collect();
+        (status, format!("status {status}: {text}"))
+    })
 }

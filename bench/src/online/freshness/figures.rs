@@ -10,7 +10,7 @@ use super::super::writer::PartitionWriter;
 /// The upper bounds of the histogram in seconds. One more bucket has what is above.
 const BOUNDS: [f64; 13] = [0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4, 1.6, 1.8, 2.0, 2.4, 3.0, 5.0];
 
-/// A published version.
+/// A version with the place of its training in the rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Made {
     pub(super) number: u64,
@@ -95,15 +95,21 @@ pub(super) struct Slow {
     /// The number of events that were first known by this version.
     events: u64,
     pub(super) seconds: f64,
+    /// The time from the event to the end of the step that learned from it, as samples of the
+    /// metrics show it.
+    pub(super) until_trained: f64,
     /// The time from the event to the publication.
     until_published: f64,
     /// The time from the publication to the answer.
     until_answered: f64,
+    /// The number of the batch with the event.
+    #[serde(skip)]
+    pub(super) batch: u64,
     #[serde(skip)]
     pub(super) event_ms: i64,
     #[serde(skip)]
     pub(super) answered_ms: i64,
-    /// What happened between the event and the answer.
+    /// Counts and seconds of the work of both processes between the event and the answer.
     pub(super) meanwhile: BTreeMap<&'static str, f64>,
 }
 
@@ -194,6 +200,8 @@ impl Waits {
                 seconds: seconds(answered_ms - event_ms),
                 until_published: seconds(made.published_ms - event_ms),
                 until_answered: seconds(answered_ms - made.published_ms),
+                until_trained: 0.0,
+                batch: batch as u64 + 1,
                 event_ms,
                 answered_ms,
                 meanwhile: BTreeMap::new(),

@@ -18,8 +18,7 @@ use crate::server::{Asker, Series, Summary};
 const INTERVAL: Duration = Duration::from_millis(100);
 
 /// The values whose growth is recorded: the metric, and its name in the figures.
-const RUN_VALUES: [(&str, &str); 3] = [
-    ("zillion_trainer_checkpoint_seconds_sum", "checkpoint_seconds"),
+const RUN_VALUES: [(&str, &str); 2] = [
     ("zillion_trainer_publish_seconds_sum", "publish_seconds"),
     ("zillion_trainer_publish_seconds_count", "publications"),
 ];
@@ -38,9 +37,20 @@ pub(super) struct Samples {
     collections: Vec<Range<i64>>,
 }
 
-/// All samples.
+/// The metrics of one moment.
+struct Sample {
+    taken_ms: i64,
+    /// The number of steps that were made.
+    steps: f64,
+    /// The seconds of all checkpoints that were written.
+    checkpoint_seconds: f64,
+    /// The values whose growth is recorded.
+    values: BTreeMap<&'static str, f64>,
+}
+
+/// The samples of a whole benchmark.
 pub(super) struct Taken {
-    samples: Vec<(i64, BTreeMap<&'static str, f64>)>,
+    samples: Vec<Sample>,
     first: (Series, Series),
     last: (Series, Series),
     /// The times in which files were collected.
@@ -94,11 +104,14 @@ fn take(run: &RunMetrics, server: &Asker, stopped: &AtomicBool) -> Result<Taken>
     while !stopped.load(Ordering::Relaxed) {
         std::thread::sleep(INTERVAL);
         last = both()?;
-        let of = |series: &Series, values: [(&'static str, &'static str); 3]| {
-            values.map(|(metric, name)| (name, series.value(metric)))
-        };
-        let values = of(&last.0, RUN_VALUES).into_iter().chain(of(&last.1, SERVER_VALUES));
-        samples.push((now_ms(), values.collect()));
+        let of_run = RUN_VALUES.map(|(metric, name)| (name, last.0.value(metric)));
+        let of_server = SERVER_VALUES.map(|(metric, name)| (name, last.1.value(metric)));
+        samples.push(Sample {
+            taken_ms: now_ms(),
+            steps: last.0.value("zillion_trainer_step"),
+            checkpoint_seconds: last.0.value("zillion_trainer_checkpoint_seconds_sum"),
+            values: of_run.into_iter().chain(of_server).collect(),
+        });
     }
     Ok(Taken { samples, first, last, collections: Vec::new() })
 }
@@ -132,23 +145,77 @@ impl Taken {
             .into()
     }
 
-    /// Adds what happened between the event and the answer. Checkpoints, publications, loads and
-    /// merges are counted where they end.
+    /// Adds what happened between the event and the answer. Publications, loads and merges are
+    /// counted where they end.
     pub(super) fn explain(&self, mut slow: Slow) -> Slow {
-        let at = |time: i64| self.samples.partition_point(|(taken, _)| *taken < time);
+        let place = |time: i64| self.samples.partition_point(|sample| sample.taken_ms < time);
         // The growth is that between the samples around the time.
-        let before = self.samples.get(at(slow.event_ms).saturating_sub(1));
-        let after = self.samples.get(at(slow.answered_ms).min(self.samples.len().max(1) - 1));
-        if let (Some((_, before)), Some((_, after))) = (before, after) {
-            for (name, value) in after {
-                let grown = value - before.get(name).copied().unwrap_or_default();
-                slow.meanwhile.insert(name, (grown * 1e3).round() / 1e3);
+        let before = self.samples.get(place(slow.event_ms).saturating_sub(1));
+        let after = self.samples.get(place(slow.answered_ms)).or(self.samples.last());
+        if let (Some(before), Some(after)) = (before, after) {
+            for (name, value) in &after.values {
+                let grown = value - before.values.get(name).copied().unwrap_or_default();
+                slow.meanwhile.insert(name, round(grown));
             }
         }
-        let is_meanwhile =
-            |time: &&Range<i64>| time.start < slow.answered_ms && slow.event_ms < time.end;
-        let collections = self.collections.iter().filter(is_meanwhile).count();
-        slow.meanwhile.insert("collections", collections as f64);
+        let trained = self.samples.partition_point(|sample| sample.steps < slow.batch as f64);
+        slow.until_trained = self.samples.get(trained).map_or(0.0, |sample| {
+            round(
+                (sample.taken_ms - slow.event_ms).min(slow.answered_ms - slow.event_ms) as f64
+                    / 1e3,
+            )
+        });
+        let during = slow.event_ms..slow.answered_ms;
+        let open =
+            self.checkpoints().map(|checkpoint| common_ms(&checkpoint, &during)).sum::<i64>();
+        slow.meanwhile.insert("checkpoint_seconds", round(open as f64 / 1e3));
+        let collecting = self.collections.iter().map(|time| common_ms(time, &during)).sum::<i64>();
+        slow.meanwhile.insert("collection_seconds", round(collecting as f64 / 1e3));
         slow
+    }
+
+    /// Returns the times in which checkpoints were open.
+    fn checkpoints(&self) -> impl Iterator<Item = Range<i64>> {
+        self.samples.windows(2).filter_map(|pair| {
+            let seconds = pair[1].checkpoint_seconds - pair[0].checkpoint_seconds;
+            let end = pair[1].taken_ms;
+            (seconds > 0.0).then(|| end - (seconds * 1e3) as i64..end)
+        })
+    }
+}
+
+/// Returns the number of milliseconds that two times have in common.
+fn common_ms(one: &Range<i64>, other: &Range<i64>) -> i64 {
+    (one.end.min(other.end) - one.start.max(other.start)).max(0)
+}
+
+/// Rounds seconds to milliseconds.
+fn round(seconds: f64) -> f64 {
+    (seconds * 1e3).round() / 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_happened_between_an_event_and_its_answer_is_found() {
+        let sample = |taken_ms, steps, checkpoint_seconds| Sample {
+            taken_ms,
+            steps,
+            checkpoint_seconds,
+            values: BTreeMap::from([("merges", steps * 2.0)]),
+        };
+        let taken = Taken {
+            samples: vec![sample(100, 1.0, 0.0), sample(200, 2.0, 0.0), sample(300, 4.0, 0.25)],
+            first: Default::default(),
+            last: Default::default(),
+            collections: vec![0..160, 290..500],
+        };
+        let slow = Slow { batch: 2, event_ms: 110, answered_ms: 295, ..Slow::default() };
+        let slow = taken.explain(slow);
+        assert_eq!(slow.until_trained, 0.09);
+        let found = ["merges", "checkpoint_seconds", "collection_seconds"];
+        assert_eq!(found.map(|name| slow.meanwhile[name]), [6.0, 0.185, 0.055]);
     }
 }
