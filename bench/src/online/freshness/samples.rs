@@ -212,7 +212,8 @@ mod tests {
             last: Default::default(),
             collections: vec![0..160, 290..500],
         };
-        let slow = Slow { batch: 2, event_ms: 110, answered_ms: 295, ..Slow::default() };
+        let mut slow = Slow::default();
+        (slow.batch, slow.event_ms, slow.answered_ms) = (2, 110, 295);
         let slow = taken.explain(slow);
         assert_eq!(slow.until_trained, 0.09);
         let found = ["merges", "checkpoint_seconds", "collection_seconds"];
