@@ -1,6 +1,7 @@
 //! The arguments of `zillion bench` and `zillion loadgen`.
 
 mod load;
+mod online;
 mod ps;
 mod versions;
 
@@ -15,6 +16,10 @@ use zillion_rows::Dtype;
 
 pub(crate) use load::BenchServeArgs;
 pub use load::{LoadgenArgs, Protocol};
+pub(crate) use online::{
+    BenchOnlineArgs, OnlineCatchupArgs, OnlineFigure, OnlineFreshnessArgs, OnlineIngestArgs,
+    OnlineKillsArgs,
+};
 pub(crate) use ps::BenchPsArgs;
 pub(crate) use versions::{
     BenchColdStartArgs, BenchHotLoadArgs, BenchOverloadArgs, BenchRegistryArgs, BenchTlsArgs,
@@ -111,6 +116,12 @@ Example: zillion bench ps --rows 10000000 --json
          zillion bench ps --clients 8 --json
          zillion bench ps --rows 1000000 --idle 10000 --json")]
     Ps(BenchPsArgs),
+    /// Measure online training: the freshness of answers, the rate of the feed, the time to catch
+    /// up, and what remains after kills
+    #[command(after_help = "\
+Example: zillion bench online freshness --rate 10000 --seconds 600 --json
+         zillion bench online kills --kills 20 --bytes 2GiB --json")]
+    Online(BenchOnlineArgs),
     /// Train the job files of examples/frappe and print their AUCs beside the published ones
     #[command(after_help = "\
 Example: zillion bench frappe --root data/frappe --seeds 5")]

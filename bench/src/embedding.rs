@@ -447,6 +447,7 @@ pub(crate) fn spec(dim: usize) -> TableSpec {
 
 /// A source of ids that follow Zipf's law. It inverts the continuous distribution; the difference
 /// from the discrete distribution does not matter for these measurements.
+#[derive(Debug)]
 pub(crate) struct Zipf {
     rows: u64,
     total: f64,

@@ -21,6 +21,7 @@ mod frappe;
 mod hot_load;
 pub mod load;
 pub mod loadgen;
+mod online;
 mod overload;
 mod ps;
 mod reader;
@@ -64,6 +65,7 @@ pub fn run(args: &BenchArgs, draft: impl FnOnce(&Path) -> Result<Job>) -> Result
         Bench::Tls(args) => tls::run(args, is_json),
         Bench::Registry(args) => registry::run(args, is_json),
         Bench::Ps(args) => ps::run(args, is_json),
+        Bench::Online(args) => online::run(args, is_json),
         Bench::Frappe(args) => frappe::run(args, is_json),
     }
 }

@@ -1,5 +1,5 @@
-//! Tests of the table benchmarks with small sizes. Each benchmark takes about a second, and checks
-//! that its table has the right contents.
+//! Tests of the benchmarks with small sizes. A benchmark of a table takes about a second, and
+//! checks that its table has the right contents.
 
 use serde_json::Value;
 
@@ -63,6 +63,43 @@ fn the_parameter_server_benchmark_measures_every_request() {
         let idle = more.contains(&"--idle");
         assert_eq!(said["idle"]["connections"].as_u64(), idle.then_some(20), "{said:#}");
     }
+}
+
+#[test]
+fn the_benchmarks_of_online_training_lose_nothing() {
+    let place = Workplace::new();
+    let folder = place.text("online");
+    std::fs::create_dir(&folder).expect("the folder can be made");
+    let online = |arguments: &[&str]| {
+        bench(&[&["online"], arguments, &["--folder", &folder, "--json"]].concat())
+    };
+    let positive = |figure: &Value| figure.as_f64() > Some(0.0);
+
+    let said = online(&["ingest", "--rows", "20000", "--repeat", "1"]);
+    for format in ["json", "arrow"] {
+        assert!(positive(&said[format]["rows_per_cpu_second"]), "{said:#}");
+    }
+
+    let said = online(&["catchup", "--rate", "10000", "--seconds", "2"]);
+    assert_eq!(said["events"], 20_000, "{said:#}");
+    assert!(positive(&said["times_real_time"]), "{said:#}");
+
+    let short = ["--rate", "2000", "--seconds", "3", "--warm-up", "0.5"];
+    let quick = ["--publish-seconds", "0.2", "--checkpoint-seconds", "1"];
+    let said = online(&[&["freshness"], &short[..], &quick].concat());
+    let [events, published] = ["freshness", "until_published"].map(|times| &said[times]);
+    assert!(positive(&events["count"]) && said["unanswered"] == 0, "{said:#}");
+    assert!(events["p50"].as_f64() > published["p50"].as_f64(), "{said:#}");
+    assert!(events["max"].as_f64() >= events["p99"].as_f64(), "{said:#}");
+    let slowest = said["slowest"].as_array().expect("a list of versions");
+    assert_eq!(slowest[0]["seconds"], events["max"], "{said:#}");
+
+    let small = ["--kills", "2", "--bytes", "4MiB", "--seconds", "4"];
+    let said = online(&[&["kills"], &small[..], &["--checkpoint-seconds", "0.5"]].concat());
+    assert_eq!(said["messages"], said["written"], "{said:#}");
+    assert_eq!(said["rows"], said["written"], "{said:#}");
+    assert!(said["versions"]["compared"].as_u64() > Some(1), "{said:#}");
+    assert_eq!(said["recovery_seconds"].as_array().map(Vec::len), Some(2), "{said:#}");
 }
 
 #[test]

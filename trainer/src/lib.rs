@@ -64,7 +64,9 @@ pub use observer::{
     CheckpointReport, EpochReport, InspectOptions, InspectedStep, Observer, PublishReport,
     RunFigures, Silent, StepReport,
 };
-pub use online::{FeedStatus, JoinStatus, PAUSED, PartitionStatus, SnapshotLink, stream_folder};
+pub use online::{
+    FeedStatus, JoinStatus, PAUSED, PartitionStatus, SnapshotLink, consume_streams, stream_folder,
+};
 pub use online_report::OnlineReport;
 pub use online_status::{HISTORY_FILE, STATUS_FILE, StreamStatus};
 pub use plan::{Growth, PlanOptions, PlanReport, Size, TablePlan, plan_tables};

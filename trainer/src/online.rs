@@ -14,6 +14,7 @@
 mod assembler;
 mod cadence;
 mod columns;
+mod consume;
 mod events;
 mod feed;
 mod item;
@@ -24,6 +25,7 @@ mod setup;
 mod snapshot;
 mod thread;
 
+pub use consume::consume_streams;
 pub use feed::PAUSED;
 pub(crate) use item::{FedBatch, Item};
 pub use item::{FeedStatus, JoinStatus, PartitionStatus};

@@ -255,7 +255,7 @@ impl Feed {
     }
 
     /// Returns the present state.
-    pub(super) fn status(&self, is_paused: bool, is_replaying: bool) -> FeedStatus {
+    pub(in crate::online) fn status(&self, is_paused: bool, is_replaying: bool) -> FeedStatus {
         let mut partitions = Vec::new();
         for input in &self.streams {
             for state in input.source.partitions() {
