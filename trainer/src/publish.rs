@@ -30,11 +30,13 @@ mod branch;
 mod collector;
 mod parent;
 mod parity;
+mod published;
 mod publisher;
 mod recent;
 mod run_id;
 
-pub use publisher::{Published, publish_checkpoint};
+pub use published::Published;
+pub use publisher::publish_checkpoint;
 
 pub(crate) use publisher::{Opening, Publisher, REMEMBERED, Wish};
 pub(crate) use run_id::RunId;

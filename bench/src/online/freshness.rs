@@ -128,7 +128,8 @@ fn measure(args: &OnlineFreshnessArgs, folder: &Path) -> Result<Outcome> {
         online.check()?;
         if collected.elapsed() >= COLLECT {
             let at = now_ms();
-            let removed = registry.collect(Retention { keep: 16, grace: GRACE }, false)?;
+            let removed = registry
+                .collect(Retention { keep: 16, grace: GRACE, ..Retention::default() }, false)?;
             samples.note_collection(at..now_ms());
             (collections, collected_files) =
                 (collections + 1, collected_files + removed.removed_files);

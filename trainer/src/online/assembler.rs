@@ -13,8 +13,8 @@ use zillion_stream::{EventTime, Joiner, Partition, Watermarks};
 
 use super::columns::{RowShape, append_rows, trim};
 use super::events::Events;
-use super::item::JoinStatus;
 use super::row_codec::{self, set_last_label};
+use super::status::JoinStatus;
 use crate::error::Result;
 
 /// The batch that is being filled, and the rows that wait to enter it.

@@ -8,8 +8,9 @@ use zillion_device::Files;
 use zillion_feature::Statistics;
 
 use super::feed::{Feed, Live};
-use super::item::{FeedStatus, Item};
+use super::item::Item;
 use super::setup::FeedSetup;
+use super::status::FeedStatus;
 use crate::error::Result;
 use crate::job::Job;
 

@@ -1,6 +1,5 @@
 //! The publisher of a run's versions, which writes them and moves the pointer.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -17,12 +16,13 @@ use zillion_registry::{
 use zillion_rows::layer::{Layer, LayerManifest, Unthrottled, difference, layer_of_checkpoint};
 use zillion_rows::{PartSource, RowSource, TableLayout, TableSpec};
 use zillion_scorer::Scorer;
-use zillion_store::{Location, StoreSums};
+use zillion_store::Location;
 
 use super::RunId;
 use super::branch::Branch;
 use super::collector::Collector;
 use super::parity::Parity;
+use super::published::Published;
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
 use crate::job::{Job, PublishConfig};
@@ -35,19 +35,6 @@ pub(crate) const REMEMBERED: usize = 16;
 /// The name of the folder for the files of a version that is being made.
 const FOLDER: &str = "publish";
 
-/// The outcome of a publication.
-#[derive(Clone, Debug)]
-pub struct Published {
-    /// The version that was published.
-    pub version: Arc<VersionManifest>,
-    /// The move of the pointer, if it was moved.
-    pub moved: Option<PointerMove>,
-    /// Whether the version existed before this call. A step is published only once.
-    pub was_there: bool,
-    /// The counts of operations on the store since the publisher was opened.
-    pub store: StoreSums,
-}
-
 /// The contents of a version that are the same in all versions of a publisher.
 struct Frame {
     schema: Schema,
@@ -56,31 +43,6 @@ struct Frame {
     graph: Vec<u8>,
     settings: ScoreSettings,
     sides: Vec<Vec<u8>>,
-}
-
-impl fmt::Display for Published {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { version, moved, was_there, .. } = self;
-        let layer = &version.layer;
-        let gone: u64 = layer.tables.iter().map(|table| table.tombstones).sum();
-        write!(f, "version {} of {}: ", version.version, version.model)?;
-        match &version.parent {
-            None => write!(f, "a base of {} rows", layer.rows())?,
-            Some(parent) => {
-                write!(f, "{} rows changed since version {}", layer.rows() - gone, parent.version)?;
-                if gone > 0 {
-                    write!(f, ", {gone} removed")?;
-                }
-            }
-        }
-        if *was_there {
-            write!(f, ", published before")?;
-        }
-        match moved {
-            Some(_) => write!(f, "; the pointer stands on it"),
-            None => Ok(()),
-        }
-    }
 }
 
 /// The layer of a new version.
