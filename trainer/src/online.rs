@@ -22,11 +22,11 @@ mod newest;
 mod row_codec;
 mod setup;
 mod snapshot;
+mod status;
 mod thread;
 
 pub use feed::PAUSED;
 pub(crate) use item::{FedBatch, Item};
-pub use item::{FeedStatus, JoinStatus, PartitionStatus};
 pub(crate) use judging::{BatchScores, Judging, Trip};
 pub(crate) use newest::NewestRows;
 pub(crate) use row_codec::WrongRow;
@@ -34,4 +34,5 @@ pub(crate) use setup::FeedSetup;
 pub use setup::stream_folder;
 pub use snapshot::SnapshotLink;
 pub(crate) use snapshot::{read_judging, retain, write_judging};
+pub use status::{FeedStatus, JoinStatus, PartitionStatus};
 pub(crate) use thread::FeedThread;

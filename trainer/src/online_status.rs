@@ -118,7 +118,7 @@ impl History {
         self.add(&serde_json::json!({ "batch": batch, "window": window }))
     }
 
-    /// Adds a verdict.
+    /// Adds a verdict of the gate.
     pub(crate) fn add_verdict(&mut self, batch: u64, verdict: &Verdict) -> Result<()> {
         self.add(&serde_json::json!({ "batch": batch, "verdict": verdict }))
     }

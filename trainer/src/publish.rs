@@ -27,6 +27,7 @@
 //! step is published once.
 
 mod branch;
+mod checkpoint_rows;
 mod parent;
 mod parity;
 mod publisher;

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
 use zillion_feature::{Batch, LookupPlan};
-use zillion_stream::joiner::Counters;
-use zillion_stream::{CutReason, EventTime, Joiner};
+use zillion_stream::{CutReason, EventTime};
 
 use super::newest::NewestRows;
 use super::snapshot::SnapshotLink;
+use super::status::FeedStatus;
 
 /// One item of a feed.
 #[derive(Debug)]
@@ -40,79 +39,4 @@ pub(crate) struct FedBatch {
     pub(crate) reason: CutReason,
     /// The watermark at the end of the batch.
     pub(crate) watermark: Option<EventTime>,
-}
-
-/// The state of a feed at one moment, for metrics and for `stream status`.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct FeedStatus {
-    /// The partitions in the order of the streams.
-    pub partitions: Vec<PartitionStatus>,
-    /// The watermark in milliseconds since 1970; `None` before there is one.
-    pub watermark_ms: Option<i64>,
-    /// The number of batches so far.
-    pub batches: u64,
-    /// The number of rows of these batches.
-    pub rows: u64,
-    /// The number of messages that were taken.
-    pub messages: u64,
-    /// The number of rejected messages.
-    pub rejected: u64,
-    /// The number of rows that were left out because of their time.
-    pub refused_times: u64,
-    /// The number of batches that ended because they were full.
-    pub full: u64,
-    /// The number of batches that ended because a row had waited long enough.
-    pub lingered: u64,
-    /// Whether the feed is paused.
-    pub is_paused: bool,
-    /// Whether the feed repeats the decisions of its log.
-    pub is_replaying: bool,
-    /// What the joiner holds; `None` without a join.
-    pub join: Option<JoinStatus>,
-}
-
-/// The state of the join of impressions and feedback.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct JoinStatus {
-    /// The number of rows that wait for feedback.
-    pub pending_rows: u64,
-    /// The size of the files of pending rows in bytes.
-    pub disk_bytes: u64,
-    /// The memory of the joiner in bytes.
-    pub memory_bytes: u64,
-    /// The number of feedback values without an impression.
-    pub early_feedback: u64,
-    /// The counts of everything that was taken, emitted and given up.
-    pub counters: Counters,
-}
-
-impl JoinStatus {
-    /// Returns the state of a joiner.
-    pub(super) fn of(joiner: &Joiner) -> Self {
-        let extent = joiner.extent();
-        Self {
-            pending_rows: extent.rows,
-            disk_bytes: extent.disk_bytes,
-            memory_bytes: extent.memory_bytes,
-            early_feedback: extent.early_feedback,
-            counters: *joiner.counters(),
-        }
-    }
-}
-
-/// The place of a feed in one partition.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct PartitionStatus {
-    /// The name of the stream.
-    pub stream: String,
-    /// The name of the partition.
-    pub partition: String,
-    /// The offset of the next message.
-    pub next: u64,
-    /// The distance to the end of the partition, in the unit of its offsets.
-    pub lag: u64,
-    /// The time of the latest event in milliseconds since 1970; `None` before the first one.
-    pub newest_ms: Option<i64>,
-    /// Whether the watermark does not wait for the partition.
-    pub is_idle: bool,
 }

@@ -44,7 +44,7 @@ pub(crate) struct Judging {
     history: History,
 }
 
-/// What a verdict needs to know about the past.
+/// The past of a run, as far as a verdict depends on it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct History {

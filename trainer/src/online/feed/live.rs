@@ -8,7 +8,8 @@ use zillion_stream::{CutReason, Decision, Partition};
 
 use super::{Feed, Sink};
 use crate::error::Result;
-use crate::online::item::{FeedStatus, Item, PartitionStatus};
+use crate::online::item::Item;
+use crate::online::status::{FeedStatus, PartitionStatus};
 
 /// The pause of a feed without messages.
 const PAUSE: Duration = Duration::from_millis(2);

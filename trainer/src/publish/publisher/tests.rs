@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use zillion_device::ManualClock;
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer};
 use zillion_rows::layer::{LayerWriter, part_count};
-use zillion_rows::{LookupReport, shape_rows};
+use zillion_rows::{LookupReport, RowSource, shape_rows};
 use zillion_store::{Operation, Outcome};
 
 use super::*;
