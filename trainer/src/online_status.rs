@@ -131,7 +131,7 @@ impl History {
         if self.bytes > HISTORY_BYTES
             && let Some(folder) = self.path.parent()
         {
-            *self = Self::open(&folder.to_owned(), u64::MAX)?;
+            *self = Self::open(folder, u64::MAX)?;
         }
         Ok(())
     }
