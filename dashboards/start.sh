@@ -10,7 +10,7 @@ usage() {
 usage: dashboards/start.sh [--trainer HOST:PORT]... [--server HOST:PORT]... [--ps HOST:PORT]... [--listen HOST:PORT]
                            [--interval 15s] [--data FOLDER] [--cache FOLDER] [--fetch]
 
-  --trainer   where `zillion train --metrics` listens (127.0.0.1:9091)
+  --trainer   where `zillion train --metrics` or `zillion online --metrics` listens (127.0.0.1:9091)
   --server    where `zillion serve --http` listens (127.0.0.1:8080)
   --ps        where `zillion ps serve --metrics` listens (none)
   --listen    where Prometheus listens (127.0.0.1:9090)

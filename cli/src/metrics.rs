@@ -8,6 +8,7 @@ mod listener;
 mod maker;
 mod parameter_server;
 mod process;
+mod streams;
 mod tables;
 mod trainer;
 
@@ -16,6 +17,7 @@ use prometheus::{IntGaugeVec, Opts, Registry};
 pub(crate) use listener::Listener;
 pub(crate) use parameter_server::ParameterServerMetrics;
 pub(crate) use process::Process;
+pub(crate) use streams::{StreamMetrics, StreamParts};
 pub(crate) use trainer::TrainerMetrics;
 
 /// Returns a registry with the series that every process has. `role` is `trainer`, `server` or

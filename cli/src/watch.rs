@@ -8,15 +8,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use zillion_console::progress::Progress;
+use zillion_stream::gate::Verdict;
+use zillion_stream::validation::ClosedWindow;
 use zillion_trainer::{
-    CheckpointReport, EpochReport, InspectOptions, InspectedStep, Observer, PublishReport,
-    RunFigures, StepReport,
+    CheckpointReport, EpochReport, FeedStatus, InspectOptions, InspectedStep, Observer,
+    PublishReport, RunFigures, StepReport,
 };
 
 pub(crate) use fetch::{Choice, Lines};
 pub(crate) use stepper::Stepper;
 
-use crate::metrics::TrainerMetrics;
+use crate::metrics::{StreamMetrics, TrainerMetrics};
 use crate::operator::{Trail, describe_publication};
 
 /// An observer of a run that shows progress and the other output that the command line asks for.
@@ -36,6 +38,11 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
+    /// Returns the series of the streams, if the run follows streams and has a metrics endpoint.
+    fn streams(&mut self) -> Option<&mut StreamMetrics> {
+        self.metrics.as_mut()?.streams.as_mut()
+    }
+
     /// Prints the values of a step. If standard output is closed or full, the run writes a
     /// checkpoint and ends.
     fn print(&mut self, step: &InspectedStep<'_>) {
@@ -102,6 +109,18 @@ impl Observer for Watch {
         if let Err(error) = written {
             self.progress.note(&format!("a publication is not in the audit log: {error}"));
         }
+    }
+
+    fn report_streams(&mut self, status: &FeedStatus) {
+        self.streams().into_iter().for_each(|streams| streams.report_streams(status));
+    }
+
+    fn report_window(&mut self, window: &ClosedWindow) {
+        self.streams().into_iter().for_each(|streams| streams.report_window(window));
+    }
+
+    fn report_verdict(&mut self, verdict: &Verdict) {
+        self.streams().into_iter().for_each(|streams| streams.report_verdict(verdict));
     }
 
     fn note(&mut self, text: &str) {

@@ -4,5 +4,6 @@
 mod bad_input;
 mod commands;
 mod kills;
-mod place;
+mod metrics;
+pub(crate) mod place;
 mod poison;

@@ -67,7 +67,7 @@ pub enum Error {
     ReplayDiffers {
         /// The number of the decision.
         decision: u64,
-        /// The problem.
+        /// The problem with the decision.
         problem: String,
     },
     /// An error of the dense model.

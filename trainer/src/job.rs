@@ -458,9 +458,9 @@ impl Job {
         Ok(root)
     }
 
-    /// Returns the job with every default, without `[run]`, `[ps]`, `[publish]`, `[online]` and the
-    /// places of streams. A checkpoint holds this form, so the checkpoint can be evaluated without the job file and by a binary
-    /// with other defaults.
+    /// Returns the job with every default, without `[run]`, `[ps]`, `[publish]`, `[online]`,
+    /// `[validation]`, `[gate]` and the places of streams. A checkpoint holds this form, so the
+    /// checkpoint can be evaluated without the job file and by a binary with other defaults.
     pub fn portable(&self) -> Result<Value> {
         let mut root = self.resolved()?;
         root.remove("run");

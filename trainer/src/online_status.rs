@@ -118,7 +118,7 @@ impl History {
         self.add(&serde_json::json!({ "batch": batch, "window": window }))
     }
 
-    /// Adds a verdict.
+    /// Adds a verdict of the gate.
     pub(crate) fn add_verdict(&mut self, batch: u64, verdict: &Verdict) -> Result<()> {
         self.add(&serde_json::json!({ "batch": batch, "verdict": verdict }))
     }
@@ -131,7 +131,7 @@ impl History {
         if self.bytes > HISTORY_BYTES
             && let Some(folder) = self.path.parent()
         {
-            *self = Self::open(&folder.to_owned(), u64::MAX)?;
+            *self = Self::open(folder, u64::MAX)?;
         }
         Ok(())
     }

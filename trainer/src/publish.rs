@@ -27,6 +27,7 @@
 //! step is published once.
 
 mod branch;
+mod checkpoint_rows;
 mod collector;
 mod parent;
 mod parity;

@@ -11,7 +11,7 @@ use zillion_trainer::{Job, StageSeconds, TrainOptions, TrainReport};
 
 use crate::args::TrainArgs;
 use crate::metrics;
-use crate::metrics::{Listener, TrainerMetrics};
+use crate::metrics::{Listener, StreamMetrics, StreamParts, TrainerMetrics};
 use crate::operator::{Trail, check_key_path, sign_key_of_environment};
 use crate::report;
 use crate::text::figure;
@@ -97,7 +97,11 @@ fn settings(args: &TrainArgs) -> Vec<String> {
 pub(super) fn serve_metrics(address: &str, job: &Job) -> Result<(Listener, TrainerMetrics)> {
     let registry = metrics::registry("trainer")?;
     let first_task = job.tasks().into_iter().next().map(|task| task.name).unwrap_or_default();
-    let series = TrainerMetrics::new(&registry, &first_task)?;
+    let mut series = TrainerMetrics::new(&registry, &first_task)?;
+    if !job.streams.is_empty() {
+        let parts = StreamParts { has_join: job.join.is_some(), has_gate: job.gate.is_some() };
+        series.streams = Some(StreamMetrics::new(&registry, &parts)?);
+    }
     let listener = Listener::start(address, registry)?;
     eprintln!("metrics on {}", listener.url());
     Ok((listener, series))

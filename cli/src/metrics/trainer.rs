@@ -9,6 +9,7 @@ use zillion_reader::BAD_ROWS;
 use zillion_trainer::{CheckpointReport, EpochReport, PublishReport, RunFigures, TaskReport};
 
 use super::maker::{Maker, raise_to};
+use super::streams::StreamMetrics;
 use super::tables::Tables;
 
 /// A function that reads the value of a series from the figures of a run.
@@ -87,6 +88,8 @@ pub(crate) struct TrainerMetrics {
     published_version: Gauge,
     published_rows: Counter,
     published_at: Gauge,
+    /// The series of the streams, if the run follows streams.
+    pub(crate) streams: Option<StreamMetrics>,
 }
 
 /// Sets a gauge to the current time, in whole seconds since 1970.
@@ -191,6 +194,7 @@ impl TrainerMetrics {
                 "zillion_trainer_published_timestamp_seconds",
                 "Time at which the last version was published, in seconds since 1970; 0: never.",
             )?,
+            streams: None,
         })
     }
 

@@ -2,8 +2,8 @@
 //! these files with the metrics that real processes expose to a real Prometheus.
 //!
 //! A trainer publishes versions, a server follows them, and clients send requests. A parameter
-//! server has a run with one table. A Prometheus from the packages of Debian scrapes all three. It
-//! is started as `dashboards/README.md` describes.
+//! server has a run with one table, and a run follows streams. A Prometheus from the packages of
+//! Debian scrapes all four. It is started as `dashboards/README.md` describes.
 
 mod exposition;
 mod holder;
@@ -20,6 +20,7 @@ use self::exposition::{Families, names_in, series_of};
 use self::holder::Holder;
 use self::prometheus::Prometheus;
 use crate::harness::{ROWS, Workplace, root, row, stderr};
+use crate::online::place::{JOINED, JUDGED, Place, impressions, now_ms};
 use crate::server::{MODEL, PATIENCE, REGISTRY, Server, infer_body, instances};
 use crate::trainer::Trainer;
 
@@ -39,7 +40,7 @@ fn panel_expressions() -> Vec<(String, String)> {
         .map(|entry| entry.expect("the folder can be listed").path())
         .collect();
     files.sort();
-    assert_eq!(files.len(), 5, "{files:?}");
+    assert_eq!(files.len(), 6, "{files:?}");
     for file in files {
         let text = std::fs::read_to_string(&file).expect("a dashboard is text");
         let dashboard: Value = serde_json::from_str(&text).expect("a dashboard is JSON");
@@ -158,6 +159,15 @@ fn place() -> Workplace {
     place
 }
 
+/// Creates a folder with a job over streams, and with impressions and clicks of half a minute.
+fn place_of_streams() -> Place {
+    let place = Place::new(&format!("{JUDGED}{JOINED}"));
+    let (shown, clicked) = impressions(0..3_000, now_ms() - 3_600_000);
+    place.put("impressions/a", "0", &shown);
+    place.put("clicks/a", "0", &clicked);
+    place
+}
+
 /// Sends valid requests over every protocol, and one invalid request.
 fn ask(server: &Server) {
     let rows = instances(&format!("{}\n{}\n{}\n", crate::harness::HEADER, row(2, 1), row(2, 2)));
@@ -202,7 +212,10 @@ fn dashboards_rules_and_documents_match_exposed_metrics() {
     assert!(server.becomes_ready());
     ask(&server);
     let holder = Holder::start(&place);
-    let targets = [&trainer.address, &server.address, &holder.metrics].map(String::as_str);
+    let streams = place_of_streams();
+    let (_run, online) = streams.start_with_metrics(&[]);
+    let targets = [&trainer.address, &online, &server.address, &holder.metrics];
+    let targets = targets.map(String::as_str);
     let scraping = Prometheus::start(&prometheus, &place, targets);
 
     // Every series that a dashboard or a rule names must appear.
@@ -238,15 +251,16 @@ fn dashboards_rules_and_documents_match_exposed_metrics() {
         let selects = plain.starts_with("zillion") || plain.starts_with("process");
         assert!(!selects || !found.is_empty(), "{dashboard} shows nothing: {plain}");
     }
-    assert_eq!(scraping.query("up == 1").len(), 3);
+    assert_eq!(scraping.query("up == 1").len(), 4);
     assert_eq!(scraping.query("zillion_serving_ready == 1").len(), 1);
-    assert_eq!(scraping.query("zillion_build_info == 1").len(), 3);
+    assert_eq!(scraping.query("zillion_build_info == 1").len(), 4);
 
     // Every metric is on a dashboard, and its description is right.
     let trained = Families::parse(&scraping.get(&trainer.address, "/metrics"));
     let served = Families::parse(&scraping.get(&server.address, "/metrics"));
     let held = Families::parse(&scraping.get(&holder.metrics, "/metrics"));
-    let exposed = trained.and(&served).and(&held);
+    let followed = Families::parse(&scraping.get(&online, "/metrics"));
+    let exposed = trained.and(&followed).and(&served).and(&held);
     let shown = |name: &String| series_of(name).iter().any(|series| named.contains(series));
     let unseen: Vec<&String> = exposed.0.keys().filter(|name| !shown(name)).collect();
     assert!(unseen.is_empty(), "on no dashboard and in no rule: {unseen:?}");

@@ -58,12 +58,13 @@ pub(super) struct Prometheus {
 }
 
 impl Prometheus {
-    /// Starts Prometheus with the addresses of a trainer, a server and a parameter server.
-    pub(super) fn start(_: &Programs, place: &Workplace, targets: [&str; 3]) -> Self {
-        let [trainer, server, holder] = targets;
+    /// Starts Prometheus with the addresses of a trainer, a run over streams, a server and a
+    /// parameter server.
+    pub(super) fn start(_: &Programs, place: &Workplace, targets: [&str; 4]) -> Self {
+        let [trainer, online, server, holder] = targets;
         let log = place.path("prometheus.log");
         let child = script()
-            .args(["--trainer", trainer, "--server", server, "--ps", holder])
+            .args(["--trainer", trainer, "--trainer", online, "--server", server, "--ps", holder])
             .args(["--listen", "127.0.0.1:0"])
             .args(["--interval", "1s", "--data", &place.text("prometheus")])
             .stdout(Stdio::null())

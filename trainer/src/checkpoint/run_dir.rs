@@ -135,7 +135,7 @@ impl RunDir {
         Ok(())
     }
 
-    /// Removes all checkpoints.
+    /// Removes all checkpoints, the newest one first.
     pub(crate) fn remove_all(&self, files: &Files) -> Result<()> {
         // The newest checkpoint is removed first, because it may stand on earlier ones.
         for folder in self.folders()?.iter().rev() {

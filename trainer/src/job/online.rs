@@ -249,7 +249,7 @@ pub enum EmitConfig {
     /// After `wait_seconds` of event time, with the feedback that came.
     #[default]
     Window,
-    /// At once.
+    /// When the impression arrives.
     Now,
 }
 

@@ -47,7 +47,7 @@ pub(super) struct AssemblerState {
     watermarks: Option<WatermarkState>,
 }
 
-/// A finished batch.
+/// A batch that has ended.
 #[derive(Debug)]
 pub(super) struct Cut {
     pub(super) batch: Batch,
@@ -121,7 +121,7 @@ impl Assembler {
         }
     }
 
-    /// Returns the watermarks.
+    /// Returns the watermarks of all partitions.
     pub(super) fn watermarks(&self) -> &Watermarks {
         match &self.way {
             Way::Direct(watermarks) => watermarks,
@@ -137,7 +137,7 @@ impl Assembler {
         }
     }
 
-    /// Adds a partition.
+    /// Adds a partition, for which the watermark waits.
     pub(super) fn add_partition(&mut self, partition: Partition) -> Result<()> {
         match &mut self.way {
             Way::Direct(watermarks) => watermarks.add(partition),

@@ -60,13 +60,13 @@ impl Cadence {
         self.has_moved = true;
     }
 
-    /// Records a version.
+    /// Records that a version was published.
     pub(super) fn note_publish(&mut self) {
         self.published = Instant::now();
         self.unpublished = (0, 0);
     }
 
-    /// Records a checkpoint.
+    /// Records that a checkpoint was written.
     pub(super) fn note_checkpoint(&mut self) {
         self.checkpointed = Instant::now();
         self.has_moved = false;

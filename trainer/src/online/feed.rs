@@ -311,8 +311,8 @@ impl Feed {
         Ok(())
     }
 
-    /// Returns whether the log leaves a batch out. Versions and checkpoints of the moment after such
-    /// a batch are left out too.
+    /// Returns whether the log leaves a batch out. Versions and checkpoints of the moment after
+    /// such a batch are left out too.
     fn is_skipped(&self, batch: u64) -> bool {
         self.skips.iter().any(|skip| skip.contains(&batch))
     }

@@ -10,7 +10,7 @@ mod anchor;
 use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
-use zillion_feature::{Batch, LookupPlan, Schema};
+use zillion_feature::{Batch, FeatureKey, LookupPlan, Schema};
 use zillion_nn::zoo::TaskLabel;
 use zillion_stream::EventTime;
 use zillion_stream::gate::{AnchorScores, Evidence, Gate, GateState, Inputs, Outcome, Verdict};
@@ -35,6 +35,8 @@ pub(crate) struct Judging {
     anchor: AnchorStore,
     /// The first label of the job, which is judged, and its task.
     label: usize,
+    /// The features of the sparse columns, with the key that stands for a missing value.
+    columns: Vec<(String, FeatureKey)>,
     /// The sparse columns of the segments, in the order of the settings.
     segments: Vec<usize>,
     /// The time by which rows come later than the watermark, in milliseconds.
@@ -44,7 +46,7 @@ pub(crate) struct Judging {
     history: History,
 }
 
-/// What a verdict needs to know about the past.
+/// The past of a run, as far as a verdict depends on it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct History {
@@ -56,6 +58,11 @@ struct History {
     watermark: Option<i64>,
     /// The keys that were looked up, and those of them without a row, since the last version.
     keys: (u64, u64),
+    /// The rows since the last version, and those of them without a value in each sparse column.
+    missing: (u64, Vec<u64>),
+    /// The norm of the change of the dense parameters since the last version.
+    #[serde(skip)]
+    update_norm: Option<f64>,
     /// The newest versions: the number of batches in each one, and its number.
     versions: VecDeque<(u64, u64)>,
     /// The stable version, and the watermark at which it was published.
@@ -124,6 +131,11 @@ impl Judging {
             gate: gate.transpose()?,
             anchor,
             label,
+            columns: job
+                .schema
+                .sparse()
+                .map(|feature| (feature.name.clone(), FeatureKey::missing(&feature.name)))
+                .collect(),
             segments: find_segments(&job.schema, &settings.segments)?,
             delay: job.join.as_ref().map_or(0, |join| join.delay_ms()),
             recent: Vec::new(),
@@ -200,6 +212,7 @@ impl Judging {
         let keys: u64 = plan.tables.iter().map(|table| table.keys.len() as u64).sum();
         self.history.keys.0 += keys;
         self.history.keys.1 += scores.missing;
+        self.count_missing(batch);
         self.history.batch = number;
         if let Some(watermark) = watermark {
             let watermark = watermark.0.saturating_sub_unsigned(self.delay);
@@ -233,7 +246,7 @@ impl Judging {
             return;
         }
         let inputs = self.inputs();
-        let History { good, batch, watermark, versions, keys, .. } = &mut self.history;
+        let History { good, batch, watermark, versions, keys, missing, .. } = &mut self.history;
         if let Some(gate) = &mut self.gate {
             let evidence = Evidence { windows: &self.recent, anchor: None, inputs: &inputs };
             let watermark = EventTime(watermark.unwrap_or(i64::MIN / 2));
@@ -251,6 +264,7 @@ impl Judging {
             versions.pop_front();
         }
         *keys = (0, 0);
+        *missing = (0, Vec::new());
         self.recent.clear();
     }
 
@@ -285,10 +299,37 @@ impl Judging {
         Some(Trip { from, version, reason: verdict.explain() })
     }
 
+    /// Takes the norm of the change of the dense parameters since the last version.
+    pub(crate) fn set_update_norm(&mut self, norm: f64) {
+        self.history.update_norm = Some(norm);
+    }
+
+    /// Counts the rows without a value in each sparse column: with the key of a missing value, or
+    /// with an empty list.
+    fn count_missing(&mut self, batch: &Batch) {
+        let (rows, missing) = &mut self.history.missing;
+        *rows += batch.rows as u64;
+        missing.resize(self.columns.len(), 0);
+        for ((count, column), (_, absent)) in
+            missing.iter_mut().zip(&batch.sparse).zip(&self.columns)
+        {
+            let is_missing = |row: &usize| {
+                let keys = column.row(*row);
+                keys.is_empty() || keys == [*absent]
+            };
+            *count += (0..batch.rows).filter(is_missing).count() as u64;
+        }
+    }
+
     fn inputs(&self) -> Inputs {
         let (keys, new) = self.history.keys;
         let new_keys = (keys > 0).then(|| new as f64 / keys as f64);
-        Inputs { new_keys, ..Inputs::default() }
+        let (rows, missing) = &self.history.missing;
+        let share = |((name, _), count): (&(String, FeatureKey), &u64)| {
+            (name.clone(), *count as f64 / (*rows).max(1) as f64)
+        };
+        let missing = self.columns.iter().zip(missing).map(share).collect();
+        Inputs { new_keys, missing, update_norm: self.history.update_norm, ..Inputs::default() }
     }
 }
 

@@ -5,7 +5,7 @@
 //! | column | bytes |
 //! |---|---|
 //! | one key | 8 |
-//! | a list of keys | 4 for the number of keys, whose highest bit says that keys have weights; 8 for each key; 4 for each weight |
+//! | a list of keys | 4 for the number of keys; 8 for each key; 4 for each weight |
 //! | a number | 4 |
 //! | a label | 4, and 1 for whether it is known |
 //! | the weight | 4 |

@@ -1,4 +1,4 @@
-//! What a feed needs to open: the job, its folders, and the state from which it goes on.
+//! The parts with which a feed is opened: the job, its folders, and the state where it goes on.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

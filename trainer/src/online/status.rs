@@ -1,4 +1,4 @@
-//! The state of a feed at one moment, for metrics and for `zillion stream status`.
+//! The state of a feed at one moment, for people, scripts and metrics.
 
 use serde::{Deserialize, Serialize};
 use zillion_stream::Joiner;
@@ -29,7 +29,7 @@ pub struct FeedStatus {
     pub is_paused: bool,
     /// Whether the feed repeats the decisions of its log.
     pub is_replaying: bool,
-    /// What the joiner holds; `None` without a join.
+    /// The state of the join; `None` without a join.
     pub join: Option<JoinStatus>,
 }
 

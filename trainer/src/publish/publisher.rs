@@ -13,13 +13,14 @@ use zillion_registry::{
     Cache, Chain, Draft, Error as RegistryError, Model, MoveKind, Origin, PointerMove, Registry,
     STABLE, ScoreSettings, Signer, VersionFile, VersionId, VersionManifest, write_side,
 };
-use zillion_rows::layer::{Layer, LayerManifest, Unthrottled, difference, layer_of_checkpoint};
-use zillion_rows::{PartSource, RowSource, TableLayout, TableSpec};
+use zillion_rows::layer::{Layer, LayerManifest, Unthrottled, difference};
+use zillion_rows::{TableLayout, TableSpec};
 use zillion_scorer::Scorer;
 use zillion_store::Location;
 
 use super::RunId;
 use super::branch::Branch;
+use super::checkpoint_rows::CheckpointRows;
 use super::collector::Collector;
 use super::parity::Parity;
 use super::published::Published;
@@ -410,7 +411,7 @@ pub fn publish_checkpoint(
     })?;
     let graph = job.graph(Mode::Infer)?;
     let params = checkpoint.params(&graph.params)?;
-    let mut rows = CheckpointRows { checkpoint, job, workers };
+    let mut rows = CheckpointRows::new(checkpoint, job, workers);
     let best = manifest.progress.best.filter(|best| best.step == manifest.step);
     let metrics = best.and_then(|best| best.valid_auc).map(|auc| ("valid_auc".to_owned(), auc));
     let origin = Origin {
@@ -427,45 +428,6 @@ pub fn publish_checkpoint(
         files.remove_dir(&scratch)?;
     }
     published
-}
-
-/// A source of a checkpoint's rows for a publisher.
-struct CheckpointRows<'a> {
-    checkpoint: &'a Checkpoint,
-    job: &'a Job,
-    workers: &'a Arc<Workers>,
-}
-
-impl Publishing for CheckpointRows<'_> {
-    fn track_changes(&mut self, _: usize) -> zillion_ps::Result<()> {
-        Ok(())
-    }
-
-    fn write_layer(
-        &mut self,
-        since: Since,
-        folder: &Path,
-        files: &Files,
-    ) -> zillion_ps::Result<Option<LayerManifest>> {
-        if let Since::Epoch(_) = since {
-            // A checkpoint has no lists of changes.
-            return Ok(None);
-        }
-        let Self { checkpoint, job, workers } = self;
-        let (tables, parts) = (&job.tables, &checkpoint.manifest.tables);
-        let (path, pace) = (checkpoint.path(), &mut Unthrottled);
-        Ok(Some(layer_of_checkpoint(workers, path, tables, parts, files, folder, pace)?))
-    }
-
-    fn end_dirty_epoch(&mut self) -> zillion_ps::Result<u32> {
-        let epochs = self.checkpoint.manifest.tables.iter().map(|table| table.dirty_epoch);
-        Ok(epochs.max().unwrap_or(1))
-    }
-
-    fn row_source(&mut self) -> zillion_ps::Result<Box<dyn RowSource + '_>> {
-        let (specs, parts) = (self.job.tables.clone(), &self.checkpoint.manifest.tables);
-        Ok(Box::new(PartSource::open(self.workers, self.checkpoint.path(), specs, parts)?))
-    }
 }
 
 /// Writes all rows into the layer of a base, below `folder`.

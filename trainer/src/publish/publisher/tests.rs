@@ -9,7 +9,7 @@ use zillion_device::ManualClock;
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer};
 use zillion_registry::Retention;
 use zillion_rows::layer::{LayerWriter, part_count};
-use zillion_rows::{LookupReport, shape_rows};
+use zillion_rows::{LookupReport, RowSource, shape_rows};
 use zillion_store::{Operation, Outcome};
 
 use super::*;

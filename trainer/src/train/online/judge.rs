@@ -24,6 +24,9 @@ const STABLE_FOLDER: &str = "stable";
 pub(super) struct Validation {
     judging: Judging,
     stable: Option<Servable>,
+    /// The dense parameters of the newest version, and those of the state that was judged last.
+    published: Vec<f32>,
+    judged: Vec<f32>,
     history: History,
 }
 
@@ -35,7 +38,8 @@ impl Validation {
         let Some(judging) = Judging::open(&run.job, state)? else { return Ok(None) };
         let batches = link.map_or(0, |link| link.batches);
         let history = History::open(&streams, batches)?;
-        let mut validation = Self { judging, stable: None, history };
+        let mut validation =
+            Self { judging, stable: None, published: Vec::new(), judged: Vec::new(), history };
         if let Some(version) = validation.judging.stable() {
             validation.load_stable(run, version)?;
         }
@@ -84,6 +88,13 @@ impl Validation {
             return Ok(None);
         }
         let job = run.job.clone();
+        let mut dense = Vec::new();
+        run.model.copy_dense_to(&mut dense);
+        if self.published.len() == dense.len() {
+            let change = dense.iter().zip(&self.published).map(|(now, then)| f64::from(now - then));
+            self.judging.set_update_norm(change.map(|x| x * x).sum::<f64>().sqrt());
+        }
+        self.judged = dense;
         let mut scores = None;
         if let Some(stable) = &self.stable
             && let Some(anchor) = self.judging.anchor_batch(&job.schema)?
@@ -109,6 +120,7 @@ impl Validation {
     /// time.
     pub(super) fn note_published(&mut self, run: &mut Run, version: u64) -> Result<()> {
         self.judging.note_published(version);
+        self.published = std::mem::take(&mut self.judged);
         let every = run.job.online.clone().unwrap_or_default().stable_seconds;
         if let Some(version) = self.judging.next_stable((every * 1000.0) as u64) {
             self.load_stable(run, version)?;
