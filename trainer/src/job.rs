@@ -7,6 +7,7 @@
 mod eval;
 mod graph;
 mod identity;
+mod join;
 mod learning;
 mod mode;
 mod online;
@@ -42,12 +43,10 @@ use crate::error::{Error, Result};
 pub use eval::EvalConfig;
 pub(crate) use eval::Retrieved;
 pub(crate) use identity::{difference, difference_of_model};
+pub use join::{EmitConfig, JoinConfig, LateConfig};
 pub use learning::{ItemCounts, RateConfig, WarmStart};
 pub use mode::{Mode, ServerLoss};
-pub use online::{
-    AvroConfig, EmitConfig, JoinConfig, LateConfig, OnlineConfig, StreamConfig, StreamFormat,
-    StreamKind, StreamRole,
-};
+pub use online::{AvroConfig, OnlineConfig, StreamConfig, StreamFormat, StreamKind, StreamRole};
 pub use ps::PsConfig;
 pub use publish::PublishConfig;
 pub use spill::Memory;

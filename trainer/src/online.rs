@@ -28,7 +28,7 @@ mod thread;
 
 pub use consume::consume_streams;
 pub use feed::PAUSED;
-pub(crate) use item::{FedBatch, Item};
+pub(crate) use item::{FedBatch, FedVersion, Item};
 pub(crate) use judging::{BatchScores, Judging, Trip};
 pub(crate) use newest::NewestRows;
 pub(crate) use row_codec::WrongRow;

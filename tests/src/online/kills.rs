@@ -111,7 +111,7 @@ fn write_joined_events(place: &Place, written: &AtomicU64) {
             }
             let time = now_ms();
             let mut lines = Vec::new();
-            for _ in 0..150 {
+            for _ in 0..70 {
                 number += 1;
                 let (user, item) = (mix(number) % 500, mix(number ^ 77) % 200);
                 lines.push(format!(

@@ -51,6 +51,8 @@ pub(super) struct Feed {
     kept_messages: usize,
     /// The batches that the log leaves out.
     skips: Vec<Range<u64>>,
+    /// The number of the last decision to publish in the log.
+    last_version: Option<u64>,
     /// The messages that are being used.
     current: Option<Current>,
     /// The span that is not in the log yet, with the latest event time in it.
@@ -98,7 +100,7 @@ impl Feed {
         if let Some(torn) = log.torn_tail() {
             tracing::warn!(path = %torn.path.display(), bytes = torn.bytes, "the end of the log was cut off");
         }
-        let skips = read_skips(&log)?;
+        let (skips, last_version) = summarize(&log)?;
         let start = setup.start.as_ref().map(|link| snapshot::read(&folder, link)).transpose()?;
         let (place, state) = start.unzip();
         let first = FeedState {
@@ -150,6 +152,7 @@ impl Feed {
             counts: state.counts,
             cadence: Cadence::new(&online),
             skips,
+            last_version,
             newest: state.newest,
             kept_messages: job.publish.as_ref().map_or(1, |publish| publish.parity_rows.get()),
             current: None,
@@ -361,15 +364,17 @@ impl Feed {
     }
 }
 
-/// Returns the batches that a log leaves out.
-fn read_skips(log: &DecisionLog) -> Result<Vec<Range<u64>>> {
-    let mut skips = Vec::new();
+/// Returns the batches that a log leaves out, and the number of its last decision to publish.
+fn summarize(log: &DecisionLog) -> Result<(Vec<Range<u64>>, Option<u64>)> {
+    let (mut skips, mut last) = (Vec::new(), None);
     for entry in log.replay(log.first())? {
-        if let (_, Decision::Skip { from, to, .. }) = entry? {
-            skips.push(from..to);
+        match entry? {
+            (_, Decision::Skip { from, to, .. }) => skips.push(from..to),
+            (number, Decision::Publish { .. }) => last = Some(number),
+            _ => {}
         }
     }
-    Ok(skips)
+    Ok((skips, last))
 }
 
 /// Returns an error if a message lacks a column, because all later ones are likely to lack it too.

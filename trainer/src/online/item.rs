@@ -14,14 +14,23 @@ use super::status::FeedStatus;
 pub(crate) enum Item {
     /// A batch to train on.
     Batch(Box<FedBatch>),
-    /// A version is published after the last batch, with parity rows from these messages.
-    Publish(Box<NewestRows>),
+    /// A version is published after the last batch.
+    Publish(Box<FedVersion>),
     /// A checkpoint is written after the last batch. The feed has written its state.
     Checkpoint(SnapshotLink),
     /// The present state of the feed, about which nothing is decided.
     Status(Box<FeedStatus>),
     /// The feed has ended, because it was asked to stop.
     End,
+}
+
+/// A version that the feed wants.
+#[derive(Debug)]
+pub(crate) struct FedVersion {
+    /// The messages of the parity rows.
+    pub(crate) newest: NewestRows,
+    /// Whether the log goes on behind the version. The run has passed the gate here already.
+    pub(crate) is_settled: bool,
 }
 
 /// A batch of a stream.

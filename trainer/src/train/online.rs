@@ -25,7 +25,9 @@ use crate::checkpoint::RunDir;
 use crate::error::{Error, Result};
 use crate::job::Job;
 use crate::observer::Observer;
-use crate::online::{FedBatch, FeedSetup, FeedThread, Item, NewestRows, Trip, stream_folder};
+use crate::online::{
+    FedBatch, FedVersion, FeedSetup, FeedThread, Item, NewestRows, Trip, stream_folder,
+};
 use crate::online_report::OnlineReport;
 use crate::online_status::StatusWriter;
 use crate::pipeline::Planned;
@@ -153,14 +155,15 @@ impl Run {
                     }
                     self.learn(*batch, &mut window, observer)?;
                 }
-                Item::Publish(newest) => {
+                Item::Publish(wanted) => {
+                    let FedVersion { newest, is_settled } = *wanted;
                     let trip = match &mut validation {
                         Some(validation) => self.stage(Stage::Validate, |run| {
                             validation.judge(run, report.batches, observer)
                         })?,
                         None => None,
                     };
-                    if let Some(trip) = trip {
+                    if let Some(trip) = trip.filter(|_| !is_settled) {
                         return Ok(Followed::Tripped(trip));
                     }
                     self.publish_online(&newest, observer)?;

@@ -16,7 +16,7 @@ use zillion_console::exit::refuse;
 use zillion_console::{
     compute_pool, durable_files, job_file, open_registry, print_json_if, signals,
 };
-use zillion_registry::MoveKind;
+use zillion_registry::{Model, MoveKind, STABLE};
 use zillion_trainer::{Job, OnlineReport, Silent, TrainOptions, TrainerPlace, train_online};
 
 use super::place::{program, word};
@@ -33,6 +33,9 @@ const PATIENCE: Duration = Duration::from_secs(90);
 const WISH: u64 = 35;
 const FLIP: u64 = 50;
 const FLIP_END: u64 = 110;
+
+/// A function that waits until something has happened, and returns the seconds.
+type Wait<'a> = dyn Fn(&str, &mut dyn FnMut() -> Result<bool>) -> Result<f64> + 'a;
 
 /// The outcome of the command, printed for scripts.
 #[derive(Serialize)]
@@ -180,28 +183,7 @@ fn tell(
     let item_after = state.item;
     let (auc_before, version_before) = (state.auc, state.version);
     eprintln!("4. all labels are flipped for a minute; AUC of the server {auc_before:.4}");
-    world.flip(true);
-    let flipped = Instant::now();
-    let mut lowest = auc_before;
-    let quarantines = |limit: usize| -> Result<usize> {
-        let moves = model.moves(zillion_registry::STABLE, None, limit)?;
-        Ok(moves.iter().filter(|entry| entry.kind == MoveKind::Quarantine).count())
-    };
-    wait("the quarantine", &mut || {
-        lowest = lowest.min(follower.ask(world)?.auc);
-        Ok(quarantines(5)? > 0)
-    })?;
-    let caught_seconds = flipped.elapsed().as_secs_f64();
-    eprintln!(
-        "   caught after {caught_seconds:.1} s: the bad versions are in quarantine, the pointer went \
-         back"
-    );
-    wait("the end of the minute", &mut || {
-        lowest = lowest.min(follower.ask(world)?.auc);
-        Ok(world.seconds() >= FLIP_END as f64)
-    })?;
-    world.flip(false);
-    eprintln!("   lowest AUC of the server in the minute: {lowest:.4}");
+    let (lowest, caught_seconds) = watch_flip(world, &follower, &model, auc_before, &wait)?;
     let recovered = Instant::now();
     wait("a new version", &mut || {
         state = follower.ask(world)?;
@@ -211,7 +193,7 @@ fn tell(
     thread::sleep(Duration::from_secs(5));
     state = follower.ask(world)?;
     let recovered_seconds = recovered.elapsed().as_secs_f64();
-    let (auc_after, quarantines) = (state.auc, quarantines(1000)?);
+    let (auc_after, quarantines) = (state.auc, count_quarantines(&model, 1000)?);
     eprintln!(
         "5. the labels are right again: version {} answers with AUC {auc_after:.4}",
         state.version
@@ -233,6 +215,42 @@ fn tell(
         commands: Vec::new(),
         seconds: 0.0,
     })
+}
+
+/// Flips all labels until the end of the minute. Returns the lowest AUC of the server, and the
+/// seconds until the gate tripped.
+fn watch_flip(
+    world: &World,
+    follower: &Follower,
+    model: &Model,
+    auc_before: f64,
+    wait: &Wait<'_>,
+) -> Result<(f64, f64)> {
+    let mut lowest = auc_before;
+    world.flip(true);
+    let flipped = Instant::now();
+    wait("the quarantine", &mut || {
+        lowest = lowest.min(follower.ask(world)?.auc);
+        Ok(count_quarantines(model, 5)? > 0)
+    })?;
+    let caught_seconds = flipped.elapsed().as_secs_f64();
+    eprintln!(
+        "   caught after {caught_seconds:.1} s: the bad versions are in quarantine, the pointer went \
+         back"
+    );
+    wait("the end of the minute", &mut || {
+        lowest = lowest.min(follower.ask(world)?.auc);
+        Ok(world.seconds() >= FLIP_END as f64)
+    })?;
+    world.flip(false);
+    eprintln!("   lowest AUC of the server in the minute: {lowest:.4}");
+    Ok((lowest, caught_seconds))
+}
+
+/// Counts the quarantines among the newest moves of the pointer.
+fn count_quarantines(model: &Model, limit: usize) -> Result<usize> {
+    let moves = model.moves(STABLE, None, limit)?;
+    Ok(moves.iter().filter(|entry| entry.kind == MoveKind::Quarantine).count())
 }
 
 /// Returns the commands that show what has happened.

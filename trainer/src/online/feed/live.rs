@@ -8,7 +8,7 @@ use zillion_stream::{CutReason, Decision, Partition};
 
 use super::{Feed, Sink};
 use crate::error::Result;
-use crate::online::item::Item;
+use crate::online::item::{FedVersion, Item};
 use crate::online::status::{FeedStatus, PartitionStatus};
 
 /// The pause of a feed without messages.
@@ -190,7 +190,8 @@ impl Feed {
         self.record(&Decision::Publish { batch: self.counts.batches })?;
         self.log.sync()?;
         self.cadence.note_publish();
-        Ok(sink(Item::Publish(Box::new(self.newest.clone()))))
+        let version = FedVersion { newest: self.newest.clone(), is_settled: false };
+        Ok(sink(Item::Publish(Box::new(version))))
     }
 
     fn checkpoint(&mut self, sink: &mut Sink<'_>) -> Result<bool> {

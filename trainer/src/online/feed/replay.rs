@@ -6,7 +6,7 @@ use zillion_stream::{Decision, Partition, Taking, Took, check_took};
 
 use super::{Feed, Sink};
 use crate::error::{Error, Result};
-use crate::online::item::Item;
+use crate::online::item::{FedVersion, Item};
 
 impl Feed {
     /// Repeats the decisions after the position, and hands over the same items as the first time.
@@ -74,7 +74,9 @@ impl Feed {
                 if self.is_skipped(*batch) {
                     return Ok(true);
                 }
-                return Ok(sink(Item::Publish(Box::new(self.newest.clone()))));
+                let is_settled = self.only_replays() || self.last_version > Some(number);
+                let version = FedVersion { newest: self.newest.clone(), is_settled };
+                return Ok(sink(Item::Publish(Box::new(version))));
             }
             Decision::Checkpoint { batch } => {
                 self.apply(number, decision)?;

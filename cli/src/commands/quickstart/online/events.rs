@@ -19,7 +19,7 @@ const PARTITIONS: u64 = 2;
 /// The time between two files of a partition.
 const INTERVAL: Duration = Duration::from_millis(200);
 
-/// What is true in the world, and since when.
+/// The state of the world, and the time of its beginning.
 pub(super) struct World {
     seed: u64,
     began: Instant,

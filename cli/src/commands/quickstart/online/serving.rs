@@ -23,7 +23,7 @@ pub(super) struct Follower {
     pairs: Vec<(u64, u64)>,
 }
 
-/// What the server answers at one moment.
+/// The answer of the server at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Answered {
     pub(super) version: u64,
