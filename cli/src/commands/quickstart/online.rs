@@ -151,6 +151,7 @@ fn tell(
         }
         Ok(began.elapsed().as_secs_f64())
     };
+    wait("the first version", &mut || Ok(registry.join(NAME).exists()))?;
     let model = open_registry(&registry.to_string_lossy())?.model(NAME)?;
     wait("the first version", &mut || Ok(!model.page(None, 1)?.is_empty()))?;
     let follower = Follower::start(NAME, registry, &output.join("server.log"))?;
