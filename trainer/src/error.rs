@@ -59,6 +59,12 @@ pub enum Error {
         /// The column and the problem.
         problem: String,
     },
+    /// The thread of the feed has ended without a reason, because it has panicked.
+    #[error(
+        "the thread that reads the streams has panicked, which is a defect of zillion; report it \
+         with the output of the run, and start the run again"
+    )]
+    FeedEnded,
     /// A replay of the log of decisions that gives other batches than the first time.
     #[error(
         "decision {decision} of the log cannot be repeated: {problem}; undo the changes of the job \

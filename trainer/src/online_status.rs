@@ -101,7 +101,7 @@ impl History {
             };
             let mut kept: String = text.lines().filter(is_kept).flat_map(|l| [l, "\n"]).collect();
             if kept.len() as u64 > HISTORY_BYTES / 2 {
-                let half = kept.len() / 2;
+                let half = kept.floor_char_boundary(kept.len() / 2);
                 let cut = kept[half..].find('\n').map_or(kept.len(), |at| half + at + 1);
                 kept.drain(..cut);
             }

@@ -133,7 +133,7 @@ mod tests {
         let names = vec!["a".to_owned(), "b".to_owned()];
         let mut contents = Contents::default();
         for decision in [
-            Decision::Partitions { stream: 0, names },
+            Decision::Partitions { stream: 0, names, starts: Vec::new() },
             took(1, 0, 40, 4),
             cut(1, 4, CutReason::Full),
             took(0, 0, 10, 1),

@@ -23,6 +23,14 @@ pub(super) fn judge_inputs(
             );
             checks.push(Check::skip(Leg::Inputs, "window", reason));
         } else {
+            if let (Some(auc), Some(usual)) = (window.live.auc, reference.auc.get()) {
+                let text = format!(
+                    "the AUC of the live model on the newest window is {auc:.4}, and {usual:.4} is \
+                     usual"
+                );
+                let fall = usual - auc;
+                checks.push(judge_bound("auc", auc, Some(usual), fall, bands.auc, text));
+            }
             let rate = (window.weight > 0.0).then(|| window.positives / window.weight);
             let usual = reference.click_rate.get();
             checks.extend(judge_factor(

@@ -19,12 +19,6 @@ pub enum GateError {
     /// Scores or labels that do not fit.
     #[error(transparent)]
     Rows(#[from] ValidationError),
-    /// The scores of the anchor rows are missing.
-    #[error("the gate has {rows} anchor rows; give the scores of both versions on them")]
-    NoAnchorScores {
-        /// The number of anchor rows.
-        rows: usize,
-    },
     /// A figure of the inputs cannot be used.
     #[error("the figure `{name}` of the inputs is {value}; give {remedy}")]
     Input {

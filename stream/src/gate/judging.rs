@@ -144,11 +144,11 @@ impl Gate {
         let rows = self.state.anchor.len();
         let is_enough = rows as u64 >= self.settings.min_rows;
         let Some(scores) = evidence.anchor else {
-            if is_enough {
-                return Err(GateError::NoAnchorScores { rows });
-            }
             let needed = self.settings.min_rows;
-            let reason = format!("the anchor has {rows} rows, and {needed} are needed");
+            let reason = match is_enough {
+                true => "the promoted version scored no anchor rows".to_owned(),
+                false => format!("the anchor has {rows} rows, and {needed} are needed"),
+            };
             return Ok(Check::skip(leg, "auc", reason));
         };
         let (labels, weights) = (self.state.anchor.labels(), self.state.anchor.weights());

@@ -18,6 +18,8 @@ const SMALLEST_SHARE: f64 = 1e-4;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Reference {
+    #[serde(default)]
+    pub(super) auc: Mean,
     pub(super) click_rate: Mean,
     pub(super) missing: BTreeMap<String, Mean>,
     pub(super) new_keys: Mean,
@@ -62,6 +64,9 @@ impl Reference {
             self.update_norm.add(norm, memory);
         }
         let Some(window) = evidence.windows.last() else { return };
+        if let Some(auc) = window.live.auc {
+            self.auc.add(auc, memory);
+        }
         if window.weight > 0.0 {
             self.click_rate.add(window.positives / window.weight, memory);
         }

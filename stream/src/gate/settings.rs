@@ -35,6 +35,8 @@ pub struct GateSettings {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Bands {
+    /// The fall of the live model's AUC on the newest window below its reference.
+    pub auc: Band,
     /// The factor between the click rate and its reference.
     pub click_rate: Band,
     /// The factor between the sum of predictions and the sum of labels.
@@ -62,6 +64,7 @@ pub struct Band {
 impl Default for Bands {
     fn default() -> Self {
         Self {
+            auc: Band { warn: 0.1, fail: 0.25 },
             click_rate: Band { warn: 2.0, fail: 10.0 },
             calibration: Band { warn: 1.5, fail: 10.0 },
             missing: Band { warn: 0.2, fail: 0.9 },
@@ -115,7 +118,9 @@ impl GateSettings {
         ] {
             band.check(name, 1.0, "a factor above 1, and `fail` not below `warn`")?;
         }
-        for (name, band) in [("missing", bands.missing), ("new_keys", bands.new_keys)] {
+        for (name, band) in
+            [("auc", bands.auc), ("missing", bands.missing), ("new_keys", bands.new_keys)]
+        {
             band.check(name, 0.0, "a share above 0, and `fail` not below `warn`")?;
         }
         bands.score_drift.check("score_drift", 0.0, "an index above 0, and `fail` not below `warn`")

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use zillion_config::ConfigError;
+use zillion_nn::zoo::{Task, TaskLabel};
 use zillion_reader::{AvroSchemas, MessageFormat};
 use zillion_rows::ByteSize;
 use zillion_stream::watermark::TimeRules;
@@ -301,6 +302,19 @@ impl Job {
             let message = "a side table is read once, so the attributes of new items would never \
                            reach a prediction; put the attributes into the messages of the stream";
             return Err(ConfigError::at(&format!("side.{}", side.name), message).into());
+        }
+        if self.ps.as_ref().is_some_and(|ps| ps.bucket().is_some()) {
+            let message = "a run over streams keeps the state of its streams in a folder, and cannot \
+                           keep its checkpoints in a bucket yet; name a folder";
+            return Err(ConfigError::at("ps.store", message).into());
+        }
+        let is_judged = self.gate.is_some() || self.validation.is_some();
+        let has_own = |task: &Task| matches!(task.label, TaskLabel::Own { .. });
+        if is_judged && !self.tasks().first().is_some_and(has_own) {
+            let section = if self.gate.is_some() { "gate" } else { "validation" };
+            let message = "judges the first task by a label of its own, which this model does not \
+                           have; remove the section";
+            return Err(ConfigError::at(section, message).into());
         }
         if self.schema.labels.is_empty() {
             let message = "a stream is learned from by its labels; add a section `[labels.NAME]`";

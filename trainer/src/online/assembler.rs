@@ -91,6 +91,7 @@ impl Assembler {
     /// Writes the joiner to the folder `target` and returns the rest of the state. The batch must
     /// be empty.
     pub(super) fn checkpoint(&mut self, target: &Path) -> Result<AssemblerState> {
+        debug_assert_eq!(self.batch.rows, 0, "a checkpoint lies between two batches");
         match &mut self.way {
             Way::Direct(watermarks) => {
                 Ok(AssemblerState { watermarks: Some(watermarks.state().clone()) })

@@ -83,6 +83,11 @@ impl Cadence {
         batches > 0 && (rows >= self.publish_rows || self.published.elapsed() >= self.publish)
     }
 
+    /// Returns whether there are batches that no version has.
+    pub(super) fn has_unpublished(&self) -> bool {
+        self.unpublished.0 > 0
+    }
+
     /// Returns whether a checkpoint is due.
     pub(super) fn wants_checkpoint(&self) -> bool {
         self.has_moved && self.checkpointed.elapsed() >= self.checkpoint

@@ -49,8 +49,8 @@ pub(super) struct Feed {
     newest: NewestRows,
     /// The number of messages that are kept there.
     kept_messages: usize,
-    /// The batches that the log leaves out.
-    skips: Vec<Range<u64>>,
+    /// The batches that the log leaves out, each with the number of the decision.
+    skips: Vec<(u64, Range<u64>)>,
     /// The number of the last decision to publish in the log.
     last_version: Option<u64>,
     /// The messages that are being used.
@@ -314,10 +314,10 @@ impl Feed {
         Ok(())
     }
 
-    /// Returns whether the log leaves a batch out. Versions and checkpoints of the moment after
-    /// such a batch are left out too.
-    fn is_skipped(&self, batch: u64) -> bool {
-        self.skips.iter().any(|skip| skip.contains(&batch))
+    /// Returns whether a later decision of the log leaves a batch out. Versions and checkpoints of
+    /// the moment after such a batch are left out too, if they were decided before.
+    fn is_skipped(&self, number: u64, batch: u64) -> bool {
+        self.skips.iter().any(|(decision, skip)| number < *decision && skip.contains(&batch))
     }
 
     /// Ends the batch and returns it as an item. The cut is in the log already.
@@ -365,11 +365,11 @@ impl Feed {
 }
 
 /// Returns the batches that a log leaves out, and the number of its last decision to publish.
-fn summarize(log: &DecisionLog) -> Result<(Vec<Range<u64>>, Option<u64>)> {
+fn summarize(log: &DecisionLog) -> Result<(Vec<(u64, Range<u64>)>, Option<u64>)> {
     let (mut skips, mut last) = (Vec::new(), None);
     for entry in log.replay(log.first())? {
         match entry? {
-            (_, Decision::Skip { from, to, .. }) => skips.push(from..to),
+            (number, Decision::Skip { from, to, .. }) => skips.push((number, from..to)),
             (number, Decision::Publish { .. }) => last = Some(number),
             _ => {}
         }

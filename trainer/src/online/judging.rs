@@ -25,6 +25,8 @@ use crate::job::Job;
 /// The number of closed windows without a fault before which batches are known to be good. A window
 /// that looks good may already have the first bad rows.
 const GOOD_WINDOWS: usize = 2;
+/// The number of windows with few rows after which versions wait no longer.
+const HELD_WINDOWS: usize = 30;
 /// The number of newest versions whose batches are remembered.
 const REMEMBERED: usize = 4096;
 
@@ -35,6 +37,8 @@ pub(crate) struct Judging {
     anchor: AnchorStore,
     /// The first label of the job, which is judged, and its task.
     label: usize,
+    /// The number of rows that a window needs to be judged.
+    min_rows: u64,
     /// The features of the sparse columns, with the key that stands for a missing value.
     columns: Vec<(String, FeatureKey)>,
     /// The sparse columns of the segments, in the order of the settings.
@@ -43,6 +47,8 @@ pub(crate) struct Judging {
     delay: u64,
     /// The shortest windows that were closed since the last verdict.
     recent: Vec<ClosedWindow>,
+    /// The batches behind the gaps of the log, in ascending order.
+    gaps: Vec<u64>,
     history: History,
 }
 
@@ -95,8 +101,8 @@ pub(crate) struct BatchScores<'a> {
 pub(crate) struct Trip {
     /// The number of the first batch that is left out.
     pub(crate) from: u64,
-    /// The first version that contains such a batch, if one was published.
-    pub(crate) version: Option<u64>,
+    /// The versions that contain such a batch, in ascending order.
+    pub(crate) versions: Vec<u64>,
     /// The reasons of the verdict.
     pub(crate) reason: String,
 }
@@ -122,6 +128,8 @@ impl Judging {
             Some(Err(_)) | None => Windows::new(settings.clone())?,
         };
         let settings_of_gate = job.gate.clone();
+        // Anchor rows belong to the gate that has chosen them.
+        let anchor = if gate.is_some() { anchor } else { AnchorStore::default() };
         let gate = settings_of_gate.map(|settings| match gate {
             Some(state) => Gate::restore(settings, state),
             None => Gate::new(settings),
@@ -131,6 +139,7 @@ impl Judging {
             gate: gate.transpose()?,
             anchor,
             label,
+            min_rows: job.gate.as_ref().map_or(0, |gate| gate.min_rows),
             columns: job
                 .schema
                 .sparse()
@@ -139,6 +148,7 @@ impl Judging {
             segments: find_segments(&job.schema, &settings.segments)?,
             delay: job.join.as_ref().map_or(0, |join| join.delay_ms()),
             recent: Vec::new(),
+            gaps: Vec::new(),
             history,
         }))
     }
@@ -220,8 +230,31 @@ impl Judging {
             closed.extend(self.windows.close(EventTime(watermark)));
         }
         let shortest = closed.iter().map(|window| window.length).min();
-        self.recent.extend(closed.iter().filter(|w| Some(w.length) == shortest).cloned());
+        if self.gate.is_some() {
+            self.recent.extend(closed.iter().filter(|w| Some(w.length) == shortest).cloned());
+            let surplus = self.recent.len().saturating_sub(HELD_WINDOWS);
+            self.recent.drain(..surplus);
+        }
         Ok(closed)
+    }
+
+    /// Takes the numbers of the batches behind the gaps of the log.
+    pub(crate) fn set_gaps(&mut self, mut gaps: Vec<u64>) {
+        gaps.sort_unstable();
+        self.gaps = gaps;
+    }
+
+    /// Returns whether versions wait, because no window was judged since the batches that the log
+    /// leaves out. The labels may still be wrong. If windows have too few rows to be judged, the
+    /// wait ends after [`HELD_WINDOWS`] of them.
+    pub(crate) fn is_held(&self) -> bool {
+        let passed = self.gaps.iter().rev().find(|&&gap| gap <= self.history.batch);
+        let Some(&gap) = passed.filter(|_| self.has_gate()) else { return false };
+        let needed = self.min_rows;
+        let is_judged = self.history.good.back().is_some_and(|&batch| batch >= gap)
+            || self.recent.iter().any(|window| window.rows >= needed)
+            || self.recent.len() >= HELD_WINDOWS;
+        !is_judged
     }
 
     /// Returns the anchor rows as a batch, if there are any.
@@ -293,10 +326,11 @@ impl Judging {
         if verdict.outcome != Outcome::Fail {
             return None;
         }
-        let from = self.history.good.front().map_or(1, |batch| batch + 1);
-        let bad = self.history.versions.iter().find(|(batch, _)| *batch >= from);
-        let version = bad.map(|(_, version)| *version);
-        Some(Trip { from, version, reason: verdict.explain() })
+        // The first windows of a run have nothing to be compared with.
+        let from = self.history.good.front()? + 1;
+        let bad = self.history.versions.iter().filter(|(batch, _)| *batch >= from);
+        let versions = bad.map(|(_, version)| *version).collect();
+        Some(Trip { from, versions, reason: verdict.explain() })
     }
 
     /// Takes the norm of the change of the dense parameters since the last version.

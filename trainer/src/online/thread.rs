@@ -55,7 +55,7 @@ impl FeedThread {
     /// Returns the error that has ended the feed.
     pub(crate) fn next(&self) -> Result<Item> {
         let Some(items) = &self.items else { return Ok(Item::End) };
-        items.recv().unwrap_or(Ok(Item::End))
+        items.recv().unwrap_or(Err(Error::FeedEnded))
     }
 
     /// Says that no kept checkpoint needs the decisions before `number`.
@@ -87,6 +87,8 @@ fn run_feed(
     let mut sink = |item| sender.send(Ok(item)).is_ok() && !is_abandoned.load(Ordering::Relaxed);
     if feed.replay(&[stop, is_abandoned], &mut sink)? && !feed.only_replays() {
         feed.run(&mut Live::new(stop, forget), &mut sink)?;
+    } else {
+        sink(Item::End);
     }
     Ok(())
 }

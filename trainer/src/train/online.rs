@@ -32,7 +32,7 @@ use crate::online_report::OnlineReport;
 use crate::online_status::StatusWriter;
 use crate::pipeline::Planned;
 use crate::profile::Stage;
-use judge::Validation;
+use judge::{Judged, Validation};
 use skip::remove_bad_checkpoints;
 
 /// Trains on the streams of a job until the caller stops the run. A run whose folder has a
@@ -157,20 +157,21 @@ impl Run {
                 }
                 Item::Publish(wanted) => {
                     let FedVersion { newest, is_settled } = *wanted;
-                    let trip = match &mut validation {
+                    let judged = match &mut validation {
                         Some(validation) => self.stage(Stage::Validate, |run| {
                             validation.judge(run, report.batches, observer)
                         })?,
-                        None => None,
+                        None => Judged::Publish,
                     };
-                    if let Some(trip) = trip.filter(|_| !is_settled) {
-                        return Ok(Followed::Tripped(trip));
+                    match judged {
+                        Judged::Trip(trip) if !is_settled => return Ok(Followed::Tripped(trip)),
+                        Judged::Hold => continue,
+                        Judged::Publish | Judged::Trip(_) => {}
                     }
-                    self.publish_online(&newest, observer)?;
-                    let last = self.output.publishing.last.as_ref();
-                    let version = last.map(|last| last.version.version.0);
+                    let version = self.publish_online(&newest, observer)?;
+                    report.published = version.or(report.published);
                     if let (Some(validation), Some(version)) = (&mut validation, version) {
-                        validation.note_published(self, version)?;
+                        validation.note_published(self, version);
                     }
                 }
                 Item::Checkpoint(mut link) => {
@@ -184,8 +185,7 @@ impl Run {
                 Item::Status(status) => {
                     report.take_status(&status);
                     observer.report_streams(&status);
-                    let version = self.output.publishing.last.as_ref();
-                    let version = version.map(|last| last.version.version.0);
+                    let version = report.published;
                     let folder = stream_folder(self.output.dir.path());
                     let done = (self.position.step, version);
                     writer.write(&self.options.files, &folder, done, &status);
@@ -199,17 +199,23 @@ impl Run {
         self.retain_streams(&feed)?;
         report.steps = self.position.step;
         report.rows = self.position.cursor.row;
-        report.published = self.output.publishing.last.as_ref().map(|last| last.version.version.0);
         report.folder = stream_folder(self.output.dir.path());
+        self.check_published(&report.folder)?;
         Ok(Followed::Ended(Box::new(report)))
     }
 
-    /// Publishes the present state, with parity rows from the newest messages.
-    fn publish_online(&mut self, newest: &NewestRows, observer: &mut dyn Observer) -> Result<()> {
+    /// Publishes the present state, with parity rows from the newest messages. Returns the number
+    /// of the version, or `None` if none was published.
+    fn publish_online(
+        &mut self,
+        newest: &NewestRows,
+        observer: &mut dyn Observer,
+    ) -> Result<Option<u64>> {
         let has_parity = self.job.has_parity_in_streams();
         if newest.is_empty() && has_parity {
-            return Ok(());
+            return Ok(None);
         }
+        self.output.publishing.last = None;
         self.stage(Stage::Publish, |run| {
             if has_parity {
                 let folder = stream_folder(run.output.dir.path());
@@ -217,7 +223,8 @@ impl Run {
                 run.use_parity_rows(&file)?;
             }
             run.publish(BTreeMap::new(), observer)
-        })
+        })?;
+        Ok(self.output.publishing.last.as_ref().map(|last| last.version.version.0))
     }
 
     /// Scores a batch, and then learns from it.

@@ -311,7 +311,7 @@ linger_seconds = 0.2
 publish_seconds = 1.0
 checkpoint_seconds = 5.0
 disorder_seconds = 1.0
-stable_seconds = 10.0
+stable_seconds = 20.0
 
 # Each batch is scored before it is learned from, in windows of event time.
 [validation]

@@ -164,8 +164,9 @@ fn rows_enter_the_anchor_only_after_the_delay() {
     assert_eq!(gate.anchor().len(), 100);
     assert_eq!(gate.anchor().labels(), [0.0; 100]);
 
-    let error = gate.judge(&Evidence { windows: &[], anchor: None, inputs: &inputs() });
-    assert!(error.unwrap_err().to_string().contains("100 anchor rows"));
+    let verdict = gate.judge(&Evidence { windows: &[], anchor: None, inputs: &inputs() }).unwrap();
+    let anchor = verdict.check(Leg::Anchor, "auc").unwrap();
+    assert!(anchor.value.is_none() && anchor.reason.contains("scored no anchor rows"));
     let scores = AnchorScores { candidate: &[0.0; 99], promoted: &[0.0; 100] };
     let anchor = Some(scores);
     assert!(gate.judge(&Evidence { windows: &[], anchor, inputs: &inputs() }).is_err());

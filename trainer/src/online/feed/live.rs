@@ -49,7 +49,9 @@ impl Feed {
     ) -> Result<()> {
         while !live.stop.load(Ordering::Relaxed) {
             if live.looked.is_none_or(|at| at.elapsed() >= LOOK) {
-                self.look(live, sink)?;
+                if !self.look(live, sink)? {
+                    return Ok(());
+                }
             }
             if live.is_paused {
                 std::thread::sleep(LONG_PAUSE);
@@ -108,7 +110,7 @@ impl Feed {
     }
 
     /// Returns the number of rows of taken messages that were not given to the assembler.
-    fn rows_ahead(&self) -> usize {
+    pub(super) fn rows_ahead(&self) -> usize {
         self.current.as_ref().map_or(0, |current| current.end - current.row)
     }
 
@@ -202,9 +204,13 @@ impl Feed {
         Ok(sink(Item::Checkpoint(link)))
     }
 
-    /// Ends the run: the last batch is cut as it stands, and a checkpoint is written.
+    /// Ends the run: the last batch is cut as it stands, and a version and a checkpoint are
+    /// written.
     fn end(&mut self, sink: &mut Sink<'_>) -> Result<()> {
         if self.assembler.rows() > 0 && !self.cut(CutReason::Stop, sink)? {
+            return Ok(());
+        }
+        if self.cadence.has_unpublished() && !self.publish(sink)? {
             return Ok(());
         }
         if self.checkpoint(sink)? {
@@ -214,9 +220,14 @@ impl Feed {
     }
 
     /// Looks for idle partitions, for the wish of an operator to pause, and for decisions that can
-    /// be forgotten. Hands the present state over.
-    fn look(&mut self, live: &mut Live<'_>, sink: &mut Sink<'_>) -> Result<()> {
+    /// be forgotten. Hands the present state over. Returns `false` if nobody takes items any more.
+    fn look(&mut self, live: &mut Live<'_>, sink: &mut Sink<'_>) -> Result<bool> {
+        // A feed that was held up has not heard what was written in the meantime.
+        let was_held_up = live.looked.is_some_and(|at| at.elapsed() > 3 * LOOK) || live.is_paused;
         live.looked = Some(Instant::now());
+        if was_held_up {
+            live.heard.values_mut().for_each(|heard| *heard = Instant::now());
+        }
         let forget = live.forget.load(Ordering::Relaxed);
         if forget > self.log.first() {
             self.forget_before(forget)?;
@@ -236,7 +247,10 @@ impl Feed {
                 }
             }
         }
-        // The rows of a full batch must leave before a watermark rises.
+        // The rows that are due, and those of a full batch, must leave before a watermark rises.
+        if self.current.is_none() {
+            self.assembler.drain()?;
+        }
         if !live.is_paused && self.current.is_none() && !self.assembler.is_full() {
             // The watermark stays where it is when the last partition becomes idle. So this must be
             // the one with the newest events.
@@ -252,8 +266,7 @@ impl Feed {
             }
         }
         let status = self.status(live.is_paused, false);
-        sink(Item::Status(Box::new(status)));
-        Ok(())
+        Ok(sink(Item::Status(Box::new(status))))
     }
 
     /// Returns the present state.

@@ -22,7 +22,6 @@ impl Feed {
         for entry in self.log.replay(self.position.next_decision())? {
             let (number, decision) = entry?;
             if stop.iter().any(|flag| flag.load(Ordering::Relaxed)) {
-                sink(Item::End);
                 return Ok(false);
             }
             if !self.repeat(number, &decision, sink)? {
@@ -39,6 +38,10 @@ impl Feed {
     }
 
     fn repeat(&mut self, number: u64, decision: &Decision, sink: &mut Sink<'_>) -> Result<bool> {
+        // Versions and checkpoints come before the first row of the next batch.
+        if !matches!(decision, Decision::Publish { .. } | Decision::Checkpoint { .. }) {
+            self.give_rows()?;
+        }
         match decision {
             Decision::Took(took) => {
                 self.repeat_took(number, took)?;
@@ -64,14 +67,12 @@ impl Feed {
                 self.apply(number, decision)?;
                 self.cadence.note_cut(*rows);
                 let item = self.finish_batch(*reason);
-                let is_alive = self.is_skipped(*batch) || sink(item);
-                self.give_rows()?;
-                return Ok(is_alive);
+                return Ok(self.is_skipped(number, *batch) || sink(item));
             }
             Decision::Publish { batch } => {
                 self.apply(number, decision)?;
                 self.cadence.note_publish();
-                if self.is_skipped(*batch) {
+                if self.is_skipped(number, *batch) {
                     return Ok(true);
                 }
                 let is_settled = self.only_replays() || self.last_version > Some(number);
@@ -80,7 +81,7 @@ impl Feed {
             }
             Decision::Checkpoint { batch } => {
                 self.apply(number, decision)?;
-                if self.is_skipped(*batch) {
+                if self.is_skipped(number, *batch) {
                     return Ok(true);
                 }
                 let link = self.save()?;
@@ -112,15 +113,20 @@ impl Feed {
             }
             self.begin_block(stream)?;
             self.taking = Some((taking, took.partition));
+            // Messages are taken in the same groups as the first time.
             loop {
-                let is_full = self.assembler.is_full();
-                if !self.take_message()? {
-                    break;
-                }
-                if is_full {
+                let (is_full, room) = (self.assembler.is_full(), self.assembler.room().max(1));
+                let mut is_end = !self.take_message()?;
+                if is_full && !is_end {
                     return Err(differs(number, "a batch was cut at another place".to_owned()));
                 }
+                while !is_end && self.rows_ahead() < room {
+                    is_end = !self.take_message()?;
+                }
                 self.give_rows()?;
+                if is_end {
+                    break;
+                }
             }
             self.end_block()?;
             taking = match self.taking.take() {

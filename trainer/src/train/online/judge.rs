@@ -1,6 +1,5 @@
 //! The validation of a resident run, its stable version, and its gate.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use zillion_device::SystemClock;
@@ -10,6 +9,7 @@ use zillion_scorer::Servable;
 use zillion_stream::gate::Verdict;
 
 use super::super::Run;
+use super::skip::{log_of, read_skips};
 use crate::error::{Error, Result};
 use crate::observer::Observer;
 use crate::online::{
@@ -30,18 +30,32 @@ pub(super) struct Validation {
     history: History,
 }
 
+/// The answer of a gate to the wish to publish.
+pub(super) enum Judged {
+    /// The present state may be published.
+    Publish,
+    /// Nothing is published until a window was judged after the batches that were left out.
+    Hold,
+    /// The gate has found bad batches.
+    Trip(Trip),
+}
+
 impl Validation {
     /// Opens the validation of a run, at the state of a checkpoint if there is one.
     pub(super) fn open(run: &mut Run, link: Option<&SnapshotLink>) -> Result<Option<Self>> {
         let streams = crate::online::stream_folder(run.output.dir.path());
         let state = link.map(|link| read_judging(&streams, link)).transpose()?.flatten();
-        let Some(judging) = Judging::open(&run.job, state)? else { return Ok(None) };
+        let Some(mut judging) = Judging::open(&run.job, state)? else { return Ok(None) };
+        let log = log_of(run.output.dir.path());
+        if log.is_dir() {
+            judging.set_gaps(read_skips(&log)?.into_iter().map(|(_, _, to)| to).collect());
+        }
         let batches = link.map_or(0, |link| link.batches);
         let history = History::open(&streams, batches)?;
         let mut validation =
             Self { judging, stable: None, published: Vec::new(), judged: Vec::new(), history };
         if let Some(version) = validation.judging.stable() {
-            validation.load_stable(run, version)?;
+            validation.load_stable(run, version);
         }
         Ok(Some(validation))
     }
@@ -76,16 +90,15 @@ impl Validation {
         Ok(())
     }
 
-    /// Judges the present state before it is published. Returns what must be left out if the gate
-    /// has tripped.
+    /// Judges the present state before it is published.
     pub(super) fn judge(
         &mut self,
         run: &mut Run,
         batch: u64,
         observer: &mut dyn Observer,
-    ) -> Result<Option<Trip>> {
+    ) -> Result<Judged> {
         if !self.judging.has_gate() {
-            return Ok(None);
+            return Ok(Judged::Publish);
         }
         let job = run.job.clone();
         let mut dense = Vec::new();
@@ -109,51 +122,60 @@ impl Validation {
             scores = Some((candidate, known));
         }
         let scores = scores.as_ref().map(|(candidate, known)| (&candidate[..], &known[..]));
-        let Some(verdict) = self.judging.judge(scores)? else { return Ok(None) };
+        let Some(verdict) = self.judging.judge(scores)? else { return Ok(Judged::Publish) };
         self.history.add_verdict(batch, &verdict)?;
         observer.report_verdict(&verdict);
         report(&verdict, observer);
-        Ok(self.judging.trip(&verdict))
+        Ok(match self.judging.trip(&verdict) {
+            Some(trip) => Judged::Trip(trip),
+            None if self.judging.is_held() => Judged::Hold,
+            None => Judged::Publish,
+        })
     }
 
     /// Takes note of a version that was published, and chooses the stable version anew if it is
     /// time.
-    pub(super) fn note_published(&mut self, run: &mut Run, version: u64) -> Result<()> {
+    pub(super) fn note_published(&mut self, run: &mut Run, version: u64) {
         self.judging.note_published(version);
         self.published = std::mem::take(&mut self.judged);
         let every = run.job.online.clone().unwrap_or_default().stable_seconds;
-        if let Some(version) = self.judging.next_stable((every * 1000.0) as u64) {
-            self.load_stable(run, version)?;
+        let next = self.judging.next_stable((every * 1000.0) as u64);
+        // A version that could not be loaded is tried again.
+        let again = self.judging.stable().filter(|_| self.stable.is_none());
+        if let Some(version) = next.or(again) {
+            self.load_stable(run, version);
         }
-        Ok(())
     }
 
     /// Loads the stable version. A version that cannot be loaded is none: its comparisons are
-    /// skipped until the next one.
-    fn load_stable(&mut self, run: &Run, version: u64) -> Result<()> {
-        let Some(publish) = &run.job.publish else { return Ok(()) };
-        let files = run.options.files.scratch();
-        let registry =
-            Registry::open(&publish.registry, files.clone(), Arc::new(SystemClock::new()))?;
-        let model = registry.model(publish.model.as_deref().unwrap_or(&run.job.name))?;
-        let folder = crate::online::stream_folder(run.output.dir.path()).join(STABLE_FOLDER);
-        let mut cache = Cache::open(&folder, model.name(), files)?;
-        let workers = &run.options.workers;
-        let number = VersionId(version);
-        match Servable::load(&model, number, None, &mut cache, workers, &mut Unthrottled) {
-            Ok(loaded) => self.stable = Some(loaded),
+    /// skipped until a later version is published.
+    fn load_stable(&mut self, run: &Run, version: u64) {
+        self.stable = match open_version(run, version) {
+            Ok(loaded) => loaded,
             Err(error) => {
                 tracing::warn!("version {version} is not compared with, because {error}");
-                self.stable = None;
+                None
             }
-        }
-        Ok(())
+        };
     }
 
     fn score_by_stable(&self, batch: &zillion_feature::Batch) -> Result<Option<Vec<f32>>> {
         let Some(stable) = &self.stable else { return Ok(None) };
         Ok(Some(first_task(stable.score_batch(batch)?.logits)))
     }
+}
+
+/// Loads a version of the run's model; `None` if the run publishes nothing.
+fn open_version(run: &Run, version: u64) -> Result<Option<Servable>> {
+    let Some(publish) = &run.job.publish else { return Ok(None) };
+    let files = run.options.files.scratch();
+    let registry = Registry::open(&publish.registry, files.clone(), Arc::new(SystemClock::new()))?;
+    let model = registry.model(publish.model.as_deref().unwrap_or(&run.job.name))?;
+    let folder = crate::online::stream_folder(run.output.dir.path()).join(STABLE_FOLDER);
+    let mut cache = Cache::open(&folder, model.name(), files)?;
+    let (workers, number) = (&run.options.workers, VersionId(version));
+    let loaded = Servable::load(&model, number, None, &mut cache, workers, &mut Unthrottled)?;
+    Ok(Some(loaded))
 }
 
 /// Returns the scores of the first task.
@@ -172,28 +194,24 @@ fn report(verdict: &Verdict, observer: &mut dyn Observer) {
 impl Run {
     /// Puts the versions that contain a bad batch into quarantine, which moves the pointer back.
     pub(super) fn quarantine(&mut self, trip: &Trip, observer: &mut dyn Observer) -> Result<()> {
-        let (Some(version), Some(publish)) = (trip.version, &self.job.publish) else {
+        let (false, Some(publish)) = (trip.versions.is_empty(), &self.job.publish) else {
             return Ok(());
         };
         let files = self.options.files.scratch();
         let registry = Registry::open(&publish.registry, files, Arc::new(SystemClock::new()))?;
         let model = registry.model(publish.model.as_deref().unwrap_or(&self.job.name))?;
         let by = format!("run {}", self.output.id.0);
-        model.quarantine(VersionId(version), &by, &trip.reason).map_err(Error::from)?;
-        observer.note(&format!(
-            "version {version} and all versions on it are in quarantine: {}",
-            trip.reason
-        ));
+        for version in trip.versions.iter().map(|&version| VersionId(version)) {
+            // A version that builds on one in quarantine is there too. A base builds on none.
+            if model.quarantined()?.find(&model, version)?.is_some() {
+                continue;
+            }
+            model.quarantine(version, &by, &trip.reason).map_err(Error::from)?;
+            observer.note(&format!(
+                "version {version} and all versions on it are in quarantine: {}",
+                trip.reason
+            ));
+        }
         Ok(())
     }
-}
-
-/// Returns the newest checkpoint of a run folder that has none of the batches from `from` on.
-pub(super) fn is_before(link: Option<&SnapshotLink>, from: u64) -> bool {
-    link.is_none_or(|link| link.batches < from)
-}
-
-/// Returns the path of the log of a run.
-pub(super) fn log_of(run: &Path) -> std::path::PathBuf {
-    crate::online::stream_folder(run).join("log")
 }

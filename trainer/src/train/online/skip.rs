@@ -4,7 +4,7 @@
 //! batches are left out, and then removes the checkpoints that contain such a batch. A run that is
 //! killed in between finds the record when it starts again, and goes on from there.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use zillion_device::Files;
 use zillion_stream::{Decision, DecisionLog, LogOptions, first_decision, read_decisions};
@@ -12,11 +12,10 @@ use zillion_stream::{Decision, DecisionLog, LogOptions, first_decision, read_dec
 use super::super::Run;
 use super::super::opening::{After, Open};
 use super::super::prepare::Start;
-use super::judge::{is_before, log_of};
 use crate::checkpoint::{Checkpoint, RunDir};
 use crate::error::{Error, Result};
 use crate::observer::Observer;
-use crate::online::Trip;
+use crate::online::{SnapshotLink, Trip, stream_folder};
 
 impl Run {
     /// Sets the run back to a checkpoint before the bad batches, and leaves these batches out from
@@ -31,6 +30,7 @@ impl Run {
             saving.abandon(self.client.as_mut());
         }
         self.quarantine(trip, observer)?;
+        check_way_back(&self.output.dir, trip.from)?;
         let folder = log_of(self.output.dir.path());
         let files = &self.options.files;
         let to = last_batch(&folder)? + 1;
@@ -46,6 +46,26 @@ impl Run {
     }
 }
 
+/// Checks that the run can go back before a batch: to a kept checkpoint, or to the beginning.
+fn check_way_back(dir: &RunDir, from: u64) -> Result<()> {
+    let is_whole = first_decision(log_of(dir.path()))? == 0;
+    for step in dir.steps()?.into_iter().filter(|_| !is_whole) {
+        let checkpoint = Checkpoint::open(dir.checkpoint_path(step)?)?;
+        if is_before(checkpoint.manifest.stream.as_ref(), from) {
+            return Ok(());
+        }
+    }
+    if is_whole { Ok(()) } else { Err(no_way_back()) }
+}
+
+fn no_way_back() -> Error {
+    Error::Unsupported(
+        "all kept checkpoints contain batches that the gate has refused; raise `train.keep`, and \
+         begin from the last good version in another folder (`train.warm_start`, `run.output`)"
+            .to_owned(),
+    )
+}
+
 /// Returns the number of the last batch in a log.
 fn last_batch(log: &Path) -> Result<u64> {
     let mut last = 0;
@@ -55,6 +75,18 @@ fn last_batch(log: &Path) -> Result<u64> {
         }
     }
     Ok(last)
+}
+
+/// Returns the gaps of a log: the number of each decision, the first batch that is left out, and the
+/// first batch after the gap.
+pub(super) fn read_skips(log: &Path) -> Result<Vec<(u64, u64, u64)>> {
+    let mut skips = Vec::new();
+    for entry in read_decisions(log, first_decision(log)?)? {
+        if let (number, Decision::Skip { from, to, .. }) = entry? {
+            skips.push((number, from, to));
+        }
+    }
+    Ok(skips)
 }
 
 /// Removes the checkpoints that contain a batch which a later decision leaves out.
@@ -68,19 +100,14 @@ pub(super) fn remove_bad_checkpoints(dir: &RunDir, files: &Files) -> Result<()> 
         return Ok(());
     }
     let first = first_decision(&log)?;
-    let mut skips = Vec::new();
-    for entry in read_decisions(&log, first)? {
-        if let (number, Decision::Skip { from, .. }) = entry? {
-            skips.push((number, from));
-        }
-    }
+    let skips = read_skips(&log)?;
     let steps = dir.steps()?;
     let mut good = None;
     for &step in steps.iter().rev() {
         let checkpoint = Checkpoint::open(dir.checkpoint_path(step)?)?;
         let link = checkpoint.manifest.stream.as_ref();
         let next = link.map_or(0, |link| link.next_decision);
-        let is_good = skips.iter().all(|&(number, from)| number < next || is_before(link, from));
+        let is_good = skips.iter().all(|&(number, from, _)| number < next || is_before(link, from));
         if is_good {
             good = Some(step);
             break;
@@ -91,10 +118,16 @@ pub(super) fn remove_bad_checkpoints(dir: &RunDir, files: &Files) -> Result<()> 
         Some(_) => Ok(()),
         None if steps.is_empty() => Ok(()),
         None if first == 0 => dir.remove_all(files),
-        None => Err(Error::Unsupported(
-            "all kept checkpoints contain batches that the log leaves out; raise `train.keep`, and \
-             begin from the last good version in another folder (`train.warm_start`, `run.output`)"
-                .to_owned(),
-        )),
+        None => Err(no_way_back()),
     }
+}
+
+/// Returns whether the state of a checkpoint has none of the batches from `from` on.
+fn is_before(link: Option<&SnapshotLink>, from: u64) -> bool {
+    link.is_none_or(|link| link.batches < from)
+}
+
+/// Returns the path of the log of a run.
+pub(super) fn log_of(run: &Path) -> PathBuf {
+    stream_folder(run).join("log")
 }

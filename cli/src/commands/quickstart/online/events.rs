@@ -57,8 +57,8 @@ impl World {
         };
         let popular = item == ITEM && self.is_popular.load(Ordering::Relaxed);
         let pleases = match (item == ITEM, popular) {
-            (true, true) => 2.0,
-            (true, false) => -2.5,
+            (true, true) => 1.5,
+            (true, false) => -2.0,
             (false, _) => 4.0 * taste(2, item) - 0.5,
         };
         1.0 / (1.0 + (-(3.0 * taste(1, user) + pleases)).exp())
@@ -100,8 +100,8 @@ impl World {
         for number in first..first + count {
             let draw = |salt: u64| mix64(combine(combine(self.seed, number), salt));
             let user = draw(10) % USERS;
-            // One event in twenty is about the item that will be popular.
-            let item = if draw(11).is_multiple_of(20) { ITEM } else { draw(12) % ITEMS };
+            // One event in fifty is about the item that will be popular.
+            let item = if draw(11).is_multiple_of(50) { ITEM } else { draw(12) % ITEMS };
             let chance = (draw(13) >> 11) as f64 / (1u64 << 53) as f64;
             let is_clicked = (chance < self.probability(user, item)) != is_flipped;
             writeln!(
