@@ -77,8 +77,8 @@ fn last_batch(log: &Path) -> Result<u64> {
     Ok(last)
 }
 
-/// Returns the gaps of a log: the number of each decision, the first batch that is left out, and the
-/// first batch after the gap.
+/// Returns the gaps of a log: the number of each decision, the first batch that is left out, and
+/// the first batch after the gap.
 pub(super) fn read_skips(log: &Path) -> Result<Vec<(u64, u64, u64)>> {
     let mut skips = Vec::new();
     for entry in read_decisions(log, first_decision(log)?)? {
