@@ -11,8 +11,9 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 
 def text(number):
-    """Returns the text of a message: its length is between 12 and 600 bytes."""
-    return json.dumps({"number": number, "pad": "x" * (number * 7919 % 580)})
+    """Returns the text of a message: its length is between 40 and 640 bytes."""
+    pad = "x" * (number * 7919 % 580)
+    return json.dumps({"number": number, "pad": pad, "time": 1_700_000_000_000 + number})
 
 
 def write(broker, topic, partitions, begin, end):

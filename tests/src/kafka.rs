@@ -11,6 +11,7 @@ use zillion_stream::{
     Taking, check_took,
 };
 
+use crate::online::place::Place;
 use crate::server::PATIENCE;
 use peers::Broker;
 
@@ -147,4 +148,51 @@ fn kafka_source_and_another_client_read_the_same() {
             assert!(*offset == index as u64 && text.starts_with(&wanted), "{offset}: {text}");
         }
     }
+}
+
+#[test]
+fn online_training_follows_topics_and_goes_on_after_a_kill() {
+    let Some(broker) = Broker::start() else { return };
+    broker.create(TOPIC, PARTITIONS);
+    broker.write(TOPIC, PARTITIONS, 0..4_000);
+    let place = Place::new("");
+    let job = format!(
+        r#"name = "live"
+        [features.pad]
+        kind = "id"
+        type = "string"
+        [labels.late]
+        column = "number"
+        at_least = 3000
+        [columns]
+        event_time = "time"
+        event_time_unit = "ms"
+        [model]
+        kind = "deepfm"
+        hidden = [4]
+        [train]
+        batch_size = 256
+        [publish]
+        registry = "registry"
+        [online]
+        publish_seconds = 0.2
+        checkpoint_seconds = 0.5
+        [[stream]]
+        name = "clicks"
+        kind = "kafka"
+        kafka = {{ brokers = ["{}"], topics = ["{TOPIC}"] }}
+        "#,
+        broker.address
+    );
+    std::fs::write(place.path("job.toml"), job).expect("a job");
+    let mut run = place.start(&[]);
+    run.wait_for_messages(4_000);
+    run.kill();
+    broker.write(TOPIC, PARTITIONS, 4_000..6_000);
+    let mut run = place.start(&[]);
+    run.wait_for_messages(6_000);
+    run.wait_until("all rows are in batches", |status| status["feed"]["rows"] == 6_000);
+    let report = run.stop();
+    assert_eq!((&report["rows"], &report["rejected"]), (&6_000.into(), &0.into()), "{report}");
+    assert!(report["published"].is_u64(), "{report}");
 }
