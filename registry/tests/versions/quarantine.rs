@@ -125,7 +125,9 @@ fn a_pointer_goes_back_to_a_version_with_files() {
         .collect();
     model.pin(versions[0].version, "a test").unwrap();
     fixture.clock.advance(Duration::from_secs(3600));
-    model.collect(Retention { keep: 1, grace: Duration::ZERO, ..Retention::default() }, false).unwrap();
+    model
+        .collect(Retention { keep: 1, grace: Duration::ZERO, ..Retention::default() }, false)
+        .unwrap();
     assert!(model.check_files(VersionId(3)).is_err());
     assert_eq!(quarantine(&fixture, 4).unwrap()[STABLE].to.version.0, 1);
 }

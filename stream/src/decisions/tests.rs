@@ -355,7 +355,7 @@ fn the_text_of_decisions_is_fixed() {
         r#"{"took":{"partition":{"stream":1,"number":9},"from":9895604649984,"to":9895604649993,"count":3,"hash":6148914691236517205}}"#
     );
     assert_eq!(text(2), r#"{"cut":{"batch":2,"rows":4096,"reason":"linger"}}"#);
-    assert_eq!(text(3), r#"{"publish":{"batch":3,"kind":"delta","version":5}}"#);
+    assert_eq!(text(3), r#"{"publish":{"batch":3}}"#);
     assert_eq!(text(0), r#"{"idle":{"partition":{"stream":1,"number":0}}}"#);
 }
 
