@@ -56,7 +56,8 @@ impl Model {
 
     /// Publishes a version like [`Model::publish`], given that `known` was published. If no other
     /// version was published since, the number of the new version is found with one request, which
-    /// costs the same after any number of versions.
+    /// costs the same after any number of versions. The caller knows that the parent is not in
+    /// quarantine: its pointer stands on it or has never left its chain.
     ///
     /// # Errors
     /// Returns the errors of [`Model::publish`].
@@ -64,6 +65,9 @@ impl Model {
         let schema = toml::Value::Table(draft.schema.to_job().into_iter().collect());
         let schema_hash = hash_schema(&schema);
         self.check_parent(&draft, &schema_hash)?;
+        if let (None, Some(link)) = (known, &draft.parent) {
+            self.check_usable(link.version)?;
+        }
         let mut objects = match &draft.folder {
             Some(folder) => self.layer_objects(&draft.layer, folder)?,
             None => {
@@ -150,7 +154,6 @@ impl Model {
     fn check_parent(&self, draft: &Draft, schema_hash: &str) -> Result<()> {
         let Some(link) = &draft.parent else { return Ok(()) };
         let parent = self.version(link.version)?;
-        self.check_usable(link.version)?;
         let refuse = |reason: String| {
             let (model, version) = (self.name.clone(), link.version);
             Err(Error::Chain { model, version, reason })

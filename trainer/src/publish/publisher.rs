@@ -77,6 +77,8 @@ pub(crate) struct Publisher {
     encoder: Encoder,
     parity: Parity,
     frame: Frame,
+    /// Whether the run repeats its log, so that a version that is there has the rows of the run.
+    repeats_versions: bool,
     /// The versions that this publisher made, from the oldest to the newest, each with its last
     /// dirty epoch.
     known: Vec<(VersionId, u32)>,
@@ -144,6 +146,7 @@ impl Publisher {
             encoder,
             parity,
             frame,
+            repeats_versions: !job.streams.is_empty(),
             known: Vec::new(),
             branch: None,
             collector: Collector::of(config)?,
@@ -183,8 +186,10 @@ impl Publisher {
         let mut branch = Branch::open(self.branch.take(), &self.model, &self.run, pointer)?;
         let existing = branch.find_step(&self.model, origin.step, is_this)?;
         if let Some(version) = existing {
-            // The rows are those of the version, so the next delta has the changes since now.
-            self.know(version.version, rows.end_dirty_epoch()?);
+            if self.repeats_versions {
+                // The rows are those of the version, so the next delta has the changes since now.
+                self.know(version.version, rows.end_dirty_epoch()?);
+            }
             let moved = match wish.is_command {
                 true => self.point_to(&version, branch.last_move())?,
                 false => self.point_to_existing(&version)?,
@@ -258,6 +263,9 @@ impl Publisher {
             parity,
             origin: Origin { run: self.run.0.clone(), dirty_epoch: epoch, ..origin },
         };
+        if let (Some(link), None) = (&draft.parent, self.config.pointer()) {
+            self.model.check_usable(link.version)?;
+        }
         let version = self.model.publish_after(newest, draft)?;
         self.know(version.version, epoch);
         Ok(version)
