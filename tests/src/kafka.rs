@@ -161,6 +161,9 @@ fn online_training_follows_topics_and_goes_on_after_a_kill() {
         [features.pad]
         kind = "id"
         type = "string"
+        [features.moment]
+        kind = "id"
+        column = "time"
         [labels.late]
         column = "number"
         at_least = 3000

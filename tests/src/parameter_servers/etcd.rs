@@ -156,7 +156,9 @@ fn commands_of_operators_find_the_servers_in_etcd() {
     let said = stdout(&ps(&with(&["status"])));
     assert!(servers.iter().all(|server| said.contains(&server.address)), "{said}");
 
-    let mut trainer = start_trainer(&place, "over", &etcd.endpoint, (0, 1), 2, &[]);
+    // A small patience would end the run early.
+    let long = ["--set", "train.plateau.patience=1000"];
+    let mut trainer = start_trainer(&place, "over", &etcd.endpoint, (0, 1), 2, &long);
     trainer.wait_for("epoch 2 done");
     let saved = ps_json(&with(&["checkpoint"]));
     assert_eq!(saved["run"], "over", "{saved}");

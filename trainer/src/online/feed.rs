@@ -50,7 +50,7 @@ pub(super) struct Feed {
     /// The number of messages that are kept there.
     kept_messages: usize,
     /// The batches that the log leaves out, each with the number of the decision.
-    skips: Vec<(u64, Range<u64>)>,
+    skips: Vec<Gap>,
     /// The number of the last decision to publish in the log.
     last_version: Option<u64>,
     /// The messages that are being used.
@@ -60,6 +60,9 @@ pub(super) struct Feed {
     scratch: PlanScratch,
     refused: Vec<RefusedRow>,
 }
+
+/// Batches that the log leaves out, with the number of the decision.
+type Gap = (u64, Range<u64>);
 
 /// One stream with its source.
 struct StreamInput {
@@ -365,7 +368,7 @@ impl Feed {
 }
 
 /// Returns the batches that a log leaves out, and the number of its last decision to publish.
-fn summarize(log: &DecisionLog) -> Result<(Vec<(u64, Range<u64>)>, Option<u64>)> {
+fn summarize(log: &DecisionLog) -> Result<(Vec<Gap>, Option<u64>)> {
     let (mut skips, mut last) = (Vec::new(), None);
     for entry in log.replay(log.first())? {
         match entry? {

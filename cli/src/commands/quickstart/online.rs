@@ -67,7 +67,7 @@ struct Outcome {
 
 pub(super) fn run(args: &QuickstartArgs) -> Result<()> {
     let began = Instant::now();
-    let output = match args.output == PathBuf::from("runs/quickstart") {
+    let output = match args.output == "runs/quickstart" {
         true => PathBuf::from("runs/quickstart-online"),
         false => args.output.clone(),
     };

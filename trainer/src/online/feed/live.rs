@@ -48,10 +48,9 @@ impl Feed {
         sink: &mut Sink<'_>,
     ) -> Result<()> {
         while !live.stop.load(Ordering::Relaxed) {
-            if live.looked.is_none_or(|at| at.elapsed() >= LOOK) {
-                if !self.look(live, sink)? {
-                    return Ok(());
-                }
+            let must_look = live.looked.is_none_or(|at| at.elapsed() >= LOOK);
+            if must_look && !self.look(live, sink)? {
+                return Ok(());
             }
             if live.is_paused {
                 std::thread::sleep(LONG_PAUSE);
