@@ -4,7 +4,7 @@
 mod events;
 mod serving;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -67,7 +67,7 @@ struct Outcome {
 
 pub(super) fn run(args: &QuickstartArgs) -> Result<()> {
     let began = Instant::now();
-    let output = match args.output == "runs/quickstart" {
+    let output = match args.output.as_path() == Path::new("runs/quickstart") {
         true => PathBuf::from("runs/quickstart-online"),
         false => args.output.clone(),
     };
@@ -111,11 +111,7 @@ pub(super) fn run(args: &QuickstartArgs) -> Result<()> {
 }
 
 /// Runs the resident training until it is stopped.
-fn train(
-    args: &QuickstartArgs,
-    job: &std::path::Path,
-    stop: Arc<AtomicBool>,
-) -> Result<OnlineReport> {
+fn train(args: &QuickstartArgs, job: &Path, stop: Arc<AtomicBool>) -> Result<OnlineReport> {
     let value = job_file::load(job, std::iter::empty(), &[])?;
     let options = TrainOptions {
         resume: true,
@@ -133,8 +129,8 @@ fn train(
 /// Tells the story: serves, changes the world, flips labels, and measures what the server answers.
 fn tell(
     world: &World,
-    output: &std::path::Path,
-    registry: &std::path::Path,
+    output: &Path,
+    registry: &Path,
     signal: &AtomicBool,
     has_ended: impl Fn() -> bool,
 ) -> Result<Outcome> {
@@ -255,7 +251,7 @@ fn count_quarantines(model: &Model, limit: usize) -> Result<usize> {
 }
 
 /// Returns the commands that show what has happened.
-fn commands(output: &std::path::Path, registry: &std::path::Path) -> Vec<String> {
+fn commands(output: &Path, registry: &Path) -> Vec<String> {
     let (program, run) = (program(), word(output.join("run")));
     let registry = word(registry);
     vec![
@@ -266,13 +262,8 @@ fn commands(output: &std::path::Path, registry: &std::path::Path) -> Vec<String>
     ]
 }
 
-fn job_text(
-    run: &std::path::Path,
-    registry: &std::path::Path,
-    events: &std::path::Path,
-    seed: u64,
-) -> String {
-    let text = |path: &std::path::Path| toml::Value::from(path.to_string_lossy().as_ref());
+fn job_text(run: &Path, registry: &Path, events: &Path, seed: u64) -> String {
+    let text = |path: &Path| toml::Value::from(path.to_string_lossy().as_ref());
     format!(
         r#"# A resident training: it follows a folder of events, and publishes a version every second.
 name = "{NAME}"
