@@ -78,7 +78,8 @@ fn a_replay_finds_data_that_was_changed() {
     assert!(error.contains("restore the original data"), "{error}");
 }
 
-fn replay_arguments() -> [&'static str; 9] {
+/// Returns the arguments that repeat the log of the run in another folder and registry.
+pub(super) fn replay_arguments() -> [&'static str; 9] {
     [
         "stream",
         "replay",

@@ -3,6 +3,7 @@
 
 use serde_json::Value;
 
+use super::kills::replay_arguments;
 use super::place::{Place, ROWS, is_click, mix, now_ms};
 
 /// The number of rows in a second of event time.
@@ -87,18 +88,7 @@ fn flipped_labels_are_caught_and_left_out() {
     let (before, after) = (aucs[..20].last().expect("a window"), aucs.last().expect("a window"));
     assert!(after > &(before - 0.01), "{aucs:?}");
     // The run equals one that has never seen the batches that the log leaves out.
-    let again = [
-        "stream",
-        "replay",
-        "job.toml",
-        "--of=runs/live",
-        "--json",
-        "--set",
-        "run.output=\"runs/again\"",
-        "--set",
-        "publish.registry=\"again\"",
-    ];
-    place.ok(&again);
+    place.ok(&replay_arguments());
     let dense = |run: &str| {
         let folder = place.path(&format!("runs/{run}/checkpoints"));
         let newest = std::fs::read_dir(&folder).expect("checkpoints");
