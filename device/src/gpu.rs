@@ -23,8 +23,10 @@ mod error;
 mod info;
 pub mod kernels;
 mod launch;
+mod libraries;
 mod memory;
 mod product;
+mod ranges;
 pub mod rates;
 
 pub use device::{Event, Gpu, Graph, Stream};

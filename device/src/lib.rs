@@ -30,6 +30,7 @@ pub mod clock;
 mod counting;
 pub mod direct_io;
 pub mod durable;
+pub mod gpu;
 pub mod lines;
 pub mod machine;
 pub mod matmul;

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use super::error::GpuError;
+
 /// A source file of kernels, which is compiled as one unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unit {
@@ -88,6 +90,18 @@ impl Launch<'_> {
         let count = self.shapes.len().min(Self::SHAPES);
         shapes[..count].copy_from_slice(&self.shapes[..count]);
         Label { name: self.kernel.name, grid: self.grid, block: self.block, shapes, count }
+    }
+
+    /// Makes the error of a launch that is refused.
+    pub(crate) fn refuse(&self, problem: String) -> GpuError {
+        GpuError::Launch { launch: self.label().to_string(), problem }
+    }
+
+    /// Makes the error of a kernel that is not in the table of kernels.
+    pub(crate) fn unknown_kernel(&self) -> GpuError {
+        let Kernel { name, unit, .. } = *self.kernel;
+        let problem = "it is not in the table of kernels".to_owned();
+        GpuError::UnknownKernel { name, unit, problem }
     }
 
     /// Returns what is wrong with the launch, as far as the host can see.

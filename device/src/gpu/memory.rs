@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use super::error::GpuError;
 
@@ -57,10 +58,17 @@ impl Memory {
 /// Receives the accesses of the host to a block of pinned memory, and frees the block when it is
 /// dropped.
 pub trait PinnedOwner: fmt::Debug + Send + Sync {
+    /// Returns the number of the block on its device.
+    fn number(&self) -> u64;
+
     /// Learns that the host is about to read (`is_write` is false) or to write a range of the
     /// block. An emulated device records an error if an operation that has not run yet uses the
     /// same bytes.
     fn note_access(&self, offset: usize, bytes: usize, is_write: bool);
+
+    /// Learns that the host has dropped the block. Graphs that copy from or to the block still keep
+    /// its memory.
+    fn note_release(&self);
 }
 
 /// A block of pinned memory of the host. Copies between it and a device run while the host works.
@@ -73,7 +81,7 @@ pub trait PinnedOwner: fmt::Debug + Send + Sync {
 pub struct Pinned {
     start: NonNull<u8>,
     bytes: usize,
-    owner: Box<dyn PinnedOwner>,
+    owner: Arc<dyn PinnedOwner>,
 }
 
 // SAFETY: the block is ordinary memory that no thread owns. The owner is `Send` and `Sync`. All
@@ -92,7 +100,7 @@ impl Pinned {
     pub(crate) unsafe fn from_raw(
         start: NonNull<u8>,
         bytes: usize,
-        owner: Box<dyn PinnedOwner>,
+        owner: Arc<dyn PinnedOwner>,
     ) -> Self {
         Self { start, bytes, owner }
     }
@@ -102,9 +110,9 @@ impl Pinned {
         self.bytes
     }
 
-    /// Returns the address of the first byte on the host.
-    pub(crate) fn start(&self) -> NonNull<u8> {
-        self.start
+    /// Returns the owner, which keeps the memory of the block while it lives.
+    pub(crate) fn owner(&self) -> &Arc<dyn PinnedOwner> {
+        &self.owner
     }
 
     /// Returns the address of the byte at `offset` if `bytes` bytes from there lie in the block.
@@ -156,5 +164,11 @@ impl Pinned {
         // SAFETY: as in `write`; any bytes are a value of the type.
         unsafe { std::ptr::copy_nonoverlapping(place.as_ptr(), to.as_mut_ptr(), to.len()) };
         Ok(())
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        self.owner.note_release();
     }
 }

@@ -95,7 +95,8 @@ pub struct Product {
 /// choose the same algorithm again.
 pub type Algorithm = [u8; 64];
 
-/// All of a product except for its addresses. It is the key under which an algorithm is kept.
+/// All of a product except for its addresses, of which only the alignment counts. It is the key
+/// under which an algorithm is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct ProductKey {
     precision: Precision,
@@ -104,6 +105,14 @@ pub(crate) struct ProductKey {
     transposes: [bool; 2],
     accumulate: bool,
     epilogue: Epilogue,
+    alignments: [u32; 3],
+}
+
+impl ProductKey {
+    /// Returns the alignment of A, B and C in bytes, at most 256.
+    pub(crate) fn alignments(&self) -> [u32; 3] {
+        self.alignments
+    }
 }
 
 impl Product {
@@ -113,6 +122,7 @@ impl Product {
     }
 
     pub(crate) fn key(&self) -> ProductKey {
+        let alignment = |memory: Memory| 1 << memory.address().trailing_zeros().min(8);
         ProductKey {
             precision: self.precision,
             output: self.output,
@@ -120,6 +130,7 @@ impl Product {
             transposes: [self.transpose_a, self.transpose_b],
             accumulate: self.accumulate,
             epilogue: self.epilogue,
+            alignments: [self.a, self.b, self.c].map(alignment),
         }
     }
 

@@ -73,7 +73,7 @@ fn slices_are_cut_and_handed_out() {
         workers.for_each_part(&mut items, &[0, 3, 3, 9, 10], |part, items| items.fill(part));
         assert_eq!(items, [0, 0, 0, 2, 2, 2, 2, 2, 2, 3]);
         assert_eq!(workers.map(4, |index| index * index), [0, 1, 4, 9]);
-        assert_eq!(workers.map(0, |index| index), []);
+        assert_eq!(workers.map(0, |index| index), [0usize; 0]);
     }
 }
 

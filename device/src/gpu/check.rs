@@ -1,0 +1,1 @@
+//! Checks of the kernels against the processor, bit for bit.

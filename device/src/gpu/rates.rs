@@ -1,0 +1,1 @@
+//! Measurements of a device: floors, and the rates of products.
