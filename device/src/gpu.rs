@@ -25,13 +25,16 @@ pub mod kernels;
 mod launch;
 mod libraries;
 mod memory;
+mod open;
 mod product;
 mod ranges;
 pub mod rates;
+pub mod report;
 
 pub use device::{Event, Gpu, Graph, Stream};
 pub use error::GpuError;
 pub use info::{Counters, Info, Kind, LibraryInfo};
 pub use launch::{Kernel, Launch, Param, ParamKind, Shape, Unit};
 pub use memory::{Memory, Pinned, PinnedOwner};
+pub use open::open;
 pub use product::{Algorithm, Element, Epilogue, Precision, Product};

@@ -506,6 +506,7 @@ extern "C" unsigned long zn_emulated_parameter_bytes(const char* kernel) {
   return found == zn::kernels().end() ? 0 : found->second.bytes;
 }
 
+#include "../conformance.cu"
 #include "../gather.cu"
 #include "../math.cu"
 #include "../product.cu"

@@ -6,6 +6,7 @@ mod parameters;
 pub use geometry::Geometry;
 pub use parameters::*;
 
+use super::conformance::twins;
 use super::launch::{Kernel, ParamKind, Unit};
 
 /// The headers that the units include: the name in the `#include`, and the text.
@@ -38,6 +39,13 @@ macro_rules! units {
 }
 
 units! {
+    conformance {
+        CONFORMANCE_FILL = conformance_fill(twins::Fill);
+        CONFORMANCE_MIX = conformance_mix(twins::Mix);
+        CONFORMANCE_REVERSE = conformance_reverse(twins::Reverse);
+        CONFORMANCE_NOTHING = conformance_nothing(twins::Nothing);
+        CONFORMANCE_COPY = conformance_copy(twins::Copy16);
+    }
     gather {
         GATHER = gather(Gather);
         GATHER_LISTS = gather_lists(Gather);

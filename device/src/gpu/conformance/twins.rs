@@ -3,36 +3,11 @@
 
 use crate::gpu::device::{Gpu, Stream};
 use crate::gpu::error::GpuError;
-use crate::gpu::launch::{Kernel, Launch, Param, ParamKind, Unit};
+use crate::gpu::kernels::{CONFORMANCE_FILL as FILL, CONFORMANCE_MIX as MIX};
+use crate::gpu::launch::{Kernel, Launch, Param};
 use crate::gpu::memory::Memory;
 
-/// The unit of these kernels.
-pub const UNIT: Unit =
-    Unit { name: "conformance", source: include_str!("../../../kernels/conformance.cu") };
-
-/// All kernels of the unit.
-pub const KERNELS: [&Kernel; 5] = [&FILL, &MIX, &REVERSE, &NOTHING, &COPY];
-
-const fn kernel<T>(name: &'static str, params: &'static [ParamKind; 1]) -> Kernel {
-    match params[0] {
-        ParamKind::Value(bytes) => assert!(bytes == size_of::<T>()),
-        ParamKind::Pointer => panic!("a kernel takes one structure"),
-    }
-    Kernel { name, unit: UNIT.name, params }
-}
-
-/// Writes `value + i` to number `i`.
-pub static FILL: Kernel = kernel::<Fill>("conformance_fill", &[ParamKind::Value(16)]);
-/// Computes `to * 5 + from + header + scalar` for each number, several times.
-pub static MIX: Kernel = kernel::<Mix>("conformance_mix", &[ParamKind::Value(40)]);
-/// Reverses each block's part of the numbers.
-pub static REVERSE: Kernel = kernel::<Reverse>("conformance_reverse", &[ParamKind::Value(16)]);
-/// Does nothing.
-pub static NOTHING: Kernel = kernel::<Nothing>("conformance_nothing", &[ParamKind::Value(8)]);
-/// Copies memory by 16 bytes.
-pub static COPY: Kernel = kernel::<Copy16>("conformance_copy", &[ParamKind::Value(24)]);
-
-/// The parameters of [`FILL`].
+/// The parameters of `conformance_fill`.
 #[derive(Clone, Copy, Debug, bytemuck::NoUninit)]
 #[repr(C)]
 pub struct Fill {
@@ -44,7 +19,7 @@ pub struct Fill {
     pub value: u32,
 }
 
-/// The parameters of [`MIX`].
+/// The parameters of `conformance_mix`.
 #[derive(Clone, Copy, Debug, bytemuck::NoUninit)]
 #[repr(C)]
 pub struct Mix {
@@ -64,7 +39,7 @@ pub struct Mix {
     pub unused: u32,
 }
 
-/// The parameters of [`REVERSE`].
+/// The parameters of `conformance_reverse`.
 #[derive(Clone, Copy, Debug, bytemuck::NoUninit)]
 #[repr(C)]
 pub struct Reverse {
@@ -76,7 +51,7 @@ pub struct Reverse {
     pub unused: u32,
 }
 
-/// The parameters of [`NOTHING`].
+/// The parameters of `conformance_nothing`.
 #[derive(Clone, Copy, Debug, bytemuck::NoUninit)]
 #[repr(C)]
 pub struct Nothing {
@@ -84,7 +59,7 @@ pub struct Nothing {
     pub to: u64,
 }
 
-/// The parameters of [`COPY`].
+/// The parameters of `conformance_copy`.
 #[derive(Clone, Copy, Debug, bytemuck::NoUninit)]
 #[repr(C)]
 pub struct Copy16 {
@@ -123,7 +98,7 @@ pub fn launch<T: bytemuck::NoUninit>(
     )
 }
 
-/// Launches [`FILL`] on all of `to`.
+/// Launches `conformance_fill` on all of `to`.
 ///
 /// # Errors
 ///
@@ -134,7 +109,7 @@ pub fn fill(gpu: &dyn Gpu, stream: Stream, to: Memory, value: u32) -> Result<(),
     launch(gpu, stream, &FILL, blocks(n), 0, &params, n)
 }
 
-/// The numbers of one [`MIX`] besides the memory.
+/// The numbers of one `conformance_mix` besides the memory.
 #[derive(Clone, Copy, Debug)]
 pub struct MixNumbers {
     /// A number that is added to all.
@@ -143,7 +118,7 @@ pub struct MixNumbers {
     pub rounds: u32,
 }
 
-/// Launches [`MIX`] on all of `to`.
+/// Launches `conformance_mix` on all of `to`.
 ///
 /// # Errors
 ///
@@ -168,7 +143,7 @@ fn blocks(count: usize) -> u32 {
     count.div_ceil(256).clamp(1, 1024) as u32
 }
 
-/// Computes [`MIX`] on the host.
+/// Computes `conformance_mix` on the host.
 pub fn mix_on_host(to: &mut [u32], from: &[u32], header: u32, numbers: MixNumbers) {
     for (index, value) in to.iter_mut().enumerate() {
         let add = from.get(index).copied().unwrap_or_default();
@@ -179,7 +154,7 @@ pub fn mix_on_host(to: &mut [u32], from: &[u32], header: u32, numbers: MixNumber
     }
 }
 
-/// Returns `count` numbers as [`FILL`] writes them.
+/// Returns `count` numbers as `conformance_fill` writes them.
 pub fn filled(count: usize, value: u32) -> Vec<u32> {
     (0..count as u32).map(|index| value.wrapping_add(index)).collect()
 }

@@ -55,6 +55,8 @@ pub(super) struct HostRange {
 
 // SAFETY: the range belongs to no thread; the owner keeps its memory.
 unsafe impl Send for HostRange {}
+// SAFETY: as above.
+unsafe impl Sync for HostRange {}
 
 impl HostRange {
     pub(super) fn new(
