@@ -506,8 +506,15 @@ extern "C" unsigned long zn_emulated_parameter_bytes(const char* kernel) {
   return found == zn::kernels().end() ? 0 : found->second.bytes;
 }
 
+#include "../chain.cu"
 #include "../conformance.cu"
 #include "../gather.cu"
+#include "../interaction.cu"
+#include "../loss.cu"
 #include "../math.cu"
+#include "../norm.cu"
+#include "../optimizer.cu"
 #include "../product.cu"
+#include "../reduce.cu"
 #include "../rows.cu"
+#include "../segment.cu"

@@ -6,10 +6,15 @@
 //! allocation lies a margin whose bytes must not change. A NaN equals a NaN: the processors differ
 //! in its payload.
 
+mod chain;
 mod gather;
+mod loss;
 mod math;
+mod optimizer;
 mod product;
+mod reduce;
 mod rows;
+mod segment;
 mod session;
 #[cfg(all(test, feature = "emulated-gpu"))]
 mod tests;
@@ -55,4 +60,16 @@ pub const CHECKS: &[Check] = &[
     Check { name: "list_factors", run: gather::factors },
     Check { name: "row_update", run: rows::fast_updates },
     Check { name: "row_rules", run: rows::general_updates },
+    Check { name: "chain", run: chain::chains },
+    Check { name: "dropout", run: chain::dropouts },
+    Check { name: "copy_columns", run: chain::copies },
+    Check { name: "sum_columns", run: reduce::columns },
+    Check { name: "sum_rows", run: reduce::rows },
+    Check { name: "batch_norm", run: reduce::batch_norms },
+    Check { name: "row_norm", run: reduce::row_norms },
+    Check { name: "segment", run: segment::segments },
+    Check { name: "interaction", run: segment::interactions },
+    Check { name: "loss", run: loss::losses },
+    Check { name: "assemble", run: loss::assemblies },
+    Check { name: "dense_update", run: optimizer::dense },
 ];

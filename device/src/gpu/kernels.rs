@@ -1,9 +1,28 @@
 //! The table of kernels and the sources of their units.
+//!
+//! A kernel has one parameter: a structure with the fields of its twin in `device/kernels`. An
+//! address is a `u64`, and 0 is no address. The size of each structure is checked on both sides:
+//! here, and by a `static_assert` beside the twin. A test compares both with each other.
+
+/// Defines structures that a kernel reads.
+macro_rules! parameters {
+    ($($(#[$doc:meta])* $name:ident ($bytes:literal) { $($(#[$field_doc:meta])* $field:ident: $kind:ty,)* })*) => {
+        $(
+            $(#[$doc])*
+            #[repr(C)]
+            #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+            pub struct $name { $($(#[$field_doc])* pub $field: $kind,)* }
+            const _: () = assert!(size_of::<$name>() == $bytes);
+        )*
+    };
+}
 
 mod geometry;
+mod operations;
 mod parameters;
 
 pub use geometry::Geometry;
+pub use operations::*;
 pub use parameters::*;
 
 use super::conformance::twins;
@@ -39,6 +58,11 @@ macro_rules! units {
 }
 
 units! {
+    chain {
+        CHAIN = chain(Chain);
+        DROPOUT = dropout(Dropout);
+        COPY_COLUMNS = copy_columns(CopyColumns);
+    }
     conformance {
         CONFORMANCE_FILL = conformance_fill(twins::Fill);
         CONFORMANCE_MIX = conformance_mix(twins::Mix);
@@ -51,9 +75,34 @@ units! {
         GATHER_LISTS = gather_lists(Gather);
         LIST_FACTORS = list_factors(Factors);
     }
+    interaction {
+        FM_INTERACTION = fm_interaction(Interaction);
+        FM_INTERACTION_GRAD = fm_interaction_grad(Interaction);
+        DOT_INTERACTION = dot_interaction(Interaction);
+        DOT_INTERACTION_GRAD = dot_interaction_grad(Interaction);
+    }
+    loss {
+        LOSS_TILES = loss_tiles(Loss);
+        LOSS_SUM = loss_sum(Loss);
+        LOSS_GRAD = loss_grad(Loss);
+        ASSEMBLE = assemble(Assemble);
+    }
     math {
         MATH_VALUES = math_values(MathValues);
         MATH_CHECKSUMS = math_checksums(MathChecksums);
+    }
+    norm {
+        BATCH_NORM_FACTORS = batch_norm_factors(BatchNorm);
+        BATCH_NORM = batch_norm(BatchNorm);
+        BATCH_NORM_RUNNING = batch_norm_running(Running);
+        ROW_NORM = row_norm(RowNorm);
+    }
+    optimizer {
+        DENSE_UPDATE = dense_update(DenseUpdate);
+        DENSE_SQUARES = dense_squares(DenseUpdate);
+        LAMB_SQUARES = lamb_squares(DenseUpdate);
+        LAMB_WEIGHTS = lamb_weights(DenseUpdate);
+        DENSE_AVERAGE = dense_average(DenseUpdate);
     }
     product {
         PRODUCT_64X80 = product_64x80(Product);
@@ -61,6 +110,13 @@ units! {
         OUTER_80X80 = outer_80x80(Outer);
         ROW_DOT = row_dot(RowDot);
         TRANSPOSE = transpose(Transpose);
+    }
+    reduce {
+        SUM_COLUMNS = sum_columns(SumColumns);
+        COLUMN_SUMS = column_sums(ColumnSums);
+        COMBINE_LANES = combine_lanes(CombineLanes);
+        TILE_STATISTICS = tile_statistics(TileStatistics);
+        MERGE_STATISTICS = merge_statistics(MergeStatistics);
     }
     rows {
         ROW_UPDATE_1 = row_update_1(RowUpdate);
@@ -75,5 +131,8 @@ units! {
         ROW_UPDATE_LONG_32 = row_update_long_32(RowUpdate);
         ROW_SUMS = row_sums(RowUpdate);
         ROW_RULES = row_rules(RowUpdate);
+    }
+    segment {
+        SEGMENT = segment(Segment);
     }
 }

@@ -4,7 +4,7 @@ use super::super::kernels::{
     Count, Geometry, OUTER_80X80, Outer, Product, ROW_DOT, RowDot, TRANSPOSE, Transpose,
 };
 use super::super::{Gpu, GpuError};
-use super::session::{Random, Session, Values};
+use super::session::{Lanes, Random, Session, Values};
 use super::{Outcome, Size};
 use crate::matmul::{Epilogue, Right, Scratch, View, linear_at, outer_product_at};
 use crate::simd::{dot, level};
@@ -150,19 +150,8 @@ pub(super) fn outer_products(gpu: &dyn Gpu, size: Size) -> Result<Outcome, GpuEr
         let values = Values::of_case(case + 2);
         let a = random.floats(rows * lda, values);
         let b = random.floats(rows * ldb, values);
-        // Tiles of a lane follow each other; now and then a tile is shorter.
-        let share = rows.div_ceil(lane_count).next_multiple_of(16);
-        let (mut tiles, mut lanes) = (vec![0u32], vec![0u32]);
-        for lane in 0..lane_count {
-            let end = rows.min((lane + 1) * share) as u32;
-            while let Some(&last) = tiles.last()
-                && last < end
-            {
-                let length = if random.once_in(4) { 1 + random.below(tile_rows) } else { tile_rows };
-                tiles.push(end.min(last + length as u32));
-            }
-            lanes.push(tiles.len() as u32 - 1);
-        }
+        let split = Lanes::random(&mut random, rows, lane_count, tile_rows);
+        let Lanes { tiles, lanes } = &split;
         let mut expected = vec![f32::from_bits(u32::MAX); lane_count * m * n];
         for (lane, out) in expected.chunks_mut(m * n).enumerate() {
             let of_lane = &tiles[lanes[lane] as usize..=lanes[lane + 1] as usize];
@@ -184,8 +173,8 @@ pub(super) fn outer_products(gpu: &dyn Gpu, size: Size) -> Result<Outcome, GpuEr
             a: session.upload(&a)?,
             b: session.upload(&b)?,
             c,
-            tiles: session.upload(&tiles)?,
-            lanes: session.upload(&lanes)?,
+            tiles: session.upload(tiles)?,
+            lanes: session.upload(lanes)?,
             m: m as u32,
             n: n as u32,
             lda: lda as u32,

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use bytemuck::{AnyBitPattern, NoUninit};
 
-use super::super::kernels::Geometry;
+use super::super::kernels::{Geometry, Rows, Split};
 use super::super::{Gpu, GpuError, Kernel, Memory, Param, Stream};
 use super::Outcome;
 
@@ -200,5 +200,88 @@ impl Values {
             3 => Self::Special,
             _ => Self::Plain,
         }
+    }
+}
+
+/// A matrix on the host. With the stride 0, all rows are one row; with one column, all columns that
+/// are asked for are this column.
+#[derive(Clone, Debug)]
+pub(super) struct Matrix {
+    pub(super) values: Vec<f32>,
+    pub(super) rows: usize,
+    pub(super) cols: usize,
+    pub(super) stride: usize,
+}
+
+impl Matrix {
+    /// Creates a matrix with `gap` floats behind each row.
+    pub(super) fn random(
+        random: &mut Random,
+        rows: usize,
+        cols: usize,
+        gap: usize,
+        kind: Values,
+    ) -> Self {
+        let stride = cols + gap;
+        Self { values: random.floats(rows * stride, kind), rows, cols, stride }
+    }
+
+    /// Returns an element.
+    pub(super) fn at(&self, row: usize, col: usize) -> f32 {
+        self.values[row * self.stride + if self.cols == 1 { 0 } else { col }]
+    }
+
+    /// Returns a row.
+    pub(super) fn row(&self, row: usize) -> &[f32] {
+        &self.values[row * self.stride..][..self.cols]
+    }
+
+    /// Uploads the matrix.
+    pub(super) fn upload(&self, session: &Session<'_>) -> Result<Rows, GpuError> {
+        let data = session.upload(&self.values)?;
+        Ok(Rows { data, stride: self.stride as u32, cols: self.cols as u32 })
+    }
+}
+
+/// The rows of a batch in tiles and lanes.
+#[derive(Clone, Debug)]
+pub(super) struct Lanes {
+    pub(super) tiles: Vec<u32>,
+    pub(super) lanes: Vec<u32>,
+}
+
+impl Lanes {
+    /// Cuts rows into lanes of equal shares and tiles of up to `tile_rows` rows. Some tiles are
+    /// shorter, and the last lanes may be empty.
+    pub(super) fn random(random: &mut Random, rows: usize, count: usize, tile_rows: usize) -> Self {
+        let share = rows.div_ceil(count).next_multiple_of(16).max(1);
+        let (mut tiles, mut lanes) = (vec![0u32], vec![0u32]);
+        for lane in 0..count {
+            let end = rows.min((lane + 1) * share) as u32;
+            while let Some(&last) = tiles.last()
+                && last < end
+            {
+                let length = if random.once_in(4) { 1 + random.below(tile_rows) } else { tile_rows };
+                tiles.push(end.min(last + length as u32));
+            }
+            lanes.push(tiles.len() as u32 - 1);
+        }
+        Self { tiles, lanes }
+    }
+
+    /// Returns the ranges of rows of the tiles of each lane.
+    pub(super) fn ranges(&self) -> Vec<Vec<std::ops::Range<usize>>> {
+        let tile = |t: u32| self.tiles[t as usize] as usize..self.tiles[t as usize + 1] as usize;
+        self.lanes.windows(2).map(|ends| (ends[0]..ends[1]).map(tile).collect()).collect()
+    }
+
+    /// Uploads the bounds.
+    pub(super) fn upload(&self, session: &Session<'_>) -> Result<Split, GpuError> {
+        Ok(Split {
+            tiles: session.upload(&self.tiles)?,
+            lanes: session.upload(&self.lanes)?,
+            lane_count: self.lanes.len() as u32 - 1,
+            unused: 0,
+        })
     }
 }

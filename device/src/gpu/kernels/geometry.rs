@@ -153,3 +153,76 @@ impl RowUpdate {
         Geometry::elements(u64::from(unique) * u64::from(self.sum_stride))
     }
 }
+
+impl Chain {
+    /// Returns the geometry of `chain`.
+    pub fn geometry(&self) -> Geometry {
+        Geometry::elements(u64::from(self.rows.most) * u64::from(self.out.cols.div_ceil(4)))
+    }
+}
+
+impl ColumnSums {
+    /// Returns the geometry of `column_sums`.
+    pub fn geometry(&self) -> Geometry {
+        Geometry::line(self.x.cols.div_ceil(32) * self.split.lane_count, 256)
+    }
+}
+
+impl TileStatistics {
+    /// Returns the geometry of `tile_statistics` for up to `tiles` tiles.
+    pub fn geometry(&self, tiles: u32) -> Geometry {
+        Geometry::line(self.x.cols.div_ceil(128) * tiles, 128)
+    }
+}
+
+impl Geometry {
+    /// Returns blocks of 128 threads, a thread for each of `cols` columns: for the kernels that have
+    /// one number a column.
+    pub fn columns(cols: u32) -> Self {
+        Self::line(cols.div_ceil(128), 128)
+    }
+}
+
+impl Interaction {
+    /// The number of floats of the processor's scratch memory for a row.
+    const SCRATCH: u32 = 4096;
+
+    /// Returns whether the processor computes the dot products of `fields` vectors of `dim` floats
+    /// in blocks.
+    pub fn blocked(fields: u32, dim: u32) -> bool {
+        fields.next_multiple_of(16) * dim <= Self::SCRATCH
+    }
+
+    /// Returns whether the processor computes the gradients of dot products in blocks.
+    pub fn blocked_grad(fields: u32) -> bool {
+        fields * fields <= Self::SCRATCH
+    }
+
+    /// Returns the geometry of `dot_interaction`, a block for each row.
+    pub fn dots(&self) -> Geometry {
+        let fields = self.x.cols / self.dim;
+        let blocks = u64::from(self.rows.most).min(MOST_BLOCKS) as u32;
+        let shared_bytes = fields * (self.dim + 1) * 4;
+        Geometry { shared_bytes, ..Geometry::line(blocks, 256) }
+    }
+
+    /// Returns the geometry of `dot_interaction_grad`, a block for each row.
+    pub fn dots_grad(&self) -> Geometry {
+        let fields = self.x.cols / self.dim;
+        let pairs = fields * fields.saturating_sub(1) / 2;
+        Geometry { shared_bytes: (self.x.cols + pairs) * 4, ..self.dots() }
+    }
+}
+
+impl DenseUpdate {
+    /// Returns the geometry of `dense_update`, `lamb_weights` and `dense_average`: sixteen blocks
+    /// for each piece.
+    pub fn elements(&self) -> Geometry {
+        Geometry { grid: [self.piece_count.max(1), 16, 1], ..Geometry::line(1, 256) }
+    }
+
+    /// Returns the geometry of `dense_squares` and `lamb_squares`: a block for each piece.
+    pub fn pieces(&self) -> Geometry {
+        Geometry::line(self.piece_count, 256)
+    }
+}

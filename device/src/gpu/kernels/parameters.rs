@@ -1,23 +1,6 @@
-//! The parameters of the kernels: one structure for each, with the fields of its twin in
-//! `device/kernels`. An address is a `u64`, and 0 is no address.
-//!
-//! The size of each structure is checked on both sides: here when the table of kernels is built,
-//! and by a `static_assert` beside the twin. A test compares both with each other.
+//! The parameters of products, lookups, row updates and functions.
 
 use bytemuck::{Pod, Zeroable};
-
-/// Defines structures that a kernel reads.
-macro_rules! parameters {
-    ($($(#[$doc:meta])* $name:ident ($bytes:literal) { $($(#[$field_doc:meta])* $field:ident: $kind:ty,)* })*) => {
-        $(
-            $(#[$doc])*
-            #[repr(C)]
-            #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
-            pub struct $name { $($(#[$field_doc])* pub $field: $kind,)* }
-            const _: () = assert!(size_of::<$name>() == $bytes);
-        )*
-    };
-}
 
 parameters! {
     /// A number of rows: the number at the address `at`, and at most `most`.
@@ -28,16 +11,6 @@ parameters! {
         most: u32,
         /// Unused.
         unused: u32,
-    }
-
-    /// A matrix whose rows are `stride` floats apart. With the stride 0, all rows are the same.
-    Rows (16) {
-        /// The address of the first float.
-        data: u64,
-        /// The distance of two rows in floats.
-        stride: u32,
-        /// The number of columns.
-        cols: u32,
     }
 
     /// The parameters of `product_64x80` and `product_128x80`: `c = a * b`, then the epilogue.

@@ -1,0 +1,221 @@
+// Sums over columns and over the rows of a batch. The references are nn/src/ops/reduce.rs, the sums
+// of nn/src/ops/batch_norm.rs and layer_norm.rs, and MatMulTn with one column of
+// nn/src/ops/linear.rs.
+//
+// A sum over the columns of a row is sixteen interleaved sums, which are added as a tree. A sum over
+// the rows of a batch is a chain for each lane, which begins at zero, and the lanes are added in
+// order. Lanes and tiles are those of the processor's plan.
+#include "math.cuh"
+
+// The rows of a batch in lanes: tile `i` begins at `tiles[i]` and ends at `tiles[i + 1]`, and lane
+// `z` has the tiles from `lanes[z]` to `lanes[z + 1]`.
+struct Split {
+  const u32* tiles;
+  const u32* lanes;
+  u32 lane_count;
+  u32 unused;
+};
+DEVICE u32 lane_begin(const Split& s, u32 lane) { return read_only(s.tiles + read_only(s.lanes + lane)); }
+
+struct SumColumns {
+  Rows x;
+  float* out;
+  Count rows;
+  u32 out_stride;
+  u32 unused;
+};
+static_assert(sizeof(SumColumns) == 48, "twin of SumColumns");
+
+KERNEL(sum_columns, SumColumns, 256, 4) {
+  const u32 rows = count(p.rows), lane = threadIdx.x & 15;
+  const u64 halves = thread_count() / 16;
+  for (u64 row = thread_index() / 16; row < rows; row += halves) {
+    const float* const x = p.x.data + row * p.x.stride;
+    float sum = 0.0f;
+    for (u32 i = lane; i < p.x.cols; i += SUMS) sum = sum + x[i];
+    sum = sum_of_half_warp(half_warp_mask(), sum);
+    if (lane == 0) p.out[row * p.out_stride] = sum;
+  }
+}
+
+// Values of ColumnSums::kind: the term of an element.
+const u32 SUM_PLAIN = 0;        // x
+const u32 SUM_WEIGHTED = 1;     // x times the row's weight
+const u32 SUM_BY_COLUMN = 2;    // g * ((x - mean) / deviation) with statistics by column, and g
+const u32 SUM_BY_ROW = 3;       // the same with statistics by row
+
+// The sums of the columns of each lane, `cols` floats a lane, or twice as many where g is summed too.
+struct ColumnSums {
+  Rows x;
+  Rows g;                // the gradients, or the weights in one column
+  const float* statistics;  // by column: means, then variances; by row: pairs of mean and factor
+  float* parts;
+  Split split;
+  float eps;
+  u32 kind;
+};
+static_assert(sizeof(ColumnSums) == 80, "twin of ColumnSums");
+
+const u32 COLUMNS = 32;   // of a block
+const u32 STAGE_ROWS = 64;
+
+// A block has 32 columns of a lane. All threads compute the terms of a stage of rows into shared
+// memory; then a thread a column adds them in order, while the others compute the next stage.
+KERNEL(column_sums, ColumnSums, 256, 4) {
+  SHARED(float, terms, 2 * STAGE_ROWS * COLUMNS);
+  SHARED(float, gradients, 2 * STAGE_ROWS * COLUMNS);
+  const u32 cols = p.x.cols, groups = quotient_up(cols, COLUMNS);
+  const u32 z = blockIdx.x / groups, col0 = blockIdx.x % groups * COLUMNS;
+  const u32 begin = lane_begin(p.split, z), end = lane_begin(p.split, z + 1);
+  const u32 t = threadIdx.x, x = t % COLUMNS, y = t / COLUMNS, col = col0 + x;
+  const bool both = p.kind >= SUM_BY_COLUMN;
+  float mean = 0.0f, factor = 0.0f;
+  if (p.kind == SUM_BY_COLUMN && col < cols) {
+    mean = p.statistics[col];
+    factor = 1.0f / root(p.statistics[cols + col] + p.eps);
+  }
+  float sum = 0.0f;
+  u32 side = 0;
+  for (u32 at = begin; at < end; at += STAGE_ROWS, side ^= 1) {
+    float* const term_to = terms + side * (STAGE_ROWS * COLUMNS);
+    float* const gradient_to = gradients + side * (STAGE_ROWS * COLUMNS);
+    UNROLL for (u32 k = 0; k < STAGE_ROWS / 8; k++) {
+      const u32 local = y + k * 8, row = at + local;
+      if (row < end && col < cols) {
+        float term = p.x.data[(u64)row * p.x.stride + col];
+        if (p.kind == SUM_WEIGHTED) term = p.g.data[(u64)row * p.g.stride] * term;
+        if (both) {
+          const float g = p.g.data[(u64)row * p.g.stride + col];
+          if (p.kind == SUM_BY_ROW) {
+            mean = p.statistics[(u64)row * 2];
+            factor = p.statistics[(u64)row * 2 + 1];
+          }
+          term = g * ((term - mean) * factor);
+          gradient_to[local * COLUMNS + x] = g;
+        }
+        term_to[local * COLUMNS + x] = term;
+      }
+    }
+    __syncthreads();
+    const u32 n = lesser(end - at, STAGE_ROWS);
+    // The first warp adds the terms, the second one the gradients.
+    if (y == 0 || (y == 1 && both)) {
+      const float* const from = y == 0 ? term_to : gradient_to;
+      if (n == STAGE_ROWS) {
+#pragma unroll 16
+        for (u32 i = 0; i < STAGE_ROWS; i++) sum = sum + from[i * COLUMNS + x];
+      } else {
+        for (u32 i = 0; i < n; i++) sum = sum + from[i * COLUMNS + x];
+      }
+    }
+  }
+  if (begin == end || col >= cols) return;
+  if (y == 0) p.parts[(u64)z * cols * (both ? 2 : 1) + col] = sum;
+  if (y == 1 && both) p.parts[(u64)z * cols * 2 + cols + col] = sum;
+}
+
+// The sum of the lanes' parts in the order of lanes. A lane without rows has no part, and without
+// any rows the sum is zero. A mean is divided by the number of rows.
+struct CombineLanes {
+  const float* parts;
+  float* out;
+  Split split;
+  u32 size;
+  u32 mean;
+};
+static_assert(sizeof(CombineLanes) == 48, "twin of CombineLanes");
+
+KERNEL(combine_lanes, CombineLanes, 256, 4) {
+  for (u64 i = thread_index(); i < p.size; i += thread_count()) {
+    float sum = 0.0f;
+    bool is_first = true;
+    u32 begin = lane_begin(p.split, 0);
+    const u32 start = begin;
+    for (u32 z = 0; z < p.split.lane_count; z++) {
+      const u32 end = lane_begin(p.split, z + 1);
+      if (end > begin) {
+        const float part = p.parts[(u64)z * p.size + i];
+        sum = is_first ? part : sum + part;
+        is_first = false;
+      }
+      begin = end;
+    }
+    const u32 rows = begin - start;
+    if (p.mean && rows) sum = sum * (1.0f / (float)rows);
+    p.out[i] = sum;
+  }
+}
+
+// The mean and the squared deviations of each column in each tile: two chains over the rows.
+struct TileStatistics {
+  Rows x;
+  float* tiles_out;      // for each tile the means, then the squares
+  Split split;
+};
+static_assert(sizeof(TileStatistics) == 48, "twin of TileStatistics");
+
+KERNEL(tile_statistics, TileStatistics, 128, 4) {
+  const u32 cols = p.x.cols, groups = quotient_up(cols, 128);
+  const u32 tile = blockIdx.x / groups, col = blockIdx.x % groups * 128 + threadIdx.x;
+  if (col >= cols || tile >= read_only(p.split.lanes + p.split.lane_count)) return;
+  const u32 begin = read_only(p.split.tiles + tile), end = read_only(p.split.tiles + tile + 1);
+  if (begin == end) return;
+  const float* const x = p.x.data + col;
+  float mean = 0.0f, squares = 0.0f;
+#pragma unroll 8
+  for (u32 row = begin; row < end; row++) mean = mean + x[(u64)row * p.x.stride];
+  mean = mean * (1.0f / (float)(end - begin));
+#pragma unroll 8
+  for (u32 row = begin; row < end; row++) {
+    const float deviation = x[(u64)row * p.x.stride] - mean;
+    squares = squares + deviation * deviation;
+  }
+  p.tiles_out[(u64)tile * 2 * cols + col] = mean;
+  p.tiles_out[(u64)tile * 2 * cols + cols + col] = squares;
+}
+
+// The statistics of a batch: the tiles of a lane are merged in order, then the lanes (Chan's
+// formula). The result is the means, then the variances.
+struct MergeStatistics {
+  const float* tiles_in;
+  float* out;
+  Split split;
+  u32 cols;
+  u32 unused;
+};
+static_assert(sizeof(MergeStatistics) == 48, "twin of MergeStatistics");
+
+struct Moments {
+  float mean, squares;
+  u32 rows;
+};
+DEVICE void merge_moments(Moments& so_far, float mean, float squares, u32 rows) {
+  if (so_far.rows == 0) {
+    so_far = {mean, squares, rows};
+    return;
+  }
+  const float share = (float)rows / (float)(so_far.rows + rows);
+  const float weight = (float)so_far.rows * share;
+  const float delta = mean - so_far.mean;
+  so_far.mean = so_far.mean + delta * share;
+  so_far.squares = so_far.squares + (squares + delta * delta * weight);
+  so_far.rows += rows;
+}
+
+KERNEL(merge_statistics, MergeStatistics, 128, 4) {
+  const u64 col = thread_index();
+  if (col >= p.cols) return;
+  Moments all = {0.0f, 0.0f, 0};
+  for (u32 z = 0; z < p.split.lane_count; z++) {
+    Moments lane = {0.0f, 0.0f, 0};
+    const u32 last = read_only(p.split.lanes + z + 1);
+    for (u32 tile = read_only(p.split.lanes + z); tile < last; tile++) {
+      const u32 rows = read_only(p.split.tiles + tile + 1) - read_only(p.split.tiles + tile);
+      const float* const from = p.tiles_in + (u64)tile * 2 * p.cols + col;
+      if (rows) merge_moments(lane, from[0], from[p.cols], rows);
+    }
+    if (lane.rows) merge_moments(all, lane.mean, lane.squares, lane.rows);
+  }
+  p.out[col] = all.mean;
+  p.out[p.cols + col] = all.rows ? all.squares * (1.0f / (float)all.rows) : 0.0f;
+}
