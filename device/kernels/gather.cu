@@ -37,7 +37,7 @@ static_assert(sizeof(Gather) == 56, "twin of Gather");
 
 DEVICE u32 table_row(const Gather& p, u32 unique) { return p.slots ? read_only(p.slots + unique) : unique; }
 
-// Rows that a thread looks up at a time, so that their loads are under way together.
+// Neighbouring rows that a thread looks up at a time, so that their loads are under way together.
 const int GATHER_ROWS = 4;
 
 // Copies: all jobs have the kind GATHER_COPY.
@@ -46,24 +46,24 @@ KERNEL(gather, Gather, 256, 4) {
   if (number >= p.unit_count) return;
   const u32 rows = count(p.rows), unit = read_only(p.units + number);
   const GatherJob job = p.jobs[unit >> 16];
-  const u32 first = unit >> 1 & 0x7fff, step = gridDim.x * blockDim.y;
+  const u32 first = unit >> 1 & 0x7fff, step = gridDim.x * blockDim.y * GATHER_ROWS;
   const bool vector = (unit & 1) != 0;
   const float* const table = p.table + job.offset + first;
   float* const out = job.out + first;
-  for (u32 begin = blockIdx.x * blockDim.y + threadIdx.y; begin < rows; begin += GATHER_ROWS * step) {
+  for (u32 begin = (blockIdx.x * blockDim.y + threadIdx.y) * GATHER_ROWS; begin < rows; begin += step) {
     u32 place[GATHER_ROWS];
     UNROLL for (int i = 0; i < GATHER_ROWS; i++) {
-      const u32 row = begin + i * step;
+      const u32 row = begin + i;
       place[i] = row < rows ? read_only(job.inverse + row) : 0;
     }
     UNROLL for (int i = 0; i < GATHER_ROWS; i++)
-      if (begin + i * step < rows) place[i] = table_row(p, place[i]);
+      if (begin + i < rows) place[i] = table_row(p, place[i]);
     if (vector) {
       float4 value[GATHER_ROWS];
       UNROLL for (int i = 0; i < GATHER_ROWS; i++)
-        value[i] = begin + i * step < rows ? read4(table + (u64)place[i] * p.table_stride) : zero4();
+        value[i] = begin + i < rows ? read4(table + (u64)place[i] * p.table_stride) : zero4();
       UNROLL for (int i = 0; i < GATHER_ROWS; i++) {
-        const u32 row = begin + i * step;
+        const u32 row = begin + i;
         if (row < rows) {
           float4 v = value[i];
           if (job.factors) {
@@ -76,9 +76,9 @@ KERNEL(gather, Gather, 256, 4) {
     } else {
       float value[GATHER_ROWS];
       UNROLL for (int i = 0; i < GATHER_ROWS; i++)
-        value[i] = begin + i * step < rows ? read_only(table + (u64)place[i] * p.table_stride) : 0.0f;
+        value[i] = begin + i < rows ? read_only(table + (u64)place[i] * p.table_stride) : 0.0f;
       UNROLL for (int i = 0; i < GATHER_ROWS; i++) {
-        const u32 row = begin + i * step;
+        const u32 row = begin + i;
         if (row < rows) store_streaming(out + (u64)row * job.out_stride, job.factors ? value[i] * read_only(job.factors + row) : value[i]);
       }
     }

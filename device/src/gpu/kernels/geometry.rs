@@ -104,7 +104,8 @@ impl Gather {
         let x = self.unit_count.clamp(1, 256);
         let y = 256 / x;
         let chunks = self.unit_count.div_ceil(x).max(1);
-        let blocks = self.rows.most.div_ceil(y).max(1);
+        // A thread looks up four rows at a time.
+        let blocks = self.rows.most.div_ceil(4 * y).max(1);
         let most = (MOST_BLOCKS as u32 / chunks).max(1);
         Geometry { grid: [blocks.min(most), chunks, 1], block: [x, y, 1], shared_bytes: 0 }
     }
