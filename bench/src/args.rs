@@ -1,5 +1,6 @@
 //! The arguments of `zillion bench` and `zillion loadgen`.
 
+mod gpu;
 mod load;
 mod online;
 mod ps;
@@ -14,6 +15,7 @@ use serde::{Deserialize as _, Serialize};
 use zillion_console::profile::ProfileArgs;
 use zillion_rows::Dtype;
 
+pub(crate) use gpu::{BenchGpuArgs, GpuPart};
 pub(crate) use load::BenchServeArgs;
 pub use load::{LoadgenArgs, Protocol};
 pub(crate) use online::{
@@ -122,6 +124,11 @@ Example: zillion bench ps --rows 10000000 --json
 Example: zillion bench online freshness --rate 10000 --seconds 600 --json
          zillion bench online kills --kills 20 --bytes 2GiB --json")]
     Online(BenchOnlineArgs),
+    /// Measure a GPU: the floors of copies and launches, and the rates of products, lookups and row
+    /// updates beside them
+    #[command(after_help = "\
+Example: zillion bench gpu --device cuda:0 --json")]
+    Gpu(BenchGpuArgs),
     /// Train the job files of examples/frappe and print their AUCs beside the published ones
     #[command(after_help = "\
 Example: zillion bench frappe --root data/frappe --seeds 5")]

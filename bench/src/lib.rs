@@ -18,6 +18,7 @@ mod criteo;
 mod delta;
 mod embedding;
 mod frappe;
+mod gpu;
 mod hot_load;
 pub mod load;
 pub mod loadgen;
@@ -66,6 +67,7 @@ pub fn run(args: &BenchArgs, draft: impl FnOnce(&Path) -> Result<Job>) -> Result
         Bench::Registry(args) => registry::run(args, is_json),
         Bench::Ps(args) => ps::run(args, is_json),
         Bench::Online(args) => online::run(args, is_json),
+        Bench::Gpu(args) => gpu::run(args, is_json),
         Bench::Frappe(args) => frappe::run(args, is_json),
     }
 }

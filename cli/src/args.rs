@@ -6,6 +6,7 @@ mod cluster;
 mod data;
 mod doctor;
 mod explain;
+mod gpu;
 mod job;
 mod manual;
 mod model;
@@ -23,7 +24,7 @@ use clap::{Parser, Subcommand};
 use zillion_bench::{BenchArgs, LoadgenArgs};
 
 pub(crate) use {
-    access::*, cluster::*, data::*, doctor::*, explain::*, job::*, manual::*, model::*, online::*,
+    access::*, cluster::*, data::*, doctor::*, explain::*, gpu::*, job::*, manual::*, model::*, online::*,
     predict::*, ps::*, publish::*, quickstart::*, serve::*, stream::*, table::*, telemetry::*,
 };
 
@@ -143,6 +144,9 @@ Example: zillion explain --registry runs/registry --model clicks --table item --
     #[command(after_help = "\
 Example: zillion doctor --dir /var/lib/zillion")]
     Doctor(DoctorArgs),
+    /// Check a GPU
+    #[command(subcommand, arg_required_else_help = true)]
+    Gpu(GpuCommand),
     /// Print the completions for a shell
     #[command(after_help = "\
 Example: zillion completions bash > ~/.local/share/bash-completion/completions/zillion")]

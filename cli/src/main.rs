@@ -68,6 +68,7 @@ fn main() -> ExitCode {
         Command::Data(args) => done(commands::data::run(&args)),
         Command::Bench(args) => done(zillion_bench::run(&args, commands::init::draft_job)),
         Command::Doctor(args) => done(commands::doctor::run(&args)),
+        Command::Gpu(args) => commands::gpu::run(&args),
         Command::Completions(args) => done(commands::manual::print_completions(&args)),
         Command::Man(args) => done(commands::manual::print_pages(&args)),
     };
@@ -97,6 +98,7 @@ fn only_prints(command: &Command) -> bool {
             | Command::Explain(_)
             | Command::Data(_)
             | Command::Doctor(_)
+            | Command::Gpu(_)
             | Command::Stream(_)
             | Command::Completions(_)
             | Command::Man(_)

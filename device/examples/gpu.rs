@@ -19,11 +19,11 @@ fn main() -> ExitCode {
     let outcome = match args.as_slice() {
         ["libraries"] => list_libraries(),
         ["compile", arch, folder] => compile_all(arch, Path::new(folder)),
-        ["check", size, rest @ ..] => check(size, rest.first().copied().unwrap_or_default()),
+        ["check", size, names @ ..] => check(size, names),
         ["fail"] => open().and_then(|gpu| conformance::check_failure(&gpu)).map(|()| true),
         ["rates", parts @ ..] => measure(parts),
         _ => {
-            eprintln!("libraries | compile ARCH FOLDER | check small|full [NAME] | fail | rates [PART ...]");
+            eprintln!("libraries | compile ARCH FOLDER | check small|full [no] [NAME ...] | fail | rates [PART ...]");
             return ExitCode::from(2);
         }
     };
@@ -65,10 +65,17 @@ fn compile_all(arch: &str, folder: &Path) -> Result<bool, GpuError> {
     Ok(spills == 0)
 }
 
-fn check(size: &str, filter: &str) -> Result<bool, GpuError> {
+/// Runs the checks whose names contain one of `names`, or with `no TEXT ...` all others.
+fn check(size: &str, names: &[&str]) -> Result<bool, GpuError> {
+    let has = |name: &str, parts: &[&str]| parts.iter().any(|part| name.contains(part));
+    let is_wanted = |name: &str| match names {
+        [] => true,
+        ["no", parts @ ..] => !has(name, parts),
+        parts => has(name, parts),
+    };
     let gpu = open()?;
     let size = if size == "full" { Size::Full } else { Size::Small };
-    let report = report::check(&gpu, size, filter, |line| println!("{}", json(line)));
+    let report = report::check(&gpu, size, is_wanted, |line| println!("{}", json(line)));
     println!("{}", json(&report.launches));
     println!("{}", json(&report.counters));
     println!("{} checks, {} failed", report.checks.len(), report.failed);

@@ -420,9 +420,11 @@ impl Gpu for Cuda {
 
     fn free_graph(&self, graph: Graph) -> Result<(), GpuError> {
         let mut state = self.enter()?;
+        state.refuse_in_capture("a graph is freed")?;
         let entry = state.remove_graph(graph)?;
-        // SAFETY: the graph was live, and is gone from the table. The driver frees it after its
-        // last replay has run.
+        state.counters.host_waits += 1;
+        state.note("finish its work", result::ctx::synchronize())?;
+        // SAFETY: the graph was live, is gone from the table, and its replays have run.
         let outcome = unsafe { result::graph::exec_destroy(entry.exec) };
         state.note("free a graph", outcome)
     }

@@ -26,8 +26,8 @@ pub struct Graph(pub(crate) u32);
 /// # Contract
 ///
 /// * Every operation that takes a stream only enqueues, and returns at once. `upload`, `download`,
-///   `synchronize` and `synchronize_event` also wait; these are the host waits that
-///   [`Counters::host_waits`] counts.
+///   `prepare`, `synchronize`, `synchronize_event`, `free` and `free_graph` also wait; these are
+///   the host waits that [`Counters::host_waits`] counts.
 /// * Fresh device memory has undefined bytes.
 /// * The parameters of a launch are copied when it is enqueued. While a stream records, they are
 ///   copied into the graph: a replay sees the same values. What changes from replay to replay must
@@ -52,7 +52,7 @@ pub trait Gpu: fmt::Debug + Send + Sync {
     /// an address too.
     fn allocate(&self, bytes: usize) -> Result<Memory, GpuError>;
 
-    /// Frees memory that [`Gpu::allocate`] returned.
+    /// Frees memory that [`Gpu::allocate`] returned. Waits for the device.
     fn free(&self, memory: Memory) -> Result<(), GpuError>;
 
     /// Allocates pinned memory of the host, which is zero. It is freed when it is dropped.
@@ -143,6 +143,6 @@ pub trait Gpu: fmt::Debug + Send + Sync {
     /// Enqueues all operations of a graph.
     fn replay(&self, stream: Stream, graph: Graph) -> Result<(), GpuError>;
 
-    /// Frees a graph.
+    /// Frees a graph, after its replays have run: like [`Gpu::free`], it waits for the device.
     fn free_graph(&self, graph: Graph) -> Result<(), GpuError>;
 }

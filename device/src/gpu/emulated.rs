@@ -376,6 +376,9 @@ impl Gpu for Emulated {
     }
 
     fn free_graph(&self, graph: Graph) -> Result<(), GpuError> {
-        self.enter()?.remove_graph(graph)
+        let mut state = self.enter()?;
+        refuse_in_capture(&state, "a graph is freed")?;
+        state.counters.host_waits += 1;
+        state.remove_graph(graph)
     }
 }

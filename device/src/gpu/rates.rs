@@ -47,6 +47,11 @@ impl Rate {
         Self { name: name.to_owned(), shape, microseconds: seconds * 1e6, rate, unit, of_floor, note }
     }
 
+    /// Returns the rate in its unit.
+    pub fn rate(&self) -> f64 {
+        self.rate
+    }
+
     fn noted(self, note: String) -> Self {
         Self { note: Some(note), ..self }
     }

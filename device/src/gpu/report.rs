@@ -1,7 +1,8 @@
 //! All checks of a device in one report: the device itself, and then its kernels.
 
-use serde::Serialize;
 use std::time::Instant;
+
+use serde::Serialize;
 
 use super::check::{self, Size};
 use super::conformance;
@@ -37,18 +38,18 @@ pub struct CheckReport {
     pub counters: Counters,
 }
 
-/// Runs all checks whose name contains `filter`, and calls `tell` after each. A device that has
-/// failed runs no further check.
+/// Runs all checks whose name is wanted, and calls `tell` after each. A device that has failed runs
+/// no further check.
 pub fn check(
     gpu: &dyn Gpu,
     size: Size,
-    filter: &str,
+    is_wanted: impl Fn(&str) -> bool,
     mut tell: impl FnMut(&CheckLine),
 ) -> CheckReport {
     let mut checks: Vec<CheckLine> = Vec::new();
     let mut add = |name: &str, run: &dyn Fn() -> Result<u64, super::GpuError>| {
         let is_lost = checks.last().is_some_and(|_| gpu.free_bytes().is_err());
-        if !name.contains(filter) || is_lost {
+        if !is_wanted(name) || is_lost {
             return;
         }
         let started = Instant::now();

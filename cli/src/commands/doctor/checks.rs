@@ -3,6 +3,8 @@
 use std::fs;
 use std::time::Duration;
 
+use zillion_device::gpu::LibraryInfo;
+use zillion_device::gpu::cuda::libraries;
 use zillion_device::machine::{self, HugePages};
 use zillion_device::probe::{RowProbe, gemm_flops_per_second};
 use zillion_device::simd::{self, Level};
@@ -27,7 +29,7 @@ const NOT_REPORTED: &str = "not reported";
 
 /// Returns all findings, in the order in which the command prints them.
 pub(super) fn machine() -> Vec<Finding> {
-    vec![
+    let mut findings = vec![
         processors(),
         instructions(),
         governor(),
@@ -40,7 +42,9 @@ pub(super) fn machine() -> Vec<Finding> {
         backlog(),
         clock(),
         gpu(),
-    ]
+    ];
+    findings.extend(gpu_libraries());
+    findings
 }
 
 fn processors() -> Finding {
@@ -201,9 +205,28 @@ fn gpu() -> Finding {
         None => Finding::note("gpu", "no NVIDIA driver: everything runs on processors"),
         Some(gpus) => {
             let devices = gpus.devices.join(", ");
-            let found =
-                format!("driver {}: {devices}; this build runs on processors only", gpus.driver);
+            let found = format!(
+                "driver {}: {devices}; `zillion gpu check` checks it, training runs on processors",
+                gpus.driver
+            );
             Finding::note("gpu", found)
         }
     }
+}
+
+/// Returns a finding for each library of the GPU. Without a driver, a missing library is not a
+/// problem.
+fn gpu_libraries() -> Vec<Finding> {
+    let has_driver = machine::gpus().is_some();
+    let finding = |library: LibraryInfo| {
+        let LibraryInfo { name, path, version, problem } = library;
+        let path = path.unwrap_or_else(|| "not found".to_owned());
+        let found = version.map_or(path.clone(), |version| format!("{version}, {path}"));
+        match problem {
+            None => Finding::good(name, found),
+            Some(problem) if has_driver => Finding::improve(name, found, format!("{name} {problem}")),
+            Some(problem) => Finding::note(name, format!("{found}; {problem}")),
+        }
+    };
+    libraries().into_iter().map(finding).collect()
 }

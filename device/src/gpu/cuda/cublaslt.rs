@@ -163,11 +163,14 @@ impl Products {
             for (attribute, alignment) in alignments {
                 set(attribute, (&raw const alignment).cast(), 4)?;
             }
-            let mut found = Vec::with_capacity(PROPOSALS);
+            // SAFETY: a structure of numbers and of an enum that has a value for zero. Bytes that
+            // the library leaves alone are then the same at each call.
+            let empty: sys::cublasLtMatmulHeuristicResult_t = unsafe { mem::zeroed() };
+            let mut found = vec![empty; PROPOSALS];
             let mut count = 0;
             let [first, second, output] = plan.layouts;
             // SAFETY: all handles are live, and the list has room for the proposals.
-            unsafe {
+            let status = unsafe {
                 sys::cublasLtMatmulAlgoGetHeuristic(
                     self.handle,
                     plan.description,
@@ -180,9 +183,9 @@ impl Products {
                     found.as_mut_ptr(),
                     &raw mut count,
                 )
-                .result()?;
-                found.set_len(usize::try_from(count).unwrap_or_default().min(PROPOSALS));
-            }
+            };
+            status.result()?;
+            found.truncate(usize::try_from(count).unwrap_or_default());
             Ok(found)
         };
         let found: Result<Vec<sys::cublasLtMatmulHeuristicResult_t>, _> = ask();
