@@ -17,6 +17,8 @@ mod rows;
 mod segment;
 mod session;
 #[cfg(all(test, feature = "emulated-gpu"))]
+mod planted;
+#[cfg(all(test, feature = "emulated-gpu"))]
 mod tests;
 
 use super::{Gpu, GpuError};

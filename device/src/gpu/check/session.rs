@@ -208,7 +208,6 @@ impl Values {
 #[derive(Clone, Debug)]
 pub(super) struct Matrix {
     pub(super) values: Vec<f32>,
-    pub(super) rows: usize,
     pub(super) cols: usize,
     pub(super) stride: usize,
 }
@@ -223,7 +222,7 @@ impl Matrix {
         kind: Values,
     ) -> Self {
         let stride = cols + gap;
-        Self { values: random.floats(rows * stride, kind), rows, cols, stride }
+        Self { values: random.floats(rows * stride, kind), cols, stride }
     }
 
     /// Returns an element.

@@ -8,6 +8,18 @@ use super::super::kernels::KERNELS;
 use super::super::*;
 use super::{CHECKS, Size};
 
+/// The function of the emulator that runs a kernel.
+pub(super) type Launcher = unsafe extern "C" fn(
+    kernel: *const c_char,
+    grid: *const c_uint,
+    block: *const c_uint,
+    shared_bytes: c_uint,
+    params: *mut *mut c_void,
+    seed: c_ulonglong,
+    error: *mut c_char,
+    error_len: c_ulong,
+) -> c_int;
+
 unsafe extern "C" {
     fn zn_emulated_launch(
         kernel: *const c_char,
@@ -24,9 +36,16 @@ unsafe extern "C" {
 
 /// A device without streams.
 #[derive(Debug)]
-struct Direct {
+pub(super) struct Direct {
     seed: u64,
+    launcher: Launcher,
     blocks: Mutex<HashMap<u64, Vec<u128>>>,
+}
+
+impl Direct {
+    pub(super) fn new(seed: u64, launcher: Launcher) -> Self {
+        Self { seed, launcher, blocks: Mutex::default() }
+    }
 }
 
 fn refuse<T>() -> Result<T, GpuError> {
@@ -119,7 +138,7 @@ impl Gpu for Direct {
         let mut error = vec![0u8; 400];
         // SAFETY: the parameters are those of the kernel, whose sizes a test compares.
         let code = unsafe {
-            zn_emulated_launch(
+            (self.launcher)(
                 name.as_ptr(),
                 launch.grid.as_ptr(),
                 launch.block.as_ptr(),
@@ -166,7 +185,7 @@ impl Gpu for Direct {
 fn checks_pass_under_several_schedules() {
     for seed in [0, 1, 2] {
         for check in CHECKS {
-            let device = Direct { seed, blocks: Mutex::default() };
+            let device = Direct::new(seed, zn_emulated_launch);
             let begun = std::time::Instant::now();
             let outcome = (check.run)(&device, Size::Small);
             match outcome {

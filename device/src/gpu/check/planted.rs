@@ -1,0 +1,207 @@
+//! Mistakes that are planted in the kernels: each must be found by a check on the emulator.
+//!
+//! A mistake is a replacement in the source of one unit. The unit is compiled with it as a library of
+//! its own, which runs the check under several schedules. The list is what the checks and the
+//! emulator are worth: who writes a kernel of a new kind plants a mistake in it.
+
+use std::ffi::{CStr, CString};
+use std::path::Path;
+use std::process::Command;
+
+use super::tests::{Direct, Launcher};
+use super::{CHECKS, Size};
+use crate::gpu::Gpu;
+
+/// A mistake in a unit.
+struct Plant {
+    mistake: &'static str,
+    unit: &'static str,
+    /// The text that is replaced, and its replacement.
+    replaced: [&'static str; 2],
+    /// The check that finds the mistake.
+    check: &'static str,
+    /// A part of the report.
+    report: &'static str,
+}
+
+const PLANTS: &[Plant] = &[
+    Plant {
+        mistake: "a barrier is missing",
+        unit: "product",
+        replaced: [
+            "      wait_copies<STAGES - 2>();\n      __syncthreads();\n",
+            "      wait_copies<STAGES - 2>();\n",
+        ],
+        check: "product",
+        report: "differ",
+    },
+    Plant {
+        mistake: "a slice is read before its copies are complete",
+        unit: "product",
+        replaced: ["wait_copies<STAGES - 2>();", "wait_copies<STAGES - 1>();"],
+        check: "product",
+        report: "differ",
+    },
+    Plant {
+        mistake: "the inner dimension is padded with zeros",
+        unit: "product",
+        replaced: [
+            "NO_UNROLL for (u32 step = 0; step < depth; step++)",
+            "NO_UNROLL for (u32 step = 0; step < DEPTH; step++)",
+        ],
+        check: "product",
+        report: "differ",
+    },
+    Plant {
+        mistake: "stages of shared memory overlap",
+        unit: "product",
+        replaced: ["copy_next(stages + i * STAGE);", "copy_next(stages + i * (STAGE - BN));"],
+        check: "product",
+        report: "differ",
+    },
+    Plant {
+        mistake: "the tail of a tile is one too long",
+        unit: "product",
+        replaced: ["if (col + j < job.n) to[col + j] = v[j];", "if (col + j <= job.n) to[col + j] = v[j];"],
+        check: "product",
+        report: "differ",
+    },
+    Plant {
+        mistake: "the chains of a product have another length",
+        unit: "product",
+        replaced: ["const u32 CHAIN = 512;", "const u32 CHAIN = 1024;"],
+        check: "product",
+        report: "differ",
+    },
+    Plant {
+        mistake: "half a warp names the lanes of the other half",
+        unit: "product",
+        replaced: ["half_warp_mask()", "0xffffu"],
+        check: "row_dot",
+        report: "whose mask leaves it out",
+    },
+    Plant {
+        mistake: "half a warp waits for lanes that have gone",
+        unit: "reduce",
+        replaced: ["sum_of_half_warp(half_warp_mask(), sum)", "sum_of_half_warp(ALL_LANES, sum)"],
+        check: "sum_columns",
+        report: "never come",
+    },
+    Plant {
+        mistake: "a barrier stands where only some threads come",
+        unit: "reduce",
+        replaced: ["    __syncthreads();\n    const u32 n =", "    if (y < 4) __syncthreads();\n    const u32 n ="],
+        check: "sum_rows",
+        report: "barrier",
+    },
+    Plant {
+        mistake: "one buffer serves two stages",
+        unit: "reduce",
+        replaced: ["at += STAGE_ROWS, side ^= 1", "at += STAGE_ROWS"],
+        check: "sum_rows",
+        report: "differ",
+    },
+    Plant {
+        mistake: "the occurrences of a medium row are added in another order",
+        unit: "rows",
+        replaced: ["const u32 from = j * Q + quad.q;", "const u32 from = (SIDE - 1 - j) * Q + quad.q;"],
+        check: "row_update",
+        report: "differ",
+    },
+    Plant {
+        mistake: "a state is written before others have read it",
+        unit: "rows",
+        replaced: ["const float before = number == 0 ? s.first_state : live ? state[0] : 0.0f;", "const float before = live ? state[0] : 0.0f;\n      if (change && quad.q == 0) state[0] = before + squares / (float)dim;"],
+        check: "row_update",
+        report: "differ",
+    },
+    Plant {
+        mistake: "padding behind the last row keeps what was there",
+        unit: "loss",
+        replaced: ["const u64 all = (u64)p.rows.most * cols;", "const u64 all = (u64)rows * cols;"],
+        check: "assemble",
+        report: "differ",
+    },
+    Plant {
+        mistake: "the last value of a list is left out",
+        unit: "segment",
+        replaced: ["sum = sum + x[(u64)v * p.x.stride];\n      out", "sum = v + 1 < end || end - begin < 3 ? sum + x[(u64)v * p.x.stride] : sum;\n      out"],
+        check: "segment",
+        report: "differ",
+    },
+    Plant {
+        mistake: "a sum of squares has other partial sums",
+        unit: "optimizer",
+        replaced: ["for (u32 i = 0; i < SUMS; i++) all = all + sums[i];", "for (u32 i = SUMS; i > 0; i--) all = all + sums[i - 1];"],
+        check: "dense_update",
+        report: "instead of",
+    },
+    Plant {
+        mistake: "shared memory is too small",
+        unit: "interaction",
+        replaced: ["vectors[i / dim * (dim + 1) + i % dim] = x[i];", "vectors[i / dim * (dim + 2) + i % dim] = x[i];"],
+        check: "interaction",
+        report: "behind the end",
+    },
+];
+
+/// Compiles a unit with a mistake and returns the function that launches its kernels.
+fn compile(plant: &Plant, folder: &Path) -> Launcher {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels");
+    let copy = folder.join("kernels");
+    std::fs::create_dir_all(copy.join("emulator")).unwrap();
+    for part in [Path::new(""), Path::new("emulator")] {
+        for entry in std::fs::read_dir(sources.join(part)).unwrap() {
+            let entry = entry.unwrap();
+            if entry.file_type().unwrap().is_file() {
+                std::fs::copy(entry.path(), copy.join(part).join(entry.file_name())).unwrap();
+            }
+        }
+    }
+    let file = copy.join(format!("{}.cu", plant.unit));
+    let source = std::fs::read_to_string(&file).unwrap();
+    let [from, to] = plant.replaced;
+    assert!(source.contains(from), "{}: the source has changed", plant.mistake);
+    std::fs::write(&file, source.replace(from, to)).unwrap();
+    let library = folder.join("planted.so");
+    let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".into());
+    let output = Command::new(compiler)
+        .args(["-std=c++17", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC", "-shared"])
+        .arg(format!("-DZN_UNIT=\"../{}.cu\"", plant.unit))
+        .arg(copy.join("emulator/emulator.cpp"))
+        .arg("-o")
+        .arg(&library)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let path = CString::new(library.to_str().unwrap()).unwrap();
+    // SAFETY: the library was just compiled from our sources; it has no initialisers but the
+    // registrations of its kernels. It stays open until the process ends.
+    unsafe {
+        let library = libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL);
+        if library.is_null() {
+            panic!("{:?}", CStr::from_ptr(libc::dlerror()));
+        }
+        let launch = libc::dlsym(library, c"zn_emulated_launch".as_ptr());
+        assert!(!launch.is_null());
+        std::mem::transmute::<*mut libc::c_void, Launcher>(launch)
+    }
+}
+
+#[test]
+fn every_planted_mistake_is_found() {
+    for plant in PLANTS {
+        let folder = tempfile::tempdir().unwrap();
+        let launcher = compile(plant, folder.path());
+        let check = CHECKS.iter().find(|check| check.name == plant.check).unwrap();
+        let errors: Vec<String> = (1..=4)
+            .filter_map(|seed| {
+                let device = Direct::new(seed, launcher);
+                (check.run)(&device as &dyn Gpu, Size::Small).err().map(|error| error.to_string())
+            })
+            .collect();
+        let Some(first) = errors.first() else { panic!("not found: {}", plant.mistake) };
+        println!("{}: found under {} of 4 schedules: {first}", plant.mistake, errors.len());
+        assert!(errors.iter().any(|error| error.contains(plant.report)), "{}: {first}", plant.mistake);
+    }
+}
