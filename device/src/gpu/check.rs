@@ -11,13 +11,13 @@ mod gather;
 mod loss;
 mod math;
 mod optimizer;
+#[cfg(all(test, feature = "emulated-gpu"))]
+mod planted;
 mod product;
 mod reduce;
 mod rows;
 mod segment;
 mod session;
-#[cfg(all(test, feature = "emulated-gpu"))]
-mod planted;
 #[cfg(all(test, feature = "emulated-gpu"))]
 mod tests;
 

@@ -14,8 +14,20 @@ const GELU_CUBE: f32 = 0.044_715;
 
 fn unary(function: u32, by: f32, x: f32) -> f32 {
     match function {
-        Function::RELU => if x < 0.0 { 0.0 } else { x },
-        Function::LEAKY_RELU => if x > 0.0 { x } else { by * x },
+        Function::RELU => {
+            if x < 0.0 {
+                0.0
+            } else {
+                x
+            }
+        }
+        Function::LEAKY_RELU => {
+            if x > 0.0 {
+                x
+            } else {
+                by * x
+            }
+        }
         Function::SIGMOID => math::sigmoid(x),
         Function::TANH => math::tanh(x),
         Function::GELU => {
@@ -35,8 +47,20 @@ fn unary(function: u32, by: f32, x: f32) -> f32 {
 
 fn unary_grad(function: u32, by: f32, g: f32, x: f32) -> f32 {
     match function {
-        Function::RELU => if x > 0.0 { g } else { 0.0 },
-        Function::LEAKY_RELU => if x > 0.0 { g } else { by * g },
+        Function::RELU => {
+            if x > 0.0 {
+                g
+            } else {
+                0.0
+            }
+        }
+        Function::LEAKY_RELU => {
+            if x > 0.0 {
+                g
+            } else {
+                by * g
+            }
+        }
         Function::SIGMOID => g * x * (1.0 - x),
         Function::TANH => g * (1.0 - x * x),
         Function::GELU => {
@@ -65,7 +89,13 @@ fn binary(function: u32, a: f32, b: f32) -> f32 {
         Function::SUB => a - b,
         Function::MUL => a * b,
         Function::DIV => a / b,
-        _ => if b == 0.0 { 0.0 } else { a / b },
+        _ => {
+            if b == 0.0 {
+                0.0
+            } else {
+                a / b
+            }
+        }
     }
 }
 
@@ -84,7 +114,8 @@ fn apply(link: &Link, o: f32, x: f32, y: f32, divisor: u32) -> f32 {
 
 /// A matrix that may be broadcast over rows or columns.
 fn operand(random: &mut Random, rows: usize, cols: usize, values: Values) -> Matrix {
-    let (cols, gap) = if random.once_in(4) { (1, random.below(2)) } else { (cols, random.below(6)) };
+    let (cols, gap) =
+        if random.once_in(4) { (1, random.below(2)) } else { (cols, random.below(6)) };
     if random.once_in(4) {
         Matrix { stride: 0, ..Matrix::random(random, 1, cols, 0, values) }
     } else {
@@ -98,7 +129,9 @@ pub(super) fn chains(gpu: &dyn Gpu, size: Size) -> Result<Outcome, GpuError> {
     let mut random = Random(41);
     let mut cases: Vec<Vec<(u32, u32)>> = vec![vec![]];
     for function in 0..=Function::OFFSET {
-        cases.extend([Link::UNARY, Link::UNARY_GRAD, Link::POINT_OF].map(|kind| vec![(kind, function)]));
+        cases.extend(
+            [Link::UNARY, Link::UNARY_GRAD, Link::POINT_OF].map(|kind| vec![(kind, function)]),
+        );
     }
     for function in 0..=Function::SAFE_DIV {
         cases.extend([Link::BINARY, Link::BINARY_OF].map(|kind| vec![(kind, function)]));
@@ -149,7 +182,11 @@ pub(super) fn chains(gpu: &dyn Gpu, size: Size) -> Result<Outcome, GpuError> {
             }
         }
         let start_at = start.upload(&session)?;
-        let out = if in_place { start_at.data } else { session.poisoned::<f32>(expected.len())?.address() };
+        let out = if in_place {
+            start_at.data
+        } else {
+            session.poisoned::<f32>(expected.len())?.address()
+        };
         let mut chain = Chain {
             start: start_at,
             out: Rows { data: out, stride: out_stride as u32, cols: cols as u32 },

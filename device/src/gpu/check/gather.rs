@@ -134,8 +134,15 @@ pub(super) fn copies(gpu: &dyn Gpu, size: Size) -> Result<Outcome, GpuError> {
     let mut random = Random(21);
     // Rows of the batch, columns, dimension, rows of the table.
     let shapes: &[(usize, usize, usize, usize)] = match size {
-        Size::Small => &[(70, 5, 16, 200), (33, 3, 10, 50), (9, 2, 1, 20), (11, 7, 200, 30), (0, 2, 16, 5)],
-        Size::Full => &[(8192, 26, 16, 100_000), (65_536, 26, 16, 100_000), (4000, 26, 128, 50_000), (999, 13, 10, 5000)],
+        Size::Small => {
+            &[(70, 5, 16, 200), (33, 3, 10, 50), (9, 2, 1, 20), (11, 7, 200, 30), (0, 2, 16, 5)]
+        }
+        Size::Full => &[
+            (8192, 26, 16, 100_000),
+            (65_536, 26, 16, 100_000),
+            (4000, 26, 128, 50_000),
+            (999, 13, 10, 5000),
+        ],
     };
     for (case, &(rows, count, dim, table_rows)) in shapes.iter().enumerate() {
         let name = format!("{rows} rows of {count} columns with {dim} floats");
@@ -153,7 +160,15 @@ pub(super) fn copies(gpu: &dyn Gpu, size: Size) -> Result<Outcome, GpuError> {
                 // The first-order weight of the column behind all others.
                 let inverse = columns[0].inverse.clone();
                 let (offsets, factors, place) = (vec![], vec![], count * dim);
-                columns.push(Column { inverse, offsets, factors, offset: dim, dim: 1, kind, place });
+                columns.push(Column {
+                    inverse,
+                    offsets,
+                    factors,
+                    offset: dim,
+                    dim: 1,
+                    kind,
+                    place,
+                });
             }
         }
         let out_stride = (count * dim + 1).next_multiple_of(4);
@@ -173,7 +188,13 @@ pub(super) fn lists(gpu: &dyn Gpu, size: Size) -> Result<Outcome, GpuError> {
     for (case, &(rows, dim, most)) in shapes.iter().enumerate() {
         let name = format!("{rows} lists of up to {most} values with {dim} floats");
         let unique = 1 + rows / 2;
-        let table = Table::new(&mut random, 2 * unique, dim.next_multiple_of(4), unique, Values::of_case(case * 3));
+        let table = Table::new(
+            &mut random,
+            2 * unique,
+            dim.next_multiple_of(4),
+            unique,
+            Values::of_case(case * 3),
+        );
         let mut offsets = vec![0u32];
         for row in 0..rows {
             let length = if random.once_in(5) { 0 } else { random.below(most + 1) };
@@ -181,10 +202,15 @@ pub(super) fn lists(gpu: &dyn Gpu, size: Size) -> Result<Outcome, GpuError> {
         }
         let values = offsets[rows] as usize;
         let mut columns = Vec::new();
-        for (index, kind) in [GatherJob::SUM, GatherJob::MAX, GatherJob::ARG_MAX, GatherJob::SUM].into_iter().enumerate() {
-            let inverse: Vec<u32> = (0..values.max(rows)).map(|_| random.below(unique) as u32).collect();
+        for (index, kind) in [GatherJob::SUM, GatherJob::MAX, GatherJob::ARG_MAX, GatherJob::SUM]
+            .into_iter()
+            .enumerate()
+        {
+            let inverse: Vec<u32> =
+                (0..values.max(rows)).map(|_| random.below(unique) as u32).collect();
             let weighted = index % 2 == 0 || case == 1;
-            let factors = if weighted { random.floats(inverse.len(), Values::Plain) } else { vec![] };
+            let factors =
+                if weighted { random.floats(inverse.len(), Values::Plain) } else { vec![] };
             // The last one has one value a row.
             let offsets = if index == 3 { vec![] } else { offsets.clone() };
             let place = index * dim;

@@ -79,10 +79,12 @@ pub(super) fn losses(gpu: &dyn Gpu, size: Size) -> Result<Outcome, GpuError> {
             for of_lane in lanes.ranges() {
                 let mut lane: Option<f32> = None;
                 for tile in of_lane {
-                    let sum: f64 = tile
-                        .map(at)
-                        .map(|(z, y, w)| if w == 0.0 { 0.0 } else { f64::from(w * loss(&parameters, z, y)) })
-                        .sum();
+                    let sum: f64 =
+                        tile.map(at)
+                            .map(|(z, y, w)| {
+                                if w == 0.0 { 0.0 } else { f64::from(w * loss(&parameters, z, y)) }
+                            })
+                            .sum();
                     lane = Some(lane.map_or(sum as f32, |lane| lane + sum as f32));
                 }
                 if let Some(lane) = lane {

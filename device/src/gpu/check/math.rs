@@ -11,8 +11,18 @@ use crate::simd::{math, vectorised};
 
 /// The functions, in the order of their numbers in `math.cu`.
 const FUNCTIONS: [&str; 12] = [
-    "exp", "ln", "ln_1p", "sigmoid", "log1p_exp", "tanh", "sine of turns", "cosine of turns",
-    "erf_inv", "sqrt", "1 / x", "3 / (x + 1)",
+    "exp",
+    "ln",
+    "ln_1p",
+    "sigmoid",
+    "log1p_exp",
+    "tanh",
+    "sine of turns",
+    "cosine of turns",
+    "erf_inv",
+    "sqrt",
+    "1 / x",
+    "3 / (x + 1)",
 ];
 
 /// The logarithm of the number of inputs of a chunk when all inputs are checked.

@@ -138,7 +138,19 @@ pub(super) fn dense(gpu: &dyn Gpu, size: Size) -> Result<Outcome, GpuError> {
                 let rate = 0.01 * (index + 1) as f32;
                 let (eps, kept, correction1, weight_decay) = (1e-8, 0.9999, 1.25, 0.01);
                 let lamb_rate = f64::from(rate);
-                DenseRule { kind, rate, eps, kept, a, b, c, d, correction1, weight_decay, lamb_rate }
+                DenseRule {
+                    kind,
+                    rate,
+                    eps,
+                    kept,
+                    a,
+                    b,
+                    c,
+                    d,
+                    correction1,
+                    weight_decay,
+                    lamb_rate,
+                }
             })
             .collect();
         let (mut launch, addresses) = upload(&session, &parameters)?;
@@ -172,7 +184,8 @@ pub(super) fn dense(gpu: &dyn Gpu, size: Size) -> Result<Outcome, GpuError> {
                 for begin in (0..weights.len()).step_by(PIECE) {
                     let range = begin..weights.len().min(begin + PIECE);
                     of_weights += squares(weights[range.clone()].iter().copied());
-                    of_direction += squares(range.map(|i| direction(rule, weights[i], first[i], second[i])));
+                    of_direction +=
+                        squares(range.map(|i| direction(rule, weights[i], first[i], second[i])));
                 }
                 let is_moving = of_weights > 0.0 && of_direction > 0.0;
                 let trust = if is_moving { (of_weights / of_direction).sqrt() } else { 1.0 };
@@ -184,7 +197,9 @@ pub(super) fn dense(gpu: &dyn Gpu, size: Size) -> Result<Outcome, GpuError> {
         }
         for (parameter, [weights, first, second]) in parameters.iter().zip(&addresses) {
             let Parameter { weights: w, first: f, second: s, .. } = parameter;
-            for (what, at, expected) in [("weights", weights, w), ("first", first, f), ("second", second, s)] {
+            for (what, at, expected) in
+                [("weights", weights, w), ("first", first, f), ("second", second, s)]
+            {
                 let got = session.download(*at, expected.len())?;
                 session.compare(&format!("{what}, {name}"), &got, expected)?;
             }
@@ -192,7 +207,8 @@ pub(super) fn dense(gpu: &dyn Gpu, size: Size) -> Result<Outcome, GpuError> {
         session.launch(&DENSE_AVERAGE, launch.elements(), &launch)?;
         for (parameter, [_, first, _]) in parameters.iter().zip(&addresses) {
             let average = |(&a, &w): (&f32, &f32)| a + share * (w - a);
-            let expected: Vec<f32> = parameter.first.iter().zip(&parameter.weights).map(average).collect();
+            let expected: Vec<f32> =
+                parameter.first.iter().zip(&parameter.weights).map(average).collect();
             let got = session.download(*first, expected.len())?;
             session.compare(&format!("average, {name}"), &got, &expected)?;
         }

@@ -62,7 +62,10 @@ const PLANTS: &[Plant] = &[
     Plant {
         mistake: "the tail of a tile is one too long",
         unit: "product",
-        replaced: ["if (col + j < job.n) to[col + j] = v[j];", "if (col + j <= job.n) to[col + j] = v[j];"],
+        replaced: [
+            "if (col + j < job.n) to[col + j] = v[j];",
+            "if (col + j <= job.n) to[col + j] = v[j];",
+        ],
         check: "product",
         report: "differ",
     },
@@ -90,7 +93,10 @@ const PLANTS: &[Plant] = &[
     Plant {
         mistake: "a barrier stands where only some threads come",
         unit: "reduce",
-        replaced: ["    __syncthreads();\n    const u32 n =", "    if (y < 4) __syncthreads();\n    const u32 n ="],
+        replaced: [
+            "    __syncthreads();\n    const u32 n =",
+            "    if (y < 4) __syncthreads();\n    const u32 n =",
+        ],
         check: "sum_rows",
         report: "barrier",
     },
@@ -104,14 +110,20 @@ const PLANTS: &[Plant] = &[
     Plant {
         mistake: "the occurrences of a medium row are added in another order",
         unit: "rows",
-        replaced: ["const u32 from = j * Q + quad.q;", "const u32 from = (SIDE - 1 - j) * Q + quad.q;"],
+        replaced: [
+            "const u32 from = j * Q + quad.q;",
+            "const u32 from = (SIDE - 1 - j) * Q + quad.q;",
+        ],
         check: "row_update",
         report: "differ",
     },
     Plant {
         mistake: "a state is written before others have read it",
         unit: "rows",
-        replaced: ["const float before = number == 0 ? s.first_state : live ? state[0] : 0.0f;", "const float before = live ? state[0] : 0.0f;\n      if (change && quad.q == 0) state[0] = before + squares / (float)dim;"],
+        replaced: [
+            "const float before = number == 0 ? s.first_state : live ? state[0] : 0.0f;",
+            "const float before = live ? state[0] : 0.0f;\n      if (change && quad.q == 0) state[0] = before + squares / (float)dim;",
+        ],
         check: "row_update",
         report: "differ",
     },
@@ -125,21 +137,30 @@ const PLANTS: &[Plant] = &[
     Plant {
         mistake: "the last value of a list is left out",
         unit: "segment",
-        replaced: ["sum = sum + x[(u64)v * p.x.stride];\n      out", "sum = v + 1 < end || end - begin < 3 ? sum + x[(u64)v * p.x.stride] : sum;\n      out"],
+        replaced: [
+            "sum = sum + x[(u64)v * p.x.stride];\n      out",
+            "sum = v + 1 < end || end - begin < 3 ? sum + x[(u64)v * p.x.stride] : sum;\n      out",
+        ],
         check: "segment",
         report: "differ",
     },
     Plant {
         mistake: "a sum of squares has other partial sums",
         unit: "optimizer",
-        replaced: ["for (u32 i = 0; i < SUMS; i++) all = all + sums[i];", "for (u32 i = SUMS; i > 0; i--) all = all + sums[i - 1];"],
+        replaced: [
+            "for (u32 i = 0; i < SUMS; i++) all = all + sums[i];",
+            "for (u32 i = SUMS; i > 0; i--) all = all + sums[i - 1];",
+        ],
         check: "dense_update",
         report: "instead of",
     },
     Plant {
         mistake: "shared memory is too small",
         unit: "interaction",
-        replaced: ["vectors[i / dim * (dim + 1) + i % dim] = x[i];", "vectors[i / dim * (dim + 2) + i % dim] = x[i];"],
+        replaced: [
+            "vectors[i / dim * (dim + 1) + i % dim] = x[i];",
+            "vectors[i / dim * (dim + 2) + i % dim] = x[i];",
+        ],
         check: "interaction",
         report: "behind the end",
     },
@@ -166,7 +187,14 @@ fn compile(plant: &Plant, folder: &Path) -> Launcher {
     let library = folder.join("planted.so");
     let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".into());
     let output = Command::new(compiler)
-        .args(["-std=c++17", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC", "-shared"])
+        .args([
+            "-std=c++17",
+            "-O1",
+            "-ffp-contract=off",
+            "-fno-strict-aliasing",
+            "-fPIC",
+            "-shared",
+        ])
         .arg(format!("-DZN_UNIT=\"../{}.cu\"", plant.unit))
         .arg(copy.join("emulator/emulator.cpp"))
         .arg("-o")
@@ -201,7 +229,10 @@ fn every_planted_mistake_is_found() {
             })
             .collect();
         let Some(first) = errors.first() else { panic!("not found: {}", plant.mistake) };
-        println!("{}: found under {} of 4 schedules: {first}", plant.mistake, errors.len());
-        assert!(errors.iter().any(|error| error.contains(plant.report)), "{}: {first}", plant.mistake);
+        assert!(
+            errors.iter().any(|error| error.contains(plant.report)),
+            "{}: {first}",
+            plant.mistake
+        );
     }
 }

@@ -113,9 +113,13 @@ pub(super) fn layers(gpu: &dyn Gpu, size: Size) -> Result<Outcome, GpuError> {
     let mut random = Random(12);
     let shapes: &[(usize, usize, usize)] = match size {
         Size::Small => &[(70, 429, 81)],
-        Size::Full => {
-            &[(8192, 429, 400), (8192, 400, 400), (8192, 400, 429), (8192, 3341, 400), (40_000, 400, 400)]
-        }
+        Size::Full => &[
+            (8192, 429, 400),
+            (8192, 400, 400),
+            (8192, 400, 429),
+            (8192, 3341, 400),
+            (40_000, 400, 400),
+        ],
     };
     for &(rows, k, n) in shapes {
         let gaps = [(4 - k % 4) % 4, (4 - n % 4) % 4, (4 - n % 4) % 4];
@@ -133,7 +137,9 @@ pub(super) fn outer_products(gpu: &dyn Gpu, size: Size) -> Result<Outcome, GpuEr
     let mut random = Random(13);
     let shapes: &[(usize, usize, usize, usize, usize)] = match size {
         // Rows, columns of the input, columns of the gradient, lanes, rows of a tile.
-        Size::Small => &[(300, 83, 81, 3, 100), (57, 13, 5, 4, 20), (40, 161, 6, 1, 17), (3, 9, 7, 5, 256)],
+        Size::Small => {
+            &[(300, 83, 81, 3, 100), (57, 13, 5, 4, 20), (40, 161, 6, 1, 17), (3, 9, 7, 5, 256)]
+        }
         Size::Full => &[
             (8192, 429, 400, 8, 256),
             (8192, 429, 400, 32, 256),

@@ -3,8 +3,8 @@
 
 use super::super::kernels::{
     BATCH_NORM, BATCH_NORM_FACTORS, BATCH_NORM_RUNNING, BatchNorm, COLUMN_SUMS, COMBINE_LANES,
-    ColumnSums, CombineLanes, Count, Geometry, MERGE_STATISTICS, MergeStatistics, ROW_NORM, RowNorm,
-    Rows, Running, SUM_COLUMNS, SumColumns, TILE_STATISTICS, TileStatistics,
+    ColumnSums, CombineLanes, Count, Geometry, MERGE_STATISTICS, MergeStatistics, ROW_NORM,
+    RowNorm, Rows, Running, SUM_COLUMNS, SumColumns, TILE_STATISTICS, TileStatistics,
 };
 use super::super::{Gpu, GpuError};
 use super::session::{Lanes, Matrix, Random, Session, Values};
@@ -22,7 +22,9 @@ fn sum_by(n: usize, f: impl Fn(usize) -> f32) -> f32 {
 fn shapes(size: Size) -> &'static [(usize, usize, usize, usize)] {
     match size {
         Size::Small => &[(300, 37, 3, 100), (65, 4, 1, 20), (20, 70, 5, 9), (1, 1, 1, 256)],
-        Size::Full => &[(8192, 400, 8, 256), (65_536, 400, 64, 256), (7000, 429, 32, 200), (300, 37, 3, 100)],
+        Size::Full => {
+            &[(8192, 400, 8, 256), (65_536, 400, 64, 256), (7000, 429, 32, 200), (300, 37, 3, 100)]
+        }
     }
 }
 
@@ -168,11 +170,19 @@ fn statistics_of(x: &Matrix, lanes: &Lanes) -> Vec<f32> {
                     stats[n + j] += deviation * deviation;
                 }
             }
-            if before == 0 { lane = stats } else { merge(&mut lane, before, &stats, rows) }
+            if before == 0 {
+                lane = stats
+            } else {
+                merge(&mut lane, before, &stats, rows)
+            }
             before += rows;
         }
         if before > 0 {
-            if total == 0 { all = lane } else { merge(&mut all, total, &lane, before) }
+            if total == 0 {
+                all = lane
+            } else {
+                merge(&mut all, total, &lane, before)
+            }
             total += before;
         }
     }
@@ -200,7 +210,13 @@ pub(super) fn batch_norms(gpu: &dyn Gpu, size: Size) -> Result<Outcome, GpuError
         let per_tile = TileStatistics { x: x_at, tiles_out, split };
         session.launch(&TILE_STATISTICS, per_tile.geometry(tiles + 2), &per_tile)?;
         let statistics = session.poisoned::<f32>(2 * cols)?.address();
-        let merge = MergeStatistics { tiles_in: tiles_out, out: statistics, split, cols: cols as u32, unused: 0 };
+        let merge = MergeStatistics {
+            tiles_in: tiles_out,
+            out: statistics,
+            split,
+            cols: cols as u32,
+            unused: 0,
+        };
         session.launch(&MERGE_STATISTICS, Geometry::columns(cols as u32), &merge)?;
         let got = session.download(statistics, 2 * cols)?;
         session.compare(&format!("statistics, {name}"), &got, &stats)?;
@@ -248,11 +264,13 @@ pub(super) fn batch_norms(gpu: &dyn Gpu, size: Size) -> Result<Outcome, GpuError
             let momentum = 0.1f32;
             let count = total as f32;
             let unbiased = if count > 1.0 { count / (count - 1.0) } else { 1.0 };
-            let expected: Vec<f32> = (0..cols).map(|col| {
-                let factor = if variance == 1 { unbiased } else { 1.0 };
-                let part = momentum * factor * stats[variance * cols + col];
-                if total == 0 { old[col] } else { (1.0 - momentum) * old[col] + part }
-            }).collect();
+            let expected: Vec<f32> = (0..cols)
+                .map(|col| {
+                    let factor = if variance == 1 { unbiased } else { 1.0 };
+                    let part = momentum * factor * stats[variance * cols + col];
+                    if total == 0 { old[col] } else { (1.0 - momentum) * old[col] + part }
+                })
+                .collect();
             let out = session.poisoned::<f32>(cols)?.address();
             let running = Running {
                 running: session.upload(&old)?,
@@ -283,12 +301,16 @@ fn row_norm(kind: u32, x: &[f32], g: &[f32], scale: &[f32], shift: &[f32], out: 
     let most = x.iter().fold(f32::NEG_INFINITY, |a, &b| if b > a { b } else { a });
     match kind {
         RowNorm::STATISTICS => out[..2].copy_from_slice(&[mean, rstd]),
-        RowNorm::LAYER_NORM => (0..n).for_each(|i| out[i] = (x[i] - mean) * rstd * scale[i] + shift[i]),
+        RowNorm::LAYER_NORM => {
+            (0..n).for_each(|i| out[i] = (x[i] - mean) * rstd * scale[i] + shift[i])
+        }
         RowNorm::LAYER_NORM_GRAD => {
             let scaled: Vec<f32> = (0..n).map(|i| g[i] * scale[i]).collect();
             let mean_g = by * sum(&scaled);
             let mean_gx = by * sum_by(n, |i| scaled[i] * ((x[i] - mean) * rstd));
-            (0..n).for_each(|i| out[i] = rstd * (scaled[i] - mean_g - (x[i] - mean) * rstd * mean_gx));
+            (0..n).for_each(|i| {
+                out[i] = rstd * (scaled[i] - mean_g - (x[i] - mean) * rstd * mean_gx)
+            });
         }
         RowNorm::SOFTMAX => {
             let powers: Vec<f32> = x.iter().map(|x| math::exp(x - most)).collect();
@@ -311,7 +333,13 @@ pub(super) fn row_norms(gpu: &dyn Gpu, size: Size) -> Result<Outcome, GpuError> 
         let rows = rows.min(10_000);
         for kind in 0..=RowNorm::LOG_SUM_EXP {
             let name = format!("kind {kind}, {rows} x {cols}");
-            let x = Matrix::random(&mut random, rows, cols, case, Values::of_case(case + kind as usize));
+            let x = Matrix::random(
+                &mut random,
+                rows,
+                cols,
+                case,
+                Values::of_case(case + kind as usize),
+            );
             let g = Matrix::random(&mut random, rows, cols, 2, Values::Plain);
             let [scale, shift] = [(); 2].map(|()| random.floats(cols, Values::Plain));
             let stride = cols.max(2);

@@ -30,7 +30,13 @@ struct Case {
 
 impl Case {
     /// Makes a batch in which few rows occur often and most occur once.
-    fn new(random: &mut Random, dims: &[usize], rows: usize, gathers: usize, values: Values) -> Self {
+    fn new(
+        random: &mut Random,
+        dims: &[usize],
+        rows: usize,
+        gathers: usize,
+        values: Values,
+    ) -> Self {
         let mut parts = Vec::new();
         let mut width = 0;
         for &dim in dims {
@@ -40,18 +46,24 @@ impl Case {
         let stride = (3 * width + 3).next_multiple_of(4);
         let mut ids = Vec::new();
         for gather in 0..gathers {
-            ids.push((0..rows).map(|_| match random.below(10) {
-                // One key has a tenth of all values, as a missing value has.
-                0 => 0,
-                1..=3 => 1 + random.below(12),
-                _ => 13 + gather * rows + random.below(rows),
-            }).collect::<Vec<_>>());
+            ids.push(
+                (0..rows)
+                    .map(|_| match random.below(10) {
+                        // One key has a tenth of all values, as a missing value has.
+                        0 => 0,
+                        1..=3 => 1 + random.below(12),
+                        _ => 13 + gather * rows + random.below(rows),
+                    })
+                    .collect::<Vec<_>>(),
+            );
         }
         // Unique rows by falling class, as the plan orders them.
         let mut counts = std::collections::BTreeMap::new();
         ids.iter().flatten().for_each(|&id| *counts.entry(id).or_insert(0usize) += 1);
-        let class = |count: usize| 2 - usize::from(count > CLASSES[0]) - usize::from(count > CLASSES[1]);
-        let mut order: Vec<(usize, usize)> = counts.iter().map(|(&id, &n)| (class(n), id)).collect();
+        let class =
+            |count: usize| 2 - usize::from(count > CLASSES[0]) - usize::from(count > CLASSES[1]);
+        let mut order: Vec<(usize, usize)> =
+            counts.iter().map(|(&id, &n)| (class(n), id)).collect();
         order.sort_unstable();
         let place: std::collections::BTreeMap<usize, usize> =
             order.iter().enumerate().map(|(place, &(_, id))| (id, place)).collect();
@@ -61,7 +73,11 @@ impl Case {
             .map(|gather| {
                 let of = |(part, &dim): (usize, &usize)| {
                     // The second part lacks the second gather.
-                    if part == 1 && gather == 1 { vec![] } else { random.floats(rows * (dim + dim % 4 * 3), values) }
+                    if part == 1 && gather == 1 {
+                        vec![]
+                    } else {
+                        random.floats(rows * (dim + dim % 4 * 3), values)
+                    }
                 };
                 dims.iter().enumerate().map(of).collect()
             })
@@ -102,7 +118,11 @@ impl Case {
     }
 
     /// Uploads all but the rules and the results.
-    fn upload(&self, session: &Session<'_>, slots: &[u32]) -> Result<(RowUpdate, RowClasses), GpuError> {
+    fn upload(
+        &self,
+        session: &Session<'_>,
+        slots: &[u32],
+    ) -> Result<(RowUpdate, RowClasses), GpuError> {
         let gathers = self.keys.len();
         let mut occurrences = vec![Vec::new(); self.unique];
         let gather_bits = usize::BITS - gathers.leading_zeros();
@@ -190,7 +210,8 @@ fn apply(rule: &RowRule, scale: f32, row: &mut [f32], raw: &[f32]) {
         let norm = f64::from(rule.clip_norm);
         clip = if length > norm { (norm / length) as f32 } else { 1.0 };
     }
-    let gradient = |i: usize, w: f32| if rule.guarded == 1 { shaped(i, w) * clip } else { shaped(i, w) };
+    let gradient =
+        |i: usize, w: f32| if rule.guarded == 1 { shaped(i, w) * clip } else { shaped(i, w) };
     let l1 = rule.c;
     let curvature = |root: f32| (rule.b + root) * rule.a + rule.d;
     match rule.kind {
@@ -297,7 +318,14 @@ fn rule(kind: u32, begin: usize, end: usize, width: usize) -> RowRule {
 
 /// Applies rules to all unique rows of a slab on the host. Returns the number of rows whose gradient
 /// is not finite.
-fn update(case: &Case, rules: &[RowRule], scale: f32, slab: &mut [f32], slots: &[u32], sums: &[f32]) -> u32 {
+fn update(
+    case: &Case,
+    rules: &[RowRule],
+    scale: f32,
+    slab: &mut [f32],
+    slots: &[u32],
+    sums: &[f32],
+) -> u32 {
     let mut nonfinite = 0;
     for (u, raw) in sums.chunks(case.width).enumerate() {
         if !raw.iter().all(|x| x.is_finite()) {
@@ -365,7 +393,8 @@ pub(super) fn fast_updates(gpu: &dyn Gpu, size: Size) -> Result<Outcome, GpuErro
             let rules: Vec<RowRule> = if index % 2 == 0 {
                 vec![rule(kind, 0, case.width, case.width)]
             } else {
-                let of = |part: &RowPart| rule(kind, part.begin as usize, part.end as usize, case.width);
+                let of =
+                    |part: &RowPart| rule(kind, part.begin as usize, part.end as usize, case.width);
                 case.parts.iter().map(of).collect()
             };
             let scale = 0.75;
@@ -388,7 +417,8 @@ pub(super) fn fast_updates(gpu: &dyn Gpu, size: Size) -> Result<Outcome, GpuErro
             session.launch(kernel, geometry, &parameters)?;
             let nonfinite = update(&case, &rules, scale, &mut slab, &slots, &sums);
             let got: Vec<f32> = session.download(parameters.sums, case.unique * sum_stride)?;
-            let got: Vec<f32> = got.chunks(sum_stride).flat_map(|row| row[..case.width].to_vec()).collect();
+            let got: Vec<f32> =
+                got.chunks(sum_stride).flat_map(|row| row[..case.width].to_vec()).collect();
             session.compare(&format!("sums, {name}"), &got, &sums)?;
             let got = session.download(parameters.slab, slab.len())?;
             session.compare(&name, &got, &slab)?;
@@ -406,7 +436,9 @@ pub(super) fn general_updates(gpu: &dyn Gpu, size: Size) -> Result<Outcome, GpuE
     let mut random = Random(32);
     let shapes: &[(&[usize], usize, usize)] = match size {
         Size::Small => &[(&[10, 1], 60, 3), (&[3], 40, 2), (&[150], 12, 2)],
-        Size::Full => &[(&[10, 1], 8192, 13), (&[3], 4096, 5), (&[300], 2048, 4), (&[16], 8192, 26)],
+        Size::Full => {
+            &[(&[10, 1], 8192, 13), (&[3], 4096, 5), (&[300], 2048, 4), (&[16], 8192, 26)]
+        }
     };
     for (index, &(dims, rows, gathers)) in shapes.iter().enumerate() {
         let values = if index == 1 { Values::Special } else { Values::Plain };

@@ -46,7 +46,8 @@ pub(super) fn segments(gpu: &dyn Gpu, size: Size) -> Result<Outcome, GpuError> {
             for mean in [false, true] {
                 let name = format!("kind {kind}, mean {mean}, {rows} lists of {cols} columns");
                 let of_rows = |rows_kind: u32| if kind == rows_kind { rows } else { values };
-                let x = Matrix::random(&mut random, of_rows(Segment::REPEAT), cols, 2, Values::Plain);
+                let x =
+                    Matrix::random(&mut random, of_rows(Segment::REPEAT), cols, 2, Values::Plain);
                 let y = Matrix::random(&mut random, values, cols, 1, Values::Plain);
                 let out_rows = of_rows(Segment::SUM);
                 let mut expected = vec![f32::from_bits(u32::MAX); out_rows * cols];
@@ -58,7 +59,12 @@ pub(super) fn segments(gpu: &dyn Gpu, size: Size) -> Result<Outcome, GpuError> {
                         let column = |m: &Matrix, range: std::ops::Range<usize>| -> Vec<f32> {
                             range.map(|row| m.row(row)[col]).collect()
                         };
-                        let results = segment(kind, mean, &column(&x, inputs.clone()), &column(&y, list.clone()));
+                        let results = segment(
+                            kind,
+                            mean,
+                            &column(&x, inputs.clone()),
+                            &column(&y, list.clone()),
+                        );
                         for (row, result) in outputs.clone().zip(results) {
                             expected[row * cols + col] = result;
                         }
@@ -105,7 +111,9 @@ pub(super) fn interactions(gpu: &dyn Gpu, size: Size) -> Result<Outcome, GpuErro
     // Rows, fields, dimension; the last ones are beyond the blocks of the processor.
     let shapes: &[(usize, usize, usize)] = match size {
         Size::Small => &[(6, 5, 16), (5, 3, 7), (3, 27, 20), (2, 20, 140), (2, 65, 2), (2, 1, 4)],
-        Size::Full => &[(8192, 26, 16), (4096, 27, 128), (1000, 13, 10), (300, 40, 150), (200, 70, 8)],
+        Size::Full => {
+            &[(8192, 26, 16), (4096, 27, 128), (1000, 13, 10), (300, 40, 150), (200, 70, 8)]
+        }
     };
     for (case, &(rows, fields, dim)) in shapes.iter().enumerate() {
         let name = format!("{rows} rows of {fields} vectors of {dim} floats");
@@ -115,7 +123,8 @@ pub(super) fn interactions(gpu: &dyn Gpu, size: Size) -> Result<Outcome, GpuErro
         let g = Matrix::random(&mut random, rows, pairs.max(1), 1, Values::Plain);
         let blocked = Interaction::blocked(fields as u32, dim as u32);
         let blocked_grad = Interaction::blocked_grad(fields as u32);
-        let mut expected = [rows, rows * cols, rows * pairs, rows * cols].map(|len| vec![f32::from_bits(u32::MAX); len]);
+        let mut expected = [rows, rows * cols, rows * pairs, rows * cols]
+            .map(|len| vec![f32::from_bits(u32::MAX); len]);
         for row in 0..rows {
             let (x, g) = (x.row(row), g.row(row));
             let vector = |i: usize| &x[i * dim..][..dim];
@@ -137,13 +146,15 @@ pub(super) fn interactions(gpu: &dyn Gpu, size: Size) -> Result<Outcome, GpuErro
             }
             for i in 0..fields {
                 for j in 0..i {
-                    let chain = || vector(i).iter().zip(vector(j)).fold(0.0, |sum, (a, b)| sum + a * b);
+                    let chain =
+                        || vector(i).iter().zip(vector(j)).fold(0.0, |sum, (a, b)| sum + a * b);
                     let product = if blocked { chain() } else { dot(vector(i), vector(j)) };
                     expected[2][row * pairs + i * (i - 1) / 2 + j] = product;
                 }
             }
         }
-        let kernels = [&FM_INTERACTION, &FM_INTERACTION_GRAD, &DOT_INTERACTION, &DOT_INTERACTION_GRAD];
+        let kernels =
+            [&FM_INTERACTION, &FM_INTERACTION_GRAD, &DOT_INTERACTION, &DOT_INTERACTION_GRAD];
         for (index, (kernel, expected)) in kernels.into_iter().zip(&expected).enumerate() {
             let out = session.poisoned::<f32>(expected.len())?.address();
             let width = (expected.len() / rows) as u32;

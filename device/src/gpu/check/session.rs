@@ -260,7 +260,8 @@ impl Lanes {
             while let Some(&last) = tiles.last()
                 && last < end
             {
-                let length = if random.once_in(4) { 1 + random.below(tile_rows) } else { tile_rows };
+                let length =
+                    if random.once_in(4) { 1 + random.below(tile_rows) } else { tile_rows };
                 tiles.push(end.min(last + length as u32));
             }
             lanes.push(tiles.len() as u32 - 1);

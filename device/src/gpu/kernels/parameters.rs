@@ -349,8 +349,8 @@ impl GatherJob {
     pub fn units(jobs: &[Self], table: u64, table_stride: u32) -> Vec<u32> {
         let mut units = Vec::new();
         for (index, job) in jobs.iter().enumerate() {
-            let aligned = (table | job.out) % 16 == 0
-                && (table_stride | job.out_stride | job.offset) % 4 == 0;
+            let aligned = (table | job.out).is_multiple_of(16)
+                && (table_stride | job.out_stride | job.offset).is_multiple_of(4);
             let mut first = 0;
             while first < job.dim {
                 let is_vector = aligned && job.dim - first >= 4;
@@ -399,6 +399,6 @@ impl RowRule {
     /// Returns whether `row_update_*` can apply the rule. `row_rules` applies all rules.
     pub fn is_fast(&self) -> bool {
         let known = [Self::SGD, Self::ADAGRAD, Self::ROWWISE_ADAGRAD, Self::ADAM];
-        self.guarded == 0 && self.begin % 4 == 0 && known.contains(&self.kind)
+        self.guarded == 0 && self.begin.is_multiple_of(4) && known.contains(&self.kind)
     }
 }
