@@ -32,6 +32,7 @@ mod init;
 mod inspect;
 mod interrupt;
 mod kafka;
+mod kernels;
 mod left_out;
 mod life;
 mod load;
