@@ -24,8 +24,9 @@ use clap::{Parser, Subcommand};
 use zillion_bench::{BenchArgs, LoadgenArgs};
 
 pub(crate) use {
-    access::*, cluster::*, data::*, doctor::*, explain::*, gpu::*, job::*, manual::*, model::*, online::*,
-    predict::*, ps::*, publish::*, quickstart::*, serve::*, stream::*, table::*, telemetry::*,
+    access::*, cluster::*, data::*, doctor::*, explain::*, gpu::*, job::*, manual::*, model::*,
+    online::*, predict::*, ps::*, publish::*, quickstart::*, serve::*, stream::*, table::*,
+    telemetry::*,
 };
 
 /// Trains and serves recommendation models with large sparse embedding tables

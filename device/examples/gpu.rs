@@ -23,7 +23,9 @@ fn main() -> ExitCode {
         ["fail"] => open().and_then(|gpu| conformance::check_failure(&gpu)).map(|()| true),
         ["rates", parts @ ..] => measure(parts),
         _ => {
-            eprintln!("libraries | compile ARCH FOLDER | check small|full [no] [NAME ...] | fail | rates [PART ...]");
+            eprintln!(
+                "libraries | compile ARCH FOLDER | check small|full [no] [NAME ...] | fail | rates [PART ...]"
+            );
             return ExitCode::from(2);
         }
     };
@@ -58,7 +60,10 @@ fn compile_all(arch: &str, folder: &Path) -> Result<bool, GpuError> {
     for unit in compile::compile_all(arch, folder)? {
         println!("{}: {} bytes", unit.unit, unit.cubin.len());
         for kernel in unit.kernels {
-            println!("  {}: {} registers, {} bytes spilled", kernel.name, kernel.registers, kernel.spill_bytes);
+            println!(
+                "  {}: {} registers, {} bytes spilled",
+                kernel.name, kernel.registers, kernel.spill_bytes
+            );
             spills += kernel.spill_bytes;
         }
     }

@@ -24,6 +24,7 @@ mod features;
 mod fixtures;
 mod formats;
 mod frappe;
+mod gpu;
 mod growth;
 mod grpc;
 mod harness;

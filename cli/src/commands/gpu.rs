@@ -98,7 +98,9 @@ fn compile(args: &GpuCompileArgs) -> Result<()> {
         for unit in units {
             print_line(&format!("{}: {} bytes", unit.unit, unit.bytes));
             for KernelReport { name, registers, spill_bytes } in &unit.kernels {
-                print_line(&format!("  {name}: {registers} registers, {spill_bytes} bytes spilled"));
+                print_line(&format!(
+                    "  {name}: {registers} registers, {spill_bytes} bytes spilled"
+                ));
             }
         }
     })
@@ -110,9 +112,5 @@ fn report_of(compiled: Compiled) -> UnitReport {
         registers: kernel.registers,
         spill_bytes: kernel.spill_bytes,
     });
-    UnitReport {
-        unit: compiled.unit,
-        bytes: compiled.cubin.len(),
-        kernels: kernels.collect(),
-    }
+    UnitReport { unit: compiled.unit, bytes: compiled.cubin.len(), kernels: kernels.collect() }
 }

@@ -12,10 +12,10 @@ mod compiler;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::libraries::{compiler_library, require};
 use super::error::GpuError;
 use super::kernels;
 use super::launch::Unit;
+use super::libraries::{compiler_library, require};
 pub use cache::KernelFolder;
 pub use compiler::{Compiled, KernelUse, compile_unit};
 

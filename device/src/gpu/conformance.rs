@@ -102,7 +102,10 @@ fn fail<T>(check: &'static str, problem: String) -> Result<T, GpuError> {
 }
 
 /// Returns the error that a call must give.
-fn expect_error<T>(check: &'static str, outcome: Result<T, GpuError>) -> Result<GpuError, GpuError> {
+fn expect_error<T>(
+    check: &'static str,
+    outcome: Result<T, GpuError>,
+) -> Result<GpuError, GpuError> {
     match outcome {
         Ok(_) => fail(check, "a wrong call was accepted".into()),
         Err(error @ (GpuError::Lost { .. } | GpuError::Mistake(_))) => Err(error),

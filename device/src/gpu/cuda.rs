@@ -341,9 +341,7 @@ impl Gpu for Cuda {
                 state.note_launch(label);
                 Ok(())
             }
-            Err(error) if errors::is_fatal(error) => {
-                state.note("launch a kernel", Err(error))
-            }
+            Err(error) if errors::is_fatal(error) => state.note("launch a kernel", Err(error)),
             Err(error) => Err(launch.refuse(errors::describe(error))),
         }
     }

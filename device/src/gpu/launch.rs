@@ -114,7 +114,9 @@ impl Launch<'_> {
         for (index, (kind, param)) in kinds.iter().zip(self.params).enumerate() {
             let (wanted, given) = (kind.bytes(), param.0.len());
             if wanted != given {
-                return Some(format!("parameter {index} has {wanted} bytes, and {given} are given"));
+                return Some(format!(
+                    "parameter {index} has {wanted} bytes, and {given} are given"
+                ));
             }
         }
         let threads = self.block.iter().map(|&side| u64::from(side)).product::<u64>();
@@ -128,7 +130,10 @@ impl Launch<'_> {
             ));
         }
         if self.grid[0] > i32::MAX as u32 {
-            return Some(format!("a grid has at most 2147483647 blocks in x, not {}", self.grid[0]));
+            return Some(format!(
+                "a grid has at most 2147483647 blocks in x, not {}",
+                self.grid[0]
+            ));
         }
         None
     }

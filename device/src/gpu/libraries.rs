@@ -96,9 +96,7 @@ pub(super) fn product_library() -> LibraryInfo {
 /// Returns an error if the library cannot be used.
 pub(super) fn require(library: &LibraryInfo) -> Result<(), GpuError> {
     match &library.problem {
-        Some(problem) => {
-            Err(GpuError::Library { library: library.name, problem: problem.clone() })
-        }
+        Some(problem) => Err(GpuError::Library { library: library.name, problem: problem.clone() }),
         None => Ok(()),
     }
 }

@@ -14,10 +14,8 @@ use super::error::GpuError;
 ///
 /// Returns an error if the name is wrong, or the device cannot be opened.
 pub fn open(name: &str, kernel_folder: Option<&Path>) -> Result<Box<dyn Gpu>, GpuError> {
-    let wrong = |problem: &str| GpuError::Device {
-        device: name.to_owned(),
-        problem: problem.to_owned(),
-    };
+    let wrong =
+        |problem: &str| GpuError::Device { device: name.to_owned(), problem: problem.to_owned() };
     let (kind, number) = match name.split_once(':') {
         Some((kind, number)) => (kind, Some(number)),
         None => (name, None),

@@ -157,7 +157,8 @@ impl Product {
             ("B", self.b, self.ldb, input),
             ("C", self.c, self.ldc, output),
         ];
-        for ((name, memory, leading, element), (rows, columns)) in parts.into_iter().zip(self.stored())
+        for ((name, memory, leading, element), (rows, columns)) in
+            parts.into_iter().zip(self.stored())
         {
             if leading < columns {
                 return Some(format!(

@@ -44,7 +44,15 @@ pub struct Rate {
 impl Rate {
     fn new(name: &str, shape: String, seconds: f64, rate: f64, unit: &'static str) -> Self {
         let (of_floor, note) = (None, None);
-        Self { name: name.to_owned(), shape, microseconds: seconds * 1e6, rate, unit, of_floor, note }
+        Self {
+            name: name.to_owned(),
+            shape,
+            microseconds: seconds * 1e6,
+            rate,
+            unit,
+            of_floor,
+            note,
+        }
     }
 
     /// Returns the rate in its unit.

@@ -224,7 +224,9 @@ fn gpu_libraries() -> Vec<Finding> {
         let found = version.map_or(path.clone(), |version| format!("{version}, {path}"));
         match problem {
             None => Finding::good(name, found),
-            Some(problem) if has_driver => Finding::improve(name, found, format!("{name} {problem}")),
+            Some(problem) if has_driver => {
+                Finding::improve(name, found, format!("{name} {problem}"))
+            }
             Some(problem) => Finding::note(name, format!("{found}; {problem}")),
         }
     };

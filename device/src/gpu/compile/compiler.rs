@@ -6,10 +6,10 @@ use std::ptr;
 use cudarc::nvrtc::sys;
 
 use super::OPTIONS;
-use crate::gpu::libraries::{compiler_library, require};
 use crate::gpu::error::GpuError;
 use crate::gpu::kernels;
 use crate::gpu::launch::Unit;
+use crate::gpu::libraries::{compiler_library, require};
 
 /// What the compiler made of a unit.
 #[derive(Clone, Debug)]
@@ -55,11 +55,8 @@ impl Drop for Program {
 /// Returns an error if the compiler is missing or refuses the source.
 pub fn compile_unit(unit: &Unit, arch: &str) -> Result<Compiled, GpuError> {
     require(&compiler_library())?;
-    let fail = |problem: String| GpuError::Compile {
-        unit: unit.name,
-        arch: arch.to_owned(),
-        problem,
-    };
+    let fail =
+        |problem: String| GpuError::Compile { unit: unit.name, arch: arch.to_owned(), problem };
     let text = |text: &str| CString::new(text).map_err(|_| fail("the text has a zero byte".into()));
     let (source, name) = (text(unit.source)?, text(&format!("{}.cu", unit.name))?);
     let mut headers = Vec::new();
@@ -101,7 +98,9 @@ pub fn compile_unit(unit: &Unit, arch: &str) -> Result<Compiled, GpuError> {
     let cubin = output(&program, sys::nvrtcGetCUBINSize, sys::nvrtcGetCUBIN).map_err(&fail)?;
     let ptx = output(&program, sys::nvrtcGetPTXSize, sys::nvrtcGetPTX).map_err(&fail)?;
     if cubin.is_empty() {
-        return Err(fail("the compiler made no machine code; name an architecture as sm_90".into()));
+        return Err(fail(
+            "the compiler made no machine code; name an architecture as sm_90".into(),
+        ));
     }
     let kernels = parse_log(&log);
     Ok(Compiled { unit: unit.name, cubin, ptx: text_of(ptx), log, kernels })

@@ -61,8 +61,7 @@ pub(super) fn keep_scalars(gpu: &dyn Gpu) -> Result<(), GpuError> {
 pub(super) fn span_two_streams(gpu: &dyn Gpu) -> Result<(), GpuError> {
     let (main, side) = (gpu.create_stream()?, gpu.create_stream()?);
     let (fork, join) = (gpu.create_event(false)?, gpu.create_event(false)?);
-    let (one, two) =
-        (upload(gpu, main, &filled(COUNT, 1))?, upload(gpu, main, &filled(COUNT, 2))?);
+    let (one, two) = (upload(gpu, main, &filled(COUNT, 1))?, upload(gpu, main, &filled(COUNT, 2))?);
     let slow = MixNumbers { scalar: 1, rounds: slow_rounds(gpu) };
     let quick = MixNumbers { scalar: 4, rounds: 1 };
     gpu.begin_capture(main)?;
@@ -152,8 +151,7 @@ pub(super) fn refuse_in_capture(gpu: &dyn Gpu) -> Result<(), GpuError> {
     let check = "a capture";
     let (main, side) = (gpu.create_stream()?, gpu.create_stream()?);
     let (fork, outside) = (gpu.create_event(false)?, gpu.create_event(false)?);
-    let (one, two) =
-        (upload(gpu, main, &filled(COUNT, 1))?, upload(gpu, main, &filled(COUNT, 2))?);
+    let (one, two) = (upload(gpu, main, &filled(COUNT, 1))?, upload(gpu, main, &filled(COUNT, 2))?);
     expect_error(check, gpu.end_capture(main))?;
 
     // What the driver cannot record is refused before it spoils the graph.

@@ -88,7 +88,8 @@ impl Case {
         let [a, b, c] = product.stored();
         // One part of 16 bytes more than needed, so that a wrong leading dimension is seen.
         let leading = |columns: usize, element: Element| {
-            (columns * element.bytes()).next_multiple_of(16) / element.bytes() + 16 / element.bytes()
+            (columns * element.bytes()).next_multiple_of(16) / element.bytes()
+                + 16 / element.bytes()
         };
         let matrix = |(rows, columns): (usize, usize), leading: usize, seed: u32| {
             let mut values = numbers(rows * leading, seed);
@@ -199,7 +200,7 @@ impl Case {
 /// Returns the shapes of the checks: all kinds of products at a few sizes.
 fn shapes(gpu: &dyn Gpu) -> Vec<Shape> {
     let sizes: &[[usize; 3]] = match gpu.info().kind {
-        Kind::Cuda => &[[8, 8, 8], [100, 40, 77], [33, 129, 500], [512, 400, 432]],
+        Kind::Cuda => &[[8, 8, 8], [100, 40, 77], [33, 129, 500], [256, 208, 432]],
         Kind::Emulated => &[[8, 8, 8], [10, 13, 21]],
     };
     let precisions = [

@@ -134,8 +134,7 @@ pub fn mix(
     let n = to.bytes() / 4;
     let MixNumbers { scalar, rounds } = numbers;
     let (from, header) = (from.address(), header.address());
-    let params =
-        Mix { to: to.address(), from, header, n: n as u32, scalar, rounds, unused: 0 };
+    let params = Mix { to: to.address(), from, header, n: n as u32, scalar, rounds, unused: 0 };
     launch(gpu, stream, &MIX, blocks(n), 0, &params, n)
 }
 

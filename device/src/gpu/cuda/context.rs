@@ -26,7 +26,8 @@ impl Context {
     /// driver would end the program.
     pub(super) fn open(ordinal: usize) -> Result<Self, GpuError> {
         require(&driver_library())?;
-        let fail = |problem: String| GpuError::Device { device: format!("cuda:{ordinal}"), problem };
+        let fail =
+            |problem: String| GpuError::Device { device: format!("cuda:{ordinal}"), problem };
         result::init().map_err(|error| {
             fail(match error.0 {
                 CUresult::CUDA_ERROR_NO_DEVICE => {
@@ -45,7 +46,10 @@ impl Context {
         let count = result::device::get_count().map_err(|error| fail(describe(error)))?;
         let number = c_int::try_from(ordinal).ok().filter(|number| *number < count);
         let Some(number) = number else {
-            return Err(fail(format!("this machine has {count} of them; name cuda:0 to cuda:{}", count - 1)));
+            return Err(fail(format!(
+                "this machine has {count} of them; name cuda:0 to cuda:{}",
+                count - 1
+            )));
         };
         let device = result::device::get(number).map_err(|error| fail(describe(error)))?;
         // SAFETY: the device is one of the driver's, and the context is released once, in `drop`.

@@ -278,11 +278,7 @@ impl Plan {
         let algorithm = unsafe { mem::zeroed() };
         let mut plan = Self { description, layouts: [ptr::null_mut(); 3], algorithm };
         let [a, b, c] = product.stored();
-        let orders = [
-            (b, product.ldb, input),
-            (a, product.lda, input),
-            (c, product.ldc, output),
-        ];
+        let orders = [(b, product.ldb, input), (a, product.lda, input), (c, product.ldc, output)];
         for (place, ((rows, columns), leading, element)) in plan.layouts.iter_mut().zip(orders) {
             // The column-major matrix has as many rows as ours has columns.
             let made =
@@ -327,12 +323,7 @@ impl Plan {
         // SAFETY: the description is live, and the callers give values of the attribute's size: the
         // library refuses others.
         unsafe {
-            result::set_matmul_desc_attribute(
-                self.description,
-                attribute,
-                place,
-                size_of::<T>(),
-            )
+            result::set_matmul_desc_attribute(self.description, attribute, place, size_of::<T>())
         }
     }
 
@@ -467,7 +458,8 @@ unsafe fn time_graph(
     repeats: usize,
 ) -> Result<f64, cudarc::driver::DriverError> {
     use cudarc::driver::sys::CUevent_flags::CU_EVENT_DEFAULT;
-    let (from, to) = (driver::event::create(CU_EVENT_DEFAULT)?, driver::event::create(CU_EVENT_DEFAULT)?);
+    let (from, to) =
+        (driver::event::create(CU_EVENT_DEFAULT)?, driver::event::create(CU_EVENT_DEFAULT)?);
     let mut least = f64::MAX;
     let mut measure = || {
         // SAFETY: the caller's promise; the events were created above.

@@ -63,9 +63,8 @@ pub(super) fn copy(
     }
     let stream = state.stream(stream)?;
     // SAFETY: both ranges are live and large enough.
-    let outcome = unsafe {
-        result::memcpy_dtod_async(to.address(), from.address(), from.bytes(), stream)
-    };
+    let outcome =
+        unsafe { result::memcpy_dtod_async(to.address(), from.address(), from.bytes(), stream) };
     state.note("copy memory", outcome)
 }
 

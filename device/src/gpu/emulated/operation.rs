@@ -72,16 +72,34 @@ impl HostRange {
 /// What an operation does.
 #[derive(Clone, Debug)]
 pub(super) enum Action {
-    CopyIn { to: Memory, from: HostRange },
-    CopyOut { to: HostRange, from: Memory },
-    Copy { to: Memory, from: Memory },
-    Fill { to: Memory, byte: u8 },
+    CopyIn {
+        to: Memory,
+        from: HostRange,
+    },
+    CopyOut {
+        to: HostRange,
+        from: Memory,
+    },
+    Copy {
+        to: Memory,
+        from: Memory,
+    },
+    Fill {
+        to: Memory,
+        byte: u8,
+    },
     Kernel(KernelRun),
     Multiply(Product),
     /// Marks the generation of an event as done.
-    Record { event: Event, generation: u64 },
+    Record {
+        event: Event,
+        generation: u64,
+    },
     /// Holds the stream up until the generation of an event is done.
-    Wait { event: Event, generation: u64 },
+    Wait {
+        event: Event,
+        generation: u64,
+    },
 }
 
 /// An operation, and the allocations that it used when it was enqueued.

@@ -67,9 +67,7 @@ fn read_element(memory: Memory, element: Element, index: usize) -> f32 {
         // address is a multiple of 16.
         Element::F32 => unsafe { (place as *const f32).read() },
         // SAFETY: as above.
-        Element::Bf16 => {
-            f32::from_bits(u32::from(unsafe { (place as *const u16).read() }) << 16)
-        }
+        Element::Bf16 => f32::from_bits(u32::from(unsafe { (place as *const u16).read() }) << 16),
     }
 }
 

@@ -219,8 +219,9 @@ impl State {
                     _ => ready.push((stream, 0)),
                 },
                 Some(Item::Replay(nodes, done)) => {
-                    let is_ready =
-                        |index: &usize| !done[*index] && nodes[*index].after.iter().all(|n| done[*n]);
+                    let is_ready = |index: &usize| {
+                        !done[*index] && nodes[*index].after.iter().all(|n| done[*n])
+                    };
                     ready.extend((0..nodes.len()).filter(is_ready).map(|index| (stream, index)));
                     if nodes.is_empty() {
                         ready.push((stream, 0));

@@ -5,11 +5,11 @@
 use super::{Rate, Timer};
 use crate::gpu::device::{Event, Gpu, Stream};
 use crate::gpu::error::GpuError;
+use crate::gpu::kernels::Geometry;
 use crate::gpu::kernels::{
     Count, GATHER, Gather, GatherJob, GradientSource, RowClasses, RowPart, RowRule, RowUpdate,
 };
 use crate::gpu::launch::{Kernel, Param};
-use crate::gpu::kernels::Geometry;
 use crate::gpu::memory::Memory;
 
 /// The number of columns with a key.
@@ -133,7 +133,10 @@ fn measure_shape(
     let mut timer = Timer::new(gpu)?;
     let slab = timer.allocate(table_rows as usize * stride * 4)?;
     let columns = timer.allocate(rows * COLUMNS * dim * 4)?;
-    let side = Side { stream: gpu.create_stream()?, events: [gpu.create_event(false)?, gpu.create_event(false)?] };
+    let side = Side {
+        stream: gpu.create_stream()?,
+        events: [gpu.create_event(false)?, gpu.create_event(false)?],
+    };
     let values = rows * COLUMNS;
     let shape = format!("batch {rows}, dim {dim}");
     for (number, thresholds) in CLASSES.into_iter().enumerate() {
@@ -311,7 +314,8 @@ mod tests {
             assert!(class >= last_class, "classes are in order");
             last_class = class;
             for occurrence in &batch.occurrences[range] {
-                let (row, column) = (occurrence >> COLUMN_BITS, occurrence & ((1 << COLUMN_BITS) - 1));
+                let (row, column) =
+                    (occurrence >> COLUMN_BITS, occurrence & ((1 << COLUMN_BITS) - 1));
                 assert_eq!(keys[row as usize * COLUMNS + column as usize], *slot);
                 assert_eq!(batch.inverse[column as usize][row as usize] as usize, unique);
                 seen += 1;
