@@ -43,18 +43,20 @@ const u32 SUM_PLAIN = 0;        // x
 const u32 SUM_WEIGHTED = 1;     // x times the row's weight
 const u32 SUM_BY_COLUMN = 2;    // g * ((x - mean) / deviation) with statistics by column, and g
 const u32 SUM_BY_ROW = 3;       // the same with statistics by row
+const u32 SUM_MASKED = 4;       // x where g is above zero (the gradient of relu), which is written too
 
 // The sums of the columns of each lane, `cols` floats a lane, or twice as many where g is summed too.
 struct ColumnSums {
   Rows x;
-  Rows g;                // the gradients, or the weights in one column
+  Rows g;                // the gradients, the weights in one column, or the results of relu
+  RowsMut masked;        // where the terms of SUM_MASKED are written; may be `x`
   const float* statistics;  // by column: means, then variances; by row: pairs of mean and factor
   float* parts;
   Split split;
   float eps;
   u32 kind;
 };
-static_assert(sizeof(ColumnSums) == 80, "twin of ColumnSums");
+static_assert(sizeof(ColumnSums) == 96, "twin of ColumnSums");
 
 const u32 COLUMNS = 32;   // of a block
 const u32 STAGE_ROWS = 64;
@@ -68,7 +70,7 @@ KERNEL(column_sums, ColumnSums, 256, 4) {
   const u32 z = blockIdx.x / groups, col0 = blockIdx.x % groups * COLUMNS;
   const u32 begin = lane_begin(p.split, z), end = lane_begin(p.split, z + 1);
   const u32 t = threadIdx.x, x = t % COLUMNS, y = t / COLUMNS, col = col0 + x;
-  const bool both = p.kind >= SUM_BY_COLUMN;
+  const bool both = p.kind == SUM_BY_COLUMN || p.kind == SUM_BY_ROW;
   float mean = 0.0f, factor = 0.0f;
   if (p.kind == SUM_BY_COLUMN && col < cols) {
     mean = p.statistics[col];
@@ -84,6 +86,10 @@ KERNEL(column_sums, ColumnSums, 256, 4) {
       if (row < end && col < cols) {
         float term = p.x.data[(u64)row * p.x.stride + col];
         if (p.kind == SUM_WEIGHTED) term = p.g.data[(u64)row * p.g.stride] * term;
+        if (p.kind == SUM_MASKED) {
+          term = p.g.data[(u64)row * p.g.stride + col] > 0.0f ? term : 0.0f;
+          p.masked.data[(u64)row * p.masked.stride + col] = term;
+        }
         if (both) {
           const float g = p.g.data[(u64)row * p.g.stride + col];
           if (p.kind == SUM_BY_ROW) {

@@ -201,7 +201,15 @@ DEVICE RowState read_row(const RowUpdate& p, const Quad& quad, u32 u, bool live)
   RowState s = {nullptr, zero4(), 0.0f};
   if (p.rules && live) {
     s.row = slab_row(p, u);
-    s.weights = read_floats(s.row + quad.q * 4, quad.floats);
+    // The row is written by this kernel, so it is not read through the cache of constants.
+    const float* const from = s.row + quad.q * 4;
+    if (quad.floats == 4) {
+      s.weights = *(const float4*)from;
+    } else {
+      if (quad.floats > 0) s.weights.x = from[0];
+      if (quad.floats > 1) s.weights.y = from[1];
+      if (quad.floats > 2) s.weights.z = from[2];
+    }
     if (p.rules[0].kind == RULE_ROWWISE_ADAGRAD) s.first_state = s.row[p.rules[0].state];
   }
   return s;

@@ -23,8 +23,18 @@ const ARCHITECTURES: [&str; 3] = ["sm_80", "sm_90", "sm_100"];
 /// The instructions that round as the processor does. `rcp.rn` is 1 / x, `max` never meets two
 /// zeros whose signs matter.
 const EXACT: &[&str] = &[
-    "add.rn.f32", "sub.rn.f32", "mul.rn.f32", "div.rn.f32", "rcp.rn.f32", "sqrt.rn.f32", "max.f32",
-    "add.rn.f64", "sub.rn.f64", "mul.rn.f64", "div.rn.f64", "sqrt.rn.f64",
+    "add.rn.f32",
+    "sub.rn.f32",
+    "mul.rn.f32",
+    "div.rn.f32",
+    "rcp.rn.f32",
+    "sqrt.rn.f32",
+    "max.f32",
+    "add.rn.f64",
+    "sub.rn.f64",
+    "mul.rn.f64",
+    "div.rn.f64",
+    "sqrt.rn.f64",
 ];
 
 /// Unpacks the compiler beside the build. Returns its folder, or `None` if PyPI cannot be reached.

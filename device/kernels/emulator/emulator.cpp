@@ -511,6 +511,7 @@ extern "C" unsigned long zn_emulated_parameter_bytes(const char* kernel) {
 #include ZN_UNIT
 #else
 #include "../chain.cu"
+#include "../clip.cu"
 #include "../conformance.cu"
 #include "../gather.cu"
 #include "../interaction.cu"

@@ -7,6 +7,7 @@
 //! in its payload.
 
 mod chain;
+mod clip;
 mod gather;
 mod loss;
 mod math;
@@ -74,4 +75,5 @@ pub const CHECKS: &[Check] = &[
     Check { name: "loss", run: loss::losses },
     Check { name: "assemble", run: loss::assemblies },
     Check { name: "dense_update", run: optimizer::dense },
+    Check { name: "clip", run: clip::clips },
 ];

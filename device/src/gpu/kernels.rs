@@ -17,10 +17,12 @@ macro_rules! parameters {
     };
 }
 
+mod clip;
 mod geometry;
 mod operations;
 mod parameters;
 
+pub use clip::*;
 pub use geometry::Geometry;
 pub use operations::*;
 pub use parameters::*;
@@ -62,6 +64,11 @@ units! {
         CHAIN = chain(Chain);
         DROPOUT = dropout(Dropout);
         COPY_COLUMNS = copy_columns(CopyColumns);
+    }
+    clip {
+        ROW_SQUARES = row_squares(RowSquares);
+        ORDERED_SUMS = ordered_sums(OrderedSums);
+        CLIP = clip(Clip);
     }
     conformance {
         CONFORMANCE_FILL = conformance_fill(twins::Fill);

@@ -79,12 +79,12 @@ pub(super) fn rows(gpu: &dyn Gpu, size: Size) -> Result<Outcome, GpuError> {
     let mut random = Random(52);
     for (case, &(rows, cols, lane_count, tile_rows)) in shapes(size).iter().enumerate() {
         let lanes = Lanes::random(&mut random, rows, lane_count, tile_rows);
-        for kind in 0..=ColumnSums::BY_ROW {
+        for kind in 0..=ColumnSums::MASKED {
             let name = format!("kind {kind}, {rows} x {cols} in {lane_count} lanes");
             let x = Matrix::random(&mut random, rows, cols, case % 3, Values::of_case(case));
             let of_g = if kind == ColumnSums::WEIGHTED { 1 } else { cols };
             let g = Matrix::random(&mut random, rows, of_g, 1, Values::Plain);
-            let both = kind >= ColumnSums::BY_COLUMN;
+            let both = kind == ColumnSums::BY_COLUMN || kind == ColumnSums::BY_ROW;
             let by_row = kind == ColumnSums::BY_ROW;
             let statistics: Vec<f32> = random
                 .floats(if by_row { 2 * rows } else { 2 * cols }, Values::Plain)
@@ -97,6 +97,8 @@ pub(super) fn rows(gpu: &dyn Gpu, size: Size) -> Result<Outcome, GpuError> {
                     terms[col] = match kind {
                         ColumnSums::PLAIN => value,
                         ColumnSums::WEIGHTED => g.at(row, 0) * value,
+                        ColumnSums::MASKED if g.at(row, col) > 0.0 => value,
+                        ColumnSums::MASKED => 0.0,
                         ColumnSums::BY_COLUMN => {
                             let factor = 1.0 / (statistics[cols + col] + EPS).sqrt();
                             g.at(row, col) * ((value - statistics[col]) * factor)
@@ -120,9 +122,12 @@ pub(super) fn rows(gpu: &dyn Gpu, size: Size) -> Result<Outcome, GpuError> {
             }
             let parts = session.poisoned::<f32>(lane_count * len)?.address();
             let split = lanes.upload(&session)?;
+            let x_at = x.upload(&session)?;
             let sums = ColumnSums {
-                x: x.upload(&session)?,
+                x: x_at,
                 g: g.upload(&session)?,
+                // The mask works in place.
+                masked: x_at,
                 statistics: session.upload(&statistics)?,
                 parts,
                 split,
@@ -135,6 +140,17 @@ pub(super) fn rows(gpu: &dyn Gpu, size: Size) -> Result<Outcome, GpuError> {
             session.launch(&COMBINE_LANES, Geometry::elements(len as u64), &combine)?;
             let got = session.download(out, len)?;
             session.compare(&name, &got, &expected)?;
+            if kind == ColumnSums::MASKED {
+                let mut masked = x.values.clone();
+                for row in 0..rows {
+                    for col in 0..cols {
+                        let value = &mut masked[row * x.stride + col];
+                        *value = if g.at(row, col) > 0.0 { *value } else { 0.0 };
+                    }
+                }
+                let got = session.download(x_at.data, masked.len())?;
+                session.compare(&format!("masked, {name}"), &got, &masked)?;
+            }
             session.end_case(&name)?;
         }
     }

@@ -110,11 +110,13 @@ parameters! {
     }
 
     /// The parameters of `column_sums`: sums over the rows of each lane.
-    ColumnSums (80) {
+    ColumnSums (96) {
         /// The values.
         x: Rows,
-        /// The gradients, or the weights in one column.
+        /// The gradients, the weights in one column, or the results of relu.
         g: Rows,
+        /// The masked values of [`ColumnSums::MASKED`], which may lie where `x` lies.
+        masked: Rows,
         /// The address of means and variances, or of means and factors by row.
         statistics: u64,
         /// The address of the sums of the lanes.
@@ -438,6 +440,8 @@ impl ColumnSums {
     pub const BY_COLUMN: u32 = 2;
     /// The gradients times the values normalised by row, and the gradients.
     pub const BY_ROW: u32 = 3;
+    /// The values where `g` is above zero, which is the gradient of relu.
+    pub const MASKED: u32 = 4;
 }
 
 impl BatchNorm {

@@ -1,0 +1,84 @@
+//! The parameters of the norm of a step's gradients.
+
+use bytemuck::{Pod, Zeroable};
+
+use super::{Count, Geometry};
+
+parameters! {
+    /// The floats of a row with one regulariser, in device memory.
+    SquareSegment (16) {
+        /// The first float.
+        begin: u32,
+        /// The float after the last one.
+        end: u32,
+        /// The factor of the regulariser.
+        l2: f32,
+        /// Unused.
+        unused: u32,
+    }
+
+    /// The parameters of `row_squares`: the squared norm of each row's gradient.
+    RowSquares (80) {
+        /// The address of the sums of the unique rows.
+        gradients: u64,
+        /// The address of the slab of rows.
+        slab: u64,
+        /// The address of the slab's row of each unique row, or 0 if they are the same.
+        slots: u64,
+        /// The address of the place in the plan of each unique row, or 0 if they are the same.
+        order: u64,
+        /// The address of the segments.
+        segments: u64,
+        /// The address of the squared norms, of type f64.
+        out: u64,
+        /// The number of unique rows.
+        rows: Count,
+        /// The distance of two gradients in floats.
+        gradient_stride: u32,
+        /// The distance of two rows of the slab in floats.
+        stride: u32,
+        /// The number of floats of a gradient.
+        width: u32,
+        /// The number of segments.
+        segment_count: u32,
+    }
+
+    /// The parameters of `ordered_sums`: sums of ranges of numbers of type f64, in order.
+    OrderedSums (32) {
+        /// The address of the numbers.
+        input: u64,
+        /// The address of the sums.
+        out: u64,
+        /// The address of the first number of each sum, and of one more for the end.
+        starts: u64,
+        /// The number of sums.
+        n: u32,
+        /// Unused.
+        unused: u32,
+    }
+
+    /// The parameters of `clip`: the factor of a step, and whether the step is skipped.
+    Clip (48) {
+        /// The address of the squared norm of the dense gradients.
+        dense: u64,
+        /// The address of the squared norm of the gradients of rows.
+        rows: u64,
+        /// The address of the factor.
+        scale: u64,
+        /// The address of the number that is 1 if the step is skipped.
+        skip: u64,
+        /// The largest norm.
+        most: f64,
+        /// 1 if the job clips gradients.
+        clips: u32,
+        /// Unused.
+        unused: u32,
+    }
+}
+
+impl RowSquares {
+    /// Returns the geometry of `row_squares`: eight lanes a row.
+    pub fn geometry(&self) -> Geometry {
+        Geometry::elements(u64::from(self.rows.most) * 8)
+    }
+}
