@@ -76,7 +76,7 @@ fn print_summary(report: &CheckReport) {
     ));
 }
 
-/// What the compiler made of one unit of kernels.
+/// The output of the compiler for one unit of kernels.
 #[derive(Serialize)]
 struct UnitReport {
     unit: &'static str,

@@ -22,7 +22,7 @@ pub use compiler::{Compiled, KernelUse, compile_unit};
 /// The options of the compiler apart from the architecture. Contraction is off: the kernels must
 /// give the bits of the processor.
 pub const OPTIONS: &[&str] =
-    &["--fmad=false", "--std=c++17", "-default-device", "--ptxas-options=-v", "-lineinfo"];
+    &["-fmad=false", "-std=c++17", "-default-device", "-Xptxas=-v", "-lineinfo"];
 
 /// The environment variable that names the folder of compiled kernels.
 pub const FOLDER_VARIABLE: &str = "ZILLION_GPU_KERNELS";
@@ -32,7 +32,7 @@ pub const FOLDER_VARIABLE: &str = "ZILLION_GPU_KERNELS";
 pub struct Binary {
     /// The name of the unit.
     pub unit: &'static str,
-    /// The machine code.
+    /// The machine code of the unit.
     pub cubin: Vec<u8>,
     /// The hash of the machine code, as 16 hexadecimal digits.
     pub hash: String,

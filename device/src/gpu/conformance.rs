@@ -113,7 +113,7 @@ fn expect_error<T>(
     }
 }
 
-/// Downloads whole numbers.
+/// Downloads memory as whole numbers.
 fn download(gpu: &dyn Gpu, stream: Stream, from: Memory) -> Result<Vec<u32>, GpuError> {
     let mut values = vec![0u32; from.bytes() / 4];
     gpu.download(stream, bytemuck::cast_slice_mut(&mut values), from)?;
@@ -127,7 +127,7 @@ fn upload(gpu: &dyn Gpu, stream: Stream, values: &[u32]) -> Result<Memory, GpuEr
     Ok(memory)
 }
 
-/// Frees several allocations.
+/// Frees several allocations, one after the other.
 fn free_all(gpu: &dyn Gpu, all: &[Memory]) -> Result<(), GpuError> {
     all.iter().try_for_each(|memory| gpu.free(*memory))
 }

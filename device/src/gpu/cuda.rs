@@ -43,7 +43,7 @@ use state::{GraphEntry, State};
 /// The alignment of device memory that the driver guarantees, and the least size of an allocation.
 const ALIGNMENT: usize = 256;
 
-/// How a device is opened.
+/// The options for opening a device.
 #[derive(Clone, Debug, Default)]
 pub struct CudaOptions {
     /// The number of the device.
@@ -54,7 +54,7 @@ pub struct CudaOptions {
     pub threads: usize,
 }
 
-/// A real device.
+/// A real device, opened by the CUDA driver.
 pub struct Cuda {
     info: Info,
     state: Mutex<State>,

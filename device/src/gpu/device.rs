@@ -58,7 +58,7 @@ pub trait Gpu: fmt::Debug + Send + Sync {
     /// Allocates pinned memory of the host, which is zero. It is freed when it is dropped.
     fn allocate_pinned(&self, bytes: usize) -> Result<Pinned, GpuError>;
 
-    /// Creates a stream.
+    /// Creates a stream without operations.
     fn create_stream(&self) -> Result<Stream, GpuError>;
 
     /// Creates an event. Only an event that `is_timed` can be given to [`Gpu::elapsed`].
@@ -115,7 +115,7 @@ pub trait Gpu: fmt::Debug + Send + Sync {
     /// Copies the beginning of `from` to `to` after the operations on the stream, and waits.
     fn download(&self, stream: Stream, to: &mut [u8], from: Memory) -> Result<(), GpuError>;
 
-    /// Enqueues a kernel.
+    /// Enqueues a kernel with a copy of its parameters.
     fn launch(&self, stream: Stream, launch: &Launch<'_>) -> Result<(), GpuError>;
 
     /// Chooses the algorithm of a product: times the library's candidates once and keeps the

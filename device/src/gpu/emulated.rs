@@ -33,12 +33,12 @@ const SHARED_BYTES: u32 = 227 << 10;
 /// The bytes of the one algorithm that the stand-in for the library of products has.
 const ALGORITHM: Algorithm = [1; 64];
 
-/// How an emulated device behaves.
+/// The behaviour of an emulated device.
 #[derive(Clone, Debug)]
 pub struct EmulatedOptions {
     /// The seed of all random choices.
     pub seed: u64,
-    /// How soon operations run.
+    /// The time at which operations run.
     pub pace: Pace,
     /// The bytes of the device's memory.
     pub memory_bytes: u64,
@@ -60,7 +60,7 @@ impl EmulatedOptions {
     }
 }
 
-/// An emulated device.
+/// A device that this process emulates.
 pub struct Emulated {
     info: Info,
     options: EmulatedOptions,
@@ -74,7 +74,7 @@ impl fmt::Debug for Emulated {
 }
 
 impl Emulated {
-    /// Creates a device.
+    /// Creates a device without memory in use.
     pub fn new(options: EmulatedOptions) -> Self {
         let info = Info {
             kind: Kind::Emulated,

@@ -9,7 +9,7 @@ pub enum GpuError {
     Library {
         /// The name of the library's file.
         library: &'static str,
-        /// What is wrong, and the remedy.
+        /// The problem and the remedy.
         problem: String,
     },
     /// There is no such device, or it cannot be used.
@@ -17,7 +17,7 @@ pub enum GpuError {
     Device {
         /// The name of the device, such as `cuda:0`.
         device: String,
-        /// What is wrong, and the remedy.
+        /// The problem and the remedy.
         problem: String,
     },
     /// The memory of the device is exhausted.
@@ -67,7 +67,7 @@ pub enum GpuError {
     Launch {
         /// The kernel, the grid, the block and the shapes.
         launch: String,
-        /// What is wrong.
+        /// The reason of the refusal.
         problem: String,
     },
     /// A product cannot be made.
@@ -75,7 +75,7 @@ pub enum GpuError {
     Product {
         /// The sizes of the product.
         product: String,
-        /// What is wrong.
+        /// The reason of the refusal.
         problem: String,
     },
     /// A handle does not belong to the device, or is no longer valid.
@@ -115,7 +115,7 @@ pub enum GpuError {
     Compile {
         /// The name of the unit.
         unit: &'static str,
-        /// The architecture.
+        /// The architecture of the GPU.
         arch: String,
         /// The log of the compiler, or what is wrong.
         problem: String,
@@ -131,7 +131,7 @@ pub enum GpuError {
     Check {
         /// The name of the check.
         check: &'static str,
-        /// What differed.
+        /// The difference that was found.
         problem: String,
     },
 }

@@ -21,7 +21,7 @@ pub struct LibraryInfo {
     pub path: Option<String>,
     /// The version that the library reports.
     pub version: Option<String>,
-    /// What is wrong with the library, and the remedy; `None` if it can be used.
+    /// The problem of the library and the remedy; `None` if it can be used.
     pub problem: Option<String>,
 }
 
@@ -56,7 +56,7 @@ pub struct Info {
     pub compiled_units: usize,
 }
 
-/// What a device has counted since it was opened.
+/// The counts of a device since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counters {
     /// The number of times that the host waited for the device.

@@ -54,7 +54,7 @@ impl<'a> Param<'a> {
         Self(bytemuck::bytes_of(value))
     }
 
-    /// Returns the bytes.
+    /// Returns the bytes of the value.
     pub fn as_bytes(self) -> &'a [u8] {
         self.0
     }
@@ -66,7 +66,7 @@ pub type Shape = (&'static str, usize);
 /// A launch of a kernel.
 #[derive(Clone, Copy, Debug)]
 pub struct Launch<'a> {
-    /// The kernel.
+    /// The kernel to run.
     pub kernel: &'static Kernel,
     /// The number of blocks in x, y and z.
     pub grid: [u32; 3],
@@ -139,7 +139,7 @@ impl Launch<'_> {
     }
 }
 
-/// What an error says about a launch: a copy without heap memory.
+/// The text of a launch in errors: a copy without heap memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Label {
     name: &'static str,

@@ -38,7 +38,7 @@ pub fn open(name: &str, kernel_folder: Option<&Path>) -> Result<Box<dyn Gpu>, Gp
         }
         #[cfg(not(feature = "emulated-gpu"))]
         "emulated" => {
-            Err(wrong("this build has no emulated device; build it with --features emulated-gpu"))
+            Err(wrong("this build has no emulated device; build it with the feature emulated-gpu"))
         }
         _ => Err(wrong("there is no such kind of device; name cuda:0")),
     }

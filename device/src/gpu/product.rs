@@ -42,10 +42,10 @@ impl Precision {
     }
 }
 
-/// What is done with the sums of a product before they are written.
+/// The last operation on the sums of a product before they are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Epilogue {
-    /// Nothing.
+    /// Nothing is done.
     None,
     /// A bias for each column is added.
     Bias,
@@ -71,21 +71,21 @@ pub struct Product {
     pub transpose_a: bool,
     /// Whether B is stored as its transpose: `n` rows of `k`.
     pub transpose_b: bool,
-    /// The matrix A.
+    /// The memory of the matrix A.
     pub a: Memory,
     /// The leading dimension of A.
     pub lda: usize,
-    /// The matrix B.
+    /// The memory of the matrix B.
     pub b: Memory,
     /// The leading dimension of B.
     pub ldb: usize,
-    /// The matrix C.
+    /// The memory of the matrix C.
     pub c: Memory,
     /// The leading dimension of C.
     pub ldc: usize,
     /// Whether the product is added to C instead of replacing it.
     pub accumulate: bool,
-    /// What is done with the sums.
+    /// The last operation on the sums.
     pub epilogue: Epilogue,
     /// The bias, of `n` elements; not used without a bias.
     pub bias: Memory,

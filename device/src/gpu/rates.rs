@@ -20,7 +20,7 @@ pub use rows::measure_rows;
 /// The number of replays that are timed; the median counts.
 const REPLAYS: usize = 7;
 
-/// One figure.
+/// One figure of a measurement.
 #[derive(Clone, Debug, Serialize)]
 pub struct Rate {
     /// The name, such as `product tf32`.

@@ -26,7 +26,7 @@ pub struct CheckLine {
 /// The outcome of all checks.
 #[derive(Clone, Debug, Serialize)]
 pub struct CheckReport {
-    /// The device.
+    /// The properties of the device.
     pub device: Info,
     /// The checks, in order.
     pub checks: Vec<CheckLine>,
@@ -34,7 +34,7 @@ pub struct CheckReport {
     pub failed: usize,
     /// The kernels that were launched, and how often.
     pub launches: Vec<(&'static str, u64)>,
-    /// What the device has counted.
+    /// The counts of the device.
     pub counters: Counters,
 }
 

@@ -46,7 +46,7 @@ impl KernelFolder {
         Ok(Self(Some(path.to_path_buf())))
     }
 
-    /// Keeps nothing.
+    /// Returns a folder that keeps nothing.
     pub fn none() -> Self {
         Self(None)
     }

@@ -11,18 +11,18 @@ use crate::gpu::kernels;
 use crate::gpu::launch::Unit;
 use crate::gpu::libraries::{compiler_library, require};
 
-/// What the compiler made of a unit.
+/// The output of the compiler for a unit.
 #[derive(Clone, Debug)]
 pub struct Compiled {
     /// The name of the unit.
     pub unit: &'static str,
-    /// The machine code.
+    /// The machine code of the unit.
     pub cubin: Vec<u8>,
     /// The intermediate code, as text. It is for checks of the arithmetic.
     pub ptx: String,
     /// The log of the compiler.
     pub log: String,
-    /// What each kernel needs, in the order of the log.
+    /// The needs of each kernel, in the order of the log.
     pub kernels: Vec<KernelUse>,
 }
 
@@ -67,7 +67,7 @@ pub fn compile_unit(unit: &Unit, arch: &str) -> Result<Compiled, GpuError> {
     }
     let pointers = |all: &[CString]| all.iter().map(|one| one.as_ptr()).collect::<Vec<_>>();
     let (header_pointers, name_pointers) = (pointers(&headers), pointers(&names));
-    let mut options = vec![text(&format!("--gpu-architecture={arch}"))?];
+    let mut options = vec![text(&format!("-arch={arch}"))?];
     for option in OPTIONS {
         options.push(text(option)?);
     }

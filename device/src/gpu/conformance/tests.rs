@@ -30,7 +30,7 @@ fn the_emulated_device_passes_every_check() {
 /// A mistake in the program below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Bug {
-    /// No mistake.
+    /// A program that is right.
     None,
     /// The step does not wait for the copy of its batch.
     MissingEvent,
@@ -88,8 +88,8 @@ fn header_of(step: u32) -> u32 {
     step * 31 + 7
 }
 
-/// Trains, in a manner of speaking: copies batches by one stream, and adds each to a total by a graph
-/// on another, which reads the number of its step from the batch's header.
+/// Trains, in a manner of speaking: copies batches by one stream, and adds each to a total by a
+/// graph on another, which reads the number of its step from the batch's header.
 fn train(gpu: &dyn Gpu, bug: Bug) -> Result<Vec<u32>, GpuError> {
     let (copies, steps, side) = (gpu.create_stream()?, gpu.create_stream()?, gpu.create_stream()?);
     let (fork, join) = (gpu.create_event(false)?, gpu.create_event(false)?);

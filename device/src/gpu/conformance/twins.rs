@@ -15,7 +15,7 @@ pub struct Fill {
     pub to: u64,
     /// The number of numbers.
     pub n: u32,
-    /// The first value.
+    /// The value of the first number.
     pub value: u32,
 }
 
@@ -33,9 +33,9 @@ pub struct Mix {
     pub n: u32,
     /// A number that is added to all.
     pub scalar: u32,
-    /// How often the numbers change.
+    /// The number of times that the numbers change.
     pub rounds: u32,
-    /// Not used.
+    /// Room that fills the last eight bytes.
     pub unused: u32,
 }
 
@@ -47,7 +47,7 @@ pub struct Reverse {
     pub to: u64,
     /// The number of numbers, a multiple of the number of blocks.
     pub n: u32,
-    /// Not used.
+    /// Room that fills the last eight bytes.
     pub unused: u32,
 }
 
@@ -114,7 +114,7 @@ pub fn fill(gpu: &dyn Gpu, stream: Stream, to: Memory, value: u32) -> Result<(),
 pub struct MixNumbers {
     /// A number that is added to all.
     pub scalar: u32,
-    /// How often the numbers change.
+    /// The number of times that the numbers change.
     pub rounds: u32,
 }
 

@@ -64,8 +64,8 @@ impl Modules {
         Ok(all)
     }
 
-    /// Returns the function of a launch, which may then use the dynamic shared memory of the launch,
-    /// and counts the launch.
+    /// Returns the function of a launch, which may then use the dynamic shared memory of the
+    /// launch, and counts the launch.
     pub(super) fn function(&mut self, launch: &Launch<'_>) -> Result<CUfunction, GpuError> {
         let function =
             self.functions.get_mut(launch.kernel.name).ok_or_else(|| launch.unknown_kernel())?;

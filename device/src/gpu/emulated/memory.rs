@@ -78,7 +78,7 @@ pub(super) struct Store {
     page: usize,
 }
 
-/// What an operation uses of the device's memory: the number of an allocation, and its address.
+/// An allocation that an operation uses: its address and its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Use {
     pub(super) address: u64,

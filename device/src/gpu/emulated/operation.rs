@@ -69,7 +69,7 @@ impl HostRange {
     }
 }
 
-/// What an operation does.
+/// The effect of an operation.
 #[derive(Clone, Debug)]
 pub(super) enum Action {
     CopyIn {
@@ -142,8 +142,8 @@ impl Action {
         }
     }
 
-    /// Returns the allocations that the operation uses. For a kernel, they are those whose addresses
-    /// are in its parameters.
+    /// Returns the allocations that the operation uses. For a kernel, they are those whose
+    /// addresses are in its parameters.
     pub(super) fn uses(&self, store: &Store) -> Vec<Use> {
         let mut uses = Vec::new();
         let mut add = |address: u64| {

@@ -1,5 +1,5 @@
-//! Pinned memory of the emulated device. It knows the device, so that an access of the host to bytes
-//! that a waiting copy uses is found.
+//! Pinned memory of the emulated device. A block knows its device, so that an access of the host to
+//! bytes that a waiting copy uses is found.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;

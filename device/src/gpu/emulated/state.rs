@@ -18,7 +18,7 @@ use crate::gpu::info::Counters;
 use crate::gpu::product::ProductKey;
 use crate::gpu::ranges::Ranges;
 
-/// How soon operations run.
+/// The time at which operations run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
     /// Only when the host waits, and then only what the wait needs or chance draws.
@@ -31,7 +31,7 @@ pub enum Pace {
 
 #[derive(Debug)]
 enum Item {
-    One(Operation),
+    One(Box<Operation>),
     /// A replay, and which of its nodes have run.
     Replay(Arc<Vec<Node>>, Vec<bool>),
 }
@@ -160,7 +160,7 @@ impl State {
             capture.push(stream, operation);
             return Ok(());
         }
-        self.queue(stream)?.push_back(Item::One(operation));
+        self.queue(stream)?.push_back(Item::One(Box::new(operation)));
         self.run_some()
     }
 
@@ -236,7 +236,7 @@ impl State {
     fn run_one(&mut self, stream: usize, index: usize) -> Result<(), GpuError> {
         let (operation, is_last) = match self.queues[stream].front_mut() {
             None => return Ok(()),
-            Some(Item::One(operation)) => (Some(operation.clone()), true),
+            Some(Item::One(operation)) => (Some(operation.as_ref().clone()), true),
             Some(Item::Replay(nodes, done)) => {
                 if let Some(done) = done.get_mut(index) {
                     *done = true;
@@ -365,7 +365,7 @@ impl State {
     fn waiting(&self) -> impl Iterator<Item = &Operation> {
         self.queues.iter().flatten().flat_map(|item| -> Box<dyn Iterator<Item = &Operation>> {
             match item {
-                Item::One(operation) => Box::new(std::iter::once(operation)),
+                Item::One(operation) => Box::new(std::iter::once(operation.as_ref())),
                 Item::Replay(nodes, done) => {
                     let open = nodes.iter().zip(done).filter(|(_, done)| !**done);
                     Box::new(open.map(|(node, _)| &node.operation))

@@ -54,8 +54,8 @@ impl Layer {
     }
 }
 
-/// Measures the library's products. In tf32 and bf16, the terms of a sum are padded to a multiple of
-/// 16 bytes.
+/// Measures the library's products. In tf32 and bf16, the terms of a sum are padded to a multiple
+/// of 16 bytes.
 ///
 /// # Errors
 ///
