@@ -66,7 +66,7 @@ fn unpack() -> Option<PathBuf> {
     Some(folder.join("nvidia/cu13/lib"))
 }
 
-/// Compiles all kernels.
+/// Compiles all kernels for all architectures.
 fn compile(library: &std::path::Path) -> Vec<Compiled> {
     let output = run(Command::new("python3")
         .arg(root().join("tests/clients/nvrtc.py"))

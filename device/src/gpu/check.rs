@@ -17,6 +17,7 @@ mod planted;
 mod product;
 mod reduce;
 mod rows;
+mod rules;
 mod segment;
 mod session;
 #[cfg(all(test, feature = "emulated-gpu"))]
@@ -49,7 +50,7 @@ pub struct Check {
     pub run: fn(&dyn Gpu, Size) -> Result<Outcome, GpuError>,
 }
 
-/// All checks.
+/// All checks, in the order of their runs.
 pub const CHECKS: &[Check] = &[
     Check { name: "math", run: math::values },
     Check { name: "math_all_inputs", run: math::all_inputs },

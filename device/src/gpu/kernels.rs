@@ -54,7 +54,7 @@ macro_rules! units {
             };
         )*)*
 
-        /// All kernels.
+        /// All kernels of all units.
         pub static KERNELS: &[&Kernel] = &[$($(&$kernel),*),*];
     };
 }

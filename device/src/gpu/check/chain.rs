@@ -224,7 +224,7 @@ fn mix32(x: u32) -> u32 {
     x ^ (x >> 16)
 }
 
-/// Compares dropout.
+/// Compares the masks of dropout.
 pub(super) fn dropouts(gpu: &dyn Gpu, size: Size) -> Result<Outcome, GpuError> {
     let mut session = Session::new("dropout", gpu)?;
     let mut random = Random(42);

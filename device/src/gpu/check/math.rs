@@ -1,5 +1,5 @@
-//! The elementary functions against `simd::math`: edges and samples by value, and all 2^32 inputs by
-//! checksums of chunks.
+//! The elementary functions against `simd::math`: edges and samples by value, and all 2^32 inputs
+//! by checksums of chunks.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

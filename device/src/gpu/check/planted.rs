@@ -1,8 +1,8 @@
 //! Mistakes that are planted in the kernels: each must be found by a check on the emulator.
 //!
-//! A mistake is a replacement in the source of one unit. The unit is compiled with it as a library of
-//! its own, which runs the check under several schedules. The list is what the checks and the
-//! emulator are worth: who writes a kernel of a new kind plants a mistake in it.
+//! A mistake is a replacement in the source of one unit. The unit is compiled with it as a library
+//! of its own, which runs the check under several schedules. The list is what the checks and the
+//! emulator are worth: a kernel of a new kind gets a mistake of its own here.
 
 use std::ffi::{CStr, CString};
 use std::path::Path;

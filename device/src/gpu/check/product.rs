@@ -240,7 +240,7 @@ pub(super) fn row_dots(gpu: &dyn Gpu, size: Size) -> Result<Outcome, GpuError> {
     session.finish()
 }
 
-/// Compares transposes.
+/// Compares transposes of several shapes.
 pub(super) fn transposes(gpu: &dyn Gpu, size: Size) -> Result<Outcome, GpuError> {
     let mut session = Session::new("transpose", gpu)?;
     let mut random = Random(15);

@@ -1,12 +1,12 @@
 //! The sums of row gradients and the row optimizers against their definitions, by bits.
 //!
-//! The chains are those of `nn/src/ops/gather.rs`, the rules those of `embedding/src/optimizer`,
-//! written here once more in their plainest form.
+//! The chains are those of `nn/src/ops/gather.rs`, written here once more in their plainest form.
 
 use super::super::kernels::{
     Geometry, GradientSource, ROW_RULES, ROW_SUMS, RowClasses, RowPart, RowRule, RowUpdate,
 };
 use super::super::{Gpu, GpuError};
+use super::rules::apply;
 use super::session::{Random, Session, Values};
 use super::{Outcome, Size};
 
@@ -174,119 +174,6 @@ impl Case {
     }
 }
 
-/// Returns the sum of squares of the row optimizers.
-fn sum_of_squares(values: impl Iterator<Item = f32>) -> f32 {
-    let mut lanes = [0.0f32; 8];
-    values.enumerate().for_each(|(i, x)| lanes[i % 8] += x * x);
-    let [a, b, c, d, e, f, g, h] = lanes;
-    ((a + e) + (c + g)) + ((b + f) + (d + h))
-}
-
-/// Applies a rule to one row, as `embedding/src/optimizer` does.
-fn apply(rule: &RowRule, scale: f32, row: &mut [f32], raw: &[f32]) {
-    let dim = (rule.end - rule.begin) as usize;
-    let begin = rule.begin as usize;
-    let raw = &raw[begin..begin + dim];
-    let (weights, rest) = row.split_at_mut(begin + dim);
-    let weights = &mut weights[begin..];
-    let state = &mut rest[rule.state as usize - begin - dim..];
-    let hold = |x: f32, low: f32, high: f32| {
-        let raised = if x < low { low } else { x };
-        if raised > high { high } else { raised }
-    };
-    let shaped = |i: usize, w: f32| {
-        let g = (raw[i] + rule.l2 * w) * scale;
-        if rule.guarded == 1 { hold(g, -rule.clip_value, rule.clip_value) } else { g }
-    };
-    let mut clip = 1.0;
-    if rule.guarded == 1 && rule.clip_norm < f32::INFINITY {
-        let mut lanes = [0.0f64; 8];
-        for i in 0..dim {
-            let x = f64::from(shaped(i, weights[i]));
-            lanes[i % 8] += x * x;
-        }
-        let [a, b, c, d, e, f, g, h] = lanes;
-        let length = (((a + e) + (c + g)) + ((b + f) + (d + h))).sqrt();
-        let norm = f64::from(rule.clip_norm);
-        clip = if length > norm { (norm / length) as f32 } else { 1.0 };
-    }
-    let gradient =
-        |i: usize, w: f32| if rule.guarded == 1 { shaped(i, w) * clip } else { shaped(i, w) };
-    let l1 = rule.c;
-    let curvature = |root: f32| (rule.b + root) * rule.a + rule.d;
-    match rule.kind {
-        RowRule::ROWWISE_ADAGRAD => {
-            let squares = sum_of_squares((0..dim).map(|i| gradient(i, weights[i])));
-            state[0] += squares / dim as f32;
-            let step = rule.lr / (state[0].sqrt() + rule.eps);
-            for (i, w) in weights.iter_mut().enumerate() {
-                *w -= step * gradient(i, *w);
-            }
-        }
-        RowRule::GROUP_FTRL => {
-            let threshold = rule.l21 * (dim as f32).sqrt();
-            let soft = |z: f32| if z.abs() <= l1 { 0.0 } else { z - l1.copysign(z) };
-            let (z, n) = state.split_at_mut(dim);
-            let of_weights = (0..dim).map(|i| weights[i] * curvature(n[i].sqrt()));
-            let length = sum_of_squares(of_weights).sqrt();
-            let grown = if length > 0.0 { 1.0 + threshold / length } else { 1.0 };
-            for i in 0..dim {
-                let w = weights[i];
-                let g = gradient(i, w);
-                let root = n[i].sqrt();
-                n[i] += g * g;
-                let implied = -(w * curvature(root) * grown + l1.copysign(w));
-                let before = if w == 0.0 { z[i] } else { implied };
-                z[i] = before + (g - (n[i].sqrt() - root) * rule.a * w);
-            }
-            let length = sum_of_squares((0..dim).map(|i| soft(z[i]))).sqrt();
-            let kept = if length > threshold { 1.0 - threshold / length } else { 0.0 };
-            for i in 0..dim {
-                let s = soft(z[i]);
-                let is_zero = kept == 0.0 || s == 0.0;
-                weights[i] = if is_zero { 0.0 } else { -(kept * s) / curvature(n[i].sqrt()) };
-            }
-        }
-        kind => {
-            for (i, w) in weights.iter_mut().enumerate() {
-                let g = gradient(i, *w);
-                match kind {
-                    RowRule::SGD => *w -= rule.lr * g,
-                    RowRule::MOMENTUM => {
-                        state[i] = rule.a * state[i] + g;
-                        let step = if rule.b == 1.0 { g + rule.a * state[i] } else { state[i] };
-                        *w -= rule.lr * step;
-                    }
-                    RowRule::ADAGRAD => {
-                        state[i] += g * g;
-                        *w -= rule.lr * g / (state[i].sqrt() + rule.eps);
-                    }
-                    RowRule::ADAM => {
-                        state[i] += rule.b * (g - state[i]);
-                        state[dim + i] = rule.a * state[dim + i] + rule.c * (g * g);
-                        let denominator = state[dim + i].sqrt() / rule.d + rule.eps;
-                        *w -= rule.lr * (state[i] / denominator);
-                    }
-                    _ => {
-                        let root = state[dim + i].sqrt();
-                        state[dim + i] += g * g;
-                        let next_root = state[dim + i].sqrt();
-                        let implied = -(*w * curvature(root) + l1.copysign(*w));
-                        let before = if *w == 0.0 { state[i] } else { implied };
-                        let after = before + (g - (next_root - root) * rule.a * *w);
-                        let shrunk = (l1.copysign(after) - after) / curvature(next_root);
-                        state[i] = after;
-                        *w = if after.abs() <= l1 { 0.0 } else { shrunk };
-                    }
-                }
-            }
-        }
-    }
-    if rule.guarded == 1 {
-        weights.iter_mut().for_each(|w| *w = hold(*w, rule.low, rule.high));
-    }
-}
-
 /// Returns a rule of a kind for the floats `begin..end`, with its state behind the weights.
 fn rule(kind: u32, begin: usize, end: usize, width: usize) -> RowRule {
     let (a, b, c, d) = match kind {
@@ -316,8 +203,8 @@ fn rule(kind: u32, begin: usize, end: usize, width: usize) -> RowRule {
     }
 }
 
-/// Applies rules to all unique rows of a slab on the host. Returns the number of rows whose gradient
-/// is not finite.
+/// Applies rules to all unique rows of a slab on the host. Returns the number of rows whose
+/// gradient is not finite.
 fn update(
     case: &Case,
     rules: &[RowRule],

@@ -1,4 +1,5 @@
-//! Operations on lists and interactions of fields against their definitions (`nn/src/ops`), by bits.
+//! Operations on lists and interactions of fields against their definitions (`nn/src/ops`), by
+//! bits.
 
 use super::super::kernels::{
     Count, DOT_INTERACTION, DOT_INTERACTION_GRAD, FM_INTERACTION, FM_INTERACTION_GRAD, Geometry,

@@ -128,7 +128,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Ends the check.
+    /// Ends the check and counts what was compared.
     pub(super) fn finish(self) -> Result<Outcome, GpuError> {
         self.end_case("the last case")?;
         Ok(Outcome { compared: self.compared })
@@ -186,9 +186,9 @@ impl Random {
 pub(super) enum Values {
     /// Between -1 and 1.
     Plain,
-    /// So small that products underflow.
+    /// Numbers so small that their products underflow.
     Tiny,
-    /// Now and then NaN, an infinity, -0 or a subnormal number.
+    /// Plain numbers, and now and then NaN, an infinity, -0 or a subnormal number.
     Special,
 }
 
@@ -225,17 +225,17 @@ impl Matrix {
         Self { values: random.floats(rows * stride, kind), cols, stride }
     }
 
-    /// Returns an element.
+    /// Returns the element in a row and a column.
     pub(super) fn at(&self, row: usize, col: usize) -> f32 {
         self.values[row * self.stride + if self.cols == 1 { 0 } else { col }]
     }
 
-    /// Returns a row.
+    /// Returns the floats of a row.
     pub(super) fn row(&self, row: usize) -> &[f32] {
         &self.values[row * self.stride..][..self.cols]
     }
 
-    /// Uploads the matrix.
+    /// Uploads the matrix to the device.
     pub(super) fn upload(&self, session: &Session<'_>) -> Result<Rows, GpuError> {
         let data = session.upload(&self.values)?;
         Ok(Rows { data, stride: self.stride as u32, cols: self.cols as u32 })
@@ -275,7 +275,7 @@ impl Lanes {
         self.lanes.windows(2).map(|ends| (ends[0]..ends[1]).map(tile).collect()).collect()
     }
 
-    /// Uploads the bounds.
+    /// Uploads the bounds to the device.
     pub(super) fn upload(&self, session: &Session<'_>) -> Result<Split, GpuError> {
         Ok(Split {
             tiles: session.upload(&self.tiles)?,

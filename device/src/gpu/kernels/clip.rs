@@ -7,13 +7,13 @@ use super::{Count, Geometry};
 parameters! {
     /// The floats of a row with one regulariser, in device memory.
     SquareSegment (16) {
-        /// The first float.
+        /// The first float of the range.
         begin: u32,
         /// The float after the last one.
         end: u32,
         /// The factor of the regulariser.
         l2: f32,
-        /// Unused.
+        /// Padding, which no kernel reads.
         unused: u32,
     }
 
@@ -53,7 +53,7 @@ parameters! {
         starts: u64,
         /// The number of sums.
         n: u32,
-        /// Unused.
+        /// Padding, which no kernel reads.
         unused: u32,
     }
 
@@ -67,11 +67,11 @@ parameters! {
         scale: u64,
         /// The address of the number that is 1 if the step is skipped.
         skip: u64,
-        /// The largest norm.
+        /// The largest norm of a step's gradients.
         most: f64,
         /// 1 if the job clips gradients.
         clips: u32,
-        /// Unused.
+        /// Padding, which no kernel reads.
         unused: u32,
     }
 }

@@ -25,8 +25,8 @@ impl Geometry {
         Self { grid: [blocks, 1, 1], block: [threads, 1, 1], shared_bytes: 0 }
     }
 
-    /// Returns blocks of 256 threads for `elements` elements. Threads of a large launch take several
-    /// elements each.
+    /// Returns blocks of 256 threads for `elements` elements. Threads of a large launch take
+    /// several elements each.
     pub fn elements(elements: u64) -> Self {
         Self::line(elements.div_ceil(256).min(MOST_BLOCKS) as u32, 256)
     }
@@ -59,8 +59,8 @@ const fn stages(a_row: u32, b_row: u32) -> u32 {
 }
 
 impl Product {
-    /// Returns the kernel and the geometry for a product with up to `rows.most` rows. Large products
-    /// use tiles of 128 rows, others of 64, which fill the multiprocessors more evenly.
+    /// Returns the kernel and the geometry for a product with up to `rows.most` rows. Large
+    /// products use tiles of 128 rows, others of 64, which fill the multiprocessors more evenly.
     pub fn choose(&self) -> (&'static Kernel, Geometry) {
         let blocks = self.rows.most.div_ceil(128) * self.n.div_ceil(80);
         if blocks >= 132 * 8 { self.with_128_rows() } else { self.with_64_rows() }
@@ -98,8 +98,8 @@ impl Transpose {
 }
 
 impl Gather {
-    /// Returns the geometry of `gather` and `gather_lists`: threads in x are units, threads in y are
-    /// rows.
+    /// Returns the geometry of `gather` and `gather_lists`: threads in x are units, threads in y
+    /// are rows.
     pub fn geometry(&self) -> Geometry {
         let x = self.unit_count.clamp(1, 256);
         let y = 256 / x;
@@ -133,8 +133,8 @@ impl RowUpdate {
         (kernel, Geometry::line(blocks.min(MOST_BLOCKS * 8) as u32, 256))
     }
 
-    /// Returns the fast kernel for long rows, and its geometry. `long_rows` is the largest number of
-    /// long rows; blocks without a row end at once.
+    /// Returns the fast kernel for long rows, and its geometry. `long_rows` is the largest number
+    /// of long rows; blocks without a row end at once.
     pub fn long(&self, threads: u32, long_rows: u32) -> (&'static Kernel, Geometry) {
         let kernel = match threads {
             1 => &ROW_UPDATE_LONG_1,
@@ -177,8 +177,8 @@ impl TileStatistics {
 }
 
 impl Geometry {
-    /// Returns blocks of 128 threads, a thread for each of `cols` columns: for the kernels that have
-    /// one number a column.
+    /// Returns blocks of 128 threads, a thread for each of `cols` columns: for the kernels that
+    /// have one number a column.
     pub fn columns(cols: u32) -> Self {
         Self::line(cols.div_ceil(128), 128)
     }

@@ -23,7 +23,7 @@ parameters! {
         lanes: u64,
         /// The number of lanes.
         lane_count: u32,
-        /// Unused.
+        /// Padding, which no kernel reads.
         unused: u32,
     }
 
@@ -35,11 +35,11 @@ parameters! {
         function: u32,
         /// The slope, the factor or the summand of a function.
         by: f32,
-        /// Unused.
+        /// Padding, which no kernel reads.
         unused: u32,
-        /// The first operand.
+        /// The first operand of the link.
         x: Rows,
-        /// The second operand.
+        /// The second operand of the link.
         y: Rows,
     }
 
@@ -47,7 +47,7 @@ parameters! {
     Chain (456) {
         /// The values with which the chain begins.
         start: Rows,
-        /// The results.
+        /// The place of the results.
         out: Rows,
         /// The number of rows.
         rows: Count,
@@ -55,17 +55,17 @@ parameters! {
         divisor: Count,
         /// The number of links.
         links: u32,
-        /// Unused.
+        /// Padding, which no kernel reads.
         unused: u32,
-        /// The links.
+        /// The links, in their order.
         link: [Link; 8],
     }
 
     /// The parameters of `dropout`.
     Dropout (72) {
-        /// The values.
+        /// The values that the kernel reads.
         x: Rows,
-        /// The results.
+        /// The place of the results.
         out: Rows,
         /// The number of rows.
         rows: Count,
@@ -77,15 +77,15 @@ parameters! {
         threshold: u32,
         /// The factor of the units that are kept.
         factor: f32,
-        /// Unused.
+        /// Padding, which no kernel reads.
         unused: u32,
     }
 
     /// The parameters of `copy_columns`.
     CopyColumns (56) {
-        /// The values.
+        /// The values that the kernel reads.
         x: Rows,
-        /// The results.
+        /// The place of the results.
         out: Rows,
         /// The number of rows.
         rows: Count,
@@ -97,7 +97,7 @@ parameters! {
 
     /// The parameters of `sum_columns`.
     SumColumns (48) {
-        /// The values.
+        /// The values that the kernel reads.
         x: Rows,
         /// The address of the sums.
         out: u64,
@@ -105,13 +105,13 @@ parameters! {
         rows: Count,
         /// The distance of two sums.
         out_stride: u32,
-        /// Unused.
+        /// Padding, which no kernel reads.
         unused: u32,
     }
 
     /// The parameters of `column_sums`: sums over the rows of each lane.
     ColumnSums (96) {
-        /// The values.
+        /// The values that the kernel reads.
         x: Rows,
         /// The gradients, the weights in one column, or the results of relu.
         g: Rows,
@@ -145,7 +145,7 @@ parameters! {
 
     /// The parameters of `tile_statistics`.
     TileStatistics (48) {
-        /// The values.
+        /// The values that the kernel reads.
         x: Rows,
         /// The address of the means and the squares of each tile.
         tiles_out: u64,
@@ -163,17 +163,17 @@ parameters! {
         split: Split,
         /// The number of columns.
         cols: u32,
-        /// Unused.
+        /// Padding, which no kernel reads.
         unused: u32,
     }
 
     /// The parameters of `batch_norm_factors` and `batch_norm`.
     BatchNorm (128) {
-        /// The values.
+        /// The values that the kernel reads.
         x: Rows,
-        /// The gradients.
+        /// The gradients of the results.
         g: Rows,
-        /// The results.
+        /// The place of the results.
         out: Rows,
         /// The number of rows.
         rows: Count,
@@ -211,7 +211,7 @@ parameters! {
         variance: u32,
         /// The share of the batch.
         momentum: f32,
-        /// Unused.
+        /// Padding, which no kernel reads.
         unused: u32,
     }
 
@@ -219,9 +219,9 @@ parameters! {
     RowNorm (88) {
         /// The values; for the gradient of a softmax its results.
         x: Rows,
-        /// The gradients.
+        /// The gradients of the results.
         g: Rows,
-        /// The results.
+        /// The place of the results.
         out: Rows,
         /// The number of rows.
         rows: Count,
@@ -241,7 +241,7 @@ parameters! {
         x: Rows,
         /// The results of a softmax.
         y: Rows,
-        /// The results.
+        /// The place of the results.
         out: Rows,
         /// The address of the first value of each list and of one more for the end, or 0.
         offsets: u64,
@@ -257,9 +257,9 @@ parameters! {
     Interaction (72) {
         /// The vectors of the fields, side by side.
         x: Rows,
-        /// The gradients.
+        /// The gradients of the results.
         g: Rows,
-        /// The results.
+        /// The place of the results.
         out: Rows,
         /// The number of rows.
         rows: Count,
@@ -271,13 +271,13 @@ parameters! {
 
     /// The parameters of `loss_tiles`, `loss_sum` and `loss_grad`.
     Loss (144) {
-        /// The logits.
+        /// The logits of the rows.
         z: Rows,
-        /// The labels.
+        /// The labels of the rows.
         y: Rows,
-        /// The weights.
+        /// The weights of the rows.
         w: Rows,
-        /// The gradients.
+        /// The gradients of the results.
         out: Rows,
         /// The address of the gradient of the sum.
         g: u64,
@@ -301,7 +301,7 @@ parameters! {
         positive: f32,
         /// The weight of negative rows.
         negative: f32,
-        /// Unused.
+        /// Padding, which no kernel reads.
         unused: u32,
     }
 
@@ -311,7 +311,7 @@ parameters! {
         values: u64,
         /// The address of a byte for each row, or 0.
         mask: u64,
-        /// The results.
+        /// The place of the results.
         out: Rows,
         /// The number of rows; rows up to the largest number become zero.
         rows: Count,
@@ -432,7 +432,7 @@ impl Function {
 }
 
 impl ColumnSums {
-    /// The values themselves.
+    /// The values, as they are.
     pub const PLAIN: u32 = 0;
     /// The values times the weights of their rows.
     pub const WEIGHTED: u32 = 1;
@@ -445,7 +445,7 @@ impl ColumnSums {
 }
 
 impl BatchNorm {
-    /// The normalised values.
+    /// The values after their normalisation.
     pub const FORWARD: u32 = 0;
     /// The gradient with the statistics of the batch.
     pub const GRAD: u32 = 1;
@@ -456,7 +456,7 @@ impl BatchNorm {
 impl RowNorm {
     /// The mean and the reciprocal deviation of each row.
     pub const STATISTICS: u32 = 0;
-    /// The normalised values.
+    /// The values after their normalisation.
     pub const LAYER_NORM: u32 = 1;
     /// The gradient of the normalised values.
     pub const LAYER_NORM_GRAD: u32 = 2;
@@ -480,16 +480,16 @@ impl Segment {
 }
 
 impl DenseRule {
-    /// Stochastic gradient descent.
+    /// Plain stochastic gradient descent.
     pub const SGD: u32 = 0;
     /// Stochastic gradient descent with momentum.
     pub const MOMENTUM: u32 = 1;
-    /// AdaGrad.
+    /// AdaGrad with an accumulator for each weight.
     pub const ADAGRAD: u32 = 2;
-    /// Adam and AdamW.
+    /// Adam, and AdamW by its weight decay.
     pub const ADAM: u32 = 3;
     /// The moments of LAMB; `lamb_weights` updates the weights.
     pub const LAMB: u32 = 4;
-    /// FTRL-Proximal.
+    /// FTRL-Proximal, without the group lasso.
     pub const FTRL: u32 = 5;
 }

@@ -7,9 +7,9 @@ parameters! {
     Count (16) {
         /// The address of a `u32`, or 0 for `most`.
         at: u64,
-        /// The largest number.
+        /// The largest number of rows.
         most: u32,
-        /// Unused.
+        /// Padding, which no kernel reads.
         unused: u32,
     }
 
@@ -27,7 +27,7 @@ parameters! {
         rows: Count,
         /// The number of columns of `b` and `c`.
         n: u32,
-        /// The inner dimension.
+        /// The inner dimension of the product.
         k: u32,
         /// The distance of two rows of `a` in floats.
         lda: u32,
@@ -39,7 +39,7 @@ parameters! {
         relu: u32,
         /// 1 if the product is added to `c`.
         accumulate: u32,
-        /// Unused.
+        /// Padding, which no kernel reads.
         unused: u32,
     }
 
@@ -65,7 +65,7 @@ parameters! {
         ldb: u32,
         /// The number of lanes.
         lane_count: u32,
-        /// Unused.
+        /// Padding, which no kernel reads.
         unused: u32,
     }
 
@@ -91,7 +91,7 @@ parameters! {
         ldo: u32,
         /// 1 if the bias, or a zero without one, is added.
         add_bias: u32,
-        /// Unused.
+        /// Padding, which no kernel reads.
         unused: u32,
     }
 
@@ -163,7 +163,7 @@ parameters! {
         rows: Count,
         /// One of the constants of [`Factors`].
         kind: u32,
-        /// Unused.
+        /// Padding, which no kernel reads.
         unused: u32,
     }
 
@@ -185,13 +185,13 @@ parameters! {
         offsets: u64,
         /// The distance of two rows of winners.
         winner_stride: u32,
-        /// Unused.
+        /// Padding, which no kernel reads.
         unused: [u32; 3],
     }
 
     /// The floats `begin..end` of a row, which the same gathers cover.
     RowPart (8) {
-        /// The first float.
+        /// The first float of the range.
         begin: u32,
         /// The float after the last one.
         end: u32,
@@ -205,7 +205,7 @@ parameters! {
         long_rows: u32,
         /// The number of rows of the second class, which have a warp each.
         medium_rows: u32,
-        /// Unused.
+        /// Padding, which no kernel reads.
         unused: u32,
     }
 
@@ -241,11 +241,11 @@ parameters! {
         clip_norm: f32,
         /// The largest absolute value of a gradient's number.
         clip_value: f32,
-        /// The lowest weight.
+        /// The lowest weight of a row.
         low: f32,
-        /// The highest weight.
+        /// The highest weight of a row.
         high: f32,
-        /// Unused.
+        /// Padding, which no kernel reads.
         unused: [u32; 3],
     }
 
@@ -290,7 +290,7 @@ parameters! {
         rule_count: u32,
         /// The distance of two rows of the sums in floats; a multiple of 4 for `row_update_*`.
         sum_stride: u32,
-        /// Unused.
+        /// Padding, which no kernel reads.
         unused: u32,
     }
 
@@ -304,7 +304,7 @@ parameters! {
         n: u64,
         /// The number of the function.
         function: u32,
-        /// Unused.
+        /// Padding, which no kernel reads.
         unused: u32,
     }
 
@@ -316,9 +316,9 @@ parameters! {
         function: u32,
         /// The logarithm of the number of inputs of a chunk.
         log_chunk: u32,
-        /// The first chunk.
+        /// The first chunk of the launch.
         first_chunk: u32,
-        /// Unused.
+        /// Padding, which no kernel reads.
         unused: u32,
     }
 }
@@ -381,7 +381,7 @@ impl GradientSource {
 }
 
 impl RowRule {
-    /// Stochastic gradient descent.
+    /// Plain stochastic gradient descent.
     pub const SGD: u32 = 0;
     /// Stochastic gradient descent with momentum.
     pub const MOMENTUM: u32 = 1;
@@ -389,9 +389,9 @@ impl RowRule {
     pub const ADAGRAD: u32 = 2;
     /// AdaGrad with an accumulator for each segment.
     pub const ROWWISE_ADAGRAD: u32 = 3;
-    /// Adam.
+    /// Adam with its bias corrections.
     pub const ADAM: u32 = 4;
-    /// FTRL-Proximal.
+    /// FTRL-Proximal, without the group lasso.
     pub const FTRL: u32 = 5;
     /// FTRL-Proximal with the sparse group lasso.
     pub const GROUP_FTRL: u32 = 6;
