@@ -20,8 +20,8 @@ struct Compiled {
 /// The architectures of the A100, the H100 and the B200.
 const ARCHITECTURES: [&str; 3] = ["sm_80", "sm_90", "sm_100"];
 
-/// The instructions that round as the processor does. `rcp.rn` is 1 / x, `max` never meets two
-/// zeros whose signs matter.
+/// The instructions that round as the processor does. `rcp.rn` is 1 / x. `max` and `min` never meet
+/// a NaN or two zeros whose signs matter.
 const EXACT: &[&str] = &[
     "add.rn.f32",
     "sub.rn.f32",
@@ -30,11 +30,13 @@ const EXACT: &[&str] = &[
     "rcp.rn.f32",
     "sqrt.rn.f32",
     "max.f32",
+    "copysign.f32",
     "add.rn.f64",
     "sub.rn.f64",
     "mul.rn.f64",
     "div.rn.f64",
     "sqrt.rn.f64",
+    "min.f64",
 ];
 
 /// Unpacks the compiler beside the build. Returns its folder, or `None` if PyPI cannot be reached.
