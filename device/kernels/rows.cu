@@ -215,9 +215,20 @@ DEVICE RowState read_row(const RowUpdate& p, const Quad& quad, u32 u, bool live)
   return s;
 }
 
+DEVICE float4 xor4(float4 v, int by) {
+  return make_float4(__shfl_xor_sync(ALL_LANES, v.x, by), __shfl_xor_sync(ALL_LANES, v.y, by),
+                     __shfl_xor_sync(ALL_LANES, v.z, by), __shfl_xor_sync(ALL_LANES, v.w, by));
+}
+
+// The floats of scratch memory of a row, and of a warp. Eight floats of padding put the rows of a
+// warp into different banks.
+template <int Q> struct Scratch {
+  static constexpr u32 ROW = 4 * Q + 8, WARP = 32 / Q * ROW;
+};
+
 // What follows the sum of a row, by its Q threads: its sum is written, and its rules are applied. All
-// lanes of the warp call it; those whose row is not `live` change nothing. `scratch` has 4 * Q
-// floats.
+// lanes of the warp call it; those whose row is not `live` change nothing. `scratch` has
+// `Scratch<Q>::ROW` floats.
 template <int Q>
 DEVICE void finish_row(const RowUpdate& p, const Quad& quad, u32 u, float4 sum, const RowState& s, bool live, float* scratch) {
   if (p.sums && live) write_floats(p.sums + (u64)u * p.sum_stride + quad.q * 4, sum, quad.floats);
@@ -240,10 +251,23 @@ DEVICE void finish_row(const RowUpdate& p, const Quad& quad, u32 u, float4 sum, 
     UNROLL for (int i = 0; i < 4; i++) g[i] = (raw[i] + rule.l2 * w[i]) * scale;
     float* const state = s.row + rule.state;
     if (kind == RULE_ROWWISE_ADAGRAD) {
-      __syncwarp(ALL_LANES);
-      if (floats) *(float4*)(scratch + e - begin) = make_float4(g[0], g[1], g[2], g[3]);
-      __syncwarp(ALL_LANES);
-      const float squares = sum_of_squares<Q, float>(scratch, dim, quad.q);
+      float squares;
+      if (Q == 4) {
+        // Two terms a partial sum: those of threads two apart. Then the tree, across neighbours first.
+        float4 k = zero4();
+        if (floats > 0) k.x = g[0] * g[0];
+        if (floats > 1) k.y = g[1] * g[1];
+        if (floats > 2) k.z = g[2] * g[2];
+        if (floats > 3) k.w = g[3] * g[3];
+        k = add4(k, xor4(k, 2));
+        k = add4(k, xor4(k, 1));
+        squares = (k.x + k.z) + (k.y + k.w);
+      } else {
+        __syncwarp(ALL_LANES);
+        if (floats) *(float4*)(scratch + e - begin) = make_float4(g[0], g[1], g[2], g[3]);
+        __syncwarp(ALL_LANES);
+        squares = sum_of_squares<Q, float>(scratch, dim, quad.q);
+      }
       const float before = number == 0 ? s.first_state : live ? state[0] : 0.0f;
       const float accumulated = before + squares / (float)dim;
       const float step = rule.lr / (root(accumulated) + rule.eps);
@@ -287,7 +311,7 @@ template <int Q> DEVICE void update_rows(const RowUpdate& p, float* scratch) {
   const u32 first_short = classes.long_rows + classes.medium_rows;
   const u32 blocks = medium_blocks + quotient_up(classes.unique - first_short, GROUPS);
   const Quad quad = make_quad<Q>(p, t);
-  float* const here = scratch + warp * 128 + lane / Q * (4 * Q);
+  float* const here = scratch + warp * Scratch<Q>::WARP + lane / Q * Scratch<Q>::ROW;
   for (u32 block = blockIdx.x; block < blocks; block += gridDim.x) {
     float4 sum = zero4();
     if (block < medium_blocks) {
@@ -382,7 +406,7 @@ template <int Q> DEVICE void update_long_rows(const RowUpdate& p, float* scratch
     __syncthreads();
     if (t < 32) {
       const RowState s = read_row(p, quad, u, true);
-      finish_row<Q>(p, quad, u, ((const float4*)stages)[quad.q], s, lane < Q, scratch + lane / Q * FLOATS);
+      finish_row<Q>(p, quad, u, ((const float4*)stages)[quad.q], s, lane < Q, scratch + lane / Q * Scratch<Q>::ROW);
     }
     __syncthreads();
   }
@@ -390,11 +414,11 @@ template <int Q> DEVICE void update_long_rows(const RowUpdate& p, float* scratch
 
 #define ROW_KERNELS(Q)                                          \
   KERNEL(row_update_##Q, RowUpdate, 256, 4) {                   \
-    SHARED(float, scratch, ROW_WARPS * 128);                    \
+    SHARED(float, scratch, ROW_WARPS * Scratch<Q>::WARP);                    \
     update_rows<Q>(p, scratch);                                 \
   }                                                             \
   KERNEL(row_update_long_##Q, RowUpdate, 512, 1) {              \
-    SHARED(float, scratch, 128);                                \
+    SHARED(float, scratch, Scratch<Q>::WARP);                                \
     update_long_rows<Q>(p, scratch);                            \
   }
 ROW_KERNELS(1)
