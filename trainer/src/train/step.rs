@@ -239,13 +239,18 @@ impl Run {
     }
 
     /// Returns the factor that clips the gradients of the step. Returns `None` if their norm is not
-    /// finite, so the step must be skipped. If the job clips gradients, this function also stages
-    /// the gradients of the rows of `plan`. Without a plan, they are staged already.
+    /// finite, so the step must be skipped. If the job clips gradients, or if the step is skipped,
+    /// this function also stages the gradients of the rows of `plan`. Without a plan, they are
+    /// staged already.
     pub(super) fn gradient_scale(&mut self, plan: Option<&Arc<LookupPlan>>) -> Result<Option<f32>> {
         // The norm is computed even if the job does not clip gradients, because a gradient that is
         // not finite must not change any weight.
         let dense_sq_norm = self.stage(Stage::Optimizer, Self::dense_sq_norm)?;
         if !dense_sq_norm.is_finite() {
+            // The keys of a skipped step count, so the tables need them.
+            if let Some(plan) = plan.filter(|_| self.job.train.mode.is_sync()) {
+                self.stage(Stage::Staging, |run| run.stage_rows(plan))?;
+            }
             return Ok(None);
         }
         let Some(max) = self.job.train.clip_norm else { return Ok(Some(1.0)) };
@@ -315,10 +320,12 @@ impl Run {
         Ok(())
     }
 
-    /// Drops the gradients of a step whose norm is not finite, and counts the step as skipped.
+    /// Drops the gradients of a step whose norm is not finite, and counts the step as skipped. The
+    /// keys of the step count, so rows are created and admitted as in any other step. In the modes
+    /// in which servers apply gradients when they arrive, nothing is sent, and no key counts.
     pub(super) fn skip_step(&mut self) -> Result<()> {
         if self.job.train.mode.is_sync() {
-            self.client.discard()?;
+            self.client.skip()?;
         } else {
             self.client.send(None, &RowBuffer::default(), arrival(1.0))?;
         }
