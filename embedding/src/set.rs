@@ -12,11 +12,13 @@
 //! Exclusive access by `&mut self` is the only protection that is needed. A phase that changes rows
 //! gives each shard to one thread at a time. A phase that reads changes no row.
 
+mod checks;
 mod find;
 mod frozen;
 mod owned;
 mod partials;
 mod read;
+mod skipping;
 mod sums;
 
 use std::num::NonZeroUsize;
@@ -24,9 +26,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use zillion_device::Workers;
-use zillion_feature::{
-    FeatureKey, LookupPlan, RowBuffer, SLOTS, ShardMap, Step, TableId, TablePlan, TableRows, Use,
-};
+use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, SLOTS, ShardMap, Step, TableId};
 
 use crate::changes::tracking::Tracking;
 use crate::error::{Error, Result};
@@ -44,7 +44,6 @@ use crate::snapshot::marks::Marks;
 use crate::spill::spilling::Spilling;
 use crate::statistics::{Counters, TableStatistics};
 use crate::table::Table;
-use zillion_rows::RowShape;
 use zillion_rows::part::ALL_SLOTS;
 use zillion_rows::{TableLayout, TableSpec};
 
@@ -207,8 +206,8 @@ impl TableSet {
     }
 
     /// Adds the gradients of tables with whole-table rules to the staged gradients of their rows.
-    /// The call does not keep the gradients of the other tables: the caller must pass them to
-    /// [`TableSet::apply`].
+    /// [`TableSet::sweep`] applies and counts them. The call does not keep the gradients of the
+    /// other tables: the caller must pass them to [`TableSet::apply`].
     ///
     /// # Errors
     /// Returns an error under the conditions of [`TableSet::push`].
@@ -241,11 +240,24 @@ impl TableSet {
         gradients: &RowBuffer,
         update: Update,
     ) -> Result<Counters> {
+        let steps = self.steps(update, false)?;
+        self.apply_steps(workers, plan, gradients, (update.step, steps))
+    }
+
+    /// Applies gradients with the optimizer step of each table.
+    fn apply_steps(
+        &mut self,
+        workers: &Workers,
+        plan: &LookupPlan,
+        gradients: &RowBuffer,
+        (step, mut steps): (Step, Vec<Option<TableStep>>),
+    ) -> Result<Counters> {
         self.check_gradients(plan, gradients)?;
+        // `steps` has refused a step that does not fit into 32 bits.
+        let number = step.0 as u32;
         let ranges = self.ranges(plan);
-        let mut steps = self.steps(update, false)?;
         self.bring_in(workers, plan)?;
-        let rooms = self.find_permits(workers, plan, gradients, update.step.0 as u32)?;
+        let rooms = self.find_permits(workers, plan, gradients, number)?;
         for (step, room) in steps.iter_mut().zip(rooms) {
             if let Some(step) = step {
                 step.permits = room;
@@ -258,7 +270,7 @@ impl TableSet {
         self.trim_changes();
         pushed?;
         let counted = total(&self.shards).since(before);
-        self.settle(workers, Some(update.step.0 as u32))?;
+        self.settle(workers, Some(number))?;
         Ok(counted)
     }
 
@@ -270,16 +282,26 @@ impl TableSet {
     /// Returns [`Error::Misuse`] if the number of the step is out of range.
     pub fn sweep(&mut self, workers: &Workers, update: Update) -> Result<Counters> {
         let steps = self.steps(update, true)?;
+        self.sweep_steps(workers, update.step, &steps)
+    }
+
+    /// Ends a step with the optimizer step of each table with whole-table rules.
+    fn sweep_steps(
+        &mut self,
+        workers: &Workers,
+        step: Step,
+        steps: &[Option<TableStep>],
+    ) -> Result<Counters> {
         if !self.needs_sweep() {
             return Ok(Counters::default());
         }
         // `steps` has refused a step that does not fit into 32 bits.
-        let step = update.step.0 as u32;
+        let step = step.0 as u32;
         let turns = self.shapes.iter().map(|s| Due::new(&s.spec.eviction, s.priority, step));
         let moves = turns.zip(&self.frozen);
         let turns: Vec<_> = moves.map(|(turn, &frozen)| turn.filter(|_| !frozen)).collect();
         let before = total(&self.shards);
-        each(workers, &mut self.shards, |_, shard| shard.sweep(&steps, &turns))?;
+        each(workers, &mut self.shards, |_, shard| shard.sweep(steps, &turns))?;
         self.displace(workers, step)?;
         self.trim_changes();
         Ok(total(&self.shards).since(before))
@@ -371,79 +393,6 @@ impl TableSet {
         (0..self.shards.len())
             .map(|shard| by_table.iter().map(|ranges| ranges[shard].clone()).collect())
             .collect()
-    }
-
-    pub(crate) fn check_gradients(&self, plan: &LookupPlan, gradients: &RowBuffer) -> Result<()> {
-        if plan.tables.len() != gradients.tables.len() {
-            let reason = format!(
-                "the plan has {} tables, but the gradients have {}; give gradients for each table \
-                 of the plan",
-                plan.tables.len(),
-                gradients.tables.len()
-            );
-            return Err(Error::misuse(reason));
-        }
-        for (table, rows) in plan.tables.iter().zip(&gradients.tables) {
-            let RowShape { layout, spec, .. } = self.shape(table.table)?.row();
-            let counted = table.occurrences.offsets.len();
-            if !spec.admission.is_all() && counted != table.keys.len() + 1 {
-                let reason = "the plan has no occurrences of keys, which admission needs; add \
-                              them to the plan";
-                return Err(Error::mismatch(&layout.name, reason));
-            }
-            self.check_uses(table, rows)?;
-            if rows.stride != layout.stride || rows.values.len() != table.keys.len() * layout.stride
-            {
-                let reason = format!(
-                    "{} keys with a stride of {} floats need {} floats of gradients, but {} \
-                     floats with a stride of {} were given; give one row for each key",
-                    table.keys.len(),
-                    layout.stride,
-                    table.keys.len() * layout.stride,
-                    rows.values.len(),
-                    rows.stride
-                );
-                return Err(Error::mismatch(&layout.name, reason));
-            }
-        }
-        Ok(())
-    }
-
-    /// Checks that `rows` has the shows and clicks of rows exactly if the table keeps statistics of
-    /// use.
-    pub(crate) fn check_uses(&self, table: &TablePlan, rows: &TableRows) -> Result<()> {
-        let RowShape { layout, spec, .. } = self.shape(table.table)?.row();
-        let reason = match (&spec.statistics, &rows.uses) {
-            (None, None) => return Ok(()),
-            (None, Some(_)) => {
-                "shows and clicks were pushed, but the table keeps none; set `statistics`, or \
-                 push no shows and clicks"
-                    .to_owned()
-            }
-            (Some(_), None) => {
-                "the table keeps shows and clicks, but none were pushed; push them for each key"
-                    .to_owned()
-            }
-            (Some(_), Some(uses)) if uses.len() != table.keys.len() => {
-                format!(
-                    "{} keys were pushed, but shows of {} keys; push shows and clicks for each key",
-                    table.keys.len(),
-                    uses.len()
-                )
-            }
-            (Some(_), Some(uses)) => {
-                let is_number = |u: &Use| u.shows.is_finite() && u.clicks.is_finite();
-                match uses.iter().position(|u| !is_number(u)) {
-                    None => return Ok(()),
-                    Some(at) => {
-                        format!(
-                            "the shows or clicks of key {at} are not finite; push finite numbers"
-                        )
-                    }
-                }
-            }
-        };
-        Err(Error::mismatch(&layout.name, reason))
     }
 
     /// Returns the optimizer step of each table. If `swept` is `true`, only tables with whole-table

@@ -81,6 +81,8 @@ pub(crate) struct TableStep {
     pub(crate) rounding: StepRounding,
     /// The permits of the step: the keys that may get a row.
     pub(crate) permits: Permits,
+    /// Whether the step counts its keys and moves no weight and no state.
+    pub(crate) is_skipped: bool,
 }
 
 impl TableShape {
@@ -153,6 +155,7 @@ impl TableShape {
             epoch,
             rounding,
             permits: Permits::default(),
+            is_skipped: false,
         }
     }
 }

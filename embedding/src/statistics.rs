@@ -27,12 +27,13 @@ pub struct Counters {
     pub refused_full: u64,
     /// The number of gradients that were dropped because a dense table does not have their keys.
     pub refused: u64,
-    /// The number of gradients that were dropped because a number in them was not finite.
+    /// The number of gradients of rows that were dropped because a number in them, or the norm of
+    /// their step, was not finite. The pushes of their keys count.
     pub nonfinite: u64,
     /// The number of weights that a push set to the largest number of their type, because the
     /// computed weights were larger.
     pub saturated: u64,
-    /// The number of gradients that were applied or staged.
+    /// The number of gradients that were applied.
     pub pushed: u64,
     /// The number of gradients that were applied to narrow rows. The part of such a gradient for
     /// floats that the row lacks was dropped.

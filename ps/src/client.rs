@@ -27,12 +27,13 @@ pub use tables::TableAccess;
 /// A step without clipping makes the calls `begin_step`, `pull`, `push(Apply)` and `sweep`, in this
 /// order. `sweep` ends the step; it can be omitted if no table has a whole-table rule and no table
 /// evicts. A step with clipping makes the calls `begin_step`, `pull`, `push(Stage)` and
-/// `grad_sq_norm`, and then either `apply` with the factor of the gradients, or `discard` to skip
-/// the step. A call out of order returns [`Error::Order`](crate::Error::Order) and changes nothing.
+/// `grad_sq_norm`, and then either `apply` with the factor of the gradients, or `skip` if their
+/// norm is not finite. `discard` ends a step without any change. A call out of order returns
+/// [`Error::Order`](crate::Error::Order) and changes nothing.
 ///
-/// Eviction removes rows at the end of the step, after all other work of `sweep` or `apply`. It
-/// removes no row between the pull and the push of the same step, and no row in a step that is
-/// discarded.
+/// Eviction removes rows at the end of the step, after all other work of `sweep`, `apply` or
+/// `skip`. It removes no row between the pull and the push of the same step, and no row in a step
+/// that is discarded.
 ///
 /// # The caller must
 /// * sum the gradients of a row over its occurrences before the push, in a fixed order. A step has
@@ -49,7 +50,9 @@ pub use tables::TableAccess;
 ///   vocabulary or is at its limit, the push refuses the key. If admission needs more occurrences
 ///   of the key, the push only counts them. If a step has more new keys than the table has room
 ///   for, the first new keys of the plan get the rows;
-/// * drop the gradient of a row if one of its numbers is not finite, and apply all other gradients;
+/// * drop the gradient of a row if one of its numbers is not finite, and apply all other gradients.
+///   The row keeps its weights and its optimizer state, and all else is as for other gradients. So
+///   the keys of a row, and what is counted of them, never depend on a gradient;
 /// * count the unknown keys, the evicted rows, and the gradients that are dropped. A gradient is
 ///   dropped if its key waits for admission, if its key is refused, or if the gradient is not
 ///   finite.

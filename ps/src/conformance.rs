@@ -75,6 +75,8 @@ pub enum Ending {
     Applied,
     /// The gradients are staged, their norm is computed, and they are applied with the factor 0.5.
     Clipped,
+    /// The gradients are staged, and only their keys are counted, because their norm is not finite.
+    Skipped,
     /// The gradients are staged and dropped.
     Discarded,
     /// The rows are pulled, and nothing is pushed.
@@ -195,9 +197,10 @@ fn history(seed: u64) -> Vec<Action> {
                     ending: [
                         Ending::Applied,
                         Ending::Clipped,
+                        Ending::Skipped,
                         Ending::Discarded,
                         Ending::Abandoned,
-                    ][[0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 2, 3][kind as usize]],
+                    ][[0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 3, 4][kind as usize]],
                     slow: draw(3) == 0,
                 }),
                 12..15 => Action::Evaluate { ids },

@@ -47,6 +47,7 @@ fn action() -> impl Strategy<Value = Action> {
     let ending = prop_oneof![
         4 => Just(Ending::Applied),
         4 => Just(Ending::Clipped),
+        1 => Just(Ending::Skipped),
         1 => Just(Ending::Discarded),
         1 => Just(Ending::Abandoned),
     ];

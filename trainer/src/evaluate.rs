@@ -17,7 +17,7 @@ use zillion_scorer::Scorer;
 use crate::error::Result;
 use crate::frequencies::Frequencies;
 use crate::job::{Job, is_zero};
-use crate::pipeline::{Pipeline, Planned};
+use crate::pipeline::{AheadOptions, Pipeline, Planned};
 use crate::retrieval::{Candidates, Towers};
 use crate::tasks::{Evaluations, TaskReport, as_map, figures_as_map};
 
@@ -235,5 +235,6 @@ pub(crate) fn pipeline(job: &Job, dataset: &Dataset, workers: &Arc<Workers>) -> 
         drop_last: false,
     };
     let batches = dataset.batches(order, Cursor::default(), workers.clone())?;
-    Ok(Pipeline::new(batches, Arc::new(job.schema.clone()), workers.clone()))
+    let with = AheadOptions::of_job(job, workers);
+    Ok(Pipeline::new(batches, Arc::new(job.schema.clone()), with))
 }

@@ -14,6 +14,7 @@ mod online;
 mod pinned;
 mod ps;
 mod publish;
+mod run;
 #[cfg(test)]
 mod smallest;
 mod spill;
@@ -49,6 +50,7 @@ pub use mode::{Mode, ServerLoss};
 pub use online::{AvroConfig, OnlineConfig, StreamConfig, StreamFormat, StreamKind, StreamRole};
 pub use ps::PsConfig;
 pub use publish::PublishConfig;
+pub use run::RunConfig;
 pub use spill::Memory;
 pub use tables::TableConfig;
 pub use wire::Wire;
@@ -269,40 +271,6 @@ impl TrainConfig {
     }
 }
 
-/// The `[run]` section: the folders, threads and shards of a run. No setting in this section
-/// changes a byte of the result.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct RunConfig {
-    /// The folder of the run, which holds its checkpoints; absent: `runs/<name of the job>`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub output: Option<PathBuf>,
-    /// The number of compute threads; absent: one for each core.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub threads: Option<NonZeroUsize>,
-    /// The number of shards of each table.
-    pub shards: NonZeroUsize,
-    /// The largest memory for the rows of a table, by the table's name. Rows beyond it are kept in
-    /// files and are read when they are needed.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub spill: BTreeMap<String, Memory>,
-    /// The folder of the files with spilled rows; absent: `spill` below the run's folder.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub spill_folder: Option<PathBuf>,
-    /// The address that serves the metrics of the run, as in `127.0.0.1:9091`; absent: metrics are
-    /// not served.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub metrics: Option<String>,
-}
-
-impl Default for RunConfig {
-    fn default() -> Self {
-        let shards = NonZeroUsize::new(8).expect("a literal above zero");
-        let (spill, spill_folder) = (BTreeMap::new(), None);
-        Self { output: None, threads: None, shards, spill, spill_folder, metrics: None }
-    }
-}
-
 impl Job {
     /// Reads and validates a job.
     ///
@@ -353,7 +321,8 @@ impl Job {
         let data: DataConfig = zillion_config::section(&value, "data")?;
         data.negatives(&schema)?;
         let publish = read_key(root, "publish")?;
-        let run = zillion_config::section(&value, "run")?;
+        let run: RunConfig = zillion_config::section(&value, "run")?;
+        run.check()?;
         let ps = read_key(root, "ps")?;
         let (online, join) = (read_key(root, "online")?, read_key(root, "join")?);
         let streams = read_key(root, "stream")?.unwrap_or_default();

@@ -18,7 +18,7 @@ use zillion_rows::TableSpec;
 use crate::check::without_statistics;
 use crate::error::Result;
 use crate::job::Job;
-use crate::pipeline::Pipeline;
+use crate::pipeline::{AheadOptions, Pipeline};
 
 /// The limits of a planning pass.
 #[derive(Clone, Copy, Debug)]
@@ -124,7 +124,7 @@ pub fn plan_tables(
         .collect();
     let limit = options.rows.unwrap_or(u64::MAX);
     let (mut rows, mut rejected) = (0, 0);
-    let mut pipeline = Pipeline::new(batches, Arc::new(schema), workers.clone());
+    let mut pipeline = Pipeline::new(batches, Arc::new(schema), AheadOptions::of_job(job, workers));
     while rows < limit {
         let Some(planned) = pipeline.next()? else {
             rejected += pipeline.ending.rejected.len() as u64;

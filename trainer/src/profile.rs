@@ -23,7 +23,7 @@ use zillion_feature::RowBuffer;
 use zillion_nn::Executor;
 use zillion_nn::timeline::{Event, Work};
 
-use crate::pipeline::{Decoding, Planned};
+use crate::pipeline::{Planned, PreparationTimes};
 use crate::stage_seconds::Lap;
 pub use advice::{Bound, Shares, advice};
 pub use limits::Limits;
@@ -157,15 +157,16 @@ impl Profiler {
     }
 
     /// Records the decoding and planning of the present batch.
-    pub(crate) fn record_decoding(&mut self, decoding: Option<Decoding>) {
-        let (Some(_), Some(Decoding { thread, begin, decoded, end })) = (&self.open, decoding)
-        else {
+    pub(crate) fn record_decoding(&mut self, times: Option<PreparationTimes>) {
+        let (Some(_), Some(PreparationTimes { decoding, planning })) = (&self.open, times) else {
             return;
         };
-        let spans = [
-            self.span(SpanKind::Decode, thread, begin, decoded),
-            self.span(SpanKind::Plan, thread, decoded, end),
-        ];
+        let works = [(SpanKind::Decode, Some(decoding)), (SpanKind::Plan, planning)];
+        let spans: Vec<_> = works
+            .into_iter()
+            .filter_map(|(kind, work)| Some((kind, work?)))
+            .map(|(kind, work)| self.span(kind, work.thread, work.begin, work.end))
+            .collect();
         if let Some(open) = &mut self.open {
             open.spans.extend(spans);
         }

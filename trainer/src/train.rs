@@ -11,6 +11,7 @@ mod asynchronous;
 mod continuing;
 mod counts;
 mod data;
+mod engine;
 mod epoch;
 mod finish;
 mod geo;
@@ -60,6 +61,7 @@ use crate::stage_seconds::Lap;
 use crate::train_report::TrainReport;
 use counts::Counts;
 use data::Data;
+use engine::Engine;
 use model::Model;
 use opening::{Open, open_client};
 use output::Output;
@@ -176,6 +178,8 @@ struct Run {
     data: Data,
     /// The tables that the run trains.
     client: Box<dyn TrainClient>,
+    /// The engine that computes the steps.
+    engine: Box<dyn Engine>,
     /// The dense model that the run trains.
     model: Model,
     /// The buffers of a step.

@@ -17,7 +17,6 @@ use crate::index::{AtHome, Entry};
 use crate::prefetch::in_turn;
 use crate::table::Table;
 use crate::table::push::Times;
-use crate::table::push::finite;
 
 /// The number of rows between the prefetch of a row and its use.
 pub(crate) const AHEAD: usize = 16;
@@ -51,16 +50,14 @@ impl Ranked {
 impl Table {
     /// Returns the effect that a push would have on the keys at the positions `wanted`: the rows
     /// that it would create, and the index entries of the keys. A push creates the row of a key if
-    /// the key has no row, is admitted, and has a finite gradient.
+    /// the key has no row and is admitted.
     pub(crate) fn foresee(
         &self,
         keys: &[FeatureKey],
-        gradients: &[f32],
         occurrences: Times<'_>,
         wanted: &[Range<usize>],
         step: u32,
     ) -> Result<Foreseen> {
-        let (stride, width) = (self.shape.stride(), self.shape.width);
         let known = self.known.rows(keys, &self.index);
         let mut foreseen = Foreseen { new: Vec::new(), rows: vec![Entry::NONE; keys.len()] };
         // Groups that follow each other are looked up together.
@@ -98,9 +95,8 @@ impl Table {
                         |foreseen, i, entry| {
                             let i = first + i;
                             foreseen.rows[i] = entry;
-                            let is_new = entry.is_none()
-                                && finite(&gradients[i * stride..(i + 1) * stride], width)
-                                && !self.waits(keys[i], || occurrences.of(i), step);
+                            let is_new =
+                                entry.is_none() && !self.waits(keys[i], || occurrences.of(i), step);
                             if is_new {
                                 foreseen.new.push((occurrences.first + i) as u32);
                             }

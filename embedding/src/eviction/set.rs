@@ -100,14 +100,13 @@ impl TableSet {
         let ranges: Vec<Range<usize>> = table.shard_ranges(&self.map);
         let foreseen = workers.map(self.shards.len(), |i| {
             let range = ranges[i].clone();
-            let raw = &values.values[range.start * values.stride..range.end * values.stride];
             let wanted = scarce.iter().map(|of| {
                 let start = of.keys.start.clamp(range.start, range.end);
                 start - range.start..of.keys.end.clamp(start, range.end) - range.start
             });
             let wanted: Vec<Range<usize>> = wanted.filter(|wanted| !wanted.is_empty()).collect();
             let times = times(table, values, range.clone());
-            self.shards[i].tables[index].foresee(&table.keys[range], raw, times, &wanted, step)
+            self.shards[i].tables[index].foresee(&table.keys[range], times, &wanted, step)
         });
         let (mut new, mut rows) = (Vec::new(), Vec::with_capacity(table.keys.len()));
         for foreseen in foreseen {

@@ -36,6 +36,13 @@ pub(crate) struct Staged {
     pub(crate) touched: Vec<u32>,
     /// Whether each row has a staged gradient, by row number.
     pub(crate) is_touched: Vec<bool>,
+    /// The numbers of the rows whose gradient was dropped because it is not finite. Their pushes
+    /// count.
+    pub(crate) dropped: Vec<u32>,
+    /// The number of staged gradients.
+    pub(crate) staged: u64,
+    /// The number of gradients of keys that the table does not have.
+    pub(crate) refused: u64,
 }
 
 impl Staged {
@@ -44,7 +51,14 @@ impl Staged {
         for _ in 0..rows {
             gradients.alloc()?;
         }
-        Ok(Self { gradients, touched: Vec::new(), is_touched: vec![false; rows] })
+        Ok(Self {
+            gradients,
+            touched: Vec::new(),
+            is_touched: vec![false; rows],
+            dropped: Vec::new(),
+            staged: 0,
+            refused: 0,
+        })
     }
 
     /// Drops the staged gradients of all rows.
@@ -53,6 +67,8 @@ impl Staged {
             self.gradients.row_mut(row).fill(0.0);
             self.is_touched[row as usize] = false;
         }
+        self.dropped.clear();
+        (self.staged, self.refused) = (0, 0);
     }
 }
 
@@ -188,8 +204,8 @@ impl Table {
         Ok(())
     }
 
-    /// Adds the gradients of `keys` to the staged gradients of their rows, for a sweep. Gradients
-    /// are dropped and counted as in [`Table::push`].
+    /// Adds the gradients of `keys` to the staged gradients of their rows, for a sweep, which also
+    /// counts them. Gradients are dropped as in [`Table::push`].
     pub(crate) fn stage(&mut self, keys: &[FeatureKey], gradients: &[f32]) -> Result<()> {
         let (stride, width) = (self.shape.stride(), self.shape.width);
         let Some(dense) = &mut self.dense else {
@@ -197,15 +213,15 @@ impl Table {
         };
         let (staged, _) = dense.staging(stride)?;
         for (&key, gradient) in keys.iter().zip(gradients.chunks_exact(stride)) {
-            if !is_finite(gradient, width) {
-                self.counters.nonfinite += 1;
-                continue;
-            }
             let Some(row) = self.index.get(key).map(Entry::row) else {
-                self.counters.refused += 1;
+                staged.refused += 1;
                 continue;
             };
-            self.counters.pushed += 1;
+            if !is_finite(gradient, width) {
+                staged.dropped.push(row);
+                continue;
+            }
+            staged.staged += 1;
             if !std::mem::replace(&mut staged.is_touched[row as usize], true) {
                 staged.touched.push(row);
             }

@@ -31,10 +31,9 @@ struct Push<'a> {
 }
 
 impl Table {
-    /// Counts a row that gets a gradient, and prefetches the cache lines of the row.
+    /// Prefetches the cache lines of a row that is pushed.
     #[inline(always)]
     fn found(&mut self, entry: Entry) -> Entry {
-        self.counters.pushed += 1;
         let (slabs, row) = self.slabs_of(entry);
         slabs.prefetch_mut(row);
         entry
@@ -56,9 +55,13 @@ impl Table {
 
     /// Applies the gradients of `keys` in the order of the keys. `gradients` has one stride for
     /// each key. An unknown key gets a row if it is admitted, and is refused if the vocabulary is
-    /// fixed. A gradient with a number that is not finite is dropped. Each of these cases is
-    /// counted. `occurrences` gives the number of occurrences of each key, which some kinds of
-    /// admission need.
+    /// fixed. A gradient with a number that is not finite is dropped, and so are all gradients of a
+    /// skipped step: the row keeps its weights and its state. Each of these cases is counted.
+    /// `occurrences` gives the number of occurrences of each key, which some kinds of admission
+    /// need.
+    ///
+    /// Rows, admission, metadata and the list of changed keys depend on the keys alone, and not on
+    /// the gradients. So they can be decided before the gradients are known.
     pub(crate) fn push(
         &mut self,
         keys: &[FeatureKey],
@@ -164,10 +167,6 @@ impl Push<'_> {
 
     #[inline(always)]
     fn look(&self, table: &mut Table, i: usize) -> Entry {
-        if !finite(self.gradient(i), self.shape.width) {
-            table.counters.nonfinite += 1;
-            return Entry::NONE;
-        }
         let entry = match self.known {
             Some(rows) => rows[i],
             None => match table.index.get_at_home(self.keys[i]) {
@@ -202,8 +201,14 @@ impl Push<'_> {
         Ok(table.found(entry))
     }
 
+    /// Returns whether the gradient of a key moves its row.
+    #[inline(always)]
+    fn moves(&self, i: usize) -> bool {
+        !self.step.is_skipped && finite(self.gradient(i), self.shape.width)
+    }
+
     /// Applies a key's gradient to its row. Updates the metadata of the row and the list of changed
-    /// keys.
+    /// keys, also if the gradient is dropped.
     #[inline(always)]
     fn apply(&self, rules: &impl Rules, table: &mut Table, i: usize, entry: Entry) {
         if entry.is_none() {
@@ -221,15 +226,20 @@ impl Push<'_> {
         if let Some(snapshot) = snapshot {
             snapshot.save(false, self.shape, self.keys[i], weights.words(row), companion);
         }
-        counters.saturated += weights.change(
-            row,
-            scratch,
-            self.shape.width,
-            #[inline(always)]
-            || self.step.rounding.row(self.keys[i].0),
-            #[inline(always)]
-            |weights| rules.apply(weights, companion, self.gradient(i)),
-        );
+        if self.moves(i) {
+            counters.pushed += 1;
+            counters.saturated += weights.change(
+                row,
+                scratch,
+                self.shape.width,
+                #[inline(always)]
+                || self.step.rounding.row(self.keys[i].0),
+                #[inline(always)]
+                |weights| rules.apply(weights, companion, self.gradient(i)),
+            );
+        } else {
+            counters.nonfinite += 1;
+        }
         self.note(self.shape, changes, companion, i);
     }
 
@@ -245,29 +255,34 @@ impl Push<'_> {
         let NarrowShape { at, shape, .. } = small;
         let Narrow { slabs, gradient, due, .. } = &mut **narrow;
         let RowSlabs { weights, companion } = slabs;
-        counters.narrow_gradients += 1;
         let companion = companion.row_mut(row);
         if let Some(snapshot) = snapshot {
             snapshot.save(true, shape, self.keys[i], weights.words(row), companion);
         }
-        let (segments, kernels) = (&shape.segments[..], &self.step.narrow[..]);
-        let rules = AllRules { segments, kernels, scale: self.step.scale };
-        gradient.resize(shape.stride(), 0.0);
-        small.gather(self.gradient(i), gradient);
-        counters.saturated += vectorised(
-            #[inline(always)]
-            || {
-                weights.change(
-                    row,
-                    scratch,
-                    shape.width,
-                    #[inline(always)]
-                    || self.step.rounding.row(self.keys[i].0),
-                    #[inline(always)]
-                    |weights| rules.apply(weights, companion, gradient),
-                )
-            },
-        );
+        if self.moves(i) {
+            counters.pushed += 1;
+            counters.narrow_gradients += 1;
+            let (segments, kernels) = (&shape.segments[..], &self.step.narrow[..]);
+            let rules = AllRules { segments, kernels, scale: self.step.scale };
+            gradient.resize(shape.stride(), 0.0);
+            small.gather(self.gradient(i), gradient);
+            counters.saturated += vectorised(
+                #[inline(always)]
+                || {
+                    weights.change(
+                        row,
+                        scratch,
+                        shape.width,
+                        #[inline(always)]
+                        || self.step.rounding.row(self.keys[i].0),
+                        #[inline(always)]
+                        |weights| rules.apply(weights, companion, gradient),
+                    )
+                },
+            );
+        } else {
+            counters.nonfinite += 1;
+        }
         self.note(shape, changes, companion, i);
         if shape.meta(companion).count >= *at {
             due.push(self.keys[i]);
@@ -326,7 +341,7 @@ pub(crate) fn is_finite(row: &[f32], width: usize) -> bool {
 /// Returns whether the first `width` floats of a row are finite. Callers must be vectorised
 /// themselves.
 #[inline(always)]
-pub(crate) fn finite(row: &[f32], width: usize) -> bool {
+fn finite(row: &[f32], width: usize) -> bool {
     // Nearly always all floats are finite, including the padding.
     all_are_finite(row) || row[..width].iter().all(|x| x.is_finite())
 }

@@ -73,7 +73,8 @@ impl Swept<'_> {
 
 impl Table {
     /// Applies the staged gradients and the whole-table rules to every row, and then drops the
-    /// staged gradients.
+    /// staged gradients. A skipped step moves no row; its keys count, and its rows are listed as
+    /// changed, as in any other step.
     pub(crate) fn sweep(&mut self, step: &TableStep) -> Result<()> {
         let shape = self.shape.clone();
         self.save_everything();
@@ -88,6 +89,15 @@ impl Table {
         let (staged, keys) = dense.staging(shape.stride())?;
         let Self { slabs, scratch, counters, .. } = self;
         let touched: &[u32] = &staged.touched;
+        let dropped = staged.dropped.len() as u64;
+        counters.refused += staged.refused;
+        match step.is_skipped {
+            true => counters.nonfinite += dropped + staged.staged,
+            false => {
+                counters.nonfinite += dropped;
+                counters.pushed += staged.staged;
+            }
+        }
         let mut swept = Swept { shape: &shape, staged, step, slabs, scratch };
         let mut block = [0; SWEEP as usize];
         for start in (0..rows).step_by(SWEEP as usize) {
@@ -96,19 +106,22 @@ impl Table {
                 *row = start + i as u32;
             }
             let block = &block[..length];
-            counters.saturated += swept.apply(block, keys, true);
+            if !step.is_skipped {
+                counters.saturated += swept.apply(block, keys, true);
+            }
             for &row in block {
                 let companion = swept.slabs.companion.row_mut(row);
                 let meta = Meta { dirty_epoch: step.epoch, ..shape.meta(companion) };
                 shape.set_meta(companion, meta);
             }
         }
-        if shape.segments.iter().any(|segment| !segment.is_swept) {
+        if !step.is_skipped && shape.segments.iter().any(|segment| !segment.is_swept) {
             for block in touched.chunks(SWEEP as usize) {
                 counters.saturated += swept.apply(block, keys, false);
             }
         }
-        for &row in &staged.touched {
+        let counted = staged.dropped.iter().filter(|&&row| !staged.is_touched[row as usize]);
+        for &row in staged.touched.iter().chain(counted) {
             touch(&shape, slabs.companion.row_mut(row), step);
         }
         staged.clear();

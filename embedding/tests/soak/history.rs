@@ -238,12 +238,21 @@ impl History {
                 return;
             }
             update.scale = self.chance.pick(&[1.0, 0.5, 0.25]);
-            self.learn(&plan, &gradients, update);
+            if self.chance.one_in(6) {
+                self.learn(&plan, &gradients, update, true);
+                let counted = self
+                    .both(|side| side.set.skip(&side.workers, &plan, &gradients, update).unwrap());
+                self.agree(counted, "skip");
+                self.check_pinned();
+                self.advance_beside();
+                return;
+            }
+            self.learn(&plan, &gradients, update, false);
             let counted =
                 self.both(|side| side.set.apply(&side.workers, &plan, &gradients, update).unwrap());
             self.agree(counted, "apply");
         } else {
-            self.learn(&plan, &gradients, update);
+            self.learn(&plan, &gradients, update, false);
             let counted =
                 self.both(|side| side.set.push(&side.workers, &plan, &gradients, update).unwrap());
             self.agree(counted, "push");
@@ -255,9 +264,15 @@ impl History {
     }
 
     /// Applies a training step to the model.
-    fn learn(&mut self, plan: &LookupPlan, gradients: &RowBuffer, update: Update) {
+    fn learn(
+        &mut self,
+        plan: &LookupPlan,
+        gradients: &RowBuffer,
+        update: Update,
+        is_skipped: bool,
+    ) {
         if let Some(model) = &mut self.model {
-            model.push(&plan.tables[0], &gradients.tables[0], update);
+            model.push(&plan.tables[0], &gradients.tables[0], update, is_skipped);
         }
     }
 

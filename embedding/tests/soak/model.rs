@@ -56,19 +56,27 @@ impl Model {
         }
     }
 
-    pub(crate) fn push(&mut self, plan: &TablePlan, gradients: &TableRows, update: Update) {
+    /// Pushes gradients. In a skipped step, keys count and no weight moves. The same holds for a
+    /// gradient that is not finite.
+    pub(crate) fn push(
+        &mut self,
+        plan: &TablePlan,
+        gradients: &TableRows,
+        update: Update,
+        is_skipped: bool,
+    ) {
         let rate = LR * update.rates.scale;
         for (i, &key) in plan.keys.iter().enumerate() {
             let gradient = &gradients.row(i)[..DIM];
-            if gradient.iter().any(|g| !g.is_finite()) {
+            let (weights, count) = self.rows.entry(key).or_insert(([INITIAL; DIM], 0));
+            *count += 1;
+            if is_skipped || gradient.iter().any(|g| !g.is_finite()) {
                 continue;
             }
-            let (weights, count) = self.rows.entry(key).or_insert(([INITIAL; DIM], 0));
             for (unit, (w, g)) in weights.iter_mut().zip(gradient).enumerate() {
                 let moved = *w - rate * (g * update.scale);
                 *w = self.dtype.round_pushed(self.seed, key.0, update.step.0, unit, moved);
             }
-            *count += 1;
         }
     }
 

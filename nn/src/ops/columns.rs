@@ -1,5 +1,5 @@
 //! The concatenation and the slicing of columns. If possible, the results are views, which cost
-//! nothing: see [`placement`](crate::program::placement).
+//! nothing: see [`placement`](crate::cpu::placement).
 
 use super::*;
 

@@ -83,13 +83,21 @@ pub trait StepClient: TableAccess {
     /// Returns an error if no gradients are staged, or if `scale` is negative or not finite.
     fn apply(&mut self, scale: f32) -> Result<StepReport>;
 
+    /// Ends the step without its staged gradients, because their norm is not finite. No weight and
+    /// no optimizer state moves. Everything else is as in [`StepClient::apply`]: keys are counted
+    /// and admitted, rows are created and evicted. The gradients of rows are counted as not finite.
+    ///
+    /// # Errors
+    /// Returns an error if no gradients are staged.
+    fn skip(&mut self) -> Result<StepReport>;
+
     /// Applies the whole-table rules after `push(Apply)`, ends the step, and returns its report.
     ///
     /// # Errors
     /// Returns an error if nothing was pushed.
     fn sweep(&mut self) -> Result<StepReport>;
 
-    /// Drops the staged gradients, if there are any, and ends the step without them.
+    /// Drops the staged gradients, if there are any, and ends the step as if it had not begun.
     ///
     /// # Errors
     /// Returns an error after `push(Apply)`, which cannot be undone.
@@ -132,7 +140,8 @@ pub struct StepReport {
     /// The number of row gradients that were dropped because their keys were new and the table was
     /// at its limit.
     pub refused_full: u64,
-    /// The number of row gradients that were dropped because they were not finite.
+    /// The number of row gradients that were dropped because they, or the norm of their step, were
+    /// not finite. The pushes of their keys count.
     pub nonfinite: u64,
 }
 

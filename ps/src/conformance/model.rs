@@ -64,15 +64,19 @@ struct Model {
     versions: Option<Versions>,
 }
 
-/// The gradients of one table, divided into those that are applied, those whose keys wait for
-/// admission, those that are not finite, and those that are refused. Gradients are given by their
-/// positions in the plan, or only counted.
+/// The gradients of one table, divided into those whose keys have or get a row, those whose keys
+/// wait for admission, and those that are refused. Gradients are given by their positions in the
+/// plan, or only counted.
 #[derive(Default)]
 struct Sorted {
     used: Vec<usize>,
     waiting: Vec<usize>,
     refused: u64,
-    nonfinite: u64,
+}
+
+/// Returns whether a gradient is applied, and not dropped because it is not finite.
+fn is_finite(gradient: &[f32]) -> bool {
+    gradient.iter().all(|x| x.is_finite())
 }
 
 /// Returns an error if two values differ.
@@ -158,7 +162,7 @@ impl Model {
                 let buffer = pushed.map_err(failed("push"))?;
                 same("tables of the buffer that comes back", &buffer.tables.len(), &TABLES)?;
                 let report = client.sweep().map_err(failed("sweep"))?;
-                self.learn(&plan, &gradients, rate, 1.0);
+                self.learn(&plan, &gradients, rate, Some(1.0));
                 self.evict();
                 self.compare_report(report, before)
             }
@@ -170,31 +174,16 @@ impl Model {
                 if (norm - wanted).abs() > wanted * 1e-6 {
                     return Err(format!("squared norm: {norm} instead of {wanted}"));
                 }
-                if action.ending == Ending::Discarded {
-                    // Staging has already counted what it dropped in swept tables.
-                    return self.discard(client, &plan, &gradients);
-                }
-                let report = client.apply(0.5).map_err(failed("apply"))?;
-                self.learn(&plan, &gradients, rate, 0.5);
+                let (report, scale) = match action.ending {
+                    Ending::Discarded => return client.discard().map_err(failed("discard")),
+                    Ending::Skipped => (client.skip().map_err(failed("skip"))?, None),
+                    _ => (client.apply(0.5).map_err(failed("apply"))?, Some(0.5)),
+                };
+                self.learn(&plan, &gradients, rate, scale);
                 self.evict();
                 self.compare_report(report, before)
             }
         }
-    }
-
-    fn discard(
-        &mut self,
-        client: &mut dyn TrainClient,
-        plan: &LookupPlan,
-        gradients: &RowBuffer,
-    ) -> Result<(), String> {
-        client.discard().map_err(failed("discard"))?;
-        let swept = 1;
-        let Sorted { used: pushed, refused, nonfinite, .. } = self.sort_out(plan, gradients, swept);
-        self.counters[swept].refused += refused;
-        self.counters[swept].nonfinite += nonfinite;
-        self.counters[swept].pushed += pushed.len() as u64;
-        Ok(())
     }
 
     fn compare_pull(&mut self, plan: &LookupPlan, rows: &RowBuffer) -> Result<(), String> {
@@ -275,13 +264,10 @@ impl Model {
     }
 
     /// Divides the gradients of one table into the groups of [`Sorted`].
-    fn sort_out(&self, plan: &LookupPlan, gradients: &RowBuffer, table: usize) -> Sorted {
+    fn sort_out(&self, plan: &LookupPlan, table: usize) -> Sorted {
         let mut sorted = Sorted::default();
         for (i, key) in plan.tables[table].keys.iter().enumerate() {
-            let row = &gradients.tables[table].row(i)[..self.width(table)];
-            if !row.iter().all(|x| x.is_finite()) {
-                sorted.nonfinite += 1;
-            } else if self.specs[table].dense && !self.tables[table].contains_key(key) {
+            if self.specs[table].dense && !self.tables[table].contains_key(key) {
                 sorted.refused += 1;
             } else if self.waits(plan, table, i) {
                 sorted.waiting.push(i);
@@ -332,30 +318,30 @@ impl Model {
         }
     }
 
-    fn learn(&mut self, plan: &LookupPlan, gradients: &RowBuffer, rate: f32, scale: f32) {
+    /// Does a step in the model. `scale` is the factor of the gradients, or `None` for a step that
+    /// counts its keys and moves nothing.
+    fn learn(&mut self, plan: &LookupPlan, gradients: &RowBuffer, rate: f32, scale: Option<f32>) {
         for table in 0..TABLES {
-            let Sorted { used, waiting, refused, nonfinite } =
-                self.sort_out(plan, gradients, table);
+            let Sorted { used, waiting, refused } = self.sort_out(plan, table);
+            let width = self.width(table);
             self.counters[table].waiting += waiting.len() as u64;
             for i in waiting {
                 let seen = (self.seen(plan, table, i), self.step);
                 self.candidates[table].insert(plan.tables[table].keys[i], seen);
             }
             self.counters[table].refused += refused;
-            self.counters[table].nonfinite += nonfinite;
-            self.counters[table].pushed += used.len() as u64;
             let l2 = self.l2(table);
             let (dtype, seed, step) = (self.specs[table].dtype, self.specs[table].seed, self.step);
             // The random bits of the rounding to 16 bits depend on the seed, the key, the step and
             // the position of the weight.
             let update = |key: FeatureKey, unit: usize, w: &mut f32, g: f32, l2: f32| {
+                let Some(scale) = scale else { return };
                 let moved = *w - 0.5 * rate * ((g + l2 * *w) * scale);
                 *w = dtype.round_pushed(seed, key.0, step, unit, moved);
             };
             let mut touched = BTreeSet::new();
             for i in used {
                 let key = plan.tables[table].keys[i];
-                touched.insert(key);
                 self.changed(table, key);
                 if !self.tables[table].contains_key(&key) {
                     self.counters[table].created += 1;
@@ -369,7 +355,13 @@ impl Model {
                 let row = self.tables[table].get_mut(&key).expect("inserted above");
                 row.pushes += 1;
                 row.last_step = self.step;
-                let raw = gradients.tables[table].row(i);
+                let raw = &gradients.tables[table].row(i)[..width];
+                if scale.is_none() || !is_finite(raw) {
+                    self.counters[table].nonfinite += 1;
+                    continue;
+                }
+                self.counters[table].pushed += 1;
+                touched.insert(key);
                 for (unit, ((w, &g), &l2)) in row.weights.iter_mut().zip(raw).zip(&l2).enumerate() {
                     update(key, unit, w, g, l2);
                 }
@@ -398,14 +390,14 @@ impl Model {
                     sum += (g + f64::from(l2[unit]) * f64::from(w)).powi(2);
                 }
             };
-            let used = self.sort_out(plan, gradients, table).used;
+            let raw = |i: usize| &gradients.tables[table].row(i)[..self.width(table)];
             let mut touched = BTreeSet::new();
-            for i in used {
+            for i in self.sort_out(plan, table).used.into_iter().filter(|&i| is_finite(raw(i))) {
                 let key = plan.tables[table].keys[i];
                 touched.insert(key);
                 let row = self.tables[table].get(&key).map(|row| &row.weights);
                 let weights = row.or_else(|| self.initial.get(&(table, key)));
-                of_row(Some(gradients.tables[table].row(i)), weights.map_or(&[], Vec::as_slice));
+                of_row(Some(raw(i)), weights.map_or(&[], Vec::as_slice));
             }
             if self.specs[table].has_whole_table_rule() {
                 let others = self.tables[table].iter().filter(|(k, _)| !touched.contains(k));

@@ -130,6 +130,20 @@ impl StepClient for LocalClient {
         Ok(self.counted.into())
     }
 
+    fn skip(&mut self) -> Result<StepReport> {
+        self.check_whole()?;
+        self.order.allow_staged("skip")?;
+        let update = self.update(1.0);
+        if let Some(Staged { plan, gradients }) = self.staged.take() {
+            let skipped = self.tables.skip(&self.workers, &plan, &gradients, update);
+            self.spare = gradients;
+            let counted = self.note_failure(skipped)?;
+            self.counted.add(counted);
+        }
+        self.end_step();
+        Ok(self.counted.into())
+    }
+
     fn sweep(&mut self) -> Result<StepReport> {
         self.check_whole()?;
         if self.order.allow_sweep()? {

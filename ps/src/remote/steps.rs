@@ -159,6 +159,12 @@ impl StepClient for RemoteClient {
         self.end_step(&frames)
     }
 
+    fn skip(&mut self) -> Result<StepReport> {
+        self.order.allow_staged("skip")?;
+        let frames = self.send_each(Op::Skip, |_, _| {})?;
+        self.end_step(&frames)
+    }
+
     fn sweep(&mut self) -> Result<StepReport> {
         self.order.allow_sweep()?;
         let frames = self.send_each(Op::Sweep, |_, _| {})?;

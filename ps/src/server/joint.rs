@@ -22,6 +22,8 @@ pub(super) enum Decision {
         /// The factor of the gradients.
         scale: f32,
     },
+    /// The gradients are dropped, and their keys count.
+    Skip,
     /// The gradients are dropped.
     Discard,
 }

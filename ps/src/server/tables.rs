@@ -137,7 +137,7 @@ impl Tables {
                 }
                 return self.now_or_later(session.trainer, header);
             }
-            Op::Norm | Op::Apply | Op::Discard | Op::Exchange if self.trainers > 1 => {
+            Op::Norm | Op::Apply | Op::Skip | Op::Discard | Op::Exchange if self.trainers > 1 => {
                 return match self.take_part(session.trainer, header, &body) {
                     Ok(()) => self.now_or_later(session.trainer, header),
                     Err(error @ Error::Argument { .. }) => Outcome::Lost(error.to_string()),
@@ -153,6 +153,7 @@ impl Tables {
             | Op::Push
             | Op::Norm
             | Op::Apply
+            | Op::Skip
             | Op::Sweep
             | Op::Discard
             | Op::Regulariser => self.step(session, header, &body, &mut answer),
@@ -218,7 +219,7 @@ impl Tables {
                     Some((_, Ok(whole))) => steps::write_whole(&mut answer, whole),
                 }
             }
-            Op::Apply | Op::Discard => {
+            Op::Apply | Op::Skip | Op::Discard => {
                 match self.ended.as_ref().filter(|(step, _)| *step == header.step) {
                     None => return None,
                     Some((_, Err(text))) => return failed(text),
@@ -308,8 +309,10 @@ fn put<T: serde::Serialize>(answer: &mut Vec<u8>, message: &T) {
 
 /// Returns the decision that a frame holds.
 fn read_decision(header: &Header, body: &[u8]) -> Result<Decision> {
-    if header.op == Op::Discard {
-        return Ok(Decision::Discard);
+    match header.op {
+        Op::Discard => return Ok(Decision::Discard),
+        Op::Skip => return Ok(Decision::Skip),
+        _ => {}
     }
     let mut body = Reader::new(body);
     let mut number = || body.f32().map_err(bad("apply"));

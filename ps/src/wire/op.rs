@@ -74,6 +74,8 @@ ops! {
     Update = 30, "update";
     /// The question that waits until the updates of all trainers up to a step are applied.
     Settle = 31, "settle";
+    /// The end of a step whose gradients have no finite norm. Its keys count.
+    Skip = 32, "skip";
     /// The question for rows as evaluation reads them.
     Lookup = 40, "lookup";
     /// The vocabulary of a dense table.

@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::evaluate::{EvalReport, Judge};
 use crate::frequencies::Frequencies;
 use crate::observer::{EpochReport, Observer, StepReport};
-use crate::pipeline::{Pipeline, Planned};
+use crate::pipeline::{AheadOptions, Pipeline, Planned};
 use crate::profile::Stage;
 
 /// The batches of an epoch.
@@ -115,9 +115,10 @@ impl Run {
         let batches = batches.with_rejected(progress.rejected);
         let schema = Arc::new(self.job.schema.clone());
         let place = self.options.trainer;
+        let with = AheadOptions { place, ..AheadOptions::of_job(&self.job, workers) };
         let pipeline = match self.options.in_memory {
-            true => Pipeline::in_memory(batches, schema, workers.clone(), place)?,
-            false => Pipeline::of_trainer(batches, schema, workers.clone(), place),
+            true => Pipeline::in_memory(batches, schema, with)?,
+            false => Pipeline::new(batches, schema, with),
         };
         Ok(EpochBatches { pipeline, decoded_before: self.timing.seconds.decode_and_plan })
     }
@@ -128,7 +129,7 @@ impl Run {
         let next = self.stage(Stage::Wait, |_| pipeline.next());
         self.timing.seconds.decode_and_plan = batches.decoded_before + pipeline.seconds;
         if let Some(profiler) = &mut self.timing.profiler {
-            profiler.record_decoding(pipeline.decoding);
+            profiler.record_decoding(pipeline.times);
         }
         next
     }

@@ -11,6 +11,7 @@ use zillion_reader::SideTables;
 
 use super::counts::Counts;
 use super::data::Data;
+use super::engine::CpuEngine;
 use super::model::Model;
 use super::note::StartNote;
 use super::opening::{After, Open, check_place};
@@ -90,6 +91,7 @@ impl Run {
             options,
             data,
             client,
+            engine: Box::new(CpuEngine),
             model,
             buffers,
             output: Output {

@@ -1,5 +1,5 @@
-//! One step of a run: the pull, the forward and backward pass, then the push and the dense
-//! optimizer at the same time.
+//! The parts of a step on the CPU: the pull, the forward and backward pass, then the push and the
+//! dense optimizer at the same time. An engine puts them together (see `engine.rs`).
 //!
 //! With clipping, gradients are staged first. The norm is computed over all gradients together:
 //! those of tables, of their regularisers and of dense parameters. Without clipping, the push
@@ -69,7 +69,7 @@ impl StepBuffers {
 /// The values of a step that the observer requests.
 #[derive(Debug, Default)]
 pub(super) struct Inspection {
-    steps: bool,
+    pub(super) steps: bool,
     nodes: Vec<RequestedNode>,
     dense_norm: f64,
     table_norms: Vec<f64>,
@@ -81,7 +81,7 @@ impl Inspection {
         Self { steps, nodes, ..Self::default() }
     }
 
-    fn set_dense_norm(&mut self, sq_norm: f64) {
+    pub(super) fn set_dense_norm(&mut self, sq_norm: f64) {
         if self.steps {
             self.dense_norm = sq_norm.sqrt();
         }
@@ -99,42 +99,6 @@ impl Inspection {
 }
 
 impl Run {
-    /// Trains on a batch, and returns its mean loss before the step. If a step has several batches,
-    /// weights change only after the last batch.
-    ///
-    /// `next` is the lookup plan of the next batch, if it is known. During the step, the rows of
-    /// this plan are read from disk.
-    pub(super) fn train_step(
-        &mut self,
-        planned: &Planned,
-        next: Option<&Arc<LookupPlan>>,
-    ) -> Result<f64> {
-        self.stage(Stage::Pull, |run| {
-            if run.buffers.accumulated.batches() == 0 {
-                run.begin_step()?;
-            }
-            run.pull(&planned.plan, next)?;
-            run.profile_batch(planned);
-            Ok::<_, Error>(())
-        })?;
-        let loss = self.stage(Stage::Model, |run| {
-            let loss = run.forward_and_backward(planned, None)?;
-            run.check_loss(loss)
-        })?;
-        let Some(plan) = self.accumulate(planned, next.is_none())? else {
-            self.end_batch(planned);
-            return Ok(loss);
-        };
-        self.buffers.inspection.set_table_norms(&self.buffers.grads);
-        match self.gradient_scale(Some(&plan))? {
-            Some(scale) => self.push_and_optimize(self.row_step(&plan), scale)?,
-            None => self.skip_step()?,
-        }
-        self.end_batch(planned);
-        self.end_step();
-        Ok(loss)
-    }
-
     /// Begins the next step in the tables.
     pub(super) fn begin_step(&mut self) -> Result<()> {
         let step = self.position.step + 1;
@@ -213,39 +177,19 @@ impl Run {
         Ok(loss)
     }
 
-    /// Adds the gradients of the batch to its step. After the last batch, fills the buffer with the
-    /// gradients of the whole step and returns the plan of the step. Before the last batch, returns
-    /// `None`.
-    fn accumulate(&mut self, planned: &Planned, is_last: bool) -> Result<Option<Arc<LookupPlan>>> {
-        let batches = self.job.train.accumulate.get() as u64;
-        if batches == 1 {
-            return Ok(Some(planned.plan.clone()));
-        }
-        self.stage(Stage::Optimizer, |run| {
-            let Self { options, model, buffers, .. } = run;
-            let StepBuffers { grads, accumulated, inspection, .. } = buffers;
-            accumulated.add(&planned.plan, grads, &model.executor);
-            if accumulated.batches() == batches || is_last {
-                return Ok(Some(Arc::new(accumulated.finish(grads))));
-            }
-            if inspection.steps {
-                let own = |id: ParamId| model.executor.param_grad(id);
-                let norm = model.optimizer.sq_norm(&model.params, own, &options.workers)?;
-                inspection.set_dense_norm(norm);
-                inspection.set_table_norms(grads);
-            }
-            Ok(None)
-        })
-    }
-
     /// Returns the factor that clips the gradients of the step. Returns `None` if their norm is not
-    /// finite, so the step must be skipped. If the job clips gradients, this function also stages
-    /// the gradients of the rows of `plan`. Without a plan, they are staged already.
+    /// finite, so the step must be skipped. If the job clips gradients, or if the step is skipped,
+    /// this function also stages the gradients of the rows of `plan`. Without a plan, they are
+    /// staged already.
     pub(super) fn gradient_scale(&mut self, plan: Option<&Arc<LookupPlan>>) -> Result<Option<f32>> {
         // The norm is computed even if the job does not clip gradients, because a gradient that is
         // not finite must not change any weight.
         let dense_sq_norm = self.stage(Stage::Optimizer, Self::dense_sq_norm)?;
         if !dense_sq_norm.is_finite() {
+            // The keys of a skipped step count, so the tables need them.
+            if let Some(plan) = plan.filter(|_| self.job.train.mode.is_sync()) {
+                self.stage(Stage::Staging, |run| run.stage_rows(plan))?;
+            }
             return Ok(None);
         }
         let Some(max) = self.job.train.clip_norm else { return Ok(Some(1.0)) };
@@ -273,16 +217,6 @@ impl Run {
         let grads = std::mem::take(&mut self.buffers.grads);
         self.buffers.grads = self.client.push(plan, grads, PushMode::Stage)?;
         Ok(())
-    }
-
-    /// Returns the way in which the rows of a step of this trainer alone are updated.
-    fn row_step<'a>(&self, plan: &'a Arc<LookupPlan>) -> RowStep<'a> {
-        let train = &self.job.train;
-        match (train.mode.is_sync(), train.clip_norm) {
-            (false, _) => RowStep::Send { plan: Some(plan), share: 1.0 },
-            (true, None) => RowStep::Push(plan),
-            (true, Some(_)) => RowStep::ApplyStaged,
-        }
     }
 
     /// Updates the rows of the step and the dense parameters.
@@ -315,10 +249,12 @@ impl Run {
         Ok(())
     }
 
-    /// Drops the gradients of a step whose norm is not finite, and counts the step as skipped.
+    /// Drops the gradients of a step whose norm is not finite, and counts the step as skipped. The
+    /// keys of the step count, so rows are created and admitted as in any other step. In the modes
+    /// in which servers apply gradients when they arrive, nothing is sent, and no key counts.
     pub(super) fn skip_step(&mut self) -> Result<()> {
         if self.job.train.mode.is_sync() {
-            self.client.discard()?;
+            self.client.skip()?;
         } else {
             self.client.send(None, &RowBuffer::default(), arrival(1.0))?;
         }

@@ -92,7 +92,7 @@ impl Place {
     }
 
     /// Returns the newest parameters, and the parameters that are used for scoring.
-    fn params(&self, output: &str) -> (Params, Params) {
+    pub(super) fn params(&self, output: &str) -> (Params, Params) {
         let checkpoint = self.newest(output);
         let job = checkpoint.job().unwrap();
         let mut graph = job.graph(Mode::Train).unwrap();

@@ -158,3 +158,99 @@ fn discarded_gradients_leave_no_trace() {
     };
     assert!(run(true) == run(false));
 }
+
+/// The rows of a table by key: weights, optimizer state, number of pushes, and last step.
+type Rows = std::collections::BTreeMap<u64, (Vec<u32>, Vec<u32>, u32, u32)>;
+
+fn rows_of(set: &TableSet, table: usize) -> Rows {
+    let mut rows = Rows::new();
+    let bits = |floats: &[f32]| -> Vec<u32> { floats.iter().map(|x| x.to_bits()).collect() };
+    for shard in &set.shards {
+        for slot in shard.slots() {
+            let add = |key: zillion_feature::FeatureKey, row: zillion_rows::row::StoredRow<'_>| {
+                let weights = bits(&row.weights.to_floats());
+                let meta = row.meta;
+                rows.insert(key.0, (weights, bits(row.state), meta.count, meta.last_step));
+            };
+            shard.tables[table].for_each_in_slot(slot, add).unwrap();
+        }
+    }
+    rows
+}
+
+/// Checks that a skipped step changes what depends on the keys as an applied step does, and moves
+/// no weight and no optimizer state.
+#[test]
+fn a_skipped_step_counts_its_keys_and_moves_nothing() {
+    let workers = workers(2);
+    let begin = || {
+        let mut set = filled(&workers, 3, 50);
+        (1..=4).for_each(|step| {
+            clipped_step(&mut set, &workers, step, 60);
+        });
+        let plan = step_plan(5, set.layouts().len(), 70, 60);
+        let mut raw = gradients(&set, &plan, 5);
+        // The gradient of one row of each table is not finite.
+        raw.tables.iter_mut().for_each(|rows| rows.values[0] = f32::NAN);
+        set.stage(&workers, &plan, &raw).unwrap();
+        (set, plan, raw)
+    };
+    let (mut applied, plan, raw) = begin();
+    let mut moved = applied.apply(&workers, &plan, &raw, update(5, 1.0)).unwrap();
+    moved.add(applied.sweep(&workers, update(5, 1.0)).unwrap());
+    let (mut skipped, plan, raw) = begin();
+    let before: Vec<Rows> = (0..plan.tables.len()).map(|table| rows_of(&skipped, table)).collect();
+    let counted = skipped.skip(&workers, &plan, &raw, update(5, 1.0)).unwrap();
+
+    assert_eq!((counted.pushed, counted.saturated, counted.narrow_gradients), (0, 0, 0));
+    assert_eq!(counted.nonfinite, moved.pushed + moved.nonfinite);
+    assert!(moved.nonfinite > 1 && moved.created > 0 && moved.refused > 0, "{moved:?}");
+    assert_eq!((counted.created, counted.refused), (moved.created, moved.refused));
+    assert_eq!(counted.grown, moved.grown);
+    for (table, before) in before.iter().enumerate() {
+        let (skipped, applied) = (rows_of(&skipped, table), rows_of(&applied, table));
+        let meta = |rows: &Rows| -> Vec<_> {
+            rows.iter().map(|(&key, row)| (key, row.2, row.3)).collect()
+        };
+        assert_eq!(meta(&skipped), meta(&applied), "table {table}");
+        assert_ne!(skipped, applied, "table {table}");
+        for (key, (weights, state, ..)) in before {
+            let (now, state_now, ..) = &skipped[key];
+            // A narrow row that grows keeps its floats and gets more of them.
+            if now.len() == weights.len() {
+                assert_eq!((now, state_now), (weights, state), "table {table}");
+            }
+        }
+    }
+}
+
+/// Checks that a key whose gradient is not finite is pushed in all but its weights and its state.
+#[test]
+fn a_gradient_that_is_not_finite_counts_its_key() {
+    let workers = workers(1);
+    let sgd = OptimizerSpec::Sgd { lr: 0.5 };
+    for dense in [false, true] {
+        let spec = table("t", dense, vec![segment("a", 3, sgd, 0.2)]);
+        let mut set = TableSet::new(vec![spec], shards(2)).unwrap();
+        let keys = sorted_keys(0..10);
+        if dense {
+            set.prefill(&workers, TableId(0), &keys).unwrap();
+        }
+        let plan = plan_of(std::slice::from_ref(&keys));
+        let mut raw = gradients(&set, &plan, 1);
+        let stride = raw.tables[0].stride;
+        raw.tables[0].values.chunks_exact_mut(stride).for_each(|row| row[1] = f32::INFINITY);
+        let mut first = RowBuffer::default();
+        set.pull(&workers, &plan, false, &mut first).unwrap();
+        let mut counted = set.push(&workers, &plan, &raw, update(1, 1.0)).unwrap();
+        counted.add(set.sweep(&workers, update(1, 1.0)).unwrap());
+        assert_eq!((counted.pushed, counted.nonfinite), (0, 10));
+        let mut rows = RowBuffer::default();
+        set.pull(&workers, &plan, true, &mut rows).unwrap();
+        assert_eq!(rows.tables[0].counts, Some(vec![1; 10]));
+        if !dense {
+            assert_eq!(rows.tables[0].values, first.tables[0].values);
+            assert_eq!(counted.created, 10);
+        }
+    }
+}

@@ -103,20 +103,20 @@ proptest! {
             let mut pushed = 0;
             for (i, &k) in keys.iter().enumerate() {
                 let g = raw.tables[0].row(i);
-                if !g[..DIM].iter().all(|x| x.is_finite()) {
-                    model.nonfinite += 1;
-                    continue;
-                }
                 if dense && !model.rows.contains_key(&k) {
                     model.refused += 1;
                     continue;
                 }
-                pushed += 1;
                 let row = model.rows.entry(k).or_insert_with(|| { model.created += 1; (initial(k), 0) });
+                row.1 += 1;
+                if !g[..DIM].iter().all(|x| x.is_finite()) {
+                    model.nonfinite += 1;
+                    continue;
+                }
+                pushed += 1;
                 for (unit, (w, g)) in row.0.iter_mut().zip(g).enumerate() {
                     *w = dtype.round_pushed(spec.seed, k.0, t, unit, *w - LR * g);
                 }
-                row.1 += 1;
             }
             prop_assert_eq!(counted.pushed, pushed);
         }

@@ -69,8 +69,10 @@ impl Tables {
         body: &[u8],
     ) -> Option<Outcome> {
         let is_own = matches!(header.op, Op::BeginPace | Op::Update | Op::Settle);
-        let is_joint =
-            matches!(header.op, Op::Push | Op::Norm | Op::Apply | Op::Sweep | Op::Discard);
+        let is_joint = matches!(
+            header.op,
+            Op::Push | Op::Norm | Op::Apply | Op::Skip | Op::Sweep | Op::Discard
+        );
         let is_paced = self.paced.is_some();
         if !is_own && !(is_paced && (is_joint || header.op == Op::Pull)) {
             return None;

@@ -53,6 +53,11 @@ impl Tables {
                 let report = self.client.apply(scale)?;
                 write_report(answer, &report);
             }
+            Op::Skip => {
+                body.clone().end().map_err(bad(call))?;
+                let report = self.client.skip()?;
+                write_report(answer, &report);
+            }
             Op::Sweep => {
                 body.clone().end().map_err(bad(call))?;
                 let report = self.client.sweep()?;
@@ -138,7 +143,7 @@ impl Tables {
                     self.exchanged = Some((header.step, Ok(whole)));
                 }
             }
-            Op::Apply | Op::Discard => {
+            Op::Apply | Op::Skip | Op::Discard => {
                 let decision = read_decision(header, body)?;
                 let step = Step(header.step);
                 if let Some(decision) = self.joint.decide(trainer, decision, step)? {
@@ -173,6 +178,7 @@ impl Tables {
                 self.check_rate(rate)?;
                 self.client.apply(scale)
             }
+            Decision::Skip => self.client.skip(),
             Decision::Discard => {
                 if self.staged.is_none() {
                     self.client.begin_step(step, Rates::default())?;

@@ -56,6 +56,7 @@ struct State {
     pushes: Meeting<(Arc<LookupPlan>, RowBuffer), ()>,
     exchanges: Meeting<Contribution, Exchanged>,
     applies: Meeting<f32, StepReport>,
+    skips: Meeting<(), StepReport>,
     discards: Meeting<(), ()>,
 }
 
@@ -85,6 +86,7 @@ impl State {
             pushes: Meeting::new(count),
             exchanges: Meeting::new(count),
             applies: Meeting::new(count),
+            skips: Meeting::new(count),
             discards: Meeting::new(count),
         }
     }
@@ -339,6 +341,10 @@ impl StepClient for Member {
                 state.client().apply(scales[0])
             },
         )
+    }
+
+    fn skip(&mut self) -> Result<StepReport> {
+        self.meet(|state| &mut state.skips, (), |state, _| state.client().skip())
     }
 
     fn sweep(&mut self) -> Result<StepReport> {

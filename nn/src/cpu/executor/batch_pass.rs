@@ -6,10 +6,10 @@ use std::thread;
 use std::time::Instant;
 
 use super::*;
+use crate::cpu::program::{Phase, Step};
 use crate::graph::shape::Shape;
 use crate::ops::kernel::{Tile, View, ViewMut};
 use crate::ops::{self, MAX_INPUTS, Partial};
-use crate::program::{Phase, Step};
 
 /// The state that all threads of a pass read.
 #[derive(Clone, Copy)]
@@ -26,7 +26,7 @@ pub(crate) struct Shared<'a> {
 impl<'a> Shared<'a> {
     /// Returns a view of a constant or of a table's rows, or `None` for other nodes.
     fn fixed(&self, id: NodeId) -> Option<View<'a>> {
-        let shape = self.program.graph.shape(id);
+        let shape = self.program.lowered.graph.shape(id);
         let (data, from, full): (&'a [f32], usize, usize) =
             match self.program.placement.places[id.0 as usize] {
                 Place::Rows { table } => {
@@ -44,7 +44,7 @@ impl<'a> Shared<'a> {
 
     /// Computes a constant that depends only on other constants.
     pub(crate) fn global(&self, id: NodeId, out: &mut [f32]) {
-        let node = self.program.graph.node(id);
+        let node = self.program.lowered.graph.node(id);
         let rows_of = |shape: Shape| match shape.rows {
             Dim::Const(rows) => rows,
             _ => 0,
@@ -53,7 +53,9 @@ impl<'a> Shared<'a> {
         let cols = node.shape.cols;
 
         let rows = match node.inputs.first() {
-            Some(&first) if ops::sums_rows(&node.op) => rows_of(self.program.graph.shape(first)),
+            Some(&first) if ops::sums_rows(&node.op) => {
+                rows_of(self.program.lowered.graph.shape(first))
+            }
             _ => out_rows,
         };
         if node.op == Op::Concat {
@@ -72,7 +74,7 @@ impl<'a> Shared<'a> {
             *view = self.fixed(input).unwrap_or_default();
         }
         let total = match (&node.op, node.inputs.get(1)) {
-            (Op::BatchNormRunning { .. }, Some(&stats)) => self.program.work_rows(stats),
+            (Op::BatchNormRunning { .. }, Some(&stats)) => self.program.lowered.work_rows(stats),
             _ => Dim::Batch,
         };
         let mut tile = self.tile(0..self.inputs.rows, total);
@@ -115,7 +117,7 @@ impl<'a> Shared<'a> {
         };
         let mut first = rows.start;
         while first < rows.end && !watch.stops() {
-            let batch = self.program.tile(self.inputs, first, rows.end);
+            let batch = self.program.lowered.tile(self.inputs, first, rows.end);
             first = batch.end;
             for &step in &phase.tile {
                 let begun = entered.map(|(thread, _)| (thread, Instant::now()));
@@ -150,8 +152,8 @@ impl<'a> Shared<'a> {
         | Step::ComputeInPlace { id, .. }
         | Step::Accumulate(id)
         | Step::CopyPart { concat: id, .. }) = step;
-        let node = self.program.graph.node(id);
-        let rows = self.program.work_rows(id);
+        let node = self.program.lowered.graph.node(id);
+        let rows = self.program.lowered.work_rows(id);
         let mut tile = self.tile(batch.clone(), rows);
         tile.packed = self.packing.of(id);
         if tile.rows == 0 {
@@ -232,7 +234,7 @@ impl<'a> Shared<'a> {
     where
         'a: 'b,
     {
-        let Shape { rows, cols } = self.program.graph.shape(id);
+        let Shape { rows, cols } = self.program.lowered.graph.shape(id);
         match self.program.placement.places[id.0 as usize] {
             Place::Tile { slot, offset, stride } => {
                 View { data: buffers.slots[slot].get(offset..).unwrap_or_default(), stride, cols }

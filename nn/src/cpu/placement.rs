@@ -7,13 +7,14 @@
 //! its columns, unless the operation that computes a part reads from the same buffer. If an
 //! element-wise operation is the last reader of an operand, it works in the buffer of this operand.
 
+use crate::cpu::schedule::Schedule;
 use crate::error::{Error, Result};
 use crate::graph::Graph;
 use crate::graph::op::Op;
 use crate::graph::shape::{Dim, NodeId, ParamId};
+use crate::lowered::{Class, is_view};
 use crate::ops::{MAX_INPUTS, partial_len};
 use crate::ops::{is_operand, link_of};
-use crate::program::schedule::{Class, Schedule, is_view};
 
 /// The place of a value. Offsets and strides are counted in floats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +72,7 @@ impl Placement {
     /// operand that is not read again.
     pub(crate) fn new(
         graph: &Graph,
-        schedule: &Schedule,
+        schedule: &Schedule<'_>,
         kept: &[NodeId],
         reuse: bool,
     ) -> Result<Self> {
@@ -103,7 +104,7 @@ impl Placement {
         Ok(placement)
     }
 
-    fn place_constants(&mut self, graph: &Graph, schedule: &Schedule) -> Result<()> {
+    fn place_constants(&mut self, graph: &Graph, schedule: &Schedule<'_>) -> Result<()> {
         for (index, node) in graph.nodes.iter().enumerate() {
             let id = NodeId(index as u32);
             let place = match (schedule.class(id), &node.op) {
@@ -151,7 +152,7 @@ impl Placement {
     fn place_buffers(
         &mut self,
         graph: &Graph,
-        schedule: &Schedule,
+        schedule: &Schedule<'_>,
         parts: &Parts,
         kept: &[NodeId],
         reuse: bool,
@@ -235,7 +236,7 @@ impl Placement {
     fn reuse_operands(
         &mut self,
         graph: &Graph,
-        schedule: &Schedule,
+        schedule: &Schedule<'_>,
         parts: &Parts,
         uses: &mut [Option<Uses>],
         bases: &mut [usize],
@@ -382,7 +383,7 @@ struct Parts {
 }
 
 impl Parts {
-    fn find(graph: &Graph, schedule: &Schedule) -> Self {
+    fn find(graph: &Graph, schedule: &Schedule<'_>) -> Self {
         let mut parts = Self { within: vec![None; graph.nodes.len()] };
         // Outer concatenations come first, so the place of an inner one is already known.
         for (index, node) in graph.nodes.iter().enumerate().rev() {
@@ -429,7 +430,12 @@ impl Parts {
     /// Returns whether an operation would read from the buffer of `concat` while it writes to this
     /// buffer, which safe code cannot do. A concatenation whose parts are already in place reads
     /// nothing, so it does not count.
-    fn reads_where_it_writes(&self, graph: &Graph, schedule: &Schedule, concat: NodeId) -> bool {
+    fn reads_where_it_writes(
+        &self,
+        graph: &Graph,
+        schedule: &Schedule<'_>,
+        concat: NodeId,
+    ) -> bool {
         let root = |id: NodeId| self.root(graph, id).0;
         let buffer = root(concat);
         graph.nodes.iter().enumerate().any(|(index, node)| {

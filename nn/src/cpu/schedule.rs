@@ -12,50 +12,14 @@
 //! phase.
 
 use crate::graph::Graph;
-use crate::graph::op::Op;
-use crate::graph::shape::{Dim, NodeId, Shape};
-
-/// The class of a node, which determines how the node is executed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Class {
-    /// A node whose value is given: the rows of a table, or a parameter.
-    Given,
-    /// A row-wise node: a tile of its result needs only the same tile of its inputs, and constants.
-    RowWise,
-    /// A node that computes a constant from the rows of the batch. Each lane computes a partial
-    /// sum.
-    BatchReduce,
-    /// A node that makes all rows of a value of the batch available as a constant.
-    Collect,
-    /// A node that computes a constant from other constants.
-    Global,
-    /// A node whose rows are unique rows of a table. Such nodes are always gradients, which are
-    /// computed after the whole batch.
-    Unique,
-}
-
-impl Class {
-    /// Returns the class of a node with this operation and these shapes.
-    fn of(op: &Op, shape: Shape, inputs: &[Shape]) -> Self {
-        match (op, shape.rows) {
-            (Op::Rows { .. } | Op::Param { .. }, _) => Self::Given,
-            (_, Dim::Batch | Dim::Values(_)) => Self::RowWise,
-            (_, Dim::Whole) => Self::Collect,
-            (_, Dim::Unique(_)) => Self::Unique,
-            (_, Dim::Const(_)) if inputs.iter().any(|s| matches!(s.rows, Dim::Unique(_))) => {
-                Self::Unique
-            }
-            (_, Dim::Const(_)) if inputs.iter().any(|s| s.is_tiled()) => Self::BatchReduce,
-            (_, Dim::Const(_)) => Self::Global,
-        }
-    }
-}
+use crate::graph::shape::NodeId;
+use crate::lowered::Class;
 
 /// The phases of a graph.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Schedule {
+pub(crate) struct Schedule<'a> {
     /// The class of each node, or `None` if no requested value depends on the node.
-    pub(crate) classes: Vec<Option<Class>>,
+    classes: &'a [Option<Class>],
     /// The phase of each node. A row-wise node or a sum over the batch is computed in the pass of
     /// this phase. A constant is computed before the pass of this phase.
     pub(crate) phases: Vec<usize>,
@@ -63,13 +27,12 @@ pub(crate) struct Schedule {
     pub(crate) count: usize,
 }
 
-impl Schedule {
-    /// Creates the schedule of the nodes on which `roots` depend.
-    pub(crate) fn new(graph: &Graph, roots: &[NodeId]) -> Self {
-        let classes = live_classes(graph, roots);
-        let earliest = find_earliest_phases(graph, &classes);
+impl<'a> Schedule<'a> {
+    /// Creates the schedule of the nodes that have a class.
+    pub(crate) fn new(graph: &Graph, classes: &'a [Option<Class>]) -> Self {
+        let earliest = find_earliest_phases(graph, classes);
         let count = earliest.count;
-        let phases = delay_to_first_use(graph, &classes, &earliest);
+        let phases = delay_to_first_use(graph, classes, &earliest);
         Self { classes, phases, count }
     }
 
@@ -85,15 +48,6 @@ impl Schedule {
 struct Earliest {
     phases: Vec<usize>,
     count: usize,
-}
-
-fn live_classes(graph: &Graph, roots: &[NodeId]) -> Vec<Option<Class>> {
-    let live = graph.live(roots.iter().copied());
-    let classes = graph.nodes.iter().zip(live).map(|(node, live)| {
-        let shapes: Vec<Shape> = node.inputs.iter().map(|&i| graph.shape(i)).collect();
-        live.then(|| Class::of(&node.op, node.shape, &shapes))
-    });
-    classes.collect()
 }
 
 fn find_earliest_phases(graph: &Graph, classes: &[Option<Class>]) -> Earliest {
@@ -158,19 +112,10 @@ fn ends_a_pass(class: Class) -> bool {
     matches!(class, Class::BatchReduce | Class::Collect)
 }
 
-/// Returns whether a node is a view of its input and has no value of its own.
-pub(crate) fn is_view(graph: &Graph, id: NodeId) -> bool {
-    let node = graph.node(id);
-    let rows_in_one_piece = match node.shape.const_len() {
-        Some(_) => node.shape.rows == Dim::Const(1),
-        None => node.shape.is_tiled(),
-    };
-    matches!(node.op, Op::Slice { .. }) && rows_in_one_piece
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lowered::classify;
     use crate::{GraphBuilder, GraphInputs, Mode, differentiate};
 
     fn inputs() -> GraphInputs {
@@ -200,7 +145,8 @@ mod tests {
     #[test]
     fn forward_and_backward_share_the_pass_after_the_sum_of_weights() {
         let (graph, _, roots) = mlp(false);
-        let schedule = Schedule::new(&graph, &roots);
+        let classes = classify(&graph, &roots);
+        let schedule = Schedule::new(&graph, &classes);
         assert_eq!(schedule.count, 2);
         let phase = |name: &str| schedule.phase(graph.find(name).unwrap());
         assert_eq!(phase("loss.weight.sum"), 0);
@@ -212,7 +158,8 @@ mod tests {
     #[test]
     fn batch_norm_is_a_barrier_forward_and_backward() {
         let (graph, _, roots) = mlp(true);
-        let schedule = Schedule::new(&graph, &roots);
+        let classes = classify(&graph, &roots);
+        let schedule = Schedule::new(&graph, &classes);
         let phase = |name: &str| schedule.phase(graph.find(name).unwrap());
         assert_eq!(schedule.count, 3);
         assert_eq!([phase("l0"), phase("bn.stats")], [0, 0]);
@@ -224,7 +171,8 @@ mod tests {
     #[test]
     fn unrequested_nodes_are_not_computed() {
         let (graph, _, _) = mlp(false);
-        let schedule = Schedule::new(&graph, &[graph.find("l0").unwrap()]);
+        let classes = classify(&graph, &[graph.find("l0").unwrap()]);
+        let schedule = Schedule::new(&graph, &classes);
         assert!(schedule.class(graph.find("relu").unwrap()).is_none());
         assert!(schedule.class(graph.find("x").unwrap()).is_some());
     }

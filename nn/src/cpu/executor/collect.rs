@@ -44,14 +44,14 @@ impl Executor {
                     .map(|(_, partial, id)| (partial, id, out))
             })
             .flat_map(|(partial, id, out)| {
-                let op = &program.graph.node(id).op;
+                let op = &program.lowered.graph.node(id).op;
                 let chunk = if ops::combines_by_element(op) { SUM_CHUNK } else { out.len().max(1) };
                 let parts = out.chunks_mut(chunk).enumerate();
                 parts.map(move |(index, out)| Part { op, partial, start: index * chunk, out, id })
             });
         let lanes: &[Lane] = lanes;
         let add_up = |part: Part<'_>| {
-            let rows = program.work_rows(part.id);
+            let rows = program.lowered.work_rows(part.id);
             let partials = lanes
                 .iter()
                 .map(|lane| (inputs.span(rows, &lane.rows).len(), lane))
@@ -78,7 +78,7 @@ impl Executor {
         let Self { program, consts, lanes, log, .. } = self;
         for &id in &program.phases[phase].collects {
             let begun = log.begin();
-            let node = program.graph.node(id);
+            let node = program.lowered.graph.node(id);
             let places = &program.placement.places;
             let (Place::Const { slot: to, .. }, Place::Wide { slot, offset, stride }) =
                 (places[id.0 as usize], places[node.inputs[0].0 as usize])
@@ -98,13 +98,13 @@ impl Executor {
     }
 
     pub(super) fn collect_outputs(&mut self, inputs: &Inputs<'_>, params: &Params) {
-        for (index, &id) in self.program.outputs.iter().enumerate() {
+        for (index, &id) in self.program.lowered.outputs.iter().enumerate() {
             let mut out = std::mem::take(&mut self.outputs[index]);
             out.clear();
             if let Place::Wide { slot, offset, stride } =
                 self.program.placement.places[id.0 as usize]
             {
-                let shape = self.program.graph.shape(id);
+                let shape = self.program.lowered.graph.shape(id);
                 for lane in &self.lanes {
                     for row in 0..inputs.span(shape.rows, &lane.rows).len() {
                         let start = row * stride + offset;
@@ -116,7 +116,7 @@ impl Executor {
             } else if let Place::Param { param, offset } =
                 self.program.placement.places[id.0 as usize]
             {
-                let len = self.program.graph.shape(id).const_len().unwrap_or(0);
+                let len = self.program.lowered.graph.shape(id).const_len().unwrap_or(0);
                 out.extend_from_slice(&params.value(param)[offset..offset + len]);
             }
             self.outputs[index] = out;
@@ -130,7 +130,7 @@ pub(super) fn constant<'a>(
     consts: &'a [Vec<f32>],
     id: NodeId,
 ) -> Option<&'a [f32]> {
-    let len = program.graph.shape(id).const_len()?;
+    let len = program.lowered.graph.shape(id).const_len()?;
     match program.placement.places[id.0 as usize] {
         Place::Const { slot, offset } => consts[slot].get(offset..offset + len),
         _ => None,

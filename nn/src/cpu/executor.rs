@@ -24,18 +24,19 @@ use std::sync::{Mutex, PoisonError};
 
 use zillion_device::Workers;
 
+use crate::cpu::executor::batch_pass::Shared;
+use crate::cpu::executor::lane::{Lane, TileBuffers};
+use crate::cpu::packing::Packing;
+use crate::cpu::placement::Place;
+use crate::cpu::program::Program;
 use crate::error::{Error, Result};
-use crate::executor::batch_pass::Shared;
-use crate::executor::lane::{Lane, TileBuffers};
 use crate::graph::op::Op;
 use crate::graph::shape::{Dim, NodeId, ParamId};
 use crate::inputs::{ColumnView, Inputs};
+use crate::lowered::Settings;
 use crate::ops::{ListColumn, StepSeed, factor_kind};
 use crate::params::Params;
 use crate::profile::Profile;
-use crate::program::packing::Packing;
-use crate::program::placement::Place;
-use crate::program::{Program, Settings};
 use crate::timeline::{Event, Log, Work};
 use collect::constant;
 use watch::Watch;
@@ -66,9 +67,10 @@ impl Executor {
     /// Creates an executor without buffers. The first run allocates them.
     pub fn new(program: Program) -> Self {
         let consts = program.placement.const_lens.iter().map(|&len| vec![0.0; len]).collect();
-        let lanes = (0..program.settings.lanes).map(|_| Lane::new(&program.placement)).collect();
-        let outputs = vec![Vec::new(); program.outputs.len()];
-        let lists = program.columns_read.iter().map(|_| ListColumn::default()).collect();
+        let lanes =
+            (0..program.lowered.settings.lanes).map(|_| Lane::new(&program.placement)).collect();
+        let outputs = vec![Vec::new(); program.lowered.outputs.len()];
+        let lists = program.lowered.columns_read.iter().map(|_| ListColumn::default()).collect();
         let packing = Packing::new(&program);
         Self {
             program,
@@ -95,7 +97,7 @@ impl Executor {
     /// Starts or stops the measurement of the time of each node. Both remove the times that were
     /// measured before.
     pub fn set_profile(&mut self, on: bool) {
-        let nanos = vec![0; self.program.graph.nodes.len()];
+        let nanos = vec![0; self.program.lowered.graph.nodes.len()];
         self.profile = on.then_some(Profile { nanos, runs: 0 });
     }
 
@@ -131,7 +133,7 @@ impl Executor {
         row_grads: &mut [&mut [f32]],
     ) -> Result<()> {
         self.run_training(workers, inputs, params, seed, row_grads)?;
-        for &(param, node) in &self.program.updates {
+        for &(param, node) in &self.program.lowered.updates {
             if let Some(value) = constant(&self.program, &self.consts, node) {
                 params.value_mut(param).copy_from_slice(value);
             }
@@ -206,42 +208,42 @@ impl Executor {
     /// Returns a result of the last run, row after row. `node` is the node of the result in the
     /// graph from which the program was planned. Returns `None` if the result was not requested.
     pub fn output(&self, node: NodeId) -> Option<&[f32]> {
-        let index = self.program.requested.iter().position(|&id| id == node)?;
+        let index = self.program.lowered.requested.iter().position(|&id| id == node)?;
         Some(&self.outputs[index])
     }
 
     /// Returns a result of the last run by its name in the graph, or `None` if it was not
     /// requested.
     pub fn named_output(&self, name: &str) -> Option<&[f32]> {
-        let node = self.program.graph.output(name)?;
-        let index = self.program.outputs.iter().position(|&id| id == node)?;
+        let node = self.program.lowered.graph.output(name)?;
+        let index = self.program.lowered.outputs.iter().position(|&id| id == node)?;
         Some(&self.outputs[index])
     }
 
     /// Returns the loss of the last run, or `None` if the program does not train.
     pub fn loss(&self) -> Option<f32> {
-        let value = constant(&self.program, &self.consts, self.program.loss?)?;
+        let value = constant(&self.program, &self.consts, self.program.lowered.loss?)?;
         value.first().copied()
     }
 
     /// Returns the gradient of a parameter, in the parameter's shape. Returns `None` if the loss
     /// does not depend on the parameter.
     pub fn param_grad(&self, param: ParamId) -> Option<&[f32]> {
-        let grads = &self.program.param_grads;
+        let grads = &self.program.lowered.param_grads;
         let index = grads.binary_search_by_key(&param, |&(p, _)| p).ok()?;
         constant(&self.program, &self.consts, grads[index].1)
     }
 
     /// Returns the gradient of each parameter that has one, in the order of parameters.
     pub fn param_grads(&self) -> impl Iterator<Item = (ParamId, &[f32])> {
-        self.program.param_grads.iter().filter_map(|&(param, node)| {
+        self.program.lowered.param_grads.iter().filter_map(|&(param, node)| {
             constant(&self.program, &self.consts, node).map(|grad| (param, grad))
         })
     }
 
     fn check_row_grads(&self, inputs: &Inputs<'_>, row_grads: &[&mut [f32]]) -> Result<()> {
         let wrong = |input: &str, reason: String| Error::Input { input: input.to_owned(), reason };
-        if self.program.loss.is_none() {
+        if self.program.lowered.loss.is_none() {
             return Err(wrong(
                 "the program",
                 "an inference program cannot train; plan the graph with `Program::train`".into(),
@@ -277,11 +279,8 @@ impl Executor {
         seed: StepSeed,
         watch: &Watch<'_>,
     ) -> Result<()> {
-        let train = self.program.loss.is_some();
-        params.fits(&self.program.graph.params)?;
-        inputs.check(&self.program.graph.inputs, self.program.reads_labels, train)?;
-        inputs.check_values(&self.program.graph.inputs, &self.program.value_columns)?;
-        inputs.check_single(&self.program.graph.inputs, &self.program.single_columns)?;
+        let train = self.program.lowered.loss.is_some();
+        self.program.lowered.check(inputs, params)?;
         self.share_rows(inputs, workers.threads());
         self.prepare_lists(workers, inputs, train);
         self.packing.pack(workers, params, inputs.rows, &self.log);
@@ -331,30 +330,27 @@ impl Executor {
     /// Divides the rows of the batch among the lanes, and grows the buffers to the size of the
     /// batch.
     fn share_rows(&mut self, inputs: &Inputs<'_>, threads: usize) {
-        let Settings { lanes, tile_rows, .. } = self.program.settings;
+        let Settings { lanes, tile_rows, .. } = self.program.lowered.settings;
         let rows = inputs.rows;
-        let share = self.program.share_rows(rows);
         let timed = self.is_timed();
         self.log.is_on = timed;
         self.logged = self.log.events().len();
-        let shares = rows.div_ceil(share);
         self.locate.clear();
         for (index, lane) in self.lanes.iter_mut().enumerate() {
-            let first = (shares * index / lanes * share).min(rows);
-            let end = (shares * (index + 1) / lanes * share).min(rows);
-            lane.set_rows(first..end, &self.program.placement, inputs);
+            let of_lane = self.program.lowered.lane_rows(index, rows);
             let lane_bits = (index as u32) << 24;
-            self.locate.extend((0..(end - first) as u32).map(|local| lane_bits | local));
+            self.locate.extend((0..of_lane.len() as u32).map(|local| lane_bits | local));
+            lane.set_rows(of_lane, &self.program.placement, inputs);
             lane.is_recorded = self.is_recorded;
             if timed {
                 lane.nanos.clear();
-                lane.nanos.resize(self.program.graph.nodes.len(), 0);
+                lane.nanos.resize(self.program.lowered.graph.nodes.len(), 0);
             }
             if self.is_recorded {
                 let mut tiles = 0;
                 let mut first = lane.rows.start;
                 while first < lane.rows.end {
-                    first = self.program.tile(inputs, first, lane.rows.end).end;
+                    first = self.program.lowered.tile(inputs, first, lane.rows.end).end;
                     tiles += 1;
                 }
                 let steps = self.program.phases.iter().map(|phase| tiles * phase.tile.len() + 1);
@@ -379,14 +375,14 @@ impl Executor {
     fn longest_tiles(&self, inputs: &Inputs<'_>, longest: &mut Vec<usize>) {
         longest.clear();
         longest.resize(inputs.columns.len(), 0);
-        if self.program.value_columns.is_empty() {
+        if self.program.lowered.value_columns.is_empty() {
             return;
         }
         for lane in &self.lanes {
             let mut first = lane.rows.start;
             while first < lane.rows.end {
-                let tile = self.program.tile(inputs, first, lane.rows.end);
-                for &column in &self.program.value_columns {
+                let tile = self.program.lowered.tile(inputs, first, lane.rows.end);
+                for &column in &self.program.lowered.value_columns {
                     let values = inputs.span(Dim::Values(column), &tile).len();
                     longest[column] = longest[column].max(values);
                 }
@@ -398,9 +394,9 @@ impl Executor {
     /// Computes the factors of the values in weighted and in averaged lists. For a backward pass,
     /// it also computes the row of each value.
     fn prepare_lists(&mut self, workers: &Workers, inputs: &Inputs<'_>, train: bool) {
-        let graph = &self.program.graph;
-        let read = &self.program.columns_read;
-        let values = &self.program.value_columns;
+        let graph = &self.program.lowered.graph;
+        let read = &self.program.lowered.columns_read;
+        let values = &self.program.lowered.value_columns;
         let lanes = &self.lanes;
         let log = &self.log;
         let plain = |c: &ColumnView<'_>| c.offsets.is_none() && c.weights.is_none();

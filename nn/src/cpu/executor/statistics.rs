@@ -27,14 +27,14 @@ impl Executor {
         part: &mut Vec<f32>,
     ) -> Result<()> {
         self.run_training(workers, inputs, params, seed, row_grads)?;
-        for &(_, node) in &self.program.updates {
-            let node = self.program.graph.node(node);
+        for &(_, node) in &self.program.lowered.updates {
+            let node = self.program.lowered.graph.node(node);
             let (&Op::BatchNormRunning { momentum, variance }, &[_, stats]) =
                 (&node.op, node.inputs.as_slice())
             else {
                 continue;
             };
-            let dim = self.program.work_rows(stats);
+            let dim = self.program.lowered.work_rows(stats);
             let rows = inputs.span(dim, &(0..inputs.rows)).len();
             // A batch without values does not move the statistics.
             part.push(if rows == 0 { 0.0 } else { 1.0 });
@@ -49,7 +49,7 @@ impl Executor {
     /// # Errors
     /// Returns an error, and changes nothing, if the part belongs to another model.
     pub fn apply_statistics(&self, params: &mut Params, part: &[f32]) -> Result<()> {
-        let updates = &self.program.updates;
+        let updates = &self.program.lowered.updates;
         let expected: usize = updates.iter().map(|&(param, _)| 1 + params.value(param).len()).sum();
         if part.len() != expected {
             let reason = format!(
@@ -67,7 +67,7 @@ impl Executor {
             let running = params.value_mut(param);
             let (own, after) = rest.split_at(1 + running.len());
             rest = after;
-            if let Op::BatchNormRunning { momentum, .. } = self.program.graph.node(node).op
+            if let Op::BatchNormRunning { momentum, .. } = self.program.lowered.graph.node(node).op
                 && own[0] != 0.0
             {
                 for (value, &part) in running.iter_mut().zip(&own[1..]) {

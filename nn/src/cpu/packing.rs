@@ -16,12 +16,12 @@ use std::ops::Range;
 use zillion_device::Workers;
 use zillion_device::matmul::{Panel, Scratch, View};
 
+use crate::cpu::placement::Place;
+use crate::cpu::program::{Program, Step};
 use crate::graph::Graph;
 use crate::graph::op::Op;
 use crate::graph::shape::{Dim, NodeId, ParamId};
 use crate::params::Params;
-use crate::program::placement::Place;
-use crate::program::{Program, Step};
 use crate::timeline::{Log, Work};
 
 /// The minimum number of rows of a run in which forward weights are packed. Packing takes the time
@@ -86,12 +86,12 @@ impl Packing {
     /// Creates the packing of a program's weights. No weight is packed yet.
     pub(crate) fn new(program: &Program) -> Self {
         let mut weights: Vec<Weight> = Vec::new();
-        let mut of_node = vec![None; program.graph.nodes.len()];
+        let mut of_node = vec![None; program.lowered.graph.nodes.len()];
         // Transposed weights come first, because runs with few rows pack only these.
         for turned in [true, false] {
             for step in program.phases.iter().flat_map(|phase| &phase.tile) {
                 let Step::Compute(id) = *step else { continue };
-                let weight = Weight::of(&program.graph, &program.placement.places, id);
+                let weight = Weight::of(&program.lowered.graph, &program.placement.places, id);
                 let Some(weight) = weight.filter(|weight| weight.turned == turned) else {
                     continue;
                 };
@@ -150,8 +150,11 @@ pub(crate) fn bytes(program: &Program, rows: usize, threads: usize) -> usize {
     let weights = Packing::new(program).weights.iter().filter(packed).map(floats).sum::<usize>();
     let steps = program.phases.iter().flat_map(|phase| &phase.tile);
     let scratch = steps.filter_map(|step| match *step {
-        Step::Accumulate(id) if program.graph.node(id).op == Op::MatMulTn => {
-            Some(Scratch::floats(program.settings.tile_rows, program.graph.shape(id).cols))
+        Step::Accumulate(id) if program.lowered.graph.node(id).op == Op::MatMulTn => {
+            Some(Scratch::floats(
+                program.lowered.settings.tile_rows,
+                program.lowered.graph.shape(id).cols,
+            ))
         }
         _ => None,
     });

@@ -42,7 +42,8 @@ impl Executor {
             while let Some((table, first, out)) = next() {
                 let begun = self.log.begin();
                 self.table_gradients(inputs, table, first, out);
-                if let Some(&(_, node)) = self.program.row_grads.iter().find(|&&(t, _)| t == table)
+                if let Some(&(_, node)) =
+                    self.program.lowered.row_grads.iter().find(|&&(t, _)| t == table)
                 {
                     self.log.end(begun, Work::Node(node));
                 }
@@ -54,9 +55,9 @@ impl Executor {
     /// follows from the length of `out`.
     fn table_gradients(&self, inputs: &Inputs<'_>, table: usize, first: usize, out: &mut [f32]) {
         out.fill(0.0);
-        let node = self.program.row_grads.iter().find(|&&(t, _)| t == table);
+        let node = self.program.lowered.row_grads.iter().find(|&&(t, _)| t == table);
         let Some(&(_, node)) = node else { return };
-        let node = self.program.graph.node(node);
+        let node = self.program.lowered.graph.node(node);
         let Op::GatherGrad { gathers, .. } = &node.op else { return };
         let mut given = node.inputs.iter().copied();
         for &gather in gathers {
@@ -87,7 +88,7 @@ impl Executor {
     fn lane_rows<'a>(&'a self, id: NodeId, locate: &'a [u32]) -> Option<LaneRows<'a>> {
         match self.program.placement.places[id.0 as usize] {
             Place::Wide { slot, offset, stride } => {
-                let cols = self.program.graph.shape(id).cols;
+                let cols = self.program.lowered.graph.shape(id).cols;
                 Some(LaneRows { lanes: &self.lanes, locate, slot, offset, stride, cols })
             }
             _ => None,

@@ -1,0 +1,267 @@
+//! A lowered graph: the graph after all passes, with everything that does not depend on the machine
+//! that runs it.
+//!
+//! Each executor makes its own plan from a lowered graph: the CPU a plan of phases and tiles
+//! ([`Program`](crate::Program)). The definition of a result is here and not in a plan, because all
+//! executors must compute the same bits. So a lowered graph also says how a batch is divided into
+//! lanes, shares and tiles, which determine the order of the additions of a sum over the batch.
+
+mod class;
+
+use std::ops::Range;
+
+use crate::error::{Error, Result};
+use crate::graph::Graph;
+use crate::graph::op::Op;
+use crate::graph::shape::{Dim, NodeId, ParamId};
+use crate::inputs::Inputs;
+use crate::params::Params;
+use crate::passes::{Ir, Passes};
+
+pub(crate) use class::{Class, classify, is_view};
+
+/// The settings for dividing a batch into lanes and tiles. The result depends on them, because they
+/// determine the order of additions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The number of lanes. A lane is a contiguous part of the batch, and the sums of the lanes are
+    /// added in order. This is also the maximum number of threads that can work on one pass.
+    pub lanes: usize,
+    /// The number of rows in a tile. A tile goes through all operations of a pass before the next
+    /// tile begins.
+    pub tile_rows: usize,
+    /// The passes over the graph before it runs. They do not change the result.
+    pub passes: Passes,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { lanes: 8, tile_rows: 256, passes: Passes::ALL }
+    }
+}
+
+/// The minimum number of rows in a share (see [`Lowered::share_rows`]) in a training step. With
+/// fewer rows, the partial sums of the lanes would take more time than another thread saves.
+const LEAST_SHARE: usize = 64;
+
+/// The maximum number of values of a column in a tile, divided by the number of rows of a full
+/// tile. If a tile would have more values, it gets fewer rows. For example, the values of 256 rows
+/// with histories of fifty items would not fit in the cache.
+pub(crate) const VALUES_A_ROW: usize = 8;
+
+/// A graph after all passes, its roots, and the inputs that it reads.
+#[derive(Clone, Debug)]
+pub(crate) struct Lowered {
+    pub(crate) graph: Graph,
+    pub(crate) settings: Settings,
+    /// The class of each node, or `None` if no requested value depends on the node.
+    pub(crate) classes: Vec<Option<Class>>,
+    /// The requested results, in the order of the request.
+    pub(crate) outputs: Vec<NodeId>,
+    /// The requested results, as nodes of the graph before the passes. Passes change the numbers of
+    /// nodes.
+    pub(crate) requested: Vec<NodeId>,
+    pub(crate) loss: Option<NodeId>,
+    pub(crate) param_grads: Vec<(ParamId, NodeId)>,
+    pub(crate) row_grads: Vec<(usize, NodeId)>,
+    pub(crate) updates: Vec<(ParamId, NodeId)>,
+    pub(crate) reads_labels: bool,
+    /// The flags of the sparse columns. A flag is `true` if a node looks up the rows of the column.
+    pub(crate) columns_read: Vec<bool>,
+    /// The indices of the sparse columns whose values have separate rows in a computation.
+    pub(crate) value_columns: Vec<usize>,
+    /// The indices of the sparse columns that must have one value in each row.
+    pub(crate) single_columns: Vec<usize>,
+}
+
+impl Lowered {
+    /// Runs the passes over a graph, and finds the classes of its nodes and the inputs that it
+    /// reads.
+    ///
+    /// # Errors
+    /// Returns an error if a setting is out of range, or if a requested node does not exist or
+    /// cannot be a result.
+    pub(crate) fn new(ir: Ir, settings: Settings) -> Result<Self> {
+        check_settings(settings)?;
+        let graph = &ir.graph;
+        let unknown = ir.outputs.iter().find(|id| id.0 as usize >= graph.nodes.len());
+        if let Some(&id) = unknown {
+            return Err(Error::Shape {
+                node: id.to_string(),
+                reason: "the requested node does not exist in the graph; request a node of this \
+                         graph"
+                    .into(),
+            });
+        }
+        let no_result =
+            |id: &&NodeId| matches!(graph.shape(**id).rows, Dim::Unique(_) | Dim::Whole);
+        if let Some(&id) = ir.outputs.iter().find(no_result) {
+            let reason =
+                "rows of a table, or a value of the whole batch, cannot be a result; request a \
+                 node with a row for each row of the batch"
+                    .into();
+            return Err(Error::Shape { node: graph.node(id).name.clone(), reason });
+        }
+        let requested = ir.outputs.clone();
+        let ir = settings.passes.run(ir, |_, _| {})?;
+        let roots = ir.roots();
+        let Ir { graph, outputs, loss, param_grads, row_grads, .. } = ir;
+        let updates = if loss.is_some() { graph.updates.clone() } else { Vec::new() };
+        let classes = classify(&graph, &roots);
+        let live = || {
+            let nodes = graph.nodes.iter().enumerate();
+            nodes.filter(|(i, _)| classes[*i].is_some()).map(|(_, n)| &n.op)
+        };
+        let reads_labels =
+            live().any(|op| matches!(op, Op::Label { .. } | Op::Weight { label: Some(_) }));
+        let mut columns_read = vec![false; graph.inputs.columns.len()];
+        for op in live() {
+            if let Op::Gather(gather) | Op::GatherArgMax(gather) = op {
+                columns_read[gather.column] = true;
+            }
+        }
+        let compared = live().filter_map(|op| match op {
+            Op::InBatchLse(spec) => Some(spec.column),
+            _ => None,
+        });
+        let single_columns = compared.collect();
+        let mut value_columns = Vec::new();
+        for (node, class) in graph.nodes.iter().zip(&classes) {
+            if let (Dim::Values(column), Some(_)) = (node.shape.rows, class) {
+                value_columns.push(column);
+            }
+        }
+        value_columns.sort_unstable();
+        value_columns.dedup();
+        Ok(Self {
+            graph,
+            settings,
+            classes,
+            outputs,
+            requested,
+            loss,
+            param_grads,
+            row_grads,
+            updates,
+            reads_labels,
+            columns_read,
+            value_columns,
+            single_columns,
+        })
+    }
+
+    /// Checks that a batch and the parameters fit the graph.
+    ///
+    /// # Errors
+    /// Returns an error that names the input or the parameter that does not fit.
+    pub(crate) fn check(&self, inputs: &Inputs<'_>, params: &Params) -> Result<()> {
+        params.fits(&self.graph.params)?;
+        inputs.check(&self.graph.inputs, self.reads_labels, self.loss.is_some())?;
+        inputs.check_values(&self.graph.inputs, &self.value_columns)?;
+        inputs.check_single(&self.graph.inputs, &self.single_columns)
+    }
+
+    /// Returns the number of rows in a share. A batch is divided into shares of this size, and each
+    /// lane gets some of them. Usually a share is a tile. In a training step, a share has fewer
+    /// rows if otherwise some lanes would get no rows. Scoring always uses whole tiles, because
+    /// many small requests at the same time run faster with one thread for each.
+    pub(crate) fn share_rows(&self, rows: usize) -> usize {
+        let Settings { lanes, tile_rows, .. } = self.settings;
+        if self.param_grads.is_empty() {
+            return tile_rows;
+        }
+        rows.div_ceil(lanes).max(1).next_multiple_of(LEAST_SHARE).min(tile_rows)
+    }
+
+    /// Returns the rows of the lane with this index, in a batch of `rows` rows.
+    pub(crate) fn lane_rows(&self, lane: usize, rows: usize) -> Range<usize> {
+        let lanes = self.settings.lanes;
+        let share = self.share_rows(rows);
+        let shares = rows.div_ceil(share);
+        let first = (shares * lane / lanes * share).min(rows);
+        first..(shares * (lane + 1) / lanes * share).min(rows)
+    }
+
+    /// Returns the dimension whose rows measure the work of a node on a tile. It is the dimension
+    /// of the result or, for a sum over the batch, the dimension of the summed value.
+    pub(crate) fn work_rows(&self, id: NodeId) -> Dim {
+        let node = self.graph.node(id);
+        let mut rows = std::iter::once(node.shape.rows)
+            .chain(node.inputs.iter().map(|&input| self.graph.shape(input).rows));
+        rows.find(|rows| rows.is_tiled()).unwrap_or(node.shape.rows)
+    }
+
+    /// Returns the range of rows of the tile that begins at the row `first`, in a lane that ends
+    /// before the row `end`. A tile has `tile_rows` rows, or fewer if their lists are long. The
+    /// range depends only on the settings and on the offsets of the batch.
+    pub(crate) fn tile(&self, inputs: &Inputs<'_>, first: usize, end: usize) -> Range<usize> {
+        let tile_rows = self.settings.tile_rows;
+        let mut tile = first..end.min(first + tile_rows);
+        for &column in &self.value_columns {
+            let most = tile_rows * VALUES_A_ROW;
+            if inputs.span(Dim::Values(column), &tile).len() > most
+                && let Some(offsets) = inputs.columns[column].offsets
+            {
+                let last = offsets[first] as usize + most;
+                let ends = &offsets[first + 1..=tile.end];
+                // A tile has at least one row. So a list that is longer than a tile may be forms a
+                // tile of its own.
+                let rows = ends.partition_point(|&end| end as usize <= last).max(1);
+                tile.end = first + rows;
+            }
+        }
+        tile
+    }
+}
+
+fn check_settings(settings: Settings) -> Result<()> {
+    let wrong = |name, reason: &str| Err(Error::Setting { name, reason: reason.into() });
+    if !(1..=256).contains(&settings.lanes) {
+        return wrong("lanes", "must be 1 to 256");
+    }
+    if !(1..=1 << 16).contains(&settings.tile_rows) {
+        return wrong("tile_rows", "must be 1 to 65,536");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{GraphBuilder, GraphInputs, Mode, differentiate};
+
+    #[test]
+    fn small_steps_use_all_lanes_and_requests_stay_whole() {
+        let inputs = GraphInputs {
+            numeric: vec!["x".into()],
+            labels: vec!["label".into()],
+            ..GraphInputs::default()
+        };
+        let mut b = GraphBuilder::new(inputs, Mode::Train);
+        let x = b.numeric("x", &[0]).unwrap();
+        let logit = b.linear("l", x, 1).unwrap();
+        let loss = b.bce_with_logits("loss", logit, 0).unwrap();
+        let graph = b.finish();
+        let settings = Settings::default();
+        let lower = |settings| {
+            Lowered::new(Ir::train(&differentiate(&graph, loss).unwrap()), settings).unwrap()
+        };
+        let train = lower(settings);
+        let shares = [1, 64, 256, 512, 513, 1024, 2048, 4096].map(|rows| train.share_rows(rows));
+        assert_eq!(shares, [64, 64, 64, 64, 128, 128, 256, 256]);
+        let small = Settings { tile_rows: 20, ..settings };
+        let small = lower(small);
+        assert_eq!(small.share_rows(300), 20, "a tile is the most");
+        let infer = Lowered::new(Ir::infer(&graph, &[logit]), settings).unwrap();
+        assert_eq!(infer.share_rows(100), settings.tile_rows);
+        for rows in [0, 1, 63, 500, 4096, 9999] {
+            let mut next = 0;
+            for lane in 0..settings.lanes {
+                let part = train.lane_rows(lane, rows);
+                assert_eq!(part.start, next, "lanes follow each other, {rows} rows");
+                next = part.end;
+            }
+            assert_eq!(next, rows, "every row has a lane");
+        }
+    }
+}

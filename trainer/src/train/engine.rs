@@ -1,0 +1,135 @@
+//! The engine of a run: what computes a step, from the pull of the rows of a batch to the end of
+//! the step.
+//!
+//! A run reads batches, reports, validates, publishes and writes checkpoints in the same way on
+//! every device. Only the steps differ, so they are behind one trait. The modes in which several
+//! trainers work together, or in which servers apply gradients when they arrive, compute their
+//! steps with the parts of the CPU's step alone.
+
+use std::sync::Arc;
+
+use zillion_feature::LookupPlan;
+use zillion_nn::ParamId;
+
+use super::Run;
+use super::step::{RowStep, StepBuffers};
+use crate::error::{Error, Result};
+use crate::pipeline::Planned;
+use crate::profile::Stage;
+
+/// A way to compute the steps of a run that trains alone.
+///
+/// # The implementer must
+/// * do what the step of [`CpuEngine`] does to rows, dense parameters, optimizer state and counts;
+/// * leave all of them in the run before `step` returns, because a checkpoint, a validation or a
+///   version may follow;
+/// * move the position of the run behind the batch.
+pub(super) trait Engine {
+    /// Trains on a batch, and returns its mean loss before the step. If a step has several batches,
+    /// weights change only after the last batch.
+    ///
+    /// `next` is the lookup plan of the next batch, if it is known. During the step, the rows of
+    /// this plan are read from disk.
+    ///
+    /// # Errors
+    /// Returns an error if the loss is not finite, or if the tables fail. The run then ends without
+    /// another checkpoint.
+    fn step(
+        &mut self,
+        run: &mut Run,
+        planned: &Planned,
+        next: Option<&Arc<LookupPlan>>,
+    ) -> Result<f64>;
+}
+
+/// The engine that computes on the pool of threads, with rows in the memory of the host or on
+/// servers.
+#[derive(Debug)]
+pub(super) struct CpuEngine;
+
+impl Engine for CpuEngine {
+    fn step(
+        &mut self,
+        run: &mut Run,
+        planned: &Planned,
+        next: Option<&Arc<LookupPlan>>,
+    ) -> Result<f64> {
+        run.stage(Stage::Pull, |run| {
+            if run.buffers.accumulated.batches() == 0 {
+                run.begin_step()?;
+            }
+            run.pull(&planned.plan, next)?;
+            run.profile_batch(planned);
+            Ok::<_, Error>(())
+        })?;
+        let loss = run.stage(Stage::Model, |run| {
+            let loss = run.forward_and_backward(planned, None)?;
+            run.check_loss(loss)
+        })?;
+        let Some(plan) = run.accumulate(planned, next.is_none())? else {
+            run.end_batch(planned);
+            return Ok(loss);
+        };
+        run.buffers.inspection.set_table_norms(&run.buffers.grads);
+        match run.gradient_scale(Some(&plan))? {
+            Some(scale) => run.push_and_optimize(run.row_step(&plan), scale)?,
+            None => run.skip_step()?,
+        }
+        run.end_batch(planned);
+        run.end_step();
+        Ok(loss)
+    }
+}
+
+impl Run {
+    /// Trains on a batch with the engine of the run, and returns its mean loss before the step.
+    pub(super) fn train_step(
+        &mut self,
+        planned: &Planned,
+        next: Option<&Arc<LookupPlan>>,
+    ) -> Result<f64> {
+        // The engine works on the run, so it is taken out for the step.
+        let mut engine = std::mem::replace(&mut self.engine, Box::new(CpuEngine));
+        let loss = engine.step(self, planned, next);
+        self.engine = engine;
+        loss
+    }
+
+    /// Adds the gradients of the batch to its step. After the last batch, fills the buffer with the
+    /// gradients of the whole step and returns the plan of the step. Before the last batch, returns
+    /// `None`.
+    fn accumulate(&mut self, planned: &Planned, is_last: bool) -> Result<Option<Arc<LookupPlan>>> {
+        let batches = self.job.train.accumulate.get() as u64;
+        if batches == 1 {
+            return Ok(Some(planned.plan.clone()));
+        }
+        self.stage(Stage::Optimizer, |run| {
+            let Self { options, model, buffers, .. } = run;
+            let StepBuffers { grads, accumulated, inspection, .. } = buffers;
+            accumulated.add(&planned.plan, grads, &model.executor);
+            if accumulated.batches() == batches || is_last {
+                return Ok(Some(Arc::new(accumulated.finish(grads))));
+            }
+            if inspection.steps {
+                let own = |id: ParamId| model.executor.param_grad(id);
+                let norm = model.optimizer.sq_norm(&model.params, own, &options.workers)?;
+                inspection.set_dense_norm(norm);
+                inspection.set_table_norms(grads);
+            }
+            Ok(None)
+        })
+    }
+
+    /// Returns the way in which the rows of a step of this trainer alone are updated.
+    fn row_step<'a>(&self, plan: &'a Arc<LookupPlan>) -> RowStep<'a> {
+        let train = &self.job.train;
+        match (train.mode.is_sync(), train.clip_norm) {
+            (false, _) => RowStep::Send { plan: Some(plan), share: 1.0 },
+            (true, None) => RowStep::Push(plan),
+            (true, Some(_)) => RowStep::ApplyStaged,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
