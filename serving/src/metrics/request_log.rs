@@ -143,7 +143,7 @@ impl LogMetrics {
         for outcome in Logged::ALL {
             self.requests.with_label_values(&[model, outcome.name()]).inc_by(0);
         }
-        for outcome in Written::ALL {
+        for outcome in RowOutcome::ALL {
             self.rows.with_label_values(&[model, outcome.name()]).inc_by(0);
         }
         for event in FileEvent::ALL {
