@@ -211,16 +211,11 @@ impl Sampling {
         let log = &self.log;
         let usual = ModelLogSettings::default();
         let settings = log.settings.models.get(&**scores.model).unwrap_or(&usual);
-        let own = match &settings.id_input {
-            None => None,
-            Some(name) => {
-                match inputs::read_id(scores.encoder, scores.columns, scores.rows, name) {
-                    Ok(id) => id,
-                    Err(reason) => {
-                        log.refuse(scores.model, Logged::Unfit, &reason);
-                        return None;
-                    }
-                }
+        let own = match self.read_own_id(scores, settings) {
+            Ok(own) => own,
+            Err(reason) => {
+                log.refuse(scores.model, Logged::Unfit, &reason);
+                return None;
             }
         };
         let sent = own.as_deref().or(scores.id).filter(|id| is_id(id));
@@ -258,6 +253,25 @@ impl Sampling {
                 None
             }
         }
+    }
+
+    /// Reads the id of a request from the input that the settings name, if they name one.
+    fn read_own_id(
+        &self,
+        scores: &Scores<'_>,
+        settings: &ModelLogSettings,
+    ) -> std::result::Result<Option<String>, String> {
+        let Some(name) = &settings.id_input else { return Ok(None) };
+        let encoder = scores.encoder;
+        let own = inputs::read_id(encoder, scores.columns, scores.rows, name)?;
+        let id_column = self.log.settings.id_column();
+        if own.is_none() && inputs::is_id_input(encoder, id_column, settings) {
+            return Err(format!(
+                "the request has no value of the input `{name}`, which is the id of the request \
+                 and the column `{id_column}`; send a value"
+            ));
+        }
+        Ok(own)
     }
 }
 

@@ -317,7 +317,8 @@ fn trained(place: &Place, table: &str) -> BTreeMap<u64, u64> {
     let top = place.ok(&["table", "top", "runs/live", "--table", table, "-n", "100000", "--json"]);
     let top: Value = serde_json::from_str(&top).expect("JSON");
     let rows = top["rows"].as_array().unwrap_or_else(|| panic!("{top}"));
-    rows.iter().map(|row| (number(row, "id"), number(row, "count"))).collect()
+    let id = |row: &Value| text(row, "id").parse().expect("a number");
+    rows.iter().map(|row| (id(row), number(row, "count"))).collect()
 }
 
 #[test]
