@@ -182,6 +182,12 @@ impl LogMetrics {
         self.queue_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 
+    /// Returns the recorded bytes of the files, for tests.
+    #[cfg(test)]
+    pub(crate) fn disk_bytes(&self) -> u64 {
+        u64::try_from(self.disk_bytes.get()).unwrap_or_default()
+    }
+
     /// Returns the number of rows with an outcome, for tests.
     #[cfg(test)]
     pub(crate) fn rows(&self, model: &str, outcome: RowOutcome) -> u64 {

@@ -226,11 +226,12 @@ fn the_disk_holds_the_newest_rows_within_the_bound() {
         if place.serve(None, (item..item + 500).collect()).is_some() {
             item += 500;
         }
-        assert!(place.lines().1 <= bound, "the bound holds all the time");
+        assert!(place.metrics.disk_bytes() <= bound, "the bound holds all the time");
     }
     assert!(place.log.end());
     let (lines, bytes) = place.lines();
-    assert!(bytes <= bound && bytes > bound / 2, "{bytes}");
+    assert!(bytes <= bound && bytes > bound / 4, "{bytes}");
+    assert_eq!(bytes, place.metrics.disk_bytes());
     let items: Vec<i64> = lines.iter().map(|line| line["item"].as_i64().unwrap()).collect();
     let wanted: Vec<i64> = (item - items.len() as i64..item).collect();
     assert_eq!(items, wanted);
@@ -261,7 +262,7 @@ fn a_sample_has_whole_requests_and_grows_with_its_share() {
     }
     assert!((130..270).contains(&counts[0]) && (900..1100).contains(&counts[1]), "{counts:?}");
     let made = (0..2000).filter(|_| large.serve(None, vec![1]).is_some()).count();
-    assert!((900..1100).contains(&made), "{made}");
+    assert!((850..1150).contains(&made), "{made}");
     assert!(small.log.end() && large.log.end());
     let (lines, _) = large.lines();
     let pairs = lines.iter().filter(|line| line["served_row"] == 1).count();
