@@ -281,8 +281,7 @@ impl Domain {
         };
         let shadow = dealt.shadow.and_then(loaded).map(|shadow| shadow.servable);
         let shadow = shadow.filter(|shadow| shadow.version() != version.servable.version());
-        let sampling =
-            self.request_log.as_ref().and_then(|log| log.begin(host.name(), headers));
+        let sampling = self.request_log.as_ref().and_then(|log| log.begin(host.name(), headers));
         Ok(Chosen { version, shadow, sampling })
     }
 

@@ -100,6 +100,8 @@ impl RequestLog {
         let models = models.cloned().collect();
         let write = move || {
             writer.run(models, &receiver);
+            // Lines that come now are refused.
+            drop(receiver);
             // The server may not wait for the end.
             let _ = end.send(());
         };

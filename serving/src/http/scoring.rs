@@ -193,9 +193,7 @@ fn score_tensors(
     let (rows, columns, outputs) = (parsed.rows, parsed.columns, parsed.outputs);
     let id = parsed.id.as_deref();
     let answer = scored.score(&RowsRequest { rows, columns, outputs, id })?;
-    scored.time(Stage::Write, || {
-        infer::reply(scored.model(), id, &answer, &parsed.binary)
-    })
+    scored.time(Stage::Write, || infer::reply(scored.model(), id, &answer, &parsed.binary))
 }
 
 /// Scores the rows of a predict, classify, regress or rank request.

@@ -33,8 +33,7 @@ pub(crate) enum Logged {
 }
 
 impl Logged {
-    const ALL: [Self; 5] =
-        [Self::Queued, Self::QueueFull, Self::TooLong, Self::Unfit, Self::Ended];
+    const ALL: [Self; 5] = [Self::Queued, Self::QueueFull, Self::TooLong, Self::Unfit, Self::Ended];
 
     fn name(self) -> &'static str {
         match self {

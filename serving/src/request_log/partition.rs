@@ -54,15 +54,7 @@ impl Partition {
     /// Creates the partition of a folder. Nothing is read or written before [`Partition::prepare`].
     pub(super) fn new(files: Files, folder: PathBuf) -> Self {
         let complete = VecDeque::new();
-        Self {
-            files,
-            folder,
-            lock: None,
-            growing: None,
-            complete,
-            complete_bytes: 0,
-            last: 0,
-        }
+        Self { files, folder, lock: None, growing: None, complete, complete_bytes: 0, last: 0 }
     }
 
     /// Creates and locks the folder, lists its files, and completes what a killed process has left.
@@ -100,7 +92,7 @@ impl Partition {
             complete.extend((bytes > 0).then_some((number, bytes)));
         }
         complete.sort_unstable();
-        self.last = complete.last().map_or(0, |(number, _)| *number);
+        self.last = complete.last().map_or(0, |(number, _)| *number).max(self.last);
         self.complete_bytes = complete.iter().map(|(_, bytes)| bytes).sum();
         self.complete = complete.into();
         self.lock = Some(lock);
@@ -134,7 +126,11 @@ impl Partition {
         if self.growing.is_none() {
             let number = now.max(self.last + 1);
             let path = self.growing_path(number);
-            self.files.create_file(&path, |_| Ok(()))?;
+            let created = self.files.create_file(&path, |_| Ok(()));
+            if created.is_err() && !self.folder.exists() {
+                self.forget_all();
+            }
+            created?;
             let file = self.files.open_append(&path, 0)?;
             self.growing = Some(Growing { file, number, began: Instant::now(), is_torn: false });
             self.last = number;
@@ -145,6 +141,13 @@ impl Partition {
         growing.file.append(lines)?;
         growing.is_torn = false;
         Ok(())
+    }
+
+    /// Forgets a folder that was removed, so that it is created again at the next attempt.
+    fn forget_all(&mut self) {
+        self.lock = None;
+        self.complete.clear();
+        self.complete_bytes = 0;
     }
 
     /// Removes the part of a line that a failed write has left.
@@ -333,6 +336,24 @@ mod tests {
         let texts: Vec<String> = complete(folder.path()).into_iter().map(|(_, t)| t).collect();
         assert_eq!(texts, ["1\n", "2\n3\n", "4\n"]);
         assert_eq!(next.bytes(), 8);
+    }
+
+    #[test]
+    fn a_folder_that_was_removed_is_created_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut partition = partition(folder.path());
+        for line in 0..2 {
+            partition.append(b"1\n", line).unwrap();
+            partition.close().unwrap();
+        }
+        partition.append(b"lost\n", 5).unwrap();
+        fs::remove_dir_all(folder.path().join("clicks")).unwrap();
+        partition.close().unwrap_err();
+        partition.append(b"lost\n", 6).unwrap_err();
+        partition.append(b"2\n", 7).unwrap();
+        partition.close().unwrap();
+        assert_eq!(complete(folder.path()), [(format!("{:020}.jsonl", 7), "2\n".to_owned())]);
+        assert_eq!(partition.bytes(), 2);
     }
 
     #[test]

@@ -137,7 +137,10 @@ mod tests {
     fn the_queue_takes_no_more_than_its_requests() {
         let (queue, _receiver) = Queue::new(usize::MAX);
         (0..MOST_WAITING).for_each(|_| queue.push(lines(1)).unwrap());
-        assert_eq!((queue.push(lines(1)), queue.push_end()), (Err(Refused::Full), Err(Refused::Full)));
+        assert_eq!(
+            (queue.push(lines(1)), queue.push_end()),
+            (Err(Refused::Full), Err(Refused::Full))
+        );
         assert_eq!(queue.waiting().bytes(), MOST_WAITING);
     }
 }

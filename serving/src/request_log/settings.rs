@@ -1,6 +1,7 @@
 //! The settings of the request log.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -11,8 +12,8 @@ use serde::{Deserialize, Serialize};
 const LEAST_DISK_BYTES: u64 = 1 << 20;
 /// The smallest size of the queue before the log.
 const LEAST_QUEUE_BYTES: usize = 64 << 10;
-/// The shortest time after which a file is closed.
-const LEAST_CLOSE_MS: u64 = 10;
+/// The shortest and the longest time after which a file is closed.
+const CLOSE_MS: RangeInclusive<u64> = 10..=86_400_000;
 /// The largest size of a file, whatever the bound of the log on the disk is.
 const MOST_FILE_BYTES: u64 = 64 << 20;
 
@@ -92,7 +93,10 @@ impl RequestLogSettings {
             _ => Ok(()),
         };
         at_least("max_disk_bytes", self.max_disk_bytes, LEAST_DISK_BYTES)?;
-        at_least("close_ms", self.close_ms, LEAST_CLOSE_MS)?;
+        if let Some(ms) = self.close_ms.filter(|ms| !CLOSE_MS.contains(ms)) {
+            let (least, most) = (CLOSE_MS.start(), CLOSE_MS.end());
+            return Err(format!("`close_ms` is {ms}; set it to a number from {least} to {most}"));
+        }
         let queue_bytes = self.queue_bytes.map(|bytes| bytes as u64);
         at_least("queue_bytes", queue_bytes, LEAST_QUEUE_BYTES as u64)?;
         if self.parse_id_header().is_none() {
@@ -179,6 +183,7 @@ mod tests {
             ("folder = 'x'\nshare = nan", "a", "`share` is NaN"),
             ("folder = 'x'\nmax_disk_bytes = 1000", "a", "`max_disk_bytes` is 1000"),
             ("folder = 'x'\nclose_ms = 0", "a", "`close_ms` is 0"),
+            ("folder = 'x'\nclose_ms = 86400001", "a", "from 10 to 86400000"),
             ("folder = 'x'\nqueue_bytes = 7", "a", "`queue_bytes` is 7"),
             ("folder = 'x'\nid_header = 'a b'", "a", "`id_header` is `a b`"),
             ("folder = 'x'\nid_column = ''", "a", "`id_column` is empty"),

@@ -113,6 +113,11 @@ impl Writer {
             self.close(&model);
         }
         self.report_bytes();
+        // A request may have been answered since.
+        while let Ok(Message::Lines(lines)) = receiver.try_recv() {
+            self.metrics.record_rows(&lines.model, RowOutcome::Failed, lines.rows, 0);
+            self.waiting.release(lines.bytes.len());
+        }
     }
 
     /// Writes lines, and those that wait behind them. Returns whether the log goes on.

@@ -126,7 +126,11 @@ fn unsigned() -> impl Strategy<Value = RawValue<'static>> {
 }
 
 fn text_id() -> impl Strategy<Value = RawValue<'static>> {
-    prop_oneof![text(), any::<i64>().prop_map(RawValue::Int), any::<bool>().prop_map(RawValue::Bool)]
+    prop_oneof![
+        text(),
+        any::<i64>().prop_map(RawValue::Int),
+        any::<bool>().prop_map(RawValue::Bool)
+    ]
 }
 
 /// A column of single values, which may be shared by all rows.
@@ -236,9 +240,8 @@ fn columns_are_left_out_by_name() {
         omit: names.iter().map(|name| (*name).to_owned()).collect(),
         ..ModelLogSettings::default()
     };
-    let write = |names: &[&str]| {
-        write_lines(&encoder_of(SMALL), 2, &small(), &omit(names), usize::MAX)
-    };
+    let write =
+        |names: &[&str]| write_lines(&encoder_of(SMALL), 2, &small(), &omit(names), usize::MAX);
     let lines = write(&["user_id"]).unwrap();
     assert!(!lines.contains("user_id") && lines.contains("\"item\":1"), "{lines}");
     // A trainer sees a missing value.
@@ -260,7 +263,10 @@ fn columns_are_left_out_by_name() {
 fn a_version_that_no_trainer_could_follow_is_refused() {
     for (job, said) in [
         (SMALL.replace("event_time_unit = 's'", ""), "no event time"),
-        (SMALL.replace("event_time_unit", "weight = 'w'\nevent_time_unit"), "columns.weight = \"w\""),
+        (
+            SMALL.replace("event_time_unit", "weight = 'w'\nevent_time_unit"),
+            "columns.weight = \"w\"",
+        ),
         (SMALL.replace("event_time_unit", "group = 'g'\nevent_time_unit"), "columns.group = \"g\""),
         (SMALL.replace("[labels.click]", "[labels.served_row]"), "a column `served_row`"),
         (SMALL.replace("[labels.click]", "[labels.request]"), "a column `request`"),
