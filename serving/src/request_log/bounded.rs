@@ -26,12 +26,12 @@ impl Bounded {
         self.limit
     }
 
-    /// Replaces the limit.
+    /// Replaces the number of bytes at which the buffer is full.
     pub(super) fn set_limit(&mut self, limit: usize) {
         self.limit = limit;
     }
 
-    /// Returns the bytes.
+    /// Returns the bytes that were written.
     pub(super) fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }

@@ -55,7 +55,7 @@ enum Part<'a> {
     Row(Vec<u8>),
     /// The value or the list of a column, with the first value of each row of lists.
     Input { key: Vec<u8>, input: Input<'a>, starts: Option<Vec<usize>> },
-    /// A score.
+    /// A score of each row.
     Score { key: Vec<u8>, logits: &'a [f32], is_probability: bool },
 }
 
