@@ -186,6 +186,9 @@ fn job() -> String {
         [data]
         train = ["unused.parquet"]
         [labels.click]
+        [columns]
+        event_time = "time"
+        event_time_unit = "ms"
         [tables.ids]
         dim = 16
         [model]

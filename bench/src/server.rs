@@ -51,6 +51,8 @@ pub struct Setup<'a> {
     /// The settings file with the listeners of the server, or `None` for one listener on a free
     /// port.
     pub config: Option<&'a Path>,
+    /// The folder of the request log, in which all requests are logged, or `None` for no log.
+    pub request_log: Option<&'a Path>,
 }
 
 impl<'a> Setup<'a> {
@@ -67,6 +69,7 @@ impl<'a> Setup<'a> {
             threads: None,
             cpus: None,
             config: None,
+            request_log: None,
         }
     }
 }
@@ -107,6 +110,9 @@ impl ServerChild {
         };
         if let Some(cache) = setup.cache {
             command.arg("--cache").arg(cache);
+        }
+        if let Some(folder) = setup.request_log {
+            command.arg("--request-log").arg(folder);
         }
         let mut child = command
             .args(setup.name.map(|name| format!("--name={name}")))
@@ -167,6 +173,7 @@ impl ServerChild {
             threads,
             cpus,
             config: None,
+            request_log: None,
         })?;
         let time = server.wait_ready()?;
         Ok((server, time))

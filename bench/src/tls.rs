@@ -95,6 +95,7 @@ pub(crate) fn run(args: &BenchTlsArgs, is_json: bool) -> Result<()> {
         threads: args.threads,
         cpus: None,
         config: Some(&folder.join("serve.toml")),
+        request_log: None,
     })?;
     server.wait_ready()?;
     let tls_url = server.other_url().context("the server announced only one listener")?;

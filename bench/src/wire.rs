@@ -22,7 +22,7 @@ use crate::load::bodies::Recipe;
 use crate::load::figures::{Percentiles, round};
 use crate::load::target::Target;
 use crate::print_outcome;
-use crate::server::{Asker, Series, ServerChild};
+use crate::server::{Asker, Series, ServerChild, Setup};
 use zillion_console::compute_pool;
 
 /// The number of different requests.
@@ -30,12 +30,14 @@ const DIFFERENT: usize = 64;
 /// The number of ids that describe the user in a rank request. All numbers of a rank request also
 /// belong to the user.
 const CONTEXT_IDS: usize = 13;
-const STAGES: [&str; 5] = ["receive", "queue", "parse", "score", "write"];
+const STAGES: [&str; 6] = ["receive", "queue", "parse", "score", "log", "write"];
 
 #[derive(Serialize)]
 struct Outcome {
     rows: u64,
     threads: Option<usize>,
+    /// Whether all requests are logged.
+    request_log: bool,
     runs: Vec<Measured>,
     /// The number of processors that other programs kept busy, without this process and the server.
     /// The figures are valid if this number is below 0.25.
@@ -53,6 +55,8 @@ struct Measured {
     #[serde(flatten)]
     latency: Percentiles,
     mean_ms: f64,
+    /// The mean processor time of the server for a request, in milliseconds, with all its threads.
+    server_cpu_ms: Option<f64>,
     /// The mean time in milliseconds of each stage in [`STAGES`], as the server reports it. The key
     /// of a stage is its name with `_ms` at the end, such as `queue_ms`.
     #[serde(flatten)]
@@ -68,7 +72,17 @@ pub(crate) fn run(args: &BenchWireArgs, is_json: bool) -> Result<()> {
     let published = open_model(&folder.join("registry"))?;
     eprintln!("publishing {} rows", args.rows);
     publish(&published, args.rows.get(), folder, &compute_pool(None)?)?;
-    let (server, _) = ServerChild::start_in(folder, "server", args.threads)?;
+    let log = folder.join("requests");
+    let server = ServerChild::start(Setup {
+        name: Some("server"),
+        cache: Some(&folder.join("cache")),
+        // If a run has no problems, the server logs nothing at this level.
+        level: "warn",
+        threads: args.threads,
+        request_log: args.request_log.then_some(&log),
+        ..Setup::new(MODEL, &folder.join("registry"), &folder.join("server.log"))
+    })?;
+    server.wait_ready()?;
     let before = (CpuTimes::now(), cpu_seconds(server.pid()), Instant::now());
     let mut runs = Vec::new();
     for candidates in args.candidates.iter().map(|candidates| candidates.get()) {
@@ -88,6 +102,7 @@ pub(crate) fn run(args: &BenchWireArgs, is_json: bool) -> Result<()> {
     let outcome = Outcome {
         rows: args.rows.get(),
         threads: args.threads.map(std::num::NonZeroUsize::get),
+        request_log: args.request_log,
         runs,
         other_cpus: cpus.other_cpus.zip(servers).map(|(all, own)| (all - own).max(0.0)),
     };
@@ -118,7 +133,9 @@ fn measure(
     asker.post_all(&target, &messages, DIFFERENT)?;
     let count = args.requests.map_or_else(|| usual_count(candidates), std::num::NonZeroUsize::get);
     let before = server.series()?;
+    let cpu_before = cpu_seconds(server.pid());
     let (times, answer_bytes) = asker.post_all(&target, &messages, count)?;
+    let spent = cpu_before.zip(cpu_seconds(server.pid())).map(|(then, now)| now - then);
     let after = server.series()?;
     let mean = times.iter().sum::<Duration>().as_secs_f64() / count as f64 * 1e3;
     let stages = STAGES.map(|stage| stage_ms(&before, &after, stage));
@@ -131,6 +148,7 @@ fn measure(
         answer_bytes,
         latency: Percentiles::of(times),
         mean_ms: round(mean),
+        server_cpu_ms: spent.map(|spent| round(spent / count as f64 * 1e3)),
         stages: named.map(|(stage, ms)| (format!("{stage}_ms"), round(ms))).collect(),
         rest_ms: round(mean - stages.iter().sum::<f64>()),
     })

@@ -8,6 +8,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use zillion_access::AuditLog;
 
+use crate::request_log::RequestLogSettings;
+
 /// The version of a model that a server follows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Follow {
@@ -58,6 +60,8 @@ pub struct ServeConfig {
     pub model_control: bool,
     /// The traffic of models whose requests are split, by the name of the model.
     pub traffic: BTreeMap<String, TrafficSettings>,
+    /// The log of requests for training.
+    pub request_log: RequestLogSettings,
     /// The audit log of control actions and refused callers, if there is one.
     pub audit: Option<Arc<AuditLog>>,
     /// The limits of requests.
@@ -193,6 +197,7 @@ impl Default for ServeConfig {
             server: "server".to_owned(),
             model_control: false,
             traffic: BTreeMap::new(),
+            request_log: RequestLogSettings::default(),
             audit: None,
             limits: Limits::default(),
         }

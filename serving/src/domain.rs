@@ -1,7 +1,7 @@
 //! The domain of the server: its models by name, and the scoring of requests. Every protocol is
 //! an adapter of the domain.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -10,12 +10,10 @@ use std::time::{Duration, Instant};
 use axum::http::HeaderMap;
 use prometheus::Registry as MetricsRegistry;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
-use tracing::span::EnteredSpan;
 use zillion_access::Principal;
 use zillion_device::{Files, Workers};
-use zillion_feature::RawColumns;
 use zillion_registry::Registry;
-use zillion_scorer::{RowScores, Servable};
+use zillion_scorer::Servable;
 
 use crate::admission::{Admitted, Caller, Head, Scoring};
 use crate::audit::Audit;
@@ -23,13 +21,12 @@ use crate::budget::{HeldBytes, Holder};
 use crate::config::{Follow, Limits, ServeConfig};
 use crate::error::{Result, ServeError};
 use crate::host::{Host, Resolved, Selector};
-use crate::metrics::{Metrics, Stage};
+use crate::metrics::Metrics;
 use crate::repository::{Indexed, Repository};
-use crate::score::Answer;
+use crate::request_log::{RequestLog, Sample, Sampling};
+use crate::scored::{Scored, Shadow};
 use crate::statistics::{Begun, Spent, triton_series};
 use crate::store_metrics::store_metrics;
-use crate::tensor::{too_many_rows, too_many_values};
-use crate::trace::span;
 use crate::traffic::Traffic;
 
 /// The models of a server, its limits, and the pool that scores requests.
@@ -45,17 +42,17 @@ pub struct Domain {
     control: Arc<Semaphore>,
     audit: Option<Audit>,
     traffic: Traffic,
+    request_log: Option<Arc<RequestLog>>,
 }
 
-/// The raw rows of a request.
+/// The versions of a request, and the choice of the request log.
 #[derive(Debug)]
-pub struct RowsRequest<'a> {
-    /// The number of rows.
-    pub rows: usize,
-    /// The inputs of the rows.
-    pub columns: RawColumns<'a>,
-    /// The names of the outputs to return. If there are none, the answer has the probabilities.
-    pub outputs: Vec<String>,
+pub(crate) struct Chosen {
+    /// The version that is to answer.
+    version: Resolved,
+    /// The version that scores the rows beside the answer.
+    shadow: Option<Arc<Servable>>,
+    sampling: Option<Sampling>,
 }
 
 impl Domain {
@@ -81,6 +78,9 @@ impl Domain {
         let busy = scoring.open();
         let repository =
             Repository::start(config, registry, files, workers, busy, metrics.clone())?;
+        let models: Vec<String> = config.models.iter().map(|(model, _)| model.clone()).collect();
+        let (server, log) = (&config.server, &config.request_log);
+        let request_log = RequestLog::start(log, server, &models, files, &metrics.request_log)?;
         store_metrics(registry.store().clone())
             .and_then(|series| all_metrics.register(Box::new(series)))
             .and_then(|()| triton_series(repository.hosts().clone()))
@@ -96,6 +96,7 @@ impl Domain {
             control: Arc::new(Semaphore::new(1)),
             audit: config.audit.clone().map(Audit::start).transpose()?,
             traffic: Traffic::new(config.traffic.clone()),
+            request_log,
         })
     }
 
@@ -119,6 +120,8 @@ impl Domain {
         self.metrics.set_ready(self.is_ready());
         let (waiting, work, bytes) = self.scoring.load();
         self.metrics.set_load(waiting, work, bytes);
+        let log_bytes = self.request_log.as_ref().map_or(0, |log| log.waiting_bytes());
+        self.metrics.request_log.set_queue_bytes(log_bytes);
         for host in self.hosts() {
             self.metrics.loading.set_age(host.name(), host.registry_age(), host.is_stale());
         }
@@ -133,6 +136,15 @@ impl Domain {
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Relaxed);
         self.repository.stop();
+    }
+
+    /// Ends the request log, if there is one: writes what waits, and completes the open files.
+    /// Requests that are answered later are not logged. Returns whether all was written within some
+    /// seconds.
+    ///
+    /// Blocks, and must not run on a network thread.
+    pub fn end_request_log(&self) -> bool {
+        self.request_log.as_ref().is_none_or(|log| log.end())
     }
 
     /// Returns the models, in ascending order of their names.
@@ -249,7 +261,7 @@ impl Domain {
         self.scoring.hold_bytes(holder)
     }
 
-    /// Returns the version that is to answer a request, and the version that scores its rows beside
+    /// Chooses the version that is to answer a request, and the version that scores its rows beside
     /// the answer. A request of a canary whose version is not loaded is answered by the usual
     /// version.
     ///
@@ -260,7 +272,7 @@ impl Domain {
         host: &Arc<Host>,
         selector: &Selector,
         headers: &HeaderMap,
-    ) -> Result<(Resolved, Option<Arc<Servable>>)> {
+    ) -> Result<Chosen> {
         let dealt = self.traffic.deal(host.name(), selector, headers);
         let loaded = |label: String| host.resolve(&Selector::Label(label)).ok();
         let version = match dealt.canary.and_then(loaded) {
@@ -269,7 +281,8 @@ impl Domain {
         };
         let shadow = dealt.shadow.and_then(loaded).map(|shadow| shadow.servable);
         let shadow = shadow.filter(|shadow| shadow.version() != version.servable.version());
-        Ok((version, shadow))
+        let sampling = self.request_log.as_ref().and_then(|log| log.begin(host.name(), headers));
+        Ok(Chosen { version, shadow, sampling })
     }
 
     /// Counts a request in the quota of its principal, before its body is received.
@@ -290,18 +303,20 @@ impl Domain {
     }
 
     /// Runs the work of a request on the pool, against one version: `work` reads the body, which
-    /// has `bytes` bytes, calls [`Scored::score`], and writes the answer.
+    /// has `bytes` bytes, calls [`Scored::score`], and writes the answer. Returns the lines of the
+    /// request log too, if the request belongs to its sample.
     ///
     /// # Errors
     /// Returns [`ServeError::Overloaded`] if too much work waits, [`ServeError::Deadline`] if the
     /// time of the request is over, and the error of `work` if it fails.
     pub(crate) async fn request<T: Send + 'static>(
         &self,
-        (version, shadow): (Resolved, Option<Arc<Servable>>),
+        chosen: Chosen,
         admitted: &Admitted,
         bytes: usize,
         work: impl FnOnce(&Scored) -> Result<T> + Send + 'static,
-    ) -> Result<T> {
+    ) -> Result<(T, Option<Sample>)> {
+        let Chosen { version, shadow, sampling } = chosen;
         let statistics = version.statistics.clone();
         let begun = Begun::now(&statistics);
         let (limits, metrics) = (self.limits(), self.metrics.clone());
@@ -310,186 +325,23 @@ impl Domain {
         let work = move |queue: Duration, deadline: Instant| {
             let spent = Cell::new(Spent { queue, ..Spent::default() });
             let shadow = shadow.map(|servable| Shadow { servable, scoring });
-            let scored =
-                Scored { version, limits, metrics, spent, caller, limit, deadline, shadow };
-            work(&scored).map(|done| (done, scored.spent.get()))
+            let sample = RefCell::new(None);
+            let scored = Scored {
+                version,
+                limits,
+                metrics,
+                spent,
+                caller,
+                limit,
+                deadline,
+                shadow,
+                sampling,
+                sample,
+            };
+            work(&scored).map(|done| (done, scored.spent.get(), scored.sample.take()))
         };
-        let (done, spent) = self.scoring.run(admitted, bytes, &limits, work).await?;
+        let (done, spent, sample) = self.scoring.run(admitted, bytes, &limits, work).await?;
         begun.finish(&spent);
-        Ok(done)
-    }
-}
-
-/// A request that is being processed: its version, and the time that its stages have taken.
-pub struct Scored {
-    version: Resolved,
-    limits: Limits,
-    metrics: Arc<Metrics>,
-    spent: Cell<Spent>,
-    caller: Arc<Caller>,
-    /// The time that the request had when it was admitted.
-    limit: Duration,
-    deadline: Instant,
-    shadow: Option<Shadow>,
-}
-
-/// A version that scores the rows of a request beside the answer.
-struct Shadow {
-    servable: Arc<Servable>,
-    scoring: Scoring,
-}
-
-impl Shadow {
-    /// Scores the rows when no request waits, and records the differences from `scores`. A request
-    /// that comes to wait stops it.
-    fn compare(&self, scored: &Scored, request: &RowsRequest<'_>, scores: &RowScores) {
-        let (model, metrics) = (scored.model(), &scored.metrics);
-        let estimate = scored.spent.get().infer;
-        if self.scoring.has_waiting() {
-            metrics.record_shadow_skipped(model);
-            return;
-        }
-        // The rows are borrowed from the body, so that they are encoded at once.
-        let batch = match self.servable.encoder().encode(request.rows, &request.columns) {
-            Ok(batch) => batch,
-            Err(error) => {
-                tracing::debug!("a shadow version does not take the rows: {error}");
-                metrics.record_shadow_skipped(model);
-                return;
-            }
-        };
-        let (servable, scoring) = (self.servable.clone(), self.scoring.clone());
-        let (name, series) = (model.to_owned(), metrics.clone());
-        let is_probability = servable.has_probabilities();
-        let answered: Vec<f32> = scores.logits.first().cloned().unwrap_or_default();
-        let work = move || match servable.score_batch_unless(&batch, &|| scoring.has_waiting()) {
-            Ok(scores) => {
-                let shadow = scores.logits.into_iter().next().unwrap_or_default();
-                let value = |logit: f32| match is_probability {
-                    true => 1.0 / (1.0 + (-f64::from(logit)).exp()),
-                    false => f64::from(logit),
-                };
-                let pairs = answered.into_iter().zip(shadow);
-                let differences = pairs.map(|(a, b)| (value(a) - value(b)).abs());
-                series.record_shadow(&name, differences);
-            }
-            Err(error) => {
-                tracing::debug!("a shadow version did not score: {error}");
-                series.record_shadow_skipped(&name);
-            }
-        };
-        if !self.scoring.run_idle(estimate, &scored.limits, work) {
-            metrics.record_shadow_skipped(model);
-        }
-    }
-}
-
-/// A running stage of a request. The stage ends when the value is dropped.
-pub(crate) struct Timed<'a> {
-    scored: &'a Scored,
-    stage: Stage,
-    began: Instant,
-    _span: EnteredSpan,
-}
-
-impl Drop for Timed<'_> {
-    fn drop(&mut self) {
-        self.scored.spend(self.stage, self.began.elapsed());
-    }
-}
-
-impl Scored {
-    /// Returns the version that answers.
-    pub fn servable(&self) -> &Servable {
-        &self.version.servable
-    }
-
-    /// Returns the limits of requests, as they were when the work began.
-    pub fn limits(&self) -> &Limits {
-        &self.limits
-    }
-
-    /// Returns the name of the model.
-    pub fn model(&self) -> &str {
-        self.version.host.name()
-    }
-
-    /// Runs a stage of the work and measures its time.
-    pub fn time<T>(&self, stage: Stage, work: impl FnOnce() -> T) -> T {
-        let _timed = self.begin(stage);
-        work()
-    }
-
-    /// Starts a stage of the work. The stage ends when the returned value is dropped, which
-    /// suits work that borrows its own results.
-    pub(crate) fn begin(&self, stage: Stage) -> Timed<'_> {
-        let span = span!("stage", otel.name = stage.name()).entered();
-        Timed { scored: self, stage, began: Instant::now(), _span: span }
-    }
-
-    fn spend(&self, stage: Stage, took: Duration) {
-        self.metrics.record_stage(stage, took);
-        let mut spent = self.spent.get();
-        match stage {
-            Stage::Parse | Stage::Decompress => spent.input += took,
-            Stage::Score => spent.infer += took,
-            Stage::Write => spent.output += took,
-            // These stages come before the work, and their own code counts them.
-            Stage::Receive | Stage::Queue => {}
-        }
-        self.spent.set(spent);
-    }
-
-    /// Scores the rows of a request, until its time is over.
-    ///
-    /// # Errors
-    /// Returns an error if the request has no rows, if it has more rows or values than the
-    /// limits allow, if the rows do not fit the model, or if the time of the request is over.
-    pub fn score(&self, request: &RowsRequest<'_>) -> Result<Answer> {
-        if request.rows == 0 {
-            return Err(ServeError::Malformed(
-                "the request has no rows; send at least one".to_owned(),
-            ));
-        }
-        if request.rows > self.limits.rows {
-            return Err(too_many_rows(&self.limits));
-        }
-        self.caller.take_rows(request.rows)?;
-        let values: usize = request.columns.values().map(|column| column.values.len()).sum();
-        // A shared value stands for one value in every row.
-        let shared = request.columns.values().filter(|column| column.is_shared);
-        let shared: usize = shared.map(|column| column.values.len()).sum();
-        let values = values.saturating_add(shared.saturating_mul(request.rows));
-        if values > self.limits.values {
-            return Err(too_many_values(&self.limits));
-        }
-        let deadline = self.deadline;
-        let is_late = || Instant::now() >= deadline;
-        let scores = self.time(Stage::Score, || {
-            let scores =
-                self.servable().score_unless(request.rows, &request.columns, Some(&is_late));
-            scores.map_err(|error| match error {
-                zillion_scorer::Error::Input(input) => ServeError::Input(input),
-                zillion_scorer::Error::Late => ServeError::Deadline { limit: self.limit },
-                other => ServeError::Scoring(other),
-            })
-        })?;
-        if let Some(shadow) = &self.shadow {
-            shadow.compare(self, request, &scores);
-        }
-        let rows = request.rows as u64;
-        self.metrics.record_scores(
-            self.version.host.name(),
-            rows,
-            scores.missing,
-            scores.missing_side_rows,
-        );
-        let spent = self.spent.get();
-        self.spent.set(Spent {
-            rows: spent.rows + rows,
-            executions: spent.executions + 1,
-            ..spent
-        });
-        Answer::choose(self.servable(), scores, &request.outputs)
+        Ok((done, sample))
     }
 }

@@ -44,11 +44,12 @@ use self::status::status;
 use self::tf::Tf;
 use self::timed::TimedBody;
 use self::v2::V2;
-use crate::domain::{Domain, Scored};
+use crate::domain::Domain;
 use crate::error::{Result, ServeError};
 use crate::host::Selector;
 use crate::proto;
 use crate::queue::Wire;
+use crate::scored::Scored;
 
 /// The services that score, by their full names.
 const SERVICES: [&str; 3] = [

@@ -1,6 +1,7 @@
 //! The metrics of the server for `/metrics`.
 
 mod loading;
+mod request_log;
 mod scraped;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -13,6 +14,7 @@ use prometheus::{
 };
 
 pub(crate) use loading::Loading;
+pub(crate) use request_log::{FileEvent, LogMetrics, Logged, RowOutcome};
 pub(crate) use scraped::Scraped;
 
 /// A stage of a request.
@@ -28,14 +30,23 @@ pub enum Stage {
     Parse,
     /// Raw columns become keys and numbers, are looked up, and are scored by the model.
     Score,
+    /// Raw columns and scores become lines of the request log, for requests of its sample.
+    Log,
     /// Scores become the body of the answer.
     Write,
 }
 
 impl Stage {
     /// Every stage, in the order of a request.
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Receive, Self::Queue, Self::Decompress, Self::Parse, Self::Score, Self::Write];
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Receive,
+        Self::Queue,
+        Self::Decompress,
+        Self::Parse,
+        Self::Score,
+        Self::Log,
+        Self::Write,
+    ];
 
     /// Returns the name in metrics and traces.
     pub(crate) fn name(self) -> &'static str {
@@ -45,6 +56,7 @@ impl Stage {
             Self::Decompress => "decompress",
             Self::Parse => "parse",
             Self::Score => "score",
+            Self::Log => "log",
             Self::Write => "write",
         }
     }
@@ -79,6 +91,7 @@ pub struct Metrics {
     registry_seen: IntGaugeVec,
     ready: IntGauge,
     pub(crate) loading: Loading,
+    pub(crate) request_log: LogMetrics,
 }
 
 impl Metrics {
@@ -202,6 +215,7 @@ impl Metrics {
                 "1 while every model has a version that answers and the server is not stopping.",
             )?,
             loading: Loading::new(registry)?,
+            request_log: LogMetrics::new(registry)?,
             registry: registry.clone(),
         })
     }
@@ -224,6 +238,7 @@ impl Metrics {
             self.stage_seconds.with_label_values(&[stage.name()]);
         }
         self.loading.begin(model);
+        self.request_log.begin(model);
     }
 
     /// Records the requests that wait, the time of their work, and the bytes in flight.

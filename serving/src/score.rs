@@ -97,7 +97,7 @@ fn find<'a>(outputs: &'a [Output], name: &str) -> Result<&'a Output> {
 }
 
 /// Returns the logistic function of a logit, rounded once.
-fn to_probability(logit: f32) -> f32 {
+pub(crate) fn to_probability(logit: f32) -> f32 {
     (1.0 / (1.0 + (-f64::from(logit)).exp())) as f32
 }
 

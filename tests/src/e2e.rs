@@ -43,6 +43,7 @@ mod parameter_servers;
 mod profile;
 mod quarantine;
 mod quickstart;
+mod request_log;
 mod retrieval;
 mod schedule;
 mod server;

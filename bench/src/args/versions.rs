@@ -87,6 +87,9 @@ pub(crate) struct BenchWireArgs {
     /// Number of threads of the server that score; absent: one per core
     #[arg(long)]
     pub(crate) threads: Option<NonZeroUsize>,
+    /// Log all requests, to measure the cost of the request log
+    #[arg(long)]
+    pub(crate) request_log: bool,
     /// Folder in which the registry and the cache are made and then removed; absent: the folder for
     /// temporary files
     #[arg(long, value_name = "DIR")]

@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use zillion_serving::{Proof, TrafficSettings};
+use zillion_serving::{Proof, RequestLogSettings, TrafficSettings};
 
 use crate::commands::serve::listeners::ListenerSettings;
 
@@ -128,6 +128,29 @@ pub(crate) struct ServeArgs {
     #[arg(skip)]
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) traffic: BTreeMap<String, TrafficSettings>,
+    /// Folder for the log of requests, in the columns of the stream that training reads
+    #[arg(long = "request-log", value_name = "FOLDER")]
+    #[serde(skip)]
+    pub(crate) request_log_folder: Option<PathBuf>,
+    /// Share of the requests that are logged, above 0 and up to 1 [default: 1]
+    #[arg(long, value_name = "SHARE")]
+    #[serde(skip)]
+    pub(crate) request_log_share: Option<f64>,
+    /// Largest number of bytes of the request log on the disk; beyond it, the oldest files are
+    /// removed [default: 1073741824]
+    #[arg(long, value_name = "BYTES")]
+    #[serde(skip)]
+    pub(crate) request_log_disk_bytes: Option<u64>,
+    /// Milliseconds after which a file of the request log is completed, so that a trainer sees it
+    /// [default: 2000]
+    #[arg(long, value_name = "MS")]
+    #[serde(skip)]
+    pub(crate) request_log_close_ms: Option<u64>,
+    /// The settings of the request log in the settings file, which has more of them than there are
+    /// options
+    #[arg(skip)]
+    #[serde(skip_serializing_if = "is_unset")]
+    pub(crate) request_log: RequestLogSettings,
     /// Largest number of bytes of bodies and answers in the server; requests beyond are refused
     /// with 429 [default: 536870912]
     #[arg(long, value_name = "BYTES")]
@@ -172,6 +195,24 @@ pub(crate) struct ServeArgs {
     /// option `--log-filter` belongs to every command.
     #[arg(skip)]
     pub(crate) log_filter: Option<String>,
+}
+
+impl ServeArgs {
+    /// Returns the settings with the options of the request log in their section.
+    pub(crate) fn with_request_log_options(&self) -> Self {
+        let mut settings = self.clone();
+        let log = &mut settings.request_log;
+        log.folder = self.request_log_folder.clone().or(log.folder.take());
+        log.share = self.request_log_share.or(log.share);
+        log.max_disk_bytes = self.request_log_disk_bytes.or(log.max_disk_bytes);
+        log.close_ms = self.request_log_close_ms.or(log.close_ms);
+        settings
+    }
+}
+
+/// Returns whether no setting of the request log is set.
+fn is_unset(settings: &RequestLogSettings) -> bool {
+    *settings == RequestLogSettings::default()
 }
 
 /// Parses the name of a kind of proof.

@@ -85,6 +85,12 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         if cut > 0 {
             tracing::warn!("{cut} connections were cut off at the end of the drain time");
         }
+        if !domain.end_request_log() {
+            tracing::warn!(
+                "the request log was not written in time; the next server of this name completes \
+                 its open file"
+            );
+        }
         drop(domain);
         Ok(())
     });

@@ -14,7 +14,6 @@ use super::scan::{self, Field, malformed};
 use super::{Scores, Target};
 use crate::config::Limits;
 use crate::describe::check_input;
-use crate::domain::{RowsRequest, Scored};
 use crate::error::{Result, ServeError};
 use crate::host::Selector;
 use crate::metrics::Stage;
@@ -23,6 +22,7 @@ use crate::proto::inference::model_infer_response::InferOutputTensor;
 use crate::proto::inference::{InferParameter, ModelInferResponse};
 use crate::queue::Wire;
 use crate::score::{Answer, check_outputs};
+use crate::scored::{RowsRequest, Scored};
 use crate::tensor::{
     self, Allowance, Datatype, Tensor, check_id, columns, encode_scores, refuse, utf8,
 };
@@ -71,7 +71,8 @@ impl Scores for Infer {
             parse(&message, scored.limits(), Some(encoder))?;
         check_outputs(scored.servable(), &outputs)?;
         drop(parsing);
-        let answer = scored.score(&RowsRequest { rows, columns, outputs })?;
+        let named = Some(id).filter(|id| !id.is_empty());
+        let answer = scored.score(&RowsRequest { rows, columns, outputs, id: named })?;
         Ok(scored.time(Stage::Write, || response(scored.model(), id, answer).encode_to_vec()))
     }
 }

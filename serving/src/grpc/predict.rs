@@ -14,7 +14,6 @@ use super::scan::{self, Field, malformed};
 use super::{Scores, Target};
 use crate::config::Limits;
 use crate::describe::check_input;
-use crate::domain::{RowsRequest, Scored};
 use crate::error::{Result, ServeError};
 use crate::host::Selector;
 use crate::metrics::Stage;
@@ -25,6 +24,7 @@ use crate::proto::tensorflow::tensor_shape_proto::Dim;
 use crate::proto::tensorflow::{DataType, TensorProto, TensorShapeProto};
 use crate::queue::Wire;
 use crate::score::{Answer, check_outputs};
+use crate::scored::{RowsRequest, Scored};
 use crate::tensor::{self, Allowance, Datatype, Tensor, columns, refuse};
 use crate::text::shorten;
 
@@ -68,7 +68,7 @@ impl Scores for Predict {
         let Parsed { rows, columns, outputs } = parse(&message, scored.limits(), Some(encoder))?;
         check_outputs(scored.servable(), &outputs)?;
         drop(parsing);
-        let answer = scored.score(&RowsRequest { rows, columns, outputs })?;
+        let answer = scored.score(&RowsRequest { rows, columns, outputs, id: None })?;
         Ok(scored.time(Stage::Write, || response(scored.model(), answer).encode_to_vec()))
     }
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use axum::extract::Request;
+use axum::http::{HeaderName, HeaderValue};
 use axum::response::Response;
 use bytes::{Buf, BufMut, Bytes};
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
@@ -27,6 +28,8 @@ use crate::error::{Result, ServeError};
 use crate::host::Host;
 use crate::metrics::Stage;
 use crate::network::Peer;
+use crate::request_log::Sample;
+use crate::scored::Scored;
 use crate::trace::request_span;
 
 /// Answers a call in a span of its own.
@@ -95,6 +98,9 @@ async fn answer_call(
         // The bytes of the answer are in flight until the client has taken them.
         response.extensions_mut().insert(held.clone());
     }
+    if let Some((name, id)) = facts.logged.get() {
+        response.headers_mut().insert(name.clone(), id.clone());
+    }
     // An unknown model is no label, because a client could invent any number of them.
     let model = facts.host.get().map_or("unknown", |host| host.name());
     let outcome = match status_code(&response) {
@@ -114,6 +120,8 @@ struct CallFacts {
     failed: OnceLock<u16>,
     /// The bytes of the answer.
     held: OnceLock<Arc<HeldBytes>>,
+    /// The header with the id of the request in the request log.
+    logged: OnceLock<(HeaderName, HeaderValue)>,
 }
 
 /// The handler of one call, which tonic calls when the message has arrived.
@@ -163,14 +171,14 @@ async fn score(
     let message = request.into_inner();
     let host = domain.host(&target.model)?;
     let _ = facts.host.set(host.clone());
-    let version = domain.resolve(&host, &target.selector, &headers)?;
+    let chosen = domain.resolve(&host, &target.selector, &headers)?;
     let bytes = message.len();
     let time = [left, target.time].into_iter().flatten().min();
     let (holder, wire) = (peer.holder(caller.principal()), what.wire());
     let head = Head { host: &host, caller, wire, bytes, holder, booked: bytes, time };
     let admitted = domain.admit(&head)?;
-    let work = move |scored: &crate::domain::Scored| what.score(scored, message);
-    let answer = domain.request(version, &admitted, bytes, work).await?;
+    let work = move |scored: &Scored| what.score(scored, message);
+    let (answer, sample) = domain.request(chosen, &admitted, bytes, work).await?;
     let limit = domain.limits().answer_bytes;
     if answer.len() > limit {
         let what = "the size of the answer in bytes";
@@ -180,6 +188,9 @@ async fn score(
     let mut held = admitted.held.another();
     held.set(answer.len());
     let _ = facts.held.set(Arc::new(held));
+    if let Some(logged) = sample.and_then(Sample::hand_over) {
+        let _ = facts.logged.set(logged);
+    }
     Ok(answer.into())
 }
 

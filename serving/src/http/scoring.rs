@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::extract::{Request, State};
+use axum::http::{HeaderName, HeaderValue};
 use axum::response::Response;
 use tracing::Instrument as _;
 use zillion_access::Principal;
@@ -19,13 +20,15 @@ use crate::access::find_holder;
 use crate::admission::Head;
 use crate::budget::HeldBytes;
 use crate::config::Limits;
-use crate::domain::{Domain, RowsRequest, Scored};
+use crate::domain::Domain;
 use crate::error::{Result, ServeError};
 use crate::host::{Host, Selector};
 use crate::metrics::Stage;
 use crate::network::Api;
 use crate::queue::Wire;
+use crate::request_log::Sample;
 use crate::score::{Answer, check_outputs};
+use crate::scored::{RowsRequest, Scored};
 use crate::text::shorten;
 use crate::trace::{request_span, span};
 
@@ -62,10 +65,11 @@ pub(super) async fn answer(
             Err(error) => Err(error),
         };
         match reply {
-            Ok((reply, held)) => {
+            Ok(Answered { reply, held, logged }) => {
                 let mut response = respond::reply(reply);
                 // The bytes of the answer are in flight until the client has taken them.
                 response.extensions_mut().insert(Arc::new(held));
+                response.headers_mut().extend(logged);
                 response
             }
             Err(error) => respond::failure(&error),
@@ -77,6 +81,15 @@ pub(super) async fn answer(
     response
 }
 
+/// The answer to a request for scores.
+struct Answered {
+    reply: Reply,
+    /// The claim of the answer on the bytes in flight.
+    held: HeldBytes,
+    /// The header with the id of the request in the request log.
+    logged: Option<(HeaderName, HeaderValue)>,
+}
+
 /// Receives the body and scores it on the pool.
 async fn score(
     domain: &Domain,
@@ -85,10 +98,10 @@ async fn score(
     selector: &Selector,
     verb: Verb,
     request: Request,
-) -> Result<(Reply, HeldBytes)> {
+) -> Result<Answered> {
     // The version is resolved before the body is received, so that the body of a request for an
     // unknown version need not be sent.
-    let version = domain.resolve(host, selector, request.headers())?;
+    let chosen = domain.resolve(host, selector, request.headers())?;
     let header_length = match request.headers().get(HEADER_LENGTH) {
         None => None,
         Some(_) if verb != Verb::Infer => {
@@ -137,7 +150,7 @@ async fn score(
             _ => score_rows(scored, verb, &body),
         }
     };
-    let reply = domain.request(version, &admitted, bytes, work).await?;
+    let (reply, sample) = domain.request(chosen, &admitted, bytes, work).await?;
     if reply.bytes.len() > limits.answer_bytes {
         let what = "the size of the answer in bytes";
         let remedy = "send fewer rows at a time, or raise the setting `serve.max_answer_bytes`";
@@ -145,7 +158,8 @@ async fn score(
     }
     let mut held = admitted.held.another();
     held.set(reply.bytes.len());
-    Ok((reply, held))
+    let logged = sample.and_then(Sample::hand_over);
+    Ok(Answered { reply, held, logged })
 }
 
 /// Scores the tensors of a v2 request.
@@ -177,10 +191,9 @@ fn score_tensors(
         return Err(ServeError::Deadline { limit });
     }
     let (rows, columns, outputs) = (parsed.rows, parsed.columns, parsed.outputs);
-    let answer = scored.score(&RowsRequest { rows, columns, outputs })?;
-    scored.time(Stage::Write, || {
-        infer::reply(scored.model(), parsed.id.as_deref(), &answer, &parsed.binary)
-    })
+    let id = parsed.id.as_deref();
+    let answer = scored.score(&RowsRequest { rows, columns, outputs, id })?;
+    scored.time(Stage::Write, || infer::reply(scored.model(), id, &answer, &parsed.binary))
 }
 
 /// Scores the rows of a predict, classify, regress or rank request.
@@ -203,7 +216,7 @@ fn score_rows(scored: &Scored, verb: Verb, body: &[u8]) -> Result<Reply> {
     })?;
     let (is_columnar, top_k) = (parsed.is_columnar, parsed.top_k);
     let (rows, columns) = (parsed.rows, parsed.columns);
-    let answer = scored.score(&RowsRequest { rows, columns, outputs: Vec::new() })?;
+    let answer = scored.score(&RowsRequest { rows, columns, outputs: Vec::new(), id: None })?;
     let bytes = scored.time(Stage::Write, || write_answer(verb, &answer, is_columnar, top_k))?;
     Ok(Reply { bytes, header_length: None })
 }

@@ -32,7 +32,7 @@ const REMOTE_POLL_MS: u64 = 2000;
 
 /// The settings that cannot change while the server runs. [`Settings::take_changeable`] keeps their
 /// old values.
-const FIXED: [&str; 27] = [
+const FIXED: [&str; 28] = [
     "registry",
     "model_control",
     "http",
@@ -47,6 +47,7 @@ const FIXED: [&str; 27] = [
     "tls_client_ca",
     "insecure",
     "audit_log",
+    "request_log",
     "traffic",
     "cache_bytes",
     "load_into_memory",
@@ -99,7 +100,8 @@ impl Settings {
         let mut layers = read_file(args).map_err(as_usage)?;
         job_file::lay_over(&mut layers, environment, &[]).map_err(as_usage)?;
         let mut options = Table::new();
-        options.insert(SECTION.to_owned(), Value::try_from(args).map_err(|e| as_usage(e.into()))?);
+        let set = Value::try_from(args.with_request_log_options());
+        options.insert(SECTION.to_owned(), set.map_err(|e| as_usage(e.into()))?);
         zillion_config::merge(&mut layers, options);
         let named = || match &args.config {
             Some(path) => format!("the settings of the server (file {})", path.display()),
@@ -139,6 +141,7 @@ impl Settings {
                 ));
             }
         }
+        self.check_request_log()?;
         let newest = self.models().into_iter().find(|(_, follow)| *follow == Follow::Latest);
         if let (Some(_), Some((name, _))) = (&self.trust, newest) {
             return usage_error(format!(
@@ -150,6 +153,28 @@ impl Settings {
         match NOT_ZERO.iter().find(|key| table.get(**key) == Some(&Value::Integer(0))) {
             Some(key) => usage_error(format!(
                 "`{SECTION}.{key}` is 0, and the server would answer nothing; set it to at least 1"
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks the settings of the request log.
+    ///
+    /// # Errors
+    /// Returns an error if a setting cannot be used, or belongs to a model that is not served.
+    fn check_request_log(&self) -> Result<()> {
+        let server = self.name.clone().unwrap_or_else(default_name);
+        if let Err(problem) = self.request_log.check(&server) {
+            return usage_error(format!("`{SECTION}.request_log`: {problem}"));
+        }
+        let models = self.models();
+        let is_served = |model: &str| models.iter().any(|(name, _)| name == model);
+        // A client may load a model that the settings do not name.
+        match self.request_log.models.keys().find(|model| !self.model_control && !is_served(model))
+        {
+            Some(model) => usage_error(format!(
+                "`{SECTION}.request_log.models.{model}`: the server has no model of this name; add \
+                 it to `{SECTION}.models`, or leave the section out"
             )),
             None => Ok(()),
         }
@@ -262,6 +287,7 @@ impl Settings {
             registry_wait: self.registry_wait_ms.map_or(usual.registry_wait, Duration::from_millis),
             stagger: self.stagger_ms.map_or(usual.stagger, Duration::from_millis),
             traffic: self.traffic.clone(),
+            request_log: self.request_log.clone(),
             audit: self.audit_log()?,
             limits: self.limits(),
             ..usual
@@ -414,6 +440,13 @@ mod tests {
         for (text, said) in [
             ("[serve]\nmax_waiting = 0", "`serve.max_waiting` is 0"),
             (traffic, "`serve.traffic.other`"),
+            ("[serve.request_log]\nshare = 0.5", "`serve.request_log`: `folder` is missing"),
+            ("[serve.request_log]\nfolder = 'l'\nshare = 2", "`share` is 2"),
+            (
+                "[serve.request_log]\nfolder = 'l'\n[serve.request_log.models.other]\nshare = 1.0",
+                "`serve.request_log.models.other`",
+            ),
+            ("[serve]\nname = 'a/b'\n[serve.request_log]\nfolder = 'l'", "`serve.name`"),
         ] {
             std::fs::write(&path, text).expect("a file");
             let error = read(&args, &[]).expect_err(text).to_string();
@@ -422,6 +455,25 @@ mod tests {
         let control = format!("[serve]\nmodel_control = true\n{traffic}");
         std::fs::write(&path, control).expect("a file");
         read(&args, &[]).expect("a client may load the model");
+    }
+
+    #[test]
+    fn options_of_the_request_log_replace_its_section() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("serve.toml");
+        let text = "[serve.request_log]\nfolder = 'file'\nshare = 0.5\nid_column = 'query'\n";
+        std::fs::write(&path, text).expect("a file");
+        let shown = path.to_str().expect("plain names");
+        let more = ["--config", shown, "--registry", "r", "--model", "m", "--request-log-share"];
+        let args = args(&[&more[..], &["0.25", "--request-log-close-ms", "50"]].concat());
+        let environment = [("ZILLION_SERVE__REQUEST_LOG__FOLDER", "environment")];
+        let settings = read(&args, &environment).expect("settings");
+        let log = &settings.request_log;
+        assert_eq!((log.folder.clone(), log.share), (Some("environment".into()), Some(0.25)));
+        assert_eq!((log.close_ms, log.id_column.as_deref()), (Some(50), Some("query")));
+        let other = read(&args, &[]).expect("settings");
+        let changes = settings.compare(&other).expect("plain data");
+        assert!(changes.len() == 1 && changes[0].key == "request_log" && changes[0].is_fixed);
     }
 
     #[test]
