@@ -6,6 +6,7 @@
 
 mod catchup;
 mod contents;
+mod decoders;
 mod events;
 mod freshness;
 mod ingest;

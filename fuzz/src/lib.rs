@@ -6,6 +6,7 @@ pub mod access;
 pub mod harness;
 pub mod nn;
 pub mod ps;
+pub mod reader;
 pub mod registry;
 pub mod rows;
 pub mod scorer;

@@ -93,8 +93,8 @@ pub use error::{Near, Place, ReaderError, Result};
 pub use estimate::{Estimate, Frequencies, Sketch};
 pub use format::{Compression, FileFormat, Format, TextFormat, format_of};
 pub use messages::{
-    AvroFraming, AvroSchemas, DecodedMessages, MessageDecoder, MessageFormat, RejectedMessage,
-    Rejection, RejectionKind,
+    AvroFraming, AvroSchemas, DecodedMessages, MessageDecoder, MessageFormat, ProtobufSchemas,
+    ReferencedSchema, RejectedMessage, Rejection, RejectionKind, SchemaLanguage, WriterSchema,
 };
 pub use parquet::ParquetFile;
 pub use passes::{decode_columns, frequencies, statistics, vocabulary};

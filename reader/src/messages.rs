@@ -14,7 +14,9 @@ mod arrow;
 mod avro;
 mod batch;
 mod json;
+mod protobuf;
 mod rejected;
+mod writer_schema;
 
 use std::sync::Arc;
 
@@ -30,8 +32,11 @@ use arrow::{ArrowMessages, ArrowState};
 pub use avro::{AvroFraming, AvroSchemas};
 use avro::{AvroMessages, AvroState};
 use json::{JsonMessages, JsonState};
+pub use protobuf::ProtobufSchemas;
+use protobuf::{ProtobufMessages, ProtobufState};
 use rejected::{AppendMessage, Failure};
 pub use rejected::{RejectedMessage, Rejection, RejectionKind};
+pub use writer_schema::{ReferencedSchema, SchemaLanguage, WriterSchema};
 
 /// The format of the messages of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +48,9 @@ pub enum MessageFormat {
     Arrow,
     /// One record of Avro in each message, behind the id or the fingerprint of its schema.
     Avro(AvroSchemas),
+    /// One message of Protobuf in each message. If there are several types, a message begins with
+    /// the id of its schema and the place of its type in it.
+    Protobuf(ProtobufSchemas),
 }
 
 /// A decoder of messages to batches of a schema.
@@ -81,6 +89,7 @@ enum FormatDecoder {
     Json(JsonMessages),
     Arrow(ArrowMessages),
     Avro(AvroMessages),
+    Protobuf(ProtobufMessages),
 }
 
 /// The rows of some messages, and the messages without rows.
@@ -102,7 +111,7 @@ impl MessageDecoder {
     ///
     /// # Errors
     /// Returns an error if statistics that a transform needs are absent, if a value of a side table
-    /// is infinite after its transform, or if a schema of Avro is not supported.
+    /// is infinite after its transform, or if a schema is not supported.
     pub fn new(
         format: MessageFormat,
         config: &DataConfig,
@@ -118,6 +127,9 @@ impl MessageDecoder {
             MessageFormat::Arrow => FormatDecoder::Arrow(ArrowMessages::new(config)),
             MessageFormat::Avro(schemas) => {
                 FormatDecoder::Avro(AvroMessages::new(&schemas, config, &fields)?)
+            }
+            MessageFormat::Protobuf(schemas) => {
+                FormatDecoder::Protobuf(ProtobufMessages::new(&schemas, config, &fields)?)
             }
         };
         Ok(Self { format, fields, assembly })
@@ -137,6 +149,31 @@ impl MessageDecoder {
             FormatDecoder::Json(json) => self.collect(JsonState::new(json), messages),
             FormatDecoder::Arrow(arrow) => self.collect(ArrowState::new(arrow), messages),
             FormatDecoder::Avro(avro) => self.collect(AvroState::new(avro), messages),
+            FormatDecoder::Protobuf(protobuf) => {
+                self.collect(ProtobufState::new(protobuf), messages)
+            }
+        }
+    }
+
+    /// Returns the id of the schema of a message, if the message names a schema by an id and the
+    /// schema is not known. Such a message is rejected until [`MessageDecoder::add_schema`] was
+    /// called.
+    #[inline]
+    pub fn unknown_schema(&self, message: &[u8]) -> Option<u32> {
+        match &self.format {
+            FormatDecoder::Json(_) | FormatDecoder::Arrow(_) => None,
+            FormatDecoder::Avro(avro) => avro.unknown_schema(message),
+            FormatDecoder::Protobuf(protobuf) => protobuf.unknown_schema(message),
+        }
+    }
+
+    /// Adds a schema that messages name by its id. If it cannot be used, its messages are rejected
+    /// with the reason, of the kind [`RejectionKind::Columns`]. Formats without ids ignore it.
+    pub fn add_schema(&mut self, id: u32, schema: &WriterSchema) {
+        match &mut self.format {
+            FormatDecoder::Json(_) | FormatDecoder::Arrow(_) => {}
+            FormatDecoder::Avro(avro) => avro.add_schema(id, schema, &self.fields),
+            FormatDecoder::Protobuf(protobuf) => protobuf.add_schema(id, schema, &self.fields),
         }
     }
 

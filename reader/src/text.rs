@@ -20,6 +20,7 @@ mod rows;
 mod settings;
 mod svm;
 
+pub(crate) use cell::{Cell, TextCell, push};
 pub use chunks::{Chunk, Chunks};
 pub use count::count_rows;
 pub(crate) use decode::{OtherColumns, TextBlock};
@@ -30,7 +31,7 @@ pub use lines::Lines;
 pub use open::open_stream;
 pub(crate) use plan::TextPlan;
 pub use records::{Dialect, Records, Step};
-pub(crate) use rows::{BadRow, Problem};
+pub(crate) use rows::{BadRow, Problem, bad_value};
 pub use settings::Grammar;
 pub(crate) use settings::TextSettings;
 pub use svm::{SvmColumn, SvmEntry, SvmRow};

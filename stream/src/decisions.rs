@@ -104,13 +104,14 @@ pub enum Decision {
         /// The reason for the rewind, for people.
         reason: String,
     },
-    /// A schema of messages was used for the first time.
+    /// A schema of messages was seen for the first time.
     Schema {
         /// The number of the stream in the job.
         stream: u16,
         /// The id of the schema in its registry.
         id: u32,
-        /// The hash of the text of the schema.
+        /// The hash of the schema with everything to which it refers
+        /// ([`crate::StoredSchema::fingerprint`]).
         fingerprint: u64,
     },
     /// The stream has these partitions from now on.

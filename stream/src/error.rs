@@ -155,6 +155,34 @@ pub enum Error {
         /// The action that solves the problem.
         remedy: &'static str,
     },
+    /// A variable of the environment that a setting names is not set.
+    #[error("`{setting}`: the variable `{variable}` is not set; set it, or correct its name")]
+    Variable {
+        /// The name of the setting.
+        setting: String,
+        /// The name of the variable.
+        variable: String,
+    },
+    /// A registry of schemas cannot be used.
+    #[error("registry of schemas `{url}`: {problem}; {remedy}")]
+    Registry {
+        /// The address of the registry in the settings.
+        url: String,
+        /// The problem, as a clause.
+        problem: String,
+        /// The action that solves the problem.
+        remedy: &'static str,
+    },
+    /// The file of a schema that the log of decisions names cannot be used.
+    #[error("schema of messages, `{}`: {problem}; {remedy}", path.display())]
+    StoredSchema {
+        /// The path of the file.
+        path: PathBuf,
+        /// The problem, as a clause.
+        problem: String,
+        /// The action that solves the problem.
+        remedy: &'static str,
+    },
     /// A message is longer than the limit.
     #[error(
         "{partition}, offset {offset}: the message has more than {limit} bytes \

@@ -35,7 +35,6 @@ use std::time::{Duration, Instant};
 
 use self::client::Client;
 use self::gather::Limits;
-pub use self::options::{OptionValue, SecretFile, SecretVariable};
 use self::partition::TopicPartition;
 pub use self::settings::{KafkaSettings, Start};
 use crate::decisions::Decision;

@@ -14,8 +14,10 @@ pub mod gate;
 pub mod joiner;
 #[cfg(feature = "kafka")]
 mod kafka;
+mod option_value;
 mod partition;
 mod position;
+mod schema_registry;
 mod source;
 mod taking;
 pub mod validation;
@@ -31,9 +33,13 @@ pub use file::{FileHistory, FileIdentity};
 pub use folder::{FolderSettings, FollowedFolder, Framing, LongMessages};
 pub use joiner::Joiner;
 #[cfg(feature = "kafka")]
-pub use kafka::{KafkaSettings, KafkaSource, OptionValue, SecretFile, SecretVariable, Start};
+pub use kafka::{KafkaSettings, KafkaSource, Start};
+pub use option_value::{OptionValue, SecretFile, SecretVariable};
 pub use partition::{EventTime, Partition};
-pub use position::{PartitionPosition, Position};
+pub use position::{PartitionPosition, PinnedSchema, Position};
+pub use schema_registry::{
+    FoundSchema, RegistrySettings, SchemaRegistry, StoredReference, StoredSchema,
+};
 pub use source::{Block, Message, OffsetUnit, PartitionState, Source, TooLong};
 pub use taking::{Taking, check_took};
 pub use watermark::Watermarks;

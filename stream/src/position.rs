@@ -19,6 +19,20 @@ use crate::partition::{EventTime, Partition};
 pub struct Position {
     next_decision: u64,
     partitions: BTreeMap<Partition, PartitionPosition>,
+    /// The fingerprints of the schemas that were seen, by stream and id.
+    schemas: BTreeMap<(u16, u32), u64>,
+}
+
+/// A schema of messages that the log has recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PinnedSchema {
+    /// The number of the stream in the job.
+    pub stream: u16,
+    /// The id of the schema in its registry.
+    pub id: u32,
+    /// The hash of the schema ([`crate::StoredSchema::fingerprint`]).
+    pub fingerprint: u64,
 }
 
 /// The position in one partition.
@@ -60,6 +74,17 @@ impl Position {
         self.partitions.get(&partition)
     }
 
+    /// Returns the schemas of messages that the log has recorded, in the order of their streams and
+    /// ids.
+    pub fn schemas(&self) -> impl Iterator<Item = PinnedSchema> + '_ {
+        let pinned = |(&(stream, id), &fingerprint): (&(u16, u32), &u64)| PinnedSchema {
+            stream,
+            id,
+            fingerprint,
+        };
+        self.schemas.iter().map(pinned)
+    }
+
     /// Applies the decision with the given number.
     ///
     /// # Errors
@@ -89,8 +114,10 @@ impl Position {
             Decision::Cut { .. }
             | Decision::Publish { .. }
             | Decision::Checkpoint { .. }
-            | Decision::Skip { .. }
-            | Decision::Schema { .. } => {}
+            | Decision::Skip { .. } => {}
+            Decision::Schema { stream, id, fingerprint } => {
+                self.pin_schema(*stream, *id, *fingerprint)?;
+            }
         }
         self.next_decision += 1;
         Ok(())
@@ -103,6 +130,17 @@ impl Position {
     pub fn observe(&mut self, partition: Partition, time: EventTime) -> Result<()> {
         let known = self.find_known(partition)?;
         known.newest = known.newest.max(Some(time));
+        Ok(())
+    }
+
+    fn pin_schema(&mut self, stream: u16, id: u32, fingerprint: u64) -> Result<()> {
+        let known = *self.schemas.entry((stream, id)).or_insert(fingerprint);
+        if known != fingerprint {
+            return Err(Error::Position(format!(
+                "the schema with id {id} of stream {stream} has the hash {known:016x}, but \
+                 {fingerprint:016x} is recorded too; give each schema its own id"
+            )));
+        }
         Ok(())
     }
 
@@ -199,6 +237,8 @@ pub(crate) fn list_starts(added: usize, starts: &[u64]) -> Result<Vec<u64>> {
 struct Listed {
     next_decision: u64,
     partitions: Vec<Entry>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    schemas: Vec<PinnedSchema>,
 }
 
 /// A partition in the form of a position in a file.
@@ -212,8 +252,9 @@ struct Entry {
 impl From<Position> for Listed {
     fn from(position: Position) -> Self {
         let entry = |(partition, position)| Entry { partition, position };
+        let schemas = position.schemas().collect();
         let partitions = position.partitions.into_iter().map(entry).collect();
-        Self { next_decision: position.next_decision, partitions }
+        Self { next_decision: position.next_decision, partitions, schemas }
     }
 }
 
@@ -237,7 +278,12 @@ impl TryFrom<Listed> for Position {
             wanted = Partition { number: partition.number + 1, ..partition };
             partitions.insert(partition, position);
         }
-        Ok(Self { next_decision: listed.next_decision, partitions })
+        let mut position =
+            Self { next_decision: listed.next_decision, partitions, ..Self::default() };
+        for PinnedSchema { stream, id, fingerprint } in listed.schemas {
+            position.pin_schema(stream, id, fingerprint)?;
+        }
+        Ok(position)
     }
 }
 
@@ -339,6 +385,22 @@ mod tests {
         }
         let empty = serde_json::to_string(&Position::default()).unwrap();
         assert_eq!(empty, r#"{"next_decision":0,"partitions":[]}"#);
+    }
+
+    #[test]
+    fn schemas_are_part_of_a_position() {
+        let schema = |id, fingerprint| Decision::Schema { stream: 1, id, fingerprint };
+        let mut position = applied(&[schema(9, u64::MAX), schema(7, 5), schema(7, 5)]);
+        let text = serde_json::to_string(&position).unwrap();
+        assert_eq!(serde_json::from_str::<Position>(&text).unwrap(), position);
+        let pinned = |id, fingerprint| PinnedSchema { stream: 1, id, fingerprint };
+        assert_eq!(position.schemas().collect::<Vec<_>>(), [pinned(7, 5), pinned(9, u64::MAX)]);
+        let before = position.clone();
+        let error = position.apply(3, &schema(7, 6)).unwrap_err().to_string();
+        assert!(error.contains("the schema with id 7 of stream 1"), "{error}");
+        assert_eq!(position, before);
+        let wrong = text.replacen("\"id\":9", "\"id\":7", 1);
+        assert!(serde_json::from_str::<Position>(&wrong).is_err());
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Streams of Kafka from a broker in another process, with another client as the witness.
 
 mod peers;
+#[cfg(feature = "kafka-tls")]
+mod tls;
 
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -7,3 +7,4 @@ mod kills;
 mod metrics;
 pub(crate) mod place;
 mod poison;
+mod schemas;

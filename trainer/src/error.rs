@@ -46,12 +46,14 @@ pub enum Error {
     WrongRow(#[from] crate::online::WrongRow),
     /// A message without a column that the job reads, or with another type in it.
     #[error(
-        "stream `{stream}`, {partition}, offset {offset}: {problem}; the writer of the stream has \
+        "stream `{stream}`, `{name}` ({partition}), offset {offset}: {problem}; the writer of the stream has \
          changed its schema, so bring the column back, or adapt the job and begin a new run"
     )]
     StreamSchema {
         /// The name of the stream.
         stream: String,
+        /// The name of the partition: the topic with the number in it, or the sub-folder.
+        name: String,
         /// The partition of the message.
         partition: zillion_stream::Partition,
         /// The offset of the message.

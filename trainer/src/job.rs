@@ -47,7 +47,9 @@ pub(crate) use identity::{difference, difference_of_model};
 pub use join::{EmitConfig, JoinConfig, LateConfig};
 pub use learning::{ItemCounts, RateConfig, WarmStart};
 pub use mode::{Mode, ServerLoss};
-pub use online::{AvroConfig, OnlineConfig, StreamConfig, StreamFormat, StreamKind, StreamRole};
+pub use online::{
+    AvroConfig, OnlineConfig, ProtobufConfig, StreamConfig, StreamFormat, StreamKind, StreamRole,
+};
 pub use ps::PsConfig;
 pub use publish::PublishConfig;
 pub use run::RunConfig;
@@ -440,7 +442,8 @@ impl Job {
         // The place of a stream may change, as the place of a file may.
         if let Some(streams) = root.get_mut("stream").and_then(Value::as_array_mut) {
             for stream in streams.iter_mut().filter_map(Value::as_table_mut) {
-                ["path", "kafka", "avro"].into_iter().for_each(|key| drop(stream.remove(key)));
+                let places = ["path", "kafka", "avro", "protobuf", "registry"];
+                places.into_iter().for_each(|key| drop(stream.remove(key)));
             }
         }
         Ok(Value::Table(root))

@@ -57,15 +57,16 @@ pub use evaluate::{EvalReport, Predicted};
 pub use fetch::Fetched;
 pub use job::{
     AvroConfig, EmitConfig, EvalConfig, ItemCounts, Job, JoinConfig, LateConfig, Memory, Mode,
-    OnlineConfig, PsConfig, PublishConfig, RateConfig, RunConfig, ServerLoss, StreamConfig,
-    StreamFormat, StreamKind, StreamRole, TableConfig, TrainConfig, WarmStart, Wire,
+    OnlineConfig, ProtobufConfig, PsConfig, PublishConfig, RateConfig, RunConfig, ServerLoss,
+    StreamConfig, StreamFormat, StreamKind, StreamRole, TableConfig, TrainConfig, WarmStart, Wire,
 };
 pub use observer::{
     CheckpointReport, EpochReport, InspectOptions, InspectedStep, Observer, PublishReport,
     RunFigures, Silent, StepReport,
 };
 pub use online::{
-    FeedStatus, JoinStatus, PAUSED, PartitionStatus, SnapshotLink, consume_streams, stream_folder,
+    FeedStatus, JoinStatus, PAUSED, PartitionStatus, SnapshotLink, consume_streams, schema_folder,
+    stream_folder,
 };
 pub use online_report::OnlineReport;
 pub use online_status::{HISTORY_FILE, STATUS_FILE, StreamStatus};

@@ -33,7 +33,7 @@ pub(crate) use judging::{BatchScores, Judging, Trip};
 pub(crate) use newest::NewestRows;
 pub(crate) use row_codec::WrongRow;
 pub(crate) use setup::FeedSetup;
-pub use setup::stream_folder;
+pub use setup::{schema_folder, stream_folder};
 pub use snapshot::SnapshotLink;
 pub(crate) use snapshot::{read_judging, retain, write_judging};
 pub use status::{FeedStatus, JoinStatus, PartitionStatus};

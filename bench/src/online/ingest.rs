@@ -19,6 +19,7 @@ use zillion_console::durable_files;
 use zillion_device::machine::CpuTimes;
 use zillion_trainer::{Job, consume_streams};
 
+use super::decoders::{self, DecoderRates};
 use super::events::{Event, Events, IDS};
 use super::job::{JobSettings, RUN};
 use super::source::{PARTITIONS, now_ms, write_backlog};
@@ -34,6 +35,8 @@ struct Outcome {
     rows: u64,
     json: Rate,
     arrow: Rate,
+    /// The rates of the decoders alone, with the formats that have one row in a message.
+    decoders: DecoderRates,
     other_cpus: Option<f64>,
 }
 
@@ -80,9 +83,10 @@ pub(crate) fn run(args: &OnlineIngestArgs, is_json: bool) -> Result<()> {
             input.measure(folder)?;
         }
     }
+    let decoders = decoders::measure(rows, args.repeat.get())?;
     let other_cpus = CpuTimes::now().since(&before).other_cpus;
     let [json, arrow] = inputs.map(Input::rate);
-    print_outcome(&Outcome { rows, json: json?, arrow: arrow?, other_cpus }, is_json)
+    print_outcome(&Outcome { rows, json: json?, arrow: arrow?, decoders, other_cpus }, is_json)
 }
 
 impl Input {
@@ -120,16 +124,13 @@ impl Input {
     }
 }
 
-/// Writes rows as Arrow streams without compression, with the columns that the job reads.
+/// Writes rows as files, each with an Arrow stream.
 fn write_arrow(root: &Path, rows: u64) -> Result<()> {
     let mut events = Events::new(1);
     let mut writers = Vec::new();
     for number in 0..PARTITIONS {
         writers.push(PartitionWriter::create(root, number, false)?);
     }
-    let names = IDS.iter().map(|(name, _)| *name).chain(["time", "click"]);
-    let fields: Vec<Field> = names.map(|name| Field::new(name, DataType::Int64, false)).collect();
-    let schema = Arc::new(Schema::new(fields));
     let mut written = 0;
     for number in 0.. {
         if written >= rows {
@@ -139,18 +140,29 @@ fn write_arrow(root: &Path, rows: u64) -> Result<()> {
         let count = ARROW_ROWS.min(rows - written);
         let block: Vec<Event> = (0..count).map(|_| events.draw(time)).collect();
         written += count;
+        for message in arrow(&block)? {
+            writers[number % PARTITIONS].write_file(&message, "arrow")?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns events as Arrow streams without compression, with the columns that the job reads.
+pub(super) fn arrow(events: &[Event]) -> Result<Vec<Vec<u8>>> {
+    let names = IDS.iter().map(|(name, _)| *name).chain(["time", "click"]);
+    let fields: Vec<Field> = names.map(|name| Field::new(name, DataType::Int64, false)).collect();
+    let schema = Arc::new(Schema::new(fields));
+    let mut messages = Vec::new();
+    for block in events.chunks(ARROW_ROWS as usize) {
         let array = |value: &dyn Fn(&Event) -> i64| -> ArrayRef {
             Arc::new(Int64Array::from_iter_values(block.iter().map(value)))
         };
         let ids = (0..IDS.len()).map(|id| array(&|event| event.ids[id] as i64));
         let rest = [array(&|event| event.time_ms), array(&|event| i64::from(event.has_click))];
         let batch = RecordBatch::try_new(schema.clone(), ids.chain(rest).collect())?;
-        let mut bytes = Vec::new();
-        let mut stream = StreamWriter::try_new(&mut bytes, &schema)?;
+        let mut stream = StreamWriter::try_new(Vec::new(), &schema)?;
         stream.write(&batch)?;
-        stream.finish()?;
-        drop(stream);
-        writers[number % PARTITIONS].write_file(&bytes, "arrow")?;
+        messages.push(stream.into_inner()?);
     }
-    Ok(())
+    Ok(messages)
 }

@@ -11,6 +11,7 @@
 //! The decoders of Avro keep rows between two calls. Each call takes decoders out of a store behind
 //! a lock, once for each change of the schema, and puts them back.
 
+mod references;
 mod schemas;
 
 use std::collections::BTreeMap;
@@ -19,10 +20,12 @@ use std::sync::{Mutex, PoisonError};
 use arrow_avro::reader::{Decoder, DecoderMode, ReaderBuilder};
 use arrow_avro::schema::{AvroSchema, Fingerprint, FingerprintAlgorithm, SchemaStore};
 
+use self::references::resolve;
 use self::schemas::parse_frame;
 pub use self::schemas::{AvroFraming, AvroSchemas};
 use super::batch::{BatchPlan, Target};
-use super::rejected::{AppendMessage, Failure, Rejection};
+use super::rejected::{AppendMessage, Failure, Rejection, unknown_schema};
+use super::writer_schema::WriterSchema;
 use crate::arrays::{DictionaryKeys, TextRules, without_panic};
 use crate::block::Column;
 use crate::config::DataConfig;
@@ -70,18 +73,46 @@ impl AvroMessages {
     ) -> Result<Self> {
         let mut plans = BTreeMap::new();
         for (key, text) in schemas.texts() {
-            let whole = make_decoder(text, None).map_err(|e| schemas.refuse(key, e))?;
-            let columns = BatchPlan::new(&whole.schema(), fields);
-            let columns = columns.map(BatchPlan::unpack_dictionaries);
-            let mut decoders = Vec::new();
-            if let Ok(columns) = &columns {
-                let decoder = make_decoder(text, Some(columns.roots()));
-                decoders.push(decoder.map_err(|e| schemas.refuse(key, e))?);
-            }
-            let decoders = Mutex::new(decoders);
-            plans.insert(key, Plan { text: text.to_owned(), columns, decoders });
+            let plan = Plan::new(text, fields).map_err(|e| schemas.refuse(key, e))?;
+            plans.insert(key, plan);
         }
         Ok(Self { framing: schemas.framing(), rules: TextRules::new(config), plans })
+    }
+
+    /// Returns the id of the schema of a message, if the message names one that is not known.
+    #[inline]
+    pub(super) fn unknown_schema(&self, message: &[u8]) -> Option<u32> {
+        let (key, _) = parse_frame(self.framing, message).ok()?;
+        let is_unknown = self.framing == AvroFraming::Confluent && !self.plans.contains_key(&key);
+        if is_unknown { u32::try_from(key).ok() } else { None }
+    }
+
+    /// Adds a schema. If it cannot be used, its messages are rejected with the reason.
+    pub(super) fn add_schema(&mut self, id: u32, schema: &WriterSchema, fields: &[Field]) {
+        let plan = resolve(schema).and_then(|text| Plan::new(&text, fields));
+        let plan = plan.unwrap_or_else(|problem| Plan {
+            text: String::new(),
+            columns: Err(Rejection::of_schema(format!("it cannot be used: {problem}"))),
+            decoders: Mutex::default(),
+        });
+        self.plans.insert(id.into(), plan);
+    }
+}
+
+impl Plan {
+    /// Makes the plan for the messages of a schema.
+    ///
+    /// # Errors
+    /// Returns the problem if the schema is not supported.
+    fn new(text: &str, fields: &[Field]) -> std::result::Result<Self, String> {
+        let whole = make_decoder(text, None)?;
+        let columns = BatchPlan::new(&whole.schema(), fields);
+        let columns = columns.map(BatchPlan::unpack_dictionaries);
+        let mut decoders = Vec::new();
+        if let Ok(columns) = &columns {
+            decoders.push(make_decoder(text, Some(columns.roots()))?);
+        }
+        Ok(Self { text: text.to_owned(), columns, decoders: Mutex::new(decoders) })
     }
 }
 
@@ -115,15 +146,15 @@ impl<'d> AvroState<'d> {
         target: Target<'_>,
     ) -> std::result::Result<usize, Failure> {
         let (key, body) = parse_frame(self.avro.framing, message).map_err(damaged)?;
+        let framing = self.avro.framing;
         let plan = self.avro.plans.get(&key).ok_or_else(|| {
-            let known = self.avro.plans.keys().map(|key| self.avro.framing.show(*key));
-            let known = known.collect::<Vec<_>>().join(", ");
-            Failure::Rejected(Rejection::of_schema(format!(
-                "the schema {} is unknown (known: {known}); add it to the schemas",
-                self.avro.framing.show(key)
-            )))
+            let known = self.avro.plans.keys().map(|key| framing.show(*key));
+            Failure::Rejected(unknown_schema(framing.show(key), known))
         })?;
-        let columns = plan.columns.as_ref().map_err(|e| Failure::Rejected(e.clone()))?;
+        let columns = plan.columns.as_ref().map_err(|rejection| {
+            let reason = format!("{} (schema {})", rejection.reason, framing.show(key));
+            Failure::Rejected(Rejection { reason, ..rejection.clone() })
+        })?;
         if self.open.as_ref().is_none_or(|(open, _)| !std::ptr::eq(*open, plan)) {
             self.put_back();
             let free = plan.decoders.lock().unwrap_or_else(PoisonError::into_inner).pop();

@@ -59,6 +59,11 @@ impl BatchPlan {
         &self.roots
     }
 
+    /// Returns the position in the schema of the column that a field reads.
+    pub(super) fn column_of(&self, field: usize) -> usize {
+        self.roots[self.positions[field]]
+    }
+
     /// Returns whether the dictionaries of a column stay dictionaries.
     pub(super) fn keeps_dictionary(&self, root: usize) -> bool {
         self.forms.keeps_dictionary(root)

@@ -92,6 +92,15 @@ impl Rejection {
     }
 }
 
+/// Returns the rejection of a message whose schema is not known. `known` are the known ones.
+#[cold]
+pub(super) fn unknown_schema(schema: String, known: impl Iterator<Item = String>) -> Rejection {
+    let known = known.collect::<Vec<_>>().join(", ");
+    Rejection::of_schema(format!(
+        "the schema {schema} is unknown (known: {known}); add it to the schemas"
+    ))
+}
+
 fn shorten(mut reason: String) -> String {
     if let Some((end, _)) = reason.char_indices().nth(SHOWN) {
         reason.truncate(end);

@@ -12,7 +12,7 @@ use crate::field::Role;
 use crate::value::{self, Outcome, Refusal};
 
 /// A value of a row, as a grammar parses it. The methods return `None` if the value is missing.
-pub(super) trait Cell {
+pub(crate) trait Cell {
     fn id<I: RawId>(&self, raw: RawType) -> Outcome<Option<I>>;
     /// Appends the ids of a list to `list`, without missing ids.
     fn ids<I: RawId>(&self, raw: RawType, list: &mut Lists<I>) -> Outcome<()>;
@@ -35,7 +35,7 @@ pub(super) trait Cell {
 
 /// Decodes a value by its role and appends it to the column.
 #[inline]
-pub(super) fn push<C: Cell>(column: &mut Column, role: &Role, cell: &C) -> Outcome<()> {
+pub(crate) fn push<C: Cell>(column: &mut Column, role: &Role, cell: &C) -> Outcome<()> {
     match (role, column) {
         (Role::Id { raw, missing }, Column::Keys(keys)) => {
             keys.push(cell.id(*raw)?.unwrap_or(*missing));
@@ -100,9 +100,9 @@ pub(super) fn push<C: Cell>(column: &mut Column, role: &Role, cell: &C) -> Outco
 
 /// A cell of text, with the settings that determine its meaning.
 #[derive(Clone, Copy)]
-pub(super) struct TextCell<'a> {
-    pub(super) text: &'a [u8],
-    pub(super) settings: &'a TextSettings,
+pub(crate) struct TextCell<'a> {
+    pub(crate) text: &'a [u8],
+    pub(crate) settings: &'a TextSettings,
 }
 
 impl<'a> TextCell<'a> {

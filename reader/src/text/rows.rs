@@ -70,7 +70,7 @@ impl Problem {
 
 /// Returns the problem that a value of a field was refused. `text` is the value as text.
 #[cold]
-pub(super) fn bad_value(field: usize, fields: &[Field], refusal: Refusal, text: &[u8]) -> Problem {
+pub(crate) fn bad_value(field: usize, fields: &[Field], refusal: Refusal, text: &[u8]) -> Problem {
     let shown = (refusal != Refusal::Missing).then_some(text);
     Problem::Value { field, refusal, explanation: explain(refusal, &fields[field], shown) }
 }

@@ -4,6 +4,7 @@ mod arrow;
 mod avro;
 mod damage;
 mod json;
+mod protobuf;
 
 use zillion_feature::{ColumnStatistics, Schema, Statistics};
 use zillion_reader::{

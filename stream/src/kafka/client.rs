@@ -16,10 +16,10 @@ use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
-use super::options::OptionValue;
 use super::reports::{Observed, Reports};
 use super::settings::{ANSWER_BYTES, KafkaSettings, Start, refuse};
 use crate::error::{Error, Result};
+use crate::option_value::OptionValue;
 
 /// The name of the group that librdkafka demands for reading partitions by hand. It is never
 /// joined, and its offsets are neither read nor written.

@@ -4,41 +4,10 @@
 //! that has it. So no error and no log can contain it.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
-
-use serde::{Deserialize, Serialize};
-use zillion_device::DeviceError;
 
 use super::settings::refuse;
 use crate::error::Result;
-
-/// The value of a setting of librdkafka.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum OptionValue {
-    /// The value itself. It is refused for secrets.
-    Text(String),
-    /// The value is the contents of a file, without the end of its last line.
-    File(SecretFile),
-    /// The value is that of a variable of the environment.
-    Variable(SecretVariable),
-}
-
-/// A file that contains the value of a setting.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SecretFile {
-    /// The path of the file.
-    pub file: PathBuf,
-}
-
-/// A variable of the environment that contains the value of a setting.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SecretVariable {
-    /// The name of the variable.
-    pub env: String,
-}
+use crate::option_value::OptionValue;
 
 /// The settings that may be changed: those about connections, security and names.
 const ALLOWED: [&str; 29] = [
@@ -135,25 +104,4 @@ pub(super) fn check(options: &BTreeMap<String, OptionValue>) -> Result<()> {
         }
     }
     Ok(())
-}
-
-impl OptionValue {
-    /// Reads the value of the option `name`.
-    ///
-    /// # Errors
-    /// Returns an error if its file cannot be read or its variable is not set.
-    pub(super) fn read(&self, name: &str) -> Result<String> {
-        match self {
-            Self::Text(text) => Ok(text.clone()),
-            Self::File(SecretFile { file }) => {
-                let text = std::fs::read_to_string(file);
-                let text = text.map_err(|e| DeviceError::file("read", file, e))?;
-                Ok(text.trim_end_matches(['\n', '\r']).to_owned())
-            }
-            Self::Variable(SecretVariable { env }) => std::env::var(env).map_err(|_| {
-                let problem = format!("option `{name}`: the variable `{env}` is not set");
-                refuse(problem, "set the variable, or correct its name")
-            }),
-        }
-    }
 }

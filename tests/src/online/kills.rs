@@ -140,7 +140,7 @@ fn write_joined_events(place: &Place, written: &AtomicU64) {
 }
 
 /// Asserts that both registries have the same versions, apart from what names the run and the time.
-fn compare_versions(place: &Place) {
+pub(super) fn compare_versions(place: &Place) {
     let [first, second] = ["registry", "again"].map(|registry| versions(place, registry));
     assert!(first.len() > 1, "{first:?}");
     assert_eq!(first.len(), second.len());

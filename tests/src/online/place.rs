@@ -124,10 +124,21 @@ impl Place {
         self.spawn(more, Stdio::piped())
     }
 
+    /// Starts `zillion online job.toml` so that one of its durable operations fails
+    /// (`ZILLION_FAILPOINT`).
+    pub(crate) fn start_failing(&self, failpoint: &str) -> Running<'_> {
+        drop(std::fs::remove_file(self.path("runs/live/stream/status.json")));
+        let mut command = self.command(&["online", "job.toml", "--json"]);
+        self.spawn_command(command.env("ZILLION_FAILPOINT", failpoint), Stdio::piped())
+    }
+
     fn spawn(&self, more: &[&str], stderr: Stdio) -> Running<'_> {
         let mut arguments = vec!["online", "job.toml", "--json"];
         arguments.extend(more);
-        let mut command = self.command(&arguments);
+        self.spawn_command(&mut self.command(&arguments), stderr)
+    }
+
+    fn spawn_command(&self, command: &mut Command, stderr: Stdio) -> Running<'_> {
         command.stdout(Stdio::piped()).stderr(stderr);
         Running { place: self, child: Some(command.spawn().expect("the binary runs")) }
     }

@@ -12,8 +12,9 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use zillion_config::ConfigError;
 use zillion_nn::zoo::{Task, TaskLabel};
-use zillion_reader::{AvroSchemas, MessageFormat};
+use zillion_reader::{AvroSchemas, MessageFormat, ProtobufSchemas};
 use zillion_rows::ByteSize;
+use zillion_stream::RegistrySettings;
 use zillion_stream::watermark::TimeRules;
 
 use super::Job;
@@ -88,6 +89,12 @@ pub struct StreamConfig {
     /// The schemas of messages in Avro.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub avro: Option<AvroConfig>,
+    /// The types of messages in Protobuf.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protobuf: Option<ProtobufConfig>,
+    /// The registry of the schemas of messages in Avro or Protobuf.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub registry: Option<RegistrySettings>,
     /// The format of the messages.
     #[serde(default)]
     pub format: StreamFormat,
@@ -122,6 +129,8 @@ pub enum StreamFormat {
     /// One record in Avro for each message, behind the key of its schema. In a folder, each file is
     /// a message.
     Avro,
+    /// One message of Protobuf for each message. In a folder, each file is a message.
+    Protobuf,
 }
 
 /// The schemas of messages in Avro. A message begins with the id of its schema (Confluent) or with
@@ -137,6 +146,33 @@ pub struct AvroConfig {
     pub files: Vec<PathBuf>,
 }
 
+/// The types of messages in Protobuf. A message has nothing before it, or it begins with the id of
+/// its schema (Confluent).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ProtobufConfig {
+    /// The file with the type of the messages: a text (`.proto`), or a `FileDescriptorSet`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<PathBuf>,
+    /// The full name of the type of the messages.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// The files of the schemas by their ids, for messages with ids.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub ids: BTreeMap<String, PathBuf>,
+    /// The folders of imports; empty: the folder of the file.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub includes: Vec<PathBuf>,
+}
+
+impl StreamFormat {
+    /// Returns whether a message holds one row and has no column names. Such messages need schemas,
+    /// and the reader of files cannot read them.
+    pub(crate) fn needs_schemas(self) -> bool {
+        matches!(self, Self::Avro | Self::Protobuf)
+    }
+}
+
 impl StreamConfig {
     /// Returns the format as the decoder names it. Reads the files of schemas.
     ///
@@ -146,20 +182,38 @@ impl StreamConfig {
         Ok(match self.format {
             StreamFormat::Json => MessageFormat::Json,
             StreamFormat::Arrow => MessageFormat::Arrow,
+            StreamFormat::Avro if self.registry.is_some() => {
+                MessageFormat::Avro(AvroSchemas::registered())
+            }
             StreamFormat::Avro => MessageFormat::Avro(self.load_avro_schemas()?),
+            StreamFormat::Protobuf if self.registry.is_some() => {
+                MessageFormat::Protobuf(ProtobufSchemas::registered())
+            }
+            StreamFormat::Protobuf => MessageFormat::Protobuf(self.load_protobuf_schemas()?),
         })
+    }
+
+    fn load_protobuf_schemas(&self) -> Result<ProtobufSchemas> {
+        let path = format!("stream.{}.protobuf", self.name);
+        let protobuf = self.protobuf.clone().unwrap_or_default();
+        let ids = parse_ids(&protobuf.ids, &path)?;
+        match (&protobuf.file, &protobuf.message, ids.is_empty()) {
+            (Some(file), Some(message), true) => {
+                Ok(ProtobufSchemas::load(file, &protobuf.includes, message)?)
+            }
+            (None, None, false) => Ok(ProtobufSchemas::load_confluent(ids, &protobuf.includes)?),
+            _ => {
+                let message = "needs either `file` and `message` (messages with nothing before \
+                               them) or `ids` (messages with the ids of schemas); set one of them";
+                Err(ConfigError::at(&path, message).into())
+            }
+        }
     }
 
     fn load_avro_schemas(&self) -> Result<AvroSchemas> {
         let path = format!("stream.{}.avro", self.name);
         let avro = self.avro.clone().unwrap_or_default();
-        let mut ids = Vec::new();
-        for (id, file) in &avro.ids {
-            let id: u32 = id.parse().map_err(|_| {
-                ConfigError::at(&format!("{path}.ids"), format!("`{id}` is no id; write a number"))
-            })?;
-            ids.push((id, file));
-        }
+        let ids = parse_ids(&avro.ids, &path)?;
         match (ids.is_empty(), avro.files.is_empty()) {
             (false, true) => Ok(AvroSchemas::load_confluent(ids)?),
             (true, false) => Ok(AvroSchemas::load_single_object(&avro.files)?),
@@ -189,13 +243,60 @@ impl StreamConfig {
                 let message = "a stream of Kafka has no folder; remove it";
                 Err(ConfigError::at(&path("path"), message))
             }
-            _ if self.avro.is_some() != (self.format == StreamFormat::Avro) => {
-                let message = "the schemas of Avro belong to `format = \"avro\"`; set both or none";
-                Err(ConfigError::at(&path("avro"), message))
+            _ => self.check_schemas(),
+        }
+    }
+
+    /// Checks that the schemas of the format are there, and no others.
+    fn check_schemas(&self) -> Result<(), ConfigError> {
+        let refuse = |key: &str, message: &str| {
+            Err(ConfigError::at(&format!("stream.{}.{key}", self.name), message))
+        };
+        let has_registry = self.registry.is_some();
+        if has_registry && !self.format.needs_schemas() {
+            let message = "a registry has the schemas of Avro and Protobuf; remove it, or set \
+                           `format`";
+            return refuse("registry", message);
+        }
+        for (key, is_set, format) in [
+            ("avro", self.avro.is_some(), StreamFormat::Avro),
+            ("protobuf", self.protobuf.is_some(), StreamFormat::Protobuf),
+        ] {
+            let needs = self.format == format && !has_registry;
+            if is_set && !needs {
+                let message = format!(
+                    "these schemas belong to `format = \"{key}\"` without a registry; remove them, \
+                     or change `format` or `registry`"
+                );
+                return refuse(key, &message);
             }
+            if needs && !is_set {
+                let message = format!(
+                    "messages in this format need schemas; add them, or the address of their \
+                     registry (`stream.{}.registry`)",
+                    self.name
+                );
+                return refuse(key, &message);
+            }
+        }
+        match self.registry.as_ref().map(RegistrySettings::check) {
+            Some(Err(error)) => refuse("registry", &error.to_string()),
             _ => Ok(()),
         }
     }
+}
+
+/// Returns the files of schemas with their ids as numbers.
+fn parse_ids<'a>(
+    files: &'a BTreeMap<String, PathBuf>,
+    path: &str,
+) -> Result<Vec<(u32, &'a PathBuf)>, ConfigError> {
+    let parse = |(id, file): (&'a String, &'a PathBuf)| {
+        let refused =
+            |_| ConfigError::at(&format!("{path}.ids"), format!("`{id}` is no id; write a number"));
+        Ok((id.parse().map_err(refused)?, file))
+    };
+    files.iter().map(parse).collect()
 }
 
 /// The roles of messages.
@@ -254,11 +355,11 @@ pub(super) fn milliseconds(seconds: f64) -> u64 {
 
 impl Job {
     /// Returns whether the newest messages of the streams can be the parity rows of versions. For
-    /// messages in Avro, the parity rows come from the files of the job.
+    /// messages in Avro and Protobuf, the parity rows come from the files of the job.
     pub(crate) fn has_parity_in_streams(&self) -> bool {
         let has_rows = |stream: &&StreamConfig| stream.role != StreamRole::Feedback;
         let mut rows = self.streams.iter().filter(has_rows);
-        !self.streams.is_empty() && rows.all(|stream| stream.format != StreamFormat::Avro)
+        !self.streams.is_empty() && rows.all(|stream| !stream.format.needs_schemas())
     }
 
     /// Checks the sections of endless data against each other and against the other sections.

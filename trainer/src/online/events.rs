@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use zillion_feature::{
     Batch, FeatureKey, FeatureKind, FeatureSpec, Schema, Statistics, TableId, TimeUnit,
 };
-use zillion_reader::{MessageDecoder, RejectedMessage, SideTables};
+use zillion_reader::{MessageDecoder, RejectedMessage, SideTables, WriterSchema};
 use zillion_stream::Partition;
 
 use super::columns::RowShape;
@@ -104,6 +104,17 @@ impl EventReader {
             },
             kind: stream.label.as_ref().and_then(label).map(|label| label as u16),
         })
+    }
+
+    /// Returns the id of the schema of a message, if the message names one that is not known.
+    #[inline]
+    pub(super) fn unknown_schema(&self, message: &[u8]) -> Option<u32> {
+        self.decoder.unknown_schema(message)
+    }
+
+    /// Adds a schema that messages name by its id.
+    pub(super) fn add_schema(&mut self, id: u32, schema: &WriterSchema) {
+        self.decoder.add_schema(id, schema);
     }
 
     /// Decodes messages to events.

@@ -5,6 +5,7 @@
 
 mod live;
 mod replay;
+mod schemas;
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -14,7 +15,7 @@ use zillion_feature::{LookupPlan, PlanScratch};
 use zillion_reader::{RejectedMessage, RejectionKind};
 use zillion_stream::{
     Block, CutReason, DeadLetter, DeadLetterPosition, DeadLetters, Decision, DecisionLog,
-    EventTime, LogOptions, Message, Partition, Position, Source, Taking,
+    EventTime, LogOptions, Message, Partition, Position, SchemaRegistry, Source, Taking,
 };
 
 pub(super) use live::Live;
@@ -70,6 +71,8 @@ struct StreamInput {
     source: Box<dyn Source>,
     format: StreamFormat,
     reader: EventReader,
+    /// The registry from which the reader gets schemas that it does not know.
+    registry: Option<SchemaRegistry>,
     block: Block,
     /// Whether the block has messages that no one has begun to use.
     is_ready: bool,
@@ -129,6 +132,10 @@ impl Feed {
                 format: stream.format,
                 source: open_source(stream, number, &online, &state.position)?,
                 reader: EventReader::new(&job, stream, &sides, &setup.statistics)?,
+                registry: match setup.only_replays {
+                    true => None,
+                    false => stream.registry.clone().map(SchemaRegistry::open).transpose()?,
+                },
                 block: Block::new(),
                 is_ready: false,
             });
@@ -163,6 +170,7 @@ impl Feed {
             scratch: PlanScratch::default(),
             refused: Vec::new(),
         };
+        feed.restore_schemas()?;
         if let Some(leftovers) = state.leftovers {
             feed.restore_leftovers(&leftovers)?;
         }
@@ -226,7 +234,7 @@ impl Feed {
         match current.events.rejected.get(current.rejected) {
             Some(rejected) if rejected.index == index => {
                 current.rejected += 1;
-                refuse_other_columns(&input.name, &message, rejected)?;
+                refuse_other_columns(&input.name, &self.position, &message, rejected)?;
                 self.letters.reject(letter_of(&message, rejected.rejection.to_string()))?;
             }
             _ => {
@@ -383,6 +391,7 @@ fn summarize(log: &DecisionLog) -> Result<(Vec<Gap>, Option<u64>)> {
 /// Returns an error if a message lacks a column, because all later ones are likely to lack it too.
 fn refuse_other_columns(
     stream: &str,
+    position: &Position,
     message: &Message<'_>,
     rejected: &RejectedMessage,
 ) -> Result<()> {
@@ -391,6 +400,7 @@ fn refuse_other_columns(
     }
     Err(Error::StreamSchema {
         stream: stream.to_owned(),
+        name: position.partition(message.partition).map(|p| p.name.clone()).unwrap_or_default(),
         partition: message.partition,
         offset: message.offset,
         problem: rejected.rejection.to_string(),

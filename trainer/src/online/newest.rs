@@ -55,7 +55,7 @@ impl NewestRows {
             StreamFormat::Json => limit.max(1),
             StreamFormat::Arrow => 1,
             // The reader of parity rows cannot read these messages.
-            StreamFormat::Avro => return,
+            StreamFormat::Avro | StreamFormat::Protobuf => return,
         };
         if self.format != format {
             self.messages.clear();
@@ -94,12 +94,12 @@ impl NewestRows {
                     bytes.extend(message.iter().map(|&b| if is_break(b) { b' ' } else { b }));
                     bytes.push(b'\n');
                 }
-                StreamFormat::Arrow | StreamFormat::Avro => bytes.extend_from_slice(message),
+                _ => bytes.extend_from_slice(message),
             }
         }
         let path = folder.join(match self.format {
             StreamFormat::Json => "parity.jsonl",
-            StreamFormat::Arrow | StreamFormat::Avro => "parity.arrow",
+            _ => "parity.arrow",
         });
         files.scratch().write_bytes(&path, &bytes)?;
         Ok(path)

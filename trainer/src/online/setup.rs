@@ -37,6 +37,11 @@ impl FeedSetup {
         stream_folder(&self.run)
     }
 
+    /// Returns the folder of the schemas of messages that the log has recorded.
+    pub(super) fn schema_folder(&self) -> PathBuf {
+        schema_folder(&self.run)
+    }
+
     /// Returns empty side tables, because streams have none.
     pub(super) fn sides(&self) -> Result<SideTables> {
         Ok(SideTables::load(&self.job.data, &self.job.schema)?)
@@ -46,6 +51,11 @@ impl FeedSetup {
 /// Returns the folder of everything about the streams of a run.
 pub fn stream_folder(run: &Path) -> PathBuf {
     run.join("stream")
+}
+
+/// Returns the folder of the schemas of messages that the log of a run has recorded.
+pub fn schema_folder(run: &Path) -> PathBuf {
+    stream_folder(run).join("schemas")
 }
 
 /// Opens the source of a stream at a position.
@@ -61,7 +71,9 @@ pub(super) fn open_source(
             let settings = FolderSettings {
                 framing: match stream.format {
                     StreamFormat::Json => Framing::Lines,
-                    StreamFormat::Arrow | StreamFormat::Avro => Framing::Files,
+                    StreamFormat::Arrow | StreamFormat::Avro | StreamFormat::Protobuf => {
+                        Framing::Files
+                    }
                 },
                 max_message_bytes: online.max_message_bytes.0 as usize,
                 long_messages: LongMessages::Reject,

@@ -1,9 +1,11 @@
 //! `zillion stream replay`: repeats the log of a run in another folder.
 
+use std::path::Path;
+
 use anyhow::{Result, bail};
 use zillion_console::progress::Progress;
 use zillion_console::{compute_pool, durable_files, job_file, print_json_if, signals};
-use zillion_trainer::{TrainOptions, TrainerPlace, replay_online, stream_folder};
+use zillion_trainer::{TrainOptions, TrainerPlace, replay_online, schema_folder, stream_folder};
 
 use super::find_streams;
 use crate::args::StreamReplayArgs;
@@ -24,6 +26,7 @@ pub(super) fn run(args: &StreamReplayArgs) -> Result<()> {
             std::fs::copy(log.join(&name), target.join(&name))?;
         }
     }
+    copy_schemas(&schema_folder(&args.of), &schema_folder(&job.output()))?;
     let options = TrainOptions {
         resume: true,
         from: None,
@@ -47,4 +50,17 @@ pub(super) fn run(args: &StreamReplayArgs) -> Result<()> {
     let report = replay_online(job, options, &mut watch)?;
     eprintln!("{} batches of {} rows repeated", report.batches, report.rows);
     print_json_if(args.json, &report)
+}
+
+/// Copies the schemas that the log names, if there are any, so that no registry is asked.
+fn copy_schemas(from: &Path, to: &Path) -> Result<()> {
+    if !from.exists() {
+        return Ok(());
+    }
+    std::fs::create_dir_all(to)?;
+    for entry in std::fs::read_dir(from)? {
+        let name = entry?.file_name();
+        std::fs::copy(from.join(&name), to.join(&name))?;
+    }
+    Ok(())
 }

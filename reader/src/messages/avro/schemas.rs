@@ -92,6 +92,12 @@ impl AvroSchemas {
         Self::single_object(texts.collect::<Result<Vec<_>>>()?)
     }
 
+    /// Returns no schemas, for messages with ids whose schemas are added when they are seen
+    /// ([`MessageDecoder::add_schema`](crate::MessageDecoder::add_schema)).
+    pub fn registered() -> Self {
+        Self { framing: AvroFraming::Confluent, texts: Arc::default() }
+    }
+
     /// Returns the bytes before the keys of schemas.
     pub fn framing(&self) -> AvroFraming {
         self.framing
@@ -146,7 +152,7 @@ pub(super) fn parse_frame(
 ///
 /// # Errors
 /// Returns the problem and the remedy.
-fn check(text: &str) -> std::result::Result<(), String> {
+pub(super) fn check(text: &str) -> std::result::Result<(), String> {
     let schema: Value = serde_json::from_str(text).map_err(|e| format!("it is no JSON ({e})"))?;
     if schema.get("type").and_then(Value::as_str) != Some("record") {
         return Err("it is no record; put the columns into a record".to_owned());
@@ -215,7 +221,7 @@ fn is_empty(schema: &Value, namespace: &str, empty: &BTreeSet<String>) -> bool {
     }
 }
 
-fn full_name(name: &str, namespace: &str) -> String {
+pub(super) fn full_name(name: &str, namespace: &str) -> String {
     if name.contains('.') || namespace.is_empty() {
         name.to_owned()
     } else {

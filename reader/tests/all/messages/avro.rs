@@ -3,7 +3,8 @@
 
 use proptest::prelude::*;
 use zillion_reader::{
-    AvroSchemas, DataConfig, DecodedMessages, MessageFormat, Rejection, RejectionKind,
+    AvroSchemas, DataConfig, DecodedMessages, MessageFormat, ReferencedSchema, Rejection,
+    RejectionKind, SchemaLanguage, WriterSchema,
 };
 
 use super::arrow::{Frame, columns, message};
@@ -288,6 +289,43 @@ fn a_changed_column_rejects_with_its_name() {
     let rejection = &decoded.rejected[0].rejection;
     assert_eq!((rejection.kind, rejection.row), (RejectionKind::Value, None));
     assert_eq!(rejection.column.as_deref(), Some("click"));
+}
+
+#[test]
+fn schemas_are_added_when_they_are_seen() {
+    let job = schema(
+        "[features.user]\nkind='id'\n[features.city]\nkind='id'\ntype='string'\n[labels.click]",
+    );
+    let format = MessageFormat::Avro(AvroSchemas::registered());
+    let mut decoder = decoder(format, &DataConfig::default(), &job);
+    let message = framed(7, &[6, 2, 2]);
+    assert_eq!(decoder.unknown_schema(&message), Some(7));
+    assert_eq!(decoder.decode([&message[..]]).unwrap().rows, [0]);
+    // The type of the city is in another schema.
+    let city = r#"{"type": "enum", "name": "City", "namespace": "geo", "symbols": ["a", "b"]}"#;
+    let text = r#"{"type": "record", "name": "R", "fields": [{"name": "user", "type": "long"},
+        {"name": "city", "type": "geo.City"}, {"name": "click", "type": "int"}]}"#;
+    let reference = ReferencedSchema { name: "geo.City".to_owned(), text: city.to_owned() };
+    let mut written = WriterSchema::plain(SchemaLanguage::Avro, text);
+    written.references.push(reference);
+    decoder.add_schema(7, &written);
+    assert_eq!(decoder.unknown_schema(&message), None);
+    let decoded = decoder.decode([&message[..]]).unwrap();
+    assert_eq!(decoded.rejected, []);
+    assert_eq!(decoded.batch.sparse[1].keys, [zillion_feature::FeatureKey::from_text("b")]);
+    // A schema without a column, and schemas that cannot be used.
+    let removed = text.replace(r#"{"name": "user", "type": "long"},"#, "");
+    for (schema, words) in [
+        (WriterSchema { text: removed, ..written.clone() }, "column `user`"),
+        (WriterSchema { references: Vec::new(), ..written }, "cannot be used"),
+        (WriterSchema::plain(SchemaLanguage::Protobuf, ""), "it is one of Protobuf"),
+    ] {
+        decoder.add_schema(8, &schema);
+        let rejected = decoder.decode([&framed(8, &[6, 2, 2])[..]]).unwrap().rejected.remove(0);
+        let text = rejected.rejection.to_string();
+        assert_eq!(rejected.rejection.kind, RejectionKind::Columns, "{text}");
+        assert!(text.contains(words) && text.contains("with id 8"), "{text}");
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Tests of settings, of partitions that are added, and of limits.
 
 use super::*;
-use crate::LongMessages;
+use crate::{LongMessages, OptionValue, SecretFile, SecretVariable};
 
 #[test]
 fn a_message_too_long_is_an_error_or_left_out() {

@@ -136,6 +136,9 @@ impl Feed {
             marks.get(&partition).and_then(|(time, _)| *time)
         };
         let Some(stream) = ready.min_by_key(mark) else { return Ok(false) };
+        if !self.find_schemas(stream, live.stop)? {
+            return Ok(false);
+        }
         self.streams[stream].is_ready = false;
         let partition = self.streams[stream].block.partition();
         live.heard.insert(partition, Instant::now());
@@ -149,7 +152,7 @@ impl Feed {
     }
 
     /// Appends a decision to the log and applies it to the position.
-    fn record(&mut self, decision: &Decision) -> Result<()> {
+    pub(super) fn record(&mut self, decision: &Decision) -> Result<()> {
         self.flush()?;
         let number = self.log.append(decision)?;
         self.cadence.note_decision();

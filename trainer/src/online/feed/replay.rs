@@ -88,6 +88,10 @@ impl Feed {
                 self.cadence.note_checkpoint();
                 return Ok(sink(Item::Checkpoint(link)));
             }
+            Decision::Schema { stream, id, fingerprint } => {
+                self.add_recorded_schema(*stream, *id, *fingerprint)?;
+                self.apply(number, decision)?;
+            }
             _ => {
                 for input in &mut self.streams {
                     input.source.adopt(decision)?;

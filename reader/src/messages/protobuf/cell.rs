@@ -1,0 +1,146 @@
+//! The decoding of values of Protobuf by roles, with the same rules as for Arrow and JSON.
+
+use zillion_feature::raw_value::{RawId, ValueError, id_from_flag, id_from_int, id_from_uint};
+use zillion_feature::{FeatureKey, RawType};
+
+use super::plan::ColumnPlan;
+use super::row::ProtoValue;
+use crate::block::Lists;
+use crate::text::{Cell, TextCell, TextSettings};
+use crate::value::{self, Outcome, Refusal};
+
+/// The value of a column in a message, with the settings that determine the meaning of texts.
+pub(super) struct ProtoCell<'a> {
+    pub(super) value: ProtoValue<'a>,
+    /// The values of a repeated column; empty otherwise.
+    pub(super) list: &'a [ProtoValue<'a>],
+    pub(super) column: &'a ColumnPlan,
+    pub(super) settings: &'a TextSettings,
+}
+
+impl<'a> ProtoCell<'a> {
+    #[inline]
+    fn item(&self, value: ProtoValue<'a>) -> Self {
+        ProtoCell { value, list: &[], ..*self }
+    }
+
+    #[inline]
+    fn with_text<T>(&self, text: &[u8], read: impl FnOnce(TextCell<'_>) -> T) -> T {
+        read(TextCell { text, settings: self.settings })
+    }
+
+    /// Calls `read` with the name of a value of an enum. A number that the schema does not have
+    /// stands for itself.
+    fn with_name<T>(&self, number: i32, read: impl FnOnce(TextCell<'_>) -> T) -> T {
+        match self.column.name_of(number) {
+            Some(name) => self.with_text(name.as_bytes(), read),
+            None => self.with_text(number.to_string().as_bytes(), read),
+        }
+    }
+
+    /// Returns the value as text for a message.
+    fn describe(&self) -> String {
+        match self.value {
+            _ if self.column.is_list => {
+                let items: Vec<_> =
+                    self.list.iter().map(|&v| self.item(v).describe_one()).collect();
+                format!("[{}]", items.join(","))
+            }
+            _ => self.describe_one(),
+        }
+    }
+
+    fn describe_one(&self) -> String {
+        match self.value {
+            ProtoValue::Missing => "null".to_owned(),
+            ProtoValue::Bool(flag) => flag.to_string(),
+            ProtoValue::Int(x) => x.to_string(),
+            ProtoValue::UInt(x) => x.to_string(),
+            ProtoValue::Float(x) => x.to_string(),
+            ProtoValue::Enum(number) => {
+                self.column.name_of(number).map_or_else(|| number.to_string(), str::to_owned)
+            }
+            ProtoValue::Text(text) => String::from_utf8_lossy(text).into_owned(),
+        }
+    }
+}
+
+impl Cell for ProtoCell<'_> {
+    fn format(&self) -> Vec<u8> {
+        self.describe().into_bytes()
+    }
+
+    #[inline]
+    fn id<I: RawId>(&self, raw: RawType) -> Outcome<Option<I>> {
+        let id = match self.value {
+            ProtoValue::Missing => return Ok(None),
+            ProtoValue::Int(id) => id_from_int(raw, id),
+            ProtoValue::UInt(id) => id_from_uint(raw, id),
+            ProtoValue::Bool(flag) => Ok(id_from_flag(raw, flag)),
+            ProtoValue::Float(_) => Err(ValueError::NotWhole),
+            ProtoValue::Text(text) => return self.with_text(text, |cell| cell.id(raw)),
+            ProtoValue::Enum(number) => return self.with_name(number, |cell| cell.id(raw)),
+        };
+        Ok(Some(id?))
+    }
+
+    #[inline]
+    fn ids<I: RawId>(&self, raw: RawType, list: &mut Lists<I>) -> Outcome<()> {
+        if self.column.is_list {
+            for &value in self.list {
+                if let Some(id) = self.item(value).id(raw)? {
+                    list.push(id);
+                }
+            }
+            return Ok(());
+        }
+        match self.value {
+            // The value is one string that holds several ids, as in CSV.
+            ProtoValue::Text(text) => self.with_text(text, |cell| cell.ids(raw, list)),
+            _ => {
+                if let Some(id) = self.id(raw)? {
+                    list.push(id);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    #[inline]
+    fn number(&self) -> Outcome<Option<f64>> {
+        Ok(Some(match self.value {
+            ProtoValue::Missing => return Ok(None),
+            ProtoValue::Bool(flag) => f64::from(u8::from(flag)),
+            ProtoValue::Int(x) => x as f64,
+            ProtoValue::UInt(x) => x as f64,
+            ProtoValue::Float(x) => x,
+            ProtoValue::Text(text) => return self.with_text(text, |cell| cell.number()),
+            ProtoValue::Enum(number) => return self.with_name(number, |cell| cell.number()),
+        }))
+    }
+
+    #[inline]
+    fn label(&self) -> Outcome<Option<f32>> {
+        self.number()?.map(|x| value::label(x, None)).transpose()
+    }
+
+    fn group(&self) -> Outcome<Option<u64>> {
+        match self.value {
+            ProtoValue::Text(text) => self.with_text(text, |cell| cell.group()),
+            ProtoValue::Enum(number) => self.with_name(number, |cell| cell.group()),
+            ProtoValue::Int(x) => Ok(Some(FeatureKey::from_i64(x).0)),
+            ProtoValue::UInt(x) => Ok(Some(FeatureKey::from_u64(x).0)),
+            ProtoValue::Missing => Ok(None),
+            ProtoValue::Bool(_) | ProtoValue::Float(_) => Err(ValueError::NoText.into()),
+        }
+    }
+
+    #[inline]
+    fn time(&self) -> Outcome<Option<i64>> {
+        match self.value {
+            ProtoValue::Missing => Ok(None),
+            ProtoValue::Int(time) => Ok(Some(time)),
+            _ => Err(Refusal::NotTime),
+        }
+    }
+}
