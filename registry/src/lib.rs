@@ -17,6 +17,7 @@ mod frames;
 mod incremental;
 mod manifest_scan;
 mod model;
+mod model_files;
 mod new_frame;
 mod numbered;
 mod origin;

@@ -26,6 +26,13 @@ pub(super) struct DenseCadence {
     kept: Option<(VersionFile, Params)>,
 }
 
+/// The dense parameters of the present state, with their file.
+pub(super) struct Trained<'a> {
+    pub(super) params: &'a Params,
+    pub(super) file: VersionFile,
+    pub(super) bytes: Vec<u8>,
+}
+
 impl DenseCadence {
     pub(super) fn new(every: NonZeroUsize, specs: Vec<ParamSpec>) -> Self {
         Self { every, specs, kept: None }

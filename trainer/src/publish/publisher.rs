@@ -23,7 +23,7 @@ use super::RunId;
 use super::branch::Branch;
 use super::checkpoint_rows::CheckpointRows;
 use super::collector::Collector;
-use super::dense::DenseCadence;
+use super::dense::{DenseCadence, Trained};
 use super::parity::Parity;
 use super::published::Published;
 use crate::checkpoint::Checkpoint;
@@ -58,13 +58,6 @@ pub(crate) struct Wish {
     /// Whether the version has the dense parameters of the present state, whatever the job says
     /// about their cadence.
     pub(crate) new_dense: bool,
-}
-
-/// The dense parameters of the present state, with their file.
-struct Trained<'a> {
-    params: &'a Params,
-    file: VersionFile,
-    bytes: Vec<u8>,
 }
 
 /// A publisher of the versions of a run.
