@@ -21,7 +21,8 @@ use zillion_feature::{
 };
 use zillion_nn::{Mode, Params, Settings};
 use zillion_registry::{
-    Draft, Link, Model, MoveKind, Origin, STABLE, ScoreSettings, VersionManifest,
+    Draft, FrameDraft, Link, Model, MoveKind, NewFrame, Origin, STABLE, ScoreSettings,
+    VersionManifest,
 };
 use zillion_rows::layer::{
     Layer, LayerManifest, LayerSource, LayerWriter, Unthrottled, part_count,
@@ -113,18 +114,21 @@ impl Criteo {
         step: u64,
     ) -> Result<Draft> {
         let logits = self.scorer.score_each(&self.parity_rows, rows, &self.params)?;
-        Ok(Draft {
-            parent,
+        let frame = NewFrame::new(FrameDraft {
             schema: self.job.schema.clone(),
             tables: self.job.tables.clone(),
             statistics: self.statistics.clone(),
-            layer,
-            folder: Some(folder.to_owned()),
             graph: self.graph.clone(),
             settings: self.settings,
-            dense: self.params.to_safetensors()?,
-            parity: ParityRows::new(PARITY, &self.parity, logits).to_json(),
             sides: Vec::new(),
+        })?;
+        Ok(Draft {
+            parent,
+            frame: Arc::new(frame),
+            layer,
+            folder: Some(folder.to_owned()),
+            dense: Some(self.params.to_safetensors()?),
+            parity: ParityRows::new(PARITY, &self.parity, logits).to_json(),
             origin: Origin { run: "bench".to_owned(), step, ..Origin::default() },
         })
     }

@@ -54,7 +54,7 @@ pub fn run(args: &LoadgenArgs) -> Result<ExitCode> {
         None => model.pointer(STABLE)?.to.version,
     };
     let manifest = model.version(version)?;
-    let schema = Schema::from_job(&manifest.schema)?;
+    let schema = Schema::from_job(&manifest.frame.schema)?;
     if args.check && args.protocol == Protocol::Predict {
         refuse_unless_comparable(args, &schema)?;
     }

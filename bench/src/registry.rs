@@ -7,6 +7,7 @@
 //! version. Each measured operation opens the registry again, like each command of `zillion`. With
 //! `--publish`, a training run really publishes all versions, see [`published`].
 
+mod pairs;
 mod published;
 
 use std::fs;

@@ -6,12 +6,14 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
+use bytes::Bytes;
 use tempfile::TempDir;
 use zillion_device::{Files, Workers};
 use zillion_feature::{FeatureKey, SLOTS, Use};
 use zillion_rows::filter::BLOCK_WORDS;
 use zillion_rows::layer::{
-    Layer, LayerFile, LayerManifest, LayerSource, LayerWriter, Unthrottled, verify_layer,
+    Layer, LayerFile, LayerManifest, LayerPack, LayerSource, LayerTable, LayerWriter, OpenPack,
+    Places as LayerPlaces, Unthrottled, pack_layer, verify_layer,
 };
 use zillion_rows::part::{
     ALL_SLOTS, Need, PartInfo, PartRows, Place, cut, listed_parts, open_candidates, open_filters,
@@ -26,8 +28,8 @@ use zillion_rows::{
 use crate::harness::Target;
 
 /// All targets of this file.
-pub const ALL: [&Target; 5] =
-    [&LAYER_PARTS, &LAYER_DIRECTORIES, &TABLE_PARTS, &CANDIDATES, &FILTERS];
+pub const ALL: [&Target; 6] =
+    [&LAYER_PARTS, &LAYER_DIRECTORIES, &LAYER_PACKS, &TABLE_PARTS, &CANDIDATES, &FILTERS];
 
 /// The reader of a part of a layer. The directory of the layer is valid.
 pub const LAYER_PARTS: Target = Target {
@@ -50,6 +52,38 @@ pub const LAYER_DIRECTORIES: Target = Target {
         read_layer(&manifest, [&sample.part, &sample.narrow, bytes])
     },
     seeds: || vec![SAMPLE_LAYER.directory.clone()],
+};
+
+/// The reader of the pack of a layer. The writer of a bucket can let the manifest of a version fit
+/// any pack.
+pub const LAYER_PACKS: Target = Target {
+    name: "layer_packs",
+    read: |bytes| {
+        let index = index_of(bytes);
+        let sum = |of: fn(&LayerTable) -> u64| {
+            let tables = index.iter().flat_map(|layer| &layer.tables);
+            tables.fold(0u64, |sum, table| sum.wrapping_add(of(table)))
+        };
+        let entry = LayerPack {
+            blake3: file_of(bytes).blake3,
+            bytes: bytes.len() as u64,
+            rows: sum(|table| table.rows),
+            tombstones: sum(|table| table.tombstones),
+        };
+        let pack = OpenPack::open("pack".into(), &entry, Bytes::copy_from_slice(bytes));
+        let Ok(pack) = pack else { return false };
+        read_layer_at(&pack, pack.layer())
+    },
+    seeds: || {
+        let sample = &*SAMPLE_LAYER;
+        let folder = folder();
+        let files = [&sample.part, &sample.narrow, &sample.directory];
+        for (file, bytes) in sample.manifest.files().zip(files) {
+            fs::write(folder.path().join(file.name()), bytes).expect("a file can be written");
+        }
+        let packed = pack_layer(folder.path(), &sample.manifest).expect("the files are there");
+        vec![packed.expect("the sample is small").1.to_vec()]
+    },
 };
 
 /// The reader of a part of a checkpoint.
@@ -181,6 +215,14 @@ static SAMPLE_LAYER: LazyLock<SampleLayer> = LazyLock::new(|| {
     }
 });
 
+/// Returns the index of a pack, if it can be parsed.
+fn index_of(pack: &[u8]) -> Option<LayerManifest> {
+    let end = pack.len().checked_sub(20)?;
+    let length = u64::from_le_bytes(pack.get(end..end + 8)?.try_into().ok()?);
+    let start = end.checked_sub(usize::try_from(length).ok()?)?;
+    serde_json::from_slice(&pack[start..end]).ok()
+}
+
 /// Opens a layer with a part of full rows, a part of narrow rows and a directory. Verifies the
 /// layer and reads all its rows. Returns whether the layer is valid.
 fn read_layer(manifest: &LayerManifest, files: [&[u8]; 3]) -> bool {
@@ -188,9 +230,14 @@ fn read_layer(manifest: &LayerManifest, files: [&[u8]; 3]) -> bool {
     for (file, bytes) in manifest.files().zip(files) {
         fs::write(folder.path().join(file.name()), bytes).expect("a file can be written");
     }
+    read_layer_at(folder.path(), manifest)
+}
+
+/// Opens, verifies and reads a layer whose files are at `places`.
+fn read_layer_at(places: &(impl LayerPlaces + ?Sized), manifest: &LayerManifest) -> bool {
     let layouts = [spec().layout()];
-    let Ok(layer) = Layer::open(folder.path(), manifest, &layouts) else { return false };
-    let is_valid = verify_layer(folder.path(), manifest, &layouts, &mut Unthrottled).is_ok();
+    let Ok(layer) = Layer::open(places, manifest, &layouts) else { return false };
+    let is_valid = verify_layer(places, manifest, &layouts, &mut Unthrottled).is_ok();
     // A server that has verified the hashes reads the rows without another check.
     for key in KEYS.iter().flat_map(|&key| [key, key ^ 1, key.swap_bytes()]) {
         let _ = layer.find(0, FeatureKey(key));

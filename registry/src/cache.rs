@@ -43,14 +43,14 @@ pub use merging::LayerMerge;
 use places::Copies;
 use zillion_device::{DeviceError, Files, Workers, mmap};
 use zillion_rows::TableLayout;
-use zillion_rows::layer::{Layer, LayerFile, LayerManifest, LayerSource, Throttle};
-
-pub(crate) use fetch::describe_other_bytes;
+use zillion_rows::layer::{Layer, LayerFile, LayerManifest, LayerSource, OpenPack, Throttle};
 
 use crate::error::{Error, Result};
+use crate::frames::Frames;
 use crate::model::Model;
+use crate::reference::VersionId;
 use crate::remembered::{self, Remembered};
-use crate::version::{VersionId, VersionManifest};
+use crate::version::{VersionLayer, VersionManifest};
 
 /// The number of bytes that are hashed or copied between two calls of [`Throttle::piece`]. This
 /// takes about 0.1 ms, or three times as long if the pages are touched for the first time.
@@ -66,6 +66,7 @@ const LINK_LETTERS: usize = 24;
 /// A cache of the versions of one model.
 #[derive(Debug)]
 pub struct Cache {
+    model: String,
     files_dir: PathBuf,
     merges_dir: PathBuf,
     manifests_dir: PathBuf,
@@ -91,6 +92,8 @@ pub struct Cache {
     open: HashMap<String, Layer>,
     /// The manifests that were read before, and the numbers of their bytes. They never change.
     manifests: BTreeMap<VersionId, (Arc<VersionManifest>, u64)>,
+    /// The frames of manifests that other processes have kept.
+    frames: Frames,
     fetched_files: AtomicU64,
     fetched_bytes: AtomicU64,
     merges: u64,
@@ -131,6 +134,7 @@ impl Cache {
         files.create_dir(&files_dir)?;
         files.create_dir(&merges_dir)?;
         Ok(Self {
+            model: model.to_owned(),
             files_dir,
             merges_dir,
             manifests_dir: folder.join(model).join("manifests"),
@@ -147,6 +151,7 @@ impl Cache {
             claimed: Default::default(),
             open: HashMap::new(),
             manifests: BTreeMap::new(),
+            frames: Frames::default(),
             fetched_files: AtomicU64::new(0),
             fetched_bytes: AtomicU64::new(0),
             merges: 0,
@@ -255,7 +260,7 @@ impl Cache {
         for run in self.choose_runs(chain)? {
             layers.push(self.open_run(model, chain, run, &layouts, pace)?);
         }
-        Ok(LayerSource::new(&newest.tables, layers, workers.clone())?)
+        Ok(LayerSource::new(&newest.frame.tables, layers, workers.clone())?)
     }
 
     /// Returns the layer of one version. It does not contain the rows of the version's ancestors.
@@ -287,7 +292,11 @@ impl Cache {
             self.files.sync_dir(&self.files_dir)?;
             pace.waited();
         }
-        let path = self.files_dir.join(name);
+        self.place_in_memory(&self.files_dir.join(name), pace)
+    }
+
+    /// Maps a file, or copies it into memory if the cache does so.
+    fn place_in_memory(&self, path: &Path, pace: &mut dyn Throttle) -> Result<bytes::Bytes> {
         Ok(if self.in_memory { mmap::copy(path, &mut || pace.piece())? } else { mmap::map(path)? })
     }
 
@@ -381,10 +390,10 @@ impl Cache {
             return Ok(layer.clone());
         }
         let mut is_new = false;
-        for file in version.layer.files() {
-            if self.fetch(model, &file.name(), file, pace)? {
+        for (name, file) in version.layer.files() {
+            if self.fetch(model, &name, &file, pace)? {
                 is_new = true;
-                self.scrubbed.insert(file.name());
+                self.scrubbed.insert(name);
             }
         }
         if is_new {
@@ -392,7 +401,15 @@ impl Cache {
             self.files.sync_dir(&self.files_dir)?;
             pace.waited();
         }
-        let layer = self.open_layer(&version.layer, layouts, pace)?;
+        let layer = match &version.layer {
+            VersionLayer::Listed(listed) => self.open_layer(listed, layouts, pace)?,
+            VersionLayer::Packed(pack) => {
+                let path = self.files_dir.join(pack.name());
+                let bytes = self.place_in_memory(&path, pace)?;
+                let pack = OpenPack::open(path, pack, bytes)?;
+                Layer::open(&pack, pack.layer(), layouts)?
+            }
+        };
         self.open.insert(version.chain.clone(), layer.clone());
         Ok(layer)
     }

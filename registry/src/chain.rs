@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::model::{MAX_CHAIN, MAX_CHAIN_BYTES, Model};
-use crate::version::{VersionId, VersionManifest};
+use crate::model::{ChainBytes, MAX_CHAIN, Model};
+use crate::reference::VersionId;
+use crate::version::VersionManifest;
 
 /// A version and its ancestors, the base first.
 #[derive(Clone, Debug, Default)]
 pub struct Chain {
     versions: Vec<Arc<VersionManifest>>,
-    /// The sum of the bytes of the manifests.
-    bytes: u64,
+    bytes: ChainBytes,
 }
 
 impl Chain {
@@ -20,10 +20,10 @@ impl Chain {
     /// # Errors
     /// Returns the errors of [`Model::chain`].
     pub fn read(model: &Model, version: VersionId) -> Result<Self> {
-        let mut bytes = 0u64;
+        let mut bytes = ChainBytes::default();
         let versions = model.chain_by(version, |version| {
             let (manifest, size) = model.read_version(version)?;
-            bytes = bytes.saturating_add(size);
+            bytes.add(&manifest, size);
             Ok((Arc::new(manifest), size))
         })?;
         Ok(Self { versions, bytes })
@@ -46,7 +46,8 @@ impl Chain {
         if version.is_base() {
             self = Self::default();
         }
-        self.bytes = self.bytes.saturating_add(version.to_bytes().len() as u64);
+        let bytes = version.to_bytes().len() as u64;
+        self.bytes.add(&version, bytes);
         self.versions.push(version);
         self
     }
@@ -54,6 +55,6 @@ impl Chain {
     /// Returns whether readers refuse the chain, because it has too many versions or because their
     /// manifests have too many bytes.
     pub fn is_too_long(&self) -> bool {
-        self.versions.len() > MAX_CHAIN || self.bytes > MAX_CHAIN_BYTES
+        self.versions.len() > MAX_CHAIN || self.bytes.is_too_large()
     }
 }

@@ -10,6 +10,10 @@
 //! the pinned versions, the versions that a running server has leased, the newest versions, and the
 //! young ones. All ancestors of a version in use are in use too.
 //!
+//! A process that collects again and again keeps a [`CollectMemory`]. A collection then costs time in
+//! proportion to the versions that came and went since the last one, and not to those that stay (see
+//! [`incremental`](crate::incremental)).
+//!
 //! # Crash consistency
 //! A publisher writes files before the manifest that names them. So a collection keeps files that
 //! are younger than [`Retention::grace`], and a publisher writes existing files again. A collection
@@ -21,10 +25,11 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
+use crate::collect_memory::CollectMemory;
 use crate::error::{Error, Result};
 use crate::model::{Model, check_name};
 use crate::pointer::PointerMove;
-use crate::version::VersionId;
+use crate::reference::VersionId;
 
 /// The largest number of bytes of a lease.
 const LEASE_BYTES: u64 = 1 << 20;
@@ -88,19 +93,32 @@ impl Model {
     /// Returns an error if the chain of a version in use is broken, or if the store fails. If a
     /// chain is broken, nothing is removed.
     pub fn collect(&self, retention: Retention, dry_run: bool) -> Result<Collected> {
+        self.collect_all(&mut CollectMemory::default(), retention, dry_run)
+    }
+
+    /// Removes what [`Model::collect`] removes. Looks at every object of the model, and reads only
+    /// the manifests that `memory` does not have. Remembers the versions in use.
+    pub(crate) fn collect_all(
+        &self,
+        memory: &mut CollectMemory,
+        retention: Retention,
+        dry_run: bool,
+    ) -> Result<Collected> {
         let mut sum = Collected::default();
-        let InUse { versions, files: needed } = self.find_in_use(&retention)?;
-        sum.kept_versions = versions.len() as u64;
-        sum.kept_files = needed.len() as u64;
+        let roots = self.find_roots(memory, &retention, Look::Lists)?;
+        let in_use = memory.close(roots, |version| self.version(version))?;
+        memory.retain(&in_use);
+        sum.kept_versions = in_use.len() as u64;
+        sum.kept_files = memory.count_files();
         if retention.history {
-            self.collect_history(&retention, &versions, dry_run, &mut sum)?;
+            self.collect_history(&retention, &in_use, dry_run, &mut sum)?;
         }
         let folder = self.files_folder();
         for shelf in self.store.list(&folder)?.folders {
             let shelf = format!("{folder}/{shelf}");
             for object in self.store.list(&shelf)?.objects {
                 let age = self.now().duration_since(object.modified).unwrap_or_default();
-                if needed.contains(&object.name) || age < retention.grace {
+                if memory.needs(&object.name) || age < retention.grace {
                     continue;
                 }
                 if !dry_run {
@@ -233,17 +251,28 @@ impl Model {
         self.remove_proofs(|version| !left.contains(&version.0), is_old)
     }
 
-    /// Finds the versions in use and the files that they need.
-    fn find_in_use(&self, retention: &Retention) -> Result<InUse> {
-        let mut roots: BTreeSet<VersionId> =
-            self.page(None, retention.keep.max(1))?.into_iter().collect();
-        if !retention.keep_for.is_zero() {
-            let now = self.now();
-            let age = |at: SystemTime| now.duration_since(at).unwrap_or_default();
-            let young = self.versions.all()?.into_iter();
-            let young = young.filter(|(_, at)| age(*at) < retention.keep_for);
-            roots.extend(young.map(|(number, _)| VersionId(number)));
-        }
+    /// Finds the versions that are in use for a reason of their own, and not as an ancestor.
+    pub(crate) fn find_roots(
+        &self,
+        memory: &CollectMemory,
+        retention: &Retention,
+        look: Look,
+    ) -> Result<BTreeSet<VersionId>> {
+        let now = self.now();
+        let is_young =
+            |at: SystemTime| now.duration_since(at).unwrap_or_default() < retention.keep_for;
+        let mut roots = match look {
+            Look::Lists => {
+                let mut roots: BTreeSet<VersionId> =
+                    self.page(None, retention.keep.max(1))?.into_iter().collect();
+                if !retention.keep_for.is_zero() {
+                    let young = self.versions.all()?.into_iter().filter(|(_, at)| is_young(*at));
+                    roots.extend(young.map(|(number, _)| VersionId(number)));
+                }
+                roots
+            }
+            Look::Remembers => memory.newest(retention.keep.max(1), is_young),
+        };
         for pointer in self.pointers()? {
             match self.pointer(&pointer) {
                 Ok(moved) => {
@@ -257,22 +286,12 @@ impl Model {
         }
         roots.extend(self.pins()?);
         roots.extend(self.leased_versions()?);
-        let mut in_use = InUse::default();
-        // The newest comes first, so that the shared part of a chain is walked once.
-        for root in roots.into_iter().rev() {
-            let mut next = Some(root);
-            while let Some(version) = next.filter(|&version| in_use.versions.insert(version)) {
-                let manifest = self.version(version)?;
-                in_use.files.extend(manifest.files().into_iter().map(|(name, _)| name));
-                next = manifest.parent.map(|parent| parent.version);
-            }
-        }
-        Ok(in_use)
+        Ok(roots)
     }
 
     /// Returns the version that a pointer has left with its last move, if that was a short time
     /// ago: a server that has no lease yet may be loading it.
-    fn left_lately(
+    pub(crate) fn left_lately(
         &self,
         last: &PointerMove,
         grace: Duration,
@@ -290,9 +309,11 @@ impl Model {
     }
 }
 
-/// The versions in use and the names of the files that they need.
-#[derive(Debug, Default)]
-struct InUse {
-    versions: BTreeSet<VersionId>,
-    files: BTreeSet<String>,
+/// The way in which the newest and the young versions are found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// The folders of the registry are listed.
+    Lists,
+    /// The memory has all versions that the registry has.
+    Remembers,
 }

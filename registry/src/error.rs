@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::version::VersionId;
+use crate::reference::VersionId;
 
 /// The result of every fallible operation of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -173,4 +173,11 @@ pub enum Error {
     /// A failure of the machine.
     #[error(transparent)]
     Device(#[from] zillion_device::DeviceError),
+}
+
+/// Describes the difference between a file and the published file: the bytes and the hash.
+pub(crate) fn describe_other_bytes(bytes: u64, hash: &str, wanted: u64) -> String {
+    format!(
+        "its {bytes} bytes have hash {hash}, but the published file has {wanted} bytes and a different hash"
+    )
 }

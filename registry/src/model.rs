@@ -14,6 +14,7 @@
 //! a publisher is killed, garbage collection removes its files that no manifest names. Objects are
 //! never changed in place.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -23,19 +24,22 @@ use zillion_device::{Clock, Files};
 use zillion_store::{Environment, Store, StoreStop, fan_out};
 
 use crate::error::{Error, Result};
+use crate::frame::Frame;
+use crate::frames::Frames;
 use crate::manifest_scan::Scan;
 use crate::numbered::Numbered;
 use crate::pointer::{PointerLog, PointerMove};
+use crate::reference::{Link, MAX_MANIFEST_BYTES, VersionFile, VersionId};
 use crate::remembered::can_begin;
 use crate::trust::{Signer, Trust};
-use crate::version::{Link, MAX_MANIFEST_BYTES, VersionId, VersionManifest};
+use crate::version::VersionManifest;
 
 /// The largest number of versions of a chain. A publisher makes chains of a few hundred.
 pub(crate) const MAX_CHAIN: usize = 4096;
 
-/// The largest number of bytes of the manifests of a chain: those of a large base, and of a
-/// thousand deltas of 100 kB each.
-pub(crate) const MAX_CHAIN_BYTES: u64 = 128 << 20;
+/// The largest number of bytes of the manifests and the frames of a chain: those of a large base,
+/// and of a thousand deltas of 100 kB each.
+const MAX_CHAIN_BYTES: u64 = 128 << 20;
 
 /// The pointer that servers follow by default.
 pub const STABLE: &str = "stable";
@@ -135,6 +139,7 @@ impl Registry {
             clock: self.clock.clone(),
             versions: version_log(&self.store, name),
             trust: self.trust.clone(),
+            frames: Frames::default(),
         })
     }
 
@@ -148,6 +153,31 @@ impl Registry {
     }
 }
 
+/// The bytes of the manifests and of the frames of a chain. A frame counts once.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ChainBytes {
+    sum: u64,
+    frames: BTreeSet<String>,
+}
+
+impl ChainBytes {
+    /// Adds a version whose manifest has `bytes` bytes.
+    pub(crate) fn add(&mut self, version: &VersionManifest, bytes: u64) {
+        self.sum = self.sum.saturating_add(bytes);
+        if let Some(file) = &version.frame_file
+            && !self.frames.contains(&file.blake3)
+        {
+            self.frames.insert(file.blake3.clone());
+            self.sum = self.sum.saturating_add(file.bytes);
+        }
+    }
+
+    /// Returns whether readers refuse the chain.
+    pub(crate) fn is_too_large(&self) -> bool {
+        self.sum > MAX_CHAIN_BYTES
+    }
+}
+
 /// One model of a registry.
 #[derive(Clone)]
 pub struct Model {
@@ -156,6 +186,7 @@ pub struct Model {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) versions: Numbered,
     pub(crate) trust: Trust,
+    pub(crate) frames: Frames,
 }
 
 impl Model {
@@ -211,18 +242,21 @@ impl Model {
 
     /// Reads a manifest like [`Model::version`]. Returns it with the number of its bytes.
     pub(crate) fn read_version(&self, version: VersionId) -> Result<(VersionManifest, u64)> {
+        let parse = |bytes: &[u8]| self.parse_version(version, bytes, |file| self.frame(file));
         match self.versions.get(version.0)? {
-            Some(bytes) => Ok((self.parse_version(version, &bytes)?, bytes.len() as u64)),
+            Some(bytes) => Ok((parse(&bytes)?, bytes.len() as u64)),
             None if self.latest()?.is_none() => Err(Error::NoModel { model: self.name.clone() }),
             None => Err(Error::NoVersion { model: self.name.clone(), version }),
         }
     }
 
-    /// Reads a manifest from the bytes of its object or of its copy, and verifies it.
+    /// Reads a manifest from the bytes of its object or of its copy, and verifies it. `frame` reads
+    /// the frame that the manifest names.
     pub(crate) fn parse_version(
         &self,
         version: VersionId,
         bytes: &[u8],
+        frame: impl FnOnce(&VersionFile) -> Result<Arc<Frame>>,
     ) -> Result<VersionManifest> {
         let name = self.versions.name(version.0);
         if self.trust.has_keys() {
@@ -231,9 +265,20 @@ impl Model {
             let scan = Scan::of(bytes).map_err(refuse)?;
             self.trust.check_scan(&self.name, version, &scan)?;
         }
-        let manifest = VersionManifest::parse(&name, &self.name, version, bytes)?;
+        let manifest = VersionManifest::parse(&name, &self.name, version, bytes, frame)?;
         self.trust.check_version(&manifest)?;
         Ok(manifest)
+    }
+
+    /// Reads the frame in a file of this model, unless it was read before.
+    fn frame(&self, file: &VersionFile) -> Result<Arc<Frame>> {
+        let object = self.file_object(&file.name());
+        let path = self.store.local_path(&object).unwrap_or_else(|| object.clone().into());
+        self.frames.get_or_read(file, path.clone(), || {
+            let bytes = self.store.get_at_most(&object, MAX_MANIFEST_BYTES)?;
+            let reason = "the frame of the version is missing, because it was lost or removed";
+            bytes.ok_or_else(|| Error::File { path, reason: reason.to_owned() })
+        })
     }
 
     /// Returns up to `limit` versions below `end`, the newest first. The first page has no `end`.
@@ -264,17 +309,19 @@ impl Model {
         version: VersionId,
         mut manifest: impl FnMut(VersionId) -> Result<(Arc<VersionManifest>, u64)>,
     ) -> Result<Vec<Arc<VersionManifest>>> {
-        let (newest, mut sum) = manifest(version)?;
+        let (newest, bytes) = manifest(version)?;
+        let mut sum = ChainBytes::default();
+        sum.add(&newest, bytes);
         let mut chain = vec![newest.clone()];
         let mut child = newest.clone();
         while let Some(link) = child.parent.clone() {
             let (parent, bytes) = self.read_parent(&child, &link, &newest, &mut manifest)?;
-            sum = sum.saturating_add(bytes);
+            sum.add(&parent, bytes);
             chain.push(parent.clone());
-            if chain.len() > MAX_CHAIN || sum > MAX_CHAIN_BYTES {
+            if chain.len() > MAX_CHAIN || sum.is_too_large() {
                 let reason = format!(
-                    "the version has more than {MAX_CHAIN} ancestors, or their manifests have more than \
-                     {MAX_CHAIN_BYTES} bytes; publish a new base"
+                    "the version has more than {MAX_CHAIN} ancestors, or their manifests and frames have \
+                     more than {MAX_CHAIN_BYTES} bytes; publish a new base"
                 );
                 return Err(Error::Chain { model: self.name.clone(), version, reason });
             }
@@ -315,7 +362,7 @@ impl Model {
                 link.version, link.chain, parent.chain
             )));
         }
-        if parent.schema_hash != newest.schema_hash {
+        if parent.frame.schema_hash != newest.frame.schema_hash {
             let version = link.version;
             return Err(broken(format!(
                 "the parent, version {version}, has a different schema; publish a new base"
@@ -380,52 +427,6 @@ impl Model {
     pub fn pointers(&self) -> Result<Vec<String>> {
         let folders = self.store.list(&format!("{}/pointers", self.name))?.folders;
         Ok(folders.into_iter().filter(|name| check_name("pointer", name).is_ok()).collect())
-    }
-
-    /// Checks that the store has every file of a version and of its ancestors, and that their sizes
-    /// are correct.
-    ///
-    /// # Errors
-    /// Returns [`Error::Chain`] if the chain is broken. Returns [`Error::File`] for the first file
-    /// that is missing or has another size.
-    pub fn check_files(&self, version: VersionId) -> Result<()> {
-        let mut seen = std::collections::BTreeSet::new();
-        let mut wanted = Vec::new();
-        for manifest in self.chain(version)? {
-            for (name, file) in manifest.files() {
-                if seen.insert(name.clone()) {
-                    wanted.push((manifest.version, name, file.bytes));
-                }
-            }
-        }
-        self.check_some_files(version, &wanted)
-    }
-
-    /// Checks that the store has `files`, some of the files that `version` needs, and that their
-    /// sizes are correct. A file is given by the version that it belongs to, its name and its
-    /// number of bytes.
-    ///
-    /// # Errors
-    /// Returns [`Error::File`] for the first file that is missing or has another size.
-    pub fn check_some_files(
-        &self,
-        version: VersionId,
-        files: &[(VersionId, String, u64)],
-    ) -> Result<()> {
-        let objects: Vec<String> =
-            files.iter().map(|(_, name, _)| self.file_object(name)).collect();
-        let heads = self.store.heads(&objects)?;
-        for (((of, _, bytes), object), there) in files.iter().zip(objects).zip(heads) {
-            if there.is_none_or(|there| there.bytes != *bytes) {
-                let path = self.store.local_path(&object).unwrap_or_else(|| object.into());
-                let reason = format!(
-                    "the file is missing, because it was lost or removed by `zillion model gc` \
-                     (it belongs to version {of}, which version {version} needs)"
-                );
-                return Err(Error::File { path, reason });
-            }
-        }
-        Ok(())
     }
 
     pub(crate) fn pointer_log(&self, pointer: &str) -> Result<PointerLog> {

@@ -5,7 +5,7 @@
 //! last move gives the present version, and all moves together are the audit trail. A move can be
 //! signed, so that readers with trusted keys take no move of another writer.
 
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use zillion_access::{Signature, pointer_statement};
@@ -13,7 +13,7 @@ use zillion_store::Store;
 
 use crate::error::{Error, Result};
 use crate::numbered::Numbered;
-use crate::version::{Link, VersionId};
+use crate::reference::{Link, VersionId};
 
 /// The largest number of bytes of a move: a note of many pages.
 const MAX_BYTES: u64 = 64 << 10;
@@ -149,6 +149,35 @@ impl PointerLog {
             self.moves.remove(&old)?;
         }
         Ok(old.len() as u64)
+    }
+
+    /// Removes moves like [`PointerLog::remove_old`], given that `first` was the first move that an
+    /// earlier removal has left. Reads only the moves that it removes, and one more. Returns the
+    /// number of removed moves, and the first move that is left.
+    pub(crate) fn remove_old_since(
+        &self,
+        first: Option<u64>,
+        keep: usize,
+        age: Duration,
+        now: SystemTime,
+    ) -> Result<(u64, Option<u64>)> {
+        let Some(first) = first else {
+            let removed = self.remove_old(keep, age, now, false)?;
+            return Ok((removed, self.moves.all()?.first().map(|(number, _)| *number)));
+        };
+        let Some(last) = self.moves.last_since(first)? else { return Ok((0, None)) };
+        let kept = u64::try_from(keep.max(1)).unwrap_or(u64::MAX);
+        let is_old = |entry: &PointerMove| {
+            let at = UNIX_EPOCH + Duration::from_millis(entry.at_ms);
+            now.duration_since(at).unwrap_or_default() >= age
+        };
+        let mut end = first;
+        while end <= last.saturating_sub(kept) && is_old(&self.get(end)?) {
+            end += 1;
+        }
+        let old: Vec<u64> = (first..end).collect();
+        self.moves.remove(&old)?;
+        Ok((old.len() as u64, Some(end)))
     }
 
     /// Returns the number of the move after `last`.

@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::pointer::{MoveKind, PointerLog, PointerMove};
 use crate::quarantine::Quarantine;
-use crate::version::VersionId;
+use crate::reference::VersionId;
 
 /// The largest number of moves of a pointer among which a signer looks for its own.
 const LOOKED_AT: usize = 256;

@@ -12,7 +12,7 @@ use std::time::SystemTime;
 
 use crate::error::Result;
 use crate::model::{Model, check_name};
-use crate::version::{Link, VersionId};
+use crate::reference::{Link, VersionId};
 
 /// The number of characters that the name of a proof takes from a chain hash.
 const HASH_LETTERS: usize = 24;
@@ -57,6 +57,11 @@ impl Model {
             }
         }
         Ok(())
+    }
+
+    /// Removes the proof of a version, if there is one.
+    pub(crate) fn remove_proof(&self, version: &Link) -> Result<()> {
+        Ok(self.store.delete(&self.proof_object(version))?)
     }
 
     fn proof_object(&self, version: &Link) -> String {

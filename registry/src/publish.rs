@@ -1,42 +1,34 @@
 //! The publication of a version, which writes the files first and the manifest last.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use zillion_device::mmap;
-use zillion_feature::{Schema, Statistics};
-use zillion_rows::TableSpec;
-use zillion_rows::layer::{LayerFile, LayerManifest};
+use zillion_rows::layer::{LayerFile, LayerManifest, pack_layer};
 
 use crate::error::{Error, Result};
 use crate::model::Model;
-use crate::version::{Link, Origin, ScoreSettings, VersionFile, VersionId, VersionManifest};
+use crate::new_frame::NewFrame;
+use crate::origin::Origin;
+use crate::reference::{Link, VersionFile, VersionId};
+use crate::version::{VersionLayer, VersionManifest};
 
 /// The contents of a version to publish.
 #[derive(Clone, Debug)]
 pub struct Draft {
     /// The version that a delta changes, or `None` for a base.
     pub parent: Option<Link>,
-    /// The schema of the rows.
-    pub schema: Schema,
-    /// The settings of the version's tables.
-    pub tables: Vec<TableSpec>,
-    /// The statistics of the first pass over the training data.
-    pub statistics: Statistics,
+    /// The contents that the version usually shares with its parent.
+    pub frame: Arc<NewFrame>,
     /// The manifest of the layer that contains the rows.
     pub layer: LayerManifest,
     /// The folder that contains the layer's files, or `None` if the registry has the files already.
     pub folder: Option<PathBuf>,
-    /// The dense graph, as `Graph::to_json` of `zillion-nn` writes it.
-    pub graph: Vec<u8>,
-    /// The settings that divide a batch when the trainer computes scores.
-    pub settings: ScoreSettings,
-    /// The dense parameters, as safetensors.
-    pub dense: Vec<u8>,
+    /// The dense parameters, as safetensors, or `None` if they are those of the parent.
+    pub dense: Option<Vec<u8>>,
     /// The parity rows, as `ParityRows` of `zillion-scorer` writes them.
     pub parity: Vec<u8>,
-    /// The side tables in the schema's order, as [`write_side`](crate::write_side) writes them.
-    pub sides: Vec<Vec<u8>>,
     /// The run and the step of the training from which the version was made.
     pub origin: Origin,
 }
@@ -45,6 +37,10 @@ impl Model {
     /// Publishes a version. The version becomes visible when its manifest is written, after all its
     /// files. The version is signed if the registry was opened with a signer. Files of the layer
     /// that other processes have written must be there.
+    ///
+    /// The files of a small delta are written as one file (see
+    /// [`pack_layer`](zillion_rows::layer::pack_layer)). What the version shares with its parent is
+    /// not written again.
     ///
     /// # Errors
     /// Returns an error if the parent is missing or in quarantine, has a different schema or run,
@@ -57,57 +53,58 @@ impl Model {
     /// Publishes a version like [`Model::publish`], given that `known` was published. If no other
     /// version was published since, the number of the new version is found with one request, which
     /// costs the same after any number of versions. The caller knows that the parent is not in
-    /// quarantine: its pointer stands on it or has never left its chain.
+    /// quarantine (its pointer stands on it or has never left its chain), and that the files of the
+    /// parent exist.
     ///
     /// # Errors
     /// Returns the errors of [`Model::publish`].
     pub fn publish_after(&self, known: Option<VersionId>, draft: Draft) -> Result<VersionManifest> {
-        let schema = toml::Value::Table(draft.schema.to_job().into_iter().collect());
-        let schema_hash = hash_schema(&schema);
-        self.check_parent(&draft, &schema_hash)?;
-        if let (None, Some(link)) = (known, &draft.parent) {
-            self.check_usable(link.version)?;
+        let parent = self.read_checked_parent(&draft)?;
+        if let (None, Some(parent)) = (known, &parent) {
+            self.check_usable(parent.version)?;
         }
-        let mut objects = match &draft.folder {
-            Some(folder) => self.layer_objects(&draft.layer, folder)?,
-            None => {
-                self.check_written(&draft.layer)?;
-                Vec::new()
-            }
-        };
+        let (layer, mut objects) = self.place_layer(&draft)?;
         let mut put = |kind: &str, bytes: Vec<u8>| -> VersionFile {
             let file = VersionFile::of(kind, &bytes);
             objects.push((self.file_object(&file.name()), Bytes::from(bytes)));
             file
         };
-        let graph = put("json", draft.graph);
-        let dense = put("safetensors", draft.dense);
+        let dense = match (draft.dense, &parent) {
+            (Some(bytes), _) => put("safetensors", bytes),
+            (None, Some(parent)) => parent.dense.clone(),
+            (None, None) => {
+                return Err(Error::Refused(
+                    "a base needs dense parameters, because it has no parent whose parameters it could \
+                     have; publish it with its parameters"
+                        .to_owned(),
+                ));
+            }
+        };
         let parity = put("json", draft.parity);
-        let sides = draft.sides.into_iter().map(|side| put("arrow", side)).collect();
+        let NewFrame { frame, file, files } = &*draft.frame;
+        if !self.has_frame(parent.as_ref(), file, known.is_some())? {
+            let files = files.iter();
+            objects.extend(files.map(|(name, bytes)| (self.file_object(name), bytes.clone())));
+        }
         self.store.put_all(objects)?;
+        self.frames.insert(file.clone(), frame.clone());
         let last = match known {
             Some(known) => self.versions.last_since(known.0)?,
             None => self.versions.last()?,
         };
         let version = VersionId(self.versions.next(last)?);
         let mut manifest = VersionManifest {
-            format: 0,
             model: self.name.clone(),
             version,
             parent: draft.parent,
             chain: String::new(),
             published_ms: self.now_ms(),
             hash: String::new(),
-            schema_hash,
-            schema,
-            tables: draft.tables,
-            statistics: draft.statistics,
-            layer: draft.layer,
-            graph,
-            settings: draft.settings,
+            frame: frame.clone(),
+            frame_file: Some(file.clone()),
+            layer,
             dense,
             parity,
-            sides,
             origin: draft.origin,
             signatures: Vec::new(),
         }
@@ -118,6 +115,45 @@ impl Model {
         } else {
             Err(Error::VersionTaken { model: self.name.clone(), version })
         }
+    }
+
+    /// Returns whether the registry has the files of a frame. A version in use keeps them, so only
+    /// the frame of the parent is known to be there.
+    fn has_frame(
+        &self,
+        parent: Option<&VersionManifest>,
+        file: &VersionFile,
+        is_checked: bool,
+    ) -> Result<bool> {
+        let Some(parent) = parent.filter(|parent| parent.frame_file.as_ref() == Some(file)) else {
+            return Ok(false);
+        };
+        if is_checked {
+            return Ok(true);
+        }
+        let files = parent.frame_files();
+        let objects: Vec<String> = files.iter().map(|(name, _)| self.file_object(name)).collect();
+        let heads = self.store.heads(&objects)?.into_iter().zip(&files);
+        Ok(heads
+            .into_iter()
+            .all(|(there, (_, file))| there.is_some_and(|there| there.bytes == file.bytes)))
+    }
+
+    /// Returns the layer of a draft as its manifest has it, and the objects to write for it.
+    fn place_layer(&self, draft: &Draft) -> Result<(VersionLayer, Vec<(String, Bytes)>)> {
+        let listed = || VersionLayer::Listed(draft.layer.clone());
+        let Some(folder) = &draft.folder else {
+            self.check_written(&draft.layer)?;
+            return Ok((listed(), Vec::new()));
+        };
+        // A base keeps its files apart, so that any Arrow tool opens them.
+        if draft.parent.is_some()
+            && let Some((pack, bytes)) = pack_layer(folder, &draft.layer)?
+        {
+            let object = self.file_object(&pack.name());
+            return Ok((VersionLayer::Packed(pack), vec![(object, bytes)]));
+        }
+        Ok((listed(), self.layer_objects(&draft.layer, folder)?))
     }
 
     /// Maps the files of a layer, and returns them with the names of their objects.
@@ -151,40 +187,28 @@ impl Model {
         Ok(())
     }
 
-    fn check_parent(&self, draft: &Draft, schema_hash: &str) -> Result<()> {
-        let Some(link) = &draft.parent else { return Ok(()) };
+    /// Reads the parent of a draft, and checks that the draft can stand on it.
+    fn read_checked_parent(&self, draft: &Draft) -> Result<Option<VersionManifest>> {
+        let Some(link) = &draft.parent else { return Ok(None) };
         let parent = self.version(link.version)?;
-        let refuse = |reason: String| {
-            let (model, version) = (self.name.clone(), link.version);
+        let refuse = |reason: &str| {
+            let (model, version, reason) = (self.name.clone(), link.version, reason.to_owned());
             Err(Error::Chain { model, version, reason })
         };
         if parent.chain != link.chain {
             return refuse(
-                "its hash in the registry differs from the hash of the delta's parent; publish a base"
-                    .into(),
+                "its hash in the registry differs from the hash of the delta's parent; publish a base",
             );
         }
         if !self.is_own(&parent) {
-            return refuse(
-                "it has no signature of the key that signs the delta; publish a base".into(),
-            );
+            return refuse("it has no signature of the key that signs the delta; publish a base");
         }
-        if parent.schema_hash != schema_hash {
-            return refuse(
-                "its schema differs from the schema of the delta; publish a base".into(),
-            );
+        if parent.frame.schema_hash != draft.frame.frame.schema_hash {
+            return refuse("its schema differs from the schema of the delta; publish a base");
         }
         if parent.origin.run != draft.origin.run {
-            return refuse(
-                "its training run differs from the run of the delta; publish a base".into(),
-            );
+            return refuse("its training run differs from the run of the delta; publish a base");
         }
-        Ok(())
+        Ok(Some(parent))
     }
-}
-
-fn hash_schema(schema: &toml::Value) -> String {
-    let text = serde_json::to_vec(schema)
-        .expect("a job's section is plain data with text keys, which JSON can always hold");
-    blake3::hash(&text).to_hex().to_string()
 }

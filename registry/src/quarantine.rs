@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::error::{Error, Result};
 use crate::model::{MAX_CHAIN, Model};
 use crate::pointer::{MoveKind, PointerMove};
-use crate::version::{Link, VersionId};
+use crate::reference::{Link, VersionId};
 
 /// The largest number of versions in quarantine.
 const MAX_QUARANTINED: usize = 1000;

@@ -16,7 +16,7 @@ use zillion_device::Files;
 
 use crate::error::Result;
 use crate::model::check_name;
-use crate::version::VersionId;
+use crate::reference::VersionId;
 
 /// The largest number of bytes of a file.
 const MAX_BYTES: u64 = 16 << 20;

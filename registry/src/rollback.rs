@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::pointer::{MoveKind, PointerMove};
 use crate::quarantine::Quarantine;
-use crate::version::VersionId;
+use crate::reference::VersionId;
 
 impl Model {
     /// Moves a pointer back to `to`, or to the version before the present one.

@@ -27,7 +27,8 @@ pub use self::validity::Validity;
 use crate::error::Result;
 use crate::manifest_scan::Scan;
 use crate::pointer::PointerMove;
-use crate::version::{VersionId, VersionManifest};
+use crate::reference::VersionId;
+use crate::version::VersionManifest;
 
 /// A private key that signs versions and pointer moves, and the time for which its moves are valid.
 #[derive(Debug)]

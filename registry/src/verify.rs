@@ -2,12 +2,13 @@
 //! problem.
 
 use zillion_device::{DeviceError, Files};
-use zillion_rows::layer::{LayerFile, Throttle, Unthrottled, verify_layer};
+use zillion_rows::layer::{LayerFile, LayerPack, Throttle, Unthrottled, verify_layer};
 
-use crate::cache::{Cache, describe_other_bytes};
-use crate::error::{Error, Result};
+use crate::cache::Cache;
+use crate::error::{Error, Result, describe_other_bytes};
 use crate::model::Model;
-use crate::version::{VersionId, VersionManifest};
+use crate::reference::VersionId;
+use crate::version::{VersionLayer, VersionManifest};
 
 /// The numbers of versions, files and rows that were verified.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,13 +57,29 @@ impl Model {
             self.store.local_path(&object).unwrap_or_else(|| object.into())
         };
         // The verifier of the layer hashes the layer's own files in place.
-        for (name, file) in version.files().iter().skip(version.layer.files().count()) {
+        for (name, file) in &version.own_files() {
             let refuse = |reason: String| Error::File { path: place(name), reason };
             let bytes = self.store.get(&self.file_object(name))?;
             check_bytes(&bytes.ok_or_else(|| refuse("the file is missing".into()))?, file)
                 .map_err(refuse)?;
         }
-        Ok(verify_layer(&place, &version.layer, &version.layouts(), pace)?)
+        match &version.layer {
+            VersionLayer::Listed(layer) => {
+                Ok(verify_layer(&place, layer, &version.layouts(), pace)?)
+            }
+            VersionLayer::Packed(pack) => self.verify_pack(pack, version, pace),
+        }
+    }
+
+    /// Verifies a layer in a pack: the hash of the pack, and the files in it.
+    fn verify_pack(
+        &self,
+        pack: &LayerPack,
+        version: &VersionManifest,
+        pace: &mut dyn Throttle,
+    ) -> Result<()> {
+        let pack = self.read_pack(pack)?;
+        Ok(verify_layer(&pack, pack.layer(), &version.layouts(), pace)?)
     }
 
     /// Verifies a version in a bucket. Fetches its files into a temporary cache, which verifies
@@ -75,7 +92,12 @@ impl Model {
         for (name, file) in version.files() {
             cache.read(self, &name, &file, pace)?;
         }
-        Ok(verify_layer(cache.folder(), &version.layer, &version.layouts(), pace)?)
+        match &version.layer {
+            VersionLayer::Listed(layer) => {
+                Ok(verify_layer(cache.folder(), layer, &version.layouts(), pace)?)
+            }
+            VersionLayer::Packed(pack) => self.verify_pack(pack, version, pace),
+        }
     }
 }
 

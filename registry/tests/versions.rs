@@ -11,14 +11,18 @@ use proptest::prelude::*;
 use zillion_device::{Clock, Files, ManualClock, Workers};
 use zillion_feature::{FeatureKey, RowBuffer, Schema};
 use zillion_registry::{
-    Cache, Draft, Error, Link, Model, MoveKind, Origin, Registry, Retention, STABLE, ScoreSettings,
-    VersionId, VersionManifest,
+    Cache, Draft, Error, FrameDraft, Link, Model, MoveKind, NewFrame, Origin, Registry, Retention,
+    STABLE, ScoreSettings, VersionId, VersionManifest,
 };
 use zillion_rows::layer::{LayerManifest, LayerSource, LayerWriter, Unthrottled, part_count};
 use zillion_rows::{
     InitializerSpec, OptimizerSpec, RowSource, SegmentSpec, TableSpec, Unknown, conformance,
 };
 
+#[path = "versions/collections.rs"]
+mod collections;
+#[path = "versions/frames.rs"]
+mod frames;
 #[path = "versions/quarantine.rs"]
 mod quarantine;
 
@@ -58,18 +62,22 @@ impl Fixture {
         let folder = self.folder.path().join("staged");
         std::fs::create_dir_all(&folder).unwrap();
         let job: toml::Table = toml::from_str("[features.u]\nkind = 'id'\n[labels.y]").unwrap();
-        Draft {
-            parent: parent.map(VersionManifest::link),
+        let frame = NewFrame::new(FrameDraft {
             schema: Schema::from_job(&job.into()).unwrap(),
             tables: vec![spec()],
             statistics: Default::default(),
-            layer: write(&folder, rows),
-            folder: Some(folder),
             graph: b"graph".to_vec(),
             settings: ScoreSettings { lanes: 8, tile_rows: 256 },
-            dense: format!("dense of {} rows", rows.len()).into_bytes(),
-            parity: b"parity".to_vec(),
             sides: Vec::new(),
+        })
+        .unwrap();
+        Draft {
+            parent: parent.map(VersionManifest::link),
+            frame: Arc::new(frame),
+            layer: write(&folder, rows),
+            folder: Some(folder),
+            dense: Some(format!("dense of {} rows", rows.len()).into_bytes()),
+            parity: b"parity".to_vec(),
             origin: Origin { run: "one".into(), ..Origin::default() },
         }
     }
@@ -285,7 +293,9 @@ fn damaged_files_are_named_before_they_are_read() {
         std::fs::write(&path, &changed).unwrap();
         let error = model.verify(base.version, |_| ()).unwrap_err().to_string();
         assert!(error.contains(name.as_str()), "{error}");
-        let is_row_file = name.ends_with(".arrow");
+        // Rows are read with the frame, which has the settings of the tables.
+        let is_frame = base.frame_file.as_ref().is_some_and(|frame| frame.name() == *name);
+        let is_row_file = name.ends_with(".arrow") || is_frame;
         let fresh = tempfile::tempdir().unwrap();
         let mut cache = Cache::open(fresh.path(), "clicks", Files::new()).unwrap();
         match fixture.rows(&mut cache, base.version) {

@@ -25,6 +25,10 @@
 //! directory of these parts. The parts of one table are then in several directories. A layer of one
 //! writer has one directory.
 //!
+//! The files of a small delta are stored as one file, the *pack*, which is mapped as a whole (see
+//! [`pack_layer`]). A base keeps its files apart: each is fetched, hashed and replaced by itself, and
+//! any Arrow tool opens it.
+//!
 //! The name of a file is the BLAKE3 hash of its bytes. So a file that exists under its name is
 //! complete, and two writers of the same rows write the same file. A store needs no other identity
 //! for the file.
@@ -41,6 +45,7 @@ mod merge;
 mod name;
 mod open;
 mod owners;
+mod pack;
 mod part;
 mod source;
 mod write;
@@ -54,6 +59,7 @@ pub use merge::merge_layers;
 pub use name::deserialize_hash;
 pub use open::{Layer, Places, verify_layer};
 pub use owners::LayerCut;
+pub use pack::{LayerPack, MAX_PACKED_BYTES, OpenPack, pack_layer};
 pub use part::{Found, LayerRow, WholeRow};
 pub use source::{LayerSource, MAX_LAYERS, MAX_OPEN_LAYERS};
 pub use write::LayerWriter;
@@ -197,6 +203,11 @@ impl LayerManifest {
     /// Returns the number of keys in all tables together, including tombstones.
     pub fn rows(&self) -> u64 {
         self.tables.iter().map(|t| t.rows).sum()
+    }
+
+    /// Returns the number of tombstones in all tables together.
+    pub fn tombstones(&self) -> u64 {
+        self.tables.iter().map(|t| t.tombstones).sum()
     }
 }
 

@@ -229,19 +229,20 @@ impl Engine {
         pace: &mut dyn Throttle,
     ) -> Result<Self> {
         let version = manifest.version;
-        let schema = Schema::from_job(&manifest.schema).map_err(|e| RegistryError::Manifest {
-            path: format!("{} version {version}", model.name()),
-            reason: format!("its schema cannot be read: {e}"),
-        })?;
-        let mut sides = Vec::with_capacity(manifest.sides.len());
-        for file in &manifest.sides {
+        let schema =
+            Schema::from_job(&manifest.frame.schema).map_err(|e| RegistryError::Manifest {
+                path: format!("{} version {version}", model.name()),
+                reason: format!("its schema cannot be read: {e}"),
+            })?;
+        let mut sides = Vec::with_capacity(manifest.frame.sides.len());
+        for file in &manifest.frame.sides {
             sides.push(Arc::new(read_side(&schema, read(model, file, cache, pace)?)?));
         }
-        let encoder = Encoder::new(&schema, &manifest.statistics, &sides)
+        let encoder = Encoder::new(&schema, &manifest.frame.statistics, &sides)
             .map_err(|e| Error::Refused(format!("version {version} cannot be used: {e}")))?;
-        let graph = Graph::from_json(&read(model, &manifest.graph, cache, pace)?)?;
+        let graph = Graph::from_json(&read(model, &manifest.frame.graph, cache, pace)?)?;
         let tasks = task_names(&graph, encoder.schema());
-        let ScoreSettings { lanes, tile_rows } = manifest.settings;
+        let ScoreSettings { lanes, tile_rows } = manifest.frame.settings;
         let settings = Settings { lanes, tile_rows, ..Settings::default() };
         let (workers, scratches) = (workers.clone(), ScratchPool::default());
         Ok(Self { encoder, tasks, graph, settings, workers, scratches })
@@ -258,12 +259,7 @@ impl Engine {
 /// Returns whether two versions can share an engine. They can if they differ only in rows and dense
 /// parameters.
 fn is_same_engine(a: &VersionManifest, b: &VersionManifest) -> bool {
-    a.schema_hash == b.schema_hash
-        && a.tables == b.tables
-        && a.statistics == b.statistics
-        && a.graph == b.graph
-        && a.settings == b.settings
-        && a.sides == b.sides
+    Arc::ptr_eq(&a.frame, &b.frame) || a.frame == b.frame
 }
 
 fn read(

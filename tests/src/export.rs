@@ -57,6 +57,31 @@ pub(crate) fn registry_file(place: &Workplace, hash: &str, kind: &str) -> std::p
     place.path(REGISTRY).join(MODEL).join("files").join(&hash[..2]).join(format!("{hash}.{kind}"))
 }
 
+/// Returns the path of a part of a version's layer. A part in a pack is copied out of it: the files
+/// lie in the order of the layer's list, each at a multiple of 64 bytes.
+pub(crate) fn part_file(place: &Workplace, manifest: &Value, hash: &str) -> std::path::PathBuf {
+    let Some(pack) = manifest["pack"]["blake3"].as_str() else {
+        return registry_file(place, hash, "arrow");
+    };
+    let pack = std::fs::read(registry_file(place, pack, "pack")).expect("a pack");
+    let tables = manifest["layer"]["tables"].as_array().expect("tables");
+    let parts = tables.iter().flat_map(|table| {
+        let narrow = table["narrow"]["parts"].as_array().into_iter().flatten();
+        table["parts"].as_array().expect("parts").iter().chain(narrow)
+    });
+    let mut at = 0usize;
+    for file in parts.map(|part| &part["file"]) {
+        let begin = at.next_multiple_of(64);
+        at = begin + file["bytes"].as_u64().expect("a size") as usize;
+        if file["blake3"] == hash {
+            let path = place.path(&format!("{hash}.arrow"));
+            std::fs::write(&path, &pack[begin..at]).expect("a part is written");
+            return path;
+        }
+    }
+    panic!("the pack has no part {hash}")
+}
+
 /// Reads the layers of a chain with the Arrow library alone. Returns the rows by table and the
 /// number of tombstones.
 pub(crate) fn layered(place: &Workplace, chain: &[Value]) -> (BTreeMap<String, Rows>, u64) {
@@ -67,7 +92,7 @@ pub(crate) fn layered(place: &Workplace, chain: &[Value]) -> (BTreeMap<String, R
             let rows = tables.entry(table["table"].as_str().expect("a name").into()).or_default();
             for part in table["parts"].as_array().expect("parts") {
                 let hash = part["file"]["blake3"].as_str().expect("a hash");
-                let file = File::open(registry_file(place, hash, "arrow")).expect("a part");
+                let file = File::open(part_file(place, manifest, hash)).expect("a part");
                 for batch in FileReader::try_new(file, None).expect("an Arrow file") {
                     left += apply(rows, &batch.expect("rows"));
                 }

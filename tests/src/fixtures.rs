@@ -9,6 +9,9 @@ use crate::harness::{root, stderr, stdout, zillion};
 /// The folder with files in the first version of the formats.
 const FIRST: &str = "tests/fixtures/formats-1";
 
+/// The folder with versions in the second format of manifests.
+const SECOND: &str = "tests/fixtures/formats-2";
+
 /// The largest allowed difference between two scores. It is not zero, because another processor may
 /// round differently.
 const TOLERANCE: f64 = 1e-6;
@@ -38,6 +41,24 @@ fn versions_of_the_first_format_are_read_and_verified() {
     run(&place, &["model", "verify", "--registry", "registry", "--model", "fixture"]);
 }
 
+/// The deltas are packed, and one of them has the dense parameters of its parent.
+#[test]
+fn versions_of_the_second_format_are_read_and_verified() {
+    let place = copy_of(SECOND);
+    for version in ["1", "2", "3"] {
+        let version_of = ["--registry", "registry", "--model", "fixture", "--version", version];
+        let scores = predict(&place, &version_of);
+        assert_scores(&place, &scores, &format!("scores-version-{version}.csv"));
+    }
+    run(&place, &["model", "verify", "--registry", "registry", "--model", "fixture"]);
+    let shown = ["--registry", "registry", "--model", "fixture", "--version", "2", "--json"];
+    let shown: serde_json::Value =
+        serde_json::from_str(&run(&place, &[&["model", "show"][..], &shown[..]].concat()))
+            .expect("a manifest is JSON");
+    assert!(shown["pack"].is_object() && shown["origin"]["later_dense"].is_string(), "{shown}");
+    assert_eq!(shown["layer"]["tables"].as_array().map(Vec::len), Some(2));
+}
+
 #[test]
 fn a_run_of_the_first_format_is_resumed() {
     let place = copy_of_fixture();
@@ -53,8 +74,12 @@ fn a_run_of_the_first_format_is_resumed() {
 /// Copies the fixture to a temporary folder, because a command that reads a registry writes a cache
 /// into it.
 fn copy_of_fixture() -> TempDir {
+    copy_of(FIRST)
+}
+
+fn copy_of(fixture: &str) -> TempDir {
     let place = tempfile::tempdir().expect("a temporary folder");
-    copy(&root().join(FIRST), place.path());
+    copy(&root().join(fixture), place.path());
     place
 }
 

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use serde_json::Value;
 use zillion_device::{Files, SystemClock, Workers};
 use zillion_feature::{FeatureKey, Schema};
-use zillion_registry::{Cache, Draft, MoveKind, Registry, STABLE, VersionFile};
+use zillion_registry::{
+    Cache, Draft, FrameDraft, MoveKind, NewFrame, Registry, STABLE, VersionFile,
+};
 use zillion_rows::TableSpec;
 use zillion_rows::layer::{Found, LayerWriter, Unthrottled, part_count};
 use zillion_scorer::{Error, Servable};
@@ -48,15 +50,15 @@ fn file_of(place: &Workplace, hash: &str) -> PathBuf {
 #[test]
 fn a_flipped_bit_in_any_kind_of_file_is_found_by_name() {
     let place = published();
-    // The files are the rows of the second version, on which the newest version depends, and all
-    // files of the newest version.
-    let version = show(&place, "2");
+    // The files are the rows of the base, on which the newest version depends, and all files of the
+    // newest version.
+    let version = show(&place, "1");
     let newest = show(&place, &show_newest(&place).to_string());
     let hash = |file: &Value| file["blake3"].as_str().expect("a hash").to_owned();
     let part = hash(&version["layer"]["tables"][0]["parts"][0]["file"]);
     let mut kinds = vec![("part", part.clone())];
     kinds.push(("directory", hash(&version["layer"]["directory"])));
-    for name in ["graph", "dense", "parity"] {
+    for name in ["pack", "frame", "graph", "dense", "parity"] {
         kinds.push((name, hash(&newest[name])));
     }
     // A server with an empty cache has never verified the version, so it must refuse it.
@@ -272,7 +274,7 @@ fn parity_refuses_a_changed_weight_with_right_checksums() {
         let chain = model.chain(stable).expect("a chain");
         let rows = cache.rows(&model, &chain, &workers, &mut Unthrottled).expect("rows");
         let mut changed = 0;
-        for (table, spec) in manifest.tables.iter().enumerate() {
+        for (table, spec) in manifest.frame.tables.iter().enumerate() {
             // The rows of the chain are merged. For each key, the newest layer with this key
             // counts.
             let mut all = std::collections::BTreeMap::new();
@@ -296,18 +298,22 @@ fn parity_refuses_a_changed_weight_with_right_checksums() {
         }
         assert_eq!(changed, 1);
         let layer = writer.finish().expect("a layer");
+        let frame = NewFrame::new(FrameDraft {
+            schema: Schema::from_job(&manifest.frame.schema).expect("a schema"),
+            tables: manifest.frame.tables.clone(),
+            statistics: manifest.frame.statistics.clone(),
+            graph: bytes(&manifest.frame.graph),
+            settings: manifest.frame.settings,
+            sides: Vec::new(),
+        })
+        .expect("a frame");
         let draft = Draft {
             parent: None,
-            schema: Schema::from_job(&manifest.schema).expect("a schema"),
-            tables: manifest.tables.clone(),
-            statistics: manifest.statistics.clone(),
+            frame: Arc::new(frame),
             layer,
             folder: Some(folder),
-            graph: bytes(&manifest.graph),
-            settings: manifest.settings,
-            dense: bytes(&manifest.dense),
+            dense: Some(bytes(&manifest.dense)),
             parity: bytes(&manifest.parity),
-            sides: Vec::new(),
             origin: manifest.origin.clone(),
         };
         let version =

@@ -1,8 +1,9 @@
 //! Publishing: writes the state of a run into a registry as a version.
 //!
 //! A version is exactly the state of the training at one step. Its rows and its dense parameters
-//! are the rows and parameters of that step, and its parity rows were scored with them. The
-//! publisher finds the rows in one of these ways:
+//! are the rows and parameters of that step, and its parity rows were scored with them. With
+//! `publish.dense_every`, a version can have the dense parameters of its parent instead, with which
+//! its parity rows are scored then ([`dense`]). The publisher finds the rows in one of these ways:
 //!
 //! * a base has all rows;
 //! * a delta on a version that this process published has the rows that the tables list as changed;
@@ -29,6 +30,7 @@
 mod branch;
 mod checkpoint_rows;
 mod collector;
+mod dense;
 mod parent;
 mod parity;
 mod published;

@@ -28,8 +28,8 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<()> {
              again"
         )
     };
-    let Some(table) = newest.tables.iter().position(|t| t.name == args.table) else {
-        let names: Vec<&str> = newest.tables.iter().map(|t| t.name.as_str()).collect();
+    let Some(table) = newest.frame.tables.iter().position(|t| t.name == args.table) else {
+        let names: Vec<&str> = newest.frame.tables.iter().map(|t| t.name.as_str()).collect();
         bail!(
             "unknown table `{}` (the model has: {}); name one of its tables",
             args.table,
@@ -42,7 +42,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<()> {
     let mut entries = Vec::new();
     // A source without layers answers every key with its default row.
     let workers = Arc::new(Workers::new(NonZeroUsize::MIN)?);
-    let defaults = LayerSource::new(&newest.tables, Vec::new(), workers)?;
+    let defaults = LayerSource::new(&newest.frame.tables, Vec::new(), workers)?;
     for link in chain.iter().rev() {
         let layer = cache.layer(&model, link, &mut Unthrottled)?;
         match layer.find(table, key) {
@@ -104,7 +104,7 @@ fn make_key(args: &ExplainArgs, version: &VersionManifest) -> Result<FeatureKey>
         Some(KeyType::String) => Some(IdKind::Text),
         Some(KeyType::Hash) => None,
         None => {
-            let schema = Schema::from_job(&version.schema)?;
+            let schema = Schema::from_job(&version.frame.schema)?;
             let reads_table = |f: &&FeatureSpec| {
                 f.table().is_some_and(|t| schema.tables[t.index()] == args.table)
             };

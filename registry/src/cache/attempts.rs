@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use super::Cache;
-use crate::version::VersionId;
+use crate::reference::VersionId;
 
 /// The largest number of bytes of a mark.
 const MAX_BYTES: u64 = 64;

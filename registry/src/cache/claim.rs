@@ -21,7 +21,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::version::VersionId;
+use crate::reference::VersionId;
 
 /// The longest wait for a trim of another process.
 const LONGEST_WAIT: Duration = Duration::from_secs(2);

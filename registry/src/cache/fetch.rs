@@ -10,7 +10,7 @@ use zillion_rows::layer::{LayerFile, Throttle};
 use zillion_store::{Error as StoreError, Fetch};
 
 use super::{Cache, PIECE_BYTES};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, describe_other_bytes};
 use crate::model::Model;
 
 impl Cache {
@@ -223,11 +223,4 @@ fn fetch_error(error: StoreError) -> Error {
         }
         other => other.into(),
     }
-}
-
-/// Describes the difference between a file and the published file: the bytes and the hash.
-pub(crate) fn describe_other_bytes(bytes: u64, hash: &str, wanted: u64) -> String {
-    format!(
-        "its {bytes} bytes have hash {hash}, but the published file has {wanted} bytes and a different hash"
-    )
 }

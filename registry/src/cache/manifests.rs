@@ -5,10 +5,15 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use zillion_rows::layer::Unthrottled;
+
 use super::Cache;
 use crate::error::{Error, Result};
+use crate::frame::Frame;
+use crate::frames::Frames;
 use crate::model::Model;
-use crate::version::{MAX_MANIFEST_BYTES, VersionId, VersionManifest};
+use crate::reference::{MAX_MANIFEST_BYTES, VersionFile, VersionId};
+use crate::version::VersionManifest;
 
 impl Cache {
     /// Returns the chain of a version like [`Model::chain`], but reads no manifest twice. Without
@@ -28,7 +33,8 @@ impl Cache {
             }
             let (manifest, bytes) = if self.is_offline {
                 let copy = self.read_copy(version)?;
-                (model.parse_version(version, &copy)?, copy.len() as u64)
+                let frame = |file: &VersionFile| self.read_frame(&model.frames, file);
+                (model.parse_version(version, &copy, frame)?, copy.len() as u64)
             } else {
                 model.read_version(version)?
             };
@@ -39,7 +45,7 @@ impl Cache {
         for (manifest, bytes) in read {
             if !self.is_offline {
                 // A copy that is lost costs nothing but a start without the registry.
-                let _ = self.keep_manifest(&manifest);
+                let _ = self.keep_manifest(model, &manifest);
             }
             self.manifests.insert(manifest.version, (manifest, bytes));
         }
@@ -56,8 +62,13 @@ impl Cache {
         })
     }
 
-    /// Keeps a copy of a manifest, without a sync: its hash tells whether it is whole.
-    fn keep_manifest(&self, manifest: &VersionManifest) -> Result<()> {
+    /// Keeps a copy of a manifest, without a sync: its hash tells whether it is whole. Fetches the
+    /// frame that the manifest names.
+    fn keep_manifest(&self, model: &Model, manifest: &VersionManifest) -> Result<()> {
+        if let Some(frame) = &manifest.frame_file {
+            let (name, file) = frame.entry();
+            self.fetch(model, &name, &file, &mut Unthrottled)?;
+        }
         let files = self.files.scratch();
         files.create_dir(&self.manifests_dir)?;
         Ok(files.write_bytes(self.manifest_path(manifest.version), &manifest.to_bytes())?)
@@ -69,8 +80,21 @@ impl Cache {
             return Some(manifest.clone());
         }
         let copy = read_at_most(&self.manifest_path(version), MAX_MANIFEST_BYTES).ok()?;
-        let manifest: VersionManifest = serde_json::from_slice(&copy).ok()?;
-        (manifest.version == version).then(|| Arc::new(manifest))
+        let frame = |file: &VersionFile| self.read_frame(&self.frames, file);
+        let manifest = VersionManifest::parse("", &self.model, version, &copy, frame).ok()?;
+        Some(Arc::new(manifest))
+    }
+
+    /// Returns the frame in a cached file, unless `known` has it.
+    fn read_frame(&self, known: &Frames, file: &VersionFile) -> Result<Arc<Frame>> {
+        let path = self.files_dir.join(file.name());
+        known.get_or_read(file, path.clone(), || {
+            let bytes = read_at_most(&path, MAX_MANIFEST_BYTES).map_err(|error| Error::File {
+                path,
+                reason: format!("the cache has no copy of the version's frame: {error}"),
+            })?;
+            Ok(bytes.into())
+        })
     }
 
     pub(super) fn manifest_path(&self, version: VersionId) -> PathBuf {

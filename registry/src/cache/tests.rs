@@ -13,9 +13,12 @@ use zillion_rows::{
 };
 
 use super::*;
+use crate::frame::ScoreSettings;
 use crate::model::Registry;
+use crate::new_frame::{FrameDraft, NewFrame};
+use crate::origin::Origin;
 use crate::publish::Draft;
-use crate::version::{Link, Origin, ScoreSettings};
+use crate::reference::Link;
 
 struct Fixture {
     folder: tempfile::TempDir,
@@ -57,18 +60,22 @@ impl Fixture {
         let folder = self.folder.path().join("staged");
         fs::create_dir_all(&folder).unwrap();
         let job: toml::Table = toml::from_str("[features.u]\nkind = 'id'\n[labels.y]").unwrap();
-        let draft = Draft {
-            parent: parent.map(VersionManifest::link),
+        let frame = NewFrame::new(FrameDraft {
             schema: Schema::from_job(&job.into()).unwrap(),
             tables: vec![spec()],
             statistics: Default::default(),
-            layer: write(&folder, keys, value),
-            folder: Some(folder),
             graph: b"graph".to_vec(),
             settings: ScoreSettings { lanes: 8, tile_rows: 256 },
-            dense: value.to_le_bytes().to_vec(),
-            parity: b"parity".to_vec(),
             sides: Vec::new(),
+        })
+        .unwrap();
+        let draft = Draft {
+            parent: parent.map(VersionManifest::link),
+            frame: Arc::new(frame),
+            layer: write(&folder, keys, value),
+            folder: Some(folder),
+            dense: Some(value.to_le_bytes().to_vec()),
+            parity: b"parity".to_vec(),
             origin: Origin { run: "one".into(), ..Origin::default() },
         };
         self.model().publish(draft).unwrap()
@@ -319,7 +326,7 @@ fn a_linked_file_is_the_one_that_was_hashed() {
     assert_eq!(hidden(&cache), names(&cache).len());
     // Changed bytes get no name in the cache, and a smaller or larger file neither.
     let other = fixture.publish(300, 2.0);
-    let name = other.layer.files().next().unwrap().name();
+    let (name, _) = other.layer.files().remove(0);
     let object = model.store().local_path(&model.file_object(&name)).unwrap();
     let bytes = fs::read(&object).unwrap();
     for damaged in [vec![0; bytes.len()], bytes[1..].to_vec(), [&bytes[..], b"x"].concat()] {

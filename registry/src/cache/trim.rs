@@ -14,8 +14,9 @@ use zillion_device::durable::Op;
 use super::claim::{Others, SLACK};
 use super::{Cache, LONGEST_WRITE, list_all_names, list_names, run_name};
 use crate::error::Result;
+use crate::reference::VersionId;
 use crate::stack::stack;
-use crate::version::{VersionId, VersionManifest};
+use crate::version::VersionManifest;
 
 type Chain = [Arc<VersionManifest>];
 
@@ -98,8 +99,8 @@ impl Cache {
                 continue;
             }
             for version in &chain[run.clone()] {
-                for file in version.layer.files() {
-                    let is_there = self.has(&file.name(), file.bytes);
+                for (name, file) in version.layer.files() {
+                    let is_there = self.has(&name, file.bytes);
                     let fetched = if is_there { 0 } else { file.bytes };
                     let merged = if run.len() > 1 { file.bytes } else { 0 };
                     missing = missing.saturating_add(fetched).saturating_add(merged);
@@ -120,8 +121,8 @@ impl Cache {
             if run.len() > 1 {
                 is_merged &= self.need_merge(chain, &run, &mut needed)?;
             } else {
-                let files = chain[run.start].layer.files();
-                needed.files.extend(files.map(|file| (file.name(), file.bytes)));
+                let files = chain[run.start].layer.files().into_iter();
+                needed.files.extend(files.map(|(name, file)| (name, file.bytes)));
                 let own = chain[run.start].own_files();
                 needed.files.extend(own.into_iter().map(|(name, file)| (name, file.bytes)));
             }
@@ -133,8 +134,8 @@ impl Cache {
                     continue;
                 }
                 // A process that does not merge later has fetched none of these files.
-                let files = chain[run.start].layer.files();
-                let files = files.map(|file| (file.name(), file.bytes));
+                let files = chain[run.start].layer.files().into_iter();
+                let files = files.map(|(name, file)| (name, file.bytes));
                 needed.files.extend(files.filter(|(name, bytes)| self.has(name, *bytes)));
             }
         }
@@ -142,6 +143,10 @@ impl Cache {
             let own = newest.own_files();
             needed.files.extend(own.into_iter().map(|(name, file)| (name, file.bytes)));
         }
+        // Without the registry, the manifests of a chain are read with their frames.
+        let frames = chain.iter().filter_map(|version| version.frame_file.as_ref());
+        let frames = frames.map(|file| (file.name(), file.bytes));
+        needed.files.extend(frames.filter(|(name, bytes)| self.has(name, *bytes)));
         Ok(needed)
     }
 

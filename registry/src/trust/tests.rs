@@ -10,8 +10,8 @@ use zillion_feature::Schema;
 use zillion_rows::layer::{LayerWriter, Unthrottled};
 
 use crate::{
-    Cache, Draft, Error, Link, Model, MoveKind, Origin, PointerMove, Registry, STABLE,
-    ScoreSettings, Signer, Validity, VersionId, VersionManifest,
+    Cache, Draft, Error, FrameDraft, Link, Model, MoveKind, NewFrame, Origin, PointerMove,
+    Registry, STABLE, ScoreSettings, Signer, Validity, VersionId, VersionManifest,
 };
 
 struct Fixture {
@@ -72,18 +72,22 @@ impl Fixture {
         std::fs::create_dir_all(&folder).unwrap();
         let job: toml::Table = toml::from_str("[features.u]\nkind = 'id'\n[labels.y]").unwrap();
         let (files, mut pace) = (Files::new(), Unthrottled);
-        Draft {
-            parent: parent.map(VersionManifest::link),
+        let frame = NewFrame::new(FrameDraft {
             schema: Schema::from_job(&job.into()).unwrap(),
             tables: Vec::new(),
             statistics: Default::default(),
-            layer: LayerWriter::new(&files, &folder, &mut pace).finish().unwrap(),
-            folder: Some(folder),
             graph: b"graph".to_vec(),
             settings: ScoreSettings { lanes: 8, tile_rows: 256 },
-            dense: name.as_bytes().to_vec(),
-            parity: b"parity".to_vec(),
             sides: Vec::new(),
+        })
+        .unwrap();
+        Draft {
+            parent: parent.map(VersionManifest::link),
+            frame: Arc::new(frame),
+            layer: LayerWriter::new(&files, &folder, &mut pace).finish().unwrap(),
+            folder: Some(folder),
+            dense: Some(name.as_bytes().to_vec()),
+            parity: b"parity".to_vec(),
             origin: Origin { run: "one".into(), ..Origin::default() },
         }
     }
@@ -441,7 +445,9 @@ fn objects_of_earlier_programs_keep_their_bytes() {
         let name = format!("00000000000000/000/{number:020}.json");
         let bytes = std::fs::read(folder.join("versions").join(&name)).unwrap();
         let id = VersionId(number);
-        let manifest = VersionManifest::parse("fixture", "fixture", id, &bytes).unwrap();
+        let manifest =
+            VersionManifest::parse("fixture", "fixture", id, &bytes, |_| panic!("it has no frame"));
+        let manifest = manifest.unwrap();
         assert!(manifest.signatures.is_empty());
         assert!(manifest.to_bytes() == bytes, "version {number}");
         let bytes = std::fs::read(folder.join("pointers/stable").join(&name)).unwrap();

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use zillion_device::{Files, SystemClock};
 use zillion_feature::{FeatureKey, Schema, SideColumn, SideIndex, SideTable};
 use zillion_registry::{
-    Draft, Model, MoveKind, Origin, Registry, STABLE, ScoreSettings, VersionManifest, write_side,
+    Draft, FrameDraft, Model, MoveKind, NewFrame, Origin, Registry, STABLE, ScoreSettings,
+    VersionManifest, write_side,
 };
 use zillion_rows::layer::{LayerWriter, Throttle, Unthrottled, part_count};
 use zillion_rows::{InitializerSpec, OptimizerSpec, SegmentSpec, TableSpec};
@@ -46,18 +47,22 @@ fn publish(folder: &Path, model: &Model, sides: Vec<Vec<u8>>) -> VersionManifest
     writer.table(&spec.layout(), part_count(1, 2)).unwrap();
     writer.push(FeatureKey(7), Some(&[1.0, 2.0]), 1).unwrap();
     let layer = writer.finish().unwrap();
-    let draft = Draft {
-        parent: None,
+    let frame = NewFrame::new(FrameDraft {
         schema: schema(),
         tables: vec![spec],
         statistics: Default::default(),
-        layer,
-        folder: Some(staged),
         graph: b"graph".to_vec(),
         settings: ScoreSettings { lanes: 8, tile_rows: 256 },
-        dense: b"dense".to_vec(),
-        parity: b"parity".to_vec(),
         sides,
+    })
+    .unwrap();
+    let draft = Draft {
+        parent: None,
+        frame: Arc::new(frame),
+        layer,
+        folder: Some(staged),
+        dense: Some(b"dense".to_vec()),
+        parity: b"parity".to_vec(),
         origin: Origin::default(),
     };
     model.publish(draft).unwrap()

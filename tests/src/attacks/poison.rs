@@ -16,9 +16,9 @@ use std::sync::Arc;
 use serde_json::Value;
 use zillion_device::{Files, SystemClock, Workers};
 use zillion_registry::{
-    Cache, MoveKind, Registry, STABLE, VersionFile, VersionId, VersionManifest,
+    Cache, MoveKind, Registry, STABLE, VersionFile, VersionId, VersionLayer, VersionManifest,
 };
-use zillion_rows::layer::{LayerFile, Unthrottled};
+use zillion_rows::layer::{LayerFile, LayerManifest, Unthrottled, pack_layer};
 use zillion_scorer::Servable;
 
 use super::victim::{Victim, predict_body, predict_path, publish, wait_until};
@@ -29,7 +29,8 @@ use crate::server::{MODEL, REGISTRY};
 /// The number of changes of each kind of object, unless `POISON_CASES` says another number.
 const CASES: u64 = 40;
 /// The kinds of objects that a version consists of.
-const KINDS: [&str; 7] = ["manifest", "layer", "part", "directory", "graph", "dense", "parity"];
+const KINDS: [&str; 9] =
+    ["manifest", "layer", "part", "directory", "pack", "frame", "graph", "dense", "parity"];
 
 /// A sequence of numbers that looks random and is the same in every run (SplitMix64).
 struct Random(u64);
@@ -107,6 +108,14 @@ impl Poisoner {
         (hash, bytes.len() as u64)
     }
 
+    /// Writes the frame of a manifest after a change of its bytes, and lets the manifest name it.
+    fn put_frame(&self, manifest: &mut VersionManifest, change: impl FnOnce(&mut Vec<u8>)) {
+        let mut bytes = serde_json::to_vec(&*manifest.frame).expect("JSON");
+        change(&mut bytes);
+        let (blake3, bytes) = self.put("json", &bytes);
+        manifest.frame_file = Some(VersionFile { kind: "json".to_owned(), blake3, bytes });
+    }
+
     /// Changes a file of a version, writes the changed file, and lets `file` name it.
     fn change_file(&self, file: &mut VersionFile, random: &mut Random) {
         let mut bytes = std::fs::read(self.object(&file.name())).expect("an object");
@@ -129,13 +138,19 @@ impl Poisoner {
     fn poison(&self, kind: &str, version: VersionId, random: &mut Random) {
         let mut manifest = VersionManifest { version, parent: None, ..self.good.clone() };
         match kind {
-            "graph" => self.change_file(&mut manifest.graph, random),
+            "graph" => {
+                self.change_file(&mut Arc::make_mut(&mut manifest.frame).graph, random);
+                self.put_frame(&mut manifest, |_| {});
+            }
+            "frame" => self.put_frame(&mut manifest, |bytes| mutate(bytes, random)),
+            "pack" => self.pack(&mut manifest, random),
             "dense" => self.change_file(&mut manifest.dense, random),
             "parity" => self.change_file(&mut manifest.parity, random),
-            "directory" => self.change_layer_file(&mut manifest.layer.directory, random),
+            "directory" => self.change_layer_file(&mut layer_of(&mut manifest).directory, random),
             "part" => {
-                let tables = manifest.layer.tables.len();
-                let table = &mut manifest.layer.tables[random.below(tables)];
+                let layer = layer_of(&mut manifest);
+                let tables = layer.tables.len();
+                let table = &mut layer.tables[random.below(tables)];
                 let parts = table.parts.len();
                 if parts > 0 {
                     self.change_layer_file(&mut table.parts[random.below(parts)].file, random);
@@ -149,10 +164,10 @@ impl Poisoner {
             "manifest" => mutate(&mut bytes, random),
             // The layer's description is changed, and the hash fits again.
             "layer" => {
-                let mut layer = serde_json::to_vec(&manifest.layer).expect("JSON");
+                let mut layer = serde_json::to_vec(layer_of(&mut manifest)).expect("JSON");
                 mutate(&mut layer, random);
                 if let Ok(layer) = serde_json::from_slice(&layer) {
-                    manifest.layer = layer;
+                    manifest.layer = VersionLayer::Listed(layer);
                     bytes = serde_json::to_vec_pretty(&manifest.seal()).expect("JSON");
                 }
             }
@@ -161,6 +176,22 @@ impl Poisoner {
         let path = self.manifest_path(version);
         std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
         std::fs::write(path, bytes).expect("a manifest is written");
+    }
+
+    /// Packs the layer of a version as that of a delta, and changes the pack.
+    fn pack(&self, manifest: &mut VersionManifest, random: &mut Random) {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let layer = layer_of(manifest);
+        for file in layer.files() {
+            let to = folder.path().join(file.name());
+            std::fs::copy(self.object(&file.name()), to).expect("a file is copied");
+        }
+        let packed = pack_layer(folder.path(), layer).expect("the files are there");
+        let (mut pack, bytes) = packed.expect("the layer is small");
+        let mut bytes = bytes.to_vec();
+        mutate(&mut bytes, random);
+        (pack.blake3, pack.bytes) = self.put("pack", &bytes);
+        manifest.layer = VersionLayer::Packed(pack);
     }
 
     fn manifest_path(&self, version: VersionId) -> PathBuf {
@@ -192,6 +223,14 @@ impl Poisoner {
         let temporary = path.with_extension("tmp");
         std::fs::write(&temporary, bytes).expect("a move is written");
         std::fs::rename(&temporary, &path).expect("a move is named");
+    }
+}
+
+/// Returns the listed layer of a version.
+fn layer_of(manifest: &mut VersionManifest) -> &mut LayerManifest {
+    match &mut manifest.layer {
+        VersionLayer::Listed(layer) => layer,
+        VersionLayer::Packed(_) => panic!("the good version is a base, which is not packed"),
     }
 }
 

@@ -9,7 +9,7 @@ use zillion_feature::FeatureKey;
 use zillion_feature::random::{combine, mix64};
 
 use super::{Python, run};
-use crate::export::{chain, layered, publishing, registry_file};
+use crate::export::{chain, layered, part_file, publishing, registry_file};
 use crate::harness::{Workplace, root, stderr, stdout, zillion};
 use crate::server::{MODEL, REGISTRY, operate};
 
@@ -57,22 +57,22 @@ fn exported_rows_and_layers_open_everywhere() {
     run(&mut python.script("files.py", &["rows", &output, &place.text("rows.json")]));
 
     // The test reads the registry's own file of the newest version that has tombstones.
-    let parts = |manifest: &Value| -> Vec<(String, bool)> {
+    let parts = |manifest: &Value| -> Vec<(std::path::PathBuf, bool)> {
         let tables = manifest["layer"]["tables"].as_array().expect("tables");
         let of = |table: &Value| {
             let left = table["tombstones"].as_u64() > Some(0);
             let parts = table["parts"].as_array().expect("parts").clone();
-            parts.into_iter().map(move |part| {
-                (part["file"]["blake3"].as_str().expect("a hash").to_owned(), left)
-            })
+            let path = |part: Value| {
+                part_file(&place, manifest, part["file"]["blake3"].as_str().expect("a hash"))
+            };
+            parts.into_iter().map(|part| (path(part), left)).collect::<Vec<_>>()
         };
         tables.iter().flat_map(of).collect()
     };
-    let all: Vec<(String, bool)> = chain.iter().rev().flat_map(parts).collect();
+    let all: Vec<(std::path::PathBuf, bool)> = chain.iter().rev().flat_map(parts).collect();
     let with = all.iter().find(|(_, left)| *left).expect("keys have left");
-    for (hash, _) in [with, &all[0]] {
-        let path = registry_file(&place, hash, "arrow");
-        let (keys, tombstones) = keys_of(&path);
+    for (path, _) in [with, &all[0]] {
+        let (keys, tombstones) = keys_of(path);
         let wanted = json!({ "keys": keys, "tombstones": tombstones });
         place.write("layer.json", &wanted.to_string());
         let path = path.to_str().expect("a plain path");

@@ -11,6 +11,9 @@ use super::place::{JOINED, Place, ROWS, files_below, is_click, mix, now_ms, rows
 /// The number of rounds in which events are written.
 const ROUNDS: u64 = 60;
 
+/// The setting by which every second version has the dense parameters of its parent.
+const DENSE: [&str; 2] = ["--set", "publish.dense_every=2"];
+
 #[test]
 fn killed_runs_publish_the_bytes_of_an_undisturbed_run() {
     let place = Place::new(JOINED);
@@ -20,12 +23,12 @@ fn killed_runs_publish_the_bytes_of_an_undisturbed_run() {
         // The moments of the kills differ in each run of this test.
         let mut seed = now_ms();
         for _ in 0..4 {
-            let run = place.start(&[]);
+            let run = place.start(&DENSE);
             seed = mix(seed);
             std::thread::sleep(Duration::from_millis(600 + seed % 1500));
             run.kill();
         }
-        let mut run = place.start(&[]);
+        let mut run = place.start(&DENSE);
         writer.join().expect("the writer ends");
         run.wait_for_messages(written.load(Ordering::Relaxed));
         run.stop()
@@ -37,11 +40,14 @@ fn killed_runs_publish_the_bytes_of_an_undisturbed_run() {
     assert!(share >= 1.0 / 3.0, "{report}");
     assert!(report["published"].as_u64() > Some(3), "{report}");
 
-    let again = repeat(&place);
+    let again = repeat(&place, &DENSE);
     for key in ["batches", "rows", "messages", "rejected", "published"] {
         assert_eq!(report[key], again[key], "{key}");
     }
     compare_versions(&place);
+    let versions = versions(&place, "registry");
+    let older = versions.iter().filter(|(_, version)| version["origin"]["later_dense"].is_string());
+    assert!(older.count() > 1, "{versions:?}");
 }
 
 #[test]
@@ -58,7 +64,7 @@ fn a_run_that_was_killed_before_its_first_checkpoint_repeats_the_log() {
     run.wait_for_messages(4_000);
     let report = run.stop();
     assert_eq!((&report["rows"], &report["rejected"]), (&4_000.into(), &0.into()), "{report}");
-    repeat(&place);
+    repeat(&place, &[]);
     compare_versions(&place);
 }
 
@@ -94,8 +100,8 @@ pub(super) fn replay_arguments() -> [&'static str; 9] {
 }
 
 /// Repeats the log of the run in another folder, and returns the report.
-fn repeat(place: &Place) -> Value {
-    crate::harness::last_json(&place.ok(&replay_arguments()))
+fn repeat(place: &Place, more: &[&str]) -> Value {
+    crate::harness::last_json(&place.ok(&[&replay_arguments()[..], more].concat()))
 }
 
 /// Writes impressions and clicks in bursts with pauses. One partition of three is silent half of

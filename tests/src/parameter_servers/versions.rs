@@ -2,6 +2,7 @@
 
 use zillion_device::{Files, SystemClock};
 use zillion_registry::{Model, Registry, VersionId, VersionManifest};
+use zillion_rows::layer::LayerManifest;
 
 use super::runs::{addresses, small_place, train_alone, train_over};
 use super::servers::ServerProcess;
@@ -32,6 +33,11 @@ pub(super) fn versions(registry: &str) -> Vec<VersionManifest> {
     (1..=newest.0).map(|number| model.version(VersionId(number)).expect("it is whole")).collect()
 }
 
+/// Returns the list of the layer of a version.
+fn layer(registry: &str, version: &VersionManifest) -> LayerManifest {
+    model(registry).layer(version).expect("the layer is there")
+}
+
 /// Returns the scores that a version gives to the rows of the test.
 fn scores(place: &Workplace, registry: &str, version: u64) -> String {
     let (version, file) = (version.to_string(), place.text("test.csv"));
@@ -58,14 +64,14 @@ fn a_base_has_the_parts_of_all_servers() {
         assert_eq!(scores(&place, &registry, number), scores(&place, &other, number), "{number}");
         match joint.is_base() {
             // Every server has written a directory of its own.
-            true => assert_eq!(joint.layer.more_directories.len(), 2),
+            true => assert_eq!(layer(&registry, joint).more_directories.len(), 2),
             false => assert_eq!(joint.layer, alone.layer),
         }
-        let rows = |version: &VersionManifest| {
-            let tables = version.layer.tables.iter();
-            tables.map(|table| (table.table.clone(), table.rows)).collect::<Vec<_>>()
+        let rows = |registry: &str, version: &VersionManifest| {
+            let tables = layer(registry, version).tables.into_iter();
+            tables.map(|table| (table.table, table.rows)).collect::<Vec<_>>()
         };
-        assert_eq!(rows(joint), rows(alone));
+        assert_eq!(rows(&registry, joint), rows(&other, alone));
     }
     // All tools know such a base.
     operate(&place, &["model", "verify"]);
@@ -83,7 +89,7 @@ fn a_base_has_the_parts_of_all_servers() {
     let more = ["--set", "train.epochs=2", "--resume"];
     train_over(&place, "run", &servers[..2], 1, &arguments(&publishing(&registry), &more));
     let next = &versions(&registry)[joint.len()];
-    assert!(next.is_base() && next.layer.more_directories.len() == 1);
+    assert!(next.is_base() && layer(&registry, next).more_directories.len() == 1);
     server.wait_for(versions(&registry).len() as u64);
 }
 

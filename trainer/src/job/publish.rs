@@ -33,6 +33,10 @@ pub struct PublishConfig {
     /// reads all of them.
     #[serde(default = "default_max_deltas")]
     pub max_deltas: u64,
+    /// The number of versions of which one has new dense parameters. The others have the dense
+    /// parameters of their parent.
+    #[serde(default = "default_dense_every")]
+    pub dense_every: NonZeroUsize,
     /// The number of newest versions that the publisher keeps while it removes older ones; absent:
     /// it removes nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -59,6 +63,7 @@ impl PublishConfig {
             promote: default_promote(),
             parity_rows: default_parity_rows(),
             max_deltas: default_max_deltas(),
+            dense_every: default_dense_every(),
             keep_versions: None,
             keep_seconds: default_keep_seconds(),
             sign: None,
@@ -85,6 +90,10 @@ fn default_promote() -> String {
 
 fn default_parity_rows() -> NonZeroUsize {
     NonZeroUsize::new(64).expect("a literal above zero")
+}
+
+fn default_dense_every() -> NonZeroUsize {
+    NonZeroUsize::MIN
 }
 
 fn default_keep_seconds() -> u64 {

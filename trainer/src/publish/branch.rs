@@ -95,15 +95,13 @@ impl Branch {
         Ok(true)
     }
 
-    /// Finds the version of a step of the run that `is_it` accepts. Returns `None` if no version is
-    /// accepted.
-    pub(super) fn find_step(
+    /// Returns the versions of a step of the run, the newest first.
+    pub(super) fn of_step(
         &mut self,
         model: &Model,
         step: u64,
-        is_it: impl Fn(&VersionManifest) -> bool,
-    ) -> Result<Option<Arc<VersionManifest>>> {
-        self.recent.find_step(model, step, is_it)
+    ) -> Result<Vec<Arc<VersionManifest>>> {
+        self.recent.of_step(model, step)
     }
 
     /// Returns the chain that a new version of the run continues, or `None` if the new version must

@@ -5,11 +5,12 @@
 //! No publication waits for it. A collection that fails is reported and tried again later: an
 //! object that stays too long costs space and nothing else.
 
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use zillion_config::ConfigError;
 use zillion_device::machine::lower_thread_priority;
-use zillion_registry::{Model, Retention};
+use zillion_registry::{CollectMemory, Model, Retention, VersionManifest};
 use zillion_store::{LAST_WORDS, StoreStop};
 
 use crate::error::Result;
@@ -23,11 +24,14 @@ const DIVISOR: usize = 4;
 const MOST_BETWEEN: usize = 1000;
 
 /// The collections of a publisher.
-#[derive(Debug)]
 pub(super) struct Collector {
     retention: Retention,
-    /// The number of publications since the last collection began.
-    publications: usize,
+    /// The model in a store of its own; absent: that of the publisher.
+    model: Option<Model>,
+    /// The versions that were published since the last collection began.
+    published: Vec<Arc<VersionManifest>>,
+    /// What the last collection has found.
+    memory: CollectMemory,
     running: Option<Running>,
 }
 
@@ -35,7 +39,7 @@ pub(super) struct Collector {
 #[derive(Debug)]
 struct Running {
     stop: StoreStop,
-    thread: JoinHandle<()>,
+    thread: JoinHandle<CollectMemory>,
 }
 
 impl Collector {
@@ -55,26 +59,37 @@ impl Collector {
     }
 
     pub(super) fn new(retention: Retention) -> Self {
-        Self { retention, publications: 0, running: None }
+        let memory = CollectMemory::default();
+        Self { retention, model: None, published: Vec::new(), memory, running: None }
+    }
+
+    /// Lets the collections use a model in a store of its own. The threads of a store have the
+    /// priority of the thread that starts them. So a publication would wait for threads of the
+    /// collection's low priority if both shared a store.
+    pub(super) fn with_model(mut self, model: Model) -> Self {
+        self.model = Some(model);
+        self
     }
 
     /// Counts a publication, and begins a collection if one is due and none runs.
-    pub(super) fn count_publication(&mut self, model: &Model) {
-        self.publications += 1;
+    pub(super) fn count_publication(&mut self, model: &Model, version: Arc<VersionManifest>) {
+        self.published.push(version);
         let between = (self.retention.keep / DIVISOR).clamp(1, MOST_BETWEEN);
-        if self.publications < between
+        if self.published.len() < between
             || self.running.as_ref().is_some_and(|running| !running.thread.is_finished())
         {
             return;
         }
-        self.publications = 0;
         self.end();
+        let published = std::mem::take(&mut self.published);
+        let mut memory = std::mem::take(&mut self.memory);
         let stop = StoreStop::default();
+        let model = self.model.as_ref().unwrap_or(model);
         let (model, retention) = (model.with_stop(stop.clone()), self.retention);
         let work = move || {
             // A system that refuses gives the thread the priority of the others.
             let _ = lower_thread_priority();
-            match model.collect(retention, false) {
+            match model.collect_again(&mut memory, retention, &published) {
                 Ok(done) => tracing::debug!(
                     "removed {} old versions, {} moves and {} files of model `{}`",
                     done.removed_manifests,
@@ -84,6 +99,7 @@ impl Collector {
                 ),
                 Err(error) => tracing::warn!("old versions stay in the registry: {error}"),
             }
+            memory
         };
         match std::thread::Builder::new().name("zillion-collect".to_owned()).spawn(work) {
             Ok(thread) => self.running = Some(Running { stop, thread }),
@@ -93,10 +109,13 @@ impl Collector {
 
     /// Waits for the collection that runs.
     pub(super) fn end(&mut self) {
-        if let Some(running) = self.running.take()
-            && running.thread.join().is_err()
-        {
-            tracing::warn!("a collection of old versions has panicked; report this defect");
+        if let Some(running) = self.running.take() {
+            match running.thread.join() {
+                Ok(memory) => self.memory = memory,
+                Err(_) => {
+                    tracing::warn!("a collection of old versions has panicked; report this defect");
+                }
+            }
         }
     }
 }

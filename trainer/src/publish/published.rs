@@ -23,7 +23,7 @@ impl fmt::Display for Published {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { version, moved, was_there, .. } = self;
         let layer = &version.layer;
-        let gone: u64 = layer.tables.iter().map(|table| table.tombstones).sum();
+        let gone = layer.tombstones();
         write!(f, "version {} of {}: ", version.version, version.model)?;
         match &version.parent {
             None => write!(f, "a base of {} rows", layer.rows())?,

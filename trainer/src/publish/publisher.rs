@@ -10,8 +10,9 @@ use zillion_nn::{Mode, Params, Settings};
 use zillion_ps::{LayerTarget, Publishing, Since};
 use zillion_reader::{DataConfig, SideTables};
 use zillion_registry::{
-    Cache, Chain, Draft, Error as RegistryError, Model, MoveKind, Origin, PointerMove, Registry,
-    STABLE, ScoreSettings, Signer, VersionFile, VersionId, VersionManifest, write_side,
+    Cache, Chain, Draft, Error as RegistryError, FrameDraft, Model, MoveKind, NewFrame, Origin,
+    PointerMove, Registry, STABLE, ScoreSettings, Signer, VersionFile, VersionId, VersionManifest,
+    write_side,
 };
 use zillion_rows::layer::{Layer, LayerManifest, Unthrottled, difference};
 use zillion_rows::{TableLayout, TableSpec};
@@ -22,6 +23,7 @@ use super::RunId;
 use super::branch::Branch;
 use super::checkpoint_rows::CheckpointRows;
 use super::collector::Collector;
+use super::dense::{DenseCadence, Trained};
 use super::parity::Parity;
 use super::published::Published;
 use crate::checkpoint::Checkpoint;
@@ -35,16 +37,6 @@ pub(crate) const REMEMBERED: usize = 16;
 
 /// The name of the folder for the files of a version that is being made.
 const FOLDER: &str = "publish";
-
-/// The contents of a version that are the same in all versions of a publisher.
-struct Frame {
-    schema: Schema,
-    tables: Vec<TableSpec>,
-    statistics: Statistics,
-    graph: Vec<u8>,
-    settings: ScoreSettings,
-    sides: Vec<Vec<u8>>,
-}
 
 /// The layer of a new version.
 struct Rows {
@@ -63,6 +55,9 @@ pub(crate) struct Wish {
     /// Whether a command requests this version. The pointer then moves to the version, even if the
     /// pointer was moved after the version was published.
     pub(crate) is_command: bool,
+    /// Whether the version has the dense parameters of the present state, whatever the job says
+    /// about their cadence.
+    pub(crate) new_dense: bool,
 }
 
 /// A publisher of the versions of a run.
@@ -76,7 +71,11 @@ pub(crate) struct Publisher {
     scorer: Scorer,
     encoder: Encoder,
     parity: Parity,
-    frame: Frame,
+    schema: Schema,
+    tables: Vec<TableSpec>,
+    /// The contents that are the same in all versions of this publisher.
+    frame: Arc<NewFrame>,
+    dense: DenseCadence,
     /// Whether the run repeats its log, so that a version that is there has the rows of the run.
     repeats_versions: bool,
     /// The versions that this publisher made, from the oldest to the newest, each with its last
@@ -107,8 +106,15 @@ impl Publisher {
     pub(crate) fn open(opening: Opening<'_>) -> Result<Self> {
         let Opening { job, config, run, run_folder, statistics, sides, files, workers, clock } =
             opening;
-        let registry = open_registry(config, files, clock)?;
-        let model = registry.model(config.model.as_deref().unwrap_or(&job.name))?;
+        let open = || {
+            let registry = open_registry(config, files, clock.clone())?;
+            Ok::<_, Error>(registry.model(config.model.as_deref().unwrap_or(&job.name))?)
+        };
+        let model = open()?;
+        let collector = match Collector::of(config)? {
+            Some(collector) => Some(collector.with_model(open()?)),
+            None => None,
+        };
         let encoder =
             Encoder::new(&job.schema, statistics, sides.tables()).map_err(Error::Schema)?;
         // The parity rows of endless data are its newest rows.
@@ -126,14 +132,14 @@ impl Publisher {
         )?;
         let folder = run_folder.join(FOLDER);
         let written = sides.tables().iter().map(|side| write_side(&job.schema, side));
-        let frame = Frame {
+        let frame = NewFrame::new(FrameDraft {
             schema: job.schema.clone(),
             tables: job.tables.clone(),
             statistics: statistics.clone(),
             graph: graph.to_json()?,
             settings: ScoreSettings { lanes, tile_rows },
             sides: written.collect::<Result<_, _>>()?,
-        };
+        })?;
         Ok(Self {
             model,
             config: config.clone(),
@@ -145,18 +151,21 @@ impl Publisher {
             scorer,
             encoder,
             parity,
-            frame,
+            schema: job.schema.clone(),
+            tables: job.tables.clone(),
+            frame: Arc::new(frame),
+            dense: DenseCadence::new(config.dense_every, graph.params),
             repeats_versions: !job.streams.is_empty(),
             known: Vec::new(),
             branch: None,
-            collector: Collector::of(config)?,
+            collector,
         })
     }
 
     /// Takes the parity rows of further versions from the first rows of a file.
     pub(crate) fn use_parity_rows(&mut self, data: &DataConfig, file: &Path) -> Result<()> {
         let rows = self.config.parity_rows.get();
-        self.parity = Parity::of_file(data, &self.frame.schema, &self.encoder, file, rows)?;
+        self.parity = Parity::of_file(data, &self.schema, &self.encoder, file, rows)?;
         Ok(())
     }
 
@@ -170,21 +179,12 @@ impl Publisher {
         wish: Wish,
     ) -> Result<Published> {
         let _span = span!("publish", step = origin.step).entered();
-        let dense = params.to_safetensors()?;
-        let Self { parity, scorer, .. } = self;
-        let parity = parity.score(scorer, rows.row_source()?.as_mut(), params)?.to_json();
-        // Runs that begin from the same checkpoint share a run id and step numbers. Their weights
-        // differ.
-        let is_this = |version: &VersionManifest| {
-            version.dense == VersionFile::of("safetensors", &dense)
-                && version.parity == VersionFile::of("json", &parity)
-                && (version.is_base() || !wish.base)
-                && self.model.check_files(version.version).is_ok()
-        };
-        let pointer = self.config.pointer().unwrap_or(STABLE);
+        let bytes = params.to_safetensors()?;
+        let trained = Trained { params, file: VersionFile::of("safetensors", &bytes), bytes };
+        let pointer = self.config.pointer().unwrap_or(STABLE).to_owned();
         // A publication that fails leaves no branch, so that the next one reads everything.
-        let mut branch = Branch::open(self.branch.take(), &self.model, &self.run, pointer)?;
-        let existing = branch.find_step(&self.model, origin.step, is_this)?;
+        let mut branch = Branch::open(self.branch.take(), &self.model, &self.run, &pointer)?;
+        let existing = self.find_existing(&mut branch, origin.step, rows, &trained, wish)?;
         if let Some(version) = existing {
             if self.repeats_versions {
                 // The rows are those of the version, so the next delta has the changes since now.
@@ -199,11 +199,11 @@ impl Publisher {
         let max_deltas = self.config.max_deltas;
         let chain = match wish.base {
             true => None,
-            false => branch.chain_to_continue(&self.model, &self.run, pointer, max_deltas)?,
+            false => branch.chain_to_continue(&self.model, &self.run, &pointer, max_deltas)?,
         };
         let parent = chain.as_ref().map(Chain::versions);
         let newest = branch.newest();
-        let outcome = self.publish_new(origin, rows, (dense, parity), parent, newest);
+        let outcome = self.publish_new(origin, rows, trained, (parent, newest), wish);
         // The files are in the registry now, or will be made again.
         let cleared = self.clear();
         let version = Arc::new(outcome?);
@@ -212,7 +212,7 @@ impl Publisher {
         branch.push(chain.filter(|_| !version.is_base()), version.clone());
         let moved = self.point_to(&version, branch.last_move())?;
         if let Some(collector) = &mut self.collector {
-            collector.count_publication(&self.model);
+            collector.count_publication(&self.model, version.clone());
         }
         Ok(self.finish(branch, version, moved, false))
     }
@@ -233,40 +233,85 @@ impl Publisher {
         Published { version, moved, was_there, store }
     }
 
+    /// Finds the version of a step that was published from the present state. Returns `None` if
+    /// there is none.
+    fn find_existing(
+        &mut self,
+        branch: &mut Branch,
+        step: u64,
+        rows: &mut dyn Publishing,
+        trained: &Trained<'_>,
+        wish: Wish,
+    ) -> Result<Option<Arc<VersionManifest>>> {
+        for version in branch.of_step(&self.model, step)? {
+            // Runs that begin from the same checkpoint share a run id and step numbers. Their
+            // weights differ.
+            let later = version.origin.later_dense.as_ref();
+            let is_trained = match later {
+                None => version.dense == trained.file,
+                Some(hash) => *hash == trained.file.blake3 && !wish.new_dense,
+            };
+            if !is_trained || (wish.base && !version.is_base()) {
+                continue;
+            }
+            let Self { parity, scorer, dense, model, .. } = self;
+            let params = match later {
+                None => trained.params,
+                Some(_) => dense.params(model, &version.dense)?,
+            };
+            let parity = parity.score(scorer, rows.row_source()?.as_mut(), params)?.to_json();
+            if version.parity == VersionFile::of("json", &parity)
+                && self.model.check_files(version.version).is_ok()
+            {
+                return Ok(Some(version));
+            }
+        }
+        Ok(None)
+    }
+
     /// Writes a version that continues `chain`, or a base if there is none. `newest` is the newest
     /// version of any run, if one is known.
     fn publish_new(
         &mut self,
         origin: Origin,
         rows: &mut dyn Publishing,
-        (dense, parity): (Vec<u8>, Vec<u8>),
-        chain: Option<&[Arc<VersionManifest>]>,
-        newest: Option<VersionId>,
+        trained: Trained<'_>,
+        (chain, newest): (Option<&[Arc<VersionManifest>]>, Option<VersionId>),
+        wish: Wish,
     ) -> Result<VersionManifest> {
         self.clear()?;
         self.files.create_dir(self.layer_folder())?;
         let Rows { layer, folder, is_base } = self.rows(chain, rows)?;
         let chain = chain.filter(|_| !is_base);
+        let parent = chain.and_then(|chain| chain.last());
+        // The version is scored with the parameters that it will have.
+        let Self { parity, scorer, dense, model, .. } = self;
+        let older = parent.filter(|_| !wish.new_dense && !dense.is_due(chain));
+        let params = match older {
+            None => trained.params,
+            Some(parent) => dense.params(model, &parent.dense)?,
+        };
+        let parity = parity.score(scorer, rows.row_source()?.as_mut(), params)?.to_json();
+        let later_dense = older.filter(|parent| parent.dense != trained.file);
+        let later_dense = later_dense.map(|_| trained.file.blake3.clone());
         let epoch = rows.end_dirty_epoch()?;
-        let frame = &self.frame;
+        let is_new = older.is_none();
         let draft = Draft {
-            schema: frame.schema.clone(),
-            tables: frame.tables.clone(),
-            statistics: frame.statistics.clone(),
-            graph: frame.graph.clone(),
-            settings: frame.settings,
-            sides: frame.sides.clone(),
-            folder,
-            parent: chain.and_then(|chain| chain.last()).map(|parent| parent.link()),
+            parent: parent.map(|parent| parent.link()),
+            frame: self.frame.clone(),
             layer,
-            dense,
+            folder,
+            dense: is_new.then_some(trained.bytes),
             parity,
-            origin: Origin { run: self.run.0.clone(), dirty_epoch: epoch, ..origin },
+            origin: Origin { run: self.run.0.clone(), dirty_epoch: epoch, later_dense, ..origin },
         };
         if let (Some(link), None) = (&draft.parent, self.config.pointer()) {
             self.model.check_usable(link.version)?;
         }
         let version = self.model.publish_after(newest, draft)?;
+        if is_new {
+            self.dense.keep(trained.file, trained.params);
+        }
         self.know(version.version, epoch);
         Ok(version)
     }
@@ -306,7 +351,7 @@ impl Publisher {
         };
         let whole = self.folder.join("whole");
         self.files.create_dir(&whole)?;
-        let layouts: Vec<TableLayout> = self.frame.tables.iter().map(TableSpec::layout).collect();
+        let layouts: Vec<TableLayout> = self.tables.iter().map(TableSpec::layout).collect();
         let all = write_base(rows, &whole, &self.files)?;
         let new = Layer::open(whole.as_path(), &all, &layouts)?;
         let mut cache =
@@ -430,7 +475,7 @@ pub fn publish_checkpoint(
         lost_pushes: manifest.progress.lost_pushes,
         ..Origin::default()
     };
-    let wish = Wish { base: force_base, is_command: true };
+    let wish = Wish { base: force_base, is_command: true, new_dense: true };
     let published = publisher.publish(origin, &mut rows, &params, wish);
     if scratch.exists() {
         files.remove_dir(&scratch)?;

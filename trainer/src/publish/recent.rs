@@ -59,22 +59,27 @@ impl Recent {
         self.find(model, |_| true)
     }
 
-    /// Finds the version of a step of the run that `is_it` accepts. Returns `None` if no version is
-    /// accepted.
-    pub(super) fn find_step(
+    /// Returns the versions of a step of the run, the newest first.
+    pub(super) fn of_step(
         &mut self,
         model: &Model,
         step: u64,
-        is_it: impl Fn(&VersionManifest) -> bool,
-    ) -> Result<Option<Arc<VersionManifest>>> {
-        self.find(model, |version| version.origin.step == step && is_it(version))
+    ) -> Result<Vec<Arc<VersionManifest>>> {
+        let mut found = Vec::new();
+        self.find(model, |version| {
+            if version.origin.step == step {
+                found.push(version.clone());
+            }
+            false
+        })?;
+        Ok(found)
     }
 
     /// Finds a wanted version of the run.
     fn find(
         &mut self,
         model: &Model,
-        is_wanted: impl Fn(&VersionManifest) -> bool,
+        mut is_wanted: impl FnMut(&Arc<VersionManifest>) -> bool,
     ) -> Result<Option<Arc<VersionManifest>>> {
         for (version, seen) in &mut self.versions {
             if matches!(seen, Seen::Unread) {
@@ -99,8 +104,13 @@ fn read(model: &Model, run: &RunId, version: VersionId) -> Result<Seen> {
         }
         // A collection may have removed an old version since the listing.
         Ok(_) | Err(RegistryError::NoVersion { .. }) => Ok(Seen::Foreign),
-        // Another writer's damaged or unsigned manifest must not keep a run from publishing.
-        Err(error @ (RegistryError::Manifest { .. } | RegistryError::Access(_))) => {
+        // Another writer's damaged or unsigned manifest must not keep a run from publishing, nor a
+        // lost frame.
+        Err(
+            error @ (RegistryError::Manifest { .. }
+            | RegistryError::File { .. }
+            | RegistryError::Access(_)),
+        ) => {
             tracing::warn!("version {version} is not a possible parent: {error}");
             Ok(Seen::Foreign)
         }

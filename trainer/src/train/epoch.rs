@@ -188,7 +188,7 @@ impl Run {
         let is_due = !is_last && is_between && is_asked && !is_stopped;
         self.checkpoint_between_steps(is_due, observer)?;
         if !is_last && is_between && self.is_publishing_due() {
-            self.stage(Stage::Publish, |run| run.publish(BTreeMap::new(), observer))?;
+            self.stage(Stage::Publish, |run| run.publish(BTreeMap::new(), false, observer))?;
         }
         Ok(!is_last && is_stopped)
     }

@@ -222,7 +222,7 @@ impl Run {
                 let file = newest.write(&run.options.files, &folder)?;
                 run.use_parity_rows(&file)?;
             }
-            run.publish(BTreeMap::new(), observer)
+            run.publish(BTreeMap::new(), false, observer)
         })?;
         Ok(self.output.publishing.last.as_ref().map(|last| last.version.version.0))
     }

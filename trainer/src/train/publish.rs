@@ -89,7 +89,7 @@ impl Run {
         let best = self.position.progress.best.is_some_and(|best| best.step == self.position.step);
         let is_epoch = self.position.cursor.row == 0 && self.position.step > 0;
         if is_epoch && self.is_published_at_end(best) || self.is_publishing_due() {
-            self.publish(BTreeMap::new(), observer)?;
+            self.publish(BTreeMap::new(), is_epoch, observer)?;
         }
         Ok(())
     }
@@ -127,13 +127,15 @@ impl Run {
             let figures = figures.into_iter().filter_map(|(name, value)| Some((name, value?)));
             metrics.extend(figures.map(|(name, value)| (format!("valid_{name}"), value)));
         }
-        self.publish(metrics, observer)
+        self.publish(metrics, true, observer)
     }
 
-    /// Publishes the present state, and reports the outcome to the observer.
+    /// Publishes the present state, and reports the outcome to the observer. At the end of an epoch,
+    /// the version has the dense parameters to which its metrics belong.
     pub(super) fn publish(
         &mut self,
         metrics: BTreeMap<String, f64>,
+        is_epoch: bool,
         observer: &mut dyn Observer,
     ) -> Result<()> {
         let Some(publisher) = &mut self.output.publishing.publisher else { return Ok(()) };
@@ -146,7 +148,8 @@ impl Run {
             lost_pushes: self.position.progress.lost_pushes,
             ..Origin::default()
         };
-        let wish = Wish { base: self.output.publishing.needs_base, ..Wish::default() };
+        let base = self.output.publishing.needs_base;
+        let wish = Wish { base, new_dense: is_epoch, ..Wish::default() };
         let params = self.model.scoring_params();
         let outcome = publisher.publish(origin, self.client.as_mut(), params, wish);
         let published = outcome.as_ref().ok();

@@ -132,7 +132,7 @@ impl Run {
     }
 
     fn adopt_rows(&mut self, origin: &Origin, observer: &mut dyn Observer) -> Result<()> {
-        let theirs = &origin.version.manifest().tables;
+        let theirs = &origin.version.manifest().frame.tables;
         for (id, own) in (0..).map(TableId).zip(&self.job.tables) {
             let Some(table) = theirs.iter().position(|spec| spec.name == own.name) else {
                 let name = &own.name;
@@ -178,7 +178,7 @@ impl Run {
     pub(super) fn inherited_statistics(&self, origin: Option<&Origin>) -> Statistics {
         let Some(origin) = origin else { return Statistics::default() };
         let theirs = &origin.version.encoder().schema().features;
-        let statistics = &origin.version.manifest().statistics.columns;
+        let statistics = &origin.version.manifest().frame.statistics.columns;
         let known = self.job.schema.features.iter().filter(|own| own.needs_statistics());
         let columns = known.filter_map(|own| {
             let there = theirs.iter().find(|feature| feature.name == own.name)?;

@@ -17,8 +17,10 @@ pub(super) fn run(args: &DiffArgs) -> Result<()> {
     let last = |chain: &[Arc<VersionManifest>]| chain.last().cloned();
     let (Some(old), Some(new)) = (last(&from), last(&to)) else { return Ok(()) };
     let keys = |chain: &[Arc<VersionManifest>]| -> (u64, u64) {
-        let tables = chain.iter().flat_map(|version| &version.layer.tables);
-        tables.fold((0, 0), |(rows, gone), t| (rows + t.rows - t.tombstones, gone + t.tombstones))
+        let layers = chain.iter().map(|version| (version.layer.rows(), version.layer.tombstones()));
+        layers.fold((0, 0), |(rows, gone), (keys, removed)| {
+            (rows + keys.saturating_sub(removed), gone + removed)
+        })
     };
     let undone: Vec<VersionId> = from[shared..].iter().map(|v| v.version).collect();
     let added: Vec<VersionId> = to[shared..].iter().map(|v| v.version).collect();
@@ -39,8 +41,8 @@ pub(super) fn run(args: &DiffArgs) -> Result<()> {
             "rows_written": written,
             "tombstones": gone,
             "dense_differs": old.dense != new.dense,
-            "graph_differs": old.graph != new.graph,
-            "schema_differs": old.schema_hash != new.schema_hash,
+            "graph_differs": old.frame.graph != new.frame.graph,
+            "schema_differs": old.frame.schema_hash != new.frame.schema_hash,
             "metrics": metrics,
         }));
     }
@@ -63,8 +65,8 @@ pub(super) fn run(args: &DiffArgs) -> Result<()> {
     }
     for (what, differs) in [
         ("dense parameters", old.dense != new.dense),
-        ("graph", old.graph != new.graph),
-        ("schema", old.schema_hash != new.schema_hash),
+        ("graph", old.frame.graph != new.frame.graph),
+        ("schema", old.frame.schema_hash != new.frame.schema_hash),
     ] {
         print_line(&format!("{what}: {}", if differs { "different" } else { "the same" }));
     }

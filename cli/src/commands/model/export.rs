@@ -118,7 +118,7 @@ impl<'a> Export<'a> {
                  version again"
             )
         };
-        let schema = Schema::from_job(&newest.schema)?;
+        let schema = Schema::from_job(&newest.frame.schema)?;
         Ok(Self {
             model,
             cache,
@@ -169,10 +169,10 @@ impl<'a> Export<'a> {
     /// Copies the side tables unchanged, because other programs can open their formats.
     fn write_sides(&mut self) -> Result<()> {
         let version = self.version.clone();
-        if !version.sides.is_empty() {
+        if !version.frame.sides.is_empty() {
             self.files.create_dir(self.output.join("sides"))?;
         }
-        for (at, file) in version.sides.iter().enumerate() {
+        for (at, file) in version.frame.sides.iter().enumerate() {
             let bytes = self.read(file)?;
             let name = self.schema.sides[at].name.clone();
             let path = format!("sides/{name}.arrow");
@@ -187,7 +187,7 @@ impl<'a> Export<'a> {
     }
 
     fn write_graph(&mut self) -> Result<()> {
-        let graph = Graph::from_json(&self.read(&self.version.graph)?)?;
+        let graph = Graph::from_json(&self.read(&self.version.frame.graph)?)?;
         let params = Params::from_safetensors(&graph.params, &self.read(&self.version.dense)?)?;
         let columns = self.columns(&graph)?;
         let metadata = self.metadata();
@@ -206,7 +206,8 @@ impl<'a> Export<'a> {
     /// Returns the description of each column of the graph. The inputs have the names of the
     /// features and of the segments of their tables.
     fn columns(&self, graph: &Graph) -> Result<Vec<OnnxColumn>> {
-        let layouts: Vec<TableLayout> = self.version.tables.iter().map(|t| t.layout()).collect();
+        let layouts: Vec<TableLayout> =
+            self.version.frame.tables.iter().map(|t| t.layout()).collect();
         let mut columns = Vec::with_capacity(graph.inputs.columns.len());
         for column in &graph.inputs.columns {
             let feature = self.schema.sparse().find(|f| f.name == column.name);
@@ -258,7 +259,7 @@ impl<'a> Export<'a> {
             "step": version.origin.step,
             "hash": HASH_ID,
             "files": self.written,
-            "features": describe::features(&self.schema, &version.statistics),
+            "features": describe::features(&self.schema, &version.frame.statistics),
             "labels": self.schema.labels.iter().map(|l| &l.name).collect::<Vec<_>>(),
             "sides": describe::sides(&self.schema),
             "tables": self.tables.unwrap_or_else(|| json!([])),

@@ -150,7 +150,7 @@ fn read_published(args: &GraphArgs, model: &str) -> Result<Graph> {
         ));
     };
     let model = open_registry(registry)?.model(model)?;
-    let file = model.version(version)?.graph;
+    let file = model.version(version)?.frame.graph.clone();
     // The files are fetched to a temporary folder and then deleted, so the cache of a server is not
     // used.
     let folder = tempfile::tempdir().context("cannot make a folder for the graph")?;

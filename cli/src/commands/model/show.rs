@@ -1,7 +1,10 @@
 //! `zillion model show`: shows a version, or the moves of a pointer.
 
 use anyhow::Result;
+use serde_json::Value;
 use zillion_console::{print_json, print_line};
+use zillion_registry::VersionManifest;
+use zillion_rows::layer::LayerManifest;
 
 use super::describe::{format_move, format_pointers, format_version};
 use crate::args::ShowArgs;
@@ -25,7 +28,7 @@ pub(super) fn run(args: &ShowArgs) -> Result<()> {
     let version = newest_version(&model, args.number.or(args.version))?;
     let manifest = model.version(version)?;
     if args.json {
-        return print_json(&manifest);
+        return print_json(&describe_whole(&manifest, &model.layer(&manifest)?)?);
     }
     print_line(&format_version(&manifest));
     print_line(&format!("chain      {}", manifest.chain));
@@ -42,7 +45,7 @@ pub(super) fn run(args: &ShowArgs) -> Result<()> {
     for (name, value) in &origin.metrics {
         print_line(&format!("metric     {name} {value:.5}"));
     }
-    for table in &manifest.layer.tables {
+    for table in &model.layer(&manifest)?.tables {
         print_line(&format!(
             "table      {}: {} rows, {} tombstones, {} parts",
             table.table,
@@ -56,4 +59,17 @@ pub(super) fn run(args: &ShowArgs) -> Result<()> {
     print_line(&format!("files      {}, {bytes} bytes", files.len()));
     print_line(&format_pointers(&model)?);
     Ok(())
+}
+
+/// Returns a manifest as JSON with the contents of its frame and the list of its layer, whether the
+/// manifest has them or names them.
+fn describe_whole(manifest: &VersionManifest, layer: &LayerManifest) -> Result<Value> {
+    let mut whole = serde_json::to_value(manifest)?;
+    if let (Some(whole), Value::Object(frame)) =
+        (whole.as_object_mut(), serde_json::to_value(&*manifest.frame)?)
+    {
+        whole.extend(frame);
+        whole.insert("layer".to_owned(), serde_json::to_value(layer)?);
+    }
+    Ok(whole)
 }

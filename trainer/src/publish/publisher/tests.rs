@@ -389,3 +389,56 @@ fn a_short_age_of_removal_is_refused() {
     assert!(Collector::of(&PublishConfig { keep_seconds: 60, ..config }).unwrap().is_some());
     assert!(Collector::of(&PublishConfig::new("registry")).unwrap().is_none());
 }
+
+/// Adds a number to every dense parameter.
+fn add(params: &mut Params, number: f32) {
+    for (_, values) in params.iter_mut() {
+        values.iter_mut().for_each(|value| *value += number);
+    }
+}
+
+#[test]
+fn deltas_have_the_dense_parameters_of_their_parent_until_new_ones_are_due() {
+    assert_same("dense_every = 3\nmax_deltas = 8", |run| {
+        let mut written = Vec::new();
+        for _ in 0..12 {
+            // Each step changes the dense parameters.
+            add(&mut run.params, 0.25);
+            let version = run.publish().unwrap().version;
+            let trained = VersionFile::of("safetensors", &run.params.to_safetensors().unwrap());
+            let is_new = version.dense == trained;
+            // The hash of the trained parameters is there if the version does not have them.
+            let later = (!is_new).then_some(trained.blake3);
+            assert_eq!(version.origin.later_dense, later);
+            written.push(is_new);
+            // The same state is recognised, whichever parameters its version has.
+            let again = run.publish_again(Wish::default()).unwrap();
+            assert!(again.was_there && again.version.version == version.version);
+        }
+        // Version 10 is a base, because there were eight deltas.
+        let due = [true, false, false, true, false, false, true, false, false, true, false, false];
+        assert_eq!(written, due);
+        // A command publishes the parameters that it was given.
+        let wish = Wish { is_command: true, new_dense: true, ..Wish::default() };
+        let asked = run.publish_again(wish).unwrap();
+        assert!(!asked.was_there && asked.version.origin.later_dense.is_none());
+        assert!(run.publish_again(wish).unwrap().was_there);
+    });
+}
+
+#[test]
+fn the_parity_rows_of_a_delta_are_scored_with_its_own_parameters() {
+    let mut run = Run::new(true, "dense_every = 2");
+    run.publish().unwrap();
+    let before = run.params.clone();
+    add(&mut run.params, 0.5);
+    let version = run.publish().unwrap().version;
+    assert!(version.origin.later_dense.is_some());
+    let Publisher { parity, scorer, .. } = &mut run.publisher;
+    let mut score = |params: &Params| {
+        let scored = parity.score(scorer, &mut run.table, params).unwrap();
+        VersionFile::of("json", &scored.to_json())
+    };
+    assert_eq!(version.parity, score(&before));
+    assert_ne!(version.parity, score(&run.params));
+}

@@ -21,8 +21,8 @@ impl Export<'_> {
         let source = self.cache.rows(&self.model, &self.chain, workers, &mut Unthrottled)?;
         self.files.create_dir(self.output.join("rows"))?;
         let version = self.version.clone();
-        let mut tables = Vec::with_capacity(version.tables.len());
-        for (index, table) in version.tables.iter().enumerate() {
+        let mut tables = Vec::with_capacity(version.frame.tables.len());
+        for (index, table) in version.frame.tables.iter().enumerate() {
             let ids = Ids::of(&self.schema, &table.name);
             let spec = self.spec(table, &ids);
             let path = format!("rows/{}.parquet", table.name);
