@@ -1,6 +1,7 @@
 //! Tests of `zillion online` on followed folders: what it learns, what it publishes, what it
 //! repeats after a kill, and what it rejects.
 
+mod ages;
 mod bad_input;
 mod commands;
 mod kills;

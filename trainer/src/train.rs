@@ -12,6 +12,7 @@ mod continuing;
 mod counts;
 mod data;
 mod epoch;
+mod event_time;
 mod finish;
 mod geo;
 mod joint;

@@ -94,7 +94,7 @@ pub(super) fn replay_arguments() -> [&'static str; 9] {
 }
 
 /// Repeats the log of the run in another folder, and returns the report.
-fn repeat(place: &Place) -> Value {
+pub(super) fn repeat(place: &Place) -> Value {
     crate::harness::last_json(&place.ok(&replay_arguments()))
 }
 
@@ -140,7 +140,7 @@ fn write_joined_events(place: &Place, written: &AtomicU64) {
 }
 
 /// Asserts that both registries have the same versions, apart from what names the run and the time.
-fn compare_versions(place: &Place) {
+pub(super) fn compare_versions(place: &Place) {
     let [first, second] = ["registry", "again"].map(|registry| versions(place, registry));
     assert!(first.len() > 1, "{first:?}");
     assert_eq!(first.len(), second.len());

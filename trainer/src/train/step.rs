@@ -21,6 +21,7 @@ use super::model::Model;
 use super::round::Round;
 use super::rounding::round_gradients;
 use super::{Run, uses};
+use crate::checkpoint::TableTime;
 use crate::error::{Error, Result};
 use crate::evaluate;
 use crate::fetch::{self, RequestedNode};
@@ -51,6 +52,8 @@ pub(super) struct StepBuffers {
     item_column: Option<usize>,
     /// The values that the observer requests.
     pub(super) inspection: Inspection,
+    /// The event time of the tables at the end of the present step; `None` if no table needs it.
+    pub(super) event_clock: Option<TableTime>,
     /// The plan of the last step.
     pub(super) last_plan: Option<Arc<LookupPlan>>,
 }
@@ -113,6 +116,7 @@ impl Run {
             if run.buffers.accumulated.batches() == 0 {
                 run.begin_step()?;
             }
+            run.note_event_time(&planned.batch);
             run.pull(&planned.plan, next)?;
             run.profile_batch(planned);
             Ok::<_, Error>(())
@@ -126,8 +130,12 @@ impl Run {
             return Ok(loss);
         };
         self.buffers.inspection.set_table_norms(&self.buffers.grads);
+        self.give_event_time()?;
         match self.gradient_scale(Some(&plan))? {
-            Some(scale) => self.push_and_optimize(self.row_step(&plan), scale)?,
+            Some(scale) => {
+                self.push_and_optimize(self.row_step(&plan), scale)?;
+                self.keep_event_time();
+            }
             None => self.skip_step()?,
         }
         self.end_batch(planned);
@@ -330,6 +338,7 @@ impl Run {
 
     /// Ends the step after its last batch.
     pub(super) fn end_step(&mut self) {
+        self.buffers.event_clock = None;
         self.buffers.accumulated.clear();
         self.position.step += 1;
     }
