@@ -35,6 +35,6 @@ pub(crate) use row_codec::WrongRow;
 pub(crate) use setup::FeedSetup;
 pub use setup::stream_folder;
 pub use snapshot::SnapshotLink;
-pub(crate) use snapshot::{read_judging, retain, write_judging};
+pub(crate) use snapshot::{read_judging, read_published, retain, write_judging};
 pub use status::{FeedStatus, JoinStatus, PartitionStatus};
 pub(crate) use thread::FeedThread;
