@@ -10,6 +10,7 @@ mod events;
 mod freshness;
 mod ingest;
 mod job;
+mod joiner;
 mod kills;
 mod run;
 mod source;
@@ -25,5 +26,6 @@ pub(crate) fn run(args: &BenchOnlineArgs, is_json: bool) -> Result<()> {
         OnlineFigure::Ingest(args) => ingest::run(args, is_json),
         OnlineFigure::Catchup(args) => catchup::run(args, is_json),
         OnlineFigure::Kills(args) => kills::run(args, is_json),
+        OnlineFigure::Joiner(args) => joiner::run(args, is_json),
     }
 }
