@@ -90,7 +90,8 @@ impl Position {
             | Decision::Publish { .. }
             | Decision::Checkpoint { .. }
             | Decision::Skip { .. }
-            | Decision::Schema { .. } => {}
+            | Decision::Schema { .. }
+            | Decision::Rules(_) => {}
         }
         self.next_decision += 1;
         Ok(())

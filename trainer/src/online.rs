@@ -21,6 +21,7 @@ mod item;
 mod judging;
 mod newest;
 mod row_codec;
+mod rules;
 mod setup;
 mod snapshot;
 mod status;

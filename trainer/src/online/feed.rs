@@ -14,7 +14,7 @@ use zillion_feature::{LookupPlan, PlanScratch};
 use zillion_reader::{RejectedMessage, RejectionKind};
 use zillion_stream::{
     Block, CutReason, DeadLetter, DeadLetterPosition, DeadLetters, Decision, DecisionLog,
-    EventTime, LogOptions, Message, Partition, Position, Source, Taking,
+    EventTime, LogOptions, Message, Partition, Position, RowRules, Source, Taking,
 };
 
 pub(super) use live::Live;
@@ -59,6 +59,8 @@ pub(super) struct Feed {
     taking: Option<(Taking, Partition)>,
     scratch: PlanScratch,
     refused: Vec<RefusedRow>,
+    /// The settings by which messages become rows, as the log has recorded them last.
+    rules: Option<RowRules>,
 }
 
 /// Batches that the log leaves out, with the number of the decision.
@@ -113,6 +115,7 @@ impl Feed {
             assembler: AssemblerState::default(),
             leftovers: None,
             newest: NewestRows::default(),
+            rules: None,
         };
         let state = state.unwrap_or(first);
         let letters = DeadLetters::open(
@@ -162,6 +165,7 @@ impl Feed {
             taking: None,
             scratch: PlanScratch::default(),
             refused: Vec::new(),
+            rules: state.rules,
         };
         if let Some(leftovers) = state.leftovers {
             feed.restore_leftovers(&leftovers)?;
@@ -309,6 +313,9 @@ impl Feed {
     /// Applies a decision with its number to the position.
     fn apply(&mut self, number: u64, decision: &Decision) -> Result<()> {
         self.position.apply(number, decision)?;
+        if let Decision::Rules(rules) = decision {
+            self.rules = Some(*rules);
+        }
         if let Decision::Partitions { stream, names, .. } = decision {
             for number in 0..names.len() as u32 {
                 self.assembler.add_partition(Partition { stream: *stream, number })?;
@@ -362,6 +369,7 @@ impl Feed {
             assembler,
             leftovers,
             newest: self.newest.clone(),
+            rules: self.rules,
         };
         snapshot::finish(&files, &folder, &state)
     }

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use zillion_device::{DeviceError, Files};
-use zillion_stream::{DeadLetterPosition, Position};
+use zillion_stream::{DeadLetterPosition, Position, RowRules};
 
 use super::assembler::AssemblerState;
 use super::events::Leftovers;
@@ -57,6 +57,9 @@ pub(super) struct FeedState {
     pub(super) assembler: AssemblerState,
     pub(super) leftovers: Option<Leftovers>,
     pub(super) newest: NewestRows,
+    /// The settings by which messages became rows; absent in a state of an earlier version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) rules: Option<RowRules>,
 }
 
 /// The counts of a feed over the life of its log.
