@@ -8,3 +8,4 @@ mod kills;
 mod metrics;
 pub(crate) mod place;
 mod poison;
+mod restarts;

@@ -23,7 +23,7 @@ pub use live::PAUSED;
 use super::assembler::{Assembler, AssemblerState, RefusedRow, open_joiner};
 use super::cadence::Cadence;
 use super::columns::RowShape;
-use super::events::{EventReader, Events};
+use super::events::{EventReader, Events, LeftMessage};
 use super::item::{FedBatch, Item};
 use super::newest::NewestRows;
 use super::setup::{FeedSetup, open_source};
@@ -92,6 +92,8 @@ struct Current {
     end: usize,
     /// The last message that was written to the dead letters because of a row.
     letter: Option<usize>,
+    /// The message of the rows, if they are those of a checkpoint.
+    message: Option<LeftMessage>,
 }
 
 impl Feed {
@@ -190,9 +192,12 @@ impl Feed {
         let events = input.reader.restore(leftovers)?;
         let end = events.times.len();
         let stream = leftovers.stream;
-        let current =
-            Current { stream, partition, events, taken: 1, rejected: 0, row: 0, end, letter: None };
-        self.current = Some(current);
+        let message = leftovers.message().transpose()?;
+        // A message has one dead letter, which may have been written before the checkpoint.
+        let letter = message.as_ref().and_then(|message| message.has_letter.then_some(0));
+        let (taken, rejected, row) = (1, 0, 0);
+        self.current =
+            Some(Current { stream, partition, events, taken, rejected, row, end, letter, message });
         Ok(())
     }
 
@@ -210,6 +215,7 @@ impl Feed {
             row: 0,
             end: 0,
             letter: None,
+            message: None,
         });
         Ok(())
     }
@@ -281,7 +287,7 @@ impl Feed {
     fn give_rows(&mut self) -> Result<()> {
         self.assembler.drain()?;
         let Some(current) = &mut self.current else { return Ok(()) };
-        let Current { stream, partition, events, row, end, letter, .. } = current;
+        let Current { stream, partition, events, row, end, letter, message: left, .. } = current;
         let input = &self.streams[*stream];
         self.refused.clear();
         let kind = input.reader.kind;
@@ -296,11 +302,22 @@ impl Feed {
         for RefusedRow { row, reason, is_time } in self.refused.drain(..) {
             self.counts.refused_times += u64::from(is_time);
             let message = events.ends.partition_point(|&end| end <= row);
-            let Some(bytes) = input.block.get(message).filter(|_| *letter != Some(message)) else {
+            if *letter == Some(message) {
                 continue;
+            }
+            let found = match left.as_ref() {
+                Some(left) => Some((left.offset, left.bytes.as_slice())),
+                None => input.block.get(message).map(|found| (found.offset, found.bytes)),
             };
+            let Some((offset, bytes)) = found else { continue };
             *letter = Some(message);
-            self.letters.reject(letter_of(&bytes, reason.to_owned()))?;
+            self.letters.reject(DeadLetter {
+                partition: *partition,
+                offset,
+                reason: reason.to_owned(),
+                bytes: bytes.to_vec(),
+                is_cut: false,
+            })?;
         }
         Ok(())
     }
@@ -359,8 +376,21 @@ impl Feed {
         let joiner = snapshot::begin(&files, &folder)?;
         let assembler = self.assembler.checkpoint(&joiner)?;
         let leftovers = self.current.as_ref().filter(|_| self.has_rows_left()).map(|current| {
-            let Current { stream, partition, events, row, end, .. } = current;
-            self.streams[*stream].reader.save(events, *stream, *partition, *row..*end)
+            let Current { stream, partition, events, row, end, letter, .. } = current;
+            let input = &self.streams[*stream];
+            // All rows that are left belong to the last message that was taken.
+            let number = events.ends.partition_point(|&end| end <= *row);
+            let has_letter = *letter == Some(number);
+            let message = match &current.message {
+                Some(left) => Some((left.offset, left.bytes.as_slice())),
+                None => input.block.get(number).map(|found| (found.offset, found.bytes)),
+            };
+            let message = message.map(|(offset, bytes)| LeftMessage {
+                offset,
+                bytes: bytes.to_vec(),
+                has_letter,
+            });
+            input.reader.save(events, (*stream, *partition), *row..*end, message.as_ref())
         });
         let state = FeedState {
             position: self.position.clone(),
