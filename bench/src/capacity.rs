@@ -72,7 +72,11 @@ pub(crate) fn run(args: &BenchCapacityArgs, is_json: bool) -> Result<()> {
     let max_bytes = args.max_mib << 20;
     let limited = TableSpec {
         max_bytes: Some(ByteSize(max_bytes)),
-        eviction: Eviction::Lfu { half_life: HALF_LIFE, below: None, every: None },
+        eviction: Eviction::Lfu {
+            half_life: zillion_rows::Span::Steps(HALF_LIFE),
+            below: None,
+            every: None,
+        },
         ..spec(16)
     };
     // Both tables are filled with about the number of rows that fit into the limit. The accounting

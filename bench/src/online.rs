@@ -11,6 +11,7 @@ mod events;
 mod freshness;
 mod ingest;
 mod job;
+mod joiner;
 mod kills;
 mod run;
 mod source;
@@ -26,5 +27,6 @@ pub(crate) fn run(args: &BenchOnlineArgs, is_json: bool) -> Result<()> {
         OnlineFigure::Ingest(args) => ingest::run(args, is_json),
         OnlineFigure::Catchup(args) => catchup::run(args, is_json),
         OnlineFigure::Kills(args) => kills::run(args, is_json),
+        OnlineFigure::Joiner(args) => joiner::run(args, is_json),
     }
 }

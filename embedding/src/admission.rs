@@ -16,6 +16,7 @@ use zillion_feature::FeatureKey;
 use crate::admission::before::Before;
 use crate::admission::candidates::Candidates;
 use crate::admission::filter::Filter;
+use crate::eviction::clock::Moment;
 use crate::shape::TableShape;
 use zillion_rows::{Admission, is_drawn};
 
@@ -53,13 +54,13 @@ impl KeyAdmission {
         }
     }
 
-    /// Counts `times` occurrences of a key without a row in `step`. Returns `true` if the key is
+    /// Counts `times` occurrences of a key without a row at a moment. Returns `true` if the key is
     /// admitted: the caller must then create its row.
-    pub(crate) fn admit(&mut self, key: FeatureKey, times: u32, step: u32) -> bool {
+    pub(crate) fn admit(&mut self, key: FeatureKey, times: u32, at: Moment) -> bool {
         match self {
-            Self::Counts(candidates) => candidates.admit(key, times, step),
+            Self::Counts(candidates) => candidates.admit(key, times, at.now),
             Self::Filter(filter) => filter.admit(key, times),
-            Self::Draw { p, seed } => is_drawn(*p, *seed, key.0, step, times),
+            Self::Draw { p, seed } => is_drawn(*p, *seed, key.0, at.step, times),
         }
     }
 

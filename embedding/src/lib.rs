@@ -57,6 +57,7 @@ mod view;
 
 pub use crate::adopt::Adopted;
 pub use crate::error::{Error, Result};
+pub use crate::eviction::clock::EventClock;
 pub use crate::eviction::shared_limit::check_shared_limit;
 pub use crate::forecast::{SpillForecast, forecast_spill, rows_within_shared_limit};
 pub use crate::groups::{GROUPS, owned_slots, table_groups};

@@ -13,6 +13,7 @@
 //! gives each shard to one thread at a time. A phase that reads changes no row.
 
 mod checks;
+mod clock;
 mod find;
 mod frozen;
 mod owned;
@@ -30,7 +31,7 @@ use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, SLOTS, ShardMap, Step, 
 
 use crate::changes::tracking::Tracking;
 use crate::error::{Error, Result};
-use crate::eviction::Due;
+use crate::eviction::clock::EventClock;
 use crate::eviction::shared_limit::SharedLimit;
 use crate::groups::table_groups;
 use crate::optimizer::Rates;
@@ -76,6 +77,8 @@ pub struct TableSet {
     pub(crate) groups: Vec<usize>,
     /// The limit of the memory of all tables together.
     pub(crate) shared: SharedLimit,
+    /// The event time of the present step; `None` if no event time was given.
+    pub(crate) clock: Option<EventClock>,
     /// The state of spilling; `None` if no table spills.
     pub(crate) spilling: Option<Spilling>,
 }
@@ -140,6 +143,7 @@ impl TableSet {
             snapshot: None,
             marks: None,
             shared: SharedLimit::default(),
+            clock: None,
             spilling: None,
         })
     }
@@ -164,10 +168,10 @@ impl TableSet {
         self.shards.iter().map(|s| s.tables.get(table.index()).map_or(0, |t| t.rows())).sum()
     }
 
-    /// Returns whether any table has a whole-table rule or evicts rows. If so, every step must end
-    /// with [`TableSet::sweep`].
+    /// Returns whether any table has a whole-table rule, evicts rows, or lets counts age. If so,
+    /// every step must end with [`TableSet::sweep`].
     pub fn needs_sweep(&self) -> bool {
-        self.swept.contains(&true) || self.specs().any(|spec| !spec.eviction.is_never())
+        self.specs().any(TableSpec::needs_sweep)
     }
 
     /// Returns the current dirty epoch. Rows that change are marked with it, and a delta holds the
@@ -297,9 +301,7 @@ impl TableSet {
         }
         // `steps` has refused a step that does not fit into 32 bits.
         let step = step.0 as u32;
-        let turns = self.shapes.iter().map(|s| Due::new(&s.spec.eviction, s.priority, step));
-        let moves = turns.zip(&self.frozen);
-        let turns: Vec<_> = moves.map(|(turn, &frozen)| turn.filter(|_| !frozen)).collect();
+        let turns = self.scheduled_work(step);
         let before = total(&self.shards);
         each(workers, &mut self.shards, |_, shard| shard.sweep(steps, &turns))?;
         self.displace(workers, step)?;
@@ -406,8 +408,10 @@ impl TableSet {
             );
             return Err(Error::misuse(reason));
         }
+        self.check_clock()?;
         let step = |s: &Arc<TableShape>| {
-            s.step(update.step, update.rates, update.scale, self.generations.now())
+            let Update { step, rates, scale } = update;
+            s.step(step, rates, scale, self.clock, self.generations.now())
         };
         let shapes = self.shapes.iter().zip(&self.frozen);
         let has_step = |s: &Arc<TableShape>, frozen: bool| s.swept == swept && !frozen;

@@ -8,6 +8,7 @@ use zillion_rows::memory::Reckoning;
 use zillion_rows::{RowShape, TableSpec};
 
 use crate::error::Result;
+use crate::eviction::clock::{EventClock, Moment};
 use crate::eviction::permits::Permits;
 use crate::eviction::pinned::Pinned;
 use crate::eviction::priority::Priority;
@@ -75,7 +76,8 @@ pub(crate) struct TableStep {
     pub(crate) narrow: Vec<Kernel>,
     /// The factor of the gradient and the regulariser, as clipping computes it.
     pub(crate) scale: f32,
-    pub(crate) step: u32,
+    /// The moment of the step, which the metadata of pushed rows get.
+    pub(crate) at: Moment,
     pub(crate) epoch: u32,
     /// The source of the random bits for the rounding of 16-bit weights.
     pub(crate) rounding: StepRounding,
@@ -136,8 +138,16 @@ impl TableShape {
         }
     }
 
-    /// Returns the optimizer step of the table for these settings.
-    pub(crate) fn step(&self, step: Step, rates: Rates, scale: f32, epoch: u32) -> TableStep {
+    /// Returns the optimizer step of the table for these settings. `clock` is the event time of the
+    /// step, which only some tables need.
+    pub(crate) fn step(
+        &self,
+        step: Step,
+        rates: Rates,
+        scale: f32,
+        clock: Option<EventClock>,
+        epoch: u32,
+    ) -> TableStep {
         let segments = self.spec.segments.iter().zip(&self.segments);
         let kernels = segments.map(|(spec, segment)| Kernel {
             rule: Rule::new(&spec.optimizer, step, rates),
@@ -151,7 +161,7 @@ impl TableShape {
             kernels,
             narrow,
             scale,
-            step: step.0 as u32,
+            at: Moment::new(&self.spec, step.0 as u32, clock),
             epoch,
             rounding,
             permits: Permits::default(),

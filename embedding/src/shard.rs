@@ -70,19 +70,13 @@ impl Shard {
     }
 
     /// Applies staged gradients and whole-table rules in the tables for which `steps` has a step.
-    /// Then evicts rows in the tables for which `turns` has an eviction.
-    pub(crate) fn sweep(
-        &mut self,
-        steps: &[Option<TableStep>],
-        turns: &[Option<Due>],
-    ) -> Result<()> {
-        for ((table, step), due) in self.tables.iter_mut().zip(steps).zip(turns) {
+    /// Then does the scheduled work of each table, which `turns` lists.
+    pub(crate) fn sweep(&mut self, steps: &[Option<TableStep>], turns: &[Vec<Due>]) -> Result<()> {
+        for ((table, step), dues) in self.tables.iter_mut().zip(steps).zip(turns) {
             if let Some(step) = step {
                 table.sweep(step)?;
             }
-            if let Some(due) = due {
-                table.evict(*due)?;
-            }
+            dues.iter().try_for_each(|due| table.evict(*due))?;
         }
         Ok(())
     }

@@ -5,7 +5,9 @@ use std::fs;
 use zillion_feature::{Cursor, HASH_ID, Statistics};
 use zillion_nn::optim::{Plateau, PlateauSpec};
 use zillion_rows::{ListedParts, PartInfo, RowDigest, TableParts};
-use zillion_trainer::{Best, Checkpoint, FileDigest, Job, Manifest, Progress, TrainingFile};
+use zillion_trainer::{
+    Best, Checkpoint, FileDigest, Job, Manifest, Progress, TableTime, TrainingFile,
+};
 
 use crate::harness::Target;
 
@@ -73,6 +75,7 @@ fn sample() -> Manifest {
             left_out: 1,
             rejected: 2,
             newest_event_ms: Some(1_800_000_000_000),
+            event_clock: Some(TableTime { first: 1_700_000_000, now: 1_800_000_000 }),
             begun_at: 3,
             lost_pushes: 4,
         },

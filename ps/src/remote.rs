@@ -187,8 +187,7 @@ impl RemoteClient {
         });
         let sent = kept.as_ref().and(options.clock).unwrap_or(0);
         let watching = watch_servers(&options, &links);
-        let needs_sweep = shapes.iter().any(|shape| shape.spec.has_whole_table_rule())
-            || tables.tables.iter().any(|spec| !spec.eviction.is_never());
+        let needs_sweep = tables.tables.iter().any(TableSpec::needs_sweep);
         tracing::info!(
             generation,
             servers = links.len(),

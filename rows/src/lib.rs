@@ -34,6 +34,7 @@ pub use part::{
 pub use shape::{RowShape, SegmentPlace};
 pub use source::{FetchedRows, LookupReport, RowSource, conformance, shape_rows};
 pub use spec::{
-    Admission, Bounds, ByteSize, ClipSpec, DEFAULT_DENSE_ROWS, Eviction, Growth, META_WORDS,
-    OptimizerSpec, PinnedId, Scope, SegmentSpec, TableSpec, Unknown, UseStatistics, is_drawn,
+    Admission, Bounds, ByteSize, ClipSpec, DEFAULT_DENSE_ROWS, EventSpan, Eviction, Growth,
+    META_WORDS, OptimizerSpec, PinnedId, Scope, SegmentSpec, Span, TableClock, TableSpec, Unknown,
+    UseStatistics, is_drawn,
 };

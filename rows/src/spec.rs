@@ -7,6 +7,7 @@ mod eviction;
 mod growth;
 mod optimizer;
 mod pinned;
+mod span;
 mod validate;
 
 use serde::{Deserialize, Serialize};
@@ -18,6 +19,7 @@ pub use eviction::{Eviction, UseStatistics};
 pub use growth::Growth;
 pub use optimizer::OptimizerSpec;
 pub use pinned::PinnedId;
+pub use span::{EventSpan, Span, TableClock};
 
 use crate::dtype::Dtype;
 use crate::initializer::InitializerSpec;
@@ -61,6 +63,11 @@ pub struct TableSpec {
     /// The condition under which a key gets a row.
     #[serde(default, skip_serializing_if = "Admission::is_all")]
     pub admission: Admission,
+    /// The span of event time by which the counts of waiting keys age; absent if only the other
+    /// rules drop counts. An exact count is dropped when its key was not seen for the span. The
+    /// counters of a filter are halved once in each span.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub admission_window: Option<EventSpan>,
     /// The condition under which a row is removed from the table.
     #[serde(default, skip_serializing_if = "Eviction::is_never")]
     pub eviction: Eviction,
@@ -164,6 +171,7 @@ impl TableSpec {
             max_bytes: None,
             unknown: Unknown::default(),
             admission: Admission::default(),
+            admission_window: None,
             eviction: Eviction::default(),
             dtype: Dtype::default(),
             pinned: Vec::new(),
@@ -193,6 +201,25 @@ impl TableSpec {
     /// Returns the number of floats of optimizer state of one row, summed over all segments.
     pub fn state_width(&self) -> usize {
         self.segments.iter().map(|s| s.optimizer.state_len(s.dim)).sum()
+    }
+
+    /// Returns the unit in which the table measures the age of its rows. It is event time if any
+    /// setting is a span of event time.
+    pub fn clock(&self) -> TableClock {
+        let eviction = self.eviction.age().map(|(_, span)| span);
+        let spans = [eviction, self.statistics.map(|statistics| statistics.period)];
+        let by_event_time =
+            spans.into_iter().flatten().any(|span| span.clock() == TableClock::EventTime);
+        match by_event_time || self.admission_window.is_some() {
+            true => TableClock::EventTime,
+            false => TableClock::Steps,
+        }
+    }
+
+    /// Returns whether each step must visit rows or counts that have no gradient: for a whole-table
+    /// rule, for eviction, or for the ageing of counts.
+    pub fn needs_sweep(&self) -> bool {
+        self.has_whole_table_rule() || !self.eviction.is_never() || self.admission_window.is_some()
     }
 
     /// Returns the largest number of rows of a dense table, or `None` for a dynamic table.

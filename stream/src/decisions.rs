@@ -132,6 +132,23 @@ pub enum Decision {
         /// The identity of the file and its place in the partition.
         file: FileIdentity,
     },
+    /// The settings by which messages become rows, from here on.
+    Rules(RowRules),
+}
+
+/// The settings that decide which messages become rows. The decisions of a log can only be repeated
+/// with the settings with which they were made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RowRules {
+    /// The number of milliseconds by which events of a partition may be out of order.
+    pub disorder_ms: u64,
+    /// The number of milliseconds by which an event may be ahead of the latest accepted event.
+    pub max_ahead_ms: u64,
+    /// The number of refused events in a row after which a jump ahead is accepted.
+    pub accept_jump_after: u32,
+    /// The largest size of a message in bytes.
+    pub max_message_bytes: u64,
 }
 
 /// A span of consecutive messages of a partition that was consumed.

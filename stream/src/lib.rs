@@ -25,7 +25,7 @@ pub mod watermark;
 
 pub use dead_letters::{DeadLetter, DeadLetterPosition, DeadLetters};
 pub use decisions::{
-    CutReason, Decision, DecisionLog, LogOptions, Replay, Took, TornTail, first_decision,
+    CutReason, Decision, DecisionLog, LogOptions, Replay, RowRules, Took, TornTail, first_decision,
     read_decisions,
 };
 pub use error::{Error, Result};

@@ -114,7 +114,8 @@ impl Position {
             Decision::Cut { .. }
             | Decision::Publish { .. }
             | Decision::Checkpoint { .. }
-            | Decision::Skip { .. } => {}
+            | Decision::Skip { .. }
+            | Decision::Rules(_) => {}
             Decision::Schema { stream, id, fingerprint } => {
                 self.pin_schema(*stream, *id, *fingerprint)?;
             }

@@ -1,10 +1,12 @@
 //! Tests of `zillion online` on followed folders: what it learns, what it publishes, what it
 //! repeats after a kill, and what it rejects.
 
+mod ages;
 mod bad_input;
 mod commands;
 mod kills;
 mod metrics;
 pub(crate) mod place;
 mod poison;
+mod restarts;
 mod schemas;

@@ -45,7 +45,7 @@ use crate::job::{Job, difference, difference_of_model};
 
 pub(crate) use bucket::RunBucket;
 pub(crate) use chain::Link;
-pub use manifest::{Best, FileDigest, Manifest, Parent, Progress, TrainingFile};
+pub use manifest::{Best, FileDigest, Manifest, Parent, Progress, TableTime, TrainingFile};
 pub use run_dir::RunDir;
 pub use shrink::Shrunk;
 pub(crate) use writing::{Retention, Writing, Written};

@@ -5,6 +5,7 @@
 //! a checkpoint does not store them.
 
 mod eval;
+mod event_time;
 mod graph;
 mod identity;
 mod join;

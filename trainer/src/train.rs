@@ -13,6 +13,7 @@ mod counts;
 mod data;
 mod engine;
 mod epoch;
+mod event_time;
 mod finish;
 mod geo;
 mod joint;

@@ -41,6 +41,12 @@ Example: zillion bench online catchup --rate 10000 --seconds 60 --json")]
 Example: zillion bench online kills --kills 20 --bytes 2GiB --seconds 600 --json
 Exit codes: 0 if no event is lost or doubled and all versions are equal, 1 if not.")]
     Kills(OnlineKillsArgs),
+    /// Measure the memory and the rate of a joiner to which several times the rows of its bound of
+    /// memory come
+    #[command(after_help = "\
+Example: zillion bench online joiner --memory 256MiB --json
+Exit codes: 0 if the memory of the process grew by at most 1.1 times the bound, 1 if not.")]
+    Joiner(OnlineJoinerArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -109,6 +115,23 @@ pub(crate) struct OnlineKillsArgs {
     pub(crate) checkpoint_seconds: f64,
     #[command(flatten)]
     pub(crate) place: OnlinePlaceArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct OnlineJoinerArgs {
+    /// Bound of memory of the joiner, such as 256MiB
+    #[arg(long, default_value = "64MiB", value_parser = parse_size)]
+    pub(crate) memory: ByteSize,
+    /// Number of rows that come, in multiples of the rows for which the bound has room
+    #[arg(long, default_value = "4")]
+    pub(crate) times: NonZeroU64,
+    /// Size of a row in bytes
+    #[arg(long, default_value = "100")]
+    pub(crate) row_bytes: NonZeroUsize,
+    /// Folder in which the rows are written and then removed; absent: the folder for temporary
+    /// files
+    #[arg(long, value_name = "DIR")]
+    pub(crate) folder: Option<PathBuf>,
 }
 
 /// The place and the size of a run.

@@ -13,7 +13,8 @@
 //! Without ageing, a filter would fill up. So all counters of a slot are halved when the slot has
 //! the largest allowed number of counters above zero (as in TinyLFU, Einziger et al. 2017). This
 //! clears the counts of keys that occurred only once. The moment of the halving depends only on the
-//! keys of the slot and their order. It does not depend on the number of shards.
+//! keys of the slot and their order. It does not depend on the number of shards. If the table has
+//! an `admission_window`, the counters of a slot are also halved once in this span of event time.
 //!
 //! # Concurrency
 //! A filter is a plain value without locks. One shard's part of a table owns it.
@@ -139,8 +140,7 @@ impl Filter {
         }
         let number = shape.block(key);
         let block = &mut slot.blocks[number];
-        let mut changed = self.before.as_mut().and_then(|before| before.pending(key.slot()));
-        if let Some(changed) = &mut changed {
+        if let Some(changed) = self.before.as_mut().and_then(|before| before.pending(key.slot())) {
             changed.keep(number, shape.blocks, *block);
         }
         slot.counting += u32::from(*block == Block::EMPTY);
@@ -152,17 +152,30 @@ impl Filter {
             }
         }
         if slot.used > shape.fullest {
-            if let Some(changed) = changed {
-                for (number, block) in slot.blocks.iter().enumerate() {
-                    changed.keep(number, shape.blocks, *block);
-                }
-            }
-            slot.blocks.iter_mut().for_each(|block| block.halve(shape.counter_bits));
-            slot.used = slot.blocks.iter().map(|block| block.used(shape.counter_bits)).sum();
-            let counts = |block: &&Block| **block != Block::EMPTY;
-            slot.counting = slot.blocks.iter().filter(counts).count() as u32;
+            self.halve(key.slot(), 1);
         }
         false
+    }
+
+    /// Halves all counters of a slot `times` times.
+    pub(crate) fn halve(&mut self, slot: usize, times: u64) {
+        let (shape, number) = (self.shape, slot);
+        let slot = &mut self.slots[number - self.first_slot];
+        if slot.counting == 0 || times == 0 {
+            return;
+        }
+        if let Some(changed) = self.before.as_mut().and_then(|before| before.pending(number)) {
+            for (number, block) in slot.blocks.iter().enumerate() {
+                changed.keep(number, shape.blocks, *block);
+            }
+        }
+        // A counter has at most eight bits.
+        for _ in 0..times.min(u8::BITS.into()) {
+            slot.blocks.iter_mut().for_each(|block| block.halve(shape.counter_bits));
+        }
+        slot.used = slot.blocks.iter().map(|block| block.used(shape.counter_bits)).sum();
+        let counts = |block: &&Block| **block != Block::EMPTY;
+        slot.counting = slot.blocks.iter().filter(counts).count() as u32;
     }
 
     /// Returns the blocks of one slot that have a counter above zero, each with its index in the

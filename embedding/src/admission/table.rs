@@ -7,6 +7,7 @@ use crate::admission::KeyAdmission;
 use crate::admission::candidates::Candidates;
 use crate::admission::filter::Filter;
 use crate::error::{Error, Result};
+use crate::eviction::clock::Moment;
 use crate::table::Table;
 
 impl Table {
@@ -50,10 +51,10 @@ impl Table {
         &mut self,
         key: FeatureKey,
         times: impl FnOnce() -> u32,
-        step: u32,
+        at: Moment,
     ) -> bool {
         let Some(candidates) = &mut self.candidates else { return true };
-        let admitted = candidates.admit(key, times(), step);
+        let admitted = candidates.admit(key, times(), at);
         self.counters.lapsed += candidates.take_lapsed();
         self.counters.admitted += u64::from(admitted);
         self.counters.waiting += u64::from(!admitted);

@@ -19,12 +19,12 @@ use zillion_rows::{Eviction, UseStatistics};
 /// first.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Priority {
-    /// The step of the last push.
+    /// The step or the event time of the last push.
     Seen,
-    /// The number of pushes, which is halved for every `half_life` steps since the last push.
+    /// The number of pushes, which is halved for every `half_life` since the last push.
     Frequency { half_life: f64 },
     /// The weighted sum of shows and clicks. `ageing` is the number of times that the sum is halved
-    /// in a period of `every` steps.
+    /// in a period of length `every`.
     Score { show: f64, click: f64, ageing: f64, every: u32 },
     /// The squared L2 norm of the weights.
     Norm,
@@ -35,15 +35,17 @@ impl Priority {
     pub(crate) fn new(eviction: &Eviction, statistics: Option<&UseStatistics>) -> Option<Self> {
         Some(match *eviction {
             Eviction::Never => return None,
-            Eviction::Unseen { .. } | Eviction::Lru => Self::Seen,
-            Eviction::Lfu { half_life, .. } => Self::Frequency { half_life: half_life as f64 },
+            Eviction::Unseen { .. } | Eviction::UnseenFor { .. } | Eviction::Lru => Self::Seen,
+            Eviction::Lfu { half_life, .. } => {
+                Self::Frequency { half_life: half_life.units() as f64 }
+            }
             Eviction::Score { show_weight, click_weight, .. } => {
                 let statistics = statistics?;
                 Self::Score {
                     show: show_weight,
                     click: click_weight,
                     ageing: -f64::from(statistics.decay).log2(),
-                    every: statistics.every_steps,
+                    every: statistics.every(),
                 }
             }
             Eviction::L2 { .. } => Self::Norm,
@@ -72,14 +74,15 @@ impl Priority {
         }
     }
 
-    /// Returns the priority that a row has if its value at `step` is `value`. Depending on the
-    /// policy, the value is an age in steps, a frequency, a score or a norm.
-    pub(crate) fn threshold(self, value: f64, step: u32) -> f64 {
-        let now = f64::from(step);
+    /// Returns the priority that a row has if its value at `time` is `value`. Depending on the
+    /// policy, the value is an age, a frequency, a score or a norm. Times and ages are in the unit
+    /// of the table.
+    pub(crate) fn threshold(self, value: f64, time: u32) -> f64 {
+        let now = f64::from(time);
         match self {
             Self::Seen => now - value,
             Self::Frequency { half_life } => value.log2() * half_life + now,
-            Self::Score { ageing, every, .. } => value.log2() + f64::from(step / every) * ageing,
+            Self::Score { ageing, every, .. } => value.log2() + f64::from(time / every) * ageing,
             Self::Norm => value * value,
         }
     }
@@ -94,6 +97,8 @@ pub(crate) fn ordered_bits(priority: f64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use zillion_rows::Span;
+
     use super::*;
 
     fn meta(count: u32, last_step: u32) -> Meta {
@@ -109,7 +114,7 @@ mod tests {
 
     #[test]
     fn a_frequency_halves_with_its_half_life() {
-        let lfu = Eviction::Lfu { half_life: 100, below: None, every: None };
+        let lfu = Eviction::Lfu { half_life: Span::Steps(100), below: None, every: None };
         let priority = Priority::new(&lfu, None).unwrap();
         let of = |count, last| priority.of_row(meta(count, last), Use::default(), &[]);
         assert_eq!(of(8, 500), of(4, 600));
@@ -121,7 +126,7 @@ mod tests {
 
     #[test]
     fn a_score_decays_by_whole_periods() {
-        let statistics = UseStatistics { decay: 0.5, every_steps: 10 };
+        let statistics = UseStatistics::by_steps(0.5, 10);
         let score =
             Eviction::Score { show_weight: 1.0, click_weight: 3.0, below: None, every: None };
         let priority = Priority::new(&score, Some(&statistics)).unwrap();

@@ -7,6 +7,7 @@
 
 use zillion_feature::FeatureKey;
 
+use crate::admission::KeyAdmission;
 use crate::error::Result;
 use crate::eviction::Due;
 use crate::eviction::priority::Priority;
@@ -25,7 +26,8 @@ pub(crate) fn is_loose(row: u32, rows: u64) -> bool {
 }
 
 impl Table {
-    /// Evicts the expired candidates and rows of the slots in `due`.
+    /// Evicts the expired candidates and rows of the slots in `due`, and halves the counters of a
+    /// filter if they age.
     pub(crate) fn evict(&mut self, due: Due) -> Result<()> {
         for slot in due.turn.slots(self.index.slots()) {
             if let Some(candidates) = &mut self.candidates
@@ -33,10 +35,15 @@ impl Table {
             {
                 self.counters.lapsed += candidates.evict(slot, due.oldest);
             }
-            if let Some(priority) = self.shape.priority
+            if due.halves
+                && let Some(filter) = self.candidates.as_mut().and_then(KeyAdmission::filter_mut)
+            {
+                filter.halve(slot, due.turn.turns_of(slot));
+            }
+            if let (Some(priority), Some(floor)) = (self.shape.priority, due.floor)
                 && self.index.slot_len(slot) > 0
             {
-                self.evict_rows(slot, priority, due.floor)?;
+                self.evict_rows(slot, priority, floor)?;
             }
         }
         Ok(())

@@ -6,6 +6,7 @@ mod capacity;
 mod chains;
 mod changes;
 mod dtypes;
+mod event_time;
 mod frozen;
 mod growth;
 mod guards;

@@ -6,6 +6,7 @@ use zillion_device::Workers;
 use zillion_feature::{LookupPlan, TableId, TablePlan};
 
 use crate::error::Result;
+use crate::eviction::clock::Moment;
 use crate::set::{TableSet, each};
 use crate::shard::Shard;
 use crate::spill::SpillHome;
@@ -103,8 +104,11 @@ impl TableSet {
     pub(crate) fn settle(&mut self, workers: &Workers, step: Option<u32>) -> Result<()> {
         let Some(spilling) = &self.spilling else { return Ok(()) };
         let pull = spilling.pulls;
+        let time = |spec| step.map(|step| Moment::new(spec, step, self.clock).now);
+        let times: Vec<Option<u32>> = self.specs().map(time).collect();
         each(workers, &mut self.shards, |_, shard| {
-            shard.tables.iter_mut().try_for_each(|table| table.settle(pull, step))
+            let tables = shard.tables.iter_mut().zip(&times);
+            tables.into_iter().try_for_each(|(table, time)| table.settle(pull, *time))
         })
     }
 

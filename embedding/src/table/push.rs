@@ -191,11 +191,11 @@ impl Push<'_> {
                 return Ok(Entry::NONE);
             }
             None if !step.permits.has(occurrences.first + i)
-                && table.count_refused(key, || occurrences.of(i), step.step) =>
+                && table.count_refused(key, || occurrences.of(i), step.at.step) =>
             {
                 return Ok(Entry::NONE);
             }
-            None if !table.admit(key, || occurrences.of(i), step.step) => return Ok(Entry::NONE),
+            None if !table.admit(key, || occurrences.of(i), step.at) => return Ok(Entry::NONE),
             None => table.create(key, step.epoch)?,
         };
         Ok(table.found(entry))
@@ -305,7 +305,7 @@ impl Push<'_> {
             changes.note(self.keys[i]);
         }
         if let (Some(statistics), Some(uses)) = (&shape.spec.statistics, self.occurrences.uses) {
-            note_use(shape, statistics, companion, uses[i], self.step.step);
+            note_use(shape, statistics, companion, uses[i], self.step.at.now);
         }
         touch(shape, companion, self.step);
     }
@@ -383,6 +383,6 @@ pub(crate) fn apply_rule(
 #[inline(always)]
 pub(crate) fn touch(shape: &TableShape, companion: &mut [u32], step: &TableStep) {
     let count = shape.meta(companion).count.saturating_add(1);
-    let meta = Meta { count, last_step: step.step, dirty_epoch: step.epoch };
+    let meta = Meta { count, last_step: step.at.now, dirty_epoch: step.epoch };
     shape.set_meta(companion, meta);
 }

@@ -6,8 +6,9 @@ use zillion_device::Workers;
 use zillion_feature::FeatureKey;
 
 use crate::eviction::Due;
+use crate::eviction::clock::Moment;
 use crate::view::{TableView, Waiting, norm};
-use zillion_rows::{Admission, Eviction};
+use zillion_rows::{Admission, EventSpan, Eviction};
 
 /// The largest number of steps in which every slot has one turn for eviction.
 const ROUND: u64 = zillion_feature::SLOTS as u64;
@@ -49,7 +50,8 @@ pub struct RowReport {
     pub count: u32,
     /// The share of the table's rows that have had fewer pushes.
     pub count_above: f64,
-    /// The step of the last push.
+    /// The step of the last push, or its event time in seconds since the first step if the table
+    /// goes by event time.
     pub last_step: u32,
     /// The share of the table's rows whose last push is older.
     pub last_step_above: f64,
@@ -86,6 +88,8 @@ pub struct Outlook {
     pub is_frozen: bool,
     /// Whether all tables share one limit in bytes.
     pub shares_limit: bool,
+    /// The event time of the training, in seconds since its first step; `None` if it is not known.
+    pub event_seconds: Option<u32>,
 }
 
 /// A forecast of the admission of a key.
@@ -160,6 +164,25 @@ pub enum EvictionForecast {
         /// Whether the key may be evicted earlier, to make room for other keys at a limit.
         or_before: bool,
     },
+    /// The key is evicted when the event time has moved on.
+    Expires {
+        /// The number of seconds by which the event time must move on before the key may be
+        /// evicted; 0 if the key may be evicted at any step. The eviction follows at most an eighth
+        /// of the span later. `None` if the present event time is not known.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        in_seconds: Option<u64>,
+        /// The span without a push after which the table evicts a key, in seconds.
+        unseen_seconds: u64,
+        /// Whether the key may be evicted earlier, to make room for other keys at a limit.
+        or_before: bool,
+    },
+}
+
+/// Returns the number of seconds of event time after which a key with its last push at `last` may
+/// be evicted, if `now` is known.
+fn seconds_left(span: EventSpan, last: u32, now: Option<u32>) -> Option<u64> {
+    let expired = u64::from(last) + u64::from(span.seconds()) + 1;
+    now.map(|now| expired.saturating_sub(now.into()))
 }
 
 /// Returns the step at whose end a key of slot `slot` is evicted, or `None` if the key stays. The
@@ -175,7 +198,9 @@ pub(super) fn eviction_step(
     let expired = u64::from(last_step).saturating_add(steps).saturating_add(1);
     let first = expired.max(now + 1);
     let is_turn = |&step: &u64| {
-        let due = u32::try_from(step).ok().and_then(|step| Due::new(eviction, None, step));
+        let due = u32::try_from(step)
+            .ok()
+            .and_then(|step| Due::new(eviction, None, Moment::of_step(step)));
         due.is_some_and(|due| due.turn.slots(slot..slot + 1).next().is_some())
     };
     (first..first.saturating_add(ROUND)).find(is_turn)
@@ -230,6 +255,11 @@ impl TableView {
                 let or_before = most_rows.is_some() || outlook.shares_limit;
                 EvictionForecast::Goes { at_step, unseen, or_before }
             }
+            (_, Eviction::UnseenFor { span }) => EvictionForecast::Expires {
+                in_seconds: seconds_left(span, last_step, outlook.event_seconds),
+                unseen_seconds: span.seconds().into(),
+                or_before: most_rows.is_some() || outlook.shares_limit,
+            },
             (_, Eviction::Never | Eviction::Unseen { .. }) => EvictionForecast::Stays,
             (_, ranked) => {
                 EvictionForecast::Ranked { by: ranked.kind(), below: ranked.below(), most_rows }
@@ -237,8 +267,8 @@ impl TableView {
         }
     }
 
-    /// Returns the forecast for the count of a waiting key. Only two rules drop counts: a limit of
-    /// unseen steps, and a limit of the counts of a slot.
+    /// Returns the forecast for the count of a waiting key. Two rules drop counts: a limit of
+    /// the time without a push, and a limit of the counts of a slot.
     fn count_forecast(
         &self,
         key: FeatureKey,
@@ -247,10 +277,25 @@ impl TableView {
     ) -> EvictionForecast {
         let spec = &self.shape.spec;
         let most_in_slot = spec.candidates_in_slot();
+        let is_aged =
+            spec.admission_window.is_some() || matches!(spec.eviction, Eviction::UnseenFor { .. });
         let is_limited = most_in_slot.is_some() || outlook.shares_limit;
         match (eviction_step(&spec.eviction, key.slot(), last_step, outlook.step), spec.eviction) {
             (Some(at_step), Eviction::Unseen { steps: unseen }) => {
                 EvictionForecast::Goes { at_step, unseen, or_before: is_limited }
+            }
+            (None, eviction) if is_aged => {
+                let expired = match eviction {
+                    Eviction::UnseenFor { span } => Some(span),
+                    _ => None,
+                };
+                let spans = expired.into_iter().chain(spec.admission_window);
+                let Some(span) = spans.min() else { return EvictionForecast::Stays };
+                EvictionForecast::Expires {
+                    in_seconds: seconds_left(span, last_step, outlook.event_seconds),
+                    unseen_seconds: span.seconds().into(),
+                    or_before: is_limited,
+                }
             }
             _ if is_limited => EvictionForecast::Crowded { most_in_slot },
             _ => EvictionForecast::Stays,

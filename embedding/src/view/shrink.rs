@@ -23,6 +23,7 @@ use zillion_feature::SLOTS;
 
 use crate::error::{Error, Result};
 use crate::view::{Order, TableView, rank, view};
+use zillion_rows::TableClock;
 use zillion_rows::part::{
     ALL_SLOTS, ListedParts, MAX_PART_ROWS, PartInfo, PartRows, RowDigest, TableParts, cut, overlap,
     write_candidates, write_rows,
@@ -100,6 +101,12 @@ impl TableView {
             let reason = "a dense table keeps all rows of its vocabulary, because a key that \
                           loses its row never gets a new row; set `dense = false` and train it as \
                           a dynamic table";
+            return Err(Error::mismatch(self.shape.name(), reason));
+        }
+        if matches!(keep, Keep::Seen(_)) && self.shape.spec.clock() == TableClock::EventTime {
+            let reason = "its rows have the event time of their last push and not the step, so a \
+                          number of steps cannot choose among them; keep rows by their number, \
+                          their pushes or their norm";
             return Err(Error::mismatch(self.shape.name(), reason));
         }
         if let Keep::First { rows, .. } = keep {

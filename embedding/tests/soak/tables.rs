@@ -111,7 +111,7 @@ fn life(chance: &mut Chance, spec: &mut TableSpec, evicts: bool) {
     let is_score = matches!(spec.eviction, Eviction::Score { .. });
     if is_score || chance.one_in(4) {
         let decay = chance.pick(&[0.5, 0.98, 1.0]);
-        spec.statistics = Some(UseStatistics { decay, every_steps: chance.within(1, 9) as u32 });
+        spec.statistics = Some(UseStatistics::by_steps(decay, chance.within(1, 9) as u32));
     }
     match chance.below(3) {
         0 => spec.max_rows = Some(chance.pick(&[1, 40, 700, 3_000])),
@@ -128,7 +128,7 @@ fn eviction(chance: &mut Chance) -> Eviction {
     let kinds = [
         Eviction::Unseen { steps: chance.within(1, 9) },
         Eviction::Lru,
-        Eviction::Lfu { half_life: chance.within(1, 40), below, every },
+        Eviction::Lfu { half_life: chance.within(1, 40).into(), below, every },
         Eviction::Score { show_weight: 1.0, click_weight: 2.0, below, every },
         Eviction::L2 { below, every },
     ];

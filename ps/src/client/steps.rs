@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use zillion_embedding::{Counters, Rates};
+use zillion_embedding::{Counters, EventClock, Rates};
 use zillion_feature::{LookupPlan, RowBuffer, Step};
 
 use super::TableAccess;
@@ -19,6 +19,14 @@ pub trait StepClient: TableAccess {
     /// not applied yet, and [`Error::Argument`](crate::Error::Argument) if the number of the step
     /// is not allowed.
     fn begin_step(&mut self, step: Step, rates: Rates) -> Result<()>;
+
+    /// Gives the event time of the step, which the tables that go by event time need. The call
+    /// comes after `begin_step` and before the push. Other tables ignore it.
+    ///
+    /// # Errors
+    /// Returns an error if no step has begun, if the time goes back, or if the tables are on
+    /// servers, whose protocol does not carry event time.
+    fn set_clock(&mut self, clock: EventClock) -> Result<()>;
 
     /// Returns whether a call of [`StepClient::look_ahead`] has an effect.
     fn looks_ahead(&self) -> bool {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use zillion_embedding::{Counters, Rates};
+use zillion_embedding::{Counters, EventClock, Rates};
 use zillion_feature::{LookupPlan, RowBuffer, Step};
 
 use super::{LocalClient, Staged};
@@ -51,6 +51,12 @@ impl StepClient for LocalClient {
         self.rates = rates;
         self.counted = Counters::default();
         Ok(())
+    }
+
+    fn set_clock(&mut self, clock: EventClock) -> Result<()> {
+        self.check_whole()?;
+        self.order.allow_in_step("set_clock")?;
+        Ok(self.tables.set_clock(clock)?)
     }
 
     fn looks_ahead(&self) -> bool {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use zillion_embedding::Rates;
+use zillion_embedding::{EventClock, Rates};
 use zillion_feature::{LookupPlan, RowBuffer, Step};
 
 use super::pacing::Clock;
@@ -22,6 +22,12 @@ impl StepClient for RemoteClient {
         self.order.begin(step)?;
         self.rates = rates;
         Ok(())
+    }
+
+    fn set_clock(&mut self, _clock: EventClock) -> Result<()> {
+        let reason = "the protocol of the servers does not carry event time; keep the tables in \
+                      the trainer, or let them go by steps";
+        Err(Error::Argument { call: "set_clock", reason: reason.to_owned() })
     }
 
     fn looks_ahead(&self) -> bool {

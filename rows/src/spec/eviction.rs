@@ -3,6 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::span::{EventSpan, Span};
+
 /// The condition under which a row is removed. In a job file: `eviction = { kind = "unseen", steps
 /// = 10000 }`.
 ///
@@ -25,13 +27,19 @@ pub enum Eviction {
         /// The number of steps, at least 1.
         steps: u64,
     },
+    /// A row is removed when its last push is more than `span` of event time ago. The rest is as
+    /// with `unseen`, but each slot is visited once in an eighth of the span.
+    UnseenFor {
+        /// The span of event time.
+        span: EventSpan,
+    },
     /// At the limit, the rows with the oldest last push are removed first.
     Lru,
     /// The rows with the fewest pushes are removed first. For this comparison, the count of pushes
-    /// is halved for every `half_life` steps since the last push.
+    /// is halved for every `half_life` since the last push.
     Lfu {
-        /// The number of steps after which a count is halved, at least 1.
-        half_life: u64,
+        /// The number of steps or the span of event time after which a count is halved.
+        half_life: Span,
         /// The value of the aged count below which rows are removed on schedule; absent if no row
         /// is removed on schedule.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -71,35 +79,91 @@ pub enum Eviction {
 }
 
 /// The settings of the statistics of shows and clicks that each row has. The statistics decay by
-/// periods. In a job file: `statistics = { decay = 0.98, every_steps = 5000 }`.
+/// periods. In a job file: `statistics = { decay = 0.98, every_steps = 5000 }`, or
+/// `statistics = { decay = 0.98, every = "1 day" }`.
 ///
-/// Periods are counted in steps and not in time. The metadata of a row already have the step of its
-/// last push, so decay needs no clock and no further word per row. A repeated run decays in the
-/// same way. For a period of one day, `every_steps` must be the number of steps that the data of a
-/// day take.
+/// Periods are counted in steps or in event time, and never by a clock. The metadata of a row
+/// already have the step or the event time of its last push, so decay needs no further word per
+/// row. A repeated run decays in the same way.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(try_from = "StoredStatistics", into = "StoredStatistics")]
 pub struct UseStatistics {
     /// The factor by which shows and clicks are multiplied after each period, above 0 and at most
     /// 1.
     pub decay: f32,
-    /// The number of steps of a period, at least 1.
-    pub every_steps: u32,
+    /// The length of a period.
+    pub period: Span,
+}
+
+/// The keys of [`UseStatistics`] in a job file.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StoredStatistics {
+    decay: f32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    every_steps: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    every: Option<EventSpan>,
+}
+
+impl TryFrom<StoredStatistics> for UseStatistics {
+    type Error = String;
+
+    fn try_from(stored: StoredStatistics) -> Result<Self, String> {
+        let period = match (stored.every_steps, stored.every) {
+            (Some(steps), None) => Span::Steps(steps.into()),
+            (None, Some(span)) => Span::EventTime(span),
+            (None, None) => {
+                return Err("the length of a period is missing; set `every_steps = 10000`, or \
+                            `every = \"1 day\"` for a period of event time"
+                    .to_owned());
+            }
+            (Some(_), Some(_)) => {
+                return Err("a period cannot be counted both in steps and in event time; remove \
+                            `every_steps` or `every`"
+                    .to_owned());
+            }
+        };
+        Ok(Self { decay: stored.decay, period })
+    }
+}
+
+impl From<UseStatistics> for StoredStatistics {
+    fn from(statistics: UseStatistics) -> Self {
+        let (every_steps, every) = match statistics.period {
+            Span::Steps(steps) => (Some(u32::try_from(steps).unwrap_or(u32::MAX)), None),
+            Span::EventTime(span) => (None, Some(span)),
+        };
+        Self { decay: statistics.decay, every_steps, every }
+    }
 }
 
 impl UseStatistics {
+    /// Creates the settings of statistics whose periods have a number of steps.
+    pub const fn by_steps(decay: f32, steps: u32) -> Self {
+        Self { decay, period: Span::Steps(steps as u64) }
+    }
+
     pub(crate) fn problem(&self) -> Option<(&'static str, &'static str)> {
         if !(self.decay > 0.0 && self.decay <= 1.0) {
             return Some(("decay", "must be above 0 and at most 1 (1 means no decay)"));
         }
-        (self.every_steps == 0).then_some(("every_steps", "must be at least 1"))
+        (self.period == Span::Steps(0)).then_some(("every_steps", "must be at least 1"))
     }
 
-    /// Returns the factor by which shows and clicks decay from step `last` to step `step`. The
-    /// factor changes only when a whole period ends.
+    /// Returns the length of a period in the unit of the table's clock: steps, or seconds of event
+    /// time.
     #[inline(always)]
-    pub fn left(&self, last: u32, step: u32) -> f32 {
-        let periods = (step / self.every_steps).saturating_sub(last / self.every_steps);
+    pub fn every(&self) -> u32 {
+        u32::try_from(self.period.units()).unwrap_or(u32::MAX)
+    }
+
+    /// Returns the factor by which shows and clicks decay from `last` to `now`, which are steps or
+    /// seconds of event time. The factor changes only when a whole period ends.
+    #[inline(always)]
+    pub fn left(&self, last: u32, now: u32) -> f32 {
+        let every = self.every();
+        let periods = (now / every).saturating_sub(last / every);
         power(self.decay.into(), periods) as f32
     }
 }
@@ -130,7 +194,7 @@ impl Eviction {
                           number of steps are removed";
             return Some(("steps", reason));
         }
-        if let Self::Lfu { half_life: 0, .. } = self {
+        if let Self::Lfu { half_life: Span::Steps(0), .. } = self {
             return Some(("half_life", "must be at least 1"));
         }
         if let Self::Score { show_weight, click_weight, .. } = self {
@@ -154,11 +218,23 @@ impl Eviction {
         }
     }
 
+    /// Returns the span by which the kind measures the age of a row, with the name of its setting;
+    /// `None` if the kind measures no age.
+    pub fn age(&self) -> Option<(&'static str, Span)> {
+        match *self {
+            Self::Never | Self::Lru | Self::Score { .. } | Self::L2 { .. } => None,
+            Self::Unseen { steps } => Some(("steps", Span::Steps(steps))),
+            Self::UnseenFor { span } => Some(("span", Span::EventTime(span))),
+            Self::Lfu { half_life, .. } => Some(("half_life", half_life)),
+        }
+    }
+
     /// Returns the name of the kind in job files.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Never => "never",
             Self::Unseen { .. } => "unseen",
+            Self::UnseenFor { .. } => "unseen_for",
             Self::Lru => "lru",
             Self::Lfu { .. } => "lfu",
             Self::Score { .. } => "score",
@@ -176,7 +252,7 @@ impl Eviction {
     /// them.
     pub fn schedule(&self) -> (Option<f64>, Option<u64>) {
         match *self {
-            Self::Never | Self::Unseen { .. } | Self::Lru => (None, None),
+            Self::Never | Self::Unseen { .. } | Self::UnseenFor { .. } | Self::Lru => (None, None),
             Self::Lfu { below, every, .. }
             | Self::Score { below, every, .. }
             | Self::L2 { below, every } => (below, every),
@@ -185,7 +261,7 @@ impl Eviction {
 
     /// Returns whether the eviction removes rows in a table without a limit.
     pub fn is_scheduled(&self) -> bool {
-        matches!(self, Self::Unseen { .. }) || self.schedule().0.is_some()
+        matches!(self, Self::Unseen { .. } | Self::UnseenFor { .. }) || self.schedule().0.is_some()
     }
 }
 
@@ -195,7 +271,7 @@ mod tests {
 
     #[test]
     fn decay_goes_by_whole_periods() {
-        let statistics = UseStatistics { decay: 0.5, every_steps: 10 };
+        let statistics = UseStatistics::by_steps(0.5, 10);
         assert_eq!(statistics.left(19, 20), 0.5);
         assert_eq!(statistics.left(10, 19), 1.0);
         assert_eq!(statistics.left(0, 35), 0.125);

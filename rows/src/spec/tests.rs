@@ -18,6 +18,10 @@ fn spec(dense: bool) -> TableSpec {
     }
 }
 
+fn span(text: &str) -> EventSpan {
+    text.parse().unwrap()
+}
+
 #[test]
 fn segments_follow_each_other_and_the_stride_is_sixteen_bytes() {
     let layout = spec(false).layout();
@@ -56,14 +60,10 @@ fn bad_settings_are_refused_with_their_key_and_a_remedy() {
         (false, |t| t.pinned = vec![PinnedId::Number(1)], "set an `eviction`"),
         (
             false,
-            |t| t.statistics = Some(UseStatistics { decay: 0.0, every_steps: 1 }),
+            |t| t.statistics = Some(UseStatistics::by_steps(0.0, 1)),
             "tables.ids.statistics.decay",
         ),
-        (
-            true,
-            |t| t.statistics = Some(UseStatistics { decay: 0.5, every_steps: 1 }),
-            "tables.ids.statistics",
-        ),
+        (true, |t| t.statistics = Some(UseStatistics::by_steps(0.5, 1)), "tables.ids.statistics"),
         (
             false,
             |t| {
@@ -88,7 +88,7 @@ fn bad_settings_are_refused_with_their_key_and_a_remedy() {
         ),
         (
             false,
-            |t| t.eviction = Eviction::Lfu { half_life: 0, below: None, every: None },
+            |t| t.eviction = Eviction::Lfu { half_life: Span::Steps(0), below: None, every: None },
             "tables.ids.eviction.half_life",
         ),
         (false, |t| t.admission = Admission::Probability { p: 0.0 }, "admission.p"),
@@ -108,6 +108,24 @@ fn bad_settings_are_refused_with_their_key_and_a_remedy() {
         (false, |t| t.admission = Admission::Count { at_least: 4097 }, "1 and 4096"),
         (true, |t| t.eviction = Eviction::Unseen { steps: 9 }, "kind = \"never\""),
         (false, |t| t.eviction = Eviction::Unseen { steps: 0 }, "tables.ids.eviction.steps"),
+        (false, |t| t.admission_window = Some(span("1 day")), "tables.ids.admission_window"),
+        (
+            false,
+            |t| {
+                t.eviction = Eviction::Unseen { steps: 9 };
+                t.statistics =
+                    Some(UseStatistics { decay: 0.5, period: Span::EventTime(span("1 day")) });
+            },
+            "tables.ids.eviction.steps",
+        ),
+        (
+            false,
+            |t| {
+                t.eviction = Eviction::UnseenFor { span: span("7 days") };
+                t.statistics = Some(UseStatistics::by_steps(0.5, 10));
+            },
+            "`every = \"1 day\"`",
+        ),
         (false, |t| t.segments[1].name = "vector".into(), "names of the other segments"),
         (false, |t| t.segments[0].dim = 0, "tables.ids.vector.dim"),
         (false, |t| t.segments[0].l2 = -1.0, "tables.ids.vector.l2"),

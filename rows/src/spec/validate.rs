@@ -1,6 +1,8 @@
 //! The checks of a table's settings.
 
-use super::{ByteSize, Eviction, OptimizerSpec, Scope, SegmentSpec, TableSpec};
+use super::{
+    Admission, ByteSize, Eviction, OptimizerSpec, Scope, SegmentSpec, TableClock, TableSpec,
+};
 use crate::error::{Error, Result};
 
 /// The largest number of floats of a segment. A larger number is refused, because it must be a
@@ -122,11 +124,50 @@ impl TableSpec {
                  `statistics = { decay = 0.98, every_steps = 10000 }`",
             );
         }
+        self.validate_clock()?;
         let no_row = self.most_rows() == Some(0) && self.max_bytes.is_some();
         if no_row || self.candidates_in_slot() == Some(0) {
             let least = self.least_bytes();
             let reason = format!("is too small for one row; set at least {least} bytes");
             return self.refuse("max_bytes", reason);
+        }
+        Ok(())
+    }
+
+    /// Checks that all spans of the table have the same unit. A row has the time of its last push
+    /// in one unit.
+    fn validate_clock(&self) -> Result<()> {
+        if self.admission_window.is_some()
+            && !matches!(self.admission, Admission::Count { .. } | Admission::Bloom { .. })
+        {
+            return self.refuse(
+                "admission_window",
+                "has no effect, because the table counts no waiting ids; set `admission` to the \
+                 kind `count` or `bloom`, or remove `admission_window`",
+            );
+        }
+        if self.clock() == TableClock::Steps {
+            return Ok(());
+        }
+        let eviction = self.eviction.age().map(|(key, span)| (format!("eviction.{key}"), span));
+        let statistics = self.statistics.map(|s| ("statistics.every_steps".to_owned(), s.period));
+        for (key, span) in eviction.into_iter().chain(statistics) {
+            if span.clock() == TableClock::Steps {
+                let remedy = match self.eviction {
+                    Eviction::Unseen { .. } if key.starts_with("eviction") => {
+                        "set `eviction = { kind = \"unseen_for\", span = \"7 days\" }`"
+                    }
+                    _ if key.starts_with("eviction") => {
+                        "write for example `half_life = \"3 days\"`"
+                    }
+                    _ => "write for example `every = \"1 day\"` instead of `every_steps`",
+                };
+                let reason = format!(
+                    "is a number of steps, but another span of this table is in event time, and \
+                     the rows of a table age in one unit; {remedy}"
+                );
+                return self.refuse(&key, &reason);
+            }
         }
         Ok(())
     }

@@ -30,7 +30,7 @@ fn read_all(folder: &Path) -> Result<Vec<Decision>> {
 /// Returns a decision whose fields depend on a number.
 fn decision(number: u64) -> Decision {
     let partition = Partition { stream: 1, number: number as u32 };
-    match number % 10 {
+    match number % 11 {
         0 => Decision::Idle { partition },
         1 => Decision::Back { partition },
         2 => Decision::Cut { batch: number, rows: 4096, reason: CutReason::Linger },
@@ -48,6 +48,12 @@ fn decision(number: u64) -> Decision {
             let file = FileIdentity { name, start: number, size: 1, head: u64::MAX - 1 };
             Decision::File { partition, file }
         }
+        9 => Decision::Rules(RowRules {
+            disorder_ms: number,
+            max_ahead_ms: 3_600_000,
+            accept_jump_after: 9,
+            max_message_bytes: u64::MAX,
+        }),
         _ => {
             let (from, hash) = (number << 40, u64::MAX / 3);
             Decision::Took(Took { partition, from, to: from + 9, count: 3, hash })

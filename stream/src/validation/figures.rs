@@ -6,7 +6,7 @@ use super::histogram::Histogram;
 use crate::partition::EventTime;
 
 /// The figures of one model over some rows.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
     /// The number of rows with a finite score.
     pub rows: u64,
@@ -25,7 +25,7 @@ pub struct Figures {
 }
 
 /// The difference of a figure of two models on the same rows.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Difference {
     /// The figure of the live model less that of the stable version.
     pub value: f64,
@@ -35,7 +35,7 @@ pub struct Difference {
 }
 
 /// The comparison of the live model with the stable version on the same rows.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Paired {
     /// The figures of the live model on the rows that both models scored.
     pub live: Figures,
@@ -49,7 +49,7 @@ pub struct Paired {
 }
 
 /// The figures of one segment in a window.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SegmentFigures {
     /// The name of the column.
     pub column: String,
@@ -62,7 +62,7 @@ pub struct SegmentFigures {
 }
 
 /// A window whose end the watermark has passed.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClosedWindow {
     /// The event time at which the window begins: a multiple of its length.
     pub start: EventTime,

@@ -100,7 +100,7 @@ pub(super) fn replay_arguments() -> [&'static str; 9] {
 }
 
 /// Repeats the log of the run in another folder, and returns the report.
-fn repeat(place: &Place, more: &[&str]) -> Value {
+pub(super) fn repeat(place: &Place, more: &[&str]) -> Value {
     crate::harness::last_json(&place.ok(&[&replay_arguments()[..], more].concat()))
 }
 

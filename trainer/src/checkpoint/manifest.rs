@@ -94,6 +94,9 @@ pub struct Progress {
     /// job does not give the unit of its event times.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub newest_event_ms: Option<u64>,
+    /// The event time of the tables; absent if all tables go by steps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub event_clock: Option<TableTime>,
     /// The step of the other run's checkpoint from which this run began; 0 if the run began without
     /// a checkpoint. The schedule and the averages count from this step.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -102,6 +105,25 @@ pub struct Progress {
     /// to two servers counts twice.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub lost_pushes: u64,
+}
+
+/// The event time of the tables of a run, in seconds since 1970. It never goes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TableTime {
+    /// The event time of the first step. Rows store seconds since this time.
+    pub first: i64,
+    /// The event time of the last step.
+    pub now: i64,
+}
+
+impl TableTime {
+    /// Returns the seconds between the first and the last step. A span above 136 years counts as
+    /// 136 years.
+    pub fn elapsed(self) -> u32 {
+        let seconds = self.now.saturating_sub(self.first);
+        u32::try_from(seconds.max(0)).unwrap_or(u32::MAX)
+    }
 }
 
 /// The best epoch so far.

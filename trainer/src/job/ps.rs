@@ -212,6 +212,7 @@ impl Job {
 
     /// Checks the settings of the parameter service.
     pub(super) fn check_ps(&self) -> Result<()> {
+        self.check_event_time()?;
         let Some(ps) = &self.ps else { return Ok(()) };
         ps.check_home()?;
         let is_address = |server: &String| {

@@ -13,8 +13,8 @@ use zillion_config::{ConfigError, from_value, merge};
 use zillion_feature::Schema;
 use zillion_nn::zoo::Needs;
 use zillion_rows::{
-    Admission, Bounds, ByteSize, ClipSpec, Dtype, Eviction, Growth, InitializerSpec, OptimizerSpec,
-    PinnedId, Scope, SegmentSpec, TableSpec, Unknown, UseStatistics,
+    Admission, Bounds, ByteSize, ClipSpec, Dtype, EventSpan, Eviction, Growth, InitializerSpec,
+    OptimizerSpec, PinnedId, Scope, SegmentSpec, TableSpec, Unknown, UseStatistics,
 };
 
 use super::pinned;
@@ -61,6 +61,9 @@ pub struct TableConfig {
     /// The rule by which a key gets a row.
     #[serde(skip_serializing_if = "Admission::is_all")]
     pub admission: Admission,
+    /// The span of event time by which the counts of waiting keys age; absent: they do not age.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub admission_window: Option<EventSpan>,
     /// The rule by which a row is evicted.
     #[serde(skip_serializing_if = "Eviction::is_never")]
     pub eviction: Eviction,
@@ -118,6 +121,7 @@ impl Default for TableConfig {
             max_rows: None,
             unknown: Unknown::Seeded,
             admission: Admission::All,
+            admission_window: None,
             eviction: Eviction::Never,
             pinned: Vec::new(),
             pinned_file: None,
@@ -233,6 +237,7 @@ impl TableConfig {
             max_bytes: self.max_bytes,
             unknown: self.unknown,
             admission: self.admission,
+            admission_window: self.admission_window,
             eviction: self.eviction,
             dtype: self.dtype,
             pinned: self.pinned,
@@ -264,6 +269,7 @@ pub(super) fn to_section(tables: &[TableSpec]) -> Result<Value> {
             max_bytes: table.max_bytes,
             unknown: table.unknown,
             admission: table.admission,
+            admission_window: table.admission_window,
             eviction: table.eviction,
             pinned: table.pinned.clone(),
             pinned_file: None,
@@ -382,6 +388,53 @@ mod tests {
         assert_eq!(again.tables, job.tables);
         assert_eq!(again.train, job.train);
         assert_eq!(again.in_force().unwrap(), printed);
+    }
+
+    #[test]
+    fn spans_of_event_time_are_printed_as_they_were_read() {
+        let text = "[columns]\nevent_time = 't'\nevent_time_unit = 'ms'\n[tables.user]\n\
+             admission = { kind = 'count', at_least = 5 }\nadmission_window = '36 hours'\n\
+             eviction = { kind = 'unseen_for', span = '7 days' }\n\
+             statistics = { decay = 0.98, every = '1 day' }\n\
+             [tables.item]\neviction = { kind = 'lfu', half_life = '2 weeks', below = 0.5 }";
+        let job = job(text).unwrap();
+        let printed = job.in_force().unwrap();
+        for words in ["\"36 hours\"", "\"1 week\"", "\"1 day\"", "\"2 weeks\""] {
+            assert!(printed.contains(words), "{words}: {printed}");
+        }
+        let again = Job::from_value(toml::from_str::<Table>(&printed).unwrap().into()).unwrap();
+        assert_eq!(again.tables, job.tables);
+    }
+
+    #[test]
+    fn spans_of_event_time_need_event_times_in_the_trainer() {
+        let timed = "[columns]\nevent_time = 't'\nevent_time_unit = 'ms'\n";
+        let unseen = "[tables.user]\neviction = { kind = 'unseen_for', span = '7 days' }";
+        job(&format!("{timed}{unseen}")).unwrap();
+        let servers = "[ps]\nservers = ['127.0.0.1:1']\nstore = 'store'";
+        for (text, words) in [
+            (unseen.to_owned(), "tables.user.eviction.span"),
+            (unseen.to_owned(), "set `columns.event_time` and `columns.event_time_unit`"),
+            (format!("[columns]\nevent_time = 't'\n{unseen}"), "columns.event_time_unit"),
+            (format!("{timed}{unseen}\n{servers}"), "remove `[ps]`"),
+            (
+                "[tables.user]\nstatistics = { decay = 0.5, every = '1 day' }".to_owned(),
+                "tables.user.statistics.every",
+            ),
+            (
+                format!("{timed}[tables.user]\neviction = {{ kind = 'unseen_for', span = 7 }}"),
+                "write for example \"7 days\"",
+            ),
+            ("[tables.user]\nstatistics = { decay = 0.5 }".to_owned(), "set `every_steps = 10000`"),
+            (
+                "[tables.user]\nstatistics = { decay = 0.5, every_steps = 1, every = '1 day' }"
+                    .to_owned(),
+                "remove `every_steps` or `every`",
+            ),
+        ] {
+            let error = job(&text).expect_err(&text).to_string();
+            assert!(error.contains(words), "{text}: {error}");
+        }
     }
 
     #[test]

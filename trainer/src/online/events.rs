@@ -171,16 +171,48 @@ pub(super) struct Leftovers {
     /// The rows in their order: the join key, the event time in milliseconds, and the encoded row,
     /// both as base64.
     rows: Vec<(String, i64, String)>,
+    /// The message, which becomes a dead letter if one of its rows cannot be used; absent in a
+    /// state of an earlier version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    message: Option<SavedMessage>,
+}
+
+/// The message of a [`Leftovers`] as it is stored.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SavedMessage {
+    offset: u64,
+    /// The bytes as base64; empty if the message has a dead letter already.
+    bytes: String,
+    has_letter: bool,
+}
+
+/// A message that was taken, but whose rows are not all used yet.
+#[derive(Debug)]
+pub(super) struct LeftMessage {
+    pub(super) offset: u64,
+    pub(super) bytes: Vec<u8>,
+    /// Whether the message was written to the dead letters.
+    pub(super) has_letter: bool,
+}
+
+impl Leftovers {
+    /// Returns the message of the rows, if the state has it.
+    pub(super) fn message(&self) -> Option<Result<LeftMessage>> {
+        let SavedMessage { offset, bytes, has_letter } = self.message.as_ref()?;
+        let message = STANDARD.decode(bytes).map_err(|_| WrongRow.into());
+        Some(message.map(|bytes| LeftMessage { offset: *offset, bytes, has_letter: *has_letter }))
+    }
 }
 
 impl EventReader {
-    /// Copies the rows of a range for a checkpoint.
+    /// Copies the rows of a range, which belong to one message, for a checkpoint.
     pub(super) fn save(
         &self,
         events: &Events,
-        stream: usize,
-        partition: Partition,
+        (stream, partition): (usize, Partition),
         rows: Range<usize>,
+        message: Option<&LeftMessage>,
     ) -> Leftovers {
         let save = |row: usize| {
             let (mut key, mut bytes) = (Vec::new(), Vec::new());
@@ -190,7 +222,15 @@ impl EventReader {
             row_codec::encode(&events.batch, &self.shape, row, &mut bytes);
             (STANDARD.encode(key), events.times[row], STANDARD.encode(bytes))
         };
-        Leftovers { stream, partition: Some(partition), rows: rows.map(save).collect() }
+        let message = message.map(|message| SavedMessage {
+            offset: message.offset,
+            bytes: match message.has_letter {
+                true => String::new(),
+                false => STANDARD.encode(&message.bytes),
+            },
+            has_letter: message.has_letter,
+        });
+        Leftovers { stream, partition: Some(partition), rows: rows.map(save).collect(), message }
     }
 
     /// Makes events from the rows of a checkpoint.

@@ -15,7 +15,7 @@ use zillion_feature::{LookupPlan, PlanScratch};
 use zillion_reader::{RejectedMessage, RejectionKind};
 use zillion_stream::{
     Block, CutReason, DeadLetter, DeadLetterPosition, DeadLetters, Decision, DecisionLog,
-    EventTime, LogOptions, Message, Partition, Position, SchemaRegistry, Source, Taking,
+    EventTime, LogOptions, Message, Partition, Position, RowRules, SchemaRegistry, Source, Taking,
 };
 
 pub(super) use live::Live;
@@ -24,7 +24,7 @@ pub use live::PAUSED;
 use super::assembler::{Assembler, AssemblerState, RefusedRow, open_joiner};
 use super::cadence::Cadence;
 use super::columns::RowShape;
-use super::events::{EventReader, Events};
+use super::events::{EventReader, Events, LeftMessage};
 use super::item::{FedBatch, Item};
 use super::newest::NewestRows;
 use super::setup::{FeedSetup, open_source};
@@ -60,6 +60,8 @@ pub(super) struct Feed {
     taking: Option<(Taking, Partition)>,
     scratch: PlanScratch,
     refused: Vec<RefusedRow>,
+    /// The settings by which messages become rows, as the log has recorded them last.
+    rules: Option<RowRules>,
 }
 
 /// Batches that the log leaves out, with the number of the decision.
@@ -93,6 +95,8 @@ struct Current {
     end: usize,
     /// The last message that was written to the dead letters because of a row.
     letter: Option<usize>,
+    /// The message of the rows, if they are those of a checkpoint.
+    message: Option<LeftMessage>,
 }
 
 impl Feed {
@@ -116,6 +120,7 @@ impl Feed {
             assembler: AssemblerState::default(),
             leftovers: None,
             newest: NewestRows::default(),
+            rules: None,
         };
         let state = state.unwrap_or(first);
         let letters = DeadLetters::open(
@@ -169,6 +174,7 @@ impl Feed {
             taking: None,
             scratch: PlanScratch::default(),
             refused: Vec::new(),
+            rules: state.rules,
         };
         feed.restore_schemas()?;
         if let Some(leftovers) = state.leftovers {
@@ -194,9 +200,12 @@ impl Feed {
         let events = input.reader.restore(leftovers)?;
         let end = events.times.len();
         let stream = leftovers.stream;
-        let current =
-            Current { stream, partition, events, taken: 1, rejected: 0, row: 0, end, letter: None };
-        self.current = Some(current);
+        let message = leftovers.message().transpose()?;
+        // A message has one dead letter, which may have been written before the checkpoint.
+        let letter = message.as_ref().and_then(|message| message.has_letter.then_some(0));
+        let (taken, rejected, row) = (1, 0, 0);
+        self.current =
+            Some(Current { stream, partition, events, taken, rejected, row, end, letter, message });
         Ok(())
     }
 
@@ -214,6 +223,7 @@ impl Feed {
             row: 0,
             end: 0,
             letter: None,
+            message: None,
         });
         Ok(())
     }
@@ -285,7 +295,7 @@ impl Feed {
     fn give_rows(&mut self) -> Result<()> {
         self.assembler.drain()?;
         let Some(current) = &mut self.current else { return Ok(()) };
-        let Current { stream, partition, events, row, end, letter, .. } = current;
+        let Current { stream, partition, events, row, end, letter, message: left, .. } = current;
         let input = &self.streams[*stream];
         self.refused.clear();
         let kind = input.reader.kind;
@@ -300,11 +310,22 @@ impl Feed {
         for RefusedRow { row, reason, is_time } in self.refused.drain(..) {
             self.counts.refused_times += u64::from(is_time);
             let message = events.ends.partition_point(|&end| end <= row);
-            let Some(bytes) = input.block.get(message).filter(|_| *letter != Some(message)) else {
+            if *letter == Some(message) {
                 continue;
+            }
+            let found = match left.as_ref() {
+                Some(left) => Some((left.offset, left.bytes.as_slice())),
+                None => input.block.get(message).map(|found| (found.offset, found.bytes)),
             };
+            let Some((offset, bytes)) = found else { continue };
             *letter = Some(message);
-            self.letters.reject(letter_of(&bytes, reason.to_owned()))?;
+            self.letters.reject(DeadLetter {
+                partition: *partition,
+                offset,
+                reason: reason.to_owned(),
+                bytes: bytes.to_vec(),
+                is_cut: false,
+            })?;
         }
         Ok(())
     }
@@ -317,6 +338,9 @@ impl Feed {
     /// Applies a decision with its number to the position.
     fn apply(&mut self, number: u64, decision: &Decision) -> Result<()> {
         self.position.apply(number, decision)?;
+        if let Decision::Rules(rules) = decision {
+            self.rules = Some(*rules);
+        }
         if let Decision::Partitions { stream, names, .. } = decision {
             for number in 0..names.len() as u32 {
                 self.assembler.add_partition(Partition { stream: *stream, number })?;
@@ -360,8 +384,21 @@ impl Feed {
         let joiner = snapshot::begin(&files, &folder)?;
         let assembler = self.assembler.checkpoint(&joiner)?;
         let leftovers = self.current.as_ref().filter(|_| self.has_rows_left()).map(|current| {
-            let Current { stream, partition, events, row, end, .. } = current;
-            self.streams[*stream].reader.save(events, *stream, *partition, *row..*end)
+            let Current { stream, partition, events, row, end, letter, .. } = current;
+            let input = &self.streams[*stream];
+            // All rows that are left belong to the last message that was taken.
+            let number = events.ends.partition_point(|&end| end <= *row);
+            let has_letter = *letter == Some(number);
+            let message = match &current.message {
+                Some(left) => Some((left.offset, left.bytes.as_slice())),
+                None => input.block.get(number).map(|found| (found.offset, found.bytes)),
+            };
+            let message = message.map(|(offset, bytes)| LeftMessage {
+                offset,
+                bytes: bytes.to_vec(),
+                has_letter,
+            });
+            input.reader.save(events, (*stream, *partition), *row..*end, message.as_ref())
         });
         let state = FeedState {
             position: self.position.clone(),
@@ -370,6 +407,7 @@ impl Feed {
             assembler,
             leftovers,
             newest: self.newest.clone(),
+            rules: self.rules,
         };
         snapshot::finish(&files, &folder, &state)
     }

@@ -14,7 +14,7 @@ use zillion_feature::{Batch, FeatureKey, LookupPlan, Schema};
 use zillion_nn::zoo::TaskLabel;
 use zillion_stream::EventTime;
 use zillion_stream::gate::{AnchorScores, Evidence, Gate, GateState, Inputs, Outcome, Verdict};
-use zillion_stream::validation::{self, ClosedWindow, State, Windows};
+use zillion_stream::validation::{self, ClosedWindow, Histogram, State, Windows};
 
 pub(crate) use self::anchor::AnchorBatch;
 use self::anchor::AnchorStore;
@@ -45,8 +45,10 @@ pub(crate) struct Judging {
     segments: Vec<usize>,
     /// The time by which rows come later than the watermark, in milliseconds.
     delay: u64,
-    /// The shortest windows that were closed since the last verdict.
+    /// The shortest windows that were closed since the last verdict, and the batch with which each
+    /// one was closed.
     recent: Vec<ClosedWindow>,
+    recent_batches: Vec<u64>,
     /// The batches behind the gaps of the log, in ascending order.
     gaps: Vec<u64>,
     history: History,
@@ -83,6 +85,28 @@ pub(crate) struct JudgingState {
     gate: Option<GateState>,
     anchor: AnchorStore,
     history: History,
+    /// The windows that were closed since the last verdict.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    recent: Vec<RecentWindow>,
+    /// The number of lines in the history of the run about the last batch; absent in a state of an
+    /// earlier version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) lines: Option<u64>,
+    /// The BLAKE3 of the file with the dense parameters of the newest version; absent before the
+    /// first one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) published: Option<String>,
+}
+
+/// A window that was closed since the last verdict.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RecentWindow {
+    /// The number of the batch with which it was closed.
+    batch: u64,
+    window: ClosedWindow,
+    /// The scores of the live model, which the window does not serialise.
+    scores: Histogram,
 }
 
 /// The scores of one batch before it was learned from, in log-odds.
@@ -107,6 +131,16 @@ pub(crate) struct Trip {
     pub(crate) reason: String,
 }
 
+impl RecentWindow {
+    fn new((window, &batch): (&ClosedWindow, &u64)) -> Self {
+        Self { batch, window: window.clone(), scores: window.scores.clone() }
+    }
+
+    fn into_window(self) -> ClosedWindow {
+        ClosedWindow { scores: self.scores, ..self.window }
+    }
+}
+
 impl Judging {
     /// Creates the validation of a job, from the state of a checkpoint if there is one. Returns
     /// `None` if the job validates nothing: its first task has no label of its own.
@@ -118,9 +152,11 @@ impl Judging {
             return Ok(None);
         };
         let settings = job.validation.clone().unwrap_or_default();
-        let (windows, gate, anchor, history) = match state {
-            Some(state) => (Some(state.windows), state.gate, state.anchor, state.history),
-            None => (None, None, AnchorStore::default(), History::default()),
+        let (windows, gate, anchor, history, recent) = match state {
+            Some(JudgingState { windows, gate, anchor, history, recent, .. }) => {
+                (Some(windows), gate, anchor, history, recent)
+            }
+            None => (None, None, AnchorStore::default(), History::default(), Vec::new()),
         };
         // Other windows begin anew: their sums cannot be made from those of the old ones.
         let windows = match windows.map(|state| Windows::restore(settings.clone(), state)) {
@@ -147,7 +183,8 @@ impl Judging {
                 .collect(),
             segments: find_segments(&job.schema, &settings.segments)?,
             delay: job.join.as_ref().map_or(0, |join| join.delay_ms()),
-            recent: Vec::new(),
+            recent_batches: recent.iter().map(|recent| recent.batch).collect(),
+            recent: recent.into_iter().map(RecentWindow::into_window).collect(),
             gaps: Vec::new(),
             history,
         }))
@@ -160,6 +197,9 @@ impl Judging {
             gate: self.gate.as_ref().map(|gate| gate.state().clone()),
             anchor: self.anchor.clone(),
             history: self.history.clone(),
+            recent: self.recent.iter().zip(&self.recent_batches).map(RecentWindow::new).collect(),
+            lines: None,
+            published: None,
         }
     }
 
@@ -232,8 +272,10 @@ impl Judging {
         let shortest = closed.iter().map(|window| window.length).min();
         if self.gate.is_some() {
             self.recent.extend(closed.iter().filter(|w| Some(w.length) == shortest).cloned());
+            self.recent_batches.resize(self.recent.len(), number);
             let surplus = self.recent.len().saturating_sub(HELD_WINDOWS);
             self.recent.drain(..surplus);
+            self.recent_batches.drain(..surplus);
         }
         Ok(closed)
     }
@@ -251,9 +293,12 @@ impl Judging {
         let passed = self.gaps.iter().rev().find(|&&gap| gap <= self.history.batch);
         let Some(&gap) = passed.filter(|_| self.has_gate()) else { return false };
         let needed = self.min_rows;
+        // A checkpoint may have windows that were closed before the gap.
+        let behind = self.recent_batches.partition_point(|&batch| batch < gap);
+        let behind = &self.recent[behind..];
         let is_judged = self.history.good.back().is_some_and(|&batch| batch >= gap)
-            || self.recent.iter().any(|window| window.rows >= needed)
-            || self.recent.len() >= HELD_WINDOWS;
+            || behind.iter().any(|window| window.rows >= needed)
+            || behind.len() >= HELD_WINDOWS;
         !is_judged
     }
 
@@ -299,6 +344,7 @@ impl Judging {
         *keys = (0, 0);
         *missing = (0, Vec::new());
         self.recent.clear();
+        self.recent_batches.clear();
     }
 
     /// Returns the version that becomes the stable one, if it is time: the newest version that

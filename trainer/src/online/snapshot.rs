@@ -4,6 +4,7 @@
 //! <run>/stream/feed-000000000123/
 //!     STATE      the position, the counts and the rows between two batches, as JSON
 //!     JUDGING    the windows of validation, the gate and its anchor rows, as JSON
+//!     PUBLISHED  the dense parameters of the newest version, as little-endian f32
 //!     joiner/    the pending rows, if the job joins
 //! ```
 //!
@@ -14,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use zillion_device::{DeviceError, Files};
-use zillion_stream::{DeadLetterPosition, Position};
+use zillion_stream::{DeadLetterPosition, Position, RowRules};
 
 use super::assembler::AssemblerState;
 use super::events::Leftovers;
@@ -24,6 +25,8 @@ use crate::error::{Error, Result};
 
 const STATE: &str = "STATE";
 const JUDGING: &str = "JUDGING";
+/// The name of the file with the dense parameters of the newest version.
+const PUBLISHED: &str = "PUBLISHED";
 const JOINER: &str = "joiner";
 const PREFIX: &str = "feed-";
 
@@ -54,6 +57,9 @@ pub(super) struct FeedState {
     pub(super) assembler: AssemblerState,
     pub(super) leftovers: Option<Leftovers>,
     pub(super) newest: NewestRows,
+    /// The settings by which messages became rows; absent in a state of an earlier version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) rules: Option<RowRules>,
 }
 
 /// The counts of a feed over the life of its log.
@@ -128,15 +134,21 @@ pub(super) fn read(streams: &Path, link: &SnapshotLink) -> Result<(PathBuf, Feed
     Ok((folder, state))
 }
 
-/// Writes the state of validation into the folder of the state, and names it in the link.
+/// Writes the state of validation and the dense parameters of the newest version into the folder of
+/// the state, and names them in the link.
 pub(crate) fn write_judging(
     files: &Files,
     streams: &Path,
     link: &mut SnapshotLink,
-    state: &JudgingState,
+    (mut state, published): (JudgingState, &[f32]),
 ) -> Result<()> {
+    if !published.is_empty() {
+        let bytes: Vec<u8> = published.iter().flat_map(|value| value.to_le_bytes()).collect();
+        files.write_bytes(streams.join(&link.folder).join(PUBLISHED), &bytes)?;
+        state.published = Some(blake3::hash(&bytes).to_hex().to_string());
+    }
     let path = streams.join(&link.folder).join(JUDGING);
-    let bytes = serde_json::to_vec(state)
+    let bytes = serde_json::to_vec(&state)
         .map_err(|error| DeviceError::file("write", &path, std::io::Error::from(error)))?;
     files.write_bytes(&path, &bytes)?;
     link.judging = Some(blake3::hash(&bytes).to_hex().to_string());
@@ -156,6 +168,25 @@ pub(crate) fn read_judging(streams: &Path, link: &SnapshotLink) -> Result<Option
     serde_json::from_slice(&bytes)
         .map(Some)
         .map_err(|error| refused(format!("the file does not parse: {error}")))
+}
+
+/// Reads the dense parameters of the version that was the newest one at a checkpoint. The list is
+/// empty if there was none.
+pub(crate) fn read_published(
+    streams: &Path,
+    link: &SnapshotLink,
+    state: &JudgingState,
+) -> Result<Vec<f32>> {
+    let Some(hash) = &state.published else { return Ok(Vec::new()) };
+    let path = streams.join(&link.folder).join(PUBLISHED);
+    let bytes = std::fs::read(&path)
+        .map_err(Error::io("cannot read the parameters of the newest version", &path))?;
+    let (words, rest) = bytes.as_chunks::<4>();
+    if blake3::hash(&bytes).to_hex().as_str() != hash || !rest.is_empty() {
+        let problem = "the file is not the one that the checkpoint names".to_owned();
+        return Err(Error::Checkpoint { path, problem });
+    }
+    Ok(words.iter().map(|word| f32::from_le_bytes(*word)).collect())
 }
 
 /// Removes the states that no kept checkpoint names.

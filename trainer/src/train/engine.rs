@@ -58,6 +58,7 @@ impl Engine for CpuEngine {
             if run.buffers.accumulated.batches() == 0 {
                 run.begin_step()?;
             }
+            run.note_event_time(&planned.batch);
             run.pull(&planned.plan, next)?;
             run.profile_batch(planned);
             Ok::<_, Error>(())
@@ -71,10 +72,12 @@ impl Engine for CpuEngine {
             return Ok(loss);
         };
         run.buffers.inspection.set_table_norms(&run.buffers.grads);
+        run.give_event_time()?;
         match run.gradient_scale(Some(&plan))? {
             Some(scale) => run.push_and_optimize(run.row_step(&plan), scale)?,
             None => run.skip_step()?,
         }
+        run.keep_event_time();
         run.end_batch(planned);
         run.end_step();
         Ok(loss)

@@ -26,6 +26,7 @@ impl Position {
             left_out: 0,
             rejected: 0,
             newest_event_ms: None,
+            event_clock: None,
             begun_at: 0,
             lost_pushes: 0,
         };

@@ -346,6 +346,7 @@ impl Run {
         // Rows hold the step of their last push, so the numbers of steps continue.
         self.position.step = manifest.step;
         self.position.progress.newest_event_ms = manifest.progress.newest_event_ms;
+        self.position.progress.event_clock = manifest.progress.event_clock;
         Ok(())
     }
 }

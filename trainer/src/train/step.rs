@@ -21,6 +21,7 @@ use super::model::Model;
 use super::round::Round;
 use super::rounding::round_gradients;
 use super::{Run, uses};
+use crate::checkpoint::TableTime;
 use crate::error::{Error, Result};
 use crate::evaluate;
 use crate::fetch::{self, RequestedNode};
@@ -51,6 +52,8 @@ pub(super) struct StepBuffers {
     item_column: Option<usize>,
     /// The values that the observer requests.
     pub(super) inspection: Inspection,
+    /// The event time of the tables at the end of the present step; `None` if no table needs it.
+    pub(super) event_clock: Option<TableTime>,
     /// The plan of the last step.
     pub(super) last_plan: Option<Arc<LookupPlan>>,
 }
@@ -266,6 +269,7 @@ impl Run {
 
     /// Ends the step after its last batch.
     pub(super) fn end_step(&mut self) {
+        self.buffers.event_clock = None;
         self.buffers.accumulated.clear();
         self.position.step += 1;
     }

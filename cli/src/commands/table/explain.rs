@@ -7,6 +7,7 @@ use anyhow::Result;
 use serde::Serialize;
 use zillion_console::print_result;
 use zillion_embedding::{AdmissionForecast, EvictionForecast, KeyReport, Outlook};
+use zillion_rows::TableClock;
 
 use super::source::OpenTable;
 use crate::args::TableExplainArgs;
@@ -21,6 +22,12 @@ struct Report {
     mixed_key: String,
     /// The id in the data; absent if it cannot be computed from the key.
     id: Option<String>,
+    #[serde(skip)]
+    clock: TableClock,
+    /// The event time of the training in seconds since its first step; absent if the tables go by
+    /// steps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    event_seconds: Option<u32>,
     #[serde(flatten)]
     known: KeyReport,
     words: Vec<String>,
@@ -38,6 +45,7 @@ pub(crate) fn run(args: &TableExplainArgs) -> Result<()> {
         step,
         is_frozen: table.job.is_frozen(&args.source.table)?,
         shares_limit: table.job.train.max_table_bytes.is_some(),
+        event_seconds: table.event_seconds,
     };
     let known = table.view.explain(&table.workers, key, outlook);
     let report = Report {
@@ -46,6 +54,8 @@ pub(crate) fn run(args: &TableExplainArgs) -> Result<()> {
         mixed_key: hex(key),
         id: table.names.name(key),
         words: describe(&known, outlook),
+        clock: table.clock,
+        event_seconds: outlook.event_seconds,
         known,
     };
     print_result(args.source.json, &report, show)
@@ -77,10 +87,11 @@ fn describe(known: &KeyReport, outlook: Outlook) -> Vec<String> {
                 .to_owned()
         }
         (AdmissionForecast::Waits { missing, at_least }, Some(waiting)) => format!(
-            "it waits for its row, which the table creates at {}: {} so far, the last in step {}, {missing} are \
+            "it waits for its row, which the table creates at {}: {} so far, the last in {} {}, {missing} are \
              missing",
             format_occurrences(at_least),
             format_occurrences(waiting.count),
+            if outlook.event_seconds.is_some() { "second" } else { "step" },
             grouped(waiting.last_step.into())
         ),
         (AdmissionForecast::Waits { at_least, .. }, None) => format!(
@@ -97,6 +108,24 @@ fn describe(known: &KeyReport, outlook: Outlook) -> Vec<String> {
             grouped(u64::from(at.saturating_sub(row.count).max(1)))
         ));
     }
+    describe_eviction(known, outlook, &mut words);
+    words
+}
+
+fn format_occurrences(n: u32) -> String {
+    match n {
+        1 => "1 occurrence".to_owned(),
+        n => format!("{} occurrences", grouped(n.into())),
+    }
+}
+
+/// Describes the share of the table's rows with a smaller value than this row.
+fn above(share: f64) -> String {
+    format!("above {:.1} % of the rows", 100.0 * share)
+}
+
+/// Describes in sentences how eviction will affect the key.
+fn describe_eviction(known: &KeyReport, outlook: Outlook, words: &mut Vec<String>) {
     match known.eviction {
         Some(EvictionForecast::Goes { at_step, unseen, or_before }) => {
             let what =
@@ -108,6 +137,12 @@ fn describe(known: &KeyReport, outlook: Outlook) -> Vec<String> {
                 grouped(at_step.saturating_sub(outlook.step)),
                 grouped(unseen)
             ));
+            if or_before {
+                words.push("a table at its limit may evict it earlier".to_owned());
+            }
+        }
+        Some(EvictionForecast::Expires { in_seconds, unseen_seconds, or_before }) => {
+            words.push(describe_expiry(known.row.is_some(), in_seconds, unseen_seconds));
             if or_before {
                 words.push("a table at its limit may evict it earlier".to_owned());
             }
@@ -148,19 +183,32 @@ fn describe(known: &KeyReport, outlook: Outlook) -> Vec<String> {
         }
         None => {}
     }
-    words
 }
 
-fn format_occurrences(n: u32) -> String {
-    match n {
-        1 => "1 occurrence".to_owned(),
-        n => format!("{} occurrences", grouped(n.into())),
+/// Describes when a key is evicted from a table that goes by event time.
+fn describe_expiry(has_row: bool, in_seconds: Option<u64>, unseen_seconds: u64) -> String {
+    let what = if has_row { "its row is evicted" } else { "its count is removed" };
+    let when = in_seconds.map_or_else(String::new, |seconds| {
+        format!(", {} seconds of event time from now at the earliest", grouped(seconds))
+    });
+    format!(
+        "if it is not seen again, {what}{when} (the table evicts what was unseen for more than {} \
+         seconds of event time, and up to an eighth of that later)",
+        grouped(unseen_seconds)
+    )
+}
+
+/// Describes the time of the last push, and its age.
+fn format_age(report: &Report, last: u32) -> String {
+    let ago = |now: u64| grouped(now.saturating_sub(last.into()));
+    let last = grouped(last.into());
+    match (report.clock, report.event_seconds) {
+        (TableClock::Steps, _) => format!("step {last}, {} ago", ago(report.step)),
+        (TableClock::EventTime, Some(now)) => {
+            format!("second {last} of event time, {} ago", ago(now.into()))
+        }
+        (TableClock::EventTime, None) => format!("second {last} of event time"),
     }
-}
-
-/// Describes the share of the table's rows with a smaller value than this row.
-fn above(share: f64) -> String {
-    format!("above {:.1} % of the rows", 100.0 * share)
 }
 
 #[expect(clippy::print_stdout, reason = "the result of a command")]
@@ -171,14 +219,9 @@ fn show(report: &Report) {
     println!("key {}{id}, slot {} of 4,096\n", report.mixed_key, grouped(known.slot as u64));
     if let Some(row) = &known.row {
         let line = |what: &str, value: String, rank: String| vec![what.to_owned(), value, rank];
-        let age = report.step.saturating_sub(row.last_step.into());
         let mut lines = vec![
             line("pushes", grouped(row.count.into()), above(row.count_above)),
-            line(
-                "last push",
-                format!("step {}, {} ago", grouped(row.last_step.into()), grouped(age)),
-                above(row.last_step_above),
-            ),
+            line("last push", format_age(report, row.last_step), above(row.last_step_above)),
             line("changed in", format!("epoch {}", row.dirty_epoch), String::new()),
             line("norm", format!("{:.4}", row.norm), above(row.norm_above)),
         ];

@@ -10,8 +10,8 @@ use zillion_console::exit::usage_error;
 use zillion_device::Workers;
 use zillion_embedding::TableView;
 use zillion_feature::FeatureKey;
-use zillion_rows::TableSpec;
-use zillion_trainer::{Checkpoint, Job};
+use zillion_rows::{TableClock, TableSpec};
+use zillion_trainer::{Checkpoint, Job, TableTime};
 
 use super::key_names::KeyNames;
 use crate::args::{OneTableArgs, TablesArgs};
@@ -25,7 +25,8 @@ pub(super) struct Report<T> {
 }
 
 /// Opens the tables that the arguments select, and collects the figures of each. `read` computes
-/// them from the open table, the pool of threads and the step of the checkpoint.
+/// them from the open table, the pool of threads and the time of the checkpoint. The time is the
+/// step, or the seconds of event time if the table goes by event time.
 pub(super) fn read_tables<T>(
     args: &TablesArgs,
     read: impl Fn(&TableView, &Workers, u64) -> T,
@@ -42,9 +43,17 @@ pub(super) fn read_tables<T>(
     for spec in specs {
         // One table is open at a time: its memory mapping is released before the next table is
         // opened.
-        tables.push(read(&checkpoint.table(spec.clone(), &workers)?, &workers, step));
+        let time = event_seconds(&checkpoint, spec).map_or(step, u64::from);
+        tables.push(read(&checkpoint.table(spec.clone(), &workers)?, &workers, time));
     }
     Ok(Report { checkpoint: checkpoint.path().to_owned(), step, tables })
+}
+
+/// Returns the event time of a checkpoint in seconds since the first step, or `None` if the table
+/// goes by steps or the time is not known.
+fn event_seconds(checkpoint: &Checkpoint, spec: &TableSpec) -> Option<u32> {
+    let is_timed = spec.clock() == TableClock::EventTime;
+    checkpoint.manifest.progress.event_clock.filter(|_| is_timed).map(TableTime::elapsed)
 }
 
 /// An open table of a checkpoint, with the known ids of its keys.
@@ -54,6 +63,11 @@ pub(super) struct OpenTable {
     pub(super) view: TableView,
     pub(super) names: KeyNames,
     pub(super) workers: Arc<Workers>,
+    /// The unit in which the table measures the age of its rows.
+    pub(super) clock: TableClock,
+    /// The event time of the checkpoint in seconds since the first step; `None` if the table goes
+    /// by steps or the time is not known.
+    pub(super) event_seconds: Option<u32>,
 }
 
 impl OpenTable {
@@ -65,7 +79,17 @@ impl OpenTable {
         let workers = compute_pool(args.threads)?;
         let view = checkpoint.table(spec.clone(), &workers)?;
         let names = KeyNames::of(&job, &args.table);
-        Ok(Self { checkpoint, job, view, names, workers })
+        let (clock, event_seconds) = (spec.clock(), event_seconds(&checkpoint, spec));
+        Ok(Self { checkpoint, job, view, names, workers, clock, event_seconds })
+    }
+
+    /// Returns the name of the unit of the last pushes, and the present time in it.
+    pub(super) fn present(&self) -> (&'static str, u64) {
+        let step = self.checkpoint.manifest.step;
+        match self.clock {
+            TableClock::Steps => ("step", step),
+            TableClock::EventTime => ("second", self.event_seconds.map_or(0, u64::from)),
+        }
     }
 
     /// Returns the key of an id. If several keys are possible, it is the first one that the table

@@ -21,6 +21,9 @@ struct Report {
     step: u64,
     table: String,
     rows: Vec<Row>,
+    /// The name of the unit of the last pushes.
+    #[serde(skip)]
+    unit: &'static str,
 }
 
 #[derive(Serialize)]
@@ -48,6 +51,9 @@ struct One {
     row: Option<WholeRow>,
     #[serde(skip_serializing_if = "Option::is_none")]
     waiting: Option<Waiting>,
+    /// The name of the unit of the last push, and the present time in it.
+    #[serde(skip)]
+    present: (&'static str, u64),
 }
 
 #[derive(Serialize)]
@@ -102,6 +108,7 @@ pub(crate) fn run(args: &TableTopArgs) -> Result<()> {
         step: table.checkpoint.manifest.step,
         table: args.source.table.clone(),
         rows: top.iter().map(row).collect(),
+        unit: table.present().0,
     };
     print_result(args.source.json, &report, show)
 }
@@ -109,7 +116,8 @@ pub(crate) fn run(args: &TableTopArgs) -> Result<()> {
 #[expect(clippy::print_stdout, reason = "the result of a command")]
 fn show(report: &Report) {
     println!("{} (step {}), table {}\n", report.checkpoint.display(), report.step, report.table);
-    let heads = ["key", "id", "pushes", "last step", "norm", "first weights"];
+    let last = format!("last {}", report.unit);
+    let heads = ["key", "id", "pushes", &last, "norm", "first weights"];
     let line = |row: &Row| {
         vec![
             row.key.clone(),
@@ -138,6 +146,7 @@ fn show_id(args: &TableTopArgs, table: &OpenTable, id: &str) -> Result<()> {
         id: table.names.name(key),
         row: table.view.get(key).map(|row| describe_row(&table.view, &row)),
         waiting: table.view.waiting(key),
+        present: table.present(),
     };
     if one.row.is_none() && one.waiting.is_none() {
         bail!(
@@ -171,13 +180,14 @@ fn describe_row(view: &TableView, row: &RowView<'_>) -> WholeRow {
 #[expect(clippy::print_stdout, reason = "the result of a command")]
 fn show_one(one: &One) {
     let id = one.id.as_ref().map_or_else(String::new, |id| format!("  {id}"));
+    let (unit, now) = one.present;
     println!("table {}, key {}{id}", one.table, one.key);
     if let Some(row) = &one.row {
         println!(
-            "{} pushes, the last in step {} of {}; norm {:.4}",
+            "{} pushes, the last in {unit} {} of {}; norm {:.4}",
             grouped(row.count.into()),
             grouped(row.last_step.into()),
-            grouped(one.step),
+            grouped(now),
             row.norm
         );
         if row.is_narrow {
@@ -193,10 +203,10 @@ fn show_one(one: &One) {
     }
     if let Some(waiting) = &one.waiting {
         println!(
-            "it waits for its row: {} occurrences so far, the last in step {} of {}",
+            "it waits for its row: {} occurrences so far, the last in {unit} {} of {}",
             grouped(waiting.count.into()),
             grouped(waiting.last_step.into()),
-            grouped(one.step)
+            grouped(now)
         );
     }
 }

@@ -19,7 +19,7 @@ use zillion_rows::{Admission, Eviction, OptimizerSpec, PinnedId, TableSpec, UseS
 
 const LR: f32 = 0.25;
 const DIM: usize = 3;
-const STATISTICS: UseStatistics = UseStatistics { decay: 0.5, every_steps: 4 };
+const STATISTICS: UseStatistics = UseStatistics::by_steps(0.5, 4);
 /// The number of pinned ids, in tests with pinned ids.
 const PINNED: u64 = 3;
 /// The only group of a small table.
@@ -88,15 +88,15 @@ impl Model {
         let last = f64::from(row.last_step);
         match spec.eviction {
             Eviction::Never => unreachable!("rows stay"),
-            Eviction::Unseen { .. } | Eviction::Lru => last,
+            Eviction::Unseen { .. } | Eviction::UnseenFor { .. } | Eviction::Lru => last,
             Eviction::Lfu { half_life, .. } => {
-                f64::from(row.count).log2() * half_life as f64 + last
+                f64::from(row.count).log2() * half_life.units() as f64 + last
             }
             Eviction::Score { show_weight, click_weight, .. } => {
                 let score = show_weight * f64::from(row.used.shows)
                     + click_weight * f64::from(row.used.clicks);
                 // A decay by half is one power of two in each period.
-                score.log2() + f64::from(row.last_step / STATISTICS.every_steps)
+                score.log2() + f64::from(row.last_step / STATISTICS.every())
             }
             Eviction::L2 { .. } => row.weights.iter().map(|&w| f64::from(w) * f64::from(w)).sum(),
         }
@@ -106,13 +106,13 @@ impl Model {
     fn value(spec: &TableSpec, row: &Row, step: u32) -> f64 {
         match spec.eviction {
             Eviction::Lfu { half_life, .. } => {
-                let age = f64::from(step - row.last_step) / half_life as f64;
+                let age = f64::from(step - row.last_step) / half_life.units() as f64;
                 f64::from(row.count) * 0.5f64.powf(age)
             }
             Eviction::Score { show_weight, click_weight, .. } => {
                 let score = show_weight * f64::from(row.used.shows)
                     + click_weight * f64::from(row.used.clicks);
-                let every = STATISTICS.every_steps;
+                let every = STATISTICS.every();
                 score * 0.5f64.powi((step / every - row.last_step / every) as i32)
             }
             Eviction::L2 { .. } => Self::worth(spec, row).sqrt(),
@@ -167,8 +167,7 @@ impl Model {
             self.counters.pushed += 1;
             let row = self.rows.get_mut(&key).unwrap();
             if let Some(uses) = &raw.tables[0].uses {
-                let periods =
-                    step / STATISTICS.every_steps - row.last_step / STATISTICS.every_steps;
+                let periods = step / STATISTICS.every() - row.last_step / STATISTICS.every();
                 let left = 0.5f32.powi(periods as i32);
                 row.used.shows = row.used.shows * left + uses[i].shows;
                 row.used.clicks = row.used.clicks * left + uses[i].clicks;
@@ -288,7 +287,7 @@ fn eviction() -> impl Strategy<Value = Eviction> {
             0 => Eviction::Never,
             1 => Eviction::Unseen { steps },
             2 => Eviction::Lru,
-            3 => Eviction::Lfu { half_life, below, every },
+            3 => Eviction::Lfu { half_life: half_life.into(), below, every },
             4 => Eviction::Score { show_weight: 1.0, click_weight: 2.0, below, every },
             _ => Eviction::L2 { below, every },
         }

@@ -33,7 +33,11 @@ fn specs() -> Vec<TableSpec> {
     };
     let full = TableSpec {
         max_rows: Some(40),
-        eviction: Eviction::Lfu { half_life: 5, below: None, every: None },
+        eviction: Eviction::Lfu {
+            half_life: zillion_rows::Span::Steps(5),
+            below: None,
+            every: None,
+        },
         ..table("full", false, vec![segment("v", 2, sgd, 0.0)])
     };
     snapshot_specs().into_iter().chain([filtered, full]).collect()

@@ -31,7 +31,7 @@ fn action() -> impl Strategy<Value = Action> {
 fn specs() -> Vec<TableSpec> {
     let rowwise = OptimizerSpec::RowwiseAdagrad { lr: 0.1, initial_accumulator: 0.1, eps: 1e-8 };
     let plain = |name| table(name, false, vec![segment("v", 6, rowwise, 0.0)]);
-    let lfu = Eviction::Lfu { half_life: 3, below: None, every: None };
+    let lfu = Eviction::Lfu { half_life: zillion_rows::Span::Steps(3), below: None, every: None };
     vec![
         TableSpec { eviction: Eviction::Lru, max_rows: Some(90), ..plain("lru") },
         TableSpec {

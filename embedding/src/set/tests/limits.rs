@@ -24,7 +24,11 @@ fn policies() -> Vec<TableSpec> {
         ..spec(admission, eviction)
     };
     let bloom = Admission::Bloom { at_least: 2, keys: 4000, error: 0.01 };
-    let lfu = Eviction::Lfu { half_life: 10, below: Some(0.2), every: Some(16) };
+    let lfu = Eviction::Lfu {
+        half_life: zillion_rows::Span::Steps(10),
+        below: Some(0.2),
+        every: Some(16),
+    };
     let score = Eviction::Score { show_weight: 1.0, click_weight: 5.0, below: None, every: None };
     vec![
         limited(Admission::All, Eviction::Lru),
@@ -36,7 +40,7 @@ fn policies() -> Vec<TableSpec> {
             max_bytes: Some(ByteSize(4 << 20)),
             ..limited(
                 Admission::Count { at_least: 2 },
-                Eviction::Lfu { half_life: 9, below: None, every: None },
+                Eviction::Lfu { half_life: zillion_rows::Span::Steps(9), below: None, every: None },
             )
         },
     ]
@@ -87,7 +91,7 @@ fn shards_threads_and_restarts_do_not_change_who_goes() {
 #[test]
 fn what_comes_often_stays_in_a_table_that_is_looked_at_in_slices() {
     for eviction in [
-        Eviction::Lfu { half_life: 100, below: None, every: None },
+        Eviction::Lfu { half_life: zillion_rows::Span::Steps(100), below: None, every: None },
         Eviction::Lru,
         Eviction::Score { show_weight: 1.0, click_weight: 1.0, below: None, every: None },
     ] {
@@ -128,7 +132,7 @@ fn a_full_table_that_evicts_none_refuses_new_keys() {
 
 #[test]
 fn memory_stays_within_its_limit() {
-    let lfu = Eviction::Lfu { half_life: 50, below: None, every: None };
+    let lfu = Eviction::Lfu { half_life: zillion_rows::Span::Steps(50), below: None, every: None };
     let bloom = Admission::Bloom { at_least: 2, keys: 20_000, error: 0.01 };
     for (limit, new, admission, eviction) in [
         (1 << 20, 400, Admission::All, lfu),

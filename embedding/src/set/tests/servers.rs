@@ -190,7 +190,7 @@ fn named(name: &str, admission: Admission, eviction: Eviction) -> TableSpec {
 }
 
 fn lfu() -> Eviction {
-    Eviction::Lfu { half_life: 20, below: None, every: None }
+    Eviction::Lfu { half_life: zillion_rows::Span::Steps(20), below: None, every: None }
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn three_servers_hold_the_rows_of_one_at_every_limit() {
         limited(700, named("refusing", Admission::All, Eviction::Never)),
         named("free", Admission::All, Eviction::Unseen { steps: 20 }),
         TableSpec {
-            statistics: Some(UseStatistics { decay: 0.5, every_steps: 4 }),
+            statistics: Some(UseStatistics::by_steps(0.5, 4)),
             ..limited(10_000, named("score", Admission::Probability { p: 0.5 }, score))
         },
         growing(3, None, limited(9000, named("growing", Admission::All, lfu()))),

@@ -9,6 +9,7 @@ use zillion_stream::{CutReason, Decision, Partition};
 use super::{Feed, Sink};
 use crate::error::Result;
 use crate::online::item::{FedVersion, Item};
+use crate::online::rules::rules_of;
 use crate::online::status::{FeedStatus, PartitionStatus};
 
 /// The pause of a feed without messages.
@@ -47,6 +48,10 @@ impl Feed {
         live: &mut Live<'_>,
         sink: &mut Sink<'_>,
     ) -> Result<()> {
+        let rules = rules_of(&self.setup.online());
+        if self.rules != Some(rules) {
+            self.record(&Decision::Rules(rules))?;
+        }
         while !live.stop.load(Ordering::Relaxed) {
             let must_look = live.looked.is_none_or(|at| at.elapsed() >= LOOK);
             if must_look && !self.look(live, sink)? {

@@ -7,6 +7,7 @@ use zillion_stream::{Decision, Partition, Taking, Took, check_took};
 use super::{Feed, Sink};
 use crate::error::{Error, Result};
 use crate::online::item::{FedVersion, Item};
+use crate::online::rules::{check_rules, rules_of};
 
 impl Feed {
     /// Repeats the decisions after the position, and hands over the same items as the first time.
@@ -38,6 +39,9 @@ impl Feed {
     }
 
     fn repeat(&mut self, number: u64, decision: &Decision, sink: &mut Sink<'_>) -> Result<bool> {
+        if !matches!(decision, Decision::Rules(_)) {
+            check_rules(number, self.rules, rules_of(&self.setup.online()))?;
+        }
         // Versions and checkpoints come before the first row of the next batch.
         if !matches!(decision, Decision::Publish { .. } | Decision::Checkpoint { .. }) {
             self.give_rows()?;
@@ -92,6 +96,7 @@ impl Feed {
                 self.add_recorded_schema(*stream, *id, *fingerprint)?;
                 self.apply(number, decision)?;
             }
+            Decision::Rules(_) => self.apply(number, decision)?,
             _ => {
                 for input in &mut self.streams {
                     input.source.adopt(decision)?;

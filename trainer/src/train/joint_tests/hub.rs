@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 use zillion_device::Files;
-use zillion_embedding::{Adopted, Rates, TableStatistics};
+use zillion_embedding::{Adopted, EventClock, Rates, TableStatistics};
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, Step, TableId};
 use zillion_ps::{
     CheckpointMark, CheckpointTicket, Checkpointing, Contribution, Error, Exchanged, Exchanging,
@@ -289,6 +289,10 @@ impl StepClient for Member {
             state.client().begin_step(step, rates)?;
         }
         Ok(())
+    }
+
+    fn set_clock(&mut self, clock: EventClock) -> Result<()> {
+        self.state()?.client().set_clock(clock)
     }
 
     fn pull(

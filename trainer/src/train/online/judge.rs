@@ -13,7 +13,7 @@ use super::skip::{log_of, read_skips};
 use crate::error::{Error, Result};
 use crate::observer::Observer;
 use crate::online::{
-    BatchScores, FedBatch, Judging, SnapshotLink, Trip, read_judging, write_judging,
+    BatchScores, FedBatch, Judging, SnapshotLink, Trip, read_judging, read_published, write_judging,
 };
 use crate::online_status::History;
 
@@ -45,15 +45,19 @@ impl Validation {
     pub(super) fn open(run: &mut Run, link: Option<&SnapshotLink>) -> Result<Option<Self>> {
         let streams = crate::online::stream_folder(run.output.dir.path());
         let state = link.map(|link| read_judging(&streams, link)).transpose()?.flatten();
+        let lines = state.as_ref().and_then(|state| state.lines);
+        let published = match (link, &state) {
+            (Some(link), Some(state)) => read_published(&streams, link, state)?,
+            _ => Vec::new(),
+        };
         let Some(mut judging) = Judging::open(&run.job, state)? else { return Ok(None) };
         let log = log_of(run.output.dir.path());
         if log.is_dir() {
             judging.set_gaps(read_skips(&log)?.into_iter().map(|(_, _, to)| to).collect());
         }
         let batches = link.map_or(0, |link| link.batches);
-        let history = History::open(&streams, batches)?;
-        let mut validation =
-            Self { judging, stable: None, published: Vec::new(), judged: Vec::new(), history };
+        let history = History::open(&streams, batches, lines)?;
+        let mut validation = Self { judging, stable: None, published, judged: Vec::new(), history };
         if let Some(version) = validation.judging.stable() {
             validation.load_stable(run, version);
         }
@@ -63,7 +67,9 @@ impl Validation {
     /// Writes the state beside that of the feed, and names it in the link.
     pub(super) fn save(&self, run: &Run, link: &mut SnapshotLink) -> Result<()> {
         let streams = crate::online::stream_folder(run.output.dir.path());
-        write_judging(&run.options.files, &streams, link, &self.judging.state())
+        let mut state = self.judging.state();
+        state.lines = Some(self.history.lines_about(link.batches));
+        write_judging(&run.options.files, &streams, link, (state, &self.published))
     }
 
     /// Scores a batch before the run learns from it, and reports the windows that it closes.
