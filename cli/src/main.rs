@@ -14,7 +14,6 @@ mod operator;
 mod raw_files;
 mod registry;
 mod report;
-mod svg;
 mod telemetry;
 mod text;
 mod watch;
