@@ -10,6 +10,7 @@ mod bar;
 mod commands;
 mod ids;
 mod metrics;
+mod moment;
 mod operator;
 mod raw_files;
 mod registry;

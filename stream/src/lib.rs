@@ -34,6 +34,6 @@ pub use joiner::Joiner;
 pub use kafka::{KafkaSettings, KafkaSource, OptionValue, SecretFile, SecretVariable, Start};
 pub use partition::{EventTime, Partition};
 pub use position::{PartitionPosition, Position};
-pub use source::{Block, Message, OffsetUnit, PartitionState, Source, TooLong};
+pub use source::{Block, Message, OffsetUnit, PartitionState, Place, Source, TooLong};
 pub use taking::{Taking, check_took};
 pub use watermark::Watermarks;

@@ -5,5 +5,6 @@ mod bad_input;
 mod commands;
 mod kills;
 mod metrics;
+mod operator;
 pub(crate) mod place;
 mod poison;

@@ -88,6 +88,13 @@ impl Feed {
                 self.cadence.note_checkpoint();
                 return Ok(sink(Item::Checkpoint(link)));
             }
+            Decision::Reset { partition, .. } => {
+                for input in &mut self.streams {
+                    input.source.adopt(decision)?;
+                }
+                self.apply(number, decision)?;
+                self.leave_block(*partition);
+            }
             _ => {
                 for input in &mut self.streams {
                     input.source.adopt(decision)?;

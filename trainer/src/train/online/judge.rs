@@ -1,16 +1,14 @@
 //! The validation of a resident run, its stable version, and its gate.
 
-use std::sync::Arc;
-
-use zillion_device::SystemClock;
-use zillion_registry::{Cache, Registry, VersionId};
+use zillion_registry::{Cache, VersionId};
 use zillion_rows::layer::Unthrottled;
 use zillion_scorer::Servable;
 use zillion_stream::gate::Verdict;
 
 use super::super::Run;
+use super::by_hand::quarantine_versions;
 use super::skip::{log_of, read_skips};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::observer::Observer;
 use crate::online::{
     BatchScores, FedBatch, Judging, SnapshotLink, Trip, read_judging, write_judging,
@@ -167,10 +165,8 @@ impl Validation {
 
 /// Loads a version of the run's model; `None` if the run publishes nothing.
 fn open_version(run: &Run, version: u64) -> Result<Option<Servable>> {
-    let Some(publish) = &run.job.publish else { return Ok(None) };
+    let Some(model) = run.open_model()? else { return Ok(None) };
     let files = run.options.files.scratch();
-    let registry = Registry::open(&publish.registry, files.clone(), Arc::new(SystemClock::new()))?;
-    let model = registry.model(publish.model.as_deref().unwrap_or(&run.job.name))?;
     let folder = crate::online::stream_folder(run.output.dir.path()).join(STABLE_FOLDER);
     let mut cache = Cache::open(&folder, model.name(), files)?;
     let (workers, number) = (&run.options.workers, VersionId(version));
@@ -194,19 +190,12 @@ fn report(verdict: &Verdict, observer: &mut dyn Observer) {
 impl Run {
     /// Puts the versions that contain a bad batch into quarantine, which moves the pointer back.
     pub(super) fn quarantine(&mut self, trip: &Trip, observer: &mut dyn Observer) -> Result<()> {
-        let (false, Some(publish)) = (trip.versions.is_empty(), &self.job.publish) else {
+        let Some(model) = self.open_model()?.filter(|_| !trip.versions.is_empty()) else {
             return Ok(());
         };
-        let files = self.options.files.scratch();
-        let registry = Registry::open(&publish.registry, files, Arc::new(SystemClock::new()))?;
-        let model = registry.model(publish.model.as_deref().unwrap_or(&self.job.name))?;
         let by = format!("run {}", self.output.id.0);
-        for version in trip.versions.iter().map(|&version| VersionId(version)) {
-            // A version that builds on one in quarantine is there too. A base builds on none.
-            if model.quarantined()?.find(&model, version)?.is_some() {
-                continue;
-            }
-            model.quarantine(version, &by, &trip.reason).map_err(Error::from)?;
+        let versions: Vec<VersionId> = trip.versions.iter().copied().map(VersionId).collect();
+        for version in quarantine_versions(&model, &versions, &by, &trip.reason)? {
             observer.note(&format!(
                 "version {version} and all versions on it are in quarantine: {}",
                 trip.reason
