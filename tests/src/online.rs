@@ -8,3 +8,4 @@ mod metrics;
 mod operator;
 pub(crate) mod place;
 mod poison;
+mod served;
