@@ -14,7 +14,7 @@ use zillion_feature::{Batch, FeatureKey, LookupPlan, Schema};
 use zillion_nn::zoo::TaskLabel;
 use zillion_stream::EventTime;
 use zillion_stream::gate::{
-    AnchorScores, Evidence, Gate, GateState, Inputs, Outcome, Verdict,
+    AnchorScores, Evidence, Gate, GateState, Inputs, Leg, Outcome, Verdict,
 };
 use zillion_stream::validation::{self, ClosedWindow, State, Windows};
 
@@ -286,6 +286,18 @@ impl Judging {
         self.gaps.iter().rev().copied().find(|&gap| gap <= self.history.batch)
     }
 
+    /// Returns whether the labels of the newest windows are wrong: the stable version, which has not
+    /// learned from them, does far worse there than usual. If it does as usual, the labels are right
+    /// and the state of the model is bad.
+    fn doubts_labels(&self, verdict: &Verdict) -> bool {
+        let check = verdict.check(Leg::Progressive, "newest_auc");
+        let Some(bound) = check.and_then(|check| check.hold) else { return false };
+        self.recent.iter().any(|window| {
+            let auc = window.paired.as_ref().and_then(|paired| paired.stable.auc);
+            window.rows >= self.min_rows && auc.is_some_and(|auc| auc < bound)
+        })
+    }
+
     /// Returns the anchor rows as a batch, if there are any.
     pub(crate) fn anchor_batch(&mut self, schema: &Schema) -> Result<Option<&mut AnchorBatch>> {
         self.anchor.batch(schema)
@@ -393,7 +405,12 @@ impl Judging {
             return None;
         }
         // The first windows of a run have nothing to be compared with.
-        let from = self.history.good.front()? + 1;
+        let mut from = self.history.good.front()? + 1;
+        // Batches before a gap were found to be good when the gap was made. They are not left out
+        // because the labels behind the gap are still wrong.
+        if self.doubts_labels(verdict) {
+            from = from.max(self.last_gap().unwrap_or(0));
+        }
         let bad = self.history.versions.iter().filter(|(batch, _)| *batch >= from);
         let versions = bad.map(|(_, version)| *version).collect();
         Some(Trip { from, versions, reason: verdict.explain() })
