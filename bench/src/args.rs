@@ -18,7 +18,7 @@ pub(crate) use load::BenchServeArgs;
 pub use load::{LoadgenArgs, Protocol};
 pub(crate) use online::{
     BenchOnlineArgs, OnlineCatchupArgs, OnlineFigure, OnlineFreshnessArgs, OnlineIngestArgs,
-    OnlineKillsArgs,
+    OnlineKillsArgs, OnlineMovielensArgs,
 };
 pub(crate) use ps::BenchPsArgs;
 pub(crate) use versions::{

@@ -33,7 +33,7 @@ pub(crate) use item::{FedBatch, FedVersion, Item};
 pub(crate) use judging::{BatchScores, Judging, Trip};
 pub(crate) use newest::NewestRows;
 pub use reset::{PartitionReset, ResetPlan, plan_reset, reset_streams};
-pub(crate) use row_codec::WrongRow;
+pub(crate) use row_codec::{WrongRow, copy_rows};
 pub(crate) use setup::FeedSetup;
 pub use setup::stream_folder;
 pub use snapshot::SnapshotLink;
