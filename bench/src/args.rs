@@ -20,7 +20,7 @@ pub(crate) use load::BenchServeArgs;
 pub use load::{LoadgenArgs, Protocol};
 pub(crate) use online::{
     BenchOnlineArgs, OnlineCatchupArgs, OnlineFigure, OnlineFreshnessArgs, OnlineIngestArgs,
-    OnlineJoinerArgs, OnlineKillsArgs,
+    OnlineJoinerArgs, OnlineKillsArgs, OnlineMovielensArgs,
 };
 pub(crate) use ps::BenchPsArgs;
 pub(crate) use versions::{

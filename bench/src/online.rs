@@ -1,6 +1,6 @@
 //! The benchmarks of online training: `zillion bench online`.
 //!
-//! Each benchmark has a source of events in this process, which writes files into a followed
+//! `movielens` replays ratings by their times. Each other benchmark has a source of events in this process, which writes files into a followed
 //! folder, and `zillion online` in a process of its own. So the figures are those of the command,
 //! with its checkpoints and versions.
 
@@ -13,6 +13,7 @@ mod ingest;
 mod job;
 mod joiner;
 mod kills;
+mod movielens;
 mod run;
 mod source;
 mod writer;
@@ -26,6 +27,7 @@ pub(crate) fn run(args: &BenchOnlineArgs, is_json: bool) -> Result<()> {
         OnlineFigure::Freshness(args) => freshness::run(args, is_json),
         OnlineFigure::Ingest(args) => ingest::run(args, is_json),
         OnlineFigure::Catchup(args) => catchup::run(args, is_json),
+        OnlineFigure::Movielens(args) => movielens::run(args, is_json),
         OnlineFigure::Kills(args) => kills::run(args, is_json),
         OnlineFigure::Joiner(args) => joiner::run(args, is_json),
     }

@@ -119,6 +119,10 @@ impl Observer for Watch {
         self.streams().into_iter().for_each(|streams| streams.report_window(window));
     }
 
+    fn report_hold(&mut self, seconds: f64) {
+        self.streams().into_iter().for_each(|streams| streams.report_hold(seconds));
+    }
+
     fn report_verdict(&mut self, verdict: &Verdict) {
         self.streams().into_iter().for_each(|streams| streams.report_verdict(verdict));
     }

@@ -115,7 +115,8 @@ pub fn exit_code(error: &anyhow::Error) -> ExitCode {
                 Error::OtherJob { .. }
                 | Error::OtherModel { .. }
                 | Error::OtherFiles { .. }
-                | Error::WouldOverwrite { .. },
+                | Error::WouldOverwrite { .. }
+                | Error::Refused(_),
             ) => code = REFUSED,
             _ => {}
         }

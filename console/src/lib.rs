@@ -3,6 +3,7 @@
 //! * [`job_file`]: job files, with the overrides by the environment and `--set`;
 //! * [`exit`]: exit codes, and the formatting of errors as text;
 //! * [`signals`]: the flag that Ctrl-C sets;
+//! * [`svg`]: small plots;
 //! * [`progress`] and [`profile`]: the progress and the timeline of a training run;
 //! * this module: the compute pool, durable files, registries, and results on stdout.
 //!
@@ -14,6 +15,7 @@ pub mod job_file;
 pub mod profile;
 pub mod progress;
 pub mod signals;
+pub mod svg;
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;

@@ -56,7 +56,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::log::{DecisionLog, LogOptions, TornTail};
 pub use self::replay::{Replay, first_decision, read_decisions};
-use crate::file::FileIdentity;
+use crate::file::{FileHistory, FileIdentity};
 use crate::partition::Partition;
 
 /// A decision about a stream, in the form in which the log records it.
@@ -134,6 +134,18 @@ pub enum Decision {
     },
     /// The settings by which messages become rows, from here on.
     Rules(RowRules),
+    /// An operator has set a partition to another offset. Messages before it are left out, or
+    /// messages after it are read again.
+    Reset {
+        /// The partition that goes on elsewhere.
+        partition: Partition,
+        /// The offset of the next message.
+        to: u64,
+        /// The files of the partition from this offset on, and the last ones before it, if the
+        /// stream is a followed folder.
+        #[serde(default)]
+        files: FileHistory,
+    },
 }
 
 /// The settings that decide which messages become rows. The decisions of a log can only be repeated

@@ -40,6 +40,16 @@ pub struct FileHistory {
 }
 
 impl FileHistory {
+    /// Creates the history of files that follow `forgotten` other ones.
+    ///
+    /// # Errors
+    /// Returns an error if the files do not follow one another.
+    pub fn restore(partition: Partition, forgotten: u64, files: Vec<FileIdentity>) -> Result<Self> {
+        let history = Self { forgotten, files };
+        history.check(partition)?;
+        Ok(history)
+    }
+
     /// Returns the files in the order of their names.
     pub fn files(&self) -> &[FileIdentity] {
         &self.files

@@ -42,7 +42,7 @@ use crate::error::{Error, Result};
 use crate::file::FileHistory;
 use crate::partition::Partition;
 use crate::position::Position;
-use crate::source::{Block, PartitionState, Source};
+use crate::source::{Block, PartitionState, Place, Source};
 
 /// The largest limits of blocks and messages. The places in a block are numbers of 32 bits.
 pub(crate) const LARGEST: usize = 1 << 30;
@@ -273,8 +273,20 @@ impl Source for FollowedFolder {
             Decision::File { partition, file } if partition.stream == self.settings.stream => {
                 self.find_partition(*partition)?.adopt(file)
             }
+            Decision::Reset { partition, to, files }
+                if partition.stream == self.settings.stream =>
+            {
+                self.find_partition(*partition)?.reset(*to, files);
+                // The files of the partition are compared with the folder anew.
+                self.scanned = None;
+                Ok(())
+            }
             _ => Ok(()),
         }
+    }
+
+    fn find_offset(&mut self, _partition: Partition, _place: Place) -> Result<Option<u64>> {
+        Ok(None)
     }
 
     fn partitions(&self) -> Vec<PartitionState> {

@@ -41,7 +41,7 @@ use crate::decisions::Decision;
 use crate::error::{Error, Result};
 use crate::partition::Partition;
 use crate::position::{Position, list_starts};
-use crate::source::{Block, PartitionState, Source};
+use crate::source::{Block, PartitionState, Place, Source};
 
 /// The longest wait before the state of the client is checked again.
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
@@ -276,8 +276,34 @@ impl Source for KafkaSource {
                 let starts = list_starts(names.len() - count, starts)?;
                 self.add_partitions(&names[count..], &starts)
             }
+            Decision::Reset { partition, to, .. }
+                if partition.stream == self.client.settings().stream =>
+            {
+                let index = partition.number as usize;
+                let Some(known) = self.partitions.get_mut(index) else {
+                    return Err(Error::Position(format!(
+                        "{partition} is unknown to the stream of Kafka; adopt the partitions first"
+                    )));
+                };
+                if known.is_fetched() {
+                    self.client.unassign(known.assignment())?;
+                }
+                *known = TopicPartition::new(*partition, &known.name(), *to)?;
+                Ok(())
+            }
             _ => Ok(()),
         }
+    }
+
+    fn find_offset(&mut self, partition: Partition, place: Place) -> Result<Option<u64>> {
+        let Some(known) = self.partitions.get(partition.number as usize) else { return Ok(None) };
+        let start = match place {
+            Place::Start => Start::Earliest,
+            Place::End => Start::Latest,
+            Place::Time(time) => Start::Time(time),
+        };
+        let (topic, number, _) = known.assignment();
+        self.client.find_start(topic, number, start).map(Some)
     }
 
     fn partitions(&self) -> Vec<PartitionState> {

@@ -40,6 +40,6 @@ pub use position::{PartitionPosition, PinnedSchema, Position};
 pub use schema_registry::{
     FoundSchema, RegistrySettings, SchemaRegistry, StoredReference, StoredSchema,
 };
-pub use source::{Block, Message, OffsetUnit, PartitionState, Source, TooLong};
+pub use source::{Block, Message, OffsetUnit, PartitionState, Place, Source, TooLong};
 pub use taking::{Taking, check_took};
 pub use watermark::Watermarks;

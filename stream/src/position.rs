@@ -111,6 +111,7 @@ impl Position {
                 // Empty files are consumed at once.
                 known.files.forget(known.next_offset);
             }
+            Decision::Reset { partition, to, files } => self.reset(*partition, *to, files)?,
             Decision::Cut { .. }
             | Decision::Publish { .. }
             | Decision::Checkpoint { .. }
@@ -163,6 +164,22 @@ impl Position {
         }
         known.next_offset = took.to;
         known.files.forget(took.to);
+        Ok(())
+    }
+
+    fn reset(&mut self, partition: Partition, to: u64, files: &FileHistory) -> Result<()> {
+        files.check(partition)?;
+        let known = self.find_known(partition)?;
+        let is_inside = files.files().first().is_none_or(|first| first.start <= to)
+            && (files.files().is_empty() || to <= files.end());
+        if !is_inside || files.end() < known.files.end() {
+            return Err(Error::Position(format!(
+                "{partition}: offset {to} of a reset does not lie in the files of the reset, or \
+                 these end before the known ones; restore the log"
+            )));
+        }
+        known.next_offset = to;
+        known.files = files.clone();
         Ok(())
     }
 
@@ -447,5 +464,34 @@ mod tests {
             let error = serde_json::from_str::<Position>(&changed).unwrap_err().to_string();
             assert!(error.contains("wrong place of the list"), "{changed}: {error}");
         }
+    }
+
+    #[test]
+    fn a_reset_moves_a_partition_inside_of_its_files() {
+        let file = |name: &str, start| {
+            let (name, size, head) = (name.to_owned(), 10, 0);
+            FileIdentity { name, start, size, head }
+        };
+        let (first, second) = (file("1", 0), file("2", 10));
+        let files = FileHistory::restore(FIRST, 0, vec![first.clone(), second.clone()]).unwrap();
+        let mut position = Position::default();
+        let took = Took { partition: FIRST, from: 0, to: 20, count: 4, hash: 0 };
+        for decision in [
+            partitions(&["a"]),
+            Decision::File { partition: FIRST, file: first },
+            Decision::File { partition: FIRST, file: second.clone() },
+            Decision::Took(took),
+            Decision::Reset { partition: FIRST, to: 5, files: files.clone() },
+        ] {
+            position.apply(position.next_decision(), &decision).unwrap();
+        }
+        assert_eq!(position.partition(FIRST).unwrap().next_offset, 5);
+        let behind = FileHistory::restore(FIRST, 1, vec![second]).unwrap();
+        for (to, files) in [(21, files), (5, behind)] {
+            let reset = Decision::Reset { partition: FIRST, to, files };
+            let error = position.apply(position.next_decision(), &reset).unwrap_err();
+            assert!(error.to_string().contains("does not lie in the files"), "{error}");
+        }
+        assert_eq!(position.partition(FIRST).unwrap().next_offset, 5);
     }
 }

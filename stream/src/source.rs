@@ -55,8 +55,26 @@ pub trait Source: Send {
     /// Returns an error if the decision contradicts what the source knows.
     fn adopt(&mut self, decision: &Decision) -> Result<()>;
 
+    /// Returns the offset of a place in a partition, or `None` if it is found only by reading.
+    ///
+    /// # Errors
+    /// Returns an error if the brokers of the partition do not answer.
+    fn find_offset(&mut self, partition: Partition, place: Place) -> Result<Option<u64>>;
+
     /// Returns the known partitions in the order of their numbers.
     fn partitions(&self) -> Vec<PartitionState>;
+}
+
+/// A place in the partitions of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// The first message that still exists.
+    Start,
+    /// The end, behind the last message.
+    End,
+    /// The first message of this time or a later one, in milliseconds since 1970: the time of its
+    /// event in a followed folder, and the time of the message in a topic of Kafka.
+    Time(i64),
 }
 
 /// The bounds of a partition and the place of a source in it.

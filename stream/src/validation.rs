@@ -40,7 +40,9 @@ mod tally;
 pub(crate) mod tests;
 mod windows;
 
-pub(crate) use groups::check_batch;
+pub(crate) use groups::{check_batch, check_rows};
+pub(crate) use histogram::Weight;
+pub(crate) use tally::Tally;
 
 pub use error::ValidationError;
 pub use figures::{ClosedWindow, Counters, Difference, Figures, Paired, SegmentFigures};

@@ -1,9 +1,11 @@
 //! Tests of the benchmarks with small sizes. A benchmark of a table takes about a second, and
 //! checks that its table has the right contents.
 
+use std::process::Command;
+
 use serde_json::Value;
 
-use crate::harness::{Workplace, stderr, stdout, zillion};
+use crate::harness::{Workplace, root, stderr, stdout, zillion};
 
 /// Runs a benchmark and returns its output as JSON.
 fn bench(arguments: &[&str]) -> Value {
@@ -111,4 +113,35 @@ fn rows_of_the_spilling_benchmark_come_back_right() {
     let said = bench(&[&small[..], &short, &["--json"]].concat());
     all_right(&said, 60_000);
     assert!(said["spilled"].as_u64() > Some(0), "rows left memory: {said:#}");
+}
+
+#[test]
+fn fresher_versions_are_compared_by_event_time() {
+    let place = Workplace::new();
+    let (data, svg) = (place.text("ml1m"), place.text("freshness.svg"));
+    let examples = root().join("examples/ml1m");
+    let made = Command::new("python3").arg(examples.join("make_data.py")).arg(&data).output();
+    assert!(made.expect("python3 runs").status.success());
+    let job = examples.join("online.toml").display().to_string();
+    let bench = ["bench", "online", "movielens", "--data", &data, "--job", &job];
+    let more = ["--seeds", "1", "--threads", "1", "--svg", &svg, "--json"];
+    let result = zillion(&[&bench[..], &more].concat()).output().expect("the binary runs");
+    assert!(result.status.success(), "{}", stderr(&result));
+    let said = stdout(&result);
+    let replays: Vec<Value> =
+        said.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let names: Vec<&str> = replays.iter().filter_map(|replay| replay["cadence"].as_str()).collect();
+    assert_eq!(names, ["never", "1 h", "10 min", "1 min"]);
+    let versions: Vec<u64> =
+        replays.iter().filter_map(|replay| replay["versions"].as_u64()).collect();
+    // The ratings of the example are up to 90 seconds apart.
+    assert!(versions[0] == 0 && versions[1] > 10, "{versions:?}");
+    assert!(versions.is_sorted() && versions[3] > 2 * versions[2], "{versions:?}");
+    for replay in &replays {
+        assert_eq!(replay["rows"], 6000, "{replay}");
+        assert!(replay["test_auc"].as_f64() > Some(0.6), "{replay}");
+    }
+    assert_ne!(replays[0]["test_auc"], replays[1]["test_auc"]);
+    let drawn = std::fs::read_to_string(svg).expect("a plot");
+    assert!(drawn.contains(">1 min</text>") && drawn.matches("<polyline").count() == 4, "{drawn}");
 }

@@ -70,3 +70,24 @@ fn the_data_can_be_written_alone() {
     assert!(made.status.success(), "{}", stderr(&made));
     assert_eq!(outcome(&stdout(&made))["rows"], serde_json::json!([4000, 500, 500]));
 }
+
+#[test]
+fn online_training_is_shown_in_a_short_form() {
+    let place = Workplace::new();
+    let mut command = zillion(&["quickstart", "--online", "--short", "--json"]);
+    let output = command.current_dir(place.path("")).output().expect("the binary runs");
+    assert!(output.status.success(), "{}", stderr(&output));
+    let (said, report) = (stderr(&output), outcome(&stdout(&output)));
+    assert!(said.contains("caught after") && said.contains("look around with"), "{said}");
+    let number = |key: &str| report[key].as_f64().expect("a number");
+    assert!(number("quarantines") >= 1.0 && number("batches") > 10.0, "{report}");
+    assert!(number("item_after") > number("item_before"), "{report}");
+    assert!(number("auc_after") > 0.6 && number("auc_lowest") > 0.6, "{report}");
+    // The commands that it prints work.
+    for command in report["commands"].as_array().expect("a list").iter().take(3) {
+        let command = command.as_str().expect("a text");
+        let result = Command::new("sh").arg("-c").arg(command).current_dir(place.path("")).output();
+        let result = result.expect("a shell");
+        assert!(result.status.success(), "{command}\n{}", stderr(&result));
+    }
+}

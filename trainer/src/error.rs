@@ -205,6 +205,9 @@ pub enum Error {
         /// The folder of the run.
         path: PathBuf,
     },
+    /// A change of a run that would destroy data, or that cannot be made in its present state.
+    #[error("{0}")]
+    Refused(String),
     /// A folder without a checkpoint to resume from or to evaluate.
     #[error("folder {} has no checkpoint; correct the path, or train first", path.display())]
     NoCheckpoint {

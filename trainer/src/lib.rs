@@ -66,8 +66,8 @@ pub use observer::{
     RunFigures, Silent, StepReport,
 };
 pub use online::{
-    FeedStatus, JoinStatus, PAUSED, PartitionStatus, SnapshotLink, consume_streams, schema_folder,
-    stream_folder,
+    FeedStatus, JoinStatus, PAUSED, PartitionReset, PartitionStatus, ResetPlan, SnapshotLink,
+    consume_streams, plan_reset, reset_streams, schema_folder, stream_folder,
 };
 pub use online_report::OnlineReport;
 pub use online_status::{HISTORY_FILE, STATUS_FILE, StreamStatus};
@@ -77,6 +77,10 @@ pub use publish::{Published, publish_checkpoint};
 pub use rejects::RejectFile;
 pub use stage_seconds::StageSeconds;
 pub use tasks::TaskReport;
-pub use train::{TrainOptions, replay_online, train, train_online};
+pub use train::{
+    REWIND_FILE, RewindPlan, RewindRequest, TimedReport, TimedScores, TrainOptions, plan_rewind,
+    quarantine_versions, replay_online, request_rewind, rewind_stopped, test_then_train, train,
+    train_online, versions_after,
+};
 pub use train_report::TrainReport;
 pub use zillion_ps::TrainerPlace;

@@ -47,6 +47,9 @@ pub trait Observer {
     fn report_window(&mut self, _window: &ClosedWindow) {}
     /// Reports the verdict of the gate on the state that is about to be published.
     fn report_verdict(&mut self, _verdict: &Verdict) {}
+    /// Reports the event time for which the gate has held all versions, in seconds; 0: no version
+    /// is held.
+    fn report_hold(&mut self, _seconds: f64) {}
     /// Reports an event in one line of text.
     fn note(&mut self, _text: &str) {}
 }

@@ -8,6 +8,7 @@
 mod accumulate;
 mod apart;
 mod asynchronous;
+mod by_time;
 mod continuing;
 mod counts;
 mod data;
@@ -52,7 +53,11 @@ use std::time::Instant;
 use zillion_device::{Files, Workers};
 use zillion_ps::{TrainClient, TrainerPlace};
 
-pub use online::{replay_online, train_online};
+pub use by_time::{TimedReport, TimedScores, test_then_train};
+pub use online::{
+    REWIND_FILE, RewindPlan, RewindRequest, plan_rewind, quarantine_versions, replay_online,
+    request_rewind, rewind_stopped, train_online, versions_after,
+};
 
 use crate::error::Result;
 use crate::job::Job;

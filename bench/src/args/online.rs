@@ -35,6 +35,11 @@ Example: zillion bench online ingest --rows 1000000 --json")]
     #[command(after_help = "\
 Example: zillion bench online catchup --rate 10000 --seconds 60 --json")]
     Catchup(OnlineCatchupArgs),
+    /// Compare how much AUC fresher versions buy on MovieLens-1M: no update, and an update every
+    /// hour, ten minutes and minute of event time
+    #[command(after_help = "\
+Example: zillion bench online movielens --data data/ml1m-published --seeds 3 --svg freshness.svg")]
+    Movielens(OnlineMovielensArgs),
     /// Kill `zillion online` at random moments, repeat its log in another folder, and compare all
     /// events and versions
     #[command(after_help = "\
@@ -47,6 +52,28 @@ Exit codes: 0 if no event is lost or doubled and all versions are equal, 1 if no
 Example: zillion bench online joiner --memory 256MiB --json
 Exit codes: 0 if the memory of the process grew by at most 1.1 times the bound, 1 if not.")]
     Joiner(OnlineJoinerArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct OnlineMovielensArgs {
+    /// Folder with the ratings sorted by time, as in examples/ml1m/README.md
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) data: PathBuf,
+    /// Job file
+    #[arg(long, value_name = "FILE", default_value = "examples/ml1m/online.toml")]
+    pub(crate) job: PathBuf,
+    /// Override a key of the job while it goes on to learn (repeatable)
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(crate) set: Vec<String>,
+    /// Number of seeds
+    #[arg(long, default_value = "3", value_parser = clap::value_parser!(u64).range(1..=100))]
+    pub(crate) seeds: u64,
+    /// File for a plot
+    #[arg(long, value_name = "FILE")]
+    pub(crate) svg: Option<PathBuf>,
+    /// Number of compute threads; absent: one for each core
+    #[arg(long)]
+    pub(crate) threads: Option<NonZeroUsize>,
 }
 
 #[derive(Debug, clap::Args)]

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use clap::{Subcommand, ValueEnum};
 use zillion_registry::VersionId;
 
-use super::{OperatorArgs, TrustArgs};
+use super::{JobArgs, OperatorArgs, TrustArgs};
+use crate::moment::Moment;
 
 /// The registry and the name of a model.
 #[derive(Debug, clap::Args)]
@@ -47,6 +48,12 @@ Example: zillion model rollback --pointer stable --registry runs/registry --mode
 Example: zillion model quarantine 12 --reason 'flipped labels' --registry runs/registry --model clicks
          zillion model quarantine 12 --lift --reason 'false alarm' --registry runs/registry --model clicks")]
     Quarantine(QuarantineArgs),
+    /// Rewind an online run to a version: later versions go into quarantine, their batches are left out
+    #[command(after_help = "\
+Example: zillion model rewind job.toml --to-version 12 --reason 'wrong labels since noon' --dry-run
+         zillion model rewind job.toml --to-time 2026-03-01T12:00:00Z --reason 'wrong labels' --yes
+The consequences are printed first. A live run acts within a second, a stopped one is rewound at once.")]
+    Rewind(RewindArgs),
     /// List the moves of a pointer, the newest first: who, when, from, to, kind, reason
     #[command(after_help = "\
 Example: zillion model log --pointer stable --limit 50 --registry runs/registry --model clicks")]
@@ -189,6 +196,31 @@ pub(crate) struct QuarantineArgs {
     pub(crate) trust: TrustArgs,
     #[command(flatten)]
     pub(crate) operator: OperatorArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct RewindArgs {
+    #[command(flatten)]
+    pub(crate) job: JobArgs,
+    /// Number of the last good version
+    #[arg(long, value_name = "VERSION", required_unless_present = "to_time")]
+    pub(crate) to_version: Option<VersionId>,
+    /// Time of the last good version: the newest one that was published at or before it, as in
+    /// 2026-03-01T12:00:00Z or in milliseconds since 1970
+    #[arg(long, value_name = "TIME", conflicts_with = "to_version")]
+    pub(crate) to_time: Option<Moment>,
+    /// Reason, which is written to the log of decisions and to the log of each pointer
+    #[arg(long)]
+    pub(crate) reason: String,
+    /// Rewind the run; without this option, the consequences are only printed
+    #[arg(long)]
+    pub(crate) yes: bool,
+    /// Print the consequences without changing anything
+    #[arg(long, conflicts_with = "yes")]
+    pub(crate) dry_run: bool,
+    /// Print the outcome as one line of JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, clap::Args)]

@@ -9,6 +9,9 @@ pub(crate) struct QuickstartArgs {
     /// are caught and rolled back
     #[arg(long, conflicts_with_all = ["rows", "keep_serving"])]
     pub(crate) online: bool,
+    /// Shorten the scenes of --online, so that it ends after half a minute
+    #[arg(long, requires = "online")]
+    pub(crate) short: bool,
     /// Number of rows of the generated click log
     #[arg(long, default_value = "200000", value_parser = clap::value_parser!(u64).range(1000..))]
     pub(crate) rows: u64,

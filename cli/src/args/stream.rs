@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Subcommand;
 
 use super::JobArgs;
+use crate::moment::Moment;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum StreamCommand {
@@ -28,6 +29,12 @@ Example: zillion stream replay job.toml --of runs/clicks --set run.output=runs/a
              --set publish.registry=runs/again-registry
 The log must have all decisions since its beginning. Runs remove those that no kept checkpoint needs.")]
     Replay(StreamReplayArgs),
+    /// Set the streams of a stopped run to a time, to their start or to their end
+    #[command(after_help = "\
+Example: zillion stream reset job.toml --to-end --dry-run
+         zillion stream reset job.toml --to 2026-03-01T12:00:00Z --yes
+The consequences are printed first. Rows that are read again are learned from twice; the model itself does not change.")]
+    Reset(StreamResetArgs),
     /// Let a run consume nothing until it is resumed
     #[command(after_help = "\
 Example: zillion stream pause runs/clicks")]
@@ -71,6 +78,32 @@ pub(crate) struct StreamDeadArgs {
     pub(crate) export: Option<PathBuf>,
     /// Print each message as one line of JSON on stdout
     #[arg(long, conflicts_with = "export")]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+#[group(id = "place", required = true, multiple = false, args = ["to", "to_start", "to_end"])]
+pub(crate) struct StreamResetArgs {
+    #[command(flatten)]
+    pub(crate) job: JobArgs,
+    /// Time of the first event that is read next, as in 2026-03-01T12:00:00Z or in milliseconds
+    /// since 1970; for topics of Kafka, the time of the message
+    #[arg(long, value_name = "TIME")]
+    pub(crate) to: Option<Moment>,
+    /// Read all messages that still exist
+    #[arg(long)]
+    pub(crate) to_start: bool,
+    /// Leave all messages out that exist now
+    #[arg(long)]
+    pub(crate) to_end: bool,
+    /// Reset the streams; without this option, the consequences are only printed
+    #[arg(long)]
+    pub(crate) yes: bool,
+    /// Print the consequences without changing anything
+    #[arg(long, conflicts_with = "yes")]
+    pub(crate) dry_run: bool,
+    /// Print the outcome as one line of JSON on stdout
+    #[arg(long)]
     pub(crate) json: bool,
 }
 

@@ -10,6 +10,7 @@ mod log;
 mod pin;
 mod pointer;
 mod quarantine;
+mod rewind;
 mod show;
 mod verify;
 
@@ -25,6 +26,7 @@ pub(crate) fn run(command: &ModelCommand) -> Result<()> {
         ModelCommand::Promote(args) => pointer::promote(args),
         ModelCommand::Rollback(args) => pointer::roll_back(args),
         ModelCommand::Quarantine(args) => quarantine::run(args),
+        ModelCommand::Rewind(args) => rewind::run(args),
         ModelCommand::Log(args) => log::run(args),
         ModelCommand::Verify(args) => verify::run(args),
         ModelCommand::Gc(args) => gc::run(args),

@@ -2,6 +2,7 @@
 
 mod dead;
 mod replay;
+mod reset;
 mod status;
 mod tail;
 
@@ -19,6 +20,7 @@ pub(crate) fn run(command: &StreamCommand) -> Result<()> {
         StreamCommand::Tail(args) => tail::run(args),
         StreamCommand::Dead(args) => dead::run(args),
         StreamCommand::Replay(args) => replay::run(args),
+        StreamCommand::Reset(args) => reset::run(args),
         StreamCommand::Pause(args) => set_paused(args, true),
         StreamCommand::Resume(args) => set_paused(args, false),
     }

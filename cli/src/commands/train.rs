@@ -99,7 +99,10 @@ pub(super) fn serve_metrics(address: &str, job: &Job) -> Result<(Listener, Train
     let first_task = job.tasks().into_iter().next().map(|task| task.name).unwrap_or_default();
     let mut series = TrainerMetrics::new(&registry, &first_task)?;
     if !job.streams.is_empty() {
-        let parts = StreamParts { has_join: job.join.is_some(), has_gate: job.gate.is_some() };
+        let parts = StreamParts {
+            has_join: job.join.is_some(),
+            hold_limit: job.gate.as_ref().map(|gate| gate.hold_seconds),
+        };
         series.streams = Some(StreamMetrics::new(&registry, &parts)?);
     }
     let listener = Listener::start(address, registry)?;

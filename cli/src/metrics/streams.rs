@@ -9,8 +9,12 @@ use zillion_trainer::{FeedStatus, JoinStatus};
 use super::maker::Maker;
 
 /// The outcomes of a verdict, as the values of a label.
-const OUTCOMES: [(&str, Outcome); 3] =
-    [("pass", Outcome::Pass), ("warn", Outcome::Warn), ("fail", Outcome::Fail)];
+const OUTCOMES: [(&str, Outcome); 4] = [
+    ("pass", Outcome::Pass),
+    ("warn", Outcome::Warn),
+    ("hold", Outcome::Hold),
+    ("fail", Outcome::Fail),
+];
 
 /// The series of the streams of one run.
 pub(crate) struct StreamMetrics {
@@ -28,8 +32,8 @@ pub(crate) struct StreamMetrics {
 pub(crate) struct StreamParts {
     /// Whether the job joins impressions with feedback.
     pub(crate) has_join: bool,
-    /// Whether the job has a gate.
-    pub(crate) has_gate: bool,
+    /// The event time after which a hold of the job's gate warns, in seconds, if the job has one.
+    pub(crate) hold_limit: Option<u64>,
 }
 
 /// The series of the place of a run in its streams.
@@ -79,6 +83,7 @@ struct GateSeries {
     reference: GaugeVec,
     threshold: GaugeVec,
     outcome: GaugeVec,
+    hold: Gauge,
 }
 
 impl StreamMetrics {
@@ -95,7 +100,7 @@ impl StreamMetrics {
             last: None,
             join: parts.has_join.then(|| Join::new(&make)).transpose()?,
             validation: Validation::new(&make)?,
-            gate: parts.has_gate.then(|| GateSeries::new(&make)).transpose()?,
+            gate: parts.hold_limit.map(|limit| GateSeries::new(&make, limit)).transpose()?,
         })
     }
 
@@ -114,6 +119,11 @@ impl StreamMetrics {
     /// Updates the series of validation after a window was closed.
     pub(crate) fn report_window(&self, window: &ClosedWindow) {
         self.validation.update(window);
+    }
+
+    /// Updates the time for which the gate has held all versions.
+    pub(crate) fn report_hold(&self, seconds: f64) {
+        self.gate.iter().for_each(|gate| gate.hold.set(seconds));
     }
 
     /// Updates the series of the gate after a verdict.
@@ -339,7 +349,7 @@ impl Validation {
 }
 
 impl GateSeries {
-    fn new(make: &Maker<'_>) -> Result<Self> {
+    fn new(make: &Maker<'_>, hold_limit: u64) -> Result<Self> {
         let gauges = |name: &str, help: &str, labels: &[&str]| {
             make.gauges(&format!("zillion_stream_gate_{name}"), help, labels)
         };
@@ -358,8 +368,17 @@ impl GateSeries {
                 "Bound beyond which the check warns or fails.",
                 &["leg", "check", "bound"],
             )?,
-            outcome: gauges("outcome", "Outcome: 0 pass, 1 warn, 2 fail.", &by_check)?,
+            outcome: gauges("outcome", "Outcome: 0 pass, 1 warn, 2 hold, 3 fail.", &by_check)?,
+            hold: make.gauge(
+                "zillion_stream_gate_hold_seconds",
+                "Event time for which the gate has held all versions; 0: it holds none.",
+            )?,
         };
+        let limit = make.gauge(
+            "zillion_stream_gate_hold_limit_seconds",
+            "Event time after which a hold warns.",
+        )?;
+        limit.set(hold_limit as f64);
         for (outcome, _) in OUTCOMES {
             series.verdicts.with_label_values(&[outcome]);
         }
@@ -385,13 +404,14 @@ impl GateSeries {
         let leg = match check.leg {
             Leg::Progressive => "progressive",
             Leg::Anchor => "anchor",
+            Leg::Baseline => "baseline",
             Leg::Inputs => "inputs",
         };
         let labels = [leg, check.name.as_str()];
         self.value.with_label_values(&labels).set(number(check.value));
         self.error.with_label_values(&labels).set(number(check.error));
         self.reference.with_label_values(&labels).set(number(check.reference));
-        for (bound, value) in [("warn", check.warn), ("fail", check.fail)] {
+        for (bound, value) in [("warn", check.warn), ("hold", check.hold), ("fail", check.fail)] {
             self.threshold.with_label_values(&[leg, &check.name, bound]).set(number(value));
         }
         let place = OUTCOMES.iter().position(|(_, outcome)| *outcome == check.outcome);
@@ -424,7 +444,7 @@ mod tests {
 
     fn metrics() -> (Registry, StreamMetrics) {
         let registry = Registry::new();
-        let parts = StreamParts { has_join: true, has_gate: true };
+        let parts = StreamParts { has_join: true, hold_limit: Some(300) };
         let metrics = StreamMetrics::new(&registry, &parts).unwrap();
         (registry, metrics)
     }
@@ -518,6 +538,7 @@ mod tests {
             error: Some(0.25),
             reference: None,
             warn: Some(-0.5),
+            hold: None,
             fail: Some(-0.75),
             reason: String::new(),
         };
@@ -538,7 +559,8 @@ mod tests {
                 "zillion_stream_gate_verdicts_total{outcome=\"pass\"} 0",
                 "zillion_stream_gate_value{check=\"auc\",leg=\"progressive\"} -1",
                 "zillion_stream_gate_threshold{bound=\"fail\",check=\"auc\",leg=\"progressive\"} -0.75",
-                "zillion_stream_gate_outcome{check=\"auc\",leg=\"progressive\"} 2",
+                "zillion_stream_gate_outcome{check=\"auc\",leg=\"progressive\"} 3",
+                "zillion_stream_gate_hold_limit_seconds 300",
             ],
         );
     }

@@ -83,6 +83,18 @@ pub struct DecisionLog {
 }
 
 impl DecisionLog {
+    /// Returns whether a process has the log in a folder open. Nothing of the log changes.
+    ///
+    /// # Errors
+    /// Returns an error if the file of the lock cannot be opened.
+    pub fn is_in_use(folder: impl AsRef<Path>) -> Result<bool> {
+        match Lock::take(folder.as_ref()) {
+            Ok(_) => Ok(false),
+            Err(Error::InUse(_)) => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Opens the log in `folder`, or creates it. Reads the last segment, cuts off a torn record at
     /// its end, and syncs the rest. The other segments are checked when they are replayed.
     ///

@@ -97,6 +97,14 @@ impl FolderPartition {
         Ok(())
     }
 
+    /// Goes on at another offset, with the files around it.
+    pub(super) fn reset(&mut self, to: u64, files: &FileHistory) {
+        self.history = files.clone();
+        self.next = to;
+        self.file = None;
+        self.listing = Listing::default();
+    }
+
     pub(super) fn state(&self) -> PartitionState {
         let mut present = self.history.files().iter().filter(|f| self.listing.is_present(&f.name));
         PartitionState {

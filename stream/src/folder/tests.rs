@@ -2,6 +2,7 @@
 
 mod lines;
 mod replay;
+mod reset;
 mod rules;
 mod whole;
 

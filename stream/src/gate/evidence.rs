@@ -21,13 +21,16 @@ pub struct Evidence<'a> {
     pub inputs: &'a Inputs,
 }
 
-/// The scores of two versions on the anchor rows, in log-odds.
+/// The scores of versions on the anchor rows, in log-odds.
 #[derive(Clone, Copy, Debug)]
 pub struct AnchorScores<'a> {
     /// The scores of the version that is judged.
     pub candidate: &'a [f32],
     /// The scores of the promoted version.
     pub promoted: &'a [f32],
+    /// The scores of the baseline: a version that was promoted longer ago. It is absent if the run
+    /// is too young, or has no baseline.
+    pub baseline: Option<&'a [f32]>,
 }
 
 /// The figures of the data and of the update. A figure that is absent is not judged.

@@ -10,7 +10,7 @@ use super::reference::Reference;
 use super::settings::GateSettings;
 use super::verdict::{Check, Leg, Outcome, Verdict};
 use crate::partition::EventTime;
-use crate::validation::{Difference, Paired, check_batch, compare};
+use crate::validation::{Difference, Paired, Tally, Weight, check_batch, check_rows, compare};
 
 /// The gate of an online model.
 #[derive(Clone, Debug)]
@@ -25,6 +25,12 @@ pub struct Gate {
 pub struct GateState {
     anchor: AnchorRows,
     reference: Reference,
+    /// The scores of the live model on the rows since the last verdict.
+    #[serde(default)]
+    newest: Tally,
+    /// Whether the last verdict was a hold.
+    #[serde(default)]
+    is_held: bool,
 }
 
 impl Gate {
@@ -77,6 +83,34 @@ impl Gate {
         Ok(self.state.anchor.offer(&self.settings, times, labels, weights))
     }
 
+    /// Takes the scores of the live model on the rows of a batch, in log-odds, before it learns from
+    /// them.
+    ///
+    /// # Errors
+    /// Returns an error if the lengths differ, or a label or a weight cannot be used.
+    pub fn observe(
+        &mut self,
+        labels: &[f32],
+        weights: Option<&[f32]>,
+        live: &[f32],
+    ) -> Result<(), GateError> {
+        check_rows(labels, weights, live, None)?;
+        for (row, &logit) in live.iter().enumerate().filter(|(_, logit)| logit.is_finite()) {
+            let weight = Weight::new(weights.map_or(1.0, |weights| weights[row]));
+            self.state.newest.add(logit, labels[row] == 1.0, weight);
+        }
+        Ok(())
+    }
+
+    /// Ends a verdict: the next one judges the rows that come after it. Rows that were too few to be
+    /// judged stay.
+    pub fn end_verdict(&mut self, verdict: &Verdict) {
+        self.state.is_held = verdict.outcome == Outcome::Hold;
+        if self.state.newest.rows() >= self.settings.min_rows {
+            self.state.newest = Tally::default();
+        }
+    }
+
     /// Judges a version. The gate does not change: call [`Gate::promote`] if the version is
     /// promoted, or [`Gate::discard_staged`] if it is quarantined.
     ///
@@ -85,16 +119,18 @@ impl Gate {
     pub fn judge(&self, evidence: &Evidence<'_>) -> Result<Verdict, GateError> {
         evidence.inputs.check()?;
         let anchor = self.judge_anchor(evidence)?;
+        let is_lost = anchor.iter().any(|check| check.outcome == Outcome::Fail);
         let mut checks: Vec<Check> = evidence
             .windows
             .iter()
-            .map(|window| self.judge_window(window.paired.as_ref(), &anchor))
+            .map(|window| self.judge_window(window.paired.as_ref(), is_lost))
             .collect();
         if checks.is_empty() {
             let reason = "no window was closed since the last verdict".to_owned();
             checks.push(Check::skip(Leg::Progressive, "auc", reason));
         }
-        checks.push(anchor);
+        checks.extend(anchor);
+        checks.extend(self.judge_newest());
         checks.extend(judge_inputs(&self.settings, &self.state.reference, evidence));
         Ok(Verdict::of(checks))
     }
@@ -112,8 +148,8 @@ impl Gate {
         self.state.anchor.discard();
     }
 
-    /// Judges the difference of AUCs on a window.
-    fn judge_window(&self, paired: Option<&Paired>, anchor: &Check) -> Check {
+    /// Judges the difference of AUCs on a window. `is_lost` says whether the anchor fails.
+    fn judge_window(&self, paired: Option<&Paired>, is_lost: bool) -> Check {
         let leg = Leg::Progressive;
         let Some(paired) = paired else {
             let reason = "the promoted version scored no rows of the window".to_owned();
@@ -126,7 +162,7 @@ impl Gate {
         let check =
             self.judge_difference(leg, "the newest window", difference, self.settings.auc_drop);
         let gains = difference.value > self.settings.errors * difference.error;
-        if gains && anchor.outcome == Outcome::Fail {
+        if gains && is_lost {
             let reason = format!(
                 "the AUC on the newest window is {:.4} ± {:.4} above that of the promoted version, \
                  but that on the anchor is below it: the labels of the window have changed their \
@@ -138,8 +174,33 @@ impl Gate {
         check
     }
 
-    /// Judges the difference of AUCs on the anchor rows.
-    fn judge_anchor(&self, evidence: &Evidence<'_>) -> Result<Check, GateError> {
+    /// Judges the AUC of the live model on the rows since the last verdict, which may be in no
+    /// closed window yet. If it has fallen far, their labels have probably changed their meaning, and
+    /// the version that has learned from them is held until the anchor shows the damage.
+    fn judge_newest(&self) -> Option<Check> {
+        let newest = &self.state.newest;
+        let (auc, usual) = (newest.figures().auc?, self.state.reference.auc.get()?);
+        let bound = usual - self.settings.bands.auc.warn;
+        let text = format!(
+            "the AUC of the live model on the rows since the last verdict is {auc:.4}, and \
+             {usual:.4} is usual"
+        );
+        let (outcome, reason) = match auc < bound && newest.rows() >= self.settings.min_rows {
+            true => (Outcome::Hold, format!("{text}: held until later rows are as usual")),
+            false => (Outcome::Pass, text),
+        };
+        Some(Check {
+            outcome,
+            value: Some(auc),
+            reference: Some(usual),
+            hold: Some(bound),
+            ..Check::skip(Leg::Progressive, "newest_auc", reason)
+        })
+    }
+
+    /// Judges the differences of AUCs on the anchor rows: to the promoted version, and to the
+    /// baseline if there is one.
+    fn judge_anchor(&self, evidence: &Evidence<'_>) -> Result<Vec<Check>, GateError> {
         let leg = Leg::Anchor;
         let rows = self.state.anchor.len();
         let is_enough = rows as u64 >= self.settings.min_rows;
@@ -149,20 +210,52 @@ impl Gate {
                 true => "the promoted version scored no anchor rows".to_owned(),
                 false => format!("the anchor has {rows} rows, and {needed} are needed"),
             };
-            return Ok(Check::skip(leg, "auc", reason));
+            return Ok(vec![Check::skip(leg, "auc", reason)]);
         };
-        let (labels, weights) = (self.state.anchor.labels(), self.state.anchor.weights());
-        let paired = compare(&labels, Some(&weights), scores.candidate, scores.promoted)?;
-        let difference = match paired {
-            Some(paired) => self.find_difference(&paired),
-            None => Err("no rows that both versions scored".to_owned()),
-        };
-        Ok(match difference {
-            Ok(difference) => {
-                self.judge_difference(leg, "the anchor", difference, self.settings.anchor_auc_drop)
+        let difference = self.compare_on_anchor(scores.candidate, scores.promoted)?;
+        let mut checks = vec![match difference {
+            Ok(of) => {
+                let drop = self.settings.anchor_auc_drop;
+                let check = self.judge_difference(leg, "the anchor", of, drop);
+                self.hold_loss(check, of)
             }
             Err(reason) => Check::skip(leg, "auc", format!("the anchor has {reason}")),
+        }];
+        if let Some(baseline) = scores.baseline
+            && let Ok(of) = self.compare_on_anchor(scores.candidate, baseline)?
+        {
+            checks.push(self.hold_loss(describe_baseline(of), of));
+        }
+        Ok(checks)
+    }
+
+    /// Returns the difference of the AUCs of two versions on the anchor rows, or the reason why it
+    /// cannot be judged.
+    fn compare_on_anchor(
+        &self,
+        candidate: &[f32],
+        other: &[f32],
+    ) -> Result<Result<Difference, String>, GateError> {
+        let (labels, weights) = (self.state.anchor.labels(), self.state.anchor.weights());
+        let paired = compare(&labels, Some(&weights), candidate, other)?;
+        Ok(match paired {
+            Some(paired) => self.find_difference(&paired),
+            None => Err("no rows that both versions scored".to_owned()),
         })
+    }
+
+    /// Holds a version whose loss on the anchor is too large to be served, unless the check fails. A
+    /// hold ends only at `hold_drop` itself, so that no state is published which the noise of the
+    /// anchor favours.
+    fn hold_loss(&self, check: Check, of: Difference) -> Check {
+        let errors = if self.state.is_held { 0.0 } else { self.settings.hold_errors };
+        let bound = self.settings.hold_drop + errors * of.error;
+        let check = Check { hold: Some(-bound), ..check };
+        if check.outcome >= Outcome::Hold || of.value >= -bound {
+            return check;
+        }
+        let reason = format!("{}: held until a later version has lost less", check.reason);
+        Check { outcome: Outcome::Hold, reason, ..check }
     }
 
     /// Returns the difference of AUCs, or the reason why it cannot be judged.
@@ -196,5 +289,19 @@ impl Gate {
             fail: Some(-(drop + noise)),
             ..Check::skip(leg, "auc", reason)
         }
+    }
+}
+
+/// Returns the check of a difference to the baseline, which can hold a version but not fail it: a
+/// rewind goes back over the newest windows only, and this loss is older.
+fn describe_baseline(of: Difference) -> Check {
+    let reason = format!(
+        "the AUC on the anchor differs by {:+.4} ± {:.4} from that of the baseline",
+        of.value, of.error
+    );
+    Check {
+        value: Some(of.value),
+        error: Some(of.error),
+        ..Check::skip(Leg::Baseline, "auc", reason)
     }
 }

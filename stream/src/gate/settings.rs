@@ -18,6 +18,15 @@ pub struct GateSettings {
     /// The loss of AUC against the promoted version on the anchor, beyond `errors` standard
     /// errors, at which a version fails.
     pub anchor_auc_drop: f64,
+    /// The loss of AUC on the anchor, against the promoted version or the baseline, at which a
+    /// version is held: it is not published, and the next one is judged anew.
+    pub hold_drop: f64,
+    /// The number of standard errors by which a loss must be beyond `hold_drop`.
+    pub hold_errors: f64,
+    /// The event time after which a hold warns, in seconds.
+    pub hold_seconds: u64,
+    /// The event time after which the baseline is chosen anew, in seconds; 0: no baseline.
+    pub baseline_seconds: u64,
     /// The largest number of anchor rows.
     pub anchor_rows: usize,
     /// One row out of this number is offered to the anchor.
@@ -82,6 +91,10 @@ impl Default for GateSettings {
             errors: 4.0,
             auc_drop: 0.005,
             anchor_auc_drop: 0.005,
+            hold_drop: 0.0025,
+            hold_errors: 2.0,
+            hold_seconds: 300,
+            baseline_seconds: 600,
             anchor_rows: 8192,
             anchor_every: 16,
             anchor_delay_seconds: 300,
@@ -101,13 +114,18 @@ impl GateSettings {
         check("errors", self.errors, 1.0..=20.0, "1 to 20")?;
         check("auc_drop", self.auc_drop, 0.0..=0.5, "0 to 0.5")?;
         check("anchor_auc_drop", self.anchor_auc_drop, 0.0..=0.5, "0 to 0.5")?;
+        check("hold_drop", self.hold_drop, 0.0..=0.5, "0 to 0.5")?;
+        check("hold_errors", self.hold_errors, 0.0..=20.0, "0 to 20")?;
+        let (week, remedy) = (0.0..=604_800.0, "0 to 604,800 (a week)");
+        check("hold_seconds", self.hold_seconds as f64, week.clone(), remedy)?;
+        check("baseline_seconds", self.baseline_seconds as f64, week.clone(), remedy)?;
         check("anchor_rows", self.anchor_rows as f64, 40.0..=1048576.0, "40 to 1,048,576")?;
         if self.anchor_rows as u64 <= self.min_rows {
             return refuse("anchor_rows", self.anchor_rows, "more than `gate.min_rows`");
         }
         check("anchor_every", self.anchor_every as f64, 1.0..=1e9, "1 to 10^9")?;
         let delay = self.anchor_delay_seconds as f64;
-        check("anchor_delay_seconds", delay, 0.0..=604_800.0, "0 to 604,800 (a week)")?;
+        check("anchor_delay_seconds", delay, week, remedy)?;
         let versions = self.reference_versions as f64;
         check("reference_versions", versions, 1.0..=1e6, "1 to 10^6")?;
         let bands = &self.bands;

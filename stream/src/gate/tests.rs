@@ -3,7 +3,7 @@
 mod checks;
 mod drills;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::{AnchorScores, Evidence, Gate, GateSettings, Inputs, Outcome, Verdict};
 use crate::partition::EventTime;
@@ -14,6 +14,9 @@ use crate::validation::{Batch, ClosedWindow, Settings, Windows};
 const FEATURES: usize = 4;
 /// The length of a window in milliseconds.
 const LENGTH: i64 = 10_000;
+
+/// The number of promoted versions between the baseline and the newest one.
+const BASELINE: usize = 30;
 
 /// A row: its features and its item.
 #[derive(Clone, Copy, Default)]
@@ -31,13 +34,22 @@ struct World {
     /// The share of rows whose item appeared within the last windows.
     new_items: f64,
     flips_labels: bool,
+    /// The share of further rows whose label is flipped.
+    flipped_share: f64,
     /// The live model learns from the rows of the window.
     learns: bool,
 }
 
 impl Default for World {
     fn default() -> Self {
-        Self { rows: 2_000, shift: 0.0, new_items: 0.0, flips_labels: false, learns: true }
+        Self {
+            rows: 2_000,
+            shift: 0.0,
+            new_items: 0.0,
+            flips_labels: false,
+            flipped_share: 0.0,
+            learns: true,
+        }
     }
 }
 
@@ -81,10 +93,13 @@ struct Simulation {
     window: i64,
     live: Model,
     promoted: Model,
+    /// The versions that were promoted, the oldest first: the baseline is one of them.
+    past: VecDeque<Model>,
     windows: Windows,
     gate: Gate,
     staged: Vec<Row>,
     anchor: Vec<Row>,
+    has_baseline: bool,
     /// The states of windows and gate go through a checkpoint after each window.
     restores: bool,
 }
@@ -111,10 +126,12 @@ impl Simulation {
             window: 0,
             live: Model::default(),
             promoted: Model::default(),
+            past: VecDeque::new(),
             windows: Windows::new(window_settings()).unwrap(),
             gate: Gate::new(gate_settings()).unwrap(),
             staged: vec![Row::default(); 1_000],
             anchor: vec![Row::default(); 4_000],
+            has_baseline: true,
             restores: false,
         }
     }
@@ -141,7 +158,8 @@ impl Simulation {
         let sum: f64 = truth.iter().zip(row.features).map(|(w, x)| w * f64::from(x)).sum();
         let logit = -1.4 + sum + self.items[row.item] + world.shift;
         let label = self.random.uniform() < 1.0 / (1.0 + (-logit).exp());
-        (row, f32::from(u8::from(label != world.flips_labels)))
+        let is_flipped = world.flipped_share > 0.0 && self.random.uniform() < world.flipped_share;
+        (row, f32::from(u8::from(label != (world.flips_labels || is_flipped))))
     }
 
     /// Runs one window: scores and learns its rows, judges the model and promotes it unless it
@@ -167,6 +185,7 @@ impl Simulation {
                 segments: &[],
             };
             self.windows.add(&added).unwrap();
+            self.gate.observe(&labels, None, &live).unwrap();
             for staged in self.gate.offer(&[time; 100], &labels, None).unwrap() {
                 self.staged[staged.place] = rows[staged.row];
             }
@@ -203,10 +222,23 @@ impl Simulation {
         let anchor = &self.anchor[..self.gate.anchor().len()];
         let candidate: Vec<f32> = anchor.iter().map(|row| self.live.score(row)).collect();
         let promoted: Vec<f32> = anchor.iter().map(|row| self.promoted.score(row)).collect();
-        let anchor = Some(AnchorScores { candidate: &candidate, promoted: &promoted });
+        let has_baseline = self.has_baseline && self.past.len() > BASELINE;
+        let baseline = self.past.front().filter(|_| has_baseline);
+        let baseline: Option<Vec<f32>> =
+            baseline.map(|past| anchor.iter().map(|row| past.score(row)).collect());
+        let anchor = Some(AnchorScores {
+            candidate: &candidate,
+            promoted: &promoted,
+            baseline: baseline.as_deref(),
+        });
         let evidence = Evidence { windows: closed, anchor, inputs: &inputs };
         let verdict = self.gate.judge(&evidence).unwrap();
-        if verdict.outcome < Outcome::Fail {
+        self.gate.end_verdict(&verdict);
+        if verdict.outcome < Outcome::Hold {
+            self.past.push_back(self.promoted.clone());
+            if self.past.len() > BASELINE + 1 {
+                self.past.pop_front();
+            }
             self.promoted = self.live.clone();
             for admitted in self.gate.promote(watermark, &evidence) {
                 self.anchor[admitted.to] = self.staged[admitted.from];

@@ -10,6 +10,8 @@ pub enum Outcome {
     Pass,
     /// The version can be promoted, and an operator should look at the reason.
     Warn,
+    /// The version is not published. A later state is judged anew, and nothing is rewound.
+    Hold,
     /// The version must not be promoted.
     Fail,
 }
@@ -22,6 +24,8 @@ pub enum Leg {
     Progressive,
     /// The paired difference on the anchor rows.
     Anchor,
+    /// The paired difference to the baseline, an older version, on the anchor rows.
+    Baseline,
     /// The bands of the inputs.
     Inputs,
 }
@@ -43,6 +47,8 @@ pub struct Check {
     pub reference: Option<f64>,
     /// The bound beyond which the check warns.
     pub warn: Option<f64>,
+    /// The bound beyond which the version is held.
+    pub hold: Option<f64>,
     /// The bound beyond which the check fails.
     pub fail: Option<f64>,
     /// The reason for the outcome, as a sentence without a full stop.
@@ -69,6 +75,7 @@ impl Check {
             error: None,
             reference: None,
             warn: None,
+            hold: None,
             fail: None,
             reason,
         }

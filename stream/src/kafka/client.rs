@@ -164,6 +164,13 @@ impl Client {
         assigned.map_err(|e| self.request_error("partitions cannot be assigned", &e))
     }
 
+    /// Ends the fetches of a partition.
+    pub(super) fn unassign(&self, partition: (&str, i32, Offset)) -> Result<()> {
+        let list = self.list(&[partition])?;
+        let removed = self.reader.incremental_unassign(&list);
+        removed.map_err(|e| self.request_error("a partition cannot be given up", &e))
+    }
+
     fn list(&self, partitions: &[(&str, i32, Offset)]) -> Result<TopicPartitionList> {
         let mut list = TopicPartitionList::new();
         for (topic, number, offset) in partitions {

@@ -3,6 +3,7 @@
 mod faults;
 mod proxy;
 mod replay;
+mod reset;
 mod rules;
 
 use std::time::{Duration, Instant};

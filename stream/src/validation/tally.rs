@@ -52,6 +52,11 @@ impl Tally {
         rest
     }
 
+    /// Returns the number of rows.
+    pub(crate) fn rows(&self) -> u64 {
+        self.rows
+    }
+
     /// Returns whether the tally has no row.
     pub(crate) fn is_empty(&self) -> bool {
         self.rows == 0

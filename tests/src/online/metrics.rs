@@ -120,7 +120,8 @@ fn add_verdict(series: &mut Series, verdict: &Value) {
     let total = format!("zillion_stream_gate_verdicts_total{{outcome=\"{outcome}\"}}");
     *series.entry(total).or_default() += 1.0;
     let order = |check: &Value| {
-        ["pass", "warn", "fail"].iter().position(|name| check["outcome"] == *name).expect("one")
+        let names = ["pass", "warn", "hold", "fail"];
+        names.iter().position(|name| check["outcome"] == *name).expect("one")
     };
     let checks = verdict["checks"].as_array().expect("checks");
     for check in checks {
@@ -136,7 +137,7 @@ fn add_verdict(series: &mut Series, verdict: &Value) {
         set("value", &labels, number(&shown["value"]));
         set("error", &labels, number(&shown["error"]));
         set("outcome", &labels, order(shown) as f64);
-        for bound in ["warn", "fail"] {
+        for bound in ["warn", "hold", "fail"] {
             let labels = format!("bound=\"{bound}\",{labels}");
             set("threshold", &labels, number(&shown[bound]));
         }
@@ -205,9 +206,9 @@ fn metrics_show_streams_windows_and_verdicts() {
         assert!(auc > 0.4 && auc < 1.0, "{version}: {auc}");
     }
     assert!(value("validation_difference_error{metric=\"auc\",window=\"10\"}") > 0.0);
-    let verdicts = ["pass", "warn", "fail"]
+    let verdicts = ["pass", "warn", "hold", "fail"]
         .map(|outcome| value(&format!("gate_verdicts_total{{outcome=\"{outcome}\"}}")));
-    assert!(verdicts[0] + verdicts[1] >= 1.0 && verdicts[2] == 0.0, "{verdicts:?}");
+    assert!(verdicts[0] + verdicts[1] >= 1.0 && verdicts[3] == 0.0, "{verdicts:?}");
     assert!(value("gate_threshold{bound=\"fail\",check=\"not_finite\",leg=\"inputs\"}") == 0.0);
 
     place.ok(&["stream", "pause", "runs/live"]);

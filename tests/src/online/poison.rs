@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::kills::replay_arguments;
 use super::place::{Place, ROWS, is_click, mix, now_ms};
+use super::served::served_versions;
 
 /// The number of rows in a second of event time.
 const RATE: u64 = 600;
@@ -38,9 +39,9 @@ fn seconds(begin: u64, range: std::ops::Range<u64>, flip: &std::ops::Range<u64>)
     lines
 }
 
-/// Follows a stream of 320 seconds of event time in steps of five seconds, and returns the report
-/// and what the run has written about its windows and verdicts.
-fn follow(place: &Place, flip: &std::ops::Range<u64>) -> (Value, Vec<Value>) {
+/// Follows a stream of 320 seconds of event time in steps of five seconds, and returns the report,
+/// what the run has written about its windows and verdicts, and the time of the first event.
+fn follow(place: &Place, flip: &std::ops::Range<u64>) -> (Value, Vec<Value>, u64) {
     let begin = now_ms() / 60_000 * 60_000 - 3_600_000;
     let arguments = [
         "--set",
@@ -64,7 +65,7 @@ fn follow(place: &Place, flip: &std::ops::Range<u64>) -> (Value, Vec<Value>) {
     let history = std::fs::read_to_string(place.path("runs/live/stream/validation.jsonl"));
     let history = history.expect("a history");
     let read = |line: &str| serde_json::from_str::<Value>(line).expect("JSON");
-    (report, history.lines().map(read).collect())
+    (report, history.lines().map(read).collect(), begin)
 }
 
 /// Returns the AUCs of the live model on the closed windows of ten seconds, by their second.
@@ -77,12 +78,35 @@ fn aucs(history: &[Value]) -> Vec<f64> {
 fn flipped_labels_are_caught_and_left_out() {
     let place = Place::new(&format!("{GATE}{ROWS}"));
     let flip = 200..260;
-    let (_, history) = follow(&place, &flip);
+    let (_, history, begin) = follow(&place, &flip);
     let log = place.ok(&["stream", "tail", "runs/live", "--last", "100000"]);
     let skips: Vec<&str> = log.lines().filter(|line| line.contains("\"skip\"")).collect();
     assert!(!skips.is_empty(), "the gate has not tripped: {:?}", aucs(&history));
     let moves = place.ok(&["model", "log", "--model", "live", "--registry", "registry"]);
     assert!(moves.contains("quarantine"), "{moves}");
+    // The rows of the first batches that were left out end within two windows and what the run may
+    // have read ahead.
+    let cuts = place.ok(&["stream", "tail", "runs/live", "--last", "100000", "--json"]);
+    let (mut rows, mut caught) = (0, None);
+    for line in cuts.lines() {
+        let decision: Value = serde_json::from_str(line).expect("JSON");
+        let decision = &decision["decision"];
+        rows += decision["cut"]["rows"].as_u64().unwrap_or(0);
+        if caught.is_none() && decision["skip"].is_object() {
+            caught = Some(rows as f64 / RATE as f64 - flip.start as f64);
+        }
+    }
+    let caught = caught.expect("a skip");
+    assert!(caught > 0.0 && caught <= 2.0 * 10.0 + 12.0, "caught after {caught} s");
+    // No version that the pointer named has lost more than 0.005 AUC on fresh rows.
+    let served = served_versions(&place, begin + flip.start * 1000);
+    let worst = served.iter().map(|version| version.auc).fold(f64::INFINITY, f64::min);
+    let lowest = served.iter().min_by(|a, b| a.auc.total_cmp(&b.auc)).expect("a version");
+    eprintln!(
+        "caught after {caught:.1} s; served AUC {:.4}, at worst {worst:.4} by version {}",
+        served[0].auc, lowest.version
+    );
+    assert!(worst >= served[0].auc - 0.005, "{served:?}");
     // The model after the minute is as good as before it.
     let aucs = aucs(&history);
     let (before, after) = (aucs[..20].last().expect("a window"), aucs.last().expect("a window"));
@@ -104,7 +128,7 @@ fn flipped_labels_are_caught_and_left_out() {
 #[test]
 fn a_stream_without_poison_trips_no_gate() {
     let place = Place::new(&format!("{GATE}{ROWS}"));
-    let (report, history) = follow(&place, &(0..0));
+    let (report, history, _) = follow(&place, &(0..0));
     let verdicts: Vec<&Value> = history
         .iter()
         .map(|entry| &entry["verdict"]["outcome"])
@@ -112,6 +136,9 @@ fn a_stream_without_poison_trips_no_gate() {
         .collect();
     assert!(verdicts.len() > 20, "{report}");
     assert!(verdicts.iter().all(|outcome| *outcome != "fail"), "{verdicts:?}");
+    let held = verdicts.iter().filter(|outcome| **outcome == "hold").count();
+    eprintln!("{held} of {} versions were held", verdicts.len());
+    assert!(held * 50 <= verdicts.len(), "{held} of {} versions were held", verdicts.len());
     let aucs = aucs(&history);
     assert!(aucs.last() > Some(&0.7), "{aucs:?}");
 }

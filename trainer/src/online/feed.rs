@@ -330,6 +330,19 @@ impl Feed {
         Ok(())
     }
 
+    /// Drops the block of a partition that goes on elsewhere. Rows of messages that were taken stay.
+    fn leave_block(&mut self, partition: Partition) {
+        let Some(input) = self.streams.get_mut(usize::from(partition.stream)) else { return };
+        if input.block.partition() != partition {
+            return;
+        }
+        (input.block, input.is_ready) = (Block::new(), false);
+        if !self.has_rows_left() && self.current.as_ref().is_some_and(|c| c.partition == partition)
+        {
+            self.current = None;
+        }
+    }
+
     /// Returns whether rows of taken messages wait for the next batch.
     fn has_rows_left(&self) -> bool {
         self.current.as_ref().is_some_and(|current| current.row < current.end)

@@ -13,7 +13,9 @@ use serde::{Deserialize, Serialize};
 use zillion_feature::{Batch, FeatureKey, LookupPlan, Schema};
 use zillion_nn::zoo::TaskLabel;
 use zillion_stream::EventTime;
-use zillion_stream::gate::{AnchorScores, Evidence, Gate, GateState, Inputs, Outcome, Verdict};
+use zillion_stream::gate::{
+    AnchorScores, Evidence, Gate, GateState, Inputs, Leg, Outcome, Verdict,
+};
 use zillion_stream::validation::{self, ClosedWindow, Histogram, State, Windows};
 
 pub(crate) use self::anchor::AnchorBatch;
@@ -39,6 +41,8 @@ pub(crate) struct Judging {
     label: usize,
     /// The number of rows that a window needs to be judged.
     min_rows: u64,
+    /// The event time after which the baseline is chosen anew, in milliseconds; 0: no baseline.
+    baseline_ms: u64,
     /// The features of the sparse columns, with the key that stands for a missing value.
     columns: Vec<(String, FeatureKey)>,
     /// The sparse columns of the segments, in the order of the settings.
@@ -75,6 +79,15 @@ struct History {
     versions: VecDeque<(u64, u64)>,
     /// The stable version, and the watermark at which it was published.
     stable: Option<(u64, i64)>,
+    /// The baseline, and the version that becomes the baseline next, with the watermark at which
+    /// that one became the stable version.
+    #[serde(default)]
+    baseline: Option<u64>,
+    #[serde(default)]
+    next_baseline: Option<(u64, i64)>,
+    /// The watermark at which the gate has held a version first since the last publication.
+    #[serde(default)]
+    held_since: Option<i64>,
 }
 
 /// The part of [`Judging`] that a checkpoint stores.
@@ -176,6 +189,7 @@ impl Judging {
             anchor,
             label,
             min_rows: job.gate.as_ref().map_or(0, |gate| gate.min_rows),
+            baseline_ms: job.gate.as_ref().map_or(0, |gate| gate.baseline_seconds * 1000),
             columns: job
                 .schema
                 .sparse()
@@ -211,6 +225,16 @@ impl Judging {
     /// Returns the number of the stable version, if there is one.
     pub(crate) fn stable(&self) -> Option<u64> {
         self.history.stable.map(|(version, _)| version)
+    }
+
+    /// Returns the number of the baseline, if there is one.
+    pub(crate) fn baseline(&self) -> Option<u64> {
+        self.history.baseline
+    }
+
+    /// Returns the number of the version that becomes the baseline next, if there is one.
+    pub(crate) fn next_baseline(&self) -> Option<u64> {
+        self.history.next_baseline.map(|(version, _)| version)
     }
 
     /// Takes the scores of a batch, and returns the windows that it closes. Rows that take back an
@@ -253,6 +277,7 @@ impl Judging {
             segments: &segments,
         })?;
         if let Some(gate) = &mut self.gate {
+            gate.observe(&labels, weights.as_deref(), &live)?;
             let staged = gate.offer(&times, &labels, weights.as_deref())?;
             let shape = RowShape::of(&job.schema);
             for row in staged {
@@ -290,8 +315,7 @@ impl Judging {
     /// leaves out. The labels may still be wrong. If windows have too few rows to be judged, the
     /// wait ends after [`HELD_WINDOWS`] of them.
     pub(crate) fn is_held(&self) -> bool {
-        let passed = self.gaps.iter().rev().find(|&&gap| gap <= self.history.batch);
-        let Some(&gap) = passed.filter(|_| self.has_gate()) else { return false };
+        let Some(gap) = self.last_gap().filter(|_| self.has_gate()) else { return false };
         let needed = self.min_rows;
         // A checkpoint may have windows that were closed before the gap.
         let behind = self.recent_batches.partition_point(|&batch| batch < gap);
@@ -302,18 +326,45 @@ impl Judging {
         !is_judged
     }
 
+    /// Returns the number of the first batch behind the last gap that the run has passed.
+    fn last_gap(&self) -> Option<u64> {
+        self.gaps.iter().rev().copied().find(|&gap| gap <= self.history.batch)
+    }
+
+    /// Returns whether the labels of the newest windows are wrong: the stable version, which has not
+    /// learned from them, does far worse there than usual. If it does as usual, the labels are right
+    /// and the state of the model is bad.
+    fn doubts_labels(&self, verdict: &Verdict) -> bool {
+        let check = verdict.check(Leg::Progressive, "newest_auc");
+        let Some(bound) = check.and_then(|check| check.hold) else { return false };
+        self.recent.iter().any(|window| {
+            let auc = window.paired.as_ref().and_then(|paired| paired.stable.auc);
+            window.rows >= self.min_rows && auc.is_some_and(|auc| auc < bound)
+        })
+    }
+
     /// Returns the anchor rows as a batch, if there are any.
     pub(crate) fn anchor_batch(&mut self, schema: &Schema) -> Result<Option<&mut AnchorBatch>> {
         self.anchor.batch(schema)
     }
 
-    /// Judges the present state before it is published. `anchor` are the scores of the anchor rows
-    /// by the present weights and by the stable version. Returns `None` without a gate.
-    pub(crate) fn judge(&self, anchor: Option<(&[f32], &[f32])>) -> Result<Option<Verdict>> {
+    /// Returns the scores of the anchor rows by the stable version and by the baseline, as far as
+    /// they are known.
+    pub(crate) fn known_anchor_scores(&self) -> Option<(&[f32], Option<&[f32]>)> {
+        self.anchor.known_scores()
+    }
+
+    /// Judges the present state before it is published. `anchor` are the scores of the anchor rows.
+    /// Returns `None` without a gate.
+    pub(crate) fn judge(&self, anchor: Option<AnchorScores<'_>>) -> Result<Option<Verdict>> {
         let Some(gate) = &self.gate else { return Ok(None) };
         let inputs = self.inputs();
-        let anchor = anchor.map(|(candidate, promoted)| AnchorScores { candidate, promoted });
         Ok(Some(gate.judge(&Evidence { windows: &self.recent, anchor, inputs: &inputs })?))
+    }
+
+    /// Ends a verdict: the next one judges the rows that come after it.
+    pub(crate) fn end_verdict(&mut self, verdict: &Verdict) {
+        self.gate.iter_mut().for_each(|gate| gate.end_verdict(verdict));
     }
 
     /// Takes note that the present state was published as a version that the gate has passed.
@@ -324,7 +375,8 @@ impl Judging {
             return;
         }
         let inputs = self.inputs();
-        let History { good, batch, watermark, versions, keys, missing, .. } = &mut self.history;
+        let History { good, batch, watermark, versions, keys, missing, held_since, .. } =
+            &mut self.history;
         if let Some(gate) = &mut self.gate {
             let evidence = Evidence { windows: &self.recent, anchor: None, inputs: &inputs };
             let watermark = EventTime(watermark.unwrap_or(i64::MIN / 2));
@@ -337,6 +389,7 @@ impl Judging {
                 good.pop_front();
             }
         }
+        *held_since = None;
         versions.push_back((*batch, version));
         if versions.len() > REMEMBERED {
             versions.pop_front();
@@ -363,8 +416,33 @@ impl Judging {
             return None;
         }
         *stable = Some((version, watermark));
+        self.advance_baseline(version, watermark);
         self.anchor.forget_scores();
         Some(version)
+    }
+
+    /// Takes note that the gate holds the present state. Returns the event time since the first
+    /// such verdict after the last publication, in milliseconds.
+    pub(crate) fn note_held(&mut self) -> u64 {
+        let now = self.history.watermark.unwrap_or_default();
+        let since = *self.history.held_since.get_or_insert(now);
+        u64::try_from(now.saturating_sub(since)).unwrap_or_default()
+    }
+
+    /// Chooses the baseline anew if it is time. `version` is the stable version since now. So the
+    /// baseline was the stable version at least `baseline_seconds` ago, and less than twice this
+    /// time if versions are published all the time.
+    fn advance_baseline(&mut self, version: u64, watermark: i64) {
+        let History { baseline, next_baseline, .. } = &mut self.history;
+        match next_baseline {
+            _ if self.baseline_ms == 0 => {}
+            Some((_, at)) if watermark.saturating_sub_unsigned(self.baseline_ms) < *at => {}
+            Some((next, _)) => {
+                *baseline = Some(*next);
+                *next_baseline = Some((version, watermark));
+            }
+            None => *next_baseline = Some((version, watermark)),
+        }
     }
 
     /// Returns what a rewind leaves out after a verdict that fails.
@@ -373,7 +451,12 @@ impl Judging {
             return None;
         }
         // The first windows of a run have nothing to be compared with.
-        let from = self.history.good.front()? + 1;
+        let mut from = self.history.good.front()? + 1;
+        // Batches before a gap were found to be good when the gap was made. They are not left out
+        // because the labels behind the gap are still wrong.
+        if self.doubts_labels(verdict) {
+            from = from.max(self.last_gap().unwrap_or(0));
+        }
         let bad = self.history.versions.iter().filter(|(batch, _)| *batch >= from);
         let versions = bad.map(|(_, version)| *version).collect();
         Some(Trip { from, versions, reason: verdict.explain() })

@@ -12,7 +12,9 @@
 //! | the group, if rows have one | 8 |
 //! | the event time | 8 |
 
-use zillion_feature::{Batch, FeatureKey, LabelColumn};
+use std::ops::Range;
+
+use zillion_feature::{Batch, FeatureKey, LabelColumn, Schema};
 
 use super::columns::RowShape;
 
@@ -55,6 +57,25 @@ pub(super) fn encode(batch: &Batch, shape: &RowShape, row: usize, bytes: &mut Ve
         bytes.extend(batch.group.as_ref().map_or(0, |groups| groups[row]).to_le_bytes());
     }
     bytes.extend(batch.event_time.as_ref().map_or(0, |times| times[row]).to_le_bytes());
+}
+
+/// Copies some rows of a batch to a batch of their own.
+///
+/// # Errors
+/// Returns an error if the batch does not have the columns of the schema.
+pub(crate) fn copy_rows(
+    schema: &Schema,
+    batch: &Batch,
+    rows: Range<usize>,
+) -> Result<Batch, WrongRow> {
+    let shape = RowShape::of(schema);
+    let (mut copy, mut bytes) = (shape.empty(), Vec::new());
+    for row in rows {
+        bytes.clear();
+        encode(batch, &shape, row, &mut bytes);
+        decode(&mut copy, &shape, &bytes)?;
+    }
+    Ok(copy)
 }
 
 /// Appends a row to a batch that has the columns of `shape`.

@@ -6,6 +6,7 @@
 //! checkpoint, repeats the decisions of the log, and publishes the same versions. The registry
 //! knows them already, so that none is published twice.
 
+mod by_hand;
 mod judge;
 mod retention;
 mod score;
@@ -32,6 +33,10 @@ use crate::online_report::OnlineReport;
 use crate::online_status::StatusWriter;
 use crate::pipeline::Planned;
 use crate::profile::Stage;
+pub use by_hand::{
+    REWIND_FILE, RewindPlan, RewindRequest, plan_rewind, quarantine_versions, request_rewind,
+    rewind_stopped, versions_after,
+};
 use judge::{Judged, Validation};
 use skip::remove_bad_checkpoints;
 
@@ -190,6 +195,9 @@ impl Run {
                     let done = (self.position.step, version);
                     writer.write(&self.options.files, &folder, done, &status);
                     self.report_progress(&mut window, observer)?;
+                    if let Some(trip) = self.find_request()?.filter(|_| !only_replays) {
+                        return Ok(Followed::Tripped(trip));
+                    }
                 }
                 Item::End => break,
             }

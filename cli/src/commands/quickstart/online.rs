@@ -29,10 +29,24 @@ const NAME: &str = "online";
 /// The longest wait for something that must happen.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// The times of the story, in seconds since its beginning.
-const WISH: u64 = 35;
-const FLIP: u64 = 50;
-const FLIP_END: u64 = 110;
+/// The times of the story, in seconds.
+struct Scenes {
+    /// The times since the beginning at which an item becomes popular, at which labels are flipped,
+    /// and at which they are right again.
+    wish: u64,
+    flip: u64,
+    flip_end: u64,
+    /// The length of a window.
+    window: u64,
+    /// The time between two choices of the stable version, and the age of anchor rows.
+    stable: u64,
+    anchor_delay: u64,
+}
+
+const LONG: Scenes =
+    Scenes { wish: 35, flip: 50, flip_end: 110, window: 5, stable: 20, anchor_delay: 10 };
+const SHORT: Scenes =
+    Scenes { wish: 8, flip: 14, flip_end: 24, window: 2, stable: 5, anchor_delay: 3 };
 
 /// A function that waits until something has happened, and returns the seconds.
 type Wait<'a> = dyn Fn(&str, &mut dyn FnMut() -> Result<bool>) -> Result<f64> + 'a;
@@ -80,7 +94,8 @@ pub(super) fn run(args: &QuickstartArgs) -> Result<()> {
     let (events, registry) = (output.join("events"), output.join("registry"));
     std::fs::create_dir_all(&events)?;
     let path = output.join("job.toml");
-    let text = job_text(&output.join("run"), &registry, &events, args.seed);
+    let scenes = if args.short { SHORT } else { LONG };
+    let text = job_text(&output.join("run"), &registry, &events, args.seed, &scenes);
     std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
     eprintln!("1. follow {}, train and publish: {}", events.display(), path.display());
     let stop = Arc::new(AtomicBool::new(false));
@@ -89,7 +104,7 @@ pub(super) fn run(args: &QuickstartArgs) -> Result<()> {
     let story = thread::scope(|scope| {
         let source = scope.spawn(|| world.write_events(&events, &stop));
         let trainer = scope.spawn(|| train(args, &path, stop.clone()));
-        let told = tell(&world, &output, &registry, &signal, || {
+        let told = tell(&world, (&output, &registry), &scenes, &signal, || {
             trainer.is_finished() || source.is_finished()
         });
         stop.store(true, Ordering::Relaxed);
@@ -129,8 +144,8 @@ fn train(args: &QuickstartArgs, job: &Path, stop: Arc<AtomicBool>) -> Result<Onl
 /// Tells the story: serves, changes the world, flips labels, and measures what the server answers.
 fn tell(
     world: &World,
-    output: &Path,
-    registry: &Path,
+    (output, registry): (&Path, &Path),
+    scenes: &Scenes,
     signal: &AtomicBool,
     has_ended: impl Fn() -> bool,
 ) -> Result<Outcome> {
@@ -162,7 +177,7 @@ fn tell(
         let mut is_there = || Ok(world.seconds() >= second as f64);
         wait("the next scene", &mut is_there)
     };
-    until(WISH)?;
+    until(scenes.wish)?;
     state = follower.ask(world)?;
     let (item_before, begin) = (state.item, world.make_item_popular());
     let target = f64::from(world.popular_probability() as f32 + item_before) / 2.0;
@@ -175,12 +190,16 @@ fn tell(
          {:.3} within {item_seconds:.1} s",
         state.item
     );
-    until(FLIP)?;
+    until(scenes.flip)?;
     state = follower.ask(world)?;
     let item_after = state.item;
     let (auc_before, version_before) = (state.auc, state.version);
-    eprintln!("4. all labels are flipped for a minute; AUC of the server {auc_before:.4}");
-    let (lowest, caught_seconds) = watch_flip(world, &follower, &model, auc_before, &wait)?;
+    eprintln!(
+        "4. all labels are flipped for {} s; AUC of the server {auc_before:.4}",
+        scenes.flip_end - scenes.flip
+    );
+    let end = scenes.flip_end as f64;
+    let (lowest, caught_seconds) = watch_flip(world, &follower, &model, auc_before, end, &wait)?;
     let recovered = Instant::now();
     wait("a new version", &mut || {
         state = follower.ask(world)?;
@@ -214,13 +233,14 @@ fn tell(
     })
 }
 
-/// Flips all labels until the end of the minute. Returns the lowest AUC of the server, and the
+/// Flips all labels until the second `end` of the story. Returns the lowest AUC of the server, and the
 /// seconds until the gate tripped.
 fn watch_flip(
     world: &World,
     follower: &Follower,
     model: &Model,
     auc_before: f64,
+    end: f64,
     wait: &Wait<'_>,
 ) -> Result<(f64, f64)> {
     let mut lowest = auc_before;
@@ -235,12 +255,15 @@ fn watch_flip(
         "   caught after {caught_seconds:.1} s: the bad versions are in quarantine, the pointer went \
          back"
     );
-    wait("the end of the minute", &mut || {
+    wait("the end of the flip", &mut || {
         lowest = lowest.min(follower.ask(world)?.auc);
-        Ok(world.seconds() >= FLIP_END as f64)
+        Ok(world.seconds() >= end)
     })?;
     world.flip(false);
-    eprintln!("   lowest AUC of the server in the minute: {lowest:.4}");
+    eprintln!(
+        "   lowest AUC of the server meanwhile: {lowest:.4}, a loss of {:.4}",
+        auc_before - lowest
+    );
     Ok((lowest, caught_seconds))
 }
 
@@ -262,7 +285,7 @@ fn commands(output: &Path, registry: &Path) -> Vec<String> {
     ]
 }
 
-fn job_text(run: &Path, registry: &Path, events: &Path, seed: u64) -> String {
+fn job_text(run: &Path, registry: &Path, events: &Path, seed: u64, scenes: &Scenes) -> String {
     let text = |path: &Path| toml::Value::from(path.to_string_lossy().as_ref());
     format!(
         r#"# A resident training: it follows a folder of events, and publishes a version every second.
@@ -302,18 +325,20 @@ linger_seconds = 0.2
 publish_seconds = 1.0
 checkpoint_seconds = 5.0
 disorder_seconds = 1.0
-stable_seconds = 20.0
+stable_seconds = {stable}.0
 
 # Each batch is scored before it is learned from, in windows of event time.
 [validation]
-windows = [5, 60]
+windows = [{window}, {windows}]
 
 # Before a version is published, it is compared with an earlier one: on the newest windows, and on
 # rows of the last minutes, whose labels are known to be good.
 [gate]
 anchor_rows = 4096
 anchor_every = 8
-anchor_delay_seconds = 10
+anchor_delay_seconds = {anchor_delay}
+# Here, one item becomes popular within seconds, which makes older rows misleading.
+hold_drop = 0.01
 
 # Each sub-folder is a partition. A file appears by a rename when it is complete.
 [[stream]]
@@ -326,5 +351,9 @@ output = {run}
         registry = text(registry),
         events = text(events),
         run = text(run),
+        stable = scenes.stable,
+        window = scenes.window,
+        windows = 12 * scenes.window,
+        anchor_delay = scenes.anchor_delay,
     )
 }

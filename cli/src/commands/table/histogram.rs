@@ -9,8 +9,8 @@ use zillion_embedding::{Histogram, Measure, Range};
 
 use super::source::{Report, read_tables};
 use crate::args::{HistogramOf, TableHistogramArgs};
-use crate::svg::{self, Axis, Panel, Scale, Shapes, Unit};
 use crate::text::{self, grouped};
+use zillion_console::svg::{self, Axis, Panel, Scale, Shapes, Unit};
 
 /// The number of panels in one row of a plot.
 const PANELS: usize = 3;

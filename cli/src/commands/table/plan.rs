@@ -18,8 +18,8 @@ use zillion_trainer::{Job, PlanOptions, PlanReport, TablePlan, plan_tables};
 use crate::args::TablePlanArgs;
 use crate::bar::Bar;
 use crate::raw_files::estimate_rows;
-use crate::svg;
 use crate::text::grouped;
+use zillion_console::svg;
 
 /// A table of the job, with its forecast and functions that compute its bytes under different
 /// settings.

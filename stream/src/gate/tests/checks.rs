@@ -167,11 +167,11 @@ fn rows_enter_the_anchor_only_after_the_delay() {
     let verdict = gate.judge(&Evidence { windows: &[], anchor: None, inputs: &inputs() }).unwrap();
     let anchor = verdict.check(Leg::Anchor, "auc").unwrap();
     assert!(anchor.value.is_none() && anchor.reason.contains("scored no anchor rows"));
-    let scores = AnchorScores { candidate: &[0.0; 99], promoted: &[0.0; 100] };
+    let scores = AnchorScores { candidate: &[0.0; 99], promoted: &[0.0; 100], baseline: None };
     let anchor = Some(scores);
     assert!(gate.judge(&Evidence { windows: &[], anchor, inputs: &inputs() }).is_err());
     // Scores that are not a number fail, although no difference can be judged.
-    let nan = AnchorScores { candidate: &[f32::NAN; 100], promoted: &[0.0; 100] };
+    let nan = AnchorScores { candidate: &[f32::NAN; 100], promoted: &[0.0; 100], baseline: None };
     let evidence = Evidence { windows: &[], anchor: Some(nan), inputs: &inputs() };
     assert_eq!(gate.judge(&evidence).unwrap().outcome, Outcome::Fail);
     let other = GateSettings { anchor_rows: 200, ..settings };

@@ -63,6 +63,9 @@ fn check_no_trip(world: World, check: impl Fn(&Verdict) -> bool) {
             let text = verdict.explain();
             assert!(verdict.outcome < Outcome::Fail, "seed {seed}, window {window}: {text}");
         }
+        // Holds cost freshness, so they are rare.
+        let held = verdicts.iter().filter(|verdict| verdict.outcome == Outcome::Hold).count();
+        assert!(held <= 2, "seed {seed}: {held} windows are held");
         assert!(verdicts.iter().any(&check), "the world of seed {seed} has not changed");
     }
 }
@@ -90,6 +93,45 @@ fn a_wave_of_new_items_does_not_trip() {
 fn a_dip_at_night_does_not_trip() {
     let world = World { rows: 600, shift: -0.6, ..World::default() };
     check_no_trip(world, |verdict| ratio(verdict, "click_rate") < 0.75);
+}
+
+#[test]
+fn a_quiet_stream_is_hardly_held() {
+    check_no_trip(World::default(), |_| true);
+}
+
+/// Flips a share of the labels that rises from 5 to 25 % in 100 windows. Returns the number of
+/// windows that are held, and the lowest AUC of a promoted version against the one before.
+fn run_slow_poison(seed: u64, has_baseline: bool) -> (usize, f64) {
+    let mut simulation = Simulation::warm(seed);
+    simulation.has_baseline = has_baseline;
+    let before = simulation.promoted.clone();
+    let (mut held, mut lowest) = (0, 0.0_f64);
+    for window in 0..100 {
+        let flipped_share = 0.05 + 0.2 * f64::from(window) / 100.0;
+        let verdict = simulation.step(World { flipped_share, ..World::default() });
+        held += usize::from(verdict.outcome >= Outcome::Hold);
+        let promoted = simulation.promoted.clone();
+        lowest = lowest.min(compare_models(&mut simulation, &promoted, &before));
+    }
+    (held, lowest)
+}
+
+#[test]
+fn a_rising_share_of_flipped_labels_is_held() {
+    let (mut sum, mut sum_without) = (0.0, 0.0);
+    for seed in 1..=3 {
+        let (held, lowest) = run_slow_poison(seed, true);
+        let (held_without, lowest_without) = run_slow_poison(seed, false);
+        eprintln!(
+            "seed {seed}: {held} of 100 windows held, {lowest:+.4} AUC at worst; without a \
+             baseline {held_without} held, {lowest_without:+.4} at worst"
+        );
+        assert!(held > 0, "seed {seed}: nothing is held");
+        assert!(lowest > -0.03, "seed {seed}: {lowest:+.4}");
+        (sum, sum_without) = (sum + lowest, sum_without + lowest_without);
+    }
+    assert!(sum >= sum_without, "the baseline makes it worse: {sum:+.4} and {sum_without:+.4}");
 }
 
 #[test]

@@ -97,6 +97,13 @@ impl Feed {
                 self.apply(number, decision)?;
             }
             Decision::Rules(_) => self.apply(number, decision)?,
+            Decision::Reset { partition, .. } => {
+                for input in &mut self.streams {
+                    input.source.adopt(decision)?;
+                }
+                self.apply(number, decision)?;
+                self.leave_block(*partition);
+            }
             _ => {
                 for input in &mut self.streams {
                     input.source.adopt(decision)?;

@@ -37,6 +37,8 @@ pub(crate) struct AnchorBatch {
     pub(crate) plan: LookupPlan,
     /// The scores of the stable version, once they are known.
     pub(crate) stable: Option<Vec<f32>>,
+    /// The scores of the baseline, once they are known.
+    pub(crate) baseline: Option<Vec<f32>>,
 }
 
 impl From<AnchorStore> for Stored {
@@ -81,9 +83,15 @@ impl AnchorStore {
         }
     }
 
-    /// Forgets the scores of the stable version, because it has changed.
+    /// Forgets the scores of the other versions, because one of them has changed.
     pub(super) fn forget_scores(&mut self) {
         self.batch = None;
+    }
+
+    /// Returns the scores of the stable version and of the baseline, as far as they are known.
+    pub(super) fn known_scores(&self) -> Option<(&[f32], Option<&[f32]>)> {
+        let batch = self.batch.as_ref()?;
+        Some((batch.stable.as_deref()?, batch.baseline.as_deref()))
     }
 
     /// Returns the rows as a batch; `None` without rows.
@@ -98,7 +106,7 @@ impl AnchorStore {
                 row_codec::decode(&mut batch, &shape, row)?;
             }
             let plan = LookupPlan::build(&batch, schema, &mut PlanScratch::default());
-            self.batch = Some(Arc::new(AnchorBatch { batch, plan, stable: None }));
+            self.batch = Some(Arc::new(AnchorBatch { batch, plan, stable: None, baseline: None }));
         }
         Ok(self.batch.as_mut().map(Arc::make_mut))
     }

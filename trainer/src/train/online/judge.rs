@@ -1,16 +1,15 @@
 //! The validation of a resident run, its stable version, and its gate.
 
-use std::sync::Arc;
-
-use zillion_device::SystemClock;
-use zillion_registry::{Cache, Registry, VersionId};
+use zillion_registry::{Cache, VersionId};
 use zillion_rows::layer::Unthrottled;
 use zillion_scorer::Servable;
-use zillion_stream::gate::Verdict;
+use zillion_stream::gate::{AnchorScores, Outcome, Verdict};
 
 use super::super::Run;
+use super::by_hand::quarantine_versions;
 use super::skip::{log_of, read_skips};
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::job::Job;
 use crate::observer::Observer;
 use crate::online::{
     BatchScores, FedBatch, Judging, SnapshotLink, Trip, read_judging, read_published, write_judging,
@@ -23,18 +22,22 @@ const STABLE_FOLDER: &str = "stable";
 /// The validation of a run with the stable version.
 pub(super) struct Validation {
     judging: Judging,
-    stable: Option<Servable>,
+    /// The loaded versions with which the model is compared.
+    versions: Vec<Servable>,
     /// The dense parameters of the newest version, and those of the state that was judged last.
     published: Vec<f32>,
     judged: Vec<f32>,
     history: History,
+    /// Whether the present hold has warned.
+    has_warned: bool,
 }
 
 /// The answer of a gate to the wish to publish.
 pub(super) enum Judged {
     /// The present state may be published.
     Publish,
-    /// Nothing is published until a window was judged after the batches that were left out.
+    /// Nothing is published now: the verdict says so, or no window was judged yet after the
+    /// batches that were left out.
     Hold,
     /// The gate has found bad batches.
     Trip(Trip),
@@ -57,10 +60,15 @@ impl Validation {
         }
         let batches = link.map_or(0, |link| link.batches);
         let history = History::open(&streams, batches, lines)?;
-        let mut validation = Self { judging, stable: None, published, judged: Vec::new(), history };
-        if let Some(version) = validation.judging.stable() {
-            validation.load_stable(run, version);
-        }
+        let mut validation = Self {
+            judging,
+            versions: Vec::new(),
+            published,
+            judged: Vec::new(),
+            history,
+            has_warned: false,
+        };
+        validation.load_versions(run);
         Ok(Some(validation))
     }
 
@@ -114,69 +122,108 @@ impl Validation {
             self.judging.set_update_norm(change.map(|x| x * x).sum::<f64>().sqrt());
         }
         self.judged = dense;
-        let mut scores = None;
-        if let Some(stable) = &self.stable
+        let (stable, baseline) = (self.judging.stable(), self.judging.baseline());
+        let mut candidate = None;
+        if let Some(stable) = find(&self.versions, stable)
             && let Some(anchor) = self.judging.anchor_batch(&job.schema)?
         {
             let (logits, _) = run.score_with_missing(&anchor.batch, &anchor.plan)?;
-            let candidate = logits.into_iter().next().unwrap_or_default();
-            let known = match anchor.stable.take() {
-                Some(known) => known,
-                None => first_task(stable.score_batch(&anchor.batch)?.logits),
-            };
-            anchor.stable = Some(known.clone());
-            scores = Some((candidate, known));
+            candidate = Some(first_task(logits));
+            if anchor.stable.is_none() {
+                anchor.stable = Some(first_task(stable.score_batch(&anchor.batch)?.logits));
+            }
+            if let (None, Some(baseline)) = (&anchor.baseline, find(&self.versions, baseline)) {
+                anchor.baseline = Some(first_task(baseline.score_batch(&anchor.batch)?.logits));
+            }
         }
-        let scores = scores.as_ref().map(|(candidate, known)| (&candidate[..], &known[..]));
+        let known = self.judging.known_anchor_scores();
+        let scores = candidate.as_ref().zip(known).map(|(candidate, (promoted, baseline))| {
+            AnchorScores { candidate, promoted, baseline }
+        });
         let Some(verdict) = self.judging.judge(scores)? else { return Ok(Judged::Publish) };
+        self.judging.end_verdict(&verdict);
         self.history.add_verdict(batch, &verdict)?;
         observer.report_verdict(&verdict);
         report(&verdict, observer);
-        Ok(match self.judging.trip(&verdict) {
-            Some(trip) => Judged::Trip(trip),
-            None if self.judging.is_held() => Judged::Hold,
-            None => Judged::Publish,
-        })
+        if let Some(trip) = self.judging.trip(&verdict) {
+            return Ok(Judged::Trip(trip));
+        }
+        if verdict.outcome == Outcome::Hold {
+            self.report_hold(&job, &verdict, observer);
+            return Ok(Judged::Hold);
+        }
+        observer.report_hold(0.0);
+        Ok(if self.judging.is_held() { Judged::Hold } else { Judged::Publish })
+    }
+
+    /// Reports that a version is held. A hold that lasts longer than `gate.hold_seconds` of event
+    /// time warns once.
+    fn report_hold(&mut self, job: &Job, verdict: &Verdict, observer: &mut dyn Observer) {
+        let seconds = self.judging.note_held() as f64 / 1000.0;
+        observer.report_hold(seconds);
+        let limit = job.gate.as_ref().map_or(0, |gate| gate.hold_seconds);
+        let is_long = seconds > limit as f64;
+        if is_long && !self.has_warned {
+            let reason = verdict.explain();
+            tracing::warn!(
+                seconds,
+                "no version was published for {limit} seconds of event time (`gate.hold_seconds`), \
+                 because the gate holds them: {reason}; look at the labels, and rewind the run if \
+                 they are wrong, or start it with a higher `gate.hold_drop` if the world has changed"
+            );
+        }
+        self.has_warned = is_long;
     }
 
     /// Takes note of a version that was published, and chooses the stable version anew if it is
     /// time.
     pub(super) fn note_published(&mut self, run: &mut Run, version: u64) {
         self.judging.note_published(version);
+        self.has_warned = false;
         self.published = std::mem::take(&mut self.judged);
         let every = run.job.online.clone().unwrap_or_default().stable_seconds;
         let next = self.judging.next_stable((every * 1000.0) as u64);
-        // A version that could not be loaded is tried again.
-        let again = self.judging.stable().filter(|_| self.stable.is_none());
-        if let Some(version) = next.or(again) {
-            self.load_stable(run, version);
+        // A stable version that could not be loaded is tried again.
+        let stable = self.judging.stable();
+        if next.is_some() || (stable.is_some() && find(&self.versions, stable).is_none()) {
+            self.load_versions(run);
         }
     }
 
-    /// Loads the stable version. A version that cannot be loaded is none: its comparisons are
-    /// skipped until a later version is published.
-    fn load_stable(&mut self, run: &Run, version: u64) {
-        self.stable = match open_version(run, version) {
-            Ok(loaded) => loaded,
-            Err(error) => {
-                tracing::warn!("version {version} is not compared with, because {error}");
-                None
+    /// Loads the versions with which the model is compared, apart from those that are loaded, and
+    /// drops all others. A version that cannot be loaded is not compared with until another one
+    /// is chosen.
+    fn load_versions(&mut self, run: &Run) {
+        let wanted = [self.judging.stable(), self.judging.baseline(), self.judging.next_baseline()];
+        self.versions.retain(|loaded| wanted.contains(&Some(loaded.version().0)));
+        for number in wanted.into_iter().flatten() {
+            if find(&self.versions, Some(number)).is_some() {
+                continue;
             }
-        };
+            match open_version(run, number) {
+                Ok(loaded) => self.versions.extend(loaded),
+                Err(error) => {
+                    tracing::warn!("version {number} is not compared with, because {error}");
+                }
+            }
+        }
     }
 
     fn score_by_stable(&self, batch: &zillion_feature::Batch) -> Result<Option<Vec<f32>>> {
-        let Some(stable) = &self.stable else { return Ok(None) };
+        let Some(stable) = find(&self.versions, self.judging.stable()) else { return Ok(None) };
         Ok(Some(first_task(stable.score_batch(batch)?.logits)))
     }
 }
 
+/// Returns a loaded version by its number.
+fn find(versions: &[Servable], number: Option<u64>) -> Option<&Servable> {
+    versions.iter().find(|loaded| Some(loaded.version().0) == number)
+}
+
 /// Loads a version of the run's model; `None` if the run publishes nothing.
 fn open_version(run: &Run, version: u64) -> Result<Option<Servable>> {
-    let Some(publish) = &run.job.publish else { return Ok(None) };
+    let Some(model) = run.open_model()? else { return Ok(None) };
     let files = run.options.files.scratch();
-    let registry = Registry::open(&publish.registry, files.clone(), Arc::new(SystemClock::new()))?;
-    let model = registry.model(publish.model.as_deref().unwrap_or(&run.job.name))?;
     let folder = crate::online::stream_folder(run.output.dir.path()).join(STABLE_FOLDER);
     let mut cache = Cache::open(&folder, model.name(), files)?;
     let (workers, number) = (&run.options.workers, VersionId(version));
@@ -200,19 +247,12 @@ fn report(verdict: &Verdict, observer: &mut dyn Observer) {
 impl Run {
     /// Puts the versions that contain a bad batch into quarantine, which moves the pointer back.
     pub(super) fn quarantine(&mut self, trip: &Trip, observer: &mut dyn Observer) -> Result<()> {
-        let (false, Some(publish)) = (trip.versions.is_empty(), &self.job.publish) else {
+        let Some(model) = self.open_model()?.filter(|_| !trip.versions.is_empty()) else {
             return Ok(());
         };
-        let files = self.options.files.scratch();
-        let registry = Registry::open(&publish.registry, files, Arc::new(SystemClock::new()))?;
-        let model = registry.model(publish.model.as_deref().unwrap_or(&self.job.name))?;
         let by = format!("run {}", self.output.id.0);
-        for version in trip.versions.iter().map(|&version| VersionId(version)) {
-            // A version that builds on one in quarantine is there too. A base builds on none.
-            if model.quarantined()?.find(&model, version)?.is_some() {
-                continue;
-            }
-            model.quarantine(version, &by, &trip.reason).map_err(Error::from)?;
+        let versions: Vec<VersionId> = trip.versions.iter().copied().map(VersionId).collect();
+        for version in quarantine_versions(&model, &versions, &by, &trip.reason)? {
             observer.note(&format!(
                 "version {version} and all versions on it are in quarantine: {}",
                 trip.reason

@@ -21,7 +21,7 @@ impl Run {
 
     /// Scores a batch as [`Run::score_before`] does. Also returns the number of unique keys without
     /// a row.
-    pub(super) fn score_with_missing(
+    pub(in crate::train) fn score_with_missing(
         &mut self,
         batch: &Batch,
         plan: &LookupPlan,

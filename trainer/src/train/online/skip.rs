@@ -31,23 +31,28 @@ impl Run {
         }
         self.quarantine(trip, observer)?;
         check_way_back(&self.output.dir, trip.from)?;
-        let folder = log_of(self.output.dir.path());
         let files = &self.options.files;
-        let to = last_batch(&folder)? + 1;
-        let mut log = DecisionLog::open(files, &folder, LogOptions::default())?;
-        let (from, reason) = (trip.from, trip.reason.clone());
-        log.append(&Decision::Skip { from, to, reason })?;
-        log.sync()?;
-        drop(log);
-        observer.note(&format!("batches {from} to {} are left out", to - 1));
+        let last = leave_out(&log_of(self.output.dir.path()), files, trip.from, &trip.reason)?;
+        observer.note(&format!("batches {} to {last} are left out", trip.from));
         remove_bad_checkpoints(&self.output.dir, files)?;
+        self.forget_request()?;
         self.options.resume = true;
         self.reopen(After::default(), open, observer)
     }
 }
 
+/// Records that the batches from `from` to the last one in the log are left out from now on.
+/// Returns the number of the last one.
+pub(super) fn leave_out(log: &Path, files: &Files, from: u64, reason: &str) -> Result<u64> {
+    let mut writer = DecisionLog::open(files, log, LogOptions::default())?;
+    let last = last_batch(log)?;
+    writer.append(&Decision::Skip { from, to: last + 1, reason: reason.to_owned() })?;
+    writer.sync()?;
+    Ok(last)
+}
+
 /// Checks that the run can go back before a batch: to a kept checkpoint, or to the beginning.
-fn check_way_back(dir: &RunDir, from: u64) -> Result<()> {
+pub(super) fn check_way_back(dir: &RunDir, from: u64) -> Result<()> {
     let is_whole = first_decision(log_of(dir.path()))? == 0;
     for step in dir.steps()?.into_iter().filter(|_| !is_whole) {
         let checkpoint = Checkpoint::open(dir.checkpoint_path(step)?)?;
@@ -58,8 +63,8 @@ fn check_way_back(dir: &RunDir, from: u64) -> Result<()> {
     if is_whole { Ok(()) } else { Err(no_way_back()) }
 }
 
-fn no_way_back() -> Error {
-    Error::Unsupported(
+pub(super) fn no_way_back() -> Error {
+    Error::Refused(
         "all kept checkpoints contain batches that the gate has refused; raise `train.keep`, and \
          begin from the last good version in another folder (`train.warm_start`, `run.output`)"
             .to_owned(),
@@ -123,7 +128,7 @@ pub(super) fn remove_bad_checkpoints(dir: &RunDir, files: &Files) -> Result<()> 
 }
 
 /// Returns whether the state of a checkpoint has none of the batches from `from` on.
-fn is_before(link: Option<&SnapshotLink>, from: u64) -> bool {
+pub(super) fn is_before(link: Option<&SnapshotLink>, from: u64) -> bool {
     link.is_none_or(|link| link.batches < from)
 }
 

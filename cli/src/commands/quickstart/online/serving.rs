@@ -70,8 +70,8 @@ impl Follower {
             let (status, body) = asker.post(&target, &self.body)?;
             match status {
                 200 => break body,
-                // The server has no version yet.
-                503 if began.elapsed() < Duration::from_secs(30) => {
+                // The server has no version yet, or is overloaded for a moment.
+                503 | 429 if began.elapsed() < Duration::from_secs(30) => {
                     std::thread::sleep(Duration::from_millis(50));
                 }
                 _ => bail!("the server answered {status}: {}", String::from_utf8_lossy(&body)),

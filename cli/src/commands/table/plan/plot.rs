@@ -1,8 +1,8 @@
 //! The plots of the forecasts: one row of panels for each table.
 
 use super::Planned;
-use crate::svg::{Axis, Panel, Scale, Shapes, Unit};
 use crate::text::{bytes, grouped};
+use zillion_console::svg::{Axis, Panel, Scale, Shapes, Unit};
 
 /// Makes a row of panels for each table. The heading of the row describes the table.
 pub(super) fn rows(tables: &[Planned<'_>]) -> Vec<(String, Vec<Panel>)> {

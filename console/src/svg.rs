@@ -21,50 +21,59 @@ const HEAD: f64 = 30.0;
 /// The height of the title above the first row of panels.
 const TITLE: f64 = 34.0;
 /// The number of colours. If there are more lines, the colours are repeated.
-const COLOURS: usize = 3;
+const COLOURS: usize = 4;
 
 const STYLE: &str = "\
 text{font:11px system-ui,sans-serif;fill:#333}.t{font-size:15px;font-weight:600}.h{font-size:13px;font-weight:600}\
 .p{font-weight:600}.bg{fill:#fff}.g{stroke:#ddd;stroke-width:1}.a{stroke:#777;stroke-width:1}\
-.l{fill:none;stroke-width:2;stroke-linejoin:round}.l0{stroke:#0969da}.l1{stroke:#bf3989}.l2{stroke:#1a7f37}\
-.m0,.b{fill:#0969da}.m1{fill:#bf3989}.m2{fill:#1a7f37}\
+.l{fill:none;stroke-width:2;stroke-linejoin:round}.l0{stroke:#0969da}.l1{stroke:#bf3989}.l2{stroke:#1a7f37}.l3{stroke:#9a6700}\
+.m0,.b{fill:#0969da}.m1{fill:#bf3989}.m2{fill:#1a7f37}.m3{fill:#9a6700}\
 @media(prefers-color-scheme:dark){text{fill:#ddd}.bg{fill:#16191d}.g{stroke:#333}.a{stroke:#999}\
-.l0{stroke:#58a6ff}.l1{stroke:#f778ba}.l2{stroke:#56d364}.m0,.b{fill:#58a6ff}.m1{fill:#f778ba}.m2{fill:#56d364}}";
+.l0{stroke:#58a6ff}.l1{stroke:#f778ba}.l2{stroke:#56d364}.l3{stroke:#d29922}.m0,.b{fill:#58a6ff}.m1{fill:#f778ba}.m2{fill:#56d364}.m3{fill:#d29922}}";
 
 /// The scale of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Scale {
+pub enum Scale {
+    /// A linear scale that includes 0, so that amounts can be compared by their size.
     Linear,
+    /// A linear scale from the smallest to the largest number, for figures that differ little.
+    Near,
     /// A logarithmic scale. It shows only numbers above 0, and all other numbers are left out.
     Log,
 }
 
 /// The format of the numbers on an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unit {
+pub enum Unit {
+    /// Plain numbers.
     Number,
     /// Shares, which are written as percentages.
     Percent,
+    /// Sizes in bytes.
     Bytes,
 }
 
 /// An axis of a panel.
 #[derive(Clone, Debug)]
-pub(crate) struct Axis {
-    pub(crate) label: String,
-    pub(crate) scale: Scale,
-    pub(crate) unit: Unit,
+pub struct Axis {
+    /// The text beside the axis.
+    pub label: String,
+    /// The scale of the numbers.
+    pub scale: Scale,
+    /// The format of the numbers.
+    pub unit: Unit,
 }
 
 impl Axis {
-    pub(crate) fn new(label: &str, scale: Scale, unit: Unit) -> Self {
+    /// Creates an axis.
+    pub fn new(label: &str, scale: Scale, unit: Unit) -> Self {
         Self { label: label.to_owned(), scale, unit }
     }
 }
 
 /// The shapes that a panel shows.
 #[derive(Clone, Debug)]
-pub(crate) enum Shapes {
+pub enum Shapes {
     /// Lines through points. Each line has a name.
     Lines(Vec<(String, Vec<(f64, f64)>)>),
     /// Bars beside each other. Each bar has a label, but the horizontal axis shows only some
@@ -74,15 +83,19 @@ pub(crate) enum Shapes {
 
 /// One plot of a page: a title, two axes and shapes.
 #[derive(Clone, Debug)]
-pub(crate) struct Panel {
-    pub(crate) title: String,
-    pub(crate) x: Axis,
-    pub(crate) y: Axis,
-    pub(crate) shapes: Shapes,
+pub struct Panel {
+    /// The text above the plot.
+    pub title: String,
+    /// The horizontal axis.
+    pub x: Axis,
+    /// The vertical axis.
+    pub y: Axis,
+    /// The content of the plot.
+    pub shapes: Shapes,
 }
 
 /// Draws a page: rows of panels, each row below its heading.
-pub(crate) fn page(title: &str, rows: &[(String, Vec<Panel>)]) -> String {
+pub fn page(title: &str, rows: &[(String, Vec<Panel>)]) -> String {
     let columns = rows.iter().map(|(_, panels)| panels.len()).max().unwrap_or(0).max(1);
     let width = columns as f64 * WIDTH;
     let height = TITLE + rows.len() as f64 * (HEAD + HEIGHT);
@@ -132,7 +145,7 @@ impl Line {
     /// Returns about five round numbers along the axis.
     fn ticks(&self) -> Vec<f64> {
         match self.scale {
-            Scale::Linear => {
+            Scale::Linear | Scale::Near => {
                 // Round numbers of bytes are multiples of KiB, MiB and so on.
                 let unit = match self.unit {
                     Unit::Bytes => 1024f64.powf(self.high.max(1.0).log(1024.0).floor()),
@@ -216,7 +229,7 @@ impl Panel {
     }
 
     fn can_show(&self, (x, y): (f64, f64)) -> bool {
-        let can = |scale, value: f64| value.is_finite() && (scale == Scale::Linear || value > 0.0);
+        let can = |scale, value: f64| value.is_finite() && (scale != Scale::Log || value > 0.0);
         can(self.x.scale, x) && can(self.y.scale, y)
     }
 
@@ -279,11 +292,12 @@ fn fit_axis(values: impl Iterator<Item = f64>, axis: &Axis, from: f64, to: f64) 
     }
     let (scale, unit) = (axis.scale, axis.unit);
     if scale == Scale::Linear {
-        // A linear axis includes 0, so that amounts can be compared by their size.
         low = low.min(0.0);
         if high <= low {
             high = low + 1.0;
         }
+    } else if high <= low && scale == Scale::Near {
+        high = low + 1.0;
     } else if high <= low {
         (low, high) = (low / 2.0, high * 2.0);
     }
@@ -319,7 +333,7 @@ fn draw_bars(svg: &mut String, bars: &[(String, f64)], y: &Line) {
 }
 
 /// Formats a number for an axis.
-pub(crate) fn format_tick(value: f64, unit: Unit) -> String {
+pub fn format_tick(value: f64, unit: Unit) -> String {
     let scaled = |base: f64, units: &[&str]| {
         let mut sizes = units.iter().enumerate().rev().map(|(i, unit)| (base.powi(i as i32), unit));
         let (by, unit) = sizes.find(|(by, _)| value.abs() >= *by).unwrap_or((1.0, &""));
