@@ -6,6 +6,9 @@
 //! cargo run --release -p zillion-device --example gpu -- compile sm_90 FOLDER
 //! ```
 
+// The results of the program go to its standard output.
+#![allow(clippy::print_stdout)]
+
 use std::path::Path;
 use std::process::ExitCode;
 
