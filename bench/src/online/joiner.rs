@@ -13,7 +13,7 @@ use serde::Serialize;
 use zillion_console::durable_files;
 use zillion_device::machine::{CpuTimes, resident_memory};
 use zillion_stream::joiner::{
-    Bounds, Emit, Feedback, FeedbackValue, Impression, Joiner, Negatives, SamplingCorrection,
+    self, Bounds, Emit, Feedback, FeedbackValue, Impression, Joiner, Negatives, SamplingCorrection,
     Settings,
 };
 use zillion_stream::watermark::TimeRules;
@@ -135,6 +135,16 @@ fn read_resident() -> Result<u64> {
     resident_memory().context("this system does not tell the resident memory of a process")
 }
 
+/// Checks that the joiner has not refused an event. Events that it gives up at its bounds are part of
+/// the drill.
+fn check_use(outcome: joiner::Outcome) -> Result<()> {
+    ensure!(
+        !matches!(outcome, joiner::Outcome::Refused(_)),
+        "the joiner has refused an event: {outcome:?}"
+    );
+    Ok(())
+}
+
 impl Drill {
     /// Gives rows and feedback to the joiner, and takes all rows that leave. Returns the number of
     /// events and the time.
@@ -145,14 +155,15 @@ impl Drill {
             let key = number.to_le_bytes();
             self.row[..key.len()].copy_from_slice(&key);
             let impression = Impression { key: &key, time, row: &self.row, weight: 1.0 };
-            self.joiner.add_impression(PARTITION, impression)?;
+            check_use(self.joiner.add_impression(PARTITION, impression)?)?;
             self.drain()?;
             events += 1;
             if number % FEEDBACK_EVERY == 0 {
                 // The impression came a while ago, and is pending still.
                 let key = (number - number.min(1000)).to_le_bytes();
                 let value = FeedbackValue { kind: 0, value: 1.0 };
-                self.joiner.add_feedback(PARTITION, Feedback { key: &key, time, value })?;
+                let feedback = Feedback { key: &key, time, value };
+                check_use(self.joiner.add_feedback(PARTITION, feedback)?)?;
                 self.drain()?;
                 events += 1;
             }
