@@ -299,3 +299,6 @@ pub fn measure_step_parts(
         Ok(())
     })
 }
+
+#[cfg(all(test, feature = "emulated-gpu"))]
+mod tests;
