@@ -105,7 +105,7 @@ impl<'a> Step<'a> {
         library: Option<Precision>,
     ) -> Result<Self, GpuError> {
         let mut timer = Timer::new(gpu)?;
-        let model = Model::new(&mut timer, batches, sizes)?;
+        let model = Model::new(&mut timer, batches, sizes, library == Some(Precision::Bf16))?;
         let resident = batches.upload(&mut timer)?;
         let current = timer.allocate(batches.places.bytes)?;
         gpu.copy(timer.stream, current, resident[0])?;
@@ -244,8 +244,12 @@ impl<'a> Step<'a> {
 }
 
 /// The precisions of a step's products and their names.
-const PRODUCTS: [(Option<Precision>, &str); 3] =
-    [(None, "exact"), (Some(Precision::Tf32), "tf32"), (Some(Precision::F32), "f32, library")];
+const PRODUCTS: [(Option<Precision>, &str); 4] = [
+    (None, "exact"),
+    (Some(Precision::Tf32), "tf32"),
+    (Some(Precision::Bf16), "bf16"),
+    (Some(Precision::F32), "f32, library"),
+];
 
 fn for_all(
     gpu: &dyn Gpu,

@@ -81,9 +81,9 @@ impl Batches {
             let keys = draw_keys(rows, table_rows as u64, seed);
             let number = |at: usize| unit_of(seed << 40 | at as u64);
             let label = |row: usize| {
-                let of_keys = (0..COLUMNS).step_by(5).map(|column| {
-                    unit_of(u64::from(keys[row * COLUMNS + column]) | 1 << 60)
-                });
+                let of_keys = (0..COLUMNS)
+                    .step_by(5)
+                    .map(|column| unit_of(u64::from(keys[row * COLUMNS + column]) | 1 << 60));
                 f32::from(u8::from(of_keys.sum::<f32>() + number(row) > 0.3))
             };
             all.push(HostBatch {

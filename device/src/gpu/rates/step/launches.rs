@@ -6,7 +6,7 @@ use super::super::Timer;
 use super::super::rows::{COLUMN_BITS, COLUMNS};
 use super::Part;
 use super::batch::{Batches, NUMBERS};
-use super::model::{DIM, Layer, Model, STRIDE};
+use super::model::{DIM, Layer, Model, STRIDE, narrowing};
 use super::products::Multiply;
 use crate::gpu::device::{Event, Gpu, Stream};
 use crate::gpu::error::GpuError;
@@ -131,6 +131,11 @@ impl Launches {
                     (before.output, before.gradient, false, before.units)
                 }
             };
+            let input = match (library, index) {
+                (Some(Precision::Bf16), 0) => model.narrow_input,
+                (Some(Precision::Bf16), _) => model.layers[index - 1].narrow[2],
+                _ => input,
+            };
             products.push(LayerProducts {
                 forward: Multiply::forward(library, rows, layer, input),
                 input: Multiply::input(library, rows, layer, to, columns, accumulate),
@@ -172,10 +177,17 @@ impl Launches {
         let go = Enqueue { gpu, without, all: self, next: &next, model };
         let [main, weights, long] = self.streams;
         go.lookup(main)?;
-        for products in &self.products {
+        go.narrow(Part::Lookup, main, model.input, model.narrow_input)?;
+        let last = model.layers.len() - 1;
+        for (index, (products, layer)) in self.products.iter().zip(&model.layers).enumerate() {
             go.multiply(Part::Forward, main, &products.forward)?;
+            if index < last {
+                go.narrow(Part::Forward, main, layer.output, layer.narrow[2])?;
+            }
         }
         go.logit(main)?;
+        let layer = &model.layers[last];
+        go.narrow(Part::Head, main, layer.gradient, layer.narrow[3])?;
         go.fork(main, long)?;
         go.loss(long)?;
         go.fork(main, weights)?;
@@ -186,6 +198,7 @@ impl Launches {
             go.multiply(Part::Inputs, main, &self.products[index].input)?;
             debug_assert_eq!(layer.inputs, before.units);
             go.bias_sums(main, before, ColumnSums::MASKED)?;
+            go.narrow(Part::Sums, main, before.gradient, before.narrow[3])?;
             go.fork(main, weights)?;
             go.combine(Part::Sums, weights, before.bias_parts, &before.bias, before.units)?;
         }
@@ -247,6 +260,18 @@ impl Enqueue<'_> {
             }
             Multiply::Library(product) => self.gpu.multiply(stream, product),
         }
+    }
+
+    /// Enqueues the rounding to bf16, if the step has products of bf16.
+    fn narrow(
+        &self,
+        part: Part,
+        stream: Stream,
+        wide: Memory,
+        narrow: Memory,
+    ) -> Result<(), GpuError> {
+        let Some(params) = narrowing(wide, narrow) else { return Ok(()) };
+        self.launch(part, stream, &NARROW, Geometry::elements(params.n / 4), &params)
     }
 
     fn count(&self) -> Count {
@@ -472,6 +497,9 @@ impl Enqueue<'_> {
         for layer in &model.layers {
             let params = Model::transpose(layer);
             self.launch(Part::Dense, stream, &TRANSPOSE, params.geometry(), &params)?;
+            for (wide, narrow) in layer.narrowed_weights() {
+                self.narrow(Part::Dense, stream, wide, narrow)?;
+            }
         }
         Ok(())
     }

@@ -4,7 +4,9 @@ use super::super::Timer;
 use super::super::rows::COLUMNS;
 use super::batch::{Batches, NUMBERS, unit_of};
 use crate::gpu::error::GpuError;
-use crate::gpu::kernels::{DensePiece, DenseRule, Split, TRANSPOSE, Transpose};
+use crate::gpu::kernels::{
+    DensePiece, DenseRule, Geometry, NARROW, Narrow, Split, TRANSPOSE, Transpose,
+};
 use crate::gpu::memory::Memory;
 
 /// The dimension of a table's vectors. A linear weight and the state follow them.
@@ -49,6 +51,21 @@ pub(super) struct Layer {
     pub(super) output: Memory,
     pub(super) gradient: Memory,
     pub(super) bias_parts: Memory,
+    /// Copies of type bf16 of the weight, its transpose, the output and the gradient.
+    pub(super) narrow: [Memory; 4],
+}
+
+impl Layer {
+    /// Returns the weight and its transpose with their copies of type bf16.
+    pub(super) fn narrowed_weights(&self) -> [(Memory, Memory); 2] {
+        [(self.weight.weights, self.narrow[0]), (self.transposed, self.narrow[1])]
+    }
+}
+
+/// Returns the rounding of all floats of `wide`, if there is memory for it.
+pub(super) fn narrowing(wide: Memory, narrow: Memory) -> Option<Narrow> {
+    let n = narrow.bytes() as u64 / 2;
+    (n > 0).then(|| Narrow { x: wide.address(), out: narrow.address(), n })
 }
 
 /// All memory of a step.
@@ -61,6 +78,7 @@ pub(super) struct Model {
     pub(super) slab: Memory,
     block: Vec<f32>,
     pub(super) input: Memory,
+    pub(super) narrow_input: Memory,
     pub(super) input_gradient: Memory,
     pub(super) linear_values: Memory,
     /// Columns: the interaction, the sum of linear weights, the linear part of numbers, the last
@@ -122,6 +140,7 @@ impl Model {
         timer: &mut Timer<'_>,
         batches: &Batches,
         sizes: &Sizes,
+        is_narrow: bool,
     ) -> Result<Self, GpuError> {
         let (rows, lanes) = (batches.rows, sizes.lanes);
         let count = rows.div_ceil(sizes.tile);
@@ -133,6 +152,10 @@ impl Model {
             lanes: timer.upload(&ends)?.address(),
             lane_count: lanes as u32,
             unused: 0,
+        };
+        let narrow = |timer: &mut Timer<'_>, count: usize| match is_narrow {
+            true => timer.allocate(count * 2),
+            false => Ok(Memory::NULL),
         };
         let mut layers: Vec<Layer> = Vec::new();
         let mut inputs = COLUMNS * DIM + NUMBERS;
@@ -152,6 +175,12 @@ impl Model {
                 output: timer.allocate(rows * units * 4)?,
                 gradient: timer.allocate(rows * units * 4)?,
                 bias_parts: timer.allocate(lanes * units * 4)?,
+                narrow: [
+                    narrow(timer, padded * units)?,
+                    narrow(timer, padded * units)?,
+                    narrow(timer, rows * units)?,
+                    narrow(timer, rows * units)?,
+                ],
             });
             outer = outer.max(lanes * padded * units * 4);
             inputs = units;
@@ -197,6 +226,7 @@ impl Model {
             slab: timer.allocate(batches.table_rows * STRIDE * 4)?,
             block,
             input: timer.allocate(rows * first_padded * 4)?,
+            narrow_input: narrow(timer, rows * first_padded)?,
             input_gradient: timer.allocate(rows * first_padded * 4)?,
             linear_values: timer.allocate(rows * (COLUMNS + 2) * 4)?,
             columns,
@@ -258,6 +288,12 @@ impl Model {
             let params = Self::transpose(layer);
             let all = [crate::gpu::launch::Param::new(&params)];
             gpu.launch(stream, &params.geometry().launch(&TRANSPOSE, &all, &[]))?;
+            for (wide, narrow) in layer.narrowed_weights() {
+                let Some(params) = narrowing(wide, narrow) else { continue };
+                let all = [crate::gpu::launch::Param::new(&params)];
+                let geometry = Geometry::elements(params.n / 4);
+                gpu.launch(stream, &geometry.launch(&NARROW, &all, &[]))?;
+            }
         }
         gpu.synchronize(stream)
     }

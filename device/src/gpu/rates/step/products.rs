@@ -36,6 +36,13 @@ fn empty(precision: Precision, [m, n, k]: [usize; 3]) -> Product {
     }
 }
 
+impl Layer {
+    /// Returns an operand of a product, or its copy of type bf16.
+    fn operand(&self, library: Option<Precision>, wide: Memory, number: usize) -> Memory {
+        if library == Some(Precision::Bf16) { self.narrow[number] } else { wide }
+    }
+}
+
 impl Multiply {
     /// Returns the product of a layer's inputs with its weight, with bias and relu.
     pub(super) fn forward(
@@ -64,7 +71,7 @@ impl Multiply {
         // The library takes columns of padding as terms, because it is faster so.
         Self::Library(Product {
             a: input,
-            b: layer.transposed,
+            b: layer.operand(library, layer.transposed, 1),
             c: layer.output,
             epilogue: Epilogue::BiasRelu,
             bias: layer.bias.weights,
@@ -98,8 +105,8 @@ impl Multiply {
             });
         };
         Self::Library(Product {
-            a: layer.gradient,
-            b: layer.weight.weights,
+            a: layer.operand(library, layer.gradient, 3),
+            b: layer.operand(library, layer.weight.weights, 0),
             c: to,
             ldc: padded,
             accumulate,
@@ -144,7 +151,7 @@ impl Multiply {
             transpose_b: false,
             a: input,
             lda: padded,
-            b: layer.gradient,
+            b: layer.operand(library, layer.gradient, 3),
             ldb: units,
             c: layer.weight.gradient,
             ..empty(precision, [padded, units, rows])

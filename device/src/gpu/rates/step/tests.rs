@@ -197,9 +197,8 @@ impl Host {
             gradients[2 * index + 1] = column_sums(width, |row, col| g[row * width + col]);
             let columns = if index == 0 { COLUMNS * DIM } else { k };
             let weights = &self.dense[2 * index].weights;
-            let turned: Vec<f32> = (0..width * columns)
-                .map(|i| weights[i % columns * width + i / columns])
-                .collect();
+            let turned: Vec<f32> =
+                (0..width * columns).map(|i| weights[i % columns * width + i / columns]).collect();
             if index == 0 {
                 for row in 0..ROWS {
                     for k in 0..DIM {
@@ -335,4 +334,35 @@ fn a_part_of_the_step_can_be_left_out() {
     let left_out = Part::ALL.map(|(part, _)| whole - launches(Some(part)));
     assert!(left_out.iter().all(|&count| count > 0), "{left_out:?}");
     assert_eq!(left_out.iter().sum::<u64>(), whole, "each launch belongs to one part");
+}
+
+#[test]
+fn steps_of_the_library_follow_the_exact_step() {
+    let batches = Batches::new(ROWS, TABLE_ROWS, [2, 6]);
+    let sizes = Sizes { units: vec![32, 32], tile: TILE, lanes: LANES };
+    let gpu = Emulated::new(EmulatedOptions::seeded(2));
+    let run = |library: Option<Precision>| {
+        let step = Step::new(&gpu, &batches, &sizes, library).expect("a step");
+        let graph = step.capture(None).expect("a graph");
+        step.model.reset(&step.timer).expect("a reset");
+        (0..STEPS).try_for_each(|number| step.enqueue(number, Some(graph))).expect("steps");
+        let losses = step.losses().expect("losses")[..STEPS].to_vec();
+        let slab = step.floats(step.model.slab);
+        step.timer.free().expect("free memory");
+        (losses, slab)
+    };
+    let (losses, slab) = run(None);
+    for (precision, most) in
+        [(Precision::F32, 1e-5), (Precision::Tf32, 2e-3), (Precision::Bf16, 1e-2)]
+    {
+        let (got, got_slab) = run(Some(precision));
+        for (got, exact) in got.iter().zip(&losses) {
+            assert!(((got - exact) / exact).abs() < most, "{precision:?}: {got} and {exact}");
+        }
+        // Rows move by up to the learning rate of 0.02 in a step, whatever the gradient is.
+        let squares =
+            |of: &dyn Fn(usize) -> f32| (0..slab.len()).map(of).map(|x| x * x).sum::<f32>();
+        let distance = (squares(&|i| got_slab[i] - slab[i]) / squares(&|i| slab[i])).sqrt();
+        assert!(distance < 10.0 * most, "{precision:?}: {distance}");
+    }
 }
