@@ -6,6 +6,8 @@
 //! cargo run --release -p zillion-device --example gpu -- compile sm_90 FOLDER
 //! ```
 
+#![expect(clippy::print_stdout, reason = "printing is what this program does")]
+
 use std::path::Path;
 use std::process::ExitCode;
 

@@ -8,6 +8,7 @@
 //! wait and no allocation, which the counters of the device show.
 
 mod batch;
+mod enqueue;
 mod launches;
 mod model;
 mod products;

@@ -200,13 +200,13 @@ impl Host {
             let turned: Vec<f32> =
                 (0..width * columns).map(|i| weights[i % columns * width + i / columns]).collect();
             if index == 0 {
-                for row in 0..ROWS {
+                for (row, slope) in slopes.iter().enumerate() {
                     for k in 0..DIM {
                         let at = |column: usize| row * padded[0] + column * DIM + k;
                         let mut sum = 0.0f32;
                         (0..COLUMNS).for_each(|column| sum += input[at(column)]);
                         for column in 0..COLUMNS {
-                            input_gradient[at(column)] = slopes[row] * (sum - input[at(column)]);
+                            input_gradient[at(column)] = slope * (sum - input[at(column)]);
                         }
                     }
                 }
