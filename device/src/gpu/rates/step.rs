@@ -254,7 +254,7 @@ const PRODUCTS: [(Option<Precision>, &str); 4] = [
 
 fn for_all(
     gpu: &dyn Gpu,
-    table_rows: usize,
+    table_rows: u64,
     mut run: impl FnMut(&Step<'_>, usize, &'static str) -> Result<(), GpuError>,
 ) -> Result<(), GpuError> {
     for rows in [8192usize, 65_536] {
@@ -278,7 +278,7 @@ fn for_all(
 /// Returns the error of the device.
 pub fn measure_step(
     gpu: &dyn Gpu,
-    table_rows: usize,
+    table_rows: u64,
     mut each: impl FnMut(&StepRate),
 ) -> Result<(), GpuError> {
     for_all(gpu, table_rows, |step, rows, name| {
@@ -294,7 +294,7 @@ pub fn measure_step(
 /// Returns the error of the device.
 pub fn measure_step_parts(
     gpu: &dyn Gpu,
-    table_rows: usize,
+    table_rows: u64,
     mut each: impl FnMut(&Rate),
 ) -> Result<(), GpuError> {
     for_all(gpu, table_rows, |step, rows, name| {

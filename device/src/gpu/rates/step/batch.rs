@@ -75,10 +75,10 @@ pub(super) fn unit_of(word: u64) -> f32 {
 
 impl Batches {
     /// Draws and plans batches. A label depends on some keys and on a number, so it can be learnt.
-    pub(super) fn new(rows: usize, table_rows: usize, thresholds: [usize; 2]) -> Self {
+    pub(super) fn new(rows: usize, table_rows: u64, thresholds: [usize; 2]) -> Self {
         let mut all = Vec::new();
         for seed in 0..BATCHES as u64 {
-            let keys = draw_keys(rows, table_rows as u64, seed);
+            let keys = draw_keys(rows, table_rows, seed);
             let number = |at: usize| unit_of(seed << 40 | at as u64);
             let label = |row: usize| {
                 let of_keys = (0..COLUMNS)
@@ -102,7 +102,7 @@ impl Batches {
             unused: 0,
         };
         let places = Places::new(rows, most.unique as usize);
-        Self { rows, table_rows, all, places, most }
+        Self { rows, table_rows: table_rows as usize, all, places, most }
     }
 
     /// Uploads the block of each batch.

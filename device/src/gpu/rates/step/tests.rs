@@ -10,7 +10,7 @@ use crate::matmul::{Epilogue, Right, Scratch, View, linear, outer_product};
 use crate::simd::{dot, math, sum};
 
 const ROWS: usize = 64;
-const TABLE_ROWS: usize = COLUMNS * 40;
+const TABLE_ROWS: u64 = COLUMNS as u64 * 40;
 const TILE: usize = 12;
 const LANES: usize = 3;
 const STEPS: usize = 4;
