@@ -1,9 +1,9 @@
 //! The benchmark `zillion bench gpu`: floors of a GPU, and the rates of products and of row kernels
-//! beside them, measured in the same run.
+//! beside them, measured in the same run. Whole steps of a model follow.
 
 use anyhow::Result;
 use serde::Serialize;
-use zillion_device::gpu::rates::{self, Rate};
+use zillion_device::gpu::rates::{self, Rate, StepRate};
 use zillion_device::gpu::{Counters, Info, open};
 
 use crate::args::{BenchGpuArgs, GpuPart};
@@ -15,6 +15,8 @@ struct Outcome {
     /// The copies and launches that no kernel can be faster than.
     floors: Vec<Rate>,
     rates: Vec<Rate>,
+    /// Whole steps of a model.
+    steps: Vec<StepRate>,
     counters: Counters,
 }
 
@@ -34,6 +36,13 @@ pub(crate) fn run(args: &BenchGpuArgs, is_json: bool) -> Result<()> {
     if wants(GpuPart::Library) {
         all.extend(rates::measure_library_products(gpu)?);
     }
+    let mut steps = Vec::new();
+    if wants(GpuPart::Step) {
+        rates::measure_step(gpu, args.rows, |step| steps.push(step.clone()))?;
+    }
+    if wants(GpuPart::StepParts) {
+        rates::measure_step_parts(gpu, args.rows, |rate| all.push(rate.clone()))?;
+    }
     let (device, counters) = (gpu.info().clone(), gpu.counters());
-    print_outcome(&Outcome { device, floors, rates: all, counters }, is_json)
+    print_outcome(&Outcome { device, floors, rates: all, steps, counters }, is_json)
 }

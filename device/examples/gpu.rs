@@ -6,8 +6,7 @@
 //! cargo run --release -p zillion-device --example gpu -- compile sm_90 FOLDER
 //! ```
 
-// The results of the program go to its standard output.
-#![allow(clippy::print_stdout)]
+#![expect(clippy::print_stdout, reason = "printing is what this program does")]
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -94,10 +93,18 @@ fn measure(parts: &[&str]) -> Result<bool, GpuError> {
     let gpu = open()?;
     let wants = |part: &str| parts.is_empty() || parts.contains(&part);
     let print = |all: &[rates::Rate]| all.iter().for_each(|rate| println!("{}", json(rate)));
-    let floors = rates::measure_floors(&gpu)?;
-    print(&floors);
-    if wants("rows") {
-        print(&rates::measure_rows(&gpu, 10_000_000, floors[0].rate)?);
+    if parts.iter().any(|part| !part.starts_with("step")) || parts.is_empty() {
+        let floors = rates::measure_floors(&gpu)?;
+        print(&floors);
+        if wants("rows") {
+            print(&rates::measure_rows(&gpu, 10_000_000, floors[0].rate)?);
+        }
+    }
+    if wants("step") {
+        rates::measure_step(&gpu, 10_000_000, |step| println!("{}", json(step)))?;
+    }
+    if wants("step-parts") {
+        rates::measure_step_parts(&gpu, 10_000_000, |rate| println!("{}", json(rate)))?;
     }
     if wants("exact") {
         print(&rates::measure_exact_products(&gpu)?);

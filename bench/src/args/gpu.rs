@@ -28,4 +28,8 @@ pub(crate) enum GpuPart {
     Exact,
     /// The library's products in f32, tf32 and bf16
     Library,
+    /// A whole training step as one graph
+    Step,
+    /// The step without each of its parts
+    StepParts,
 }

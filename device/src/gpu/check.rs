@@ -67,6 +67,7 @@ pub const CHECKS: &[Check] = &[
     Check { name: "chain", run: chain::chains },
     Check { name: "dropout", run: chain::dropouts },
     Check { name: "copy_columns", run: chain::copies },
+    Check { name: "narrow", run: chain::narrowings },
     Check { name: "sum_columns", run: reduce::columns },
     Check { name: "sum_rows", run: reduce::rows },
     Check { name: "batch_norm", run: reduce::batch_norms },

@@ -64,6 +64,7 @@ units! {
         CHAIN = chain(Chain);
         DROPOUT = dropout(Dropout);
         COPY_COLUMNS = copy_columns(CopyColumns);
+        NARROW = narrow(Narrow);
     }
     clip {
         ROW_SQUARES = row_squares(RowSquares);

@@ -6,6 +6,7 @@
 mod floors;
 mod products;
 mod rows;
+mod step;
 
 use serde::Serialize;
 
@@ -16,6 +17,7 @@ use super::memory::Memory;
 pub use floors::measure_floors;
 pub use products::{measure_exact_products, measure_library_products};
 pub use rows::measure_rows;
+pub use step::{StepRate, measure_step, measure_step_parts};
 
 /// The number of replays that are timed; the median counts.
 const REPLAYS: usize = 7;

@@ -2,7 +2,7 @@
 
 use super::super::kernels::{
     CHAIN, COPY_COLUMNS, Chain, CopyColumns, Count, DROPOUT, Dropout, Function, Geometry, Link,
-    Rows,
+    NARROW, Narrow, Rows,
 };
 use super::super::{Gpu, GpuError};
 use super::session::{Matrix, Random, Session, Values};
@@ -295,5 +295,44 @@ pub(super) fn copies(gpu: &dyn Gpu, size: Size) -> Result<Outcome, GpuError> {
         session.compare(&name, &got, &expected)?;
         session.end_case(&name)?;
     }
+    session.finish()
+}
+
+/// Compares the rounding to bf16 with that of numbers of type f64: all values whose last 16 bits
+/// are near a half, and random ones.
+pub(super) fn narrowings(gpu: &dyn Gpu, size: Size) -> Result<Outcome, GpuError> {
+    let mut session = Session::new("narrow", gpu)?;
+    let mut random = Random(44);
+    let mut values =
+        random.floats(if size == Size::Small { 1001 } else { 1 << 20 }, Values::Special);
+    let step = if size == Size::Small { 257 } else { 1 };
+    for high in (0..=u32::from(u16::MAX)).step_by(step) {
+        let low = [0, 1, 0x7fff, 0x8000, 0x8001, 0xffff];
+        values.extend(low.map(|low| f32::from_bits(high << 16 | low)));
+    }
+    let expected: Vec<u16> = values
+        .iter()
+        .map(|&x| {
+            let down = x.to_bits() >> 16;
+            if x.is_nan() {
+                return 0x7fc0;
+            }
+            // Both neighbours; the upper one may be an infinity, which counts as the next power of 2.
+            let value = |bits: u32| match f64::from(f32::from_bits(bits << 16)) {
+                value if value.is_infinite() => 2f64.powi(128).copysign(value),
+                value => value,
+            };
+            let up = if x.is_infinite() { down } else { down + 1 };
+            let (below, above) =
+                ((f64::from(x) - value(down)).abs(), (value(up) - f64::from(x)).abs());
+            let takes_up = above < below || (above == below && down % 2 == 1);
+            (if takes_up { up } else { down }) as u16
+        })
+        .collect();
+    let out = session.poisoned::<u16>(values.len())?.address();
+    let parameters = Narrow { x: session.upload(&values)?, out, n: values.len() as u64 };
+    session.launch(&NARROW, Geometry::elements(values.len() as u64 / 4), &parameters)?;
+    let got: Vec<u16> = session.download(out, expected.len())?;
+    session.compare_words("rounding", &got, &expected)?;
     session.finish()
 }

@@ -95,6 +95,16 @@ parameters! {
         fill: u32,
     }
 
+    /// The parameters of `narrow`, which rounds floats to bf16.
+    Narrow (24) {
+        /// The address of the floats, a multiple of 16.
+        x: u64,
+        /// The address of the results, a multiple of 16.
+        out: u64,
+        /// The number of floats.
+        n: u64,
+    }
+
     /// The parameters of `sum_columns`.
     SumColumns (48) {
         /// The values that the kernel reads.

@@ -13,29 +13,30 @@ use crate::gpu::launch::{Kernel, Param};
 use crate::gpu::memory::Memory;
 
 /// The number of columns with a key.
-const COLUMNS: usize = 26;
+pub(super) const COLUMNS: usize = 26;
 /// The number of batches that are used in turn.
-const BATCHES: usize = 8;
+pub(super) const BATCHES: usize = 8;
 /// The exponent of the distribution of keys.
 const EXPONENT: f64 = 1.05;
 /// The numbers of occurrences above which a row is medium, and above which it is long.
 const CLASSES: [[usize; 2]; 2] = [[8, 64], [16, 256]];
 
 /// A batch on the host: for each column, the unique row of each row of the batch.
-struct Batch {
-    inverse: Vec<Vec<u32>>,
-    slots: Vec<u32>,
-    starts: Vec<u32>,
-    occurrences: Vec<u32>,
-    classes: RowClasses,
+#[derive(Debug)]
+pub(super) struct Batch {
+    pub(super) inverse: Vec<Vec<u32>>,
+    pub(super) slots: Vec<u32>,
+    pub(super) starts: Vec<u32>,
+    pub(super) occurrences: Vec<u32>,
+    pub(super) classes: RowClasses,
 }
 
 /// The bits of an occurrence that say its column.
-const COLUMN_BITS: u32 = usize::BITS - COLUMNS.leading_zeros();
+pub(super) const COLUMN_BITS: u32 = usize::BITS - COLUMNS.leading_zeros();
 
 /// Draws the keys of one batch: for each row and column a row of the table. Each column has its own
 /// part of the table.
-fn draw_keys(rows: usize, table_rows: u64, seed: u64) -> Vec<u32> {
+pub(super) fn draw_keys(rows: usize, table_rows: u64, seed: u64) -> Vec<u32> {
     let each = table_rows / COLUMNS as u64;
     let high = (each as f64).powf(1.0 - EXPONENT);
     let mut state = seed;
@@ -57,7 +58,7 @@ fn draw_keys(rows: usize, table_rows: u64, seed: u64) -> Vec<u32> {
 }
 
 impl Batch {
-    fn new(keys: &[u32], [medium, long]: [usize; 2]) -> Self {
+    pub(super) fn new(keys: &[u32], [medium, long]: [usize; 2]) -> Self {
         let mut order: Vec<u64> =
             keys.iter().enumerate().map(|(at, key)| u64::from(*key) << 32 | at as u64).collect();
         order.sort_unstable();
