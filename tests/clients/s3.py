@@ -25,30 +25,51 @@ def objects(s3, bucket, prefix):
     return found
 
 
+def unpack(pack):
+    """Returns the parts in a pack: the files of rows, each at the next multiple of 64."""
+    length = int.from_bytes(pack[-20:-12], "little")
+    index = json.loads(pack[-20 - length : -20])
+    parts, at = [], 0
+    for table in index["tables"]:
+        for part in table["parts"]:
+            at = -(-at // 64) * 64
+            parts.append(pack[at : at + part["file"]["bytes"]])
+            at += part["file"]["bytes"]
+    return parts
+
+
 def read(s3, bucket, prefix):
     found = objects(s3, bucket, prefix + "/")
     manifests = sorted(key for key in found if "/versions/" in key)
     assert manifests, sorted(found)
     versions = rows = in_parts = 0
+
+    def fetch(model, file, kind):
+        """Returns the bytes of a file, whose size must be what the manifest says."""
+        nonlocal in_parts
+        digest = file["blake3"]
+        path = f"{prefix}/{model}/files/{digest[:2]}/{digest}.{kind}"
+        head = s3.head_object(Bucket=bucket, Key=path)
+        assert head["ContentLength"] == file["bytes"] == found[path], (path, head)
+        in_parts += "-" in head["ETag"]
+        return s3.get_object(Bucket=bucket, Key=path)["Body"].read()
+
     for key in manifests:
         manifest = json.loads(s3.get_object(Bucket=bucket, Key=key)["Body"].read())
+        model = manifest["model"]
         versions += 1
-        layer = manifest["layer"]
-        parts = [part for table in layer["tables"] for part in table["parts"]]
-        names = [(part["file"], "arrow") for part in parts] + [(layer["directory"], "arrow")]
-        for name in ("graph", "dense", "parity"):
-            names.append((manifest[name], manifest[name]["kind"]))
-        for file, kind in names:
-            digest = file["blake3"]
-            path = f"{prefix}/{manifest['model']}/files/{digest[:2]}/{digest}.{kind}"
-            head = s3.head_object(Bucket=bucket, Key=path)
-            assert head["ContentLength"] == file["bytes"] == found[path], (path, head)
-            in_parts += "-" in head["ETag"]
+        frame = json.loads(fetch(model, manifest["frame"], "json"))
+        for file in (frame["graph"], manifest["dense"], manifest["parity"]):
+            fetch(model, file, file["kind"])
+        if "pack" in manifest:
+            parts = unpack(fetch(model, manifest["pack"], "pack"))
+        else:
+            layer = manifest["layer"]
+            fetch(model, layer["directory"], "arrow")
+            files = [part["file"] for table in layer["tables"] for part in table["parts"]]
+            parts = [fetch(model, file, "arrow") for file in files]
         for part in parts:
-            digest = part["file"]["blake3"]
-            path = f"{prefix}/{manifest['model']}/files/{digest[:2]}/{digest}.arrow"
-            body = s3.get_object(Bucket=bucket, Key=path)["Body"].read()
-            table = pa.ipc.open_file(pa.BufferReader(body)).read_all()
+            table = pa.ipc.open_file(pa.BufferReader(part)).read_all()
             assert {"key", "weights", "count"} <= set(table.column_names), table.column_names
             keys = table.column("key").to_pylist()
             assert keys == sorted(keys), "rows are in the order of their keys"

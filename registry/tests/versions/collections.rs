@@ -55,6 +55,7 @@ fn a_collection_with_a_memory_leaves_what_one_without_leaves() {
         let mut last: [Option<VersionManifest>; 2] = [None, None];
         let mut times = [BTreeMap::new(), BTreeMap::new()];
         let mut published = Vec::new();
+        let mut removed = 0;
         for step in 0..60u64 {
             let is_base = step == 0 || next(7) == 0;
             let (from, value) = (next(30), next(5) as f32);
@@ -88,6 +89,7 @@ fn a_collection_with_a_memory_leaves_what_one_without_leaves() {
                 let yours = other.model().collect(retention, false).unwrap();
                 assert_eq!(mine.kept_versions, yours.kept_versions, "seed {seed}, step {step}");
                 assert_eq!(mine.kept_files, yours.kept_files, "seed {seed}, step {step}");
+                removed += mine.removed_manifests;
                 published.clear();
             }
         }
@@ -96,7 +98,8 @@ fn a_collection_with_a_memory_leaves_what_one_without_leaves() {
         let mine = one.model().collect_again(&mut memory, retention, &[]).unwrap();
         other.model().collect(retention, false).unwrap();
         assert_eq!(objects(&one.registry_path()), objects(&other.registry_path()), "seed {seed}");
-        assert!(mine.kept_versions < 60 && mine.removed_manifests > 0, "{mine:?}");
+        removed += mine.removed_manifests;
+        assert!(mine.kept_versions < 60 && removed > 0, "seed {seed}: {mine:?}, removed {removed}");
     }
 }
 

@@ -30,7 +30,7 @@ fn read_all(folder: &Path) -> Result<Vec<Decision>> {
 /// Returns a decision whose fields depend on a number.
 fn decision(number: u64) -> Decision {
     let partition = Partition { stream: 1, number: number as u32 };
-    match number % 11 {
+    match number % 12 {
         0 => Decision::Idle { partition },
         1 => Decision::Back { partition },
         2 => Decision::Cut { batch: number, rows: 4096, reason: CutReason::Linger },
@@ -54,6 +54,7 @@ fn decision(number: u64) -> Decision {
             accept_jump_after: 9,
             max_message_bytes: u64::MAX,
         }),
+        10 => Decision::Reset { partition, to: number, files: FileHistory::default() },
         _ => {
             let (from, hash) = (number << 40, u64::MAX / 3);
             Decision::Took(Took { partition, from, to: from + 9, count: 3, hash })
@@ -357,8 +358,12 @@ fn records_out_of_place_and_newer_formats_are_refused() {
 fn the_text_of_decisions_is_fixed() {
     let text = |number| serde_json::to_string(&decision(number)).unwrap();
     assert_eq!(
+        text(11),
+        r#"{"took":{"partition":{"stream":1,"number":11},"from":12094627905536,"to":12094627905545,"count":3,"hash":6148914691236517205}}"#
+    );
+    assert_eq!(
         text(9),
-        r#"{"took":{"partition":{"stream":1,"number":9},"from":9895604649984,"to":9895604649993,"count":3,"hash":6148914691236517205}}"#
+        r#"{"rules":{"disorder_ms":9,"max_ahead_ms":3600000,"accept_jump_after":9,"max_message_bytes":18446744073709551615}}"#
     );
     assert_eq!(text(2), r#"{"cut":{"batch":2,"rows":4096,"reason":"linger"}}"#);
     assert_eq!(text(3), r#"{"publish":{"batch":3}}"#);
