@@ -5,6 +5,7 @@
 //! file. The reader checks every size and position in the file before it uses them.
 
 mod forms;
+mod from_stream;
 mod plain;
 
 use std::fs::File;
@@ -23,6 +24,7 @@ use crate::arrays::{GroupBatches, GroupPlan, GroupSource, Start, plain_type, wit
 use crate::error::{Near, ReaderError, Result};
 use crate::field::Field;
 pub(crate) use forms::Forms;
+pub use from_stream::make_arrow_file;
 
 const MAGIC: &[u8] = b"ARROW1";
 /// The maximum number of bytes that a compressed buffer may declare for its decompressed contents.

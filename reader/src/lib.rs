@@ -92,6 +92,7 @@ pub use dataset::{Dataset, Labels};
 pub use error::{Near, Place, ReaderError, Result};
 pub use estimate::{Estimate, Frequencies, Sketch};
 pub use format::{Compression, FileFormat, Format, TextFormat, format_of};
+pub use ipc::make_arrow_file;
 pub use messages::{
     AvroFraming, AvroSchemas, DecodedMessages, MessageDecoder, MessageFormat, ProtobufSchemas,
     ReferencedSchema, RejectedMessage, Rejection, RejectionKind, SchemaLanguage, WriterSchema,

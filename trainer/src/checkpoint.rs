@@ -103,9 +103,9 @@ impl Checkpoint {
         &self.path
     }
 
-    /// Returns the job that wrote the checkpoint.
+    /// Returns the job that wrote the checkpoint, without the places of its streams.
     pub fn job(&self) -> Result<Job> {
-        Job::from_value(self.manifest.job.clone())
+        Job::from_portable(self.manifest.job.clone())
     }
 
     /// Reads the dense file and verifies it against the manifest.

@@ -281,6 +281,18 @@ impl Job {
     /// Returns an error if a key or a value is wrong. The error names the key and, if a key or a
     /// value is unknown, the most similar valid one.
     pub fn from_value(value: Value) -> Result<Self> {
+        Self::read(value, true)
+    }
+
+    /// Reads and validates a job without the places of its streams, as [`Job::portable`] gives it.
+    ///
+    /// # Errors
+    /// Returns an error under the conditions of [`Job::from_value`].
+    pub fn from_portable(value: Value) -> Result<Self> {
+        Self::read(value, false)
+    }
+
+    fn read(value: Value, has_places: bool) -> Result<Self> {
         let root = value
             .as_table()
             .ok_or_else(|| ConfigError::at("", "a job must be a TOML table of sections"))?;
@@ -349,7 +361,7 @@ impl Job {
             validation: read_key(root, "validation")?,
             gate: read_key(root, "gate")?,
         };
-        job.check_online()?;
+        job.check_online(has_places)?;
         job.check_judge()?;
         job.check_eval()?;
         job.check_spill()?;

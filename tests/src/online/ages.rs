@@ -89,7 +89,7 @@ fn a_table_stays_bounded_while_days_pass_also_after_kills() {
     assert!(said.contains("of event time") && said.contains("more than 86,400 seconds"), "{said}");
 
     // The same log gives the same versions in a run that was never killed.
-    let again = repeat(&place, &[]);
+    let again = repeat(&place, &more);
     for key in ["batches", "rows", "messages", "rejected", "published"] {
         assert_eq!(report[key], again[key], "{key}");
     }

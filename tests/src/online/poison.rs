@@ -10,6 +10,16 @@ use super::served::served_versions;
 /// The number of rows in a second of event time.
 const RATE: u64 = 600;
 
+/// The settings of the run and of its replay beside those of the job.
+const SETTINGS: [&str; 6] = [
+    "--set",
+    "online.stable_seconds=20",
+    "--set",
+    "online.publish_rows=1200",
+    "--set",
+    "online.disorder_seconds=1",
+];
+
 /// The settings of a gate over short windows.
 const GATE: &str = r#"
 [validation]
@@ -43,15 +53,7 @@ fn seconds(begin: u64, range: std::ops::Range<u64>, flip: &std::ops::Range<u64>)
 /// what the run has written about its windows and verdicts, and the time of the first event.
 fn follow(place: &Place, flip: &std::ops::Range<u64>) -> (Value, Vec<Value>, u64) {
     let begin = now_ms() / 60_000 * 60_000 - 3_600_000;
-    let arguments = [
-        "--set",
-        "online.stable_seconds=20",
-        "--set",
-        "online.publish_rows=1200",
-        "--set",
-        "online.disorder_seconds=1",
-    ];
-    let mut run = place.start(&arguments);
+    let mut run = place.start(&SETTINGS);
     let mut written = 0;
     for step in 0..64 {
         let lines = seconds(begin, step * 5..(step + 1) * 5, flip);
@@ -112,7 +114,7 @@ fn flipped_labels_are_caught_and_left_out() {
     let (before, after) = (aucs[..20].last().expect("a window"), aucs.last().expect("a window"));
     assert!(after > &(before - 0.01), "{aucs:?}");
     // The run equals one that has never seen the batches that the log leaves out.
-    place.ok(&replay_arguments());
+    place.ok(&[&replay_arguments()[..], &SETTINGS].concat());
     let dense = |run: &str| {
         let folder = place.path(&format!("runs/{run}/checkpoints"));
         let newest = std::fs::read_dir(&folder).expect("checkpoints");

@@ -52,7 +52,7 @@ fn a_verdict_after_a_kill_judges_the_windows_before_it() {
             _ => run.kill(),
         }
     }
-    repeat(&place, &[]);
+    repeat(&place, &["--set", "online.stable_seconds=3"]);
     let (live, again) = (history(&place, "live"), history(&place, "again"));
     let verdicts = |lines: &[Value]| -> Vec<Value> {
         lines.iter().filter(|line| line["verdict"].is_object()).cloned().collect()

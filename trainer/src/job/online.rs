@@ -229,7 +229,9 @@ impl StreamConfig {
     fn check_kind(&self) -> Result<(), ConfigError> {
         let path = |key: &str| format!("stream.{}.{key}", self.name);
         match (self.kind, &self.path, &self.kafka) {
-            (StreamKind::Folder, None, _) => Err(ConfigError::missing_key(&path("path"), "path")),
+            (StreamKind::Folder, None, _) => {
+                Err(ConfigError::missing_key(&format!("stream.{}", self.name), "path"))
+            }
             (StreamKind::Kafka, _, None) => {
                 let message = "a stream of Kafka needs its brokers and topics; add them";
                 Err(ConfigError::at(&path("kafka"), message))
@@ -362,8 +364,9 @@ impl Job {
         !self.streams.is_empty() && rows.all(|stream| !stream.format.needs_schemas())
     }
 
-    /// Checks the sections of endless data against each other and against the other sections.
-    pub(super) fn check_online(&self) -> Result<()> {
+    /// Checks the sections of endless data against each other and against the other sections. The
+    /// places of streams are checked if the job has them.
+    pub(super) fn check_online(&self, has_places: bool) -> Result<()> {
         if self.streams.is_empty() {
             let stray = [
                 ("online", self.online.is_some()),
@@ -379,7 +382,7 @@ impl Job {
         }
         let online = self.online.clone().unwrap_or_default();
         online.check()?;
-        self.check_streams()?;
+        self.check_streams(has_places)?;
         if let Some(validation) = &self.validation {
             validation.check()?;
         }
@@ -437,7 +440,7 @@ impl Job {
         Ok(())
     }
 
-    fn check_streams(&self) -> Result<()> {
+    fn check_streams(&self, has_places: bool) -> Result<()> {
         let is_joined = self.join.is_some();
         for (index, stream) in self.streams.iter().enumerate() {
             let path = |key: &str| format!("stream.{}.{key}", stream.name);
@@ -445,7 +448,9 @@ impl Job {
                 let message = "two streams have this name; give each stream its own name";
                 return Err(ConfigError::at(&path("name"), message).into());
             }
-            stream.check_kind()?;
+            if has_places {
+                stream.check_kind()?;
+            }
             let role_problem = match (stream.role, is_joined) {
                 (StreamRole::Rows, true) => Some(
                     "a job with `[join]` has streams of impressions and feedback; choose one of \

@@ -9,7 +9,8 @@ use std::path::Path;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD as STANDARD;
 use serde::{Deserialize, Serialize};
-use zillion_device::{DeviceError, Files};
+use zillion_device::Files;
+use zillion_reader::make_arrow_file;
 
 use crate::error::Result;
 use crate::job::StreamFormat;
@@ -79,12 +80,12 @@ impl NewestRows {
     /// Writes the messages to a file in `folder` that the reader can read, and returns its name.
     ///
     /// # Errors
-    /// Returns an error if the file cannot be written.
-    pub(crate) fn write(
-        &self,
-        files: &Files,
-        folder: &Path,
-    ) -> Result<std::path::PathBuf, DeviceError> {
+    /// Returns an error if the file cannot be written, or if an Arrow message cannot be a file.
+    pub(crate) fn write(&self, files: &Files, folder: &Path) -> Result<std::path::PathBuf> {
+        let path = folder.join(match self.format {
+            StreamFormat::Json => "parity.jsonl",
+            _ => "parity.arrow",
+        });
         let mut bytes = Vec::new();
         for message in &self.messages {
             match self.format {
@@ -94,13 +95,10 @@ impl NewestRows {
                     bytes.extend(message.iter().map(|&b| if is_break(b) { b' ' } else { b }));
                     bytes.push(b'\n');
                 }
-                _ => bytes.extend_from_slice(message),
+                // A message may be a stream, which has no list of its batches.
+                _ => bytes.extend_from_slice(&make_arrow_file(message, &path)?),
             }
         }
-        let path = folder.join(match self.format {
-            StreamFormat::Json => "parity.jsonl",
-            _ => "parity.arrow",
-        });
         files.scratch().write_bytes(&path, &bytes)?;
         Ok(path)
     }
