@@ -70,6 +70,7 @@ pub const CHECKS: &[Check] = &[
     Check { name: "narrow", run: chain::narrowings },
     Check { name: "sum_columns", run: reduce::columns },
     Check { name: "sum_rows", run: reduce::rows },
+    Check { name: "sum_ranges", run: reduce::ranges },
     Check { name: "batch_norm", run: reduce::batch_norms },
     Check { name: "row_norm", run: reduce::row_norms },
     Check { name: "segment", run: segment::segments },

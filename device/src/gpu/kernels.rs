@@ -123,6 +123,7 @@ units! {
         SUM_COLUMNS = sum_columns(SumColumns);
         COLUMN_SUMS = column_sums(ColumnSums);
         COMBINE_LANES = combine_lanes(CombineLanes);
+        RANGE_SUMS = range_sums(RangeSums);
         TILE_STATISTICS = tile_statistics(TileStatistics);
         MERGE_STATISTICS = merge_statistics(MergeStatistics);
     }

@@ -153,6 +153,31 @@ parameters! {
         mean: u32,
     }
 
+    /// The parameters of `range_sums`: sums over ranges of rows in an order of its own, which is
+    /// not the processor's. A second launch with one range adds the sums of the ranges.
+    RangeSums (80) {
+        /// The values that the kernel reads.
+        x: Rows,
+        /// The weights in one column, or the results of relu.
+        g: Rows,
+        /// The address of the results of relu of type bf16, in rows of `x.cols`.
+        narrow_g: u64,
+        /// The address of the masked values with the stride of `x`, which may be `x`, or 0.
+        masked: u64,
+        /// The address of the summands of type bf16, in rows of `x.cols`, or 0.
+        narrow: u64,
+        /// The address of the sums of the ranges, `x.cols` floats each.
+        parts: u64,
+        /// The number of rows.
+        rows: u32,
+        /// The number of ranges of about the same size.
+        ranges: u32,
+        /// A constant of [`ColumnSums`] without statistics, or [`RangeSums::MASKED_NARROW`].
+        kind: u32,
+        /// Padding, which no kernel reads.
+        unused: u32,
+    }
+
     /// The parameters of `tile_statistics`.
     TileStatistics (48) {
         /// The values that the kernel reads.
@@ -452,6 +477,11 @@ impl ColumnSums {
     pub const BY_ROW: u32 = 3;
     /// The values where `g` is above zero, which is the gradient of relu.
     pub const MASKED: u32 = 4;
+}
+
+impl RangeSums {
+    /// The values where `narrow_g` is above zero.
+    pub const MASKED_NARROW: u32 = 5;
 }
 
 impl BatchNorm {

@@ -217,14 +217,72 @@ impl Enqueue<'_> {
         self.launch(Part::Loss, stream, &LOSS_SUM, Geometry::line(1, 32), &losses)
     }
 
+    /// Returns whether the sums over rows have an order of their own, like the library's products.
+    fn is_free(&self) -> bool {
+        matches!(self.all.products[0].forward, Multiply::Library(_))
+    }
+
+    /// Enqueues the sums over the rows of each lane, or of each range.
+    fn sum_rows(
+        &self,
+        stream: Stream,
+        [x, g]: [Rows; 2],
+        parts: Memory,
+        kind: u32,
+    ) -> Result<(), GpuError> {
+        if self.is_free() {
+            return self.sum_ranges(stream, &self.ranges([x, g], parts, kind));
+        }
+        let split = self.model.split;
+        let sums = ColumnSums {
+            x,
+            g,
+            masked: x,
+            parts: parts.address(),
+            split,
+            kind,
+            ..ColumnSums::default()
+        };
+        self.launch(Part::Sums, stream, &COLUMN_SUMS, sums.geometry(), &sums)
+    }
+
+    fn ranges(&self, [x, g]: [Rows; 2], parts: Memory, kind: u32) -> RangeSums {
+        let (rows, ranges) = (self.all.rows, RangeSums::ranges(self.all.rows));
+        RangeSums {
+            x,
+            g,
+            masked: x.data,
+            parts: parts.address(),
+            rows: rows as u32,
+            ranges: ranges as u32,
+            kind,
+            ..RangeSums::default()
+        }
+    }
+
+    fn sum_ranges(&self, stream: Stream, sums: &RangeSums) -> Result<(), GpuError> {
+        self.launch(Part::Sums, stream, &RANGE_SUMS, sums.geometry(), sums)
+    }
+
+    /// Enqueues the addition of the sums of lanes or ranges.
     pub(super) fn combine(
         &self,
-        part: Part,
         stream: Stream,
         parts: Memory,
         to: &Parameter,
         size: usize,
     ) -> Result<(), GpuError> {
+        if self.is_free() {
+            let sums = RangeSums {
+                x: matrix(parts, 0, size, size),
+                parts: to.gradient.address(),
+                rows: RangeSums::ranges(self.all.rows) as u32,
+                ranges: 1,
+                kind: ColumnSums::PLAIN,
+                ..RangeSums::default()
+            };
+            return self.sum_ranges(stream, &sums);
+        }
         let lanes = CombineLanes {
             parts: parts.address(),
             out: to.gradient.address(),
@@ -232,10 +290,11 @@ impl Enqueue<'_> {
             size: size as u32,
             mean: 0,
         };
-        self.launch(part, stream, &COMBINE_LANES, Geometry::elements(size as u64), &lanes)
+        self.launch(Part::Sums, stream, &COMBINE_LANES, Geometry::elements(size as u64), &lanes)
     }
 
-    /// Enqueues the sums of a layer's gradient over the rows of each lane.
+    /// Enqueues the sums of a layer's gradient over the rows of each lane or range. With products of
+    /// bf16, the sums of the gradient are those before its rounding, which the same launch writes.
     pub(super) fn bias_sums(
         &self,
         stream: Stream,
@@ -243,16 +302,19 @@ impl Enqueue<'_> {
         kind: u32,
     ) -> Result<(), GpuError> {
         let gradient = matrix(layer.gradient, 0, layer.units, layer.units);
-        let sums = ColumnSums {
-            x: gradient,
-            g: matrix(layer.output, 0, layer.units, layer.units),
-            masked: gradient,
-            parts: layer.bias_parts.address(),
-            split: self.model.split,
-            kind,
-            ..ColumnSums::default()
+        let output = matrix(layer.output, 0, layer.units, layer.units);
+        let [.., narrow_output, narrow] = layer.narrow;
+        if narrow.bytes() == 0 {
+            return self.sum_rows(stream, [gradient, output], layer.bias_parts, kind);
+        }
+        let kind = if kind == ColumnSums::MASKED { RangeSums::MASKED_NARROW } else { kind };
+        let sums = RangeSums {
+            narrow_g: narrow_output.address(),
+            masked: 0,
+            narrow: narrow.address(),
+            ..self.ranges([gradient, output], layer.bias_parts, kind)
         };
-        self.launch(Part::Sums, stream, &COLUMN_SUMS, sums.geometry(), &sums)
+        self.sum_ranges(stream, &sums)
     }
 
     /// Enqueues the gradients of the head, and of the last layer's bias.
@@ -270,19 +332,13 @@ impl Enqueue<'_> {
             (g, ColumnSums::PLAIN, &model.head_bias),
         ];
         for ((x, kind, to), parts) in all.into_iter().zip(model.head_parts) {
-            let sums = ColumnSums {
-                x,
-                g,
-                parts: parts.address(),
-                split: model.split,
-                kind,
-                ..ColumnSums::default()
-            };
-            self.launch(Part::Sums, stream, &COLUMN_SUMS, sums.geometry(), &sums)?;
-            self.combine(Part::Sums, stream, parts, to, x.cols as usize)?;
+            self.sum_rows(stream, [x, g], parts, kind)?;
+            self.combine(stream, parts, to, x.cols as usize)?;
         }
-        self.bias_sums(stream, last, ColumnSums::PLAIN)?;
-        self.combine(Part::Sums, stream, last.bias_parts, &last.bias, last.units)
+        if last.narrow[3].bytes() == 0 {
+            self.bias_sums(stream, last, ColumnSums::PLAIN)?;
+        }
+        self.combine(stream, last.bias_parts, &last.bias, last.units)
     }
 
     pub(super) fn interaction_gradient(&self, stream: Stream) -> Result<(), GpuError> {

@@ -19,7 +19,7 @@ use crate::gpu::product::Precision;
 
 /// The products of a layer.
 pub(super) struct LayerProducts {
-    forward: Multiply,
+    pub(super) forward: Multiply,
     input: Multiply,
     weight: Multiply,
 }
@@ -183,7 +183,10 @@ impl Launches {
         }
         go.logit(main)?;
         let layer = &model.layers[last];
-        go.narrow(Part::Head, main, layer.gradient, layer.narrow[3])?;
+        if layer.narrow[3].bytes() > 0 {
+            // The products wait for the rounding of this launch.
+            go.bias_sums(main, layer, ColumnSums::PLAIN)?;
+        }
         go.fork(main, long)?;
         go.loss(long)?;
         go.fork(main, weights)?;
@@ -194,9 +197,8 @@ impl Launches {
             go.multiply(Part::Inputs, main, &self.products[index].input)?;
             debug_assert_eq!(layer.inputs, before.units);
             go.bias_sums(main, before, ColumnSums::MASKED)?;
-            go.narrow(Part::Sums, main, before.gradient, before.narrow[3])?;
             go.fork(main, weights)?;
-            go.combine(Part::Sums, weights, before.bias_parts, &before.bias, before.units)?;
+            go.combine(weights, before.bias_parts, &before.bias, before.units)?;
         }
         go.multiply(Part::Weights, weights, &self.products[0].weight)?;
         go.interaction_gradient(main)?;

@@ -5,7 +5,7 @@ use super::super::rows::COLUMNS;
 use super::batch::{Batches, NUMBERS, unit_of};
 use crate::gpu::error::GpuError;
 use crate::gpu::kernels::{
-    DensePiece, DenseRule, Geometry, NARROW, Narrow, Split, TRANSPOSE, Transpose,
+    DensePiece, DenseRule, Geometry, NARROW, Narrow, RangeSums, Split, TRANSPOSE, Transpose,
 };
 use crate::gpu::memory::Memory;
 
@@ -157,6 +157,7 @@ impl Model {
             true => timer.allocate(count * 2),
             false => Ok(Memory::NULL),
         };
+        let parts = lanes.max(RangeSums::ranges(rows));
         let mut layers: Vec<Layer> = Vec::new();
         let mut inputs = COLUMNS * DIM + NUMBERS;
         let first_padded = inputs.next_multiple_of(4);
@@ -174,7 +175,7 @@ impl Model {
                 bias: parameter(timer, units, units, 0.0, seed + 1)?,
                 output: timer.allocate(rows * units * 4)?,
                 gradient: timer.allocate(rows * units * 4)?,
-                bias_parts: timer.allocate(lanes * units * 4)?,
+                bias_parts: timer.allocate(parts * units * 4)?,
                 narrow: [
                     narrow(timer, padded * units)?,
                     narrow(timer, padded * units)?,
@@ -215,9 +216,9 @@ impl Model {
         let columns = [column()?, column()?, column()?, column()?, column()?, column()?];
         Ok(Self {
             head_parts: [
-                timer.allocate(lanes * inputs * 4)?,
-                timer.allocate(lanes * 16 * 4)?,
-                timer.allocate(lanes * 4)?,
+                timer.allocate(parts * inputs * 4)?,
+                timer.allocate(parts * 16 * 4)?,
+                timer.allocate(parts * 4)?,
             ],
             layers,
             head,
