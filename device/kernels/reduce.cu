@@ -172,18 +172,20 @@ KERNEL(combine_lanes, CombineLanes, 256, 4) {
 struct RangeSums {
   Rows x;
   Rows g;                // the weights in one column, or the results of relu
-  const unsigned short* narrow_g;  // the results of relu of type bf16, in rows of `x.cols`
+  // For SUM_MASKED_NARROW the values and the results of relu of type bf16, in rows of `x.cols`.
+  const unsigned short* narrow_x;
+  const unsigned short* narrow_g;
   float* masked;         // where masked terms are written, in rows like those of `x`; may be `x`, or null
-  unsigned short* narrow;  // where terms are written as bf16, in rows of `x.cols`, or null
+  unsigned short* narrow;  // where terms are written as bf16, in rows of `x.cols`; may be `narrow_x`, or null
   float* parts;          // `x.cols` floats a range
   u32 rows;
   u32 ranges;
   u32 kind;              // SUM_PLAIN, SUM_WEIGHTED, SUM_MASKED or SUM_MASKED_NARROW
   u32 unused;
 };
-static_assert(sizeof(RangeSums) == 80, "twin of RangeSums");
+static_assert(sizeof(RangeSums) == 88, "twin of RangeSums");
 
-const u32 SUM_MASKED_NARROW = 5;  // like SUM_MASKED with `narrow_g` for `g`
+const u32 SUM_MASKED_NARROW = 5;  // like SUM_MASKED with `narrow_x` for `x`, and `narrow_g` for `g`
 const u32 RANGE_QUADS = 16;   // of columns of a block
 const u32 RANGE_ROWS = 16;    // that a block reads at a time, as one of several such reads in flight
 const u32 RANGE_READS = 4;
@@ -229,7 +231,8 @@ template <bool Whole, u32 Kind> DEVICE float4 sum_of_rows(const RangeSums& p, u3
       const u64 at = row + k * RANGE_ROWS;
       terms[k] = others[k] = zero4();
       if (at < end) {
-        terms[k] = read_live<Whole>(p.x.data + at * p.x.stride + col, live);
+        terms[k] = Kind == SUM_MASKED_NARROW ? read_live<Whole>(p.narrow_x + at * p.x.cols + col, live)
+                                             : read_live<Whole>(p.x.data + at * p.x.stride + col, live);
         if (Kind == SUM_WEIGHTED) others[k].x = p.g.data[at * p.g.stride];
         if (Kind == SUM_MASKED) others[k] = read_live<Whole>(p.g.data + at * p.g.stride + col, live);
         if (Kind == SUM_MASKED_NARROW) others[k] = read_live<Whole>(p.narrow_g + at * p.x.cols + col, live);

@@ -198,32 +198,38 @@ pub(super) fn ranges(gpu: &dyn Gpu, size: Size) -> Result<Outcome, GpuError> {
             let x = Matrix::random(&mut random, rows, cols, gap, Values::of_case(case));
             let of_g = if kind == ColumnSums::WEIGHTED { 1 } else { cols };
             let g = Matrix::random(&mut random, rows, of_g, gap, Values::Plain);
-            let halves: Vec<u16> = random
-                .floats(rows * cols, Values::Plain)
-                .iter()
-                .map(|x| (x.to_bits() >> 16) as u16)
-                .collect();
+            let mut halves = || -> Vec<u16> {
+                let wide = random.floats(rows * cols, Values::of_case(case));
+                wide.into_iter().map(round_bf16).collect()
+            };
+            let (of_x, halves) = (halves(), halves());
             let term = |row: usize, col: usize| {
-                let value = x.row(row)[col];
+                let (value, at) = (x.row(row)[col], row * cols + col);
                 match kind {
                     ColumnSums::PLAIN => value,
                     ColumnSums::WEIGHTED => g.at(row, 0) * value,
                     ColumnSums::MASKED if g.at(row, col) > 0.0 => value,
-                    RangeSums::MASKED_NARROW if wide(halves[row * cols + col]) > 0.0 => value,
+                    RangeSums::MASKED_NARROW if wide(halves[at]) > 0.0 => wide(of_x[at]),
                     _ => 0.0,
                 }
             };
             let parts = session.poisoned::<f32>(ranges * cols)?.address();
             let x_at = x.upload(&session)?;
-            let narrow = session.poisoned::<u16>(rows * cols)?.address();
-            let masks = kind == ColumnSums::MASKED || kind == RangeSums::MASKED_NARROW;
+            let is_narrow = kind == RangeSums::MASKED_NARROW;
+            let masks = kind == ColumnSums::MASKED || is_narrow;
+            // The mask works in place.
+            let narrow_x = session.upload(&of_x)?;
+            let narrow = match is_narrow {
+                true => narrow_x,
+                false => session.poisoned::<u16>(rows * cols)?.address(),
+            };
             let sums = RangeSums {
                 x: x_at,
                 g: g.upload(&session)?,
+                narrow_x,
                 narrow_g: session.upload(&halves)?,
-                // The mask works in place.
                 masked: if masks { x_at.data } else { 0 },
-                narrow: if case % 2 == 0 { narrow } else { 0 },
+                narrow: if case % 2 == 0 || is_narrow { narrow } else { 0 },
                 parts,
                 rows: rows as u32,
                 ranges: ranges as u32,

@@ -155,16 +155,19 @@ parameters! {
 
     /// The parameters of `range_sums`: sums over ranges of rows in an order of its own, which is
     /// not the processor's. A second launch with one range adds the sums of the ranges.
-    RangeSums (80) {
+    RangeSums (88) {
         /// The values that the kernel reads.
         x: Rows,
         /// The weights in one column, or the results of relu.
         g: Rows,
+        /// The address of the values of type bf16, in rows of `x.cols`.
+        narrow_x: u64,
         /// The address of the results of relu of type bf16, in rows of `x.cols`.
         narrow_g: u64,
         /// The address of the masked values with the stride of `x`, which may be `x`, or 0.
         masked: u64,
-        /// The address of the summands of type bf16, in rows of `x.cols`, or 0.
+        /// The address of the summands of type bf16, in rows of `x.cols`, which may be `narrow_x`,
+        /// or 0.
         narrow: u64,
         /// The address of the sums of the ranges, `x.cols` floats each.
         parts: u64,
@@ -480,7 +483,7 @@ impl ColumnSums {
 }
 
 impl RangeSums {
-    /// The values where `narrow_g` is above zero.
+    /// The values at `narrow_x` where `narrow_g` is above zero.
     pub const MASKED_NARROW: u32 = 5;
 }
 

@@ -294,7 +294,7 @@ impl Enqueue<'_> {
     }
 
     /// Enqueues the sums of a layer's gradient over the rows of each lane or range. With products of
-    /// bf16, the sums of the gradient are those before its rounding, which the same launch writes.
+    /// bf16, the same launch writes what it masks or rounds as bf16.
     pub(super) fn bias_sums(
         &self,
         stream: Stream,
@@ -307,8 +307,10 @@ impl Enqueue<'_> {
         if narrow.bytes() == 0 {
             return self.sum_rows(stream, [gradient, output], layer.bias_parts, kind);
         }
+        // Above the last layer, the product has written the gradient as bf16.
         let kind = if kind == ColumnSums::MASKED { RangeSums::MASKED_NARROW } else { kind };
         let sums = RangeSums {
+            narrow_x: narrow.address(),
             narrow_g: narrow_output.address(),
             masked: 0,
             narrow: narrow.address(),

@@ -53,12 +53,17 @@ pub(super) struct Layer {
     pub(super) bias_parts: Memory,
     /// Copies of type bf16 of the weight, its transpose, the output and the gradient.
     pub(super) narrow: [Memory; 4],
+    pub(super) narrow_bias: Memory,
 }
 
 impl Layer {
-    /// Returns the weight and its transpose with their copies of type bf16.
-    pub(super) fn narrowed_weights(&self) -> [(Memory, Memory); 2] {
-        [(self.weight.weights, self.narrow[0]), (self.transposed, self.narrow[1])]
+    /// Returns the weight, its transpose and the bias with their copies of type bf16.
+    pub(super) fn narrowed_weights(&self) -> [(Memory, Memory); 3] {
+        [
+            (self.weight.weights, self.narrow[0]),
+            (self.transposed, self.narrow[1]),
+            (self.bias.weights, self.narrow_bias),
+        ]
     }
 }
 
@@ -182,6 +187,7 @@ impl Model {
                     narrow(timer, rows * units)?,
                     narrow(timer, rows * units)?,
                 ],
+                narrow_bias: narrow(timer, units)?,
             });
             outer = outer.max(lanes * padded * units * 4);
             inputs = units;
