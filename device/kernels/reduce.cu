@@ -285,6 +285,78 @@ KERNEL(range_sums, RangeSums, 256, 4) {
   if (y == 0 && live) write_live<false>(p.parts + (u64)z * cols + col, sums[t], live);
 }
 
+// What a layer of one unit sends back through relu, in one pass: the gradient of its inputs, and for
+// each range of rows the sums of this gradient and those of the inputs times the slopes.
+struct HeadGradient {
+  Rows x;                // the inputs, which are results of relu
+  const float* slopes;   // the gradient of the unit, one float a row
+  const float* weights;
+  float* gradient;       // in rows like those of `x`, or null
+  unsigned short* narrow;  // the gradient as bf16, in rows of `x.cols`, or null
+  float* parts;          // for each range the sums of the gradient, then the others
+  u32 rows;
+  u32 ranges;
+};
+static_assert(sizeof(HeadGradient) == 64, "twin of HeadGradient");
+
+template <bool Whole>
+DEVICE void add_head_rows(const HeadGradient& p, u32 row, u32 end, u32 col, u32 live, float4& sum, float4& weighted) {
+  const float4 w = read_live<Whole>(p.weights + col, live);
+  for (; row < end; row += RANGE_READS * RANGE_ROWS) {
+    float4 values[RANGE_READS];
+    float slopes[RANGE_READS];
+    UNROLL for (u32 k = 0; k < RANGE_READS; k++) {
+      const u64 at = row + k * RANGE_ROWS;
+      values[k] = zero4();
+      slopes[k] = 0.0f;
+      if (at < end) {
+        values[k] = read_live<Whole>(p.x.data + at * p.x.stride + col, live);
+        slopes[k] = p.slopes[at];
+      }
+    }
+    UNROLL for (u32 k = 0; k < RANGE_READS; k++) {
+      const u64 at = row + k * RANGE_ROWS;
+      if (at >= end) break;
+      const float4 v = values[k];
+      const float s = slopes[k];
+      const float4 g = make_float4(v.x > 0.0f ? s * w.x : 0.0f, v.y > 0.0f ? s * w.y : 0.0f,
+                                   v.z > 0.0f ? s * w.z : 0.0f, v.w > 0.0f ? s * w.w : 0.0f);
+      if (p.gradient) write_live<Whole>(p.gradient + at * p.x.stride + col, g, live);
+      if (p.narrow) write_live<Whole>(p.narrow + at * p.x.cols + col, g, live);
+      sum = add4(sum, g);
+      weighted = add4(weighted, make_float4(s * v.x, s * v.y, s * v.z, s * v.w));
+    }
+  }
+}
+
+KERNEL(head_gradient, HeadGradient, 256, 4) {
+  SHARED(float4, sums, RANGE_ROWS * RANGE_QUADS);
+  SHARED(float4, weighted_sums, RANGE_ROWS * RANGE_QUADS);
+  const u32 cols = p.x.cols, groups = quotient_up(cols, RANGE_QUADS * 4), t = threadIdx.x;
+  const u32 z = blockIdx.x / groups, y = t / RANGE_QUADS;
+  const u32 col = (blockIdx.x % groups * RANGE_QUADS + t % RANGE_QUADS) * 4;
+  const u32 begin = (u32)((u64)p.rows * z / p.ranges), end = (u32)((u64)p.rows * (z + 1) / p.ranges);
+  const u32 live = col < cols ? lesser(cols - col, 4u) : 0;
+  const u64 lowest = (u64)p.x.data | (u64)p.weights | (u64)p.gradient | (u64)p.x.stride * 4 | (u64)cols * 4;
+  float4 sum = zero4(), weighted = zero4();
+  if (live == 4 && lowest % 16 == 0) add_head_rows<true>(p, begin + y, end, col, live, sum, weighted);
+  else if (live) add_head_rows<false>(p, begin + y, end, col, live, sum, weighted);
+  sums[t] = sum;
+  weighted_sums[t] = weighted;
+  for (u32 half = RANGE_ROWS / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (y < half) {
+      sums[t] = add4(sums[t], sums[t + half * RANGE_QUADS]);
+      weighted_sums[t] = add4(weighted_sums[t], weighted_sums[t + half * RANGE_QUADS]);
+    }
+  }
+  if (y == 0 && live) {
+    float* const to = p.parts + (u64)z * 2 * cols + col;
+    write_live<false>(to, sums[t], live);
+    write_live<false>(to + cols, weighted_sums[t], live);
+  }
+}
+
 // The mean and the squared deviations of each column in each tile: two chains over the rows.
 struct TileStatistics {
   Rows x;

@@ -124,6 +124,7 @@ units! {
         COLUMN_SUMS = column_sums(ColumnSums);
         COMBINE_LANES = combine_lanes(CombineLanes);
         RANGE_SUMS = range_sums(RangeSums);
+        HEAD_GRADIENT = head_gradient(HeadGradient);
         TILE_STATISTICS = tile_statistics(TileStatistics);
         MERGE_STATISTICS = merge_statistics(MergeStatistics);
     }

@@ -110,7 +110,10 @@ const PLANTS: &[Plant] = &[
     Plant {
         mistake: "a range is added as a tree without barriers",
         unit: "reduce",
-        replaced: ["half /= 2) {\n    __syncthreads();", "half /= 2) {"],
+        replaced: [
+            "half /= 2) {\n    __syncthreads();\n    if (y < half) sums",
+            "half /= 2) {\n    if (y < half) sums",
+        ],
         check: "sum_ranges",
         report: "differ",
     },

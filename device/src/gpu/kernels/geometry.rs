@@ -182,6 +182,13 @@ impl RangeSums {
     }
 }
 
+impl HeadGradient {
+    /// Returns the geometry of `head_gradient`.
+    pub fn geometry(&self) -> Geometry {
+        Geometry::line(self.x.cols.div_ceil(64) * self.ranges, 256)
+    }
+}
+
 impl TileStatistics {
     /// Returns the geometry of `tile_statistics` for up to `tiles` tiles.
     pub fn geometry(&self, tiles: u32) -> Geometry {

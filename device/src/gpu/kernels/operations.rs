@@ -181,6 +181,27 @@ parameters! {
         unused: u32,
     }
 
+    /// The parameters of `head_gradient`: what a layer of one unit sends back through relu, with
+    /// sums over ranges of rows like those of [`RangeSums`].
+    HeadGradient (64) {
+        /// The inputs of the layer, which are results of relu.
+        x: Rows,
+        /// The address of the gradient of the unit, one float a row.
+        slopes: u64,
+        /// The address of the weights of the unit.
+        weights: u64,
+        /// The address of the gradient of the inputs with the stride of `x`, or 0.
+        gradient: u64,
+        /// The address of the same gradient of type bf16, in rows of `x.cols`, or 0.
+        narrow: u64,
+        /// The address of the sums of each range: of the gradient, then of inputs times slopes.
+        parts: u64,
+        /// The number of rows.
+        rows: u32,
+        /// The number of ranges of about the same size.
+        ranges: u32,
+    }
+
     /// The parameters of `tile_statistics`.
     TileStatistics (48) {
         /// The values that the kernel reads.

@@ -187,6 +187,22 @@ impl Enqueue<'_> {
         self.launch(part, main, &CHAIN, chain.geometry(), &chain)?;
         let geometry = Geometry::elements(rows as u64);
         self.launch(part, main, &LOSS_GRAD, geometry, &self.losses())?;
+        if self.is_free() {
+            let ranges = RangeSums::ranges(rows);
+            let narrow = last.narrow[3];
+            let is_narrow = narrow.bytes() > 0;
+            let head = HeadGradient {
+                x: matrix(last.output, 0, last.units, last.units),
+                slopes: gradient.address(),
+                weights: model.head.weights.address(),
+                gradient: if is_narrow { 0 } else { last.gradient.address() },
+                narrow: if is_narrow { narrow.address() } else { 0 },
+                parts: model.head_parts[0].address(),
+                rows: rows as u32,
+                ranges: ranges as u32,
+            };
+            return self.launch(part, main, &HEAD_GRADIENT, head.geometry(), &head);
+        }
         let mut chain = Chain {
             start: matrix(gradient, 0, 1, 1),
             out: matrix(last.gradient, 0, last.units, last.units),
@@ -264,6 +280,18 @@ impl Enqueue<'_> {
         self.launch(Part::Sums, stream, &RANGE_SUMS, sums.geometry(), sums)
     }
 
+    fn combine_ranges(&self, stream: Stream, x: Rows, to: &Parameter) -> Result<(), GpuError> {
+        let sums = RangeSums {
+            x,
+            parts: to.gradient.address(),
+            rows: RangeSums::ranges(self.all.rows) as u32,
+            ranges: 1,
+            kind: ColumnSums::PLAIN,
+            ..RangeSums::default()
+        };
+        self.sum_ranges(stream, &sums)
+    }
+
     /// Enqueues the addition of the sums of lanes or ranges.
     pub(super) fn combine(
         &self,
@@ -273,15 +301,7 @@ impl Enqueue<'_> {
         size: usize,
     ) -> Result<(), GpuError> {
         if self.is_free() {
-            let sums = RangeSums {
-                x: matrix(parts, 0, size, size),
-                parts: to.gradient.address(),
-                rows: RangeSums::ranges(self.all.rows) as u32,
-                ranges: 1,
-                kind: ColumnSums::PLAIN,
-                ..RangeSums::default()
-            };
-            return self.sum_ranges(stream, &sums);
+            return self.combine_ranges(stream, matrix(parts, 0, size, size), to);
         }
         let lanes = CombineLanes {
             parts: parts.address(),
@@ -333,13 +353,20 @@ impl Enqueue<'_> {
             (numbers, ColumnSums::WEIGHTED, &model.linear),
             (g, ColumnSums::PLAIN, &model.head_bias),
         ];
-        for ((x, kind, to), parts) in all.into_iter().zip(model.head_parts) {
+        let all = all.into_iter().zip(model.head_parts);
+        // The kernel of the head's gradient has summed for the head and for the last bias.
+        for ((x, kind, to), parts) in all.skip(usize::from(self.is_free())) {
             self.sum_rows(stream, [x, g], parts, kind)?;
             self.combine(stream, parts, to, x.cols as usize)?;
         }
-        if last.narrow[3].bytes() == 0 {
-            self.bias_sums(stream, last, ColumnSums::PLAIN)?;
+        if self.is_free() {
+            let of_units = |first: usize| {
+                matrix(model.head_parts[0], first * last.units, 2 * last.units, last.units)
+            };
+            self.combine_ranges(stream, of_units(0), &last.bias)?;
+            return self.combine_ranges(stream, of_units(1), &model.head);
         }
+        self.bias_sums(stream, last, ColumnSums::PLAIN)?;
         self.combine(stream, last.bias_parts, &last.bias, last.units)
     }
 

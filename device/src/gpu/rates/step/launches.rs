@@ -182,16 +182,10 @@ impl Launches {
         let [main, weights, long] = self.streams;
         go.lookup(main)?;
         go.narrow(Part::Lookup, main, model.input, model.narrow_input)?;
-        let last = model.layers.len() - 1;
         for products in &self.products {
             go.multiply(Part::Forward, main, &products.forward)?;
         }
         go.logit(main)?;
-        let layer = &model.layers[last];
-        if layer.narrow[3].bytes() > 0 {
-            // The products wait for the rounding of this launch.
-            go.bias_sums(main, layer, ColumnSums::PLAIN)?;
-        }
         go.fork(main, long)?;
         go.loss(long)?;
         go.fork(main, weights)?;

@@ -222,7 +222,7 @@ impl Model {
         let columns = [column()?, column()?, column()?, column()?, column()?, column()?];
         Ok(Self {
             head_parts: [
-                timer.allocate(parts * inputs * 4)?,
+                timer.allocate(2 * parts * inputs * 4)?,
                 timer.allocate(parts * 16 * 4)?,
                 timer.allocate(parts * 4)?,
             ],
