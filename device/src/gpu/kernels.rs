@@ -21,11 +21,13 @@ mod clip;
 mod geometry;
 mod operations;
 mod parameters;
+mod ranges;
 
 pub use clip::*;
 pub use geometry::Geometry;
 pub use operations::*;
 pub use parameters::*;
+pub use ranges::*;
 
 use super::conformance::twins;
 use super::launch::{Kernel, ParamKind, Unit};

@@ -1,5 +1,5 @@
-//! Sums over ranges of rows against sums of the same order, by bits. The order is that of the kernels
-//! of steps with products of the library, not the processor's.
+//! Sums over ranges of rows against sums of the same order, by bits. The order is that of the
+//! kernels of steps with products of the library, not the processor's.
 
 use super::super::kernels::{ColumnSums, HEAD_GRADIENT, HeadGradient, RANGE_SUMS, RangeSums, Rows};
 use super::super::{Gpu, GpuError};

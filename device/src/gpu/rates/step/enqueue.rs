@@ -313,8 +313,8 @@ impl Enqueue<'_> {
         self.launch(Part::Sums, stream, &COMBINE_LANES, Geometry::elements(size as u64), &lanes)
     }
 
-    /// Enqueues the sums of a layer's gradient over the rows of each lane or range. With products of
-    /// bf16, the same launch writes what it masks or rounds as bf16.
+    /// Enqueues the sums of a layer's gradient over the rows of each lane or range. With
+    /// products of bf16, only a gradient that is to be masked can be summed: of type bf16.
     pub(super) fn bias_sums(
         &self,
         stream: Stream,
@@ -327,14 +327,13 @@ impl Enqueue<'_> {
         if narrow.bytes() == 0 {
             return self.sum_rows(stream, [gradient, output], layer.bias_parts, kind);
         }
-        // Above the last layer, the product has written the gradient as bf16.
-        let kind = if kind == ColumnSums::MASKED { RangeSums::MASKED_NARROW } else { kind };
+        debug_assert_eq!(kind, ColumnSums::MASKED);
         let sums = RangeSums {
             narrow_x: narrow.address(),
             narrow_g: narrow_output.address(),
             masked: 0,
             narrow: narrow.address(),
-            ..self.ranges([gradient, output], layer.bias_parts, kind)
+            ..self.ranges([gradient, output], layer.bias_parts, RangeSums::MASKED_NARROW)
         };
         self.sum_ranges(stream, &sums)
     }
