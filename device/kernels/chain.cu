@@ -237,19 +237,12 @@ struct Narrow {
 };
 static_assert(sizeof(Narrow) == 24, "twin of Narrow");
 
-DEVICE u32 bf16_of(float x) {
-  const u32 bits = to_bits(x);
-  if ((bits & 0x7fffffffu) > 0x7f800000u) return 0x7fc0u;
-  return (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
-}
-
 // Both addresses are multiples of sixteen.
 KERNEL(narrow, Narrow, 256, 4) {
   const u64 quads = p.n / 4;
   for (u64 i = thread_index(); i < quads; i += thread_count()) {
     const float4 v = ((const float4*)p.x)[i];
-    const u32 low = bf16_of(v.x) | bf16_of(v.y) << 16, high = bf16_of(v.z) | bf16_of(v.w) << 16;
-    ((u64*)p.out)[i] = (u64)low | (u64)high << 32;
+    ((u64*)p.out)[i] = bf16_of_quad(v);
   }
   for (u64 i = quads * 4 + thread_index(); i < p.n; i += thread_count()) p.out[i] = (unsigned short)bf16_of(p.x[i]);
 }

@@ -17,6 +17,17 @@ DEVICE float with_sign_of(float x, float sign) {
   return from_bits((to_bits(x) & 0x7fffffffu) | (to_bits(sign) & 0x80000000u));
 }
 
+// Rounds to bf16: to the nearest, and to the even one of two.
+DEVICE u32 bf16_of(float x) {
+  const u32 bits = to_bits(x);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return 0x7fc0u;
+  return (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
+}
+DEVICE u64 bf16_of_quad(float4 v) {
+  const u32 low = bf16_of(v.x) | bf16_of(v.y) << 16, high = bf16_of(v.z) | bf16_of(v.w) << 16;
+  return (u64)low | (u64)high << 32;
+}
+
 DEVICE float exp_of(float x) {
   x = choose(x < -104.0f, -104.0f, x);
   x = choose(x > 89.0f, 89.0f, x);

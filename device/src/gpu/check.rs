@@ -15,6 +15,7 @@ mod optimizer;
 #[cfg(all(test, feature = "emulated-gpu"))]
 mod planted;
 mod product;
+mod ranges;
 mod reduce;
 mod rows;
 mod rules;
@@ -70,6 +71,8 @@ pub const CHECKS: &[Check] = &[
     Check { name: "narrow", run: chain::narrowings },
     Check { name: "sum_columns", run: reduce::columns },
     Check { name: "sum_rows", run: reduce::rows },
+    Check { name: "sum_ranges", run: ranges::sums },
+    Check { name: "head_gradient", run: ranges::heads },
     Check { name: "batch_norm", run: reduce::batch_norms },
     Check { name: "row_norm", run: reduce::row_norms },
     Check { name: "segment", run: segment::segments },

@@ -21,11 +21,13 @@ mod clip;
 mod geometry;
 mod operations;
 mod parameters;
+mod ranges;
 
 pub use clip::*;
 pub use geometry::Geometry;
 pub use operations::*;
 pub use parameters::*;
+pub use ranges::*;
 
 use super::conformance::twins;
 use super::launch::{Kernel, ParamKind, Unit};
@@ -123,6 +125,8 @@ units! {
         SUM_COLUMNS = sum_columns(SumColumns);
         COLUMN_SUMS = column_sums(ColumnSums);
         COMBINE_LANES = combine_lanes(CombineLanes);
+        RANGE_SUMS = range_sums(RangeSums);
+        HEAD_GRADIENT = head_gradient(HeadGradient);
         TILE_STATISTICS = tile_statistics(TileStatistics);
         MERGE_STATISTICS = merge_statistics(MergeStatistics);
     }

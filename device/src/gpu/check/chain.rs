@@ -298,6 +298,23 @@ pub(super) fn copies(gpu: &dyn Gpu, size: Size) -> Result<Outcome, GpuError> {
     session.finish()
 }
 
+/// Rounds to bf16 as the definition says.
+pub(super) fn round_bf16(x: f32) -> u16 {
+    let down = x.to_bits() >> 16;
+    if x.is_nan() {
+        return 0x7fc0;
+    }
+    // Both neighbours; the upper one may be an infinity, which counts as the next power of 2.
+    let value = |bits: u32| match f64::from(f32::from_bits(bits << 16)) {
+        value if value.is_infinite() => 2f64.powi(128).copysign(value),
+        value => value,
+    };
+    let up = if x.is_infinite() { down } else { down + 1 };
+    let (below, above) = ((f64::from(x) - value(down)).abs(), (value(up) - f64::from(x)).abs());
+    let takes_up = above < below || (above == below && down % 2 == 1);
+    (if takes_up { up } else { down }) as u16
+}
+
 /// Compares the rounding to bf16 with that of numbers of type f64: all values whose last 16 bits
 /// are near a half, and random ones.
 pub(super) fn narrowings(gpu: &dyn Gpu, size: Size) -> Result<Outcome, GpuError> {
@@ -310,25 +327,7 @@ pub(super) fn narrowings(gpu: &dyn Gpu, size: Size) -> Result<Outcome, GpuError>
         let low = [0, 1, 0x7fff, 0x8000, 0x8001, 0xffff];
         values.extend(low.map(|low| f32::from_bits(high << 16 | low)));
     }
-    let expected: Vec<u16> = values
-        .iter()
-        .map(|&x| {
-            let down = x.to_bits() >> 16;
-            if x.is_nan() {
-                return 0x7fc0;
-            }
-            // Both neighbours; the upper one may be an infinity, which counts as the next power of 2.
-            let value = |bits: u32| match f64::from(f32::from_bits(bits << 16)) {
-                value if value.is_infinite() => 2f64.powi(128).copysign(value),
-                value => value,
-            };
-            let up = if x.is_infinite() { down } else { down + 1 };
-            let (below, above) =
-                ((f64::from(x) - value(down)).abs(), (value(up) - f64::from(x)).abs());
-            let takes_up = above < below || (above == below && down % 2 == 1);
-            (if takes_up { up } else { down }) as u16
-        })
-        .collect();
+    let expected: Vec<u16> = values.iter().map(|&x| round_bf16(x)).collect();
     let out = session.poisoned::<u16>(values.len())?.address();
     let parameters = Narrow { x: session.upload(&values)?, out, n: values.len() as u64 };
     session.launch(&NARROW, Geometry::elements(values.len() as u64 / 4), &parameters)?;

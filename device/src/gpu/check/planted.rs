@@ -108,6 +108,16 @@ const PLANTS: &[Plant] = &[
         report: "differ",
     },
     Plant {
+        mistake: "a range is added as a tree without barriers",
+        unit: "reduce",
+        replaced: [
+            "half /= 2) {\n    __syncthreads();\n    if (y < half) sums",
+            "half /= 2) {\n    if (y < half) sums",
+        ],
+        check: "sum_ranges",
+        report: "differ",
+    },
+    Plant {
         mistake: "the occurrences of a medium row are added in another order",
         unit: "rows",
         replaced: [

@@ -19,7 +19,7 @@ fn sum_by(n: usize, f: impl Fn(usize) -> f32) -> f32 {
 }
 
 /// The rows, columns, lanes and rows of a tile of each case.
-fn shapes(size: Size) -> &'static [(usize, usize, usize, usize)] {
+pub(super) fn shapes(size: Size) -> &'static [(usize, usize, usize, usize)] {
     match size {
         Size::Small => &[(300, 37, 3, 100), (65, 4, 1, 20), (20, 70, 5, 9), (1, 1, 1, 256)],
         Size::Full => {

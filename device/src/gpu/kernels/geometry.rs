@@ -169,6 +169,26 @@ impl ColumnSums {
     }
 }
 
+impl RangeSums {
+    /// Returns the number of ranges for `rows` rows: 64 rows or more a range, and as many ranges as
+    /// keep a GPU busy.
+    pub fn ranges(rows: usize) -> usize {
+        rows.div_ceil(64).clamp(1, 128)
+    }
+
+    /// Returns the geometry of `range_sums`.
+    pub fn geometry(&self) -> Geometry {
+        Geometry::line(self.x.cols.div_ceil(64) * self.ranges, 256)
+    }
+}
+
+impl HeadGradient {
+    /// Returns the geometry of `head_gradient`.
+    pub fn geometry(&self) -> Geometry {
+        Geometry::line(self.x.cols.div_ceil(64) * self.ranges, 256)
+    }
+}
+
 impl TileStatistics {
     /// Returns the geometry of `tile_statistics` for up to `tiles` tiles.
     pub fn geometry(&self, tiles: u32) -> Geometry {

@@ -187,6 +187,22 @@ impl Enqueue<'_> {
         self.launch(part, main, &CHAIN, chain.geometry(), &chain)?;
         let geometry = Geometry::elements(rows as u64);
         self.launch(part, main, &LOSS_GRAD, geometry, &self.losses())?;
+        if self.is_free() {
+            let ranges = RangeSums::ranges(rows);
+            let narrow = last.narrow[3];
+            let is_narrow = narrow.bytes() > 0;
+            let head = HeadGradient {
+                x: matrix(last.output, 0, last.units, last.units),
+                slopes: gradient.address(),
+                weights: model.head.weights.address(),
+                gradient: if is_narrow { 0 } else { last.gradient.address() },
+                narrow: if is_narrow { narrow.address() } else { 0 },
+                parts: model.head_parts[0].address(),
+                rows: rows as u32,
+                ranges: ranges as u32,
+            };
+            return self.launch(part, main, &HEAD_GRADIENT, head.geometry(), &head);
+        }
         let mut chain = Chain {
             start: matrix(gradient, 0, 1, 1),
             out: matrix(last.gradient, 0, last.units, last.units),
@@ -217,14 +233,76 @@ impl Enqueue<'_> {
         self.launch(Part::Loss, stream, &LOSS_SUM, Geometry::line(1, 32), &losses)
     }
 
+    /// Returns whether the sums over rows have an order of their own, like the library's products.
+    fn is_free(&self) -> bool {
+        matches!(self.all.products[0].forward, Multiply::Library(_))
+    }
+
+    /// Enqueues the sums over the rows of each lane, or of each range.
+    fn sum_rows(
+        &self,
+        stream: Stream,
+        [x, g]: [Rows; 2],
+        parts: Memory,
+        kind: u32,
+    ) -> Result<(), GpuError> {
+        if self.is_free() {
+            return self.sum_ranges(stream, &self.ranges([x, g], parts, kind));
+        }
+        let split = self.model.split;
+        let sums = ColumnSums {
+            x,
+            g,
+            masked: x,
+            parts: parts.address(),
+            split,
+            kind,
+            ..ColumnSums::default()
+        };
+        self.launch(Part::Sums, stream, &COLUMN_SUMS, sums.geometry(), &sums)
+    }
+
+    fn ranges(&self, [x, g]: [Rows; 2], parts: Memory, kind: u32) -> RangeSums {
+        let (rows, ranges) = (self.all.rows, RangeSums::ranges(self.all.rows));
+        RangeSums {
+            x,
+            g,
+            masked: x.data,
+            parts: parts.address(),
+            rows: rows as u32,
+            ranges: ranges as u32,
+            kind,
+            ..RangeSums::default()
+        }
+    }
+
+    fn sum_ranges(&self, stream: Stream, sums: &RangeSums) -> Result<(), GpuError> {
+        self.launch(Part::Sums, stream, &RANGE_SUMS, sums.geometry(), sums)
+    }
+
+    fn combine_ranges(&self, stream: Stream, x: Rows, to: &Parameter) -> Result<(), GpuError> {
+        let sums = RangeSums {
+            x,
+            parts: to.gradient.address(),
+            rows: RangeSums::ranges(self.all.rows) as u32,
+            ranges: 1,
+            kind: ColumnSums::PLAIN,
+            ..RangeSums::default()
+        };
+        self.sum_ranges(stream, &sums)
+    }
+
+    /// Enqueues the addition of the sums of lanes or ranges.
     pub(super) fn combine(
         &self,
-        part: Part,
         stream: Stream,
         parts: Memory,
         to: &Parameter,
         size: usize,
     ) -> Result<(), GpuError> {
+        if self.is_free() {
+            return self.combine_ranges(stream, matrix(parts, 0, size, size), to);
+        }
         let lanes = CombineLanes {
             parts: parts.address(),
             out: to.gradient.address(),
@@ -232,10 +310,11 @@ impl Enqueue<'_> {
             size: size as u32,
             mean: 0,
         };
-        self.launch(part, stream, &COMBINE_LANES, Geometry::elements(size as u64), &lanes)
+        self.launch(Part::Sums, stream, &COMBINE_LANES, Geometry::elements(size as u64), &lanes)
     }
 
-    /// Enqueues the sums of a layer's gradient over the rows of each lane.
+    /// Enqueues the sums of a layer's gradient over the rows of each lane or range. With
+    /// products of bf16, only a gradient that is to be masked can be summed: of type bf16.
     pub(super) fn bias_sums(
         &self,
         stream: Stream,
@@ -243,16 +322,20 @@ impl Enqueue<'_> {
         kind: u32,
     ) -> Result<(), GpuError> {
         let gradient = matrix(layer.gradient, 0, layer.units, layer.units);
-        let sums = ColumnSums {
-            x: gradient,
-            g: matrix(layer.output, 0, layer.units, layer.units),
-            masked: gradient,
-            parts: layer.bias_parts.address(),
-            split: self.model.split,
-            kind,
-            ..ColumnSums::default()
+        let output = matrix(layer.output, 0, layer.units, layer.units);
+        let [.., narrow_output, narrow] = layer.narrow;
+        if narrow.bytes() == 0 {
+            return self.sum_rows(stream, [gradient, output], layer.bias_parts, kind);
+        }
+        debug_assert_eq!(kind, ColumnSums::MASKED);
+        let sums = RangeSums {
+            narrow_x: narrow.address(),
+            narrow_g: narrow_output.address(),
+            masked: 0,
+            narrow: narrow.address(),
+            ..self.ranges([gradient, output], layer.bias_parts, RangeSums::MASKED_NARROW)
         };
-        self.launch(Part::Sums, stream, &COLUMN_SUMS, sums.geometry(), &sums)
+        self.sum_ranges(stream, &sums)
     }
 
     /// Enqueues the gradients of the head, and of the last layer's bias.
@@ -269,20 +352,21 @@ impl Enqueue<'_> {
             (numbers, ColumnSums::WEIGHTED, &model.linear),
             (g, ColumnSums::PLAIN, &model.head_bias),
         ];
-        for ((x, kind, to), parts) in all.into_iter().zip(model.head_parts) {
-            let sums = ColumnSums {
-                x,
-                g,
-                parts: parts.address(),
-                split: model.split,
-                kind,
-                ..ColumnSums::default()
+        let all = all.into_iter().zip(model.head_parts);
+        // The kernel of the head's gradient has summed for the head and for the last bias.
+        for ((x, kind, to), parts) in all.skip(usize::from(self.is_free())) {
+            self.sum_rows(stream, [x, g], parts, kind)?;
+            self.combine(stream, parts, to, x.cols as usize)?;
+        }
+        if self.is_free() {
+            let of_units = |first: usize| {
+                matrix(model.head_parts[0], first * last.units, 2 * last.units, last.units)
             };
-            self.launch(Part::Sums, stream, &COLUMN_SUMS, sums.geometry(), &sums)?;
-            self.combine(Part::Sums, stream, parts, to, x.cols as usize)?;
+            self.combine_ranges(stream, of_units(0), &last.bias)?;
+            return self.combine_ranges(stream, of_units(1), &model.head);
         }
         self.bias_sums(stream, last, ColumnSums::PLAIN)?;
-        self.combine(Part::Sums, stream, last.bias_parts, &last.bias, last.units)
+        self.combine(stream, last.bias_parts, &last.bias, last.units)
     }
 
     pub(super) fn interaction_gradient(&self, stream: Stream) -> Result<(), GpuError> {

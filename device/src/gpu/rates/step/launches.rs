@@ -19,7 +19,7 @@ use crate::gpu::product::Precision;
 
 /// The products of a layer.
 pub(super) struct LayerProducts {
-    forward: Multiply,
+    pub(super) forward: Multiply,
     input: Multiply,
     weight: Multiply,
 }
@@ -124,7 +124,9 @@ impl Launches {
                 0 => (model.input, model.input_gradient, true, COLUMNS * DIM),
                 _ => {
                     let before = &model.layers[index - 1];
-                    (before.output, before.gradient, false, before.units)
+                    let is_narrow = library == Some(Precision::Bf16);
+                    let to = if is_narrow { before.narrow[3] } else { before.gradient };
+                    (before.output, to, false, before.units)
                 }
             };
             let input = match (library, index) {
@@ -133,7 +135,13 @@ impl Launches {
                 _ => input,
             };
             products.push(LayerProducts {
-                forward: Multiply::forward(library, rows, layer, input),
+                forward: Multiply::forward(
+                    library,
+                    rows,
+                    layer,
+                    input,
+                    index + 1 == model.layers.len(),
+                ),
                 input: Multiply::input(library, rows, layer, to, columns, accumulate),
                 weight: Multiply::weight(library, rows, layer, input, model),
             });
@@ -174,16 +182,10 @@ impl Launches {
         let [main, weights, long] = self.streams;
         go.lookup(main)?;
         go.narrow(Part::Lookup, main, model.input, model.narrow_input)?;
-        let last = model.layers.len() - 1;
-        for (index, (products, layer)) in self.products.iter().zip(&model.layers).enumerate() {
+        for products in &self.products {
             go.multiply(Part::Forward, main, &products.forward)?;
-            if index < last {
-                go.narrow(Part::Forward, main, layer.output, layer.narrow[2])?;
-            }
         }
         go.logit(main)?;
-        let layer = &model.layers[last];
-        go.narrow(Part::Head, main, layer.gradient, layer.narrow[3])?;
         go.fork(main, long)?;
         go.loss(long)?;
         go.fork(main, weights)?;
@@ -194,9 +196,8 @@ impl Launches {
             go.multiply(Part::Inputs, main, &self.products[index].input)?;
             debug_assert_eq!(layer.inputs, before.units);
             go.bias_sums(main, before, ColumnSums::MASKED)?;
-            go.narrow(Part::Sums, main, before.gradient, before.narrow[3])?;
             go.fork(main, weights)?;
-            go.combine(Part::Sums, weights, before.bias_parts, &before.bias, before.units)?;
+            go.combine(weights, before.bias_parts, &before.bias, before.units)?;
         }
         go.multiply(Part::Weights, weights, &self.products[0].weight)?;
         go.interaction_gradient(main)?;

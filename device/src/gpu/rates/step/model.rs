@@ -5,7 +5,7 @@ use super::super::rows::COLUMNS;
 use super::batch::{Batches, NUMBERS, unit_of};
 use crate::gpu::error::GpuError;
 use crate::gpu::kernels::{
-    DensePiece, DenseRule, Geometry, NARROW, Narrow, Split, TRANSPOSE, Transpose,
+    DensePiece, DenseRule, Geometry, NARROW, Narrow, RangeSums, Split, TRANSPOSE, Transpose,
 };
 use crate::gpu::memory::Memory;
 
@@ -53,12 +53,17 @@ pub(super) struct Layer {
     pub(super) bias_parts: Memory,
     /// Copies of type bf16 of the weight, its transpose, the output and the gradient.
     pub(super) narrow: [Memory; 4],
+    pub(super) narrow_bias: Memory,
 }
 
 impl Layer {
-    /// Returns the weight and its transpose with their copies of type bf16.
-    pub(super) fn narrowed_weights(&self) -> [(Memory, Memory); 2] {
-        [(self.weight.weights, self.narrow[0]), (self.transposed, self.narrow[1])]
+    /// Returns the weight, its transpose and the bias with their copies of type bf16.
+    pub(super) fn narrowed_weights(&self) -> [(Memory, Memory); 3] {
+        [
+            (self.weight.weights, self.narrow[0]),
+            (self.transposed, self.narrow[1]),
+            (self.bias.weights, self.narrow_bias),
+        ]
     }
 }
 
@@ -157,6 +162,7 @@ impl Model {
             true => timer.allocate(count * 2),
             false => Ok(Memory::NULL),
         };
+        let parts = lanes.max(RangeSums::ranges(rows));
         let mut layers: Vec<Layer> = Vec::new();
         let mut inputs = COLUMNS * DIM + NUMBERS;
         let first_padded = inputs.next_multiple_of(4);
@@ -174,13 +180,14 @@ impl Model {
                 bias: parameter(timer, units, units, 0.0, seed + 1)?,
                 output: timer.allocate(rows * units * 4)?,
                 gradient: timer.allocate(rows * units * 4)?,
-                bias_parts: timer.allocate(lanes * units * 4)?,
+                bias_parts: timer.allocate(parts * units * 4)?,
                 narrow: [
                     narrow(timer, padded * units)?,
                     narrow(timer, padded * units)?,
                     narrow(timer, rows * units)?,
                     narrow(timer, rows * units)?,
                 ],
+                narrow_bias: narrow(timer, units)?,
             });
             outer = outer.max(lanes * padded * units * 4);
             inputs = units;
@@ -215,9 +222,9 @@ impl Model {
         let columns = [column()?, column()?, column()?, column()?, column()?, column()?];
         Ok(Self {
             head_parts: [
-                timer.allocate(lanes * inputs * 4)?,
-                timer.allocate(lanes * 16 * 4)?,
-                timer.allocate(lanes * 4)?,
+                timer.allocate(2 * parts * inputs * 4)?,
+                timer.allocate(parts * 16 * 4)?,
+                timer.allocate(parts * 4)?,
             ],
             layers,
             head,

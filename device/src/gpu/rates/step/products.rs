@@ -50,6 +50,7 @@ impl Multiply {
         rows: usize,
         layer: &Layer,
         input: Memory,
+        is_last: bool,
     ) -> Self {
         let Layer { inputs, padded, units, .. } = *layer;
         let Some(precision) = library else {
@@ -68,13 +69,19 @@ impl Multiply {
                 ..Exact::default()
             });
         };
+        // The bias has the type of the result.
+        let (output, c, bias) = match precision {
+            Precision::Bf16 if !is_last => (Element::Bf16, layer.narrow[2], layer.narrow_bias),
+            _ => (Element::F32, layer.output, layer.bias.weights),
+        };
         // The library takes columns of padding as terms, because it is faster so.
         Self::Library(Product {
+            output,
             a: input,
             b: layer.operand(library, layer.transposed, 1),
-            c: layer.output,
+            c,
             epilogue: Epilogue::BiasRelu,
-            bias: layer.bias.weights,
+            bias,
             ..empty(precision, [rows, units, padded])
         })
     }
@@ -107,6 +114,10 @@ impl Multiply {
         Self::Library(Product {
             a: layer.operand(library, layer.gradient, 3),
             b: layer.operand(library, layer.weight.weights, 0),
+            output: match (precision, accumulate) {
+                (Precision::Bf16, false) => Element::Bf16,
+                _ => Element::F32,
+            },
             c: to,
             ldc: padded,
             accumulate,
