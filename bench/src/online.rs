@@ -1,8 +1,8 @@
 //! The benchmarks of online training: `zillion bench online`.
 //!
-//! `movielens` replays ratings by their times. Each other benchmark has a source of events in this process, which writes files into a followed
-//! folder, and `zillion online` in a process of its own. So the figures are those of the command,
-//! with its checkpoints and versions.
+//! `movielens` replays ratings by their times. Each other benchmark has a source of events in this
+//! process, which writes files into a followed folder, and `zillion online` in a process of its
+//! own. So the figures are those of the command, with its checkpoints and versions.
 
 mod catchup;
 mod contents;

@@ -145,7 +145,7 @@ Example: zillion explain --registry runs/registry --model clicks --table item --
     #[command(after_help = "\
 Example: zillion doctor --dir /var/lib/zillion")]
     Doctor(DoctorArgs),
-    /// Check a GPU
+    /// Check a GPU against the processor
     #[command(subcommand, arg_required_else_help = true)]
     Gpu(GpuCommand),
     /// Print the completions for a shell

@@ -45,11 +45,11 @@ pub enum Scale {
 /// The format of the numbers on an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Plain numbers.
+    /// Numbers without a unit.
     Number,
     /// Shares, which are written as percentages.
     Percent,
-    /// Sizes in bytes.
+    /// Sizes in bytes, with a prefix.
     Bytes,
 }
 
@@ -65,7 +65,7 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// Creates an axis.
+    /// Creates an axis with the text beside it.
     pub fn new(label: &str, scale: Scale, unit: Unit) -> Self {
         Self { label: label.to_owned(), scale, unit }
     }
@@ -86,9 +86,9 @@ pub enum Shapes {
 pub struct Panel {
     /// The text above the plot.
     pub title: String,
-    /// The horizontal axis.
+    /// The axis below the shapes.
     pub x: Axis,
-    /// The vertical axis.
+    /// The axis beside the shapes.
     pub y: Axis,
     /// The content of the plot.
     pub shapes: Shapes,

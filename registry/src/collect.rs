@@ -10,9 +10,9 @@
 //! the pinned versions, the versions that a running server has leased, the newest versions, and the
 //! young ones. All ancestors of a version in use are in use too.
 //!
-//! A process that collects again and again keeps a [`CollectMemory`]. A collection then costs time in
-//! proportion to the versions that came and went since the last one, and not to those that stay (see
-//! [`incremental`](crate::incremental)).
+//! A process that collects again and again keeps a [`CollectMemory`]. A collection then costs time
+//! in proportion to the versions that came and went since the last one, and not to those that stay
+//! (see [`incremental`](crate::incremental)).
 //!
 //! # Crash consistency
 //! A publisher writes files before the manifest that names them. So a collection keeps files that

@@ -24,8 +24,8 @@ pub struct Origin {
     /// to two servers counts twice.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub lost_pushes: u64,
-    /// The BLAKE3 hash of the dense parameters that training had, in hexadecimal, if the version has
-    /// those of its parent instead.
+    /// The BLAKE3 hash of the dense parameters that training had, in hexadecimal, if the version
+    /// has those of its parent instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub later_dense: Option<String>,
     /// The metrics that training measured. The key is the name of the metric.

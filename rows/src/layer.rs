@@ -26,8 +26,8 @@
 //! writer has one directory.
 //!
 //! The files of a small delta are stored as one file, the *pack*, which is mapped as a whole (see
-//! [`pack_layer`]). A base keeps its files apart: each is fetched, hashed and replaced by itself, and
-//! any Arrow tool opens it.
+//! [`pack_layer`]). A base keeps its files apart: each is fetched, hashed and replaced by itself,
+//! and any Arrow tool opens it.
 //!
 //! The name of a file is the BLAKE3 hash of its bytes. So a file that exists under its name is
 //! complete, and two writers of the same rows write the same file. A store needs no other identity

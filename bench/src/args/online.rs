@@ -59,13 +59,13 @@ pub(crate) struct OnlineMovielensArgs {
     /// Folder with the ratings sorted by time, as in examples/ml1m/README.md
     #[arg(long, value_name = "FOLDER")]
     pub(crate) data: PathBuf,
-    /// Job file
+    /// Job that learns and is replayed
     #[arg(long, value_name = "FILE", default_value = "examples/ml1m/online.toml")]
     pub(crate) job: PathBuf,
     /// Override a key of the job while it goes on to learn (repeatable)
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
-    /// Number of seeds
+    /// Number of seeds, each of which trains a model
     #[arg(long, default_value = "3", value_parser = clap::value_parser!(u64).range(1..=100))]
     pub(crate) seeds: u64,
     /// File for a plot

@@ -135,8 +135,8 @@ fn read_resident() -> Result<u64> {
     resident_memory().context("this system does not tell the resident memory of a process")
 }
 
-/// Checks that the joiner has not refused an event. Events that it gives up at its bounds are part of
-/// the drill.
+/// Checks that the joiner has not refused an event. Events that it gives up at its bounds are part
+/// of the drill.
 fn check_use(outcome: joiner::Outcome) -> Result<()> {
     ensure!(
         !matches!(outcome, joiner::Outcome::Refused(_)),

@@ -1,5 +1,5 @@
-//! Versions that a training run really publishes, one after each step, and the cost of a publication
-//! after very many of them beside that of the first ones.
+//! Versions that a training run really publishes, one after each step, and the cost of a
+//! publication after very many of them beside that of the first ones.
 //!
 //! The model is tiny, so that nearly the whole time of a publication is spent in the registry. The
 //! publisher, its deltas, manifests and moves of the pointer are those of any other run. When the

@@ -48,7 +48,7 @@ Example: zillion model rollback --pointer stable --registry runs/registry --mode
 Example: zillion model quarantine 12 --reason 'flipped labels' --registry runs/registry --model clicks
          zillion model quarantine 12 --lift --reason 'false alarm' --registry runs/registry --model clicks")]
     Quarantine(QuarantineArgs),
-    /// Rewind an online run to a version: later versions go into quarantine, their batches are left out
+    /// Rewind an online run to a version; later versions go into quarantine
     #[command(after_help = "\
 Example: zillion model rewind job.toml --to-version 12 --reason 'wrong labels since noon' --dry-run
          zillion model rewind job.toml --to-time 2026-03-01T12:00:00Z --reason 'wrong labels' --yes

@@ -1,4 +1,4 @@
-//! What a device says about itself, and what it has counted.
+//! The description of a device, and its counters.
 
 use serde::Serialize;
 

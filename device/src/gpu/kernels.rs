@@ -19,6 +19,7 @@ macro_rules! parameters {
 
 mod clip;
 mod geometry;
+mod kinds;
 mod operations;
 mod parameters;
 mod ranges;

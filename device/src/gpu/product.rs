@@ -45,7 +45,7 @@ impl Precision {
 /// The last operation on the sums of a product before they are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Epilogue {
-    /// Nothing is done.
+    /// The sums are written as they are.
     None,
     /// A bias for each column is added.
     Bias,

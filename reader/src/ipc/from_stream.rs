@@ -1,10 +1,10 @@
 //! The conversion of a message in Arrow to the bytes of a file.
 //!
-//! The decoder of messages bounds what a message may cost. So only messages that it has decoded come
-//! here.
+//! The decoder of messages bounds what a message may cost. So only messages that it has decoded
+//! come here.
 //!
-//! A message may be a stream, whose batches are found one after the other. The reader of files needs
-//! the list of batches at the end of a file.
+//! A message may be a stream, whose batches are found one after the other. The reader of files
+//! needs the list of batches at the end of a file.
 
 use std::borrow::Cow;
 use std::io::Cursor;

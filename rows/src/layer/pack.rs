@@ -7,7 +7,7 @@
 //!
 //! | bytes | contents |
 //! |---|---|
-//! | from 0 | the files of the layer, in the order of [`LayerManifest::files`], each at the next multiple of 64, with zeros in between |
+//! | from 0 | the files in the order of [`LayerManifest::files`], each at a multiple of 64 |
 //! | from the next multiple of 64 | the index: the [`LayerManifest`] as JSON |
 //! | 8 before the last 12 | the number of bytes of the index |
 //! | 4 before the last 8 | the version of the format, 1 |

@@ -83,8 +83,8 @@ impl Gate {
         Ok(self.state.anchor.offer(&self.settings, times, labels, weights))
     }
 
-    /// Takes the scores of the live model on the rows of a batch, in log-odds, before it learns from
-    /// them.
+    /// Takes the scores of the live model on the rows of a batch, in log-odds, before it learns
+    /// from them.
     ///
     /// # Errors
     /// Returns an error if the lengths differ, or a label or a weight cannot be used.
@@ -102,8 +102,8 @@ impl Gate {
         Ok(())
     }
 
-    /// Ends a verdict: the next one judges the rows that come after it. Rows that were too few to be
-    /// judged stay.
+    /// Ends a verdict: the next one judges the rows that come after it. Rows that were too few to
+    /// be judged stay.
     pub fn end_verdict(&mut self, verdict: &Verdict) {
         self.state.is_held = verdict.outcome == Outcome::Hold;
         if self.state.newest.rows() >= self.settings.min_rows {
@@ -175,8 +175,8 @@ impl Gate {
     }
 
     /// Judges the AUC of the live model on the rows since the last verdict, which may be in no
-    /// closed window yet. If it has fallen far, their labels have probably changed their meaning, and
-    /// the version that has learned from them is held until the anchor shows the damage.
+    /// closed window yet. If it has fallen far, their labels have probably changed their meaning,
+    /// and the version that has learned from them is held until the anchor shows the damage.
     fn judge_newest(&self) -> Option<Check> {
         let newest = &self.state.newest;
         let (auc, usual) = (newest.figures().auc?, self.state.reference.auc.get()?);
@@ -244,8 +244,8 @@ impl Gate {
         })
     }
 
-    /// Holds a version whose loss on the anchor is too large to be served, unless the check fails. A
-    /// hold ends only at `hold_drop` itself, so that no state is published which the noise of the
+    /// Holds a version whose loss on the anchor is too large to be served, unless the check fails.
+    /// A hold ends only at `hold_drop` itself, so that no state is published which the noise of the
     /// anchor favours.
     fn hold_loss(&self, check: Check, of: Difference) -> Check {
         let errors = if self.state.is_held { 0.0 } else { self.settings.hold_errors };

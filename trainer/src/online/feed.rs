@@ -330,7 +330,8 @@ impl Feed {
         Ok(())
     }
 
-    /// Drops the block of a partition that goes on elsewhere. Rows of messages that were taken stay.
+    /// Drops the block of a partition that goes on elsewhere. Rows of messages that were taken
+    /// stay.
     fn leave_block(&mut self, partition: Partition) {
         let Some(input) = self.streams.get_mut(usize::from(partition.stream)) else { return };
         if input.block.partition() != partition {

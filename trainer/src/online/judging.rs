@@ -6,6 +6,7 @@
 //! inputs. The anchor rows are kept here in their encoded form.
 
 mod anchor;
+mod recent;
 
 use std::collections::VecDeque;
 
@@ -16,10 +17,11 @@ use zillion_stream::EventTime;
 use zillion_stream::gate::{
     AnchorScores, Evidence, Gate, GateState, Inputs, Leg, Outcome, Verdict,
 };
-use zillion_stream::validation::{self, ClosedWindow, Histogram, State, Windows};
+use zillion_stream::validation::{self, ClosedWindow, State, Windows};
 
 pub(crate) use self::anchor::AnchorBatch;
 use self::anchor::AnchorStore;
+use self::recent::RecentWindow;
 use super::columns::RowShape;
 use crate::error::Result;
 use crate::job::Job;
@@ -111,17 +113,6 @@ pub(crate) struct JudgingState {
     pub(crate) published: Option<String>,
 }
 
-/// A window that was closed since the last verdict.
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RecentWindow {
-    /// The number of the batch with which it was closed.
-    batch: u64,
-    window: ClosedWindow,
-    /// The scores of the live model, which the window does not serialise.
-    scores: Histogram,
-}
-
 /// The scores of one batch before it was learned from, in log-odds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BatchScores<'a> {
@@ -142,16 +133,6 @@ pub(crate) struct Trip {
     pub(crate) versions: Vec<u64>,
     /// The reasons of the verdict.
     pub(crate) reason: String,
-}
-
-impl RecentWindow {
-    fn new((window, &batch): (&ClosedWindow, &u64)) -> Self {
-        Self { batch, window: window.clone(), scores: window.scores.clone() }
-    }
-
-    fn into_window(self) -> ClosedWindow {
-        ClosedWindow { scores: self.scores, ..self.window }
-    }
 }
 
 impl Judging {
@@ -331,9 +312,9 @@ impl Judging {
         self.gaps.iter().rev().copied().find(|&gap| gap <= self.history.batch)
     }
 
-    /// Returns whether the labels of the newest windows are wrong: the stable version, which has not
-    /// learned from them, does far worse there than usual. If it does as usual, the labels are right
-    /// and the state of the model is bad.
+    /// Returns whether the labels of the newest windows are wrong: the stable version, which has
+    /// not learned from them, does far worse there than usual. If it does as usual, the labels are
+    /// right and the state of the model is bad.
     fn doubts_labels(&self, verdict: &Verdict) -> bool {
         let check = verdict.check(Leg::Progressive, "newest_auc");
         let Some(bound) = check.and_then(|check| check.hold) else { return false };

@@ -30,7 +30,7 @@ pub(super) struct Collector {
     model: Option<Model>,
     /// The versions that were published since the last collection began.
     published: Vec<Arc<VersionManifest>>,
-    /// What the last collection has found.
+    /// The findings of the last collection.
     memory: CollectMemory,
     running: Option<Running>,
 }

@@ -1,10 +1,10 @@
 //! The dense parameters of versions, which can be published less often than rows.
 //!
-//! Rows of a few keys change from second to second; the dense parameters change a little everywhere,
-//! so that they cannot be written as a difference. With `publish.dense_every`, a delta between two
-//! versions with new parameters has the parameters of its parent. It is a version like any other:
-//! its rows and its parameters become visible together, and its parity rows were scored with
-//! exactly them.
+//! Rows of a few keys change from second to second; the dense parameters change a little
+//! everywhere, so that they cannot be written as a difference. With `publish.dense_every`, a delta
+//! between two versions with new parameters has the parameters of its parent. It is a version like
+//! any other: its rows and its parameters become visible together, and its parity rows were scored
+//! with exactly them.
 //!
 //! # Invariants
 //! Whether a version has new parameters follows from the versions on which it stands, and from no

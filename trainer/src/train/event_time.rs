@@ -7,8 +7,8 @@
 //! row would let a whole table expire. The watermark of streams was rejected, because jobs over
 //! files have none, and because rows of a joiner come later than it.
 //!
-//! A skipped step moves no weight, but its keys count. So it moves the clock too, and the clock does
-//! not depend on gradients.
+//! A skipped step moves no weight, but its keys count. So it moves the clock too, and the clock
+//! does not depend on gradients.
 
 use zillion_embedding::EventClock;
 use zillion_feature::Batch;

@@ -130,8 +130,8 @@ impl Run {
         self.publish(metrics, true, observer)
     }
 
-    /// Publishes the present state, and reports the outcome to the observer. At the end of an epoch,
-    /// the version has the dense parameters to which its metrics belong.
+    /// Publishes the present state, and reports the outcome to the observer. At the end of an
+    /// epoch, the version has the dense parameters to which its metrics belong.
     pub(super) fn publish(
         &mut self,
         metrics: BTreeMap<String, f64>,

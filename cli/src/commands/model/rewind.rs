@@ -1,7 +1,7 @@
 //! `zillion model rewind`: takes an online run back to a version.
 //!
-//! Versions that came later go into quarantine, and the batches that they have learned from are left
-//! out from now on. The consequences are printed before anything changes.
+//! Versions that came later go into quarantine, and the batches that they have learned from are
+//! left out from now on. The consequences are printed before anything changes.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 

@@ -233,8 +233,8 @@ fn tell(
     })
 }
 
-/// Flips all labels until the second `end` of the story. Returns the lowest AUC of the server, and the
-/// seconds until the gate tripped.
+/// Flips all labels until the second `end` of the story. Returns the lowest AUC of the server, and
+/// the seconds until the gate tripped.
 fn watch_flip(
     world: &World,
     follower: &Follower,

@@ -1,4 +1,4 @@
-//! Checks of graphs.
+//! Checks that a replayed graph does what its launches did.
 
 use super::orders::slow_rounds;
 use super::twins::{MixNumbers, fill, filled, mix, mix_on_host};

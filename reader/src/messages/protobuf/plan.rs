@@ -70,7 +70,7 @@ pub(super) enum Scalar {
 /// The form of a value on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
-    /// The value itself.
+    /// The value itself, without a message around it.
     Plain,
     /// A message of `google/protobuf/wrappers.proto` around the value.
     Wrapped,

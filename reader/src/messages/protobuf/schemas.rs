@@ -32,7 +32,7 @@ pub(super) enum Source {
 /// A compiled file with all files that it imports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SchemaFile {
-    /// A `FileDescriptorSet`.
+    /// The bytes of a `FileDescriptorSet`.
     descriptors: Vec<u8>,
     /// The name of the file in the set.
     main: String,
@@ -158,8 +158,8 @@ impl SchemaFile {
 fn decode(descriptors: &[u8]) -> std::result::Result<DescriptorPool, String> {
     DescriptorPool::decode(descriptors).map_err(|e| {
         format!(
-            "not a readable `FileDescriptorSet` ({e}); write one with all imports (`protoc \
-             --include_imports --descriptor_set_out`)"
+            "not a readable `FileDescriptorSet` ({e}); let `protoc` write one that includes all \
+             imports"
         )
     })
 }

@@ -139,6 +139,36 @@ pub(super) fn adam(step: usize) -> DenseRule {
     }
 }
 
+/// Cuts parameters into the pieces that the blocks of a launch update.
+fn cut_pieces<'p>(parameters: impl Iterator<Item = &'p Parameter>) -> Vec<DensePiece> {
+    let mut pieces = Vec::new();
+    for one in parameters {
+        for begin in (0..one.n).step_by(PIECE) {
+            let skip = 4 * begin as u64;
+            pieces.push(DensePiece {
+                weights: one.weights.address() + skip,
+                first: one.states[0].address() + skip,
+                second: one.states[1].address() + skip,
+                gradient: one.gradient.address() + skip,
+                n: PIECE.min(one.n - begin) as u32,
+                rule: 0,
+            });
+        }
+    }
+    pieces
+}
+
+/// Returns the initial floats of some rows of the table.
+fn initial_rows(rows: usize) -> Vec<f32> {
+    let mut block = vec![0.0; rows * STRIDE];
+    for (row, floats) in block.chunks_mut(STRIDE).enumerate() {
+        for (i, x) in floats[..=DIM].iter_mut().enumerate() {
+            *x = 0.02 * unit_of(1 << 62 | (row * STRIDE + i) as u64);
+        }
+    }
+    block
+}
+
 impl Model {
     /// Allocates all memory. [`Model::reset`] fills it.
     pub(super) fn new(
@@ -195,29 +225,10 @@ impl Model {
         let head = parameter(timer, inputs, inputs, (6.0 / inputs as f32).sqrt(), 100)?;
         let head_bias = parameter(timer, 1, 4, 0.0, 101)?;
         let linear = parameter(timer, NUMBERS, 16, 0.1, 102)?;
-        let mut pieces = Vec::new();
         let of_layers = layers.iter().flat_map(|layer| [&layer.weight, &layer.bias]);
-        for one in of_layers.chain([&head, &head_bias, &linear]) {
-            for begin in (0..one.n).step_by(PIECE) {
-                let skip = 4 * begin as u64;
-                pieces.push(DensePiece {
-                    weights: one.weights.address() + skip,
-                    first: one.states[0].address() + skip,
-                    second: one.states[1].address() + skip,
-                    gradient: one.gradient.address() + skip,
-                    n: PIECE.min(one.n - begin) as u32,
-                    rule: 0,
-                });
-            }
-        }
+        let pieces = cut_pieces(of_layers.chain([&head, &head_bias, &linear]));
         let rules: Vec<DenseRule> = (1..=RING).map(adam).collect();
-        let block_rows = batches.table_rows.min(65_536);
-        let mut block = vec![0.0; block_rows * STRIDE];
-        for (row, floats) in block.chunks_mut(STRIDE).enumerate() {
-            for (i, x) in floats[..=DIM].iter_mut().enumerate() {
-                *x = 0.02 * unit_of(1 << 62 | (row * STRIDE + i) as u64);
-            }
-        }
+        let block = initial_rows(batches.table_rows.min(65_536));
         let mut column = || timer.allocate(rows * 4);
         let columns = [column()?, column()?, column()?, column()?, column()?, column()?];
         Ok(Self {
