@@ -60,6 +60,8 @@ pub(super) struct Feed {
     taking: Option<(Taking, Partition)>,
     scratch: PlanScratch,
     refused: Vec<RefusedRow>,
+    /// The block into which a repetition of the log reads.
+    spare: Block,
     /// The settings by which messages become rows, as the log has recorded them last.
     rules: Option<RowRules>,
 }
@@ -174,6 +176,7 @@ impl Feed {
             taking: None,
             scratch: PlanScratch::default(),
             refused: Vec::new(),
+            spare: Block::new(),
             rules: state.rules,
         };
         feed.restore_schemas()?;

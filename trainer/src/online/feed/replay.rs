@@ -124,9 +124,12 @@ impl Feed {
         let mut taking = Taking::new(took.partition, took.from);
         loop {
             let input = &mut self.streams[stream];
-            if !input.source.read(took.partition, took.to, &mut input.block)? {
+            // The rows of the last message may be left, and its dead letter needs its bytes. So the
+            // block stays until there is another one.
+            if !input.source.read(took.partition, took.to, &mut self.spare)? {
                 break;
             }
+            std::mem::swap(&mut input.block, &mut self.spare);
             self.begin_block(stream)?;
             self.taking = Some((taking, took.partition));
             // Messages are taken in the same groups as the first time.
