@@ -73,7 +73,7 @@ fn descriptors_come_from_a_text_or_from_a_set() {
     folder.write("wrong.proto", "syntax = 'proto3'; message Row { int64 user = }");
     folder.write("wrong.desc", [0xff; 20]);
     for (file, message, words) in [
-        ("alone.desc", "Row", "with all imports"),
+        ("alone.desc", "Row", "that includes all imports"),
         ("row.desc", "shop.Row", "has no message `shop.Row` (known: Row)"),
         ("wrong.proto", "Row", "wrong.proto:1:47"),
         ("wrong.desc", "Row", "not a readable `FileDescriptorSet`"),
