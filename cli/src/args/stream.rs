@@ -27,6 +27,8 @@ The messages of the file can be repaired and sent again.")]
     #[command(after_help = "\
 Example: zillion stream replay job.toml --of runs/clicks --set run.output=runs/again
              --set publish.registry=runs/again-registry
+The versions are published in the registry of the job, and its pointer moves to each of them.
+Give another registry, unless this is meant.
 The log must have all decisions since its beginning. Runs remove those that no kept checkpoint needs.")]
     Replay(StreamReplayArgs),
     /// Set the streams of a stopped run to a time, to their start or to their end
