@@ -239,7 +239,7 @@ fn check_file(path: &Path, recorded: u64) -> Result<()> {
     };
     if present < recorded {
         let problem = format!("the file has {present} bytes, but the checkpoint has {recorded}");
-        return error(problem, "restore the file, or begin the stream anew");
+        return error(problem, "restore the file, or begin another run from the newest checkpoint");
     }
     if present > 0 {
         let mut first = [0; FIRST_LINE.len()];

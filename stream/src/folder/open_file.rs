@@ -17,11 +17,12 @@ use crate::partition::Partition;
 const HEAD_BYTES: u64 = 64 << 10;
 
 /// The remedy for a file that has changed.
-const RENAME: &str = "write a file under a name that ends in `.tmp`, rename it when it is \
+const RENAME: &str = "restore the file as it was, and put further messages into a later file; \
+                      write a file under a name that ends in `.tmp`, rename it when it is \
                       complete, and do not change it afterwards";
 /// The remedy for a file that is missing.
-const KEEP: &str = "restore the file, or begin the stream anew; keep files until the oldest kept \
-                    checkpoint has consumed them";
+const KEEP: &str = "restore the file, or begin another run from the newest checkpoint; keep files \
+                    until the oldest kept checkpoint has consumed them";
 
 /// A file of a partition that is being read.
 #[derive(Debug)]
