@@ -63,10 +63,11 @@ pub(super) fn check_way_back(dir: &RunDir, from: u64) -> Result<()> {
     if is_whole { Ok(()) } else { Err(no_way_back()) }
 }
 
+/// Makes the error of a rewind for which no kept checkpoint is early enough.
 pub(super) fn no_way_back() -> Error {
     Error::Refused(
-        "all kept checkpoints contain batches that the gate has refused; raise `train.keep`, and \
-         begin from the last good version in another folder (`train.warm_start`, `run.output`)"
+        "all kept checkpoints contain batches that must be left out; raise `train.keep`, and begin \
+         from the last good version in another folder (`train.warm_start`, `run.output`)"
             .to_owned(),
     )
 }
