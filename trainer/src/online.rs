@@ -1,10 +1,11 @@
 //! Endless data becomes batches: messages are consumed, decoded, joined with their feedback and cut
 //! into batches.
 //!
-//! The feed runs on a thread of its own, one batch ahead of training. It makes every decision that
-//! depends on time: where a batch ends, when a version is published, when a checkpoint is written.
-//! Each decision is in the log before it takes effect. So the feed hands over a sequence of items
-//! that is a function of the log and of the messages, and a replay hands over the same sequence.
+//! The feed runs on a thread of its own, and at most two of its items wait for training. It makes
+//! every decision that depends on time: where a batch ends, when a version is published, when a
+//! checkpoint is written. Each decision is in the log before it takes effect. So the feed hands
+//! over a sequence of items that is a function of the log and of the messages, and a replay hands
+//! over the same sequence.
 //!
 //! # Invariants
 //! * A checkpoint item comes after its batch and before the next one. The state of the feed in it

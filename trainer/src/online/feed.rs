@@ -32,7 +32,7 @@ use super::snapshot::{self, FeedCounts, FeedState, SnapshotLink};
 use crate::error::{Error, Result};
 use crate::job::StreamFormat;
 
-/// A function that hands an item over. It returns `false` if nobody takes items any more.
+/// A function that hands an item over. It returns `false` if the run takes no more items.
 pub(super) type Sink<'a> = dyn FnMut(Item) -> bool + 'a;
 
 /// A feed of batches.

@@ -1,7 +1,7 @@
 //! The state of a feed in a checkpoint.
 //!
 //! ```text
-//! <run>/stream/feed-000000000123/
+//! <run>/stream/feed-<batches>-<decision>/
 //!     STATE      the position, the counts and the rows between two batches, as JSON
 //!     JUDGING    the windows of validation, the gate and its anchor rows, as JSON
 //!     PUBLISHED  the dense parameters of the newest version, as little-endian f32

@@ -39,7 +39,7 @@ impl FeedThread {
         let run = move || {
             let (stop, is_abandoned, forget) = flags;
             if let Err(error) = run_feed(&mut feed, &sender, &stop, &is_abandoned, &forget) {
-                // Nobody needs the error if the run has ended for another reason.
+                // If the run has ended for another reason, nothing receives the error.
                 drop(sender.send(Err(error)));
             }
         };
@@ -67,7 +67,7 @@ impl FeedThread {
 impl Drop for FeedThread {
     fn drop(&mut self) {
         self.is_abandoned.store(true, Ordering::Relaxed);
-        // A thread that waits to hand an item over notices that nobody takes it.
+        // A thread that waits to hand an item over notices that the receiver is gone.
         self.items = None;
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()

@@ -173,7 +173,7 @@ impl Feed {
         self.apply(number, &decision)
     }
 
-    /// Ends the batch. Returns `false` if nobody takes items any more.
+    /// Ends the batch. Returns `false` if the run takes no more items.
     fn cut(&mut self, reason: CutReason, sink: &mut Sink<'_>) -> Result<bool> {
         let (batch, rows) = (self.counts.batches + 1, self.assembler.rows() as u64);
         self.record(&Decision::Cut { batch, rows, reason })?;
@@ -183,8 +183,8 @@ impl Feed {
         Ok(sink(item))
     }
 
-    /// Publishes and writes a checkpoint if they are due. Returns `false` if nobody takes items any
-    /// more.
+    /// Publishes and writes a checkpoint if they are due. Returns `false` if the run takes no more
+    /// items.
     fn decide(&mut self, sink: &mut Sink<'_>) -> Result<bool> {
         if self.cadence.wants_version() && !self.publish(sink)? {
             return Ok(false);
@@ -227,7 +227,7 @@ impl Feed {
     }
 
     /// Looks for idle partitions, for the wish of an operator to pause, and for decisions that can
-    /// be forgotten. Hands the present state over. Returns `false` if nobody takes items any more.
+    /// be forgotten. Hands the present state over. Returns `false` if the run takes no more items.
     fn look(&mut self, live: &mut Live<'_>, sink: &mut Sink<'_>) -> Result<bool> {
         // A feed that was held up has not heard what was written in the meantime.
         let was_held_up = live.looked.is_some_and(|at| at.elapsed() > 3 * LOOK) || live.is_paused;

@@ -11,7 +11,7 @@ use crate::online::rules::{check_rules, rules_of};
 
 impl Feed {
     /// Repeats the decisions after the position, and hands over the same items as the first time.
-    /// Returns `false` if the run stops or nobody takes items any more.
+    /// Returns `false` if the run stops or takes no more items.
     ///
     /// # Errors
     /// Returns an error if the messages are not those of the first time.
