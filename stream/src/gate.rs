@@ -9,7 +9,8 @@
 //!
 //! If the labels are flipped, the live model is better than the promoted version on the newest
 //! window, because both are judged by flipped labels, and worse on the anchor. A real change is
-//! better on the window and not worse on the anchor. The bands are wide: life changes inputs too.
+//! better on the window and not worse on the anchor. The bands are wide, because ordinary changes
+//! move inputs too.
 //!
 //! # Invariants
 //! * No clock is read. A verdict is a function of the evidence, the state and the settings.

@@ -1,4 +1,4 @@
-//! Drills: poison is found, and life is not taken for poison.
+//! Drills: wrong labels are found, and ordinary changes are not taken for wrong labels.
 
 use super::*;
 use crate::gate::Leg;
