@@ -161,6 +161,44 @@ impl Lowered {
         inputs.check_single(&self.graph.inputs, &self.single_columns)
     }
 
+    /// Checks that the graph trains, and that there is a buffer for the gradients of each table.
+    ///
+    /// # Errors
+    /// Returns an error that says which buffer does not fit.
+    pub(crate) fn check_row_grads(
+        &self,
+        inputs: &Inputs<'_>,
+        row_grads: &[&mut [f32]],
+    ) -> Result<()> {
+        let wrong = |input: &str, reason: String| Error::Input { input: input.to_owned(), reason };
+        if self.loss.is_none() {
+            return Err(wrong(
+                "the program",
+                "an inference program cannot train; plan the graph with `Program::train`".into(),
+            ));
+        }
+        if row_grads.len() != inputs.tables.len() {
+            let reason = format!(
+                "found {} buffers for {} tables; give one buffer for each table",
+                row_grads.len(),
+                inputs.tables.len()
+            );
+            return Err(wrong("row gradients", reason));
+        }
+        for (out, table) in row_grads.iter().zip(&inputs.tables) {
+            if out.len() != table.values.len() {
+                let reason = format!(
+                    "a buffer has {} floats, but the rows of its table have {}; make the lookup \
+                     plan again",
+                    out.len(),
+                    table.values.len()
+                );
+                return Err(wrong("row gradients", reason));
+            }
+        }
+        Ok(())
+    }
+
     /// Returns the number of rows in a share. A batch is divided into shares of this size, and each
     /// lane gets some of them. Usually a share is a tile. In a training step, a share has fewer
     /// rows if otherwise some lanes would get no rows. Scoring always uses whole tiles, because

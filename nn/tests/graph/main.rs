@@ -4,6 +4,7 @@ mod batch_norm;
 mod bits;
 mod check;
 mod data;
+mod gpu;
 mod gradients;
 mod learning;
 mod lookups;
