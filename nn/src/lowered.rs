@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use crate::error::{Error, Result};
 use crate::graph::Graph;
-use crate::graph::op::Op;
+use crate::graph::op::{Gather, Op};
 use crate::graph::shape::{Dim, NodeId, ParamId};
 use crate::inputs::Inputs;
 use crate::params::Params;
@@ -115,10 +115,8 @@ impl Lowered {
         let reads_labels =
             live().any(|op| matches!(op, Op::Label { .. } | Op::Weight { label: Some(_) }));
         let mut columns_read = vec![false; graph.inputs.columns.len()];
-        for op in live() {
-            if let Op::Gather(gather) | Op::GatherArgMax(gather) = op {
-                columns_read[gather.column] = true;
-            }
+        for gather in live().flat_map(gathers_of) {
+            columns_read[gather.column] = true;
         }
         let compared = live().filter_map(|op| match op {
             Op::InBatchLse(spec) => Some(spec.column),
@@ -249,6 +247,16 @@ impl Lowered {
             }
         }
         tile
+    }
+}
+
+/// Returns the lookups whose rows or gradients an operation computes. A gradient may be computed
+/// for a lookup whose rows no node reads.
+pub(crate) fn gathers_of(op: &Op) -> &[Gather] {
+    match op {
+        Op::Gather(gather) | Op::GatherArgMax(gather) => std::slice::from_ref(gather),
+        Op::GatherGrad { gathers, .. } => gathers,
+        _ => &[],
     }
 }
 

@@ -33,7 +33,7 @@ use crate::error::{Error, Result};
 use crate::graph::op::Op;
 use crate::graph::shape::{Dim, NodeId, ParamId};
 use crate::inputs::{ColumnView, Inputs};
-use crate::lowered::Settings;
+use crate::lowered::{Settings, gathers_of};
 use crate::ops::{ListColumn, StepSeed, factor_kind};
 use crate::params::Params;
 use crate::profile::Profile;
@@ -387,10 +387,8 @@ impl Executor {
                     list.set_places(column, lanes.iter().map(|lane| lane.rows.clone()));
                 }
             }
-            for node in &graph.nodes {
-                if let Op::Gather(gather) = &node.op
-                    && gather.column == index
-                {
+            for gather in graph.nodes.iter().flat_map(|node| gathers_of(&node.op)) {
+                if gather.column == index {
                     list.set_factors(column, factor_kind(gather.pooling), inputs.rows);
                 }
             }
