@@ -1,5 +1,5 @@
-//! The dense model: its graph, automatic differentiation, a CPU executor, the zoo of models,
-//! losses, dense optimizers and metrics.
+//! The dense model: its graph, automatic differentiation, executors for the CPU and a GPU, the zoo
+//! of models, losses, dense optimizers and metrics.
 //!
 //! A model is data: nodes with symbolic shapes (`B` rows of the batch, `U` unique rows of a table).
 //! A model is built from named layers. Differentiation adds nodes of the same kind. The executor

@@ -7,6 +7,7 @@
 //! lanes, shares and tiles, which determine the order of the additions of a sum over the batch.
 
 mod class;
+mod sharing;
 
 use std::ops::Range;
 
@@ -19,6 +20,7 @@ use crate::params::Params;
 use crate::passes::{Ir, Passes};
 
 pub(crate) use class::{Class, classify, is_view};
+pub(crate) use sharing::{Moment, Parts, Width, share_buffers};
 
 /// The settings for dividing a batch into lanes and tiles. The result depends on them, because they
 /// determine the order of additions.

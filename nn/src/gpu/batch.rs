@@ -98,9 +98,9 @@ impl BatchPlaces {
         let weight = (form.sample_weights && sources.weight).then(|| take(most.rows, 4));
         let columns = most.values.iter().enumerate().map(|(column, &values)| {
             // Operations on lists read the offsets of columns whose rows no node looks up.
-            let is_read =
-                lowered.columns_read[column] || lowered.value_columns.contains(&column)
-                    || lowered.single_columns.contains(&column);
+            let is_read = lowered.columns_read[column]
+                || lowered.value_columns.contains(&column)
+                || lowered.single_columns.contains(&column);
             is_read.then(|| ColumnPlaces {
                 inverse: take(values, 4),
                 offsets: form.lists[column].then(|| take(most.rows + 1, 4)),

@@ -85,12 +85,6 @@ impl Regions {
 fn bind_with(binder: &mut Binder<'_>, plans: &[RowPlan]) -> Result<Bound> {
     let lowered = binder.setting.lowered;
     let graph = &lowered.graph;
-    for index in 0..graph.nodes.len() {
-        let id = NodeId(index as u32);
-        if lowered.classes[index] == Some(Class::RowWise) && !is_view(graph, id) {
-            binder.place_value(id);
-        }
-    }
     let lists = binder.lists(lowered.loss.is_some())?;
     binder.gathers(&lists)?;
     for (index, node) in graph.nodes.iter().enumerate() {
@@ -184,6 +178,9 @@ impl Binder<'_> {
             | Op::FmInteractionGrad { .. }
             | Op::DotInteraction { .. }
             | Op::DotInteractionGrad { .. } => self.interaction(id, op, inputs)?,
+            Op::InBatchLse(_) | Op::InBatchQueryGrad(_) | Op::InBatchItemGrad(_) => {
+                self.in_batch(id, op, inputs)?;
+            }
             Op::BceGrad | Op::FocalGrad(_) => self.loss_grad(id, op, inputs)?,
             _ => return Err(self.refuse(id, "there is no kernel for it".into())),
         }
@@ -204,9 +201,7 @@ impl Binder<'_> {
                 let statistics = (self.rows(statistics)?.data, ColumnSums::BY_COLUMN);
                 self.norm_sums(id, (g, x), statistics, *eps, dim)
             }
-            (Op::LayerNormReduce { eps }, &[g, x]) => {
-                self.layer_norm_reduce(id, *eps, (g, x), dim)
-            }
+            (Op::LayerNormReduce { eps }, &[g, x]) => self.layer_norm_reduce(id, *eps, (g, x), dim),
             (Op::BceSum | Op::FocalSum(_), [_, _, _]) => self.loss_sum(id, op, inputs),
             _ => Err(self.refuse(id, "there is no kernel for it".into())),
         }
@@ -217,8 +212,7 @@ impl Binder<'_> {
         let batch = self.setting.batch;
         let dim = self.setting.lowered.graph.shape(id).rows;
         let place = |at: Option<usize>| at.map_or(0, |at| self.batch(at));
-        let mut all =
-            Assemble { out: self.out(id)?, rows: self.count(dim), ..Assemble::default() };
+        let mut all = Assemble { out: self.out(id)?, rows: self.count(dim), ..Assemble::default() };
         match op {
             Op::Numeric { columns } => {
                 all.values = self.batch(batch.numeric);

@@ -9,6 +9,7 @@ use crate::gpu::arena::Arena;
 use crate::gpu::batch::{BatchPlaces, CutPlaces};
 use crate::gpu::fixed::Fixed;
 use crate::gpu::sizes::{Form, Sizes};
+use crate::gpu::values::{ValuePlace, ValuePlan};
 use crate::graph::op::Op;
 use crate::graph::shape::{Dim, NodeId};
 use crate::lowered::{Lowered, is_view};
@@ -31,6 +32,7 @@ pub(crate) struct Setting<'a> {
     pub(crate) most: &'a Sizes,
     pub(crate) form: &'a Form,
     pub(crate) batch: &'a BatchPlaces,
+    pub(crate) values: &'a ValuePlan,
     /// The numeric columns that are uploaded, in ascending order.
     pub(crate) numeric: &'a [usize],
     /// The largest dynamic shared memory of a block, in bytes.
@@ -57,7 +59,7 @@ pub(crate) struct Bases {
 pub(crate) struct Binder<'a> {
     pub(crate) setting: Setting<'a>,
     pub(crate) bases: Bases,
-    /// The memory of values that live until the end of a run.
+    /// The memory of the buffers of values, and of what lives until the end of a run.
     pub(crate) values: Arena,
     /// The memory that a node uses only while its launches run.
     scratch: Arena,
@@ -65,24 +67,30 @@ pub(crate) struct Binder<'a> {
     pub(crate) scratch_bytes: usize,
     /// The data that launches read and that is the same for all batches.
     pub(crate) statics: Vec<u8>,
-    places: Vec<Option<Place>>,
+    /// The address of each buffer of values.
+    buffers: Vec<u64>,
     pub(crate) launches: Vec<BoundLaunch>,
     node: NodeId,
 }
 
 impl<'a> Binder<'a> {
     pub(crate) fn new(setting: Setting<'a>, bases: Bases) -> Self {
-        Self {
+        let mut binder = Self {
             setting,
             bases,
             values: Arena::new(bases.values),
             scratch: Arena::new(bases.scratch),
             scratch_bytes: 0,
             statics: Vec::new(),
-            places: vec![None; setting.lowered.graph.nodes.len()],
+            buffers: Vec::new(),
             launches: Vec::new(),
             node: NodeId(0),
+        };
+        for width in &setting.values.buffers {
+            let address = binder.values.take(4 * width.cols * binder.most(width.rows));
+            binder.buffers.push(address);
         }
+        binder
     }
 
     /// Begins the launches of a node. The scratch memory of the node before is free again.
@@ -137,15 +145,6 @@ impl<'a> Binder<'a> {
         Error::NotOnGpu { node: node.name.clone(), op: node.op.name(), reason }
     }
 
-    /// Gives a row-wise node memory for all rows of its dimension. Rows of four floats or more begin
-    /// at multiples of 16 bytes.
-    pub(crate) fn place_value(&mut self, id: NodeId) {
-        let shape = self.setting.lowered.graph.shape(id);
-        let stride = if shape.cols < 4 { shape.cols } else { shape.cols.next_multiple_of(4) };
-        let address = self.values.take(4 * stride * self.most(shape.rows));
-        self.places[id.0 as usize] = Some(Place { address, stride });
-    }
-
     /// Returns the place of a value.
     ///
     /// # Errors
@@ -174,8 +173,12 @@ impl<'a> Binder<'a> {
             let address = fixed.results.address() + 4 * float as u64;
             return Ok(Place { address, stride: node.shape.cols });
         }
-        self.places[id.0 as usize]
-            .ok_or_else(|| self.refuse(id, "its value has no memory on the GPU".into()))
+        match self.setting.values.places[id.0 as usize] {
+            Some(ValuePlace { buffer, offset, stride }) => {
+                Ok(Place { address: self.buffers[buffer] + 4 * offset as u64, stride })
+            }
+            None => Err(self.refuse(id, "its value has no memory on the GPU".into())),
+        }
     }
 
     /// Returns the rows of a value for reading. A single row stands for all rows of another operand.
@@ -218,9 +221,7 @@ impl<'a> Binder<'a> {
     /// Returns the lanes with the tiles of a dimension.
     pub(crate) fn tiles(&self, dim: Dim) -> Split {
         match (dim, self.cut(dim)) {
-            (_, Some(cut)) => {
-                self.split(cut.tiles, self.setting.batch.lanes)
-            }
+            (_, Some(cut)) => self.split(cut.tiles, self.setting.batch.lanes),
             (Dim::Const(rows), None) => self.setting.fixed.split(rows)[0],
             _ => Split::default(),
         }

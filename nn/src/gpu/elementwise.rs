@@ -27,15 +27,11 @@ impl Binder<'_> {
         let operands = inputs.iter().map(|&id| self.rows(id)).collect::<Result<Vec<Rows>>>()?;
         let none = Rows::default();
         let (value, links) = match (op, operands.as_slice()) {
-            (Op::Unary(function), &[x]) => {
-                (x, vec![unary(KernelLink::UNARY, *function, none)])
-            }
+            (Op::Unary(function), &[x]) => (x, vec![unary(KernelLink::UNARY, *function, none)]),
             (Op::UnaryGrad(function), &[g, x]) => {
                 (g, vec![unary(KernelLink::UNARY_GRAD, *function, x)])
             }
-            (Op::Binary(function), &[a, b]) => {
-                (a, vec![binary(KernelLink::BINARY, *function, b)])
-            }
+            (Op::Binary(function), &[a, b]) => (a, vec![binary(KernelLink::BINARY, *function, b)]),
             (Op::MulAdd, &[a, b, c]) => (a, vec![link(KernelLink::MUL_ADD, b, c)]),
             (Op::AddN, &[first, ref rest @ ..]) => {
                 let add = |&term: &Rows| binary(KernelLink::BINARY, Binary::Add, term);
@@ -123,7 +119,9 @@ impl Binder<'_> {
                 let mut start = 0;
                 for &part in parts {
                     let x = self.rows(part)?;
-                    self.copy_columns(x, out, dim, start, false)?;
+                    if self.setting.values.within[part.0 as usize] != Some(id) {
+                        self.copy_columns(x, out, dim, start, false)?;
+                    }
                     start += x.cols as usize;
                 }
             }

@@ -12,18 +12,20 @@
 
 use std::sync::Arc;
 
-use zillion_device::gpu::{Gpu, Memory, Param, Pinned, Stream};
+use zillion_device::gpu::{Gpu, Memory, Pinned, Stream};
 
 use crate::cpu::program::Program;
 use crate::error::Result;
 use crate::gpu::batch::BatchPlaces;
-use crate::gpu::bind::{Bound, Regions};
+use crate::gpu::bind::Regions;
 use crate::gpu::binder::Setting;
 use crate::gpu::cut::Cut;
 use crate::gpu::fixed::Fixed;
+use crate::gpu::loaded::Loaded;
 use crate::gpu::row_plan::{Occurrences, RowPlan};
 use crate::gpu::sizes::{Form, Sizes};
 use crate::gpu::sources::Sources;
+use crate::gpu::values::ValuePlan;
 use crate::graph::op::Op;
 use crate::graph::shape::{NodeId, ParamId};
 use crate::inputs::Inputs;
@@ -35,11 +37,12 @@ use crate::params::Params;
 /// Its results have the bits of [`Executor`](crate::Executor), except for the payload of a NaN.
 #[derive(Debug)]
 pub struct GpuExecutor {
-    program: Program,
-    gpu: Arc<dyn Gpu>,
-    stream: Stream,
-    fixed: Fixed,
+    pub(super) program: Program,
+    pub(super) gpu: Arc<dyn Gpu>,
+    pub(super) stream: Stream,
+    pub(super) fixed: Fixed,
     sources: Sources,
+    values: ValuePlan,
     plans: Vec<RowPlan>,
     params_in: Pinned,
     loaded: Option<Loaded>,
@@ -59,20 +62,6 @@ struct BatchState {
     occurrences: Occurrences,
 }
 
-/// The memory and the launches for a capacity.
-#[derive(Debug)]
-struct Loaded {
-    most: Sizes,
-    form: Form,
-    places: BatchPlaces,
-    memory: Memory,
-    batch: Memory,
-    bound: Bound,
-    batch_in: Pinned,
-    /// The results: the constants, then the requested results, then the gradients of rows.
-    results_out: Pinned,
-}
-
 impl GpuExecutor {
     /// Creates an executor, and allocates the memory of the parameters and constants. The first run
     /// allocates the rest.
@@ -84,6 +73,7 @@ impl GpuExecutor {
         let lowered = &program.lowered;
         let stream = gpu.create_stream()?;
         let sources = Sources::new(lowered);
+        let values = ValuePlan::new(lowered);
         let plans = RowPlan::all(lowered);
         let cut = Cut::new(lowered);
         let inputs = &lowered.graph.inputs;
@@ -93,6 +83,7 @@ impl GpuExecutor {
             masked: vec![true; inputs.labels.len()],
             sample_weights: true,
             strides: inputs.tables.iter().map(|table| table.stride).collect(),
+            exact_rows: 0,
         };
         let sizes = Sizes {
             values: vec![0; inputs.columns.len()],
@@ -110,6 +101,7 @@ impl GpuExecutor {
             stream,
             fixed,
             sources,
+            values,
             plans,
             params_in,
             loaded: None,
@@ -234,7 +226,7 @@ impl GpuExecutor {
 
     /// Returns the first float and the number of floats of a constant that the run computed, or
     /// `None` for another node.
-    fn constant_range(&self, id: NodeId) -> Option<(usize, usize)> {
+    pub(super) fn constant_range(&self, id: NodeId) -> Option<(usize, usize)> {
         let graph = &self.program.lowered.graph;
         let len = graph.shape(id).const_len()?;
         let (mut id, mut start) = (id, 0);
@@ -256,13 +248,18 @@ impl GpuExecutor {
 
     fn run(&mut self, inputs: &Inputs<'_>, params: &Params, seed: StepSeed) -> Result<()> {
         self.program.lowered.check(inputs, params)?;
-        self.measure(inputs);
-        self.load()?;
-        self.upload_batch(inputs, seed)?;
+        self.begin(inputs, seed)?;
         self.upload_params(params)?;
         self.launch()?;
         self.download(inputs)?;
         self.read_outputs(inputs, params)
+    }
+
+    /// Makes the memory and the launches for a batch, and enqueues its upload.
+    pub(super) fn begin(&mut self, inputs: &Inputs<'_>, seed: StepSeed) -> Result<()> {
+        self.measure(inputs);
+        self.load()?;
+        self.upload_batch(inputs, seed)
     }
 
     fn lay_out(&self, most: &Sizes, form: &Form) -> BatchPlaces {
@@ -281,6 +278,7 @@ impl GpuExecutor {
             most,
             form,
             batch,
+            values: &self.values,
             numeric: &self.sources.numeric,
             shared_bytes: self.gpu.info().shared_bytes,
         }
@@ -290,7 +288,7 @@ impl GpuExecutor {
     fn measure(&mut self, inputs: &Inputs<'_>) {
         let BatchState { cut, sizes, form, .. } = &mut self.batch;
         cut.set(&self.program.lowered, inputs);
-        form.set(inputs);
+        form.set(inputs, !self.program.lowered.single_columns.is_empty());
         sizes.rows = inputs.rows;
         sizes.values.clear();
         sizes.values.extend(inputs.columns.iter().map(|column| column.inverse.len()));
@@ -307,41 +305,18 @@ impl GpuExecutor {
     /// Allocates memory and makes the launches, unless those of an earlier batch fit.
     fn load(&mut self) -> Result<()> {
         let BatchState { sizes, form, .. } = &self.batch;
-        let fits = |loaded: &&Loaded| loaded.form == *form && sizes.fits(&loaded.most);
-        if self.loaded.as_ref().filter(fits).is_some() {
+        if self.loaded.as_ref().is_some_and(|loaded| loaded.fits(sizes, form)) {
             return Ok(());
         }
-        let earlier = self.loaded.take();
-        if let Some(loaded) = &earlier {
-            self.gpu.free(loaded.memory)?;
+        let mut earlier = Sizes::default();
+        if let Some(loaded) = self.loaded.take() {
+            earlier = loaded.most.clone();
+            loaded.free(&*self.gpu)?;
         }
-        let earlier = earlier.map(|loaded| loaded.most).unwrap_or_default();
-        let (most, form) = (sizes.grow(&earlier), form.clone());
-        let places = self.lay_out(&most, &form);
-        let setting = self.setting(&most, &form, &places);
-        let regions = Regions::measure(setting, &self.plans)?;
-        let memory = self.gpu.allocate(regions.bytes)?;
-        let made = regions.bind(setting, &self.plans, memory).and_then(|bound| {
-            let statics = regions.statics(memory)?;
-            if !bound.statics.is_empty() {
-                self.gpu.upload(self.stream, statics, &bound.statics)?;
-            }
-            let results = self.fixed.results.bytes()
-                + bound.outputs.iter().flatten().map(|of| of.bytes()).sum::<usize>()
-                + bound.row_grads.iter().map(|of| of.bytes()).sum::<usize>();
-            let batch_in = self.gpu.allocate_pinned(places.bytes.max(1))?;
-            Ok((bound, batch_in, self.gpu.allocate_pinned(results.max(1))?))
-        });
-        let (bound, batch_in, results_out) = match made {
-            Ok(made) => made,
-            Err(error) => {
-                self.gpu.free(memory)?;
-                return Err(error);
-            }
-        };
-        let batch = regions.batch(memory, places.bytes)?;
-        self.loaded =
-            Some(Loaded { most, form, places, memory, batch, bound, batch_in, results_out });
+        let (most, form) = (self.batch.sizes.grow(&earlier), &self.batch.form);
+        let places = self.lay_out(&most, form);
+        let setting = self.setting(&most, form, &places);
+        self.loaded = Some(Loaded::new(&*self.gpu, self.stream, setting, &self.plans)?);
         self.growths += 1;
         Ok(())
     }
@@ -358,7 +333,7 @@ impl GpuExecutor {
         Ok(self.gpu.copy_in(self.stream, *batch, batch_in, 0)?)
     }
 
-    fn upload_params(&mut self, params: &Params) -> Result<()> {
+    pub(super) fn upload_params(&mut self, params: &Params) -> Result<()> {
         for (&at, (_, values)) in self.fixed.params.iter().zip(params.iter()) {
             self.params_in.write(at, values)?;
         }
@@ -366,17 +341,11 @@ impl GpuExecutor {
         Ok(self.gpu.copy_in(self.stream, to, &self.params_in, 0)?)
     }
 
-    fn launch(&self) -> Result<()> {
-        let Some(loaded) = &self.loaded else { return Ok(()) };
-        for launch in &loaded.bound.launches {
-            let params = [Param::from_bytes(&launch.parameters)];
-            let shapes = [("node", launch.node.0 as usize)];
-            self.gpu.launch(
-                self.stream,
-                &launch.geometry.launch(launch.kernel, &params, &shapes),
-            )?;
+    pub(super) fn launch(&mut self) -> Result<()> {
+        match &mut self.loaded {
+            Some(loaded) => loaded.launch(&*self.gpu, self.stream),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Copies all results to pinned memory, waits, and reads the constants.
@@ -407,7 +376,7 @@ impl GpuExecutor {
         inputs.span(shape.rows, &(0..inputs.rows)).len() * shape.cols
     }
 
-    fn read_outputs(&mut self, inputs: &Inputs<'_>, params: &Params) -> Result<()> {
+    pub(super) fn read_outputs(&mut self, inputs: &Inputs<'_>, params: &Params) -> Result<()> {
         let Some(loaded) = &self.loaded else { return Ok(()) };
         let mut at = self.fixed.results.bytes();
         let mut outputs = std::mem::take(&mut self.outputs);
@@ -443,7 +412,11 @@ impl GpuExecutor {
         }
     }
 
-    fn read_row_grads(&self, inputs: &Inputs<'_>, row_grads: &mut [&mut [f32]]) -> Result<()> {
+    pub(super) fn read_row_grads(
+        &self,
+        inputs: &Inputs<'_>,
+        row_grads: &mut [&mut [f32]],
+    ) -> Result<()> {
         let Some(loaded) = &self.loaded else { return Ok(()) };
         let outputs = loaded.bound.outputs.iter().flatten().map(|of| of.bytes());
         let at = self.fixed.results.bytes() + outputs.sum::<usize>();
@@ -463,10 +436,10 @@ impl GpuExecutor {
 
 impl Drop for GpuExecutor {
     fn drop(&mut self) {
-        // An error here has nobody to tell: the device reports it again at its next use.
+        // An error cannot be returned from here. The device reports it again at its next use.
         let _ = self.gpu.synchronize(self.stream);
-        if let Some(loaded) = &self.loaded {
-            let _ = self.gpu.free(loaded.memory);
+        if let Some(loaded) = self.loaded.take() {
+            let _ = loaded.free(&*self.gpu);
         }
         let _ = self.gpu.free(self.fixed.memory);
     }

@@ -88,7 +88,11 @@ impl Fixed {
         let found = self.cuts.iter().find(|&&(known, _)| known == rows);
         let places = found.map_or([0; 4], |&(_, places)| places);
         let [tiles, lanes, blocks, block_lanes] = places.map(|place| self.address(place));
-        [(tiles, lanes), (blocks, block_lanes)]
-            .map(|(tiles, lanes)| Split { tiles, lanes, lane_count: 1, unused: 0 })
+        [(tiles, lanes), (blocks, block_lanes)].map(|(tiles, lanes)| Split {
+            tiles,
+            lanes,
+            lane_count: 1,
+            unused: 0,
+        })
     }
 }

@@ -15,12 +15,16 @@ use crate::gpu::binder::{Binder, Place};
 use crate::gpu::row_plan::{GradientOf, RowPlan};
 use crate::graph::op::{Gather, Op};
 use crate::graph::shape::{Dim, NodeId};
+use crate::lowered::gathers_of;
 use crate::ops::factor_kind;
 
 /// The largest number of floats of a lookup, and the largest number of lookups of a launch. A kernel
 /// reads both from one word.
 const MOST_FLOATS: usize = 1 << 15;
 const MOST_JOBS: usize = 1 << 16;
+
+/// The largest number of blocks of a launch of row sums. Blocks take several groups of rows.
+const MOST_ROW_BLOCKS: usize = 1 << 14;
 
 /// The data that is computed once in each run from the lists and weights of the columns.
 #[derive(Debug, Default)]
@@ -54,8 +58,10 @@ impl Binder<'_> {
     pub(crate) fn lists(&mut self, trains: bool) -> Result<Lists> {
         let mut lists = Lists::default();
         let lowered = self.setting.lowered;
-        for (index, node) in lowered.graph.nodes.iter().enumerate() {
-            let Op::Gather(gather) = &node.op else { continue };
+        let nodes = lowered.graph.nodes.iter().enumerate();
+        let gathers =
+            nodes.flat_map(|(at, node)| gathers_of(&node.op).iter().map(move |g| (at, g)));
+        for (index, gather) in gathers {
             let column = gather.column;
             if self.setting.batch.columns[column].is_none() {
                 continue;
@@ -106,7 +112,8 @@ impl Binder<'_> {
                 continue;
             };
             if gather.dim >= MOST_FLOATS {
-                let reason = format!("it reads {} floats, and {MOST_FLOATS} is too many", gather.dim);
+                let reason =
+                    format!("it reads {} floats, and {MOST_FLOATS} is too many", gather.dim);
                 return Err(self.refuse(id, reason));
             }
             let Some(places) = self.setting.batch.columns[gather.column] else { continue };
@@ -194,7 +201,14 @@ impl Binder<'_> {
             sum_stride: stride as u32,
             ..RowUpdate::default()
         };
-        self.launch(&ROW_SUMS, update.sums_geometry(unique as u32), &update)?;
+        match RowUpdate::threads(stride as u32).filter(|_| is_fast(&update, plan, &sources)) {
+            Some(threads) => {
+                let (kernel, _) = update.short(threads, unique as u32);
+                let blocks = unique.div_ceil(256 / threads as usize).min(MOST_ROW_BLOCKS);
+                self.launch(kernel, Geometry::line(blocks as u32, 256), &update)?;
+            }
+            None => self.launch(&ROW_SUMS, update.sums_geometry(unique as u32), &update)?,
+        }
         Ok(Memory::new(sums, bytes))
     }
 
@@ -228,4 +242,19 @@ impl Binder<'_> {
         }
         Ok(source)
     }
+}
+
+/// Returns whether the fast kernels can compute the sums of rows. They read and write vectors of four
+/// floats, and do not know the largest values of lists.
+fn is_fast(update: &RowUpdate, plan: &RowPlan, sources: &[GradientSource]) -> bool {
+    let of_part = sources.chunks(plan.slots.len().max(1));
+    update.sum_stride.is_multiple_of(4)
+        && plan.parts.iter().zip(of_part).all(|(part, sources)| {
+            let vectors = part.end - part.begin >= 4;
+            let fits = |source: &GradientSource| {
+                let aligned = source.gradient.is_multiple_of(16) && source.stride.is_multiple_of(4);
+                source.flags & GradientSource::WINNERS == 0 && (aligned || !vectors)
+            };
+            part.begin.is_multiple_of(4) && sources.iter().all(fits)
+        })
 }

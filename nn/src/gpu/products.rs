@@ -36,23 +36,14 @@ impl Binder<'_> {
     pub(crate) fn product_with_transpose(&mut self, id: NodeId, inputs: &[NodeId]) -> Result<()> {
         let (g, w) = (self.rows(inputs[0])?, self.rows(inputs[1])?);
         let (n, k) = (g.cols, self.out(id)?.cols);
-        if k == 1 {
-            return self.row_dot(id, g, Rows { stride: 0, ..w }, None);
-        }
-        if n == 1 {
+        if n == 1 && k > 1 {
             let weight = Rows { data: w.data, stride: 0, cols: k };
             return self.chain(id, weight, &[binary_link(Binary::Mul, g)]);
         }
         let stride = k.next_multiple_of(4);
         let turned = self.scratch((n * stride) as usize);
-        let transpose = Transpose {
-            input: w.data,
-            out: turned,
-            rows: k,
-            cols: n,
-            ldi: w.stride,
-            ldo: stride,
-        };
+        let transpose =
+            Transpose { input: w.data, out: turned, rows: k, cols: n, ldi: w.stride, ldo: stride };
         self.launch(&TRANSPOSE, transpose.geometry(), &transpose)?;
         self.product(id, g, Rows { data: turned, stride, cols: k }, 0, false)
     }

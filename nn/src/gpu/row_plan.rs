@@ -63,12 +63,10 @@ impl RowPlan {
         let mut slots: Vec<Vec<GradientOf>> = Vec::new();
         for &gather in gathers {
             let Some(gradient) = given.next() else { break };
-            let winners =
-                if gather.pooling == Some(Pooling::Max) { given.next() } else { None };
+            let winners = if gather.pooling == Some(Pooling::Max) { given.next() } else { None };
             let of = GradientOf { gather, gradient, winners };
-            let overlaps = |slot: &Vec<GradientOf>| {
-                slot.iter().any(|other| overlap(&other.gather, &gather))
-            };
+            let overlaps =
+                |slot: &Vec<GradientOf>| slot.iter().any(|other| overlap(&other.gather, &gather));
             // A lookup may join an earlier slot only if no lookup since then reads its floats.
             let found = (0..slots.len()).rev().take_while(|&at| !overlaps(&slots[at]));
             match found.filter(|&at| slots[at][0].gather.column == gather.column).last() {

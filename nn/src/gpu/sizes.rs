@@ -69,11 +69,14 @@ pub(crate) struct Form {
     pub(crate) sample_weights: bool,
     /// The number of floats from one row of each table to the next.
     pub(crate) strides: Vec<usize>,
+    /// The number of rows, if the launches are for just this number of rows, and otherwise 0.
+    pub(crate) exact_rows: usize,
 }
 
 impl Form {
-    /// Stores the form of a batch.
-    pub(crate) fn set(&mut self, inputs: &Inputs<'_>) {
+    /// Stores the form of a batch. With `exact`, the number of rows is a part of the form.
+    pub(crate) fn set(&mut self, inputs: &Inputs<'_>, exact: bool) {
+        self.exact_rows = if exact { inputs.rows } else { 0 };
         self.lists.clear();
         self.lists.extend(inputs.columns.iter().map(|column| column.offsets.is_some()));
         self.weighted.clear();
