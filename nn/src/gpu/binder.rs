@@ -181,7 +181,8 @@ impl<'a> Binder<'a> {
         }
     }
 
-    /// Returns the rows of a value for reading. A single row stands for all rows of another operand.
+    /// Returns the rows of a value for reading. A single row stands for all rows of another
+    /// operand.
     pub(crate) fn rows(&self, id: NodeId) -> Result<Rows> {
         let shape = self.setting.lowered.graph.shape(id);
         let Place { address, stride } = self.place(id)?;

@@ -75,7 +75,7 @@ impl Cut {
         Self { lanes: vec![0], parts }
     }
 
-    /// Divides a batch.
+    /// Divides the rows of a batch into lanes and tiles.
     pub(crate) fn set(&mut self, lowered: &Lowered, inputs: &Inputs<'_>) {
         self.parts.iter_mut().for_each(CutPart::clear);
         self.lanes.clear();

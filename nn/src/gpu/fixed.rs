@@ -28,7 +28,7 @@ pub(crate) struct Fixed {
 }
 
 impl Fixed {
-    /// Allocates the memory.
+    /// Allocates the memory, and uploads the divisions of constants.
     pub(crate) fn new(gpu: &dyn Gpu, stream: Stream, lowered: &Lowered) -> Result<Self> {
         let graph = &lowered.graph;
         let mut arena = Arena::new(0);

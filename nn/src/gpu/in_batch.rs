@@ -1,7 +1,7 @@
 //! The launches of the softmax over the items of a batch.
 //!
-//! The products of all pairs of rows are never in memory together: some rows of the batch are scored
-//! against all rows at a time.
+//! The products of all pairs of rows are never in memory together: some rows of the batch are
+//! scored against all rows at a time.
 
 use zillion_device::gpu::kernels::{
     Count, IN_BATCH_LSE, IN_BATCH_SHARES, InBatch as Launch, Product, Rows, TRANSPOSE, Transpose,

@@ -84,8 +84,8 @@ impl Loaded {
         self.form == *form && sizes.fits(&self.most)
     }
 
-    /// Enqueues all launches. The second run records them as a graph, which takes the host less time
-    /// to enqueue.
+    /// Enqueues all launches of a run. The second run records them as a graph, which takes the host
+    /// less time to enqueue.
     pub(crate) fn launch(&mut self, gpu: &dyn Gpu, stream: Stream) -> Result<()> {
         if !self.has_run {
             self.has_run = true;

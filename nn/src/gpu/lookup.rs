@@ -18,8 +18,8 @@ use crate::graph::shape::{Dim, NodeId};
 use crate::lowered::gathers_of;
 use crate::ops::factor_kind;
 
-/// The largest number of floats of a lookup, and the largest number of lookups of a launch. A kernel
-/// reads both from one word.
+/// The largest number of floats of a lookup, and the largest number of lookups of a launch. A
+/// kernel reads both from one word.
 const MOST_FLOATS: usize = 1 << 15;
 const MOST_JOBS: usize = 1 << 16;
 
@@ -244,8 +244,8 @@ impl Binder<'_> {
     }
 }
 
-/// Returns whether the fast kernels can compute the sums of rows. They read and write vectors of four
-/// floats, and do not know the largest values of lists.
+/// Returns whether the fast kernels can compute the sums of rows. They read and write vectors of
+/// four floats, and do not know the largest values of lists.
 fn is_fast(update: &RowUpdate, plan: &RowPlan, sources: &[GradientSource]) -> bool {
     let of_part = sources.chunks(plan.slots.len().max(1));
     update.sum_stride.is_multiple_of(4)

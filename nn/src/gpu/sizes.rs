@@ -33,8 +33,8 @@ impl Sizes {
             && within(&self.occurrences, &capacity.occurrences)
     }
 
-    /// Returns a capacity for batches of these sizes and of an earlier capacity. Numbers that differ
-    /// from batch to batch are rounded up, so that the capacity rarely grows.
+    /// Returns a capacity for batches of these sizes and of an earlier capacity. Numbers that
+    /// differ from batch to batch are rounded up, so that the capacity rarely grows.
     pub(crate) fn grow(&self, earlier: &Self) -> Self {
         let most = |own: &[usize], earlier: &[usize]| {
             let earlier = earlier.iter().copied().chain(std::iter::repeat(0));

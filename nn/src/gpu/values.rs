@@ -1,7 +1,7 @@
 //! The buffers of the values of a batch, which do not depend on its size.
 //!
-//! A buffer has all rows of a value. It is reused after the last reader of its value. The parts of a
-//! concatenation are written directly into its columns.
+//! A buffer has all rows of a value. It is reused after the last reader of its value. The parts of
+//! a concatenation are written directly into its columns.
 
 use crate::graph::op::Op;
 use crate::graph::shape::NodeId;

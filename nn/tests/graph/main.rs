@@ -3,6 +3,7 @@
 mod batch_norm;
 mod bits;
 mod check;
+mod compare;
 mod data;
 mod gpu;
 mod gradients;

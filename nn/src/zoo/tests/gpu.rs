@@ -136,8 +136,8 @@ fn models_of_several_tasks_have_the_bits_of_the_cpu() {
     }
 }
 
-/// The rows of the last batches are more than a block of scores, and differ, so that the launches
-/// are made anew.
+/// Compares batches of several sizes. One of them has more rows than a block of scores, and the
+/// launches are made anew for each size.
 #[test]
 fn two_towers_have_the_bits_of_the_cpu() {
     for extra in ["", "\nnormalise = false", "\nsampling_correction = false"] {
