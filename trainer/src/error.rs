@@ -109,6 +109,20 @@ pub enum Error {
     /// An error of the machine: files, memory or threads.
     #[error(transparent)]
     Device(#[from] zillion_device::DeviceError),
+    /// An error of a GPU.
+    #[error(transparent)]
+    Gpu(#[from] zillion_device::gpu::GpuError),
+    /// A device that cannot train the job.
+    #[error(
+        "the device `{device}` cannot train this job: {problem}; set `run.device` to \"cpu\" or \
+         \"auto\", or remove the setting"
+    )]
+    DeviceRefused {
+        /// The name of the device, such as `cuda:0`.
+        device: String,
+        /// The setting that the device cannot train with, and the reason.
+        problem: String,
+    },
     /// A configuration that could not be printed.
     #[error("cannot print the configuration: {0}")]
     Print(#[source] toml::ser::Error),

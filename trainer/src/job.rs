@@ -4,6 +4,7 @@
 //! section (threads, shards, folders) and the `[ps]` section (servers) do not change the result, so
 //! a checkpoint does not store them.
 
+mod device;
 mod eval;
 mod event_time;
 mod graph;
@@ -42,6 +43,7 @@ use zillion_stream::validation::Settings as ValidationSettings;
 
 use crate::error::{Error, Result};
 
+pub use device::{DeviceChoice, Precision};
 pub use eval::EvalConfig;
 pub(crate) use eval::Retrieved;
 pub(crate) use identity::{difference, difference_of_model};
@@ -163,6 +165,9 @@ pub struct TrainConfig {
     /// The number type to which the gradients of rows are rounded before they are pushed.
     #[serde(skip_serializing_if = "Wire::is_f32")]
     pub wire: Wire,
+    /// The number type of the factors of matrix products.
+    #[serde(skip_serializing_if = "Precision::is_f32")]
+    pub precision: Precision,
     /// The number of batches whose gradients make one step.
     #[serde(skip_serializing_if = "is_one")]
     pub accumulate: NonZeroUsize,
@@ -240,6 +245,7 @@ impl Default for TrainConfig {
             local_steps: None,
             on_server_loss: ServerLoss::Rewind,
             wire: Wire::F32,
+            precision: Precision::F32,
             accumulate: NonZeroUsize::MIN,
             average: None,
             freeze: Vec::new(),
@@ -330,6 +336,7 @@ impl Job {
             return Err(ConfigError::at("train.full_every", reason).into());
         }
         train.settings()?;
+        train.precision.check()?;
         if let Some(limit) = train.max_table_bytes {
             check_shared_limit(&tables, limit)?;
         }

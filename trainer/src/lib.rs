@@ -57,9 +57,10 @@ pub use error::{Error, Result};
 pub use evaluate::{EvalReport, Predicted};
 pub use fetch::Fetched;
 pub use job::{
-    AvroConfig, EmitConfig, EvalConfig, ItemCounts, Job, JoinConfig, LateConfig, Memory, Mode,
-    OnlineConfig, ProtobufConfig, PsConfig, PublishConfig, RateConfig, RunConfig, ServerLoss,
-    StreamConfig, StreamFormat, StreamKind, StreamRole, TableConfig, TrainConfig, WarmStart, Wire,
+    AvroConfig, DeviceChoice, EmitConfig, EvalConfig, ItemCounts, Job, JoinConfig, LateConfig,
+    Memory, Mode, OnlineConfig, Precision, ProtobufConfig, PsConfig, PublishConfig, RateConfig,
+    RunConfig, ServerLoss, StreamConfig, StreamFormat, StreamKind, StreamRole, TableConfig,
+    TrainConfig, WarmStart, Wire,
 };
 pub use observer::{
     CheckpointReport, EpochReport, InspectOptions, InspectedStep, Observer, PublishReport,

@@ -72,6 +72,7 @@ pub(crate) fn run(args: &TrainArgs) -> Result<()> {
 /// Returns the settings of the command line, of which later ones override earlier ones.
 fn settings(args: &TrainArgs) -> Vec<String> {
     let mut sets = args.job.set.clone();
+    sets.extend(args.device.as_deref().map(device_setting));
     if !args.ps.is_empty() {
         sets.push(format!("ps.servers={:?}", args.ps));
     }
@@ -90,6 +91,11 @@ fn settings(args: &TrainArgs) -> Vec<String> {
         sets.extend(file.as_ref().map(|file| format!("ps.{key}={file:?}")));
     }
     sets
+}
+
+/// Returns the setting of the device that the command line names.
+pub(super) fn device_setting(device: &str) -> String {
+    format!("run.device={device:?}")
 }
 
 /// Serves the metrics of the run and prints the address. The address is needed because with port 0,

@@ -20,7 +20,7 @@ use crate::profile::Stage;
 /// A way to compute the steps of a run that trains alone.
 ///
 /// # The implementer must
-/// * do what the step of [`CpuEngine`] does to rows, dense parameters, optimizer state and counts;
+/// * do what the step of [`HostEngine`] does to rows, dense parameters, optimizer state and counts;
 /// * leave all of them in the run before `step` returns, because a checkpoint, a validation or a
 ///   version may follow;
 /// * move the position of the run behind the batch.
@@ -45,9 +45,9 @@ pub(super) trait Engine {
 /// The engine that computes on the pool of threads, with rows in the memory of the host or on
 /// servers.
 #[derive(Debug)]
-pub(super) struct CpuEngine;
+pub(super) struct HostEngine;
 
-impl Engine for CpuEngine {
+impl Engine for HostEngine {
     fn step(
         &mut self,
         run: &mut Run,
@@ -92,7 +92,7 @@ impl Run {
         next: Option<&Arc<LookupPlan>>,
     ) -> Result<f64> {
         // The engine works on the run, so it is taken out for the step.
-        let mut engine = std::mem::replace(&mut self.engine, Box::new(CpuEngine));
+        let mut engine = std::mem::replace(&mut self.engine, Box::new(HostEngine));
         let loss = engine.step(self, planned, next);
         self.engine = engine;
         loss

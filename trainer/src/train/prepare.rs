@@ -11,7 +11,7 @@ use zillion_reader::SideTables;
 
 use super::counts::Counts;
 use super::data::Data;
-use super::engine::CpuEngine;
+use super::engine::HostEngine;
 use super::model::Model;
 use super::note::StartNote;
 use super::opening::{After, Open, check_place};
@@ -57,7 +57,8 @@ impl Run {
         check_place(&job, options.trainer)?;
         let (dir, bucket) = open_place(&job, &options)?;
         let (checkpoint, origin) = find_basis(&job, &options, &dir, bucket.as_ref())?;
-        let (model, buffers) = Model::build(&job, &observer.inspect_options(), &options.workers)?;
+        let (model, buffers) = Model::build(&job, &observer.inspect_options(), &options)?;
+        observer.note(&model.device);
         let mut client = open(&job, &options, After::default(), observer)?;
         let opened = (|| {
             let (checkpoint, origin) = match client.restore_step() {
@@ -91,7 +92,7 @@ impl Run {
             options,
             data,
             client,
-            engine: Box::new(CpuEngine),
+            engine: Box::new(HostEngine),
             model,
             buffers,
             output: Output {
@@ -131,8 +132,7 @@ impl Run {
         // for only now.
         let Output { dir, bucket, .. } = &self.output;
         let (checkpoint, origin) = find_basis(job, options, dir, bucket.as_ref())?;
-        (self.model, self.buffers) =
-            Model::build(job, &observer.inspect_options(), &options.workers)?;
+        (self.model, self.buffers) = Model::build(job, &observer.inspect_options(), options)?;
         self.position = Position::new(job);
         self.output.checkpointed = None;
         self.output.link = None;

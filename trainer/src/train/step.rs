@@ -11,11 +11,12 @@ use std::time::{Duration, Instant};
 use zillion_embedding::Rates;
 use zillion_feature::{LookupPlan, RowBuffer, Step, TableRows};
 use zillion_nn::optim::clip_scale;
-use zillion_nn::{Executor, Inputs, NodeId, ParamId, StepSeed};
+use zillion_nn::{Inputs, NodeId, ParamId, StepSeed};
 use zillion_ps::{Arrival, PullOptions, PushMode, TrainClient};
 
 use super::accumulate::{Accumulated, seed_of_batch};
 use super::apart::Apart;
+use super::graph_executor::GraphExecutor;
 use super::joint_gradients::Joint;
 use super::model::Model;
 use super::round::Round;
@@ -162,7 +163,14 @@ impl Run {
         match statistics {
             None => executor.train(workers, &inputs, params, seed, &mut by_table)?,
             Some(part) => {
-                executor.train_apart(workers, &inputs, params, seed, &mut by_table, part)?;
+                executor.cpu_mut()?.train_apart(
+                    workers,
+                    &inputs,
+                    params,
+                    seed,
+                    &mut by_table,
+                    part,
+                )?;
             }
         }
         uses::fill_uses(&planned.batch, &planned.plan, &job.tables, grads);
@@ -307,7 +315,7 @@ impl Run {
             logits: self.batch_logits().first().copied().unwrap_or_default(),
             dense_norm: *dense_norm,
             table_norms,
-            fetched: &fetch::fetch_values(nodes, &self.model.executor),
+            fetched: &fetch::fetch_values(nodes, |id| self.model.executor.output(id)),
         });
     }
 
@@ -384,7 +392,7 @@ fn fill_log_counts(plan: &LookupPlan, column: usize, rows: &RowBuffer, logs: &mu
 
 /// Returns a function that finds the gradient of a parameter, summed over the batches of the step.
 fn param_grad<'a>(
-    executor: &'a Executor,
+    executor: &'a GraphExecutor,
     accumulated: &'a Accumulated,
     joint: &'a Joint,
 ) -> impl Fn(ParamId) -> Option<&'a [f32]> {
