@@ -21,6 +21,7 @@ mod loaded;
 mod lookup;
 mod norms;
 mod products;
+pub(crate) mod resident;
 mod row_plan;
 mod sizes;
 mod sources;

@@ -31,6 +31,7 @@ mod position;
 mod prepare;
 mod publish;
 mod rates;
+mod resident;
 mod rewind;
 mod round;
 mod rounding;

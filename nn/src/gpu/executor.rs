@@ -22,6 +22,7 @@ use crate::gpu::binder::Setting;
 use crate::gpu::cut::Cut;
 use crate::gpu::fixed::Fixed;
 use crate::gpu::loaded::Loaded;
+use crate::gpu::resident::Resident;
 use crate::gpu::row_plan::{Occurrences, RowPlan};
 use crate::gpu::sizes::{Form, Sizes};
 use crate::gpu::sources::Sources;
@@ -51,6 +52,8 @@ pub struct GpuExecutor {
     /// The constants of the last run, in the order of the device's memory.
     results: Vec<f32>,
     outputs: Vec<Vec<f32>>,
+    /// The state of the optimizer, if the parameters stay on the device.
+    pub(super) resident: Option<Resident>,
 }
 
 /// The state that is computed on the host from each batch. Its buffers are reused.
@@ -108,6 +111,7 @@ impl GpuExecutor {
             growths: 0,
             results: Vec::new(),
             outputs,
+            resident: None,
         };
         // The launches of an empty batch show whether there is a kernel for each node.
         let places = executor.lay_out(&executor.batch.sizes, &executor.batch.form);
@@ -248,10 +252,11 @@ impl GpuExecutor {
 
     fn run(&mut self, inputs: &Inputs<'_>, params: &Params, seed: StepSeed) -> Result<()> {
         self.program.lowered.check(inputs, params)?;
+        self.drop_kept()?;
         self.begin(inputs, seed)?;
         self.upload_params(params)?;
         self.launch()?;
-        self.download(inputs)?;
+        self.download(inputs, true)?;
         self.read_outputs(inputs, params)
     }
 
@@ -348,11 +353,18 @@ impl GpuExecutor {
         }
     }
 
-    /// Copies all results to pinned memory, waits, and reads the constants.
-    fn download(&mut self, inputs: &Inputs<'_>) -> Result<()> {
+    /// Copies the results to pinned memory, waits, and reads the constants. Copies all constants,
+    /// or the loss alone.
+    pub(super) fn download(&mut self, inputs: &Inputs<'_>, all: bool) -> Result<()> {
         let Some(loaded) = &self.loaded else { return Ok(()) };
         let results = self.fixed.results;
-        self.gpu.copy_out(self.stream, &loaded.results_out, 0, results)?;
+        let loss = self.program.lowered.loss.and_then(|loss| self.constant_range(loss));
+        let constants = match loss {
+            Some((start, len)) if !all => start..start + len,
+            _ => 0..results.bytes() / 4,
+        };
+        let from = results.part(4 * constants.start, 4 * constants.len())?;
+        self.gpu.copy_out(self.stream, &loaded.results_out, 4 * constants.start, from)?;
         let mut at = results.bytes();
         for (index, &memory) in loaded.bound.outputs.iter().enumerate() {
             let Some(memory) = memory else { continue };
@@ -367,7 +379,8 @@ impl GpuExecutor {
         }
         self.gpu.synchronize(self.stream)?;
         self.results.resize(results.bytes() / 4, 0.0);
-        Ok(loaded.results_out.read(0, &mut self.results)?)
+        let to = &mut self.results[constants.clone()];
+        Ok(loaded.results_out.read(4 * constants.start, to)?)
     }
 
     /// Returns the number of floats of a result.
@@ -441,6 +454,7 @@ impl Drop for GpuExecutor {
         if let Some(loaded) = self.loaded.take() {
             let _ = loaded.free(&*self.gpu);
         }
+        let _ = self.drop_kept();
         let _ = self.gpu.free(self.fixed.memory);
     }
 }

@@ -69,6 +69,21 @@ fn a_run_that_was_killed_before_its_first_checkpoint_repeats_the_log() {
 }
 
 #[test]
+fn a_log_repeated_on_a_gpu_publishes_the_bytes_of_processors() {
+    let place = Place::new(ROWS);
+    place.put("events/a", "0", &rows(0..2_000, now_ms()));
+    let mut run = place.start(&["--device", "cpu"]);
+    run.wait_for_messages(2_000);
+    run.wait_until("a version is published", |status| status["version"].is_u64());
+    place.put("events/a", "1", &rows(2_000..3_000, now_ms()));
+    run.wait_for_messages(3_000);
+    let report = run.stop();
+    let again = repeat(&place, &["--set", "run.device=\"emulated:3\""]);
+    assert_eq!(report["published"], again["published"], "{report}");
+    compare_versions(&place);
+}
+
+#[test]
 fn a_replay_finds_data_that_was_changed() {
     let place = Place::new(ROWS);
     let mut lines = rows(0..20_000, now_ms());

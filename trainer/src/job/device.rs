@@ -19,7 +19,7 @@ pub enum DeviceChoice {
     /// The first GPU if it can train the job, else the processor.
     #[default]
     Auto,
-    /// The processor.
+    /// The processor, with all threads of the run.
     Cpu,
     /// The GPU with this number. The run ends with an error if the GPU cannot train the job.
     Cuda(u32),

@@ -2,7 +2,7 @@
 //! the step.
 //!
 //! A run reads batches, reports, validates, publishes and writes checkpoints in the same way on
-//! every device. Only the steps differ, so they are behind one trait. The modes in which several
+//! every device. Only the steps may differ, so they are behind one trait. The modes in which several
 //! trainers work together, or in which servers apply gradients when they arrive, compute their
 //! steps with the parts of the CPU's step alone.
 
@@ -22,7 +22,7 @@ use crate::profile::Stage;
 /// # The implementer must
 /// * do what the step of [`HostEngine`] does to rows, dense parameters, optimizer state and counts;
 /// * leave all of them in the run before `step` returns, because a checkpoint, a validation or a
-///   version may follow;
+///   version may follow; dense parameters may be on a GPU, from which `Model::settle` copies them;
 /// * move the position of the run behind the batch.
 pub(super) trait Engine {
     /// Trains on a batch, and returns its mean loss before the step. If a step has several batches,
@@ -42,8 +42,8 @@ pub(super) trait Engine {
     ) -> Result<f64>;
 }
 
-/// The engine that computes on the pool of threads, with rows in the memory of the host or on
-/// servers.
+/// The engine with rows in the memory of the host or on servers. The model of the run computes the
+/// dense half of a step, on the pool of threads or on a GPU.
 #[derive(Debug)]
 pub(super) struct HostEngine;
 

@@ -11,6 +11,15 @@ use zillion_nn::{Executor, GpuExecutor, Inputs, NodeId, ParamId, Params, Program
 
 use crate::error::{Error, Result};
 
+/// The state of parameters that stay on a GPU between steps.
+#[derive(Debug, Default)]
+pub(super) struct Resident {
+    /// The squared norm of the dense gradients of the last batch.
+    pub(super) sq_norm: f64,
+    /// Whether the parameters of the host are older than those of the GPU.
+    pub(super) is_behind: bool,
+}
+
 /// The executor of a training graph.
 pub(super) enum GraphExecutor {
     /// The executor on the pool of threads.
@@ -31,6 +40,11 @@ impl GraphExecutor {
     /// Returns an error if the GPU has no kernel for an operation of the graph, or if it fails.
     pub(super) fn on_gpu(program: Program, gpu: Arc<dyn Gpu>) -> Result<Self> {
         Ok(Self::Gpu(Box::new(GpuExecutor::new(program, gpu)?)))
+    }
+
+    /// Returns whether the graph is computed on a GPU.
+    pub(super) fn is_on_gpu(&self) -> bool {
+        matches!(self, Self::Gpu(_))
     }
 
     /// Computes the loss and all gradients, as [`Executor::train`] does.
@@ -109,7 +123,7 @@ impl GraphExecutor {
 }
 
 /// Makes the error for work that a GPU does not do. A run with such work is refused before its
-/// first step, so nobody sees the error unless a check of the settings is missing.
+/// first step, so the error shows that a check of the settings is missing.
 fn on_processors_only() -> Error {
     Error::DeviceRefused {
         device: "gpu".to_owned(),

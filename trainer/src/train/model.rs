@@ -8,7 +8,7 @@ use zillion_scorer::Scorer;
 
 use super::TrainOptions;
 use super::device::make_executor;
-use super::graph_executor::GraphExecutor;
+use super::graph_executor::{GraphExecutor, Resident};
 use super::step::{Inspection, StepBuffers};
 use crate::error::{Error, Result};
 use crate::fetch;
@@ -33,6 +33,9 @@ pub(super) struct Model {
     /// The average of the parameters, if the job asks for one. Rows are then scored with the
     /// average instead of the newest parameters.
     pub(super) average: Option<Average>,
+    /// The state of the parameters that stay on a GPU between steps; `None`: those of the host are
+    /// the newest after each step.
+    pub(super) resident: Option<Resident>,
 }
 
 impl Model {
@@ -61,18 +64,28 @@ impl Model {
         differentiated.graph.outputs.extend(results);
         let program = Program::train(&differentiated, settings)?;
         let (executor, device) = make_executor(job, options, program)?;
+        // What reads the gradients or the parameters of every step on the host keeps them there.
+        let is_read_by_step = job.train.accumulate.get() > 1
+            || average.is_some()
+            || !inspect.nodes.is_empty()
+            || !job.streams.is_empty();
+        let resident = (executor.is_on_gpu() && !is_read_by_step).then(Resident::default);
         let infer = job.graph(Mode::Infer)?;
         let scorer = Scorer::new(&infer, settings, options.workers.clone())?;
         let towers = Towers::new(job, &infer, settings, &options.workers)?;
         let item_column = job.item_column().filter(|_| zoo::reads_log_frequency(&job.model));
         let buffers = StepBuffers::new(logits, item_column, Inspection::new(inspect.steps, nodes));
-        Ok((Self { executor, device, scorer, towers, params, optimizer, average }, buffers))
+        Ok((
+            Self { executor, device, scorer, towers, params, optimizer, average, resident },
+            buffers,
+        ))
     }
 
     /// Returns the parameters for scoring: the average if the job asks for one, else the newest
     /// parameters.
-    pub(super) fn scoring_params(&self) -> &Params {
-        select_scoring_params(self.average.as_ref(), &self.params)
+    pub(super) fn scoring_params(&mut self) -> Result<&Params> {
+        self.settle()?;
+        Ok(select_scoring_params(self.average.as_ref(), &self.params))
     }
 
     /// Updates the average, if there is one, after step number `step` of the run.

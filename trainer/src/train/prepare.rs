@@ -146,6 +146,7 @@ impl Run {
 
     /// Prepares an opened run for its next step.
     pub(super) fn prepare(&mut self, start: Start, observer: &mut dyn Observer) -> Result<()> {
+        self.model.leave_gpu()?;
         match start {
             Start::Onward(continued) => self.continue_run(continued, observer),
             Start::From(basis) => {

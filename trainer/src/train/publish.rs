@@ -150,7 +150,7 @@ impl Run {
         };
         let base = self.output.publishing.needs_base;
         let wish = Wish { base, new_dense: is_epoch, ..Wish::default() };
-        let params = self.model.scoring_params();
+        let params = self.model.scoring_params()?;
         let outcome = publisher.publish(origin, self.client.as_mut(), params, wish);
         let published = outcome.as_ref().ok();
         observer

@@ -75,6 +75,7 @@ impl Run {
     fn stage_checkpoint(&mut self, extent: Extent) -> Result<()> {
         let _span = span!("checkpoint", step = self.position.step).entered();
         let began = Instant::now();
+        self.model.settle()?;
         self.data.save_rejects(&self.options.files)?;
         let most = self.job.train.full_every.get();
         let below = self.output.link.clone().filter(|_| extent == Extent::Changes);

@@ -16,7 +16,7 @@ use super::super::*;
 use crate::checkpoint::RunDir;
 use crate::error::Error;
 use crate::job::DeviceChoice;
-use crate::observer::Silent;
+use crate::observer::{InspectOptions, InspectedStep, Silent};
 use cases::{Case, MODELS, Outcome, TABLES, TRAIN};
 
 /// The settings that a case does not set.
@@ -105,9 +105,15 @@ impl Place {
         let emulated = DeviceChoice::Emulated(number);
         match outcome {
             Outcome::Equal => {
-                run(&names[0], DeviceChoice::Cpu).unwrap_or_else(|e| panic!("{keys}: {e}"));
-                run(&names[1], emulated).unwrap_or_else(|e| panic!("{keys}: {e}"));
-                let [cpu, gpu] = [self.files(&names[0]), self.files(&names[1])];
+                let train = |name: &str, device| {
+                    let report = run(name, device).unwrap_or_else(|e| panic!("{keys}: {e}"));
+                    // The validation reads the parameters of the moment.
+                    assert!(report.valid_auc.is_some(), "{keys}");
+                    (self.files(name), report.valid_auc)
+                };
+                let (cpu, cpu_auc) = train(&names[0], DeviceChoice::Cpu);
+                let (gpu, gpu_auc) = train(&names[1], emulated);
+                assert_eq!(cpu_auc, gpu_auc, "{keys}");
                 for (name, bytes) in &cpu {
                     assert!(gpu.get(name) == Some(bytes), "{keys}: {}", name.display());
                 }
@@ -173,6 +179,24 @@ fn every_key_of_models_has_the_same_bytes_or_is_refused() {
     let kinds = kinds.to_string();
     let all = kinds.split_once("expected one of ").unwrap_or_else(|| panic!("{kinds}")).1;
     assert_eq!(all.split(", ").count(), MODELS.len(), "{all}");
+}
+
+#[test]
+fn parameters_stay_on_the_gpu_unless_the_host_needs_those_of_each_step() {
+    let place = Place::new();
+    let stays = |settings: &str, device, nodes: &[&str]| {
+        let job = place.job("none", settings, device).unwrap();
+        let nodes = nodes.iter().map(|&node| node.to_owned()).collect();
+        let inspect = InspectOptions { steps: true, nodes };
+        let options = TrainOptions::new(1).unwrap();
+        Model::build(&job, &inspect, &options).unwrap().0.resident.is_some()
+    };
+    let emulated = DeviceChoice::Emulated(1);
+    assert!(stays("", emulated, &[]));
+    assert!(!stays("", DeviceChoice::Cpu, &[]));
+    assert!(!stays("", emulated, &["logits"]));
+    assert!(!stays("train.accumulate = 2", emulated, &[]));
+    assert!(!stays("train.average = { kind = 'ema' }", emulated, &[]));
 }
 
 /// The settings of a run with everything that has a state, or depends on where a step begins.
@@ -260,4 +284,41 @@ fn what_a_gpu_does_not_do_is_refused_by_name() {
     let error = train(job, options, &mut Silent).unwrap_err();
     assert!(matches!(error, Error::DeviceRefused { .. }), "{error}");
     assert!(error.to_string().contains("profile"), "{error}");
+}
+
+/// An observer that keeps the bits of the values of every step.
+#[derive(Default)]
+struct Values {
+    nodes: Vec<String>,
+    bits: Vec<u64>,
+}
+
+impl Observer for Values {
+    fn inspect_options(&self) -> InspectOptions {
+        InspectOptions { steps: true, nodes: self.nodes.clone() }
+    }
+
+    fn inspect(&mut self, step: &InspectedStep<'_>) {
+        let norms = step.table_norms.iter().chain([&step.loss, &step.dense_norm]);
+        self.bits.extend(norms.map(|norm| norm.to_bits()));
+        let fetched = step.fetched.iter().flat_map(|fetched| fetched.values);
+        self.bits.extend(step.logits.iter().chain(fetched).map(|x| u64::from(x.to_bits())));
+    }
+}
+
+#[test]
+fn the_values_of_a_step_are_those_of_processors() {
+    let place = Place::new();
+    for (case, nodes) in [(0, &[][..]), (1, &["logits", "fm"][..])] {
+        let values = |name: &str, device| {
+            let nodes = nodes.iter().map(|&node: &&str| node.to_owned()).collect();
+            let mut observer = Values { nodes, ..Values::default() };
+            let job = place.job(&format!("{name}-{case}"), "train.clip_norm = 0.1", device);
+            train(job.unwrap(), TrainOptions::new(2).unwrap(), &mut observer).unwrap();
+            observer.bits
+        };
+        let expected = values("cpu", DeviceChoice::Cpu);
+        assert!(expected.len() > 100);
+        assert_eq!(values("gpu", DeviceChoice::Emulated(9)), expected, "{nodes:?}");
+    }
 }

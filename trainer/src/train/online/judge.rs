@@ -116,6 +116,7 @@ impl Validation {
         }
         let job = run.job.clone();
         let mut dense = Vec::new();
+        run.model.settle()?;
         run.model.copy_dense_to(&mut dense);
         if self.published.len() == dense.len() {
             let change = dense.iter().zip(&self.published).map(|(now, then)| f64::from(now - then));
