@@ -9,6 +9,7 @@
 mod chain;
 mod clip;
 mod gather;
+mod in_batch;
 mod loss;
 mod math;
 mod optimizer;
@@ -77,6 +78,7 @@ pub const CHECKS: &[Check] = &[
     Check { name: "row_norm", run: reduce::row_norms },
     Check { name: "segment", run: segment::segments },
     Check { name: "interaction", run: segment::interactions },
+    Check { name: "in_batch", run: in_batch::softmaxes },
     Check { name: "loss", run: loss::losses },
     Check { name: "assemble", run: loss::assemblies },
     Check { name: "dense_update", run: optimizer::dense },

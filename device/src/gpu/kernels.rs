@@ -19,6 +19,7 @@ macro_rules! parameters {
 
 mod clip;
 mod geometry;
+mod in_batch;
 mod kinds;
 mod operations;
 mod parameters;
@@ -26,6 +27,7 @@ mod ranges;
 
 pub use clip::*;
 pub use geometry::Geometry;
+pub use in_batch::*;
 pub use operations::*;
 pub use parameters::*;
 pub use ranges::*;
@@ -85,6 +87,10 @@ units! {
         GATHER = gather(Gather);
         GATHER_LISTS = gather_lists(Gather);
         LIST_FACTORS = list_factors(Factors);
+    }
+    in_batch {
+        IN_BATCH_LSE = in_batch_lse(InBatch);
+        IN_BATCH_SHARES = in_batch_shares(InBatch);
     }
     interaction {
         FM_INTERACTION = fm_interaction(Interaction);

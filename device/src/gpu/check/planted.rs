@@ -174,6 +174,20 @@ const PLANTS: &[Plant] = &[
         check: "interaction",
         report: "behind the end",
     },
+    Plant {
+        mistake: "the sum so far is not scaled when the maximum grows",
+        unit: "in_batch",
+        replaced: ["sum = sum * exp_of(most - best) + part;", "sum = sum + part;"],
+        check: "in_batch",
+        report: "differ",
+    },
+    Plant {
+        mistake: "a row's own item is left out",
+        unit: "in_batch",
+        replaced: ["k != at && read_only(p.items + k)", "read_only(p.items + k)"],
+        check: "in_batch",
+        report: "differ",
+    },
 ];
 
 /// Compiles a unit with a mistake and returns the function that launches its kernels.
@@ -234,7 +248,7 @@ fn every_planted_mistake_is_found() {
         let check = CHECKS.iter().find(|check| check.name == plant.check).unwrap();
         let errors: Vec<String> = (1..=4)
             .filter_map(|seed| {
-                let device = Direct::new(seed, launcher);
+                let device = Direct::new(seed, Some((plant.unit, launcher)));
                 (check.run)(&device as &dyn Gpu, Size::Small).err().map(|error| error.to_string())
             })
             .collect();
