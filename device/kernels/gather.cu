@@ -5,7 +5,7 @@
 // consumer reads them, for example into some columns of a concatenation. The jobs are cut into
 // units: four floats where all addresses of the job are multiples of 16 bytes, else one. A thread
 // has one unit for all of its rows: threads in x are neighbouring units, threads in y are rows.
-#include "zillion.cuh"
+#include "half.cuh"
 
 // Values of GatherJob::kind.
 const u32 GATHER_COPY = 0;     // one value a row, times its factor if there are factors
@@ -126,6 +126,65 @@ KERNEL(gather_lists, Gather, 256, 4) {
     } else {
       const u32 floats = unit & 1 ? 4 : 1;
       for (u32 i = 0; i < floats; i++) pool_float(p, job, begin, end, first + i, out + i);
+    }
+  }
+}
+
+// Lookups in a table with weights of 16 bits: any kind of job. A row begins with its weights.
+struct GatherHalves {
+  Gather all;            // the distance of two rows is in floats
+  u32 dtype;
+  u32 unused;
+};
+static_assert(sizeof(GatherHalves) == 64, "twin of GatherHalves");
+
+DEVICE const unsigned short* halves_of(const Gather& p, const GatherJob& job, u32 value) {
+  const u32 row = table_row(p, read_only(job.inverse + value));
+  return (const unsigned short*)(p.table + (u64)row * p.table_stride) + job.offset;
+}
+DEVICE float4 widen4(u32 dtype, u64 quad) {
+  return make_float4(widen(dtype, (u32)quad & 0xffff), widen(dtype, (u32)(quad >> 16) & 0xffff),
+                     widen(dtype, (u32)(quad >> 32) & 0xffff), widen(dtype, (u32)(quad >> 48)));
+}
+
+KERNEL(gather_halves, GatherHalves, 256, 4) {
+  const Gather& all = p.all;
+  const u32 number = blockIdx.y * blockDim.x + threadIdx.x;
+  if (number >= all.unit_count) return;
+  const u32 rows = count(all.rows), unit = read_only(all.units + number);
+  const GatherJob job = all.jobs[unit >> 16];
+  const u32 first = unit >> 1 & 0x7fff, step = gridDim.x * blockDim.y;
+  for (u32 row = blockIdx.x * blockDim.y + threadIdx.y; row < rows; row += step) {
+    const bool copies = job.kind == GATHER_COPY;
+    const u32 begin = job.offsets && !copies ? read_only(job.offsets + row) : row;
+    const u32 end = job.offsets && !copies ? read_only(job.offsets + row + 1) : row + 1;
+    float* const out = job.out + (u64)row * job.out_stride + first;
+    if (job.kind <= GATHER_SUM && (unit & 1)) {
+      float4 sum = zero4();
+      for (u32 value = begin; value < end; value++) {
+        const float4 x = widen4(p.dtype, read_only((const u64*)(halves_of(all, job, value) + first)));
+        const float by = job.factors ? read_only(job.factors + value) : 1.0f;
+        const float4 scaled = make_float4(by * x.x, by * x.y, by * x.z, by * x.w);
+        sum = copies ? scaled : add4(sum, scaled);
+      }
+      *(float4*)out = sum;
+      continue;
+    }
+    const u32 floats = unit & 1 ? 4 : 1;
+    for (u32 i = 0; i < floats; i++) {
+      float best = -from_bits(0x7f800000u), winner = -1.0f, sum = 0.0f;
+      for (u32 value = begin; value < end; value++) {
+        const float x = widen(p.dtype, read_only(halves_of(all, job, value) + first + i));
+        const float scaled = (job.factors ? read_only(job.factors + value) : 1.0f) * x;
+        sum = copies ? scaled : sum + scaled;
+        if (scaled > best) {
+          best = scaled;
+          winner = (float)(value - begin);
+        }
+      }
+      if (job.kind == GATHER_MAX) sum = begin == end ? 0.0f : best;
+      if (job.kind == GATHER_ARG_MAX) sum = winner;
+      out[i] = sum;
     }
   }
 }

@@ -524,4 +524,5 @@ extern "C" unsigned long zn_emulated_parameter_bytes(const char* kernel) {
 #include "../reduce.cu"
 #include "../rows.cu"
 #include "../segment.cu"
+#include "../table.cu"
 #endif

@@ -22,6 +22,8 @@ mod rows;
 mod rules;
 mod segment;
 mod session;
+mod stored;
+mod table;
 #[cfg(all(test, feature = "emulated-gpu"))]
 mod tests;
 
@@ -66,6 +68,8 @@ pub const CHECKS: &[Check] = &[
     Check { name: "list_factors", run: gather::factors },
     Check { name: "row_update", run: rows::fast_updates },
     Check { name: "row_rules", run: rows::general_updates },
+    Check { name: "table_rules", run: table::rules },
+    Check { name: "initial_rows", run: table::new_rows },
     Check { name: "chain", run: chain::chains },
     Check { name: "dropout", run: chain::dropouts },
     Check { name: "copy_columns", run: chain::copies },

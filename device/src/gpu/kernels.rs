@@ -24,6 +24,7 @@ mod kinds;
 mod operations;
 mod parameters;
 mod ranges;
+mod table;
 
 pub use clip::*;
 pub use geometry::Geometry;
@@ -31,6 +32,7 @@ pub use in_batch::*;
 pub use operations::*;
 pub use parameters::*;
 pub use ranges::*;
+pub use table::*;
 
 use super::conformance::twins;
 use super::launch::{Kernel, ParamKind, Unit};
@@ -39,6 +41,8 @@ use super::launch::{Kernel, ParamKind, Unit};
 pub const HEADERS: &[(&str, &str)] = &[
     ("zillion.cuh", include_str!("../../kernels/zillion.cuh")),
     ("math.cuh", include_str!("../../kernels/math.cuh")),
+    ("half.cuh", include_str!("../../kernels/half.cuh")),
+    ("rules.cuh", include_str!("../../kernels/rules.cuh")),
 ];
 
 /// Defines the units with their kernels. Each kernel has one parameter, a structure.
@@ -86,6 +90,7 @@ units! {
     gather {
         GATHER = gather(Gather);
         GATHER_LISTS = gather_lists(Gather);
+        GATHER_HALVES = gather_halves(GatherHalves);
         LIST_FACTORS = list_factors(Factors);
     }
     in_batch {
@@ -153,5 +158,11 @@ units! {
     }
     segment {
         SEGMENT = segment(Segment);
+    }
+    table {
+        TABLE_RULES = table_rules(TableRules);
+        MARK_ROWS = mark_rows(MarkRows);
+        INITIAL_ROWS = initial_rows(InitialRows);
+        PULL_ROWS = pull_rows(PullRows);
     }
 }

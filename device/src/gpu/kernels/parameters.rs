@@ -245,8 +245,12 @@ parameters! {
         low: f32,
         /// The highest weight of a row.
         high: f32,
+        /// How far behind `begin` the segment lies in the gradient. Only `table_rules` reads it.
+        shift: u32,
+        /// The sum of the flags of [`RowRule`]. Only `table_rules` reads it.
+        flags: u32,
         /// Padding, which no kernel reads.
-        unused: [u32; 3],
+        unused: u32,
     }
 
     /// The parameters of `row_update_*`, `row_update_long_*`, `row_sums` and `row_rules`.
