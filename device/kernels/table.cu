@@ -239,3 +239,38 @@ KERNEL(pull_rows, PullRows, 256, 4) {
     p.out[i] = x;
   }
 }
+
+// Narrow rows that become full: their weights and their state are copied to where a full row has them.
+// `initial_rows` has written the rest of the full row before.
+struct GrowRows {
+  StoredRows rows[2];        // full rows, then narrow ones; rules are not read
+  const u32* from;           // the narrow rows, without their top bit
+  const u32* to;             // the full rows
+  const NarrowPart* weights;
+  const NarrowPart* states;  // counted in floats from the start of the row
+  Count count;
+  u32 weight_parts, state_parts;
+  u32 dtype;
+  u32 unused;
+};
+static_assert(sizeof(GrowRows) == 128, "twin of GrowRows");
+
+// A warp a row.
+KERNEL(grow_rows, GrowRows, 256, 4) {
+  const u32 lane = threadIdx.x & 31, rows = count(p.count);
+  for (u64 u = thread_index() / 32; u < rows; u += thread_count() / 32) {
+    const float* const from = p.rows[1].slab + (u64)read_only(p.from + u) * p.rows[1].stride;
+    float* const to = p.rows[0].slab + (u64)read_only(p.to + u) * p.rows[0].stride;
+    for (u32 number = 0; number < p.weight_parts; number++) {
+      const NarrowPart part = p.weights[number];
+      for (u32 i = lane; i < part.n; i += 32) {
+        if (p.dtype == STORED_F32) to[part.to + i] = from[part.from + i];
+        else ((unsigned short*)to)[part.to + i] = ((const unsigned short*)from)[part.from + i];
+      }
+    }
+    for (u32 number = 0; number < p.state_parts; number++) {
+      const NarrowPart part = p.states[number];
+      for (u32 i = lane; i < part.n; i += 32) to[part.to + i] = from[part.from + i];
+    }
+  }
+}

@@ -24,6 +24,7 @@ mod segment;
 mod session;
 mod stored;
 mod table;
+mod table_rows;
 #[cfg(all(test, feature = "emulated-gpu"))]
 mod tests;
 
@@ -69,7 +70,8 @@ pub const CHECKS: &[Check] = &[
     Check { name: "row_update", run: rows::fast_updates },
     Check { name: "row_rules", run: rows::general_updates },
     Check { name: "table_rules", run: table::rules },
-    Check { name: "initial_rows", run: table::new_rows },
+    Check { name: "initial_rows", run: table_rows::new_rows },
+    Check { name: "grow_rows", run: table_rows::grown_rows },
     Check { name: "chain", run: chain::chains },
     Check { name: "dropout", run: chain::dropouts },
     Check { name: "copy_columns", run: chain::copies },

@@ -164,5 +164,6 @@ units! {
         MARK_ROWS = mark_rows(MarkRows);
         INITIAL_ROWS = initial_rows(InitialRows);
         PULL_ROWS = pull_rows(PullRows);
+        GROW_ROWS = grow_rows(GrowRows);
     }
 }

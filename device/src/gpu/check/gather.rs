@@ -30,7 +30,8 @@ impl Table {
         let mut words = Vec::new();
         for row in halves.chunks(self.stride) {
             let end = words.len() + stride;
-            let pair = |pair: &[u16]| pair.iter().rev().fold(0, |word, &h| word << 16 | u32::from(h));
+            let pair =
+                |pair: &[u16]| pair.iter().rev().fold(0, |word, &h| word << 16 | u32::from(h));
             words.extend(row.chunks(2).map(pair));
             words.resize(end, f32::NAN.to_bits());
         }

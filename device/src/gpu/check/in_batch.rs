@@ -27,9 +27,8 @@ struct Case {
 
 impl Case {
     fn new(random: &mut Random, rows: usize, dim: usize, corrected: bool) -> Self {
-        let matrix = |random: &mut Random, cols, gap| {
-            Matrix::random(random, rows, cols, gap, Values::Plain)
-        };
+        let matrix =
+            |random: &mut Random, cols, gap| Matrix::random(random, rows, cols, gap, Values::Plain);
         Self {
             rows,
             dim,

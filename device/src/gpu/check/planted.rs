@@ -203,6 +203,16 @@ const PLANTS: &[Plant] = &[
         report: "differ",
     },
     Plant {
+        mistake: "a row that grows gets a weight too many",
+        unit: "table",
+        replaced: [
+            "const NarrowPart part = p.weights[number];\n      for (u32 i = lane; i < part.n;",
+            "const NarrowPart part = p.weights[number];\n      for (u32 i = lane; i <= part.n;",
+        ],
+        check: "grow_rows",
+        report: "differ",
+    },
+    Plant {
         mistake: "the sum so far is not scaled when the maximum grows",
         unit: "in_batch",
         replaced: ["sum = sum * exp_of(most - best) + part;", "sum = sum + part;"],

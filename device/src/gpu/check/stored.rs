@@ -81,7 +81,7 @@ pub(super) fn nearest(dtype: u32, x: f32) -> u16 {
         return cut(x, 0x7fff + (x.to_bits() >> 16 & 1));
     }
     let bits = magnitude(x, largest(dtype));
-    let is_kept = bits < NORMAL || bits > INFINITE;
+    let is_kept = !(NORMAL..=INFINITE).contains(&bits);
     let rounded = if is_kept { bits } else { bits + 0xfff + (bits >> 13 & 1) };
     pack(rounded, x.to_bits() & SIGN)
 }

@@ -1,30 +1,31 @@
 //! Rows of resident tables in all their forms against their definitions, by bits: the rules of rows of
-//! every type and width, sweeps, new rows, and the rows that a lookup returns.
+//! every type and width, sweeps, and the rows that a lookup returns.
 //!
-//! The definitions are those of `rows/src/dtype.rs`, `rows/src/initializer.rs`,
-//! `embedding/src/narrow` and `embedding/src/table/sweep.rs`.
+//! The definitions are those of `rows/src/dtype.rs`, `embedding/src/narrow` and
+//! `embedding/src/table/sweep.rs`.
 
 use super::super::kernels::{
-    Count, INITIAL_ROWS, InitialRows, InitialSegment, MARK_ROWS, MarkRows, NarrowPart, PULL_ROWS,
-    PullRows, ROW_SQUARES, RowRule, RowSquares, SquareSegment, StoredRows, TABLE_RULES, TableRules,
+    Count, MARK_ROWS, MarkRows, NarrowPart, PULL_ROWS, PullRows, ROW_SQUARES, RowRule, RowSquares,
+    SquareSegment, StoredRows, TABLE_RULES, TableRules,
 };
 use super::super::{Gpu, GpuError};
 use super::rows::rule;
 use super::rules::apply;
 use super::session::{Random, Session, Values};
-use super::stored::{combine, initial, largest, nearest, stochastic, unit, widen};
+use super::stored::{combine, largest, nearest, stochastic, unit, widen};
+use super::table_rows::{initial_float, segments};
 use super::{Outcome, Size};
 
 /// The types of weights.
-const TYPES: [u32; 3] = [TableRules::F32, TableRules::F16, TableRules::BF16];
+pub(super) const TYPES: [u32; 3] = [TableRules::F32, TableRules::F16, TableRules::BF16];
 /// The dimensions of the segments of a full row, and those of a narrow row.
-const DIMS: [[usize; 2]; 2] = [[37, 5], [4, 3]];
+pub(super) const DIMS: [[usize; 2]; 2] = [[37, 5], [4, 3]];
 /// The seed of the random bits of the step.
 const ROUNDING: u64 = 0x5eed_0123_4567_89ab;
 
 /// The forms of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
+pub(super) enum Form {
     /// Every row is full, and only rows with a gradient change.
     Full,
     /// Some rows are narrow.
@@ -34,29 +35,30 @@ enum Form {
 }
 
 /// The rows of one width on the host.
-struct Stored {
+pub(super) struct Stored {
     dtype: u32,
-    slab: Vec<u32>,
-    stride: usize,
-    width: usize,
+    pub(super) slab: Vec<u32>,
+    pub(super) stride: usize,
+    pub(super) width: usize,
     /// The first float of the state in a row.
-    state: usize,
+    pub(super) state: usize,
     rules: Vec<RowRule>,
 }
 
 /// Returns a half of the words of a row.
-fn half(words: &[u32], i: usize) -> u16 {
+pub(super) fn half(words: &[u32], i: usize) -> u16 {
     (words[i / 2] >> (16 * (i % 2))) as u16
 }
 
-fn set_half(words: &mut [u32], i: usize, half: u16) {
+/// Sets a half of the words of a row.
+pub(super) fn set_half(words: &mut [u32], i: usize, half: u16) {
     let shift = 16 * (i % 2);
     words[i / 2] = words[i / 2] & !(0xffff << shift) | u32::from(half) << shift;
 }
 
 impl Stored {
     /// Makes rows whose segments have the dimensions `dims` and these rules.
-    fn new(
+    pub(super) fn new(
         random: &mut Random,
         dtype: u32,
         rows: usize,
@@ -80,11 +82,8 @@ impl Stored {
         });
         let rules: Vec<RowRule> = rules.collect();
         let stride = (state + 2 * width + 1).next_multiple_of(4);
-        let mut slab: Vec<u32> = random
-            .floats(rows * stride, Values::Plain)
-            .iter()
-            .map(|x| x.abs().to_bits())
-            .collect();
+        let mut slab: Vec<u32> =
+            random.floats(rows * stride, Values::Plain).iter().map(|x| x.abs().to_bits()).collect();
         for row in slab.chunks_mut(stride) {
             for i in 0..width {
                 let weight = if random.once_in(9) { 0.0 } else { random.unit() };
@@ -117,7 +116,8 @@ impl Stored {
             if raw.is_none() && rule.flags & RowRule::SWEPT == 0 {
                 continue;
             }
-            let l2 = if raw.is_some() || rule.flags & RowRule::L2_WHOLE > 0 { rule.l2 } else { 0.0 };
+            let l2 =
+                if raw.is_some() || rule.flags & RowRule::L2_WHOLE > 0 { rule.l2 } else { 0.0 };
             let local = RowRule { state: width as u32 + 2 * rule.begin, l2, ..*rule };
             let mut gradient = vec![0.0; width];
             for i in rule.begin..rule.end {
@@ -142,7 +142,7 @@ impl Stored {
         beyond
     }
 
-    fn upload(&self, session: &Session<'_>) -> Result<StoredRows, GpuError> {
+    pub(super) fn upload(&self, session: &Session<'_>) -> Result<StoredRows, GpuError> {
         Ok(StoredRows {
             slab: session.upload(&self.slab)?,
             rules: session.upload(&self.rules)?,
@@ -167,7 +167,12 @@ impl Stored {
     }
 
     /// Compares the slab on the device.
-    fn compare(&self, session: &mut Session<'_>, name: &str, at: u64) -> Result<(), GpuError> {
+    pub(super) fn compare(
+        &self,
+        session: &mut Session<'_>,
+        name: &str,
+        at: u64,
+    ) -> Result<(), GpuError> {
         let got: Vec<u32> = session.download(at, self.slab.len())?;
         session.compare(name, &self.numbers(&got), &self.numbers(&self.slab))
     }
@@ -315,8 +320,7 @@ fn check_squares(
             _ => (slots[u] as usize, u as u32),
         };
         let raw = sums.chunks(rules.sum_stride as usize).nth(from as usize);
-        let finite =
-            raw.filter(|raw| raw[..full.width].iter().all(|g| g.is_finite()));
+        let finite = raw.filter(|raw| raw[..full.width].iter().all(|g| g.is_finite()));
         if finite.is_none() && form != Form::Swept {
             return 0.0;
         }
@@ -337,38 +341,6 @@ fn check_squares(
     let expected: Vec<f64> = (0..count).map(square).collect();
     let got: Vec<f64> = session.download(out, count)?;
     session.compare_words(&format!("squares, {name}"), &got, &expected)
-}
-
-/// Returns how the segments of a full row begin.
-fn segments(seed: u64, state: usize) -> Vec<InitialSegment> {
-    let kinds = [
-        InitialSegment::UNIFORM,
-        InitialSegment::NORMAL,
-        InitialSegment::TRUNCATED,
-        InitialSegment::CONSTANT,
-    ];
-    let begins = [0, DIMS[0][0]];
-    let of = |i: usize| InitialSegment {
-        seed: combine(seed, i as u64),
-        kind: kinds[(seed as usize + i) % 4],
-        begin: begins[i] as u32,
-        end: (begins[i] + DIMS[0][i]) as u32,
-        a: 0.01,
-        b: 0.3,
-        low: if i == 0 { -0.2 } else { f32::NEG_INFINITY },
-        high: if i == 0 { 0.25 } else { f32::INFINITY },
-        state: (state + 2 * begins[i]) as u32,
-        state_end: (state + 2 * begins[i] + DIMS[0][i]) as u32,
-        state_value: 0.1 * (i + 1) as f32,
-    };
-    (0..2).map(of).collect()
-}
-
-/// Returns the initial float of a key's full row.
-fn initial_float(segments: &[InitialSegment], dtype: u32, key: u64, i: usize) -> f32 {
-    let segment = &segments[usize::from(i >= DIMS[0][0])];
-    let x = initial(segment, key, i - segment.begin as usize);
-    if dtype == TableRules::F32 { x } else { widen(dtype, nearest(dtype, x)) }
 }
 
 /// Compares the rows that a lookup returns.
@@ -439,73 +411,6 @@ pub(super) fn rules(gpu: &dyn Gpu, size: Size) -> Result<Outcome, GpuError> {
                 check_form(&mut session, &mut random, dtype, kinds, form, rows)?;
             }
         }
-    }
-    session.finish()
-}
-
-/// Compares new rows, and the widening of all halves.
-pub(super) fn new_rows(gpu: &dyn Gpu, size: Size) -> Result<Outcome, GpuError> {
-    let mut session = Session::new("initial_rows", gpu)?;
-    let mut random = Random(122);
-    let rows = if size == Size::Small { 50 } else { 100_000 };
-    for dtype in TYPES {
-        for seed in 0..4 {
-            let name = format!("type {dtype}, seed {seed}, {rows} rows");
-            let kinds = [RowRule::ADAM, RowRule::ADAM];
-            let mut stored = Stored::new(&mut random, dtype, rows, DIMS[0], kinds, Form::Full);
-            let segments = segments(seed, stored.state);
-            let slab = stored.upload(&session)?.slab;
-            let slots: Vec<u32> = (0..rows as u32).rev().step_by(2).collect();
-            let keys: Vec<u64> = slots.iter().map(|_| random.next()).collect();
-            let parameters = InitialRows {
-                slab,
-                slots: session.upload(&slots)?,
-                keys: session.upload(&keys)?,
-                segments: session.upload(&segments)?,
-                count: Count::fixed(slots.len() as u32),
-                stride: stored.stride as u32,
-                width: stored.width as u32,
-                segment_count: segments.len() as u32,
-                dtype,
-            };
-            session.launch(&INITIAL_ROWS, parameters.geometry(), &parameters)?;
-            for (&slot, &key) in slots.iter().zip(&keys) {
-                let words = &mut stored.slab[slot as usize * stored.stride..][..stored.stride];
-                for i in 0..stored.width {
-                    let x = initial_float(&segments, dtype, key, i);
-                    match dtype {
-                        TableRules::F32 => words[i] = x.to_bits(),
-                        _ => set_half(words, i, nearest(dtype, x)),
-                    }
-                }
-                for segment in &segments {
-                    let state = segment.state as usize..segment.state_end as usize;
-                    words[state].fill(segment.state_value.to_bits());
-                }
-            }
-            stored.compare(&mut session, &name, slab)?;
-            session.end_case(&name)?;
-        }
-    }
-    for dtype in [TableRules::F16, TableRules::BF16] {
-        let name = format!("all numbers of type {dtype}");
-        let words: Vec<u32> = (0..1u32 << 15).map(|i| 2 * i | (2 * i + 1) << 16).collect();
-        let out = session.poisoned::<f32>(1 << 16)?.address();
-        let slab = session.upload(&words)?;
-        let rows = StoredRows { slab, stride: 128, width: 256, ..StoredRows::default() };
-        let parameters = PullRows {
-            rows: [rows, rows],
-            out,
-            count: Count::fixed(256),
-            out_stride: 256,
-            dtype,
-            ..PullRows::default()
-        };
-        session.launch(&PULL_ROWS, parameters.geometry(), &parameters)?;
-        let expected: Vec<f32> = (0..=u16::MAX).map(|half| widen(dtype, half)).collect();
-        let got = session.download(out, 1 << 16)?;
-        session.compare(&name, &got, &expected)?;
-        session.end_case(&name)?;
     }
     session.finish()
 }

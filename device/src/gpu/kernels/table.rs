@@ -157,6 +157,30 @@ parameters! {
         dtype: u32,
     }
 
+    /// The parameters of `grow_rows`: narrow rows that become full.
+    GrowRows (128) {
+        /// The full rows, then the narrow ones. Rules are not read.
+        rows: [StoredRows; 2],
+        /// The address of the narrow rows, without their top bit.
+        from: u64,
+        /// The address of the full rows, to which [`InitialRows`] has given their initial numbers.
+        to: u64,
+        /// The address of the parts of the weights.
+        weights: u64,
+        /// The address of the parts of the state, counted in floats from the start of the row.
+        states: u64,
+        /// The number of rows.
+        count: Count,
+        /// The number of parts of the weights.
+        weight_parts: u32,
+        /// The number of parts of the state.
+        state_parts: u32,
+        /// One of the types of [`TableRules`].
+        dtype: u32,
+        /// Padding, which no kernel reads.
+        unused: u32,
+    }
+
     /// The parameters of `gather_halves`: lookups in a table with weights of 16 bits.
     GatherHalves (64) {
         /// The lookups. The distance of two rows of the table is in floats, and the offset of a job
@@ -228,6 +252,13 @@ impl PullRows {
     /// Returns the geometry of `pull_rows`.
     pub fn geometry(&self) -> Geometry {
         Geometry::elements(u64::from(self.count.most) * u64::from(self.out_stride))
+    }
+}
+
+impl GrowRows {
+    /// Returns the geometry of `grow_rows`: a warp for each row.
+    pub fn geometry(&self) -> Geometry {
+        Geometry::warps(self.count.most)
     }
 }
 
