@@ -189,6 +189,86 @@ KERNEL(gather_halves, GatherHalves, 256, 4) {
   }
 }
 
+// The input of a factorisation machine with layers in one launch: the vectors of the fields and the
+// numbers side by side, the interaction of the vectors, the sum of the linear weights, and the linear
+// part of the numbers. The bits are those of `assemble`, `gather`, `fm_interaction`, `sum_columns` and
+// `row_dot`, one after the other. A linear weight lies behind its vector.
+struct FieldLookup {
+  const float* table;
+  const u32* slots;      // the table's row of each unique row
+  const u32* inverse;    // column after column, `value_stride` apart
+  const float* numbers;  // column after column, `value_stride` apart
+  const float* weights;  // of the numbers
+  float* out;            // columns behind the numbers become zero
+  unsigned short* narrow;  // the same as bf16, with the same stride; or null
+  float* interaction;
+  float* linear;
+  float* of_numbers;
+  Count rows;
+  u32 fields, dim, number_count;
+  u32 table_stride, out_stride, value_stride;
+};
+static_assert(sizeof(FieldLookup) == 120, "twin of FieldLookup");
+
+// Half a warp a row. A lane finds the places of every sixteenth field, which the others then read
+// from it, and has every sixteenth float of the vectors.
+KERNEL(field_lookup, FieldLookup, 256, 4) {
+  constexpr u32 DEEP = 8;
+  const u32 rows = count(p.rows), lane = threadIdx.x & 15, mask = half_warp_mask();
+  const u32 vectors = p.fields * p.dim, used = vectors + p.number_count;
+  const u64 halves = thread_count() / 16;
+  for (u64 row = thread_index() / 16; row < rows; row += halves) {
+    float* const out = p.out + row * p.out_stride;
+    unsigned short* const narrow = p.narrow ? p.narrow + row * p.out_stride : nullptr;
+    const auto write = LAMBDA(u32 col, float x) {
+      out[col] = x;
+      if (narrow) narrow[col] = (unsigned short)bf16_of(x);
+    };
+    float total = 0.0f, linear = 0.0f;
+    for (u32 first = 0; first < p.dim; first += SUMS) {
+      const u32 k = first + lane;
+      float sum = 0.0f, squares = 0.0f;
+      for (u32 field = 0; field < p.fields; field += SUMS) {
+        u32 mine = 0;
+        if (field + lane < p.fields) {
+          mine = read_only(p.slots + read_only(p.inverse + (u64)(field + lane) * p.value_stride + row));
+          if (first == 0) linear = linear + read_only(p.table + (u64)mine * p.table_stride + p.dim);
+        }
+        const u32 some = lesser(p.fields - field, SUMS);
+        for (u32 begin = 0; begin < some; begin += DEEP) {
+          float v[DEEP];
+          UNROLL for (u32 i = 0; i < DEEP; i++) {
+            const u32 slot = __shfl_sync(mask, mine, (threadIdx.x & 16) + ((begin + i) & 15));
+            v[i] = begin + i < some && k < p.dim ? read_only(p.table + (u64)slot * p.table_stride + k) : 0.0f;
+          }
+          UNROLL for (u32 i = 0; i < DEEP; i++)
+            if (begin + i < some && k < p.dim) {
+              sum = sum + v[i];
+              squares = squares + v[i] * v[i];
+              write((field + begin + i) * p.dim + k, v[i]);
+            }
+        }
+      }
+      if (k < p.dim) total = total + (sum * sum - squares);
+    }
+    float of_numbers = 0.0f;
+    for (u32 i = lane; i < p.number_count; i += SUMS) {
+      const float x = p.numbers[(u64)i * p.value_stride + row];
+      of_numbers = of_numbers + x * p.weights[i];
+      write(vectors + i, x);
+    }
+    for (u32 i = used + lane; i < p.out_stride; i += SUMS) write(i, 0.0f);
+    total = sum_of_half_warp(mask, total);
+    linear = sum_of_half_warp(mask, linear);
+    of_numbers = sum_of_half_warp(mask, of_numbers);
+    if (lane == 0) {
+      p.interaction[row] = 0.5f * total;
+      p.linear[row] = linear;
+      p.of_numbers[row] = of_numbers;
+    }
+  }
+}
+
 // The factors of a column's values (nn/src/ops/list_column.rs): the weight of each value, divided
 // for a mean by the sum of its list's weights, and for `sqrtn` by the root of the sum of their
 // squares. A divisor of zero makes all factors of its list zero.

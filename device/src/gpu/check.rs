@@ -8,6 +8,7 @@
 
 mod chain;
 mod clip;
+mod fields;
 mod gather;
 mod in_batch;
 mod loss;
@@ -67,6 +68,7 @@ pub const CHECKS: &[Check] = &[
     Check { name: "gather", run: gather::copies },
     Check { name: "gather_lists", run: gather::lists },
     Check { name: "list_factors", run: gather::factors },
+    Check { name: "field_lookup", run: fields::lookups },
     Check { name: "row_update", run: rows::fast_updates },
     Check { name: "row_rules", run: rows::general_updates },
     Check { name: "table_rules", run: table::rules },

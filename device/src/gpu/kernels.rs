@@ -18,6 +18,7 @@ macro_rules! parameters {
 }
 
 mod clip;
+mod fields;
 mod geometry;
 mod in_batch;
 mod kinds;
@@ -27,6 +28,7 @@ mod ranges;
 mod table;
 
 pub use clip::*;
+pub use fields::*;
 pub use geometry::Geometry;
 pub use in_batch::*;
 pub use operations::*;
@@ -91,6 +93,7 @@ units! {
         GATHER = gather(Gather);
         GATHER_LISTS = gather_lists(Gather);
         GATHER_HALVES = gather_halves(GatherHalves);
+        FIELD_LOOKUP = field_lookup(FieldLookup);
         LIST_FACTORS = list_factors(Factors);
     }
     in_batch {

@@ -203,6 +203,13 @@ const PLANTS: &[Plant] = &[
         report: "differ",
     },
     Plant {
+        mistake: "a lane reads the place of a field from the other half of its warp",
+        unit: "gather",
+        replaced: ["(threadIdx.x & 16) + ((begin + i) & 15)", "((begin + i) & 15)"],
+        check: "field_lookup",
+        report: "outside of its mask",
+    },
+    Plant {
         mistake: "a row that grows gets a weight too many",
         unit: "table",
         replaced: [

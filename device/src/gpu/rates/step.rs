@@ -64,6 +64,8 @@ pub struct StepRate {
     pub name: &'static str,
     /// The arithmetic of the products: `exact`, or the precision of the library's products.
     pub products: &'static str,
+    /// The number of launches of the lookup: 1, or one for each of its operations.
+    pub lookups: u64,
     /// The number of rows of a batch.
     pub rows: usize,
     /// The microseconds of a step by events: of the median run.
@@ -147,7 +149,14 @@ impl<'a> Step<'a> {
         Ok(losses)
     }
 
-    fn measure(&self, rows: usize, products: &'static str) -> Result<StepRate, GpuError> {
+    /// Measures the step with the lookup in one launch, or in one for each of its operations.
+    fn measure(
+        &mut self,
+        rows: usize,
+        products: &'static str,
+        is_split: bool,
+    ) -> Result<StepRate, GpuError> {
+        self.launches.is_split = is_split;
         let gpu = self.timer.gpu;
         let by_launches = self.digest(20, None)?;
         let before = gpu.counters();
@@ -199,6 +208,7 @@ impl<'a> Step<'a> {
         Ok(StepRate {
             name: "step deepfm-16",
             products,
+            lookups: self.count_lookups()?,
             rows,
             microseconds,
             spread: [device[0], device[4]],
@@ -211,6 +221,18 @@ impl<'a> Step<'a> {
             digests: all.map(|digest| format!("{digest:016x}")),
             equal: by_launches == by_replays && by_replays == again,
         })
+    }
+
+    /// Returns the number of launches of the lookup.
+    fn count_lookups(&self) -> Result<u64, GpuError> {
+        let gpu = self.timer.gpu;
+        let mut counts = [0; 2];
+        for (count, without) in counts.iter_mut().zip([None, Some(Part::Lookup)]) {
+            let before = gpu.counters().launches;
+            gpu.free_graph(self.capture(without)?)?;
+            *count = gpu.counters().launches - before;
+        }
+        Ok(counts[0] - counts[1])
     }
 
     /// Measures the graph, and the graph without each of its parts.
@@ -255,7 +277,7 @@ const PRODUCTS: [(Option<Precision>, &str); 4] = [
 fn for_all(
     gpu: &dyn Gpu,
     table_rows: u64,
-    mut run: impl FnMut(&Step<'_>, usize, &'static str) -> Result<(), GpuError>,
+    mut run: impl FnMut(&mut Step<'_>, usize, &'static str) -> Result<(), GpuError>,
 ) -> Result<(), GpuError> {
     for rows in [8192usize, 65_536] {
         let thresholds = if rows > 10_000 { [16, 256] } else { [8, 64] };
@@ -263,8 +285,8 @@ fn for_all(
         let lanes = (rows / 512).min(64);
         let sizes = Sizes { units: vec![400; 3], tile: 256, lanes };
         for (library, name) in PRODUCTS {
-            let step = Step::new(gpu, &batches, &sizes, library)?;
-            run(&step, rows, name)?;
+            let mut step = Step::new(gpu, &batches, &sizes, library)?;
+            run(&mut step, rows, name)?;
             step.timer.free()?;
         }
     }
@@ -282,7 +304,9 @@ pub fn measure_step(
     mut each: impl FnMut(&StepRate),
 ) -> Result<(), GpuError> {
     for_all(gpu, table_rows, |step, rows, name| {
-        each(&step.measure(rows, name)?);
+        for is_split in [true, false] {
+            each(&step.measure(rows, name, is_split)?);
+        }
         Ok(())
     })
 }
