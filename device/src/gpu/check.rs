@@ -65,6 +65,7 @@ pub const CHECKS: &[Check] = &[
     Check { name: "outer_product", run: product::outer_products },
     Check { name: "row_dot", run: product::row_dots },
     Check { name: "transpose", run: product::transposes },
+    Check { name: "copy_weights", run: fields::weight_copies },
     Check { name: "gather", run: gather::copies },
     Check { name: "gather_lists", run: gather::lists },
     Check { name: "list_factors", run: gather::factors },

@@ -135,6 +135,7 @@ units! {
         OUTER_80X80 = outer_80x80(Outer);
         ROW_DOT = row_dot(RowDot);
         TRANSPOSE = transpose(Transpose);
+        COPY_WEIGHTS = copy_weights(CopyWeights);
     }
     reduce {
         SUM_COLUMNS = sum_columns(SumColumns);

@@ -1,5 +1,5 @@
-//! What the kernels need of the settings of a table: the places in a row, the rules of a step and the
-//! initial numbers.
+//! The settings of a table in the form that the kernels need: the places in a row, the rules of a
+//! step and the initial numbers.
 
 use zillion_device::gpu::kernels::{InitialSegment, NarrowPart, RowRule, TableRules};
 use zillion_feature::random::text_seed;

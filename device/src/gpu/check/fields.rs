@@ -1,7 +1,9 @@
 //! The lookup of fields in one launch against the definitions of its parts
-//! (`nn/src/ops/gather.rs`, `interaction.rs`, `reduce.rs`), by bits.
+//! (`nn/src/ops/gather.rs`, `interaction.rs`, `reduce.rs`), and the copies of weights, by bits.
 
-use super::super::kernels::{Count, FIELD_LOOKUP, FieldLookup};
+use super::super::kernels::{
+    COPY_WEIGHTS, CopyWeights, Count, FIELD_LOOKUP, FieldLookup, WeightCopy,
+};
 use super::super::{Gpu, GpuError};
 use super::session::{Random, Session, Values};
 use super::{Outcome, Size};
@@ -103,6 +105,66 @@ pub(super) fn lookups(gpu: &dyn Gpu, size: Size) -> Result<Outcome, GpuError> {
                 session.compare_words(&format!("bf16, {name}"), &got, &expected)?;
             }
             session.end_case(&name)?;
+        }
+    }
+    session.finish()
+}
+
+/// Compares the transposes and the copies of type bf16 of several weights.
+pub(super) fn weight_copies(gpu: &dyn Gpu, size: Size) -> Result<Outcome, GpuError> {
+    let mut session = Session::new("copy_weights", gpu)?;
+    let mut random = Random(132);
+    let shapes: &[[usize; 2]] = match size {
+        Size::Small => &[[33, 65], [1, 40], [32, 32], [70, 5]],
+        Size::Full => &[[432, 400], [1, 400], [400, 400], [3344, 400]],
+    };
+    let (mut copies, mut expected) = (Vec::new(), Vec::new());
+    for (index, &[rows, cols]) in shapes.iter().enumerate() {
+        let (ldi, ldo) = (cols + 3, rows + 2);
+        let weight = random.floats(rows * ldi, Values::Special);
+        let mut transposed = vec![f32::from_bits(u32::MAX); cols * ldo];
+        let mut halves = [vec![u16::MAX; rows * ldi], vec![u16::MAX; cols * ldo]];
+        for row in 0..rows {
+            for col in 0..cols {
+                let w = weight[row * ldi + col];
+                transposed[col * ldo + row] = w;
+                halves[0][row * ldi + col] = narrowed(w);
+                halves[1][col * ldo + row] = narrowed(w);
+            }
+        }
+        // The last weight has no transpose of single precision, and the first one none of bf16.
+        let at = [
+            session.poisoned::<f32>(transposed.len())?.address(),
+            session.poisoned::<u16>(halves[0].len())?.address(),
+            session.poisoned::<u16>(halves[1].len())?.address(),
+        ];
+        copies.push(WeightCopy {
+            weight: session.upload(&weight)?,
+            transposed: if index + 1 == shapes.len() { 0 } else { at[0] },
+            narrow: at[1],
+            narrow_transposed: if index == 0 { 0 } else { at[2] },
+            rows: rows as u32,
+            cols: cols as u32,
+            ldi: ldi as u32,
+            ldo: ldo as u32,
+            ..WeightCopy::default()
+        });
+        expected.push((at, transposed, halves));
+    }
+    let mut launch = CopyWeights::new(&mut copies);
+    launch.copies = session.upload(&copies)?;
+    session.launch(&COPY_WEIGHTS, launch.geometry(), &launch)?;
+    for (index, (at, transposed, halves)) in expected.iter().enumerate() {
+        let name = format!("weight {index}");
+        if index + 1 < shapes.len() {
+            let got = session.download(at[0], transposed.len())?;
+            session.compare(&name, &got, transposed)?;
+        }
+        for (kind, (&at, halves)) in at[1..].iter().zip(halves).enumerate() {
+            if index > 0 || kind == 0 {
+                let got: Vec<u16> = session.download(at, halves.len())?;
+                session.compare_words(&format!("bf16 {kind}, {name}"), &got, halves)?;
+            }
         }
     }
     session.finish()

@@ -210,6 +210,13 @@ const PLANTS: &[Plant] = &[
         report: "outside of its mask",
     },
     Plant {
+        mistake: "a tile belongs to the weight before",
+        unit: "product",
+        replaced: ["first_tile <= blockIdx.x) number++;", "first_tile < blockIdx.x) number++;"],
+        check: "copy_weights",
+        report: "differ",
+    },
+    Plant {
         mistake: "a row that grows gets a weight too many",
         unit: "table",
         replaced: [

@@ -12,7 +12,7 @@ const SIGN: u32 = 1 << 31;
 const NORMAL: u32 = 113 << 23;
 const INFINITE: u32 = f32::INFINITY.to_bits();
 
-/// Mixes 64 bits.
+/// Mixes 64 bits by a bijection.
 pub(super) fn mix64(x: u64) -> u64 {
     let z = x.wrapping_add(STEP);
     let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

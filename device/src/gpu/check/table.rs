@@ -1,5 +1,5 @@
-//! Rows of resident tables in all their forms against their definitions, by bits: the rules of rows of
-//! every type and width, sweeps, and the rows that a lookup returns.
+//! Rows of resident tables in all their forms against their definitions, by bits: the rules of rows
+//! of every type and width, sweeps, and the rows that a lookup returns.
 //!
 //! The definitions are those of `rows/src/dtype.rs`, `embedding/src/narrow` and
 //! `embedding/src/table/sweep.rs`.
@@ -105,8 +105,8 @@ impl Stored {
         }
     }
 
-    /// Changes a row with a gradient, or as one without a gradient. Returns the number of weights that
-    /// were beyond the largest number.
+    /// Changes a row with a gradient, or as one without a gradient. Returns the number of weights
+    /// that were beyond the largest number.
     fn change(&mut self, row: usize, raw: Option<&[f32]>, scale: f32, key: u64) -> u32 {
         let Self { dtype, stride, width, state, .. } = *self;
         let words = &self.slab[row * stride..][..stride];

@@ -110,8 +110,8 @@ pub(super) fn new_rows(gpu: &dyn Gpu, size: Size) -> Result<Outcome, GpuError> {
     session.finish()
 }
 
-/// Compares narrow rows that become full. The weights go to where a lookup finds them, and the state
-/// of each segment follows kind after kind.
+/// Compares narrow rows that become full. The weights go to where a lookup finds them, and the
+/// state of each segment follows kind after kind.
 pub(super) fn grown_rows(gpu: &dyn Gpu, size: Size) -> Result<Outcome, GpuError> {
     let mut session = Session::new("grow_rows", gpu)?;
     let mut random = Random(123);

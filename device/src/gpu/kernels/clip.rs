@@ -13,7 +13,7 @@ parameters! {
         end: u32,
         /// The factor of the regulariser.
         l2: f32,
-        /// How far behind `begin` the segment lies in the gradient.
+        /// The distance of the segment in the gradient from `begin`, in floats.
         shift: u32,
         /// 1 if the regulariser also applies to rows without a gradient.
         l2_is_whole: u32,

@@ -1,4 +1,5 @@
-//! The parameters of the lookup of fields in one launch.
+//! The parameters of what serves several operations in one launch: the lookup of fields, and the
+//! copies of weights.
 
 use bytemuck::{Pod, Zeroable};
 
@@ -41,6 +42,58 @@ parameters! {
         out_stride: u32,
         /// The distance of two columns of `inverse` and of `numbers`.
         value_stride: u32,
+    }
+
+    /// The copies of one weight that products read, in device memory.
+    WeightCopy (56) {
+        /// The address of the weight.
+        weight: u64,
+        /// The address of the transpose, or 0.
+        transposed: u64,
+        /// The address of the weight as bf16, or 0.
+        narrow: u64,
+        /// The address of the transpose as bf16, or 0.
+        narrow_transposed: u64,
+        /// The number of rows of the weight.
+        rows: u32,
+        /// The number of columns of the weight.
+        cols: u32,
+        /// The distance of two rows of the weight.
+        ldi: u32,
+        /// The distance of two rows of the transpose.
+        ldo: u32,
+        /// The number of tiles of the copies before (see [`CopyWeights::new`]).
+        first_tile: u32,
+        /// Padding, which no kernel reads.
+        unused: u32,
+    }
+
+    /// The parameters of `copy_weights`.
+    CopyWeights (16) {
+        /// The address of the copies.
+        copies: u64,
+        /// The number of copies.
+        copy_count: u32,
+        /// The number of tiles of all copies.
+        tiles: u32,
+    }
+}
+
+impl CopyWeights {
+    /// Numbers the tiles of some copies, and returns the parameters of the launch without the
+    /// address of the copies.
+    pub fn new(copies: &mut [WeightCopy]) -> Self {
+        let mut tiles = 0;
+        for copy in copies.iter_mut() {
+            copy.first_tile = tiles;
+            tiles += copy.rows.div_ceil(32) * copy.cols.div_ceil(32);
+        }
+        Self { copies: 0, copy_count: copies.len() as u32, tiles }
+    }
+
+    /// Returns the geometry of `copy_weights`: a block for each tile.
+    pub fn geometry(&self) -> Geometry {
+        Geometry::line(self.tiles, 256)
     }
 }
 

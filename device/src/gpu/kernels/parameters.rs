@@ -245,7 +245,8 @@ parameters! {
         low: f32,
         /// The highest weight of a row.
         high: f32,
-        /// How far behind `begin` the segment lies in the gradient. Only `table_rules` reads it.
+        /// The distance of the segment in the gradient from `begin`, in floats. Only
+        /// `table_rules` reads it.
         shift: u32,
         /// The sum of the flags of [`RowRule`]. Only `table_rules` reads it.
         flags: u32,

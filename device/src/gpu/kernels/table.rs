@@ -6,8 +6,8 @@ use bytemuck::{Pod, Zeroable};
 use super::{Count, Gather, Geometry, RowRule};
 
 parameters! {
-    /// The slab of full or of narrow rows. A row has its weights first, in the type of the table, and
-    /// its optimizer state behind them.
+    /// The slab of full or of narrow rows. A row has its weights first, in the type of the table,
+    /// and its optimizer state behind them.
     StoredRows (32) {
         /// The address of the slab.
         slab: u64,
@@ -23,8 +23,8 @@ parameters! {
         unused: u32,
     }
 
-    /// The parameters of `table_rules`: the rules of rows of any type and width, from the sums of their
-    /// gradients.
+    /// The parameters of `table_rules`: the rules of rows of any type and width, from the sums of
+    /// their gradients.
     TableRules (168) {
         /// The full rows, then the narrow ones.
         rows: [StoredRows; 2],

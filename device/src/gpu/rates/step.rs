@@ -64,8 +64,8 @@ pub struct StepRate {
     pub name: &'static str,
     /// The arithmetic of the products: `exact`, or the precision of the library's products.
     pub products: &'static str,
-    /// The number of launches of the lookup: 1, or one for each of its operations.
-    pub lookups: u64,
+    /// Whether the lookup, and the copies of weights, have a launch for each operation.
+    pub split: bool,
     /// The number of rows of a batch.
     pub rows: usize,
     /// The microseconds of a step by events: of the median run.
@@ -149,7 +149,8 @@ impl<'a> Step<'a> {
         Ok(losses)
     }
 
-    /// Measures the step with the lookup in one launch, or in one for each of its operations.
+    /// Measures the step with a launch for each operation of the lookup and each copy of a weight,
+    /// or with one launch for all of them.
     fn measure(
         &mut self,
         rows: usize,
@@ -208,7 +209,7 @@ impl<'a> Step<'a> {
         Ok(StepRate {
             name: "step deepfm-16",
             products,
-            lookups: self.count_lookups()?,
+            split: is_split,
             rows,
             microseconds,
             spread: [device[0], device[4]],
@@ -221,18 +222,6 @@ impl<'a> Step<'a> {
             digests: all.map(|digest| format!("{digest:016x}")),
             equal: by_launches == by_replays && by_replays == again,
         })
-    }
-
-    /// Returns the number of launches of the lookup.
-    fn count_lookups(&self) -> Result<u64, GpuError> {
-        let gpu = self.timer.gpu;
-        let mut counts = [0; 2];
-        for (count, without) in counts.iter_mut().zip([None, Some(Part::Lookup)]) {
-            let before = gpu.counters().launches;
-            gpu.free_graph(self.capture(without)?)?;
-            *count = gpu.counters().launches - before;
-        }
-        Ok(counts[0] - counts[1])
     }
 
     /// Measures the graph, and the graph without each of its parts.

@@ -424,6 +424,10 @@ impl Enqueue<'_> {
             ..DenseUpdate::default()
         };
         self.launch(Part::Dense, stream, &DENSE_UPDATE, update.elements(), &update)?;
+        if !self.all.is_split {
+            let copies = &model.copies;
+            return self.launch(Part::Dense, stream, &COPY_WEIGHTS, copies.geometry(), copies);
+        }
         for layer in &model.layers {
             let params = Model::transpose(layer);
             self.launch(Part::Dense, stream, &TRANSPOSE, params.geometry(), &params)?;

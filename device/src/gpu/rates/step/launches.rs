@@ -30,7 +30,7 @@ pub(super) struct Launches {
     pub(super) gather: Gather,
     /// The address of the unique rows of the fields.
     pub(super) inverse: u64,
-    /// Whether the lookup has a launch for each of its operations.
+    /// Whether the lookup, and the copies of weights, have a launch for each operation.
     pub(super) is_split: bool,
     pub(super) update: RowUpdate,
     pub(super) most: RowClasses,
