@@ -67,6 +67,12 @@ pub enum Error {
          with the output of the run, and start the run again"
     )]
     FeedEnded,
+    /// The thread of a merge of layers has ended without a reason, because it has panicked.
+    #[error(
+        "the thread that merges layers has panicked, which is a defect of zillion; report it with \
+         the output of the run"
+    )]
+    MergePanicked,
     /// A replay of the log of decisions that gives other batches than the first time.
     #[error(
         "decision {decision} of the log cannot be repeated: {problem}; undo the changes of the job \

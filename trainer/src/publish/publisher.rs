@@ -1,5 +1,7 @@
 //! The publisher of a run's versions, which writes them and moves the pointer.
 
+mod compaction;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -21,12 +23,11 @@ use zillion_store::Location;
 
 use super::RunId;
 use super::branch::Branch;
-use super::checkpoint_rows::CheckpointRows;
 use super::collector::Collector;
+use super::compactor::{Compactor, OpenModel};
 use super::dense::{DenseCadence, Trained};
 use super::parity::Parity;
 use super::published::Published;
-use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
 use crate::job::{Job, PublishConfig};
 use crate::trace_span::span;
@@ -85,6 +86,8 @@ pub(crate) struct Publisher {
     branch: Option<Branch>,
     /// The removal of old versions, if the job asks for it.
     collector: Option<Collector>,
+    /// The merges that make new bases; absent: a publication writes a base itself.
+    compactor: Option<Compactor>,
 }
 
 /// The arguments of [`Publisher::open`].
@@ -98,23 +101,25 @@ pub(crate) struct Opening<'a> {
     pub(crate) files: &'a Files,
     pub(crate) workers: &'a Arc<Workers>,
     pub(crate) clock: Arc<dyn Clock>,
+    /// Whether new bases are made by merges beside the publications, which needs the room of the
+    /// tables on the disk of the run.
+    pub(crate) compacts: bool,
 }
 
 impl Publisher {
     /// Opens a publisher of a run's versions. Reads the parity rows, and does not change the
     /// registry.
     pub(crate) fn open(opening: Opening<'_>) -> Result<Self> {
-        let Opening { job, config, run, run_folder, statistics, sides, files, workers, clock } =
+        let open = model_opener(&opening);
+        let Opening { job, config, run, run_folder, statistics, sides, files, workers, .. } =
             opening;
-        let open = || {
-            let registry = open_registry(config, files, clock.clone())?;
-            Ok::<_, Error>(registry.model(config.model.as_deref().unwrap_or(&job.name))?)
-        };
         let model = open()?;
         let collector = match Collector::of(config)? {
             Some(collector) => Some(collector.with_model(open()?)),
             None => None,
         };
+        let compactor =
+            opening.compacts.then(|| Compactor::new(open.clone(), run_folder, files.scratch()));
         let encoder =
             Encoder::new(&job.schema, statistics, sides.tables()).map_err(Error::Schema)?;
         // The parity rows of endless data are its newest rows.
@@ -159,6 +164,7 @@ impl Publisher {
             known: Vec::new(),
             branch: None,
             collector,
+            compactor,
         })
     }
 
@@ -196,11 +202,11 @@ impl Publisher {
             };
             return Ok(self.finish(branch, version, moved, true));
         }
-        let max_deltas = self.config.max_deltas;
         let chain = match wish.base {
             true => None,
-            false => branch.chain_to_continue(&self.model, &self.run, &pointer, max_deltas)?,
+            false => branch.chain_to_continue(&self.model, &self.run, &pointer)?,
         };
+        let chain = self.choose_base(&mut branch, chain);
         let parent = chain.as_ref().map(Chain::versions);
         let newest = branch.newest();
         let outcome = self.publish_new(origin, rows, trained, (parent, newest), wish);
@@ -211,9 +217,7 @@ impl Publisher {
         // The version is a base if the changes since the parent were not known.
         branch.push(chain.filter(|_| !version.is_base()), version.clone());
         let moved = self.point_to(&version, branch.last_move())?;
-        if let Some(collector) = &mut self.collector {
-            collector.count_publication(&self.model, version.clone());
-        }
+        self.count_publication(version.clone());
         Ok(self.finish(branch, version, moved, false))
     }
 
@@ -228,9 +232,12 @@ impl Publisher {
         if let Some(moved) = &moved {
             branch.record_move(moved);
         }
+        let deltas = branch.count_deltas();
         self.branch = Some(branch);
         let store = self.model.store().stats().sums();
-        Published { version, moved, was_there, store }
+        let compactions = self.compactor.as_ref().map(|compactor| compactor.counts);
+        let compactions = compactions.unwrap_or_default();
+        Published { version, moved, was_there, store, deltas, compactions }
     }
 
     /// Finds the version of a step that was published from the present state. Returns `None` if
@@ -414,6 +421,14 @@ impl Publisher {
     }
 }
 
+/// Returns a function that opens the model of a publisher, each time in a store of its own.
+fn model_opener(opening: &Opening<'_>) -> OpenModel {
+    let (config, files) = (opening.config.clone(), opening.files.clone());
+    let clock = opening.clock.clone();
+    let name = config.model.clone().unwrap_or_else(|| opening.job.name.clone());
+    Arc::new(move || Ok(open_registry(&config, &files, clock.clone())?.model(&name)?))
+}
+
 /// Opens the registry of a publisher, with the key that signs if one is named.
 fn open_registry(config: &PublishConfig, files: &Files, clock: Arc<dyn Clock>) -> Result<Registry> {
     let signer = match (&config.sign, config.valid_for) {
@@ -427,60 +442,6 @@ fn open_registry(config: &PublishConfig, files: &Files, clock: Arc<dyn Clock>) -
     };
     let registry = Registry::create(&config.registry, files.clone(), clock)?;
     Ok(signer.into_iter().fold(registry, Registry::with_signer))
-}
-
-/// Publishes a checkpoint as a version. `force_base` publishes all rows even if a delta is
-/// possible. `job` is the checkpoint's job, in which the caller may have changed the place of the
-/// data.
-///
-/// # Errors
-/// Returns an error if the checkpoint is damaged, if data is missing, or if the registry cannot be
-/// written.
-pub fn publish_checkpoint(
-    checkpoint: &Checkpoint,
-    job: &Job,
-    config: &PublishConfig,
-    force_base: bool,
-    workers: &Arc<Workers>,
-    files: &Files,
-    clock: Arc<dyn Clock>,
-) -> Result<Published> {
-    let manifest = &checkpoint.manifest;
-    let run = RunId::of_checkpoint(checkpoint)?;
-    let scratch = checkpoint.path().parent().unwrap_or(Path::new("."));
-    let name = format!(".publish-{}", std::process::id());
-    let scratch = scratch.join(name);
-    let sides = SideTables::load(&job.data, &job.schema)?;
-    let mut publisher = Publisher::open(Opening {
-        job,
-        config,
-        run,
-        run_folder: &scratch,
-        statistics: &manifest.statistics,
-        sides: &sides,
-        files,
-        workers,
-        clock,
-    })?;
-    let graph = job.graph(Mode::Infer)?;
-    let params = checkpoint.params(&graph.params)?;
-    let mut rows = CheckpointRows::new(checkpoint, job, workers);
-    let best = manifest.progress.best.filter(|best| best.step == manifest.step);
-    let metrics = best.and_then(|best| best.valid_auc).map(|auc| ("valid_auc".to_owned(), auc));
-    let origin = Origin {
-        step: manifest.step,
-        cursor: manifest.cursor,
-        newest_event_ms: manifest.progress.newest_event_ms,
-        metrics: metrics.into_iter().collect(),
-        lost_pushes: manifest.progress.lost_pushes,
-        ..Origin::default()
-    };
-    let wish = Wish { base: force_base, is_command: true, new_dense: true };
-    let published = publisher.publish(origin, &mut rows, &params, wish);
-    if scratch.exists() {
-        files.remove_dir(&scratch)?;
-    }
-    published
 }
 
 /// Writes all rows into the layer of a base, below `folder`.

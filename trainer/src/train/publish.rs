@@ -40,7 +40,9 @@ impl Run {
         observer: &mut dyn Observer,
     ) -> Result<()> {
         let Some(config) = self.job.publish.clone() else { return Ok(()) };
-        let publisher = Publisher::open(Opening {
+        // After a rewind, the publisher before has ended its merge first.
+        let counts = self.output.publishing.publisher.take().map(Publisher::end);
+        let mut publisher = Publisher::open(Opening {
             job: &self.job,
             config: &config,
             run: self.output.id.clone(),
@@ -50,7 +52,10 @@ impl Run {
             files: &self.options.files,
             workers: &self.options.workers,
             clock: Arc::new(SystemClock::new()),
+            // The disk of the trainer has no room for the tables of servers.
+            compacts: self.job.ps.is_none(),
         })?;
+        publisher.count_on_from(counts.unwrap_or_default());
         self.client.track_changes(REMEMBERED)?;
         self.output.publishing.publisher = Some(publisher);
         let schema = &self.job.schema;
