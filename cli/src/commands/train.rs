@@ -13,6 +13,7 @@ use crate::args::TrainArgs;
 use crate::metrics;
 use crate::metrics::{Listener, StreamMetrics, StreamParts, TrainerMetrics};
 use crate::operator::{Trail, check_key_path, sign_key_of_environment};
+use crate::registry::print_store_retries;
 use crate::report;
 use crate::text::figure;
 use crate::watch::{Choice, Stepper, Watch};
@@ -55,8 +56,10 @@ pub(crate) fn run(args: &TrainArgs) -> Result<()> {
         stepper: args.step.then(Stepper::default),
         stop: options.stop.clone(),
     };
+    let stores = job.data.stores.clone();
     let report = zillion_trainer::train(job, options, &mut watch)?;
     print_summary(&report);
+    print_store_retries(&stores.sums());
     let profile = profile::report(&args.profile, &report)?;
     let test = report.test.as_ref();
     let outcome = Outcome {
