@@ -266,6 +266,18 @@ pub enum Error {
         /// The checkpoint that can be published.
         checkpoint: PathBuf,
     },
+    /// A run over streams that has stopped after its last version could not be published.
+    #[error(
+        "the last version of the run in {} is not published: {problem}; remove the cause and start \
+         the run again with the same job, which publishes its present state",
+        run.display()
+    )]
+    WaitsForPublication {
+        /// The error of the publication.
+        problem: Box<Error>,
+        /// The folder of the run.
+        run: PathBuf,
+    },
     /// A step of several trainers whose parts do not fit together.
     #[error(
         "the parts of the trainers do not fit together: {problem}; start all trainers with the \
@@ -308,7 +320,10 @@ impl Error {
         if let Self::ParameterService(error) = self {
             return Some(error).filter(|error| error.is_rewound());
         }
-        if matches!(self, Self::GaveUp { .. } | Self::NotPublished { .. }) {
+        if matches!(
+            self,
+            Self::GaveUp { .. } | Self::NotPublished { .. } | Self::WaitsForPublication { .. }
+        ) {
             return None;
         }
         let mut next = std::error::Error::source(self);

@@ -11,6 +11,7 @@ mod judge;
 mod retention;
 mod score;
 mod skip;
+mod way_back;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +26,7 @@ use super::{Run, TrainOptions};
 use crate::checkpoint::RunDir;
 use crate::error::{Error, Result};
 use crate::job::Job;
-use crate::observer::Observer;
+use crate::observer::{Observer, PublishReport};
 use crate::online::{
     FedBatch, FedVersion, FeedSetup, FeedThread, Item, NewestRows, Trip, stream_folder,
 };
@@ -34,8 +35,8 @@ use crate::online_status::StatusWriter;
 use crate::pipeline::Planned;
 use crate::profile::Stage;
 pub use by_hand::{
-    REWIND_FILE, RewindPlan, RewindRequest, plan_rewind, quarantine_versions, request_rewind,
-    rewind_stopped, versions_after,
+    REWIND_FILE, RewindPlan, RewindRequest, has_rewound, plan_rewind, quarantine_versions,
+    request_rewind, rewind_stopped, versions_after,
 };
 use judge::{Judged, Validation};
 use skip::remove_bad_checkpoints;
@@ -90,7 +91,7 @@ fn train_over_streams(
         ));
     }
     options.resume = true;
-    remove_bad_checkpoints(&RunDir::new(job.output()), &options.files)?;
+    remove_bad_checkpoints(&job, &RunDir::new(job.output()), &options.files)?;
     let open: &mut Open<'_> = &mut open_client;
     let (mut run, basis) = Run::open(job, options, Instant::now(), open, observer)?;
     let mut start = Start::From(Box::new(basis));
@@ -183,6 +184,7 @@ impl Run {
                     if let Some(validation) = &validation {
                         validation.save(self, &mut link)?;
                     }
+                    link.is_unpublished = self.is_unpublished();
                     self.output.stream = Some(link);
                     self.checkpoint_between_steps(true, observer)?;
                     self.retain_streams(&feed)?;
@@ -208,7 +210,7 @@ impl Run {
         report.steps = self.position.step;
         report.rows = self.position.cursor.row;
         report.folder = stream_folder(self.output.dir.path());
-        self.check_published(&report.folder)?;
+        self.check_published_online()?;
         Ok(Followed::Ended(Box::new(report)))
     }
 
@@ -225,14 +227,23 @@ impl Run {
         }
         self.output.publishing.last = None;
         self.stage(Stage::Publish, |run| {
-            if has_parity {
-                let folder = stream_folder(run.output.dir.path());
-                let file = newest.write(&run.options.files, &folder)?;
-                run.use_parity_rows(&file)?;
+            if has_parity && let Err(error) = run.renew_parity_rows(newest) {
+                observer.report_version(&PublishReport { published: None, seconds: 0.0 });
+                run.report_unpublished(error, observer);
+                return Ok(());
             }
             run.publish(BTreeMap::new(), false, observer)
         })?;
         Ok(self.output.publishing.last.as_ref().map(|last| last.version.version.0))
+    }
+
+    /// Takes the parity rows of further versions from the newest messages.
+    fn renew_parity_rows(&mut self, newest: &NewestRows) -> Result<()> {
+        let folder = stream_folder(self.output.dir.path());
+        let features = &self.job.schema.features;
+        let columns: Vec<&str> = features.iter().map(|feature| feature.column.as_str()).collect();
+        let file = newest.write(&self.options.files, &folder, &columns)?;
+        self.use_parity_rows(&file)
     }
 
     /// Scores a batch, and then learns from it.

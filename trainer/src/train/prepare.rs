@@ -26,6 +26,7 @@ use crate::error::{Error, Result};
 use crate::frequencies::Frequencies;
 use crate::job::Job;
 use crate::observer::Observer;
+use crate::online::{newest_link, pinned_steps};
 use crate::publish::RunId;
 
 /// The state from which a run trains.
@@ -299,16 +300,17 @@ impl Run {
         self.restore_dense(checkpoint)?;
         let Output { dir, bucket, checkpointed, link, stream, .. } = &mut self.output;
         *checkpointed = Some(checkpoint.manifest.step);
-        *stream = checkpoint.manifest.stream.clone();
+        *stream = newest_link(dir.path(), checkpoint)?;
         *link = self.client.checkpoint_mark().map(|mark| checkpoint.link(mark));
         let kept = output::kept_steps(dir, bucket.as_ref())?;
         self.client.record_checkpoint(&kept)?;
         // A run that was killed after writing a checkpoint may not have removed the old ones.
-        let (keep, best) = (self.job.train.keep.get(), self.position.progress.best);
+        let keep = self.job.train.keep.get();
+        let pinned = pinned_steps(dir, self.position.progress.best, stream.as_ref())?;
         if let Some(bucket) = bucket {
-            bucket.retain(keep, best, checkpoint.path())?;
+            bucket.retain(keep, &pinned, checkpoint.path())?;
         }
-        dir.retain(keep, best, &self.options.files)
+        dir.retain(keep, &pinned, &self.options.files)
     }
 
     /// Restores the tables from a checkpoint, which lies in the folder or in the bucket of the run.

@@ -162,14 +162,34 @@ impl Run {
                 self.output.publishing.problem = None;
                 self.output.publishing.needs_base = false;
             }
-            Err(error) => {
-                observer.note(&format!(
-                    "a version is not published, but the next version will have its changes: {error}"
-                ));
-                self.output.publishing.problem = Some(error);
-            }
+            Err(error) => self.report_unpublished(error, observer),
         }
         Ok(())
+    }
+
+    /// Reports that a version could not be published. Training goes on.
+    pub(super) fn report_unpublished(&mut self, error: Error, observer: &mut dyn Observer) {
+        observer.note(&format!(
+            "a version is not published, but the next version will have its changes: {error}"
+        ));
+        self.output.publishing.problem = Some(error);
+    }
+
+    /// Returns whether the last version could not be published.
+    pub(super) fn is_unpublished(&self) -> bool {
+        self.output.publishing.problem.is_some()
+    }
+
+    /// Returns an error if the last version of a run over streams could not be published. The next
+    /// start publishes it.
+    pub(super) fn check_published_online(&mut self) -> Result<()> {
+        match self.output.publishing.problem.take() {
+            None => Ok(()),
+            Some(problem) => Err(Error::WaitsForPublication {
+                problem: Box::new(problem),
+                run: self.output.dir.path().to_owned(),
+            }),
+        }
     }
 
     /// Returns an error if the last version could not be published.

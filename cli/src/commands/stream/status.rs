@@ -3,8 +3,9 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
+use serde::Serialize;
 use zillion_console::{print_json, print_line};
-use zillion_trainer::{STATUS_FILE, StreamStatus};
+use zillion_trainer::{NeededMessages, STATUS_FILE, StreamStatus, list_needed};
 
 use super::find_streams;
 use crate::args::StreamRunArgs;
@@ -13,6 +14,15 @@ use crate::text::{bytes, grouped, table};
 /// The age in seconds from which a status is that of a run that has ended.
 const OLD_SECONDS: f64 = 10.0;
 
+/// The status in the form for scripts.
+#[derive(Serialize)]
+struct Shown<'a> {
+    #[serde(flatten)]
+    status: &'a StreamStatus,
+    /// The messages that a rewind to the oldest kept checkpoint needs.
+    needed: &'a [NeededMessages],
+}
+
 pub(super) fn run(args: &StreamRunArgs) -> Result<()> {
     let path = find_streams(&args.run)?.join(STATUS_FILE);
     let text = std::fs::read(&path).with_context(|| {
@@ -20,8 +30,9 @@ pub(super) fn run(args: &StreamRunArgs) -> Result<()> {
     })?;
     let status: StreamStatus = serde_json::from_slice(&text)
         .with_context(|| format!("`{}` is not the status of a run", path.display()))?;
+    let needed = list_needed(&args.run)?;
     if args.json {
-        return print_json(&status);
+        return print_json(&Shown { status: &status, needed: &needed });
     }
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis() as i64;
     let seconds = |ms: i64| (now - ms) as f64 / 1000.0;
@@ -73,5 +84,20 @@ pub(super) fn run(args: &StreamRunArgs) -> Result<()> {
     });
     let heads = ["stream", "partition", "next", "lag", "newest event", ""];
     print_line(&table(&heads, rows, 2));
+    for messages in &needed {
+        print_line(&describe_needed(messages));
+    }
     Ok(())
+}
+
+/// Returns a line that says which messages of a partition may be removed.
+fn describe_needed(messages: &NeededMessages) -> String {
+    let NeededMessages { stream, partition, offset, file } = messages;
+    let place = match file {
+        Some(file) => format!("file `{file}`"),
+        None => format!("offset {offset}"),
+    };
+    format!(
+        "needed     {stream}, partition {partition}: from {place} on; earlier messages may be removed"
+    )
 }

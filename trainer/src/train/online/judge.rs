@@ -7,14 +7,14 @@ use zillion_stream::gate::{AnchorScores, Outcome, Verdict};
 
 use super::super::Run;
 use super::by_hand::quarantine_versions;
-use super::skip::{log_of, read_skips};
+use super::skip::{log_of, read_keeps, read_skips};
 use crate::error::Result;
 use crate::job::Job;
 use crate::observer::Observer;
 use crate::online::{
     BatchScores, FedBatch, Judging, SnapshotLink, Trip, read_judging, read_published, write_judging,
 };
-use crate::online_status::History;
+use crate::validation_history::ValidationHistory;
 
 /// The name of the folder, inside the folder `stream`, for the files of the stable version.
 const STABLE_FOLDER: &str = "stable";
@@ -27,7 +27,7 @@ pub(super) struct Validation {
     /// The dense parameters of the newest version, and those of the state that was judged last.
     published: Vec<f32>,
     judged: Vec<f32>,
-    history: History,
+    history: ValidationHistory,
     /// Whether the present hold has warned.
     has_warned: bool,
 }
@@ -57,9 +57,10 @@ impl Validation {
         let log = log_of(run.output.dir.path());
         if log.is_dir() {
             judging.set_gaps(read_skips(&log)?.into_iter().map(|(_, _, to)| to).collect());
+            judging.set_kept(read_keeps(&log)?);
         }
         let batches = link.map_or(0, |link| link.batches);
-        let history = History::open(&streams, batches, lines)?;
+        let history = ValidationHistory::open(&streams, batches, lines)?;
         let mut validation = Self {
             judging,
             versions: Vec::new(),
@@ -77,6 +78,7 @@ impl Validation {
         let streams = crate::online::stream_folder(run.output.dir.path());
         let mut state = self.judging.state();
         state.lines = Some(self.history.lines_about(link.batches));
+        link.known_good = self.judging.known_good();
         write_judging(&run.options.files, &streams, link, (state, &self.published))
     }
 
@@ -145,10 +147,15 @@ impl Validation {
         self.history.add_verdict(batch, &verdict)?;
         observer.report_verdict(&verdict);
         report(&verdict, observer);
-        if let Some(trip) = self.judging.trip(&verdict) {
-            return Ok(Judged::Trip(trip));
+        let trip = self.judging.trip(&verdict);
+        let is_kept = trip.as_ref().is_some_and(|trip| self.judging.must_keep(trip));
+        match trip {
+            // The versions of these batches went into quarantine when the batches were kept.
+            Some(trip) if is_kept => self.judging.forget_bad(&trip),
+            Some(trip) => return Ok(Judged::Trip(trip)),
+            None => {}
         }
-        if verdict.outcome == Outcome::Hold {
+        if is_kept || verdict.outcome == Outcome::Hold {
             self.report_hold(&job, &verdict, observer);
             return Ok(Judged::Hold);
         }
