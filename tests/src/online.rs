@@ -9,6 +9,8 @@ mod metrics;
 mod operator;
 pub(crate) mod place;
 mod poison;
+mod quiet;
 mod restarts;
 mod schemas;
 mod served;
+mod way_back;

@@ -226,13 +226,24 @@ impl Running<'_> {
     }
 
     /// Stops the run as an operator does, and returns its report.
-    pub(crate) fn stop(mut self) -> Value {
+    pub(crate) fn stop(self) -> Value {
+        let output = self.interrupt();
+        assert!(output.status.success(), "{}", stderr(&output));
+        crate::harness::last_json(&stdout(&output))
+    }
+
+    /// Stops the run as an operator does. It must fail, and what it has said is returned.
+    pub(crate) fn stop_failing(self) -> String {
+        let output = self.interrupt();
+        assert!(!output.status.success(), "{}", stdout(&output));
+        stderr(&output)
+    }
+
+    fn interrupt(mut self) -> Output {
         let child = self.child.take().expect("the run goes on");
         let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
         assert!(sent.expect("kill runs").success());
-        let output = child.wait_with_output().expect("our own child");
-        assert!(output.status.success(), "{}", stderr(&output));
-        crate::harness::last_json(&stdout(&output))
+        child.wait_with_output().expect("our own child")
     }
 
     /// Waits until the run fails, and returns what it has said.
