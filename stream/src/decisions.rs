@@ -161,6 +161,11 @@ pub struct RowRules {
     pub accept_jump_after: u32,
     /// The largest size of a message in bytes.
     pub max_message_bytes: u64,
+    /// The time from which `max_ahead_ms` is reckoned before the first event, in milliseconds since
+    /// 1970: the clock of the machine when the run began. It is absent in logs of earlier versions,
+    /// where the first event is accepted whatever its time is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_ms: Option<i64>,
 }
 
 /// A span of consecutive messages of a partition that was consumed.

@@ -53,6 +53,7 @@ fn decision(number: u64) -> Decision {
             max_ahead_ms: 3_600_000,
             accept_jump_after: 9,
             max_message_bytes: u64::MAX,
+            start_ms: (number % 24 == 9).then_some(i64::MAX),
         }),
         10 => Decision::Reset { partition, to: number, files: FileHistory::default() },
         _ => {

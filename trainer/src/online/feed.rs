@@ -177,8 +177,9 @@ impl Feed {
             scratch: PlanScratch::default(),
             refused: Vec::new(),
             spare: Block::new(),
-            rules: state.rules,
+            rules: None,
         };
+        feed.set_rules(state.rules);
         feed.restore_schemas()?;
         if let Some(leftovers) = state.leftovers {
             feed.restore_leftovers(&leftovers)?;
@@ -356,7 +357,7 @@ impl Feed {
     fn apply(&mut self, number: u64, decision: &Decision) -> Result<()> {
         self.position.apply(number, decision)?;
         if let Decision::Rules(rules) = decision {
-            self.rules = Some(*rules);
+            self.set_rules(Some(*rules));
         }
         if let Decision::Partitions { stream, names, .. } = decision {
             for number in 0..names.len() as u32 {
@@ -364,6 +365,11 @@ impl Feed {
             }
         }
         Ok(())
+    }
+
+    fn set_rules(&mut self, rules: Option<RowRules>) {
+        self.rules = rules;
+        self.assembler.set_start(rules.and_then(|rules| rules.start_ms).map(EventTime));
     }
 
     /// Returns whether a later decision of the log leaves a batch out. Versions and checkpoints of

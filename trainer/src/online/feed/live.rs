@@ -9,7 +9,7 @@ use zillion_stream::{CutReason, Decision, Partition};
 use super::{Feed, Sink};
 use crate::error::Result;
 use crate::online::item::{FedVersion, Item};
-use crate::online::rules::rules_of;
+use crate::online::rules::rules_after;
 use crate::online::status::{FeedStatus, PartitionStatus};
 
 /// The pause of a feed without messages.
@@ -48,7 +48,7 @@ impl Feed {
         live: &mut Live<'_>,
         sink: &mut Sink<'_>,
     ) -> Result<()> {
-        let rules = rules_of(&self.setup.online());
+        let rules = rules_after(self.rules, &self.setup.online());
         if self.rules != Some(rules) {
             self.record(&Decision::Rules(rules))?;
         }
