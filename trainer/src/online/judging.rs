@@ -6,6 +6,7 @@
 //! inputs. The anchor rows are kept here in their encoded form.
 
 mod anchor;
+mod held;
 mod recent;
 
 use std::collections::VecDeque;
@@ -400,14 +401,6 @@ impl Judging {
         self.advance_baseline(version, watermark);
         self.anchor.forget_scores();
         Some(version)
-    }
-
-    /// Takes note that the gate holds the present state. Returns the event time since the first
-    /// such verdict after the last publication, in milliseconds.
-    pub(crate) fn note_held(&mut self) -> u64 {
-        let now = self.history.watermark.unwrap_or_default();
-        let since = *self.history.held_since.get_or_insert(now);
-        u64::try_from(now.saturating_sub(since)).unwrap_or_default()
     }
 
     /// Chooses the baseline anew if it is time. `version` is the stable version since now. So the

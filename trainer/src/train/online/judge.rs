@@ -28,7 +28,8 @@ pub(super) struct Validation {
     published: Vec<f32>,
     judged: Vec<f32>,
     history: History,
-    /// Whether the present hold has warned.
+    /// Whether the present hold was reported, and whether it has warned.
+    has_reported: bool,
     has_warned: bool,
 }
 
@@ -66,6 +67,7 @@ impl Validation {
             published,
             judged: Vec::new(),
             history,
+            has_reported: false,
             has_warned: false,
         };
         validation.load_versions(run);
@@ -144,11 +146,15 @@ impl Validation {
         self.judging.end_verdict(&verdict);
         self.history.add_verdict(batch, &verdict)?;
         observer.report_verdict(&verdict);
-        report(&verdict, observer);
+        let is_held = verdict.outcome == Outcome::Hold;
+        // A hold is reported when it begins, and not again at each publication.
+        if !(is_held && self.has_reported) {
+            report(&verdict, observer);
+        }
         if let Some(trip) = self.judging.trip(&verdict) {
             return Ok(Judged::Trip(trip));
         }
-        if verdict.outcome == Outcome::Hold {
+        if is_held {
             self.report_hold(&job, &verdict, observer);
             return Ok(Judged::Hold);
         }
@@ -159,6 +165,7 @@ impl Validation {
     /// Reports that a version is held. A hold that lasts longer than `gate.hold_seconds` of event
     /// time warns once.
     fn report_hold(&mut self, job: &Job, verdict: &Verdict, observer: &mut dyn Observer) {
+        self.has_reported = true;
         let seconds = self.judging.note_held() as f64 / 1000.0;
         observer.report_hold(seconds);
         let limit = job.gate.as_ref().map_or(0, |gate| gate.hold_seconds);
@@ -179,7 +186,7 @@ impl Validation {
     /// time.
     pub(super) fn note_published(&mut self, run: &mut Run, version: u64) {
         self.judging.note_published(version);
-        self.has_warned = false;
+        (self.has_reported, self.has_warned) = (false, false);
         self.published = std::mem::take(&mut self.judged);
         let every = run.job.online.clone().unwrap_or_default().stable_seconds;
         let next = self.judging.next_stable((every * 1000.0) as u64);
