@@ -31,11 +31,13 @@ mod branch;
 mod checkpoint_rows;
 mod collector;
 mod dense;
+mod owner;
 mod parent;
 mod parity;
 mod published;
 mod publisher;
 mod recent;
+mod registry;
 mod run_id;
 
 pub use published::Published;

@@ -378,6 +378,11 @@ impl Job {
                 let message = "has no effect without a stream; add a section `[[stream]]`";
                 return Err(ConfigError::at(section, message).into());
             }
+            if self.publish.as_ref().is_some_and(|publish| publish.take_over) {
+                let message = "has no effect without a stream: a run over files always moves the \
+                               pointer; remove it";
+                return Err(ConfigError::at("publish.take_over", message).into());
+            }
             return Ok(());
         }
         let online = self.online.clone().unwrap_or_default();

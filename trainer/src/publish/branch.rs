@@ -144,6 +144,23 @@ impl Branch {
         self.recent.newest()
     }
 
+    /// Returns the last move of the pointer, which is read if it is not known.
+    pub(super) fn find_last_move(
+        &mut self,
+        model: &Model,
+        pointer: &str,
+    ) -> Result<Option<&PointerMove>> {
+        if self.last_move.is_none() {
+            self.last_move = Some(read_last_move(model, pointer)?);
+        }
+        Ok(self.last_move())
+    }
+
+    /// Returns whether the run has published one of the newest versions.
+    pub(super) fn has_own_version(&mut self, model: &Model) -> Result<bool> {
+        Ok(self.recent.last_of_run(model)?.is_some())
+    }
+
     /// Returns the last move of the pointer that is known.
     pub(super) fn last_move(&self) -> Option<&PointerMove> {
         self.last_move.as_ref()?.as_ref()

@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use zillion_config::ConfigError;
 use zillion_device::{Clock, Files, Workers};
 use zillion_feature::{Encoder, Schema, Statistics};
 use zillion_nn::{Mode, Params, Settings};
@@ -11,8 +10,7 @@ use zillion_ps::{LayerTarget, Publishing, Since};
 use zillion_reader::{DataConfig, SideTables};
 use zillion_registry::{
     Cache, Chain, Draft, Error as RegistryError, FrameDraft, Model, MoveKind, NewFrame, Origin,
-    PointerMove, Registry, STABLE, ScoreSettings, Signer, VersionFile, VersionId, VersionManifest,
-    write_side,
+    PointerMove, STABLE, ScoreSettings, VersionFile, VersionId, VersionManifest, write_side,
 };
 use zillion_rows::layer::{Layer, LayerManifest, Unthrottled, difference};
 use zillion_rows::{TableLayout, TableSpec};
@@ -24,8 +22,10 @@ use super::branch::Branch;
 use super::checkpoint_rows::CheckpointRows;
 use super::collector::Collector;
 use super::dense::{DenseCadence, Trained};
+use super::owner::{check_owner, name_run};
 use super::parity::Parity;
 use super::published::Published;
+use super::registry::open_registry;
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
 use crate::job::{Job, PublishConfig};
@@ -162,6 +162,13 @@ impl Publisher {
         })
     }
 
+    /// Checks that a run over streams may move the pointer.
+    pub(crate) fn check_pointer(&self) -> Result<()> {
+        let pointer = self.config.pointer().unwrap_or(STABLE);
+        let mut branch = Branch::open(None, &self.model, &self.run, pointer)?;
+        check_owner(&mut branch, &self.model, &self.run, &self.config)
+    }
+
     /// Takes the parity rows of further versions from the first rows of a file.
     pub(crate) fn use_parity_rows(&mut self, data: &DataConfig, file: &Path) -> Result<()> {
         let rows = self.config.parity_rows.get();
@@ -184,6 +191,9 @@ impl Publisher {
         let pointer = self.config.pointer().unwrap_or(STABLE).to_owned();
         // A publication that fails leaves no branch, so that the next one reads everything.
         let mut branch = Branch::open(self.branch.take(), &self.model, &self.run, &pointer)?;
+        if self.repeats_versions && !wish.is_command {
+            check_owner(&mut branch, &self.model, &self.run, &self.config)?;
+        }
         let existing = self.find_existing(&mut branch, origin.step, rows, &trained, wish)?;
         if let Some(version) = existing {
             if self.repeats_versions {
@@ -396,7 +406,7 @@ impl Publisher {
         known: Option<&PointerMove>,
     ) -> Result<Option<PointerMove>> {
         let Some(pointer) = self.config.pointer() else { return Ok(None) };
-        let by = format!("run {}", self.run.0);
+        let by = name_run(&self.run);
         let (id, kind) = (version.version, MoveKind::Publish);
         Ok(Some(self.model.promote_after(known, pointer, id, kind, &by, None)?))
     }
@@ -412,21 +422,6 @@ impl Publisher {
         }
         Ok(())
     }
-}
-
-/// Opens the registry of a publisher, with the key that signs if one is named.
-fn open_registry(config: &PublishConfig, files: &Files, clock: Arc<dyn Clock>) -> Result<Registry> {
-    let signer = match (&config.sign, config.valid_for) {
-        (Some(key), validity) => Some(Signer::load(key, validity)?),
-        (None, None) => None,
-        (None, Some(_)) => {
-            let problem = "has no effect, because only signed moves expire; set `publish.sign`, \
-                           or remove this key";
-            return Err(ConfigError::at("publish.valid_for", problem).into());
-        }
-    };
-    let registry = Registry::create(&config.registry, files.clone(), clock)?;
-    Ok(signer.into_iter().fold(registry, Registry::with_signer))
 }
 
 /// Publishes a checkpoint as a version. `force_base` publishes all rows even if a delta is

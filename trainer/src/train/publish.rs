@@ -51,6 +51,9 @@ impl Run {
             workers: &self.options.workers,
             clock: Arc::new(SystemClock::new()),
         })?;
+        if !self.job.streams.is_empty() {
+            publisher.check_pointer()?;
+        }
         self.client.track_changes(REMEMBERED)?;
         self.output.publishing.publisher = Some(publisher);
         let schema = &self.job.schema;
