@@ -78,9 +78,9 @@ pub use rejects::RejectFile;
 pub use stage_seconds::StageSeconds;
 pub use tasks::TaskReport;
 pub use train::{
-    REWIND_FILE, RewindPlan, RewindRequest, TimedReport, TimedScores, TrainOptions, plan_rewind,
-    quarantine_versions, replay_online, request_rewind, rewind_stopped, test_then_train, train,
-    train_online, versions_after,
+    REWIND_FILE, RewindPlan, RewindRequest, TimedReport, TimedScores, TrainOptions,
+    check_replay_target, plan_rewind, quarantine_versions, replay_online, request_rewind,
+    rewind_stopped, test_then_train, train, train_online, versions_after,
 };
 pub use train_report::TrainReport;
 pub use zillion_ps::TrainerPlace;

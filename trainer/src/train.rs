@@ -55,8 +55,8 @@ use zillion_ps::{TrainClient, TrainerPlace};
 
 pub use by_time::{TimedReport, TimedScores, test_then_train};
 pub use online::{
-    REWIND_FILE, RewindPlan, RewindRequest, plan_rewind, quarantine_versions, replay_online,
-    request_rewind, rewind_stopped, train_online, versions_after,
+    REWIND_FILE, RewindPlan, RewindRequest, check_replay_target, plan_rewind, quarantine_versions,
+    replay_online, request_rewind, rewind_stopped, train_online, versions_after,
 };
 
 use crate::error::Result;

@@ -8,6 +8,7 @@
 
 mod by_hand;
 mod judge;
+mod replay;
 mod retention;
 mod score;
 mod skip;
@@ -38,6 +39,7 @@ pub use by_hand::{
     rewind_stopped, versions_after,
 };
 use judge::{Judged, Validation};
+pub use replay::check_replay_target;
 use skip::remove_bad_checkpoints;
 
 /// Trains on the streams of a job until the caller stops the run. A run whose folder has a
