@@ -116,8 +116,8 @@ impl Data {
 fn no_training_files() -> Error {
     Error::Unsupported(
         "`data.train` names no files, but a job needs training data; name at least one file (for a \
-         job with streams: files with rows like those of the streams, from which statistics and \
-         vocabularies are computed once)"
+         job with streams: `zillion online` follows them; it needs files with rows like those of \
+         the streams only for statistics and vocabularies, which are computed once)"
             .to_owned(),
     )
 }
