@@ -30,6 +30,10 @@ pub struct StreamStatus {
     /// The number of the newest version; absent before the first one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<u64>,
+    /// The event time for which the gate has held versions, in seconds; absent if the last one was
+    /// published.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_seconds: Option<f64>,
     /// The state of the streams.
     pub feed: FeedStatus,
 }
@@ -41,22 +45,19 @@ pub(crate) struct StatusWriter {
 }
 
 impl StatusWriter {
-    /// Writes the status if the last one is old enough. A status that cannot be written is logged:
-    /// it is no part of the result.
-    pub(crate) fn write(
-        &mut self,
-        files: &Files,
-        folder: &Path,
-        (step, version): (u64, Option<u64>),
-        feed: &FeedStatus,
-    ) {
-        if self.written.is_some_and(|at| at.elapsed() < INTERVAL) {
-            return;
+    /// Writes the status if the last one is old enough. The time of the status is set here.
+    pub(crate) fn write_if_due(&mut self, files: &Files, folder: &Path, status: StreamStatus) {
+        if self.written.is_none_or(|at| at.elapsed() >= INTERVAL) {
+            self.write(files, folder, status);
         }
+    }
+
+    /// Writes the status, whose time is set here. A status that cannot be written is logged: it is
+    /// no part of the result.
+    pub(crate) fn write(&mut self, files: &Files, folder: &Path, status: StreamStatus) {
         self.written = Some(Instant::now());
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let at_ms = now.as_millis() as u64;
-        let status = StreamStatus { at_ms, step, version, feed: feed.clone() };
+        let status = StreamStatus { at_ms: now.as_millis() as u64, ..status };
         let path = folder.join(STATUS_FILE);
         let written =
             serde_json::to_vec(&status).map_err(|error| error.to_string()).and_then(|bytes| {

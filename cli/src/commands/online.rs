@@ -57,5 +57,5 @@ fn print_summary(report: &OnlineReport) {
     if let Some(version) = report.published {
         eprintln!("last version {version}");
     }
-    eprintln!("log of decisions {}", report.folder.display());
+    eprintln!("log of decisions {}", report.folder.join("log").display());
 }

@@ -12,6 +12,7 @@ mod replay;
 mod retention;
 mod score;
 mod skip;
+mod state;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,10 +29,9 @@ use crate::error::{Error, Result};
 use crate::job::Job;
 use crate::observer::Observer;
 use crate::online::{
-    FedBatch, FedVersion, FeedSetup, FeedThread, Item, NewestRows, Trip, stream_folder,
+    FedBatch, FedVersion, FeedSetup, FeedThread, Item, NewestRows, PAUSED, Trip, stream_folder,
 };
 use crate::online_report::OnlineReport;
-use crate::online_status::StatusWriter;
 use crate::pipeline::Planned;
 use crate::profile::Stage;
 pub use by_hand::{
@@ -41,6 +41,7 @@ pub use by_hand::{
 use judge::{Judged, Validation};
 pub use replay::check_replay_target;
 use skip::remove_bad_checkpoints;
+use state::StreamState;
 
 /// Trains on the streams of a job until the caller stops the run. A run whose folder has a
 /// checkpoint goes on from it.
@@ -148,8 +149,16 @@ impl Run {
         let mut validation = Validation::open(self, link.as_ref())?;
         let feed = FeedThread::start(setup, self.options.stop.clone())?;
         let mut window = Window::new(None, self.position.cursor, self.job.tasks());
-        let mut report = OnlineReport::default();
-        let mut writer = StatusWriter::default();
+        let mut report = OnlineReport {
+            batches: link.as_ref().map_or(0, |link| link.batches),
+            published: validation.as_ref().and_then(Validation::newest_version),
+            folder: stream_folder(self.output.dir.path()),
+            ..OnlineReport::default()
+        };
+        let mut state = StreamState::default();
+        if report.folder.join(PAUSED).exists() && !only_replays {
+            observer.note("the run is paused; `zillion stream resume` lets it go on");
+        }
         loop {
             let item = self.stage(Stage::Wait, |_| feed.next())?;
             match item {
@@ -192,16 +201,17 @@ impl Run {
                 Item::Status(status) => {
                     report.take_status(&status);
                     observer.report_streams(&status);
-                    let version = report.published;
-                    let folder = stream_folder(self.output.dir.path());
-                    let done = (self.position.step, version);
-                    writer.write(&self.options.files, &folder, done, &status);
+                    let held = validation.as_ref().and_then(Validation::held_seconds);
+                    state.take(self, &report, (*status, held), observer);
                     self.report_progress(&mut window, observer)?;
                     if let Some(trip) = self.find_request()?.filter(|_| !only_replays) {
                         return Ok(Followed::Tripped(trip));
                     }
                 }
-                Item::End => break,
+                Item::End => {
+                    state.write_last(&self.options.files, &report.folder);
+                    break;
+                }
             }
             self.checkpoint_between_steps(false, observer)?;
         }
@@ -209,7 +219,6 @@ impl Run {
         self.retain_streams(&feed)?;
         report.steps = self.position.step;
         report.rows = self.position.cursor.row;
-        report.folder = stream_folder(self.output.dir.path());
         self.check_published(&report.folder)?;
         Ok(Followed::Ended(Box::new(report)))
     }

@@ -220,7 +220,7 @@ impl Feed {
         if self.cadence.has_unpublished() && !self.publish(sink)? {
             return Ok(());
         }
-        if self.checkpoint(sink)? {
+        if self.checkpoint(sink)? && sink(Item::Status(Box::new(self.status(false, false)))) {
             sink(Item::End);
         }
         Ok(())
@@ -283,6 +283,7 @@ impl Feed {
             for state in input.source.partitions() {
                 let known = self.position.partition(state.partition);
                 partitions.push(PartitionStatus {
+                    id: Some(state.partition),
                     stream: input.name.clone(),
                     next: known.map_or(state.next, |known| known.next_offset),
                     lag: state.end.saturating_sub(known.map_or(state.next, |k| k.next_offset)),

@@ -1,4 +1,4 @@
-//! The versions that a gate holds.
+//! The versions that a gate holds, and the newest one that it has passed.
 
 use zillion_stream::EventTime;
 
@@ -22,5 +22,10 @@ impl Judging {
         let now = self.history.watermark.unwrap_or_default();
         let held = now.saturating_sub(self.history.held_since?);
         Some(u64::try_from(held).unwrap_or_default())
+    }
+
+    /// Returns the number of the newest version, if there is one.
+    pub(crate) fn newest_version(&self) -> Option<u64> {
+        self.history.versions.back().map(|(_, version)| *version)
     }
 }

@@ -182,6 +182,17 @@ impl Validation {
         self.has_warned = is_long;
     }
 
+    /// Returns the event time for which versions have been held, in seconds; `None` if the last one
+    /// was published.
+    pub(super) fn held_seconds(&self) -> Option<f64> {
+        self.judging.held_ms().map(|held| held as f64 / 1000.0)
+    }
+
+    /// Returns the number of the newest version that the run has published, if there is one.
+    pub(super) fn newest_version(&self) -> Option<u64> {
+        self.judging.newest_version()
+    }
+
     /// Takes note of a version that was published, and chooses the stable version anew if it is
     /// time.
     pub(super) fn note_published(&mut self, run: &mut Run, version: u64) {
