@@ -6,6 +6,7 @@
 
 mod eval;
 mod event_time;
+mod file_keys;
 mod graph;
 mod identity;
 mod join;
@@ -324,7 +325,8 @@ impl Job {
         if train.epochs == 0 {
             return Err(ConfigError::at("train.epochs", "must be at least 1, found 0").into());
         }
-        if train.full_every.get() > 1 && train.checkpoint_every.is_none() {
+        let has_streams = root.contains_key("stream");
+        if train.full_every.get() > 1 && train.checkpoint_every.is_none() && !has_streams {
             let reason = "has no effect without checkpoints inside an epoch; set \
                           `train.checkpoint_every` too";
             return Err(ConfigError::at("train.full_every", reason).into());
@@ -340,6 +342,10 @@ impl Job {
         run.check()?;
         let ps = read_key(root, "ps")?;
         let (online, join) = (read_key(root, "online")?, read_key(root, "join")?);
+        if root.get("stream").is_some_and(Value::is_table) {
+            let message = "a job has a list of streams; write `[[stream]]` instead of `[stream]`";
+            return Err(ConfigError::at("stream", message).into());
+        }
         let streams = read_key(root, "stream")?.unwrap_or_default();
         let eval: EvalConfig = zillion_config::section(&value, "eval")?;
         let eval = eval.resolve();

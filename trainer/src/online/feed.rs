@@ -8,9 +8,10 @@ mod replay;
 mod schemas;
 
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use zillion_device::Files;
 use zillion_feature::{LookupPlan, PlanScratch};
 use zillion_reader::{RejectedMessage, RejectionKind};
 use zillion_stream::{
@@ -108,7 +109,7 @@ impl Feed {
         let online = setup.online();
         let folder = setup.folder();
         files.create_dir(&folder)?;
-        let log = DecisionLog::open(&files, folder.join("log"), LogOptions::default())?;
+        let log = open_log(&files, &folder.join("log"))?;
         if let Some(torn) = log.torn_tail() {
             tracing::warn!(path = %torn.path.display(), bytes = torn.bytes, "the end of the log was cut off");
         }
@@ -434,6 +435,14 @@ impl Feed {
         };
         snapshot::finish(&files, &folder, &state)
     }
+}
+
+/// Opens the log of a run, which only one process may write to.
+fn open_log(files: &Files, folder: &Path) -> Result<DecisionLog> {
+    DecisionLog::open(files, folder, LogOptions::default()).map_err(|error| match error {
+        zillion_stream::Error::InUse(_) => Error::Refused(error.to_string()),
+        error => error.into(),
+    })
 }
 
 /// Returns the batches that a log leaves out, and the number of its last decision to publish.
