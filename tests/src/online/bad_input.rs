@@ -78,8 +78,9 @@ fn wrong_events_are_dead_letters_and_others_are_learned_from() {
     assert_eq!(dead.lines().count(), wrong.len(), "{dead}");
     assert!(dead.contains("too far ahead of the other events"), "{dead}");
     assert!(dead.contains("column `click`"), "{dead}");
-    place.ok(&["stream", "dead", "runs/live", "--export", "dead.jsonl"]);
-    let exported = std::fs::read_to_string(place.path("dead.jsonl")).expect("a file");
+    assert!(dead.contains("stream events partition a offset"), "{dead}");
+    place.ok(&["stream", "dead", "runs/live", "--export", "dead"]);
+    let exported = std::fs::read_to_string(place.path("dead/events.jsonl")).expect("a file");
     assert_eq!(exported.lines().collect::<Vec<_>>(), wrong);
 }
 
