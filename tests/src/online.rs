@@ -4,6 +4,7 @@
 mod ages;
 mod bad_input;
 mod commands;
+mod guards;
 mod kills;
 mod metrics;
 mod operator;

@@ -235,6 +235,14 @@ impl Running<'_> {
         crate::harness::last_json(&stdout(&output))
     }
 
+    /// Stops the run as an operator does, whether it succeeds or not, and returns what it has said.
+    pub(crate) fn interrupt(mut self) -> String {
+        let child = self.child.take().expect("the run goes on");
+        let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+        assert!(sent.expect("kill runs").success());
+        stderr(&child.wait_with_output().expect("our own child"))
+    }
+
     /// Waits until the run fails, and returns what it has said.
     pub(crate) fn fail(mut self) -> String {
         let child = self.child.take().expect("the run goes on");
