@@ -8,6 +8,7 @@ mod listener;
 mod maker;
 mod parameter_server;
 mod process;
+mod publishing;
 mod streams;
 mod tables;
 mod trainer;

@@ -102,6 +102,12 @@ impl de::Error for ConfigError {
     fn custom<T: fmt::Display>(message: T) -> Self {
         Self { path: Vec::new(), problem: Problem::Other(message.to_string()) }
     }
+    fn invalid_type(found: de::Unexpected<'_>, expected: &dyn de::Expected) -> Self {
+        Self::custom(refuse_value(found, expected))
+    }
+    fn invalid_value(found: de::Unexpected<'_>, expected: &dyn de::Expected) -> Self {
+        Self::custom(refuse_value(found, expected))
+    }
     fn unknown_field(field: &str, expected: &'static [&'static str]) -> Self {
         Self::unknown_key("", field, expected)
     }
@@ -112,6 +118,21 @@ impl de::Error for ConfigError {
     fn missing_field(field: &'static str) -> Self {
         Self { path: Vec::new(), problem: Problem::MissingKey { key: field.to_owned() } }
     }
+}
+
+/// Returns the message about a value of the wrong type, with the names of types in plain words.
+fn refuse_value(found: de::Unexpected<'_>, expected: &dyn de::Expected) -> String {
+    let expected = expected.to_string();
+    let plain = match expected.as_str() {
+        "f32" | "f64" => "a number without a unit, as in 1.5",
+        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number of at least 0",
+        "i8" | "i16" | "i32" | "i64" | "isize" => "a whole number",
+        nonzero if nonzero.starts_with("a nonzero ") => "a whole number of at least 1",
+        "a sequence" => "a list",
+        "a boolean" => "`true` or `false`",
+        other => other,
+    };
+    format!("must be {plain}, found {found}; correct the value")
 }
 
 fn owned(names: &[&str]) -> Vec<String> {
@@ -340,11 +361,13 @@ mod tests {
             ("", "missing key `train.learning_rate`; set it"),
             (
                 "[train]\nlearning_rate = 'x'",
-                "`train.learning_rate`: invalid type: string \"x\", expected f32",
+                "`train.learning_rate`: must be a number without a unit, as in 1.5, found string \"x\"; \
+                 correct the value",
             ),
             (
                 "[train]\nlearning_rate = 1\nhidden = [1, -2]",
-                "`train.hidden.1`: invalid value: integer `-2`, expected u32",
+                "`train.hidden.1`: must be a whole number of at least 0, found integer `-2`; correct the \
+                 value",
             ),
             (
                 "[train]\nlearning_rate = 1\nkind = 'deepfm'",

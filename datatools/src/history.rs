@@ -74,9 +74,11 @@ pub fn add_histories(
     out: &Path,
     files: &Files,
 ) -> Result<Vec<HistoryFile>> {
-    let paths = DataConfig::default().files(&Paths(inputs.to_vec()))?;
+    let data = DataConfig::default();
+    let paths = data.files(&Paths(inputs.to_vec()))?;
     let targets = targets(&paths, out)?;
-    let sources = paths.iter().map(|path| open_parquet(path)).collect::<Result<Vec<_>>>()?;
+    let sources = paths.iter().map(|path| open_parquet(path, &data.stores));
+    let sources = sources.collect::<Result<Vec<_>>>()?;
     let mut moments = Moments::new(&spec.time);
     let mut items = Items::new(&spec.of);
     let mut timeline = Timeline::default();

@@ -18,7 +18,7 @@ use arrow_buffer::{OffsetBuffer, ScalarBuffer};
 use arrow_schema::{ArrowError, DataType, Field, Schema};
 use arrow_select::{concat::concat, take::take};
 use zillion_device::Files;
-use zillion_reader::{ArraySource, DataConfig, Paths, ReaderError, Result};
+use zillion_reader::{ArraySource, DataConfig, Paths, ReaderError, Result, Stores};
 
 use crate::parquet_files::{
     create_folder, find_column, open_parquet, properties, refuse_sources, setting, write_parquet,
@@ -98,14 +98,15 @@ pub fn next_items(
     out: &Path,
     files: &Files,
 ) -> Result<NextItemFiles> {
-    let paths = DataConfig::default().files(&Paths(inputs.to_vec()))?;
+    let data = DataConfig::default();
+    let paths = data.files(&Paths(inputs.to_vec()))?;
     if [HISTORY, ITEM].contains(&spec.by.as_str()) {
         let problem = "the new files need this name for another column; rename the column first";
         return Err(setting(problem, &spec.by));
     }
     let mut targets = Part::ALL.map(|part| (out.join(part.file()), 0));
     refuse_sources(&paths, &targets.clone().map(|(path, _)| path))?;
-    let sequences = Sequences::read(spec, &paths)?;
+    let sequences = Sequences::read(spec, &paths, &data.stores)?;
     create_folder(out, files)?;
     for (part, (path, rows)) in Part::ALL.into_iter().zip(&mut targets) {
         *rows = sequences.write(spec, part, path, files)?;
@@ -126,11 +127,11 @@ struct Sequences {
 }
 
 impl Sequences {
-    fn read(spec: &NextItemSpec, paths: &[PathBuf]) -> Result<Self> {
+    fn read(spec: &NextItemSpec, paths: &[PathBuf], stores: &Stores) -> Result<Self> {
         let (mut owners, mut items, mut places) = (Vec::new(), Vec::new(), Vec::new());
         let mut total = 0;
         for path in paths {
-            for batch in open_parquet(path)?.batches()? {
+            for batch in open_parquet(path, stores)?.batches()? {
                 let batch = batch?;
                 let (owner, lists) = columns(spec, &batch, path)?;
                 let (mut kept, values) = (Vec::new(), lists.values());

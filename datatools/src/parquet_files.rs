@@ -13,7 +13,7 @@ use parquet::arrow::ArrowWriter;
 use parquet::basic::Compression;
 use parquet::file::properties::{WriterProperties, WriterPropertiesBuilder};
 use zillion_device::Files;
-use zillion_reader::{FileFormat, Format, ParquetFile, ReaderError, Result, format_of};
+use zillion_reader::{FileFormat, Format, ParquetFile, ReaderError, Result, Stores, format_of};
 
 /// The number of rows in a row group. Shuffling moves a row group as a whole, and one thread
 /// decodes it at a time.
@@ -45,9 +45,9 @@ pub(crate) fn wrong_type(name: &str, found: &DataType, needed: &str, path: &Path
 
 /// Opens a source, which must be Parquet. Other formats are refused because they do not store the
 /// types of columns.
-pub(crate) fn open_parquet(path: &Path) -> Result<ParquetFile> {
+pub(crate) fn open_parquet(path: &Path, stores: &Stores) -> Result<ParquetFile> {
     if format_of(path, Format::Auto)? == FileFormat::Parquet {
-        return ParquetFile::open(path);
+        return ParquetFile::open(path, stores);
     }
     let problem =
         "the file is not Parquet, which stores the types of columns; convert it to Parquet first";

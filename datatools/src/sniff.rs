@@ -2,7 +2,6 @@
 //! character, and whether the first record is a header.
 
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
@@ -47,9 +46,11 @@ pub struct Sniffed {
 /// Returns an error if the file cannot be read, is empty or is not UTF-8, or if no delimiter
 /// results in records of equal length.
 pub fn sniff(path: &Path) -> Result<Sniffed> {
+    let reading = DataConfig::default();
     let mut start = [0; 4];
-    File::open(path)
-        .and_then(|mut file| file.read(&mut start))
+    reading
+        .read_bytes(path)?
+        .read(&mut start)
         .map_err(|error| failed("open the file", path, error))?;
     let by_ending = format_of(path, Format::Auto);
     let binary = match &start {
@@ -60,11 +61,11 @@ pub fn sniff(path: &Path) -> Result<Sniffed> {
     if let Some((found, format)) = binary {
         let is_named = by_ending.is_ok_and(|by_ending| by_ending == found);
         let format = if is_named { Format::Auto } else { format };
-        let config = DataConfig { format, ..DataConfig::default() };
+        let config = DataConfig { format, ..reading };
         return Ok(Sniffed { config, notes: Vec::new(), unusable: Vec::new() });
     }
     let mut notes = Vec::new();
-    let text = read_beginning(path)?;
+    let text = read_beginning(&reading, path)?;
     check_compression(path, start)?;
     if let Some(found) = detect_lines(&text, path)? {
         let (by_ending, format) = match by_ending {
@@ -76,7 +77,7 @@ pub fn sniff(path: &Path) -> Result<Sniffed> {
             let kind = if found == TextFormat::Json { "JSON lines" } else { "libsvm" };
             notes.push(format!("the file is {kind}, although its extension names another format"));
         }
-        let config = DataConfig { format, ..DataConfig::default() };
+        let config = DataConfig { format, ..reading };
         return Ok(Sniffed { config, notes, unusable: Vec::new() });
     }
     let (dialect, rows) = dialect(&text, path)?;
@@ -111,15 +112,15 @@ pub fn sniff(path: &Path) -> Result<Sniffed> {
         header,
         delimiter: Byte::new(char::from(dialect.delimiter)).filter(|b| b.byte() != own_delimiter),
         quote: Quote::new(dialect.quote.map(char::from).and_then(Byte::new)),
-        ..DataConfig::default()
+        ..reading
     };
     Ok(Sniffed { config, notes, unusable })
 }
 
 /// Reads the beginning of a file, decompressed and without the byte order mark.
-fn read_beginning(path: &Path) -> Result<Vec<u8>> {
+fn read_beginning(reading: &DataConfig, path: &Path) -> Result<Vec<u8>> {
     let unreadable = |error: io::Error| failed("read", path, error);
-    let source = open_stream(Box::new(File::open(path).map_err(unreadable)?), path)?;
+    let source = open_stream(reading.read_bytes(path)?, path)?;
     let mut text = Vec::new();
     source.take(LOOKED_AT as u64).read_to_end(&mut text).map_err(unreadable)?;
     if text.is_empty() {

@@ -18,7 +18,7 @@ use arrow_select::filter::filter_record_batch;
 use zillion_device::Files;
 use zillion_feature::FeatureKey;
 use zillion_feature::random::{combine, mix64};
-use zillion_reader::{ArraySource, ParquetFile, ReaderError, Result};
+use zillion_reader::{ArraySource, ParquetFile, ReaderError, Result, Stores};
 
 use crate::history::column::{Moments, read_owners};
 use crate::parquet_files::{
@@ -177,9 +177,10 @@ struct Sources {
 
 impl Sources {
     fn open(paths: &[PathBuf]) -> Result<Self> {
+        let stores = Stores::default();
         let mut files: Vec<(ParquetFile, PathBuf)> = Vec::with_capacity(paths.len());
         for path in paths {
-            files.push((ParquetFile::open(path)?, path.clone()));
+            files.push((ParquetFile::open(path, &stores)?, path.clone()));
         }
         let Some((first, first_path)) = files.first() else {
             return Err(setting("no files are given; name at least one", "input"));
@@ -469,7 +470,8 @@ mod tests {
         let files = Files::new();
         let written = split(&spec(by), &[path], &out, false, &files, &mut |_| ()).unwrap();
         let read = |file: &SplitFile| {
-            let batches = ParquetFile::open(&file.path).unwrap().batches().unwrap();
+            let batches =
+                ParquetFile::open(&file.path, &Stores::default()).unwrap().batches().unwrap();
             let mut values = Vec::new();
             for batch in batches {
                 let batch = batch.unwrap();

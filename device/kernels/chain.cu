@@ -6,7 +6,7 @@
 // separate operation is a chain of one link, and a broadcast is a chain of none. `out` may be the
 // same memory as `start` or as an operand of the same shape: an element is read before it is
 // written, and by the thread that writes it.
-#include "math.cuh"
+#include "half.cuh"
 
 // Values of Link::kind. `o` is the running value, `x` and `y` are operands.
 const u32 LINK_UNARY = 0;        // f(o)
@@ -181,19 +181,6 @@ struct Dropout {
   u32 unused;
 };
 static_assert(sizeof(Dropout) == 72, "twin of Dropout");
-
-DEVICE u64 mix64(u64 x) {
-  u64 z = x + 0x9e3779b97f4a7c15ull;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-  return z ^ (z >> 31);
-}
-DEVICE u64 combine(u64 seed, u64 word) { return mix64(seed ^ mix64(word)); }
-DEVICE u32 mix32(u32 x) {
-  x = (x ^ (x >> 16)) * 0x7feb352du;
-  x = (x ^ (x >> 15)) * 0x846ca68bu;
-  return x ^ (x >> 16);
-}
 
 KERNEL(dropout, Dropout, 256, 4) {
   const u32 rows = count(p.rows), cols = p.out.cols;

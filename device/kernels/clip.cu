@@ -5,12 +5,14 @@
 // Squares of rows are written in the order of the plan, and `ordered_sums` then adds them three
 // times: the rows of a slot, the slots of a group, the groups. Each sum is a chain in double
 // precision.
-#include "zillion.cuh"
+#include "half.cuh"
 
 // The floats of a row with one regulariser.
 struct SquareSegment {
   u32 begin, end;
   float l2;
+  u32 shift;                // how far behind `begin` the segment lies in the gradient
+  u32 l2_is_whole;          // whether the regulariser also applies to rows without a gradient
   u32 unused;
 };
 
@@ -19,38 +21,49 @@ struct RowSquares {
   const float* slab;
   const u32* slots;         // the slab's row of each unique row; null if they are the same
   const u32* order;         // the place in the plan of each unique row; null if it is the same
+  const u32* unique_of;     // of a swept table: the unique row of each row, or 0xffffffff; or null
   const SquareSegment* segments;
   double* out;
-  Count rows;               // unique rows
+  Count rows;               // unique rows; of a swept table all rows
   u32 gradient_stride, stride;
   u32 width;                // the floats of a gradient
   u32 segment_count;
+  u32 dtype;                // of the weights
+  u32 unused;
 };
-static_assert(sizeof(RowSquares) == 80, "twin of RowSquares");
+static_assert(sizeof(SquareSegment) == 24 && sizeof(RowSquares) == 96, "twins of SquareSegment and RowSquares");
 
 // Eight lanes a row: the eight interleaved sums of each segment, added in a fixed tree. A gradient
-// that is not finite counts nothing, because its row does not change.
+// that is not finite counts nothing, because its row does not change. In a swept table, a row without
+// a gradient has the regulariser of the whole table.
 KERNEL(row_squares, RowSquares, 256, 4) {
   const u32 rows = count(p.rows), lane = threadIdx.x & 7, mask = 0xffu << (threadIdx.x & 24);
   const u64 groups = thread_count() / 8;
   for (u64 u = thread_index() / 8; u < rows; u += groups) {
-    const float* const raw = p.gradients + u * p.gradient_stride;
-    const float* const weights = p.slab + (u64)(p.slots ? read_only(p.slots + u) : u) * p.stride;
-    bool finite = true;
-    for (u32 i = lane; i < p.width; i += 8) finite = finite && magnitude(raw[i]) < from_bits(0x7f800000u);
+    const u32 from = p.unique_of ? p.unique_of[u] : (u32)u;
+    const float* const raw = p.gradients + (u64)from * p.gradient_stride;
+    const float* const row = p.slab + (u64)(p.slots ? read_only(p.slots + u) : u) * p.stride;
+    bool touched = from != 0xffffffffu, finite = true;
+    for (u32 i = lane; touched && i < p.width; i += 8) finite = finite && magnitude(raw[i]) < from_bits(0x7f800000u);
+    const bool dropped = __any_sync(mask, !finite);
+    touched = touched && !dropped;
     double all = -0.0;
     for (u32 number = 0; number < p.segment_count; number++) {
       const SquareSegment segment = p.segments[number];
+      const float l2 = touched || segment.l2_is_whole ? segment.l2 : 0.0f;
       double sum = 0.0;
       for (u32 i = segment.begin + lane; i < segment.end; i += 8) {
-        const double x = (double)(raw[i] + segment.l2 * weights[i]);
+        const float weight = p.dtype == STORED_F32 ? row[i] : widen(p.dtype, ((const unsigned short*)row)[i]);
+        const double x = (double)((touched ? raw[i + segment.shift] : 0.0f) + l2 * weight);
         sum = sum + x * x;
       }
+      // Without a gradient and a regulariser, a weight that is not finite adds nothing.
+      if (!touched && l2 == 0.0f) sum = 0.0;
       sum = sum + __shfl_xor_sync(mask, sum, 4);
       sum = sum + __shfl_xor_sync(mask, sum, 2);
       all = all + (sum + __shfl_xor_sync(mask, sum, 1));
     }
-    if (__any_sync(mask, !finite)) all = 0.0;
+    if (dropped && !p.unique_of) all = 0.0;
     if (lane == 0) p.out[p.order ? read_only(p.order + u) : u] = all;
   }
 }

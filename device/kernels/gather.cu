@@ -5,7 +5,7 @@
 // consumer reads them, for example into some columns of a concatenation. The jobs are cut into
 // units: four floats where all addresses of the job are multiples of 16 bytes, else one. A thread
 // has one unit for all of its rows: threads in x are neighbouring units, threads in y are rows.
-#include "zillion.cuh"
+#include "half.cuh"
 
 // Values of GatherJob::kind.
 const u32 GATHER_COPY = 0;     // one value a row, times its factor if there are factors
@@ -126,6 +126,145 @@ KERNEL(gather_lists, Gather, 256, 4) {
     } else {
       const u32 floats = unit & 1 ? 4 : 1;
       for (u32 i = 0; i < floats; i++) pool_float(p, job, begin, end, first + i, out + i);
+    }
+  }
+}
+
+// Lookups in a table with weights of 16 bits: any kind of job. A row begins with its weights.
+struct GatherHalves {
+  Gather all;            // the distance of two rows is in floats
+  u32 dtype;
+  u32 unused;
+};
+static_assert(sizeof(GatherHalves) == 64, "twin of GatherHalves");
+
+DEVICE const unsigned short* halves_of(const Gather& p, const GatherJob& job, u32 value) {
+  const u32 row = table_row(p, read_only(job.inverse + value));
+  return (const unsigned short*)(p.table + (u64)row * p.table_stride) + job.offset;
+}
+DEVICE float4 widen4(u32 dtype, u64 quad) {
+  return make_float4(widen(dtype, (u32)quad & 0xffff), widen(dtype, (u32)(quad >> 16) & 0xffff),
+                     widen(dtype, (u32)(quad >> 32) & 0xffff), widen(dtype, (u32)(quad >> 48)));
+}
+
+KERNEL(gather_halves, GatherHalves, 256, 4) {
+  const Gather& all = p.all;
+  const u32 number = blockIdx.y * blockDim.x + threadIdx.x;
+  if (number >= all.unit_count) return;
+  const u32 rows = count(all.rows), unit = read_only(all.units + number);
+  const GatherJob job = all.jobs[unit >> 16];
+  const u32 first = unit >> 1 & 0x7fff, step = gridDim.x * blockDim.y;
+  for (u32 row = blockIdx.x * blockDim.y + threadIdx.y; row < rows; row += step) {
+    const bool copies = job.kind == GATHER_COPY;
+    const u32 begin = job.offsets && !copies ? read_only(job.offsets + row) : row;
+    const u32 end = job.offsets && !copies ? read_only(job.offsets + row + 1) : row + 1;
+    float* const out = job.out + (u64)row * job.out_stride + first;
+    if (job.kind <= GATHER_SUM && (unit & 1)) {
+      float4 sum = zero4();
+      for (u32 value = begin; value < end; value++) {
+        const float4 x = widen4(p.dtype, read_only((const u64*)(halves_of(all, job, value) + first)));
+        const float by = job.factors ? read_only(job.factors + value) : 1.0f;
+        const float4 scaled = make_float4(by * x.x, by * x.y, by * x.z, by * x.w);
+        sum = copies ? scaled : add4(sum, scaled);
+      }
+      *(float4*)out = sum;
+      continue;
+    }
+    const u32 floats = unit & 1 ? 4 : 1;
+    for (u32 i = 0; i < floats; i++) {
+      float best = -from_bits(0x7f800000u), winner = -1.0f, sum = 0.0f;
+      for (u32 value = begin; value < end; value++) {
+        const float x = widen(p.dtype, read_only(halves_of(all, job, value) + first + i));
+        const float scaled = (job.factors ? read_only(job.factors + value) : 1.0f) * x;
+        sum = copies ? scaled : sum + scaled;
+        if (scaled > best) {
+          best = scaled;
+          winner = (float)(value - begin);
+        }
+      }
+      if (job.kind == GATHER_MAX) sum = begin == end ? 0.0f : best;
+      if (job.kind == GATHER_ARG_MAX) sum = winner;
+      out[i] = sum;
+    }
+  }
+}
+
+// The input of a factorisation machine with layers in one launch: the vectors of the fields and the
+// numbers side by side, the interaction of the vectors, the sum of the linear weights, and the linear
+// part of the numbers. The bits are those of `assemble`, `gather`, `fm_interaction`, `sum_columns` and
+// `row_dot`, one after the other. A linear weight lies behind its vector.
+struct FieldLookup {
+  const float* table;
+  const u32* slots;      // the table's row of each unique row
+  const u32* inverse;    // column after column, `value_stride` apart
+  const float* numbers;  // column after column, `value_stride` apart
+  const float* weights;  // of the numbers
+  float* out;            // columns behind the numbers become zero
+  unsigned short* narrow;  // the same as bf16, with the same stride; or null
+  float* interaction;
+  float* linear;
+  float* of_numbers;
+  Count rows;
+  u32 fields, dim, number_count;
+  u32 table_stride, out_stride, value_stride;
+};
+static_assert(sizeof(FieldLookup) == 120, "twin of FieldLookup");
+
+// Half a warp a row. A lane finds the places of every sixteenth field, which the others then read
+// from it, and has every sixteenth float of the vectors.
+KERNEL(field_lookup, FieldLookup, 256, 4) {
+  constexpr u32 DEEP = 8;
+  const u32 rows = count(p.rows), lane = threadIdx.x & 15, mask = half_warp_mask();
+  const u32 vectors = p.fields * p.dim, used = vectors + p.number_count;
+  const u64 halves = thread_count() / 16;
+  for (u64 row = thread_index() / 16; row < rows; row += halves) {
+    float* const out = p.out + row * p.out_stride;
+    unsigned short* const narrow = p.narrow ? p.narrow + row * p.out_stride : nullptr;
+    const auto write = LAMBDA(u32 col, float x) {
+      out[col] = x;
+      if (narrow) narrow[col] = (unsigned short)bf16_of(x);
+    };
+    float total = 0.0f, linear = 0.0f;
+    for (u32 first = 0; first < p.dim; first += SUMS) {
+      const u32 k = first + lane;
+      float sum = 0.0f, squares = 0.0f;
+      for (u32 field = 0; field < p.fields; field += SUMS) {
+        u32 mine = 0;
+        if (field + lane < p.fields) {
+          mine = read_only(p.slots + read_only(p.inverse + (u64)(field + lane) * p.value_stride + row));
+          if (first == 0) linear = linear + read_only(p.table + (u64)mine * p.table_stride + p.dim);
+        }
+        const u32 some = lesser(p.fields - field, SUMS);
+        for (u32 begin = 0; begin < some; begin += DEEP) {
+          float v[DEEP];
+          UNROLL for (u32 i = 0; i < DEEP; i++) {
+            const u32 slot = __shfl_sync(mask, mine, (threadIdx.x & 16) + ((begin + i) & 15));
+            v[i] = begin + i < some && k < p.dim ? read_only(p.table + (u64)slot * p.table_stride + k) : 0.0f;
+          }
+          UNROLL for (u32 i = 0; i < DEEP; i++)
+            if (begin + i < some && k < p.dim) {
+              sum = sum + v[i];
+              squares = squares + v[i] * v[i];
+              write((field + begin + i) * p.dim + k, v[i]);
+            }
+        }
+      }
+      if (k < p.dim) total = total + (sum * sum - squares);
+    }
+    float of_numbers = 0.0f;
+    for (u32 i = lane; i < p.number_count; i += SUMS) {
+      const float x = p.numbers[(u64)i * p.value_stride + row];
+      of_numbers = of_numbers + x * p.weights[i];
+      write(vectors + i, x);
+    }
+    for (u32 i = used + lane; i < p.out_stride; i += SUMS) write(i, 0.0f);
+    total = sum_of_half_warp(mask, total);
+    linear = sum_of_half_warp(mask, linear);
+    of_numbers = sum_of_half_warp(mask, of_numbers);
+    if (lane == 0) {
+      p.interaction[row] = 0.5f * total;
+      p.linear[row] = linear;
+      p.of_numbers[row] = of_numbers;
     }
   }
 }

@@ -13,7 +13,7 @@
 //
 // A block computes a tile of BM x BN elements, each thread M x N of them. Slices of 16 steps of the
 // inner dimension are copied to shared memory two slices ahead.
-#include "zillion.cuh"
+#include "math.cuh"
 
 const u32 CHAIN = 512;
 const u32 DEPTH = 16;
@@ -342,4 +342,49 @@ KERNEL(transpose, Transpose, 256, 4) {
   __syncthreads();
   for (u32 i = y; i < 32; i += 8)
     if (col0 + i < p.cols && row0 + x < p.rows) p.out[(u64)(col0 + i) * p.ldo + row0 + x] = tile[x * 33 + i];
+}
+
+// The copies of some weights that products read: the transposes, and both orders as bf16. One launch
+// makes those of all layers.
+struct WeightCopy {
+  const float* weight;
+  float* transposed;                 // or null
+  unsigned short* narrow;            // in rows like those of the weight; or null
+  unsigned short* narrow_transposed; // in rows like those of the transpose; or null
+  u32 rows, cols;
+  u32 ldi, ldo;
+  u32 first_tile;                    // the number of tiles of the weights before
+  u32 unused;
+};
+struct CopyWeights {
+  const WeightCopy* copies;
+  u32 copy_count;
+  u32 tiles;                         // of 32 x 32 floats, of all weights
+};
+static_assert(sizeof(WeightCopy) == 56 && sizeof(CopyWeights) == 16, "twins of WeightCopy and CopyWeights");
+
+// A block a tile.
+KERNEL(copy_weights, CopyWeights, 256, 4) {
+  SHARED(float, tile, 32 * 33);
+  const u32 x = threadIdx.x & 31, y = threadIdx.x >> 5;
+  u32 number = 0;
+  while (number + 1 < p.copy_count && p.copies[number + 1].first_tile <= blockIdx.x) number++;
+  const WeightCopy& copy = p.copies[number];
+  const u32 tiles = quotient_up(copy.cols, 32), at = blockIdx.x - copy.first_tile;
+  const u32 row0 = at / tiles * 32, col0 = at % tiles * 32;
+  for (u32 i = y; i < 32; i += 8)
+    if (row0 + i < copy.rows && col0 + x < copy.cols) {
+      const u64 from = (u64)(row0 + i) * copy.ldi + col0 + x;
+      const float w = copy.weight[from];
+      tile[i * 33 + x] = w;
+      if (copy.narrow) copy.narrow[from] = (unsigned short)bf16_of(w);
+    }
+  __syncthreads();
+  for (u32 i = y; i < 32; i += 8)
+    if (col0 + i < copy.cols && row0 + x < copy.rows) {
+      const u64 to = (u64)(col0 + i) * copy.ldo + row0 + x;
+      const float w = tile[x * 33 + i];
+      if (copy.transposed) copy.transposed[to] = w;
+      if (copy.narrow_transposed) copy.narrow_transposed[to] = (unsigned short)bf16_of(w);
+    }
 }

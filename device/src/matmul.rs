@@ -24,7 +24,7 @@ mod vector;
 
 pub use panel::Panel;
 pub use product::{Epilogue, Right, linear, linear_at, outer_product, outer_product_at};
-pub use scratch::Scratch;
+pub use scratch::{OUTER_BLOCK, Scratch};
 
 /// An operand of a product. Element (i, j) is at `values[i * row_stride + j * column_stride]`. A
 /// transposed view has the same values with exchanged strides.

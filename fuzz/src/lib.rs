@@ -11,4 +11,5 @@ pub mod registry;
 pub mod rows;
 pub mod scorer;
 pub mod serving;
+pub mod stream;
 pub mod trainer;

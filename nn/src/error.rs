@@ -76,6 +76,19 @@ pub enum Error {
          fewer rows at a time, or raise the time limit"
     )]
     Late,
+    /// A node that a GPU cannot compute.
+    #[error("layer `{node}`: a GPU cannot compute the operation {op}: {reason}; train on the CPU")]
+    NotOnGpu {
+        /// The name of the node.
+        node: String,
+        /// The name of the operation.
+        op: &'static str,
+        /// The reason why it cannot be computed.
+        reason: String,
+    },
+    /// An error of the GPU.
+    #[error(transparent)]
+    Gpu(#[from] zillion_device::gpu::GpuError),
     /// A setting whose value is not allowed.
     #[error("setting `{name}`: {reason}")]
     Setting {

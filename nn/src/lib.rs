@@ -1,5 +1,5 @@
-//! The dense model: its graph, automatic differentiation, a CPU executor, the zoo of models,
-//! losses, dense optimizers and metrics.
+//! The dense model: its graph, automatic differentiation, executors for the CPU and a GPU, the zoo
+//! of models, losses, dense optimizers and metrics.
 //!
 //! A model is data: nodes with symbolic shapes (`B` rows of the batch, `U` unique rows of a table).
 //! A model is built from named layers. Differentiation adds nodes of the same kind. The executor
@@ -47,6 +47,7 @@ mod checks;
 mod cost;
 mod cpu;
 mod error;
+mod gpu;
 mod graph;
 mod inputs;
 mod lowered;
@@ -65,6 +66,7 @@ pub use cost::{Cost, cost};
 pub use cpu::executor::Executor;
 pub use cpu::program::{Memory, Program};
 pub use error::{Error, Result};
+pub use gpu::executor::GpuExecutor;
 pub use graph::builder::{GraphBuilder, Mode, NORM_EPS, NORM_MOMENTUM};
 pub use graph::drawing;
 pub use graph::op::{Binary, Focal, Fused, Gather, InBatch, Link, Op, Unary};

@@ -7,18 +7,20 @@
 //! lanes, shares and tiles, which determine the order of the additions of a sum over the batch.
 
 mod class;
+mod sharing;
 
 use std::ops::Range;
 
 use crate::error::{Error, Result};
 use crate::graph::Graph;
-use crate::graph::op::Op;
+use crate::graph::op::{Gather, Op};
 use crate::graph::shape::{Dim, NodeId, ParamId};
 use crate::inputs::Inputs;
 use crate::params::Params;
 use crate::passes::{Ir, Passes};
 
 pub(crate) use class::{Class, classify, is_view};
+pub(crate) use sharing::{Moment, Parts, Width, share_buffers};
 
 /// The settings for dividing a batch into lanes and tiles. The result depends on them, because they
 /// determine the order of additions.
@@ -115,10 +117,8 @@ impl Lowered {
         let reads_labels =
             live().any(|op| matches!(op, Op::Label { .. } | Op::Weight { label: Some(_) }));
         let mut columns_read = vec![false; graph.inputs.columns.len()];
-        for op in live() {
-            if let Op::Gather(gather) | Op::GatherArgMax(gather) = op {
-                columns_read[gather.column] = true;
-            }
+        for gather in live().flat_map(gathers_of) {
+            columns_read[gather.column] = true;
         }
         let compared = live().filter_map(|op| match op {
             Op::InBatchLse(spec) => Some(spec.column),
@@ -159,6 +159,44 @@ impl Lowered {
         inputs.check(&self.graph.inputs, self.reads_labels, self.loss.is_some())?;
         inputs.check_values(&self.graph.inputs, &self.value_columns)?;
         inputs.check_single(&self.graph.inputs, &self.single_columns)
+    }
+
+    /// Checks that the graph trains, and that there is a buffer for the gradients of each table.
+    ///
+    /// # Errors
+    /// Returns an error that says which buffer does not fit.
+    pub(crate) fn check_row_grads(
+        &self,
+        inputs: &Inputs<'_>,
+        row_grads: &[&mut [f32]],
+    ) -> Result<()> {
+        let wrong = |input: &str, reason: String| Error::Input { input: input.to_owned(), reason };
+        if self.loss.is_none() {
+            return Err(wrong(
+                "the program",
+                "an inference program cannot train; plan the graph with `Program::train`".into(),
+            ));
+        }
+        if row_grads.len() != inputs.tables.len() {
+            let reason = format!(
+                "found {} buffers for {} tables; give one buffer for each table",
+                row_grads.len(),
+                inputs.tables.len()
+            );
+            return Err(wrong("row gradients", reason));
+        }
+        for (out, table) in row_grads.iter().zip(&inputs.tables) {
+            if out.len() != table.values.len() {
+                let reason = format!(
+                    "a buffer has {} floats, but the rows of its table have {}; make the lookup \
+                     plan again",
+                    out.len(),
+                    table.values.len()
+                );
+                return Err(wrong("row gradients", reason));
+            }
+        }
+        Ok(())
     }
 
     /// Returns the number of rows in a share. A batch is divided into shares of this size, and each
@@ -211,6 +249,16 @@ impl Lowered {
             }
         }
         tile
+    }
+}
+
+/// Returns the lookups whose rows or gradients an operation computes. A gradient may be computed
+/// for a lookup whose rows no node reads.
+pub(crate) fn gathers_of(op: &Op) -> &[Gather] {
+    match op {
+        Op::Gather(gather) | Op::GatherArgMax(gather) => std::slice::from_ref(gather),
+        Op::GatherGrad { gathers, .. } => gathers,
+        _ => &[],
     }
 }
 

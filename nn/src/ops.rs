@@ -39,6 +39,7 @@ pub use kernel::StepSeed;
 
 pub(crate) use batch_norm::{running_part, weigh_running};
 pub(crate) use columns::copy_part;
+pub(crate) use dropout::dropout_parameters;
 pub(crate) use fused::{compute_in_place, is_operand, link_of};
 pub(crate) use gather::{BatchRows, GatherSource, add_row_gradients};
 pub(crate) use list_column::{ListColumn, factor_kind};

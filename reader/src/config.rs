@@ -11,6 +11,8 @@ use zillion_feature::Schema;
 use crate::error::{ReaderError, Result};
 use crate::files;
 use crate::format::{FileFormat, Format, TextFormat, format_of};
+use crate::input::{FileFacts, Input};
+use crate::stores::Stores;
 
 /// The default number of rows that are shuffled together.
 pub const SHUFFLE_WINDOW: usize = 262_144;
@@ -63,6 +65,9 @@ pub struct DataConfig {
     pub shuffle: bool,
     /// The number of rows that are shuffled together.
     pub shuffle_window: WindowRows,
+    /// The buckets of those files whose paths are URLs. A job does not set this field.
+    #[serde(skip)]
+    pub stores: Stores,
 }
 
 impl Default for DataConfig {
@@ -85,19 +90,42 @@ impl Default for DataConfig {
             negatives: None,
             shuffle: true,
             shuffle_window: WindowRows(SHUFFLE_WINDOW),
+            stores: Stores::default(),
         }
     }
 }
 
 impl DataConfig {
     /// Returns the files that match a list of paths, directories and globs, relative to
-    /// [`DataConfig::root`]. The result follows the order of the list; the files of one entry are
+    /// [`DataConfig::root`]. An entry or the root may be the URL of a bucket, such as
+    /// `s3://clicks/day=*/`. The result follows the order of the list; the files of one entry are
     /// sorted.
     ///
     /// # Errors
     /// Returns an error if an entry matches no file, or if two entries match the same file.
     pub fn files(&self, paths: &Paths) -> Result<Vec<PathBuf>> {
-        files::expand(&self.root, &paths.0)
+        files::expand(&self.root, &paths.0, &self.stores)
+    }
+
+    /// Returns the path or the URL of a file that a job names relative to [`DataConfig::root`].
+    pub fn locate(&self, name: &std::path::Path) -> PathBuf {
+        files::locate(&self.root, name)
+    }
+
+    /// Returns the size of a file and the time of its last change.
+    ///
+    /// # Errors
+    /// Returns an error if the file does not exist or cannot be inspected.
+    pub fn file_facts(&self, path: &std::path::Path) -> Result<FileFacts> {
+        Input::open(&self.stores, path)?.facts()
+    }
+
+    /// Opens a file for reading from its first byte to its last, without decompression.
+    ///
+    /// # Errors
+    /// Returns an error if the file does not exist or cannot be opened.
+    pub fn read_bytes(&self, path: &std::path::Path) -> Result<Box<dyn std::io::Read + Send>> {
+        Input::open(&self.stores, path)?.read_start()
     }
 
     /// Returns whether a file is a text file. If the settings name a format, that format decides.

@@ -31,6 +31,10 @@ const LARGE_GROUP: u64 = 32_768;
 /// The minimum number of fields that a part decodes.
 const FIELDS_OF_A_PART: usize = 4;
 
+/// The number of row groups that are read ahead from a bucket. The limit on the bytes in memory is
+/// usually reached first.
+const UNITS_AHEAD: usize = 4;
+
 /// A reader of the rows of the units in a given order.
 pub(crate) struct Feed {
     reading: Arc<Reading>,
@@ -193,7 +197,19 @@ impl Feed {
                     let Some(&unit) = self.order.get(self.next_unit) else { return Ok(None) };
                     self.next_unit += 1;
                     self.open = Some(self.open_unit(unit as usize, 0)?);
+                    self.read_ahead();
                 }
+            }
+        }
+    }
+
+    /// Begins to read the row groups after the current unit, if they lie in a bucket.
+    fn read_ahead(&self) {
+        let next = self.order.iter().skip(self.next_unit).take(UNITS_AHEAD);
+        for &unit in next {
+            let Unit { file, group, .. } = self.reading.units[unit as usize];
+            if let FilePlan::Groups(plan) = &self.reading.plans[file] {
+                plan.source.read_ahead(group, &plan.columns);
             }
         }
     }

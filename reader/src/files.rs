@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::error::{ReaderError, Result};
+use crate::stores::{Stores, url_of};
 
 /// Returns the files that match the entries of a list. The result follows the order of the list;
 /// the files of one entry are sorted.
@@ -12,16 +13,18 @@ use crate::error::{ReaderError, Result};
 /// # Errors
 /// Returns an error if an entry is not a valid glob or matches no file, or if two entries match the
 /// same file.
-pub(crate) fn expand(root: &Path, entries: &[String]) -> Result<Vec<PathBuf>> {
+pub(crate) fn expand(root: &Path, entries: &[String], stores: &Stores) -> Result<Vec<PathBuf>> {
     let mut seen = BTreeSet::new();
     let mut files = Vec::new();
-    for entry in entries {
-        let found = expand_one(root, entry)?;
+    let places: Vec<PathBuf> = entries.iter().map(|entry| locate(root, Path::new(entry))).collect();
+    stores.inspect_all(places.iter().filter_map(|place| url_of(place)))?;
+    for (entry, place) in entries.iter().zip(places) {
+        let found = match url_of(&place) {
+            Some(url) => stores.expand(url)?,
+            None => expand_one(root, entry, &place)?,
+        };
         if found.is_empty() {
-            return Err(ReaderError::NoFiles {
-                pattern: entry.clone(),
-                looked_for: root.join(entry),
-            });
+            return Err(ReaderError::NoFiles { pattern: entry.clone(), looked_for: place });
         }
         for path in found {
             if !seen.insert(path.clone()) {
@@ -33,12 +36,23 @@ pub(crate) fn expand(root: &Path, entries: &[String]) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-fn expand_one(root: &Path, entry: &str) -> Result<Vec<PathBuf>> {
-    let path = root.join(entry);
+/// Returns the path or the URL that an entry of a list stands for. `root` may be a URL too.
+pub(crate) fn locate(root: &Path, entry: &Path) -> PathBuf {
+    if url_of(entry).is_some() {
+        return entry.to_owned();
+    }
+    match entry.to_str().and_then(|entry| entry.strip_prefix("file://")) {
+        Some(path) => PathBuf::from(path),
+        None => root.join(entry),
+    }
+}
+
+fn expand_one(root: &Path, entry: &str, path: &Path) -> Result<Vec<PathBuf>> {
     // A name that looks like a glob may also be the name of an existing file.
     if path.exists() {
-        return if path.is_dir() { list_directory(&path) } else { Ok(vec![path]) };
+        return if path.is_dir() { list_directory(path) } else { Ok(vec![path.to_owned()]) };
     }
+    let entry = entry.strip_prefix("file://").unwrap_or(entry);
     if !entry.contains(['*', '?', '[']) {
         return Ok(Vec::new());
     }
@@ -100,7 +114,7 @@ mod tests {
 
     fn names(root: &Path, entries: &[&str]) -> std::result::Result<Vec<String>, String> {
         let entries: Vec<String> = entries.iter().map(|&e| e.to_owned()).collect();
-        let files = expand(root, &entries).map_err(|e| e.to_string())?;
+        let files = expand(root, &entries, &Stores::default()).map_err(|e| e.to_string())?;
         let name = |p: &PathBuf| p.strip_prefix(root).unwrap().to_string_lossy().into_owned();
         Ok(files.iter().map(name).collect())
     }

@@ -1,15 +1,16 @@
 //! The reader of Arrow IPC files (Feather V2). The reader maps a file into memory and decodes one
-//! record batch at a time. Buffers that are not compressed are not copied.
+//! record batch at a time. Buffers that are not compressed are not copied. From a bucket it reads
+//! the footer, the heads of the record batches, and one record batch at a time.
 //!
 //! The mapping of a batch is dropped together with the batch, so memory does not grow with the
 //! file. The reader checks every size and position in the file before it uses them.
 
+mod contents;
 mod forms;
 mod from_stream;
 mod plain;
 
-use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
@@ -18,11 +19,12 @@ use arrow_ipc::convert::try_fb_to_schema;
 use arrow_ipc::reader::{FileDecoder, read_footer_length};
 use arrow_ipc::{Block, MetadataVersion, root_as_footer, root_as_message};
 use arrow_schema::{DataType, Field as ArrowField, Schema as ArrowSchema, SchemaRef};
-use bytes::Bytes;
 
 use crate::arrays::{GroupBatches, GroupPlan, GroupSource, Start, plain_type, without_panic};
 use crate::error::{Near, ReaderError, Result};
 use crate::field::Field;
+use crate::input::Input;
+use contents::{Contents, head_of, range_of};
 pub(crate) use forms::Forms;
 pub use from_stream::make_arrow_file;
 
@@ -36,7 +38,7 @@ pub(crate) const ROWS: usize = 8192;
 /// An Arrow file whose footer has been read.
 #[derive(Clone, Debug)]
 pub(crate) struct IpcFile {
-    pub(crate) path: PathBuf,
+    pub(crate) input: Input,
     schema: SchemaRef,
     version: MetadataVersion,
     /// The dictionaries of all columns. If one of the columns to read has a dictionary, all of them
@@ -63,59 +65,72 @@ impl GroupSource for IpcGroups {
         Ok(Box::new(IpcBatches::open(self, roots, start.group, start.row)?))
     }
 
+    fn read_ahead(&self, group: usize, _columns: &[usize]) {
+        let range = range_of(&self.file.batches[group]);
+        if let (Input::Object(object), Some(range)) = (&self.file.input, range) {
+            object.read_ahead(range);
+        }
+    }
+
     fn near(&self, group: usize) -> Near {
         Near::RecordBatch(group)
     }
 
     fn damaged(&self, group: usize, reason: String) -> ReaderError {
         let what = format!("record batch {group} cannot be decoded");
-        ReaderError::Damaged { what, reason, path: self.file.path.clone() }
+        let path = self.file.input.path().to_owned();
+        self.file.input.failure_or(ReaderError::Damaged { what, reason, path })
     }
 }
 
 impl IpcFile {
-    pub(crate) fn open(path: &Path) -> Result<Self> {
-        let metadata = File::open(path).and_then(|file| file.metadata());
-        if metadata.map_err(ReaderError::io("open the file", path))?.len() == 0 {
+    pub(crate) fn open(input: Input) -> Result<Self> {
+        let path = input.path();
+        if input.is_empty()? {
             return Err(ReaderError::EmptyFile { path: path.to_owned() });
         }
-        let bytes = map(path)?;
-        if bytes.starts_with(b"FEA1") || bytes.starts_with(&[0xff; 4]) {
-            let what = if bytes[0] == 0xff { "an Arrow stream" } else { "Feather version 1" };
+        let bytes = Contents::open(&input)?;
+        let failed = |reason: String| {
+            input.failure_or(ReaderError::damaged("not a readable Arrow IPC file", path)(reason))
+        };
+        let start = bytes.read(0..bytes.len().min(MAGIC.len())).map_err(failed)?;
+        if start.starts_with(b"FEA1") || start.starts_with(&[0xff; 4]) {
+            let what = if start[0] == 0xff { "an Arrow stream" } else { "Feather version 1" };
             let problem = format!(
                 "the file is {what}, which has no list of its batches; write it as an Arrow IPC file (`pyarrow.feather.write_feather`, `pyarrow.ipc.new_file`)"
             );
             return Err(ReaderError::setting(path.display(), problem));
         }
-        without_panic(|| Self::read(path, &bytes))
-            .map_err(ReaderError::damaged("not a readable Arrow IPC file", path))
+        if start.as_ref() != MAGIC {
+            return Err(failed("it does not begin with ARROW1".to_owned()));
+        }
+        without_panic(|| Self::read(&input, &bytes)).map_err(failed)
     }
 
-    fn read(path: &Path, bytes: &Bytes) -> std::result::Result<Self, String> {
-        let trailer: [u8; 10] = match bytes.len().checked_sub(10) {
-            Some(start) if bytes.starts_with(MAGIC) => {
-                bytes[start..].try_into().map_err(|_| "it is too short")?
-            }
-            _ => return Err("it does not begin with ARROW1".to_owned()),
-        };
+    fn read(input: &Input, bytes: &Contents) -> std::result::Result<Self, String> {
+        let trailer = bytes.len().saturating_sub(10)..bytes.len();
+        let trailer = bytes.read(trailer)?;
+        let trailer: [u8; 10] = trailer.as_ref().try_into().map_err(|_| "it is too short")?;
         let end = bytes.len() - 10;
         let length = read_footer_length(trailer).map_err(|e| e.to_string())?;
         let start = end.checked_sub(length).ok_or("its footer is longer than the file")?;
-        let footer = root_as_footer(&bytes[start..end]).map_err(|e| e.to_string())?;
+        let footer = bytes.read(start..end)?;
+        let footer = root_as_footer(&footer).map_err(|e| e.to_string())?;
         let schema = footer.schema().ok_or("its footer has no schema")?;
         let schema = Arc::new(try_fb_to_schema(schema).map_err(|e| e.to_string())?);
         let dictionaries: Vec<Block> = footer.dictionaries().iter().flatten().copied().collect();
         let batches: Vec<Block> = footer.recordBatches().iter().flatten().copied().collect();
+        bytes.read_ahead(batches.iter().filter_map(head_of));
         let groups = batches.iter().map(|block| rows_of(bytes, block));
         let groups = groups.collect::<std::result::Result<_, String>>()?;
-        let (path, version) = (path.to_owned(), footer.version());
-        Ok(Self { path, schema, version, dictionaries, batches, groups })
+        let (input, version) = (input.clone(), footer.version());
+        Ok(Self { input, schema, version, dictionaries, batches, groups })
     }
 
     /// Finds the columns of the fields, checks their types, and returns the plan that decodes them.
     /// `first` is the first file of the list if this file is a later one.
     pub(crate) fn group_plan(&self, fields: &[Field], first: Option<&Path>) -> Result<GroupPlan> {
-        let (columns, forms) = Forms::of_fields(&self.schema, fields, &self.path, first)?;
+        let (columns, forms) = Forms::of_fields(&self.schema, fields, self.input.path(), first)?;
         let source = IpcGroups { file: Arc::new(self.clone()), forms };
         Ok(GroupPlan { source: Arc::new(source), columns })
     }
@@ -156,8 +171,8 @@ struct IpcBatches {
     source: IpcGroups,
     roots: Vec<usize>,
     group: usize,
-    /// The bytes of the mapped file. They are needed until the record batch has been decoded.
-    bytes: Bytes,
+    /// The contents of the file. They are needed until the record batch has been decoded.
+    bytes: Option<Contents>,
     batch: Option<RecordBatch>,
     row: usize,
 }
@@ -174,7 +189,7 @@ impl IpcBatches {
     /// Opens record batch `group` at row `row`. `roots` holds the positions of the columns to read,
     /// ascending. This function decodes nothing.
     fn open(source: &IpcGroups, roots: Vec<usize>, group: usize, row: u64) -> Result<Self> {
-        let bytes = map(&source.file.path)?;
+        let bytes = Some(Contents::open(&source.file.input)?);
         let row = usize::try_from(row).unwrap_or(usize::MAX);
         Ok(Self { source: source.clone(), roots, group, bytes, batch: None, row })
     }
@@ -195,9 +210,9 @@ impl IpcBatches {
 
     fn decode(&mut self) -> std::result::Result<RecordBatch, String> {
         let IpcFile { schema, version, dictionaries, batches, .. } = self.source.file.as_ref();
-        let bytes = std::mem::take(&mut self.bytes);
+        let bytes = self.bytes.take().ok_or("the record batch has been decoded before")?;
         let read = |block: &Block| -> std::result::Result<Buffer, String> {
-            let bytes = within(&bytes, block)?;
+            let bytes = bytes.read_block(block)?;
             check_sizes(&bytes, block)?;
             Ok(Buffer::from(bytes))
         };
@@ -242,26 +257,6 @@ pub(crate) fn has_dictionary(found: &DataType) -> bool {
     }
 }
 
-fn map(path: &Path) -> Result<Bytes> {
-    zillion_device::mmap::map(path).map_err(|error| {
-        let error = std::io::Error::other(error.to_string());
-        ReaderError::io("map the file into memory", path)(error)
-    })
-}
-
-/// Returns the bytes of a block, or an error message if the block lies outside the file.
-fn within(bytes: &Bytes, block: &Block) -> std::result::Result<Bytes, String> {
-    let outside = || "a block of its directory lies outside of the file".to_owned();
-    let part = |n: i64| usize::try_from(n).map_err(|_| outside());
-    let start = part(block.offset())?;
-    let length = part(i64::from(block.metaDataLength()))?.checked_add(part(block.bodyLength())?);
-    let end = length.and_then(|length| start.checked_add(length));
-    match end {
-        Some(end) if end <= bytes.len() => Ok(bytes.slice(start..end)),
-        _ => Err(outside()),
-    }
-}
-
 /// Splits the bytes of a block into its message and its body.
 fn message<'a>(
     bytes: &'a [u8],
@@ -274,8 +269,8 @@ fn message<'a>(
     Ok((message.map_err(|e| e.to_string())?, body))
 }
 
-fn rows_of(bytes: &Bytes, block: &Block) -> std::result::Result<u64, String> {
-    let bytes = within(bytes, block)?;
+fn rows_of(bytes: &Contents, block: &Block) -> std::result::Result<u64, String> {
+    let bytes = bytes.read_head(block)?;
     let (message, _) = message(&bytes, block)?;
     let batch = message.header_as_record_batch().ok_or("a block is not a record batch")?;
     u64::try_from(batch.length()).map_err(|_| "a record batch has a negative length".to_owned())

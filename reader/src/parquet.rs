@@ -7,7 +7,7 @@ mod pages;
 mod positioned;
 mod runs;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use arrow_schema::{DataType, Field as ArrowField, Schema as ArrowSchema, SchemaRef};
@@ -21,6 +21,8 @@ use crate::arrays::{GroupPlan, check_type, without_panic};
 use crate::error::{ReaderError, Result};
 use crate::field::{Field, Role};
 use crate::header;
+use crate::input::Input;
+use crate::stores::Stores;
 
 use groups::ParquetGroups;
 use positioned::PositionedFile;
@@ -28,7 +30,7 @@ use positioned::PositionedFile;
 /// A Parquet file whose metadata has been read.
 #[derive(Debug)]
 pub struct ParquetFile {
-    pub(crate) path: PathBuf,
+    pub(crate) input: Input,
     metadata: Arc<ParquetMetaData>,
     /// The types of the columns as the Parquet metadata declares them. A writer may also store an
     /// Arrow schema in the file, which is ignored here: it distinguishes encodings with the same
@@ -39,35 +41,44 @@ pub struct ParquetFile {
 }
 
 impl ParquetFile {
-    /// Opens a file and reads its metadata.
+    /// Opens a file and reads its metadata. The path may be the URL of a file in a bucket.
     ///
     /// # Errors
     /// Returns an error if the file cannot be read, is empty or is not Parquet.
-    pub fn open(path: &Path) -> Result<Self> {
-        let file = PositionedFile::open(path)?;
+    pub fn open(path: &Path, stores: &Stores) -> Result<Self> {
+        Self::open_input(Input::open(stores, path)?)
+    }
+
+    /// Opens a file and reads its metadata.
+    ///
+    /// # Errors
+    /// Returns an error in the same cases as [`ParquetFile::open`].
+    pub(crate) fn open_input(input: Input) -> Result<Self> {
+        let path = input.path();
+        let file = PositionedFile::open(&input, Vec::new())?;
         if file.len() == 0 {
             return Err(ReaderError::EmptyFile { path: path.to_owned() });
         }
         let damaged = ReaderError::damaged("not a readable Parquet file", path);
 
         let options = || ArrowReaderOptions::new().with_skip_arrow_metadata(true);
-        let metadata =
-            without_panic(|| ArrowReaderMetadata::load(&file, options())).map_err(damaged)?;
+        let metadata = without_panic(|| ArrowReaderMetadata::load(&file, options()))
+            .map_err(|reason| input.failure_or(damaged(reason)))?;
         let groups: std::result::Result<Vec<u64>, _> =
             metadata.metadata().row_groups().iter().map(|g| u64::try_from(g.num_rows())).collect();
         Ok(Self {
-            path: path.to_owned(),
             metadata: metadata.metadata().clone(),
             schema: metadata.schema().clone(),
             groups: groups
                 .map_err(|_| damaged("a row group has a negative number of rows".to_owned()))?,
+            input,
         })
     }
 
     /// Finds the columns of the fields, checks their types, and returns the plan that decodes them.
     /// `first` is the first file of the list if this file is a later one.
     pub(crate) fn group_plan(&self, fields: &[Field], first: Option<&Path>) -> Result<GroupPlan> {
-        let path = self.path.as_path();
+        let path = self.input.path();
         let names = self.names();
         let mut types: Vec<DataType> =
             self.schema.fields().iter().map(|f| f.data_type().clone()).collect();
@@ -102,7 +113,7 @@ impl ParquetFile {
         let metadata = ArrowReaderMetadata::try_new(self.metadata.clone(), options);
         let damaged = ReaderError::damaged("its schema cannot be read", path);
         let metadata = metadata.map_err(|error| damaged(error.to_string()))?;
-        let source = ParquetGroups { path: self.path.clone(), metadata };
+        let source = ParquetGroups { input: self.input.clone(), metadata };
         Ok(GroupPlan { source: Arc::new(source), columns })
     }
 

@@ -39,11 +39,11 @@ fn estimate_rows(files: &[DataFile]) -> Result<Option<(u64, bool)>> {
             continue;
         }
         let Some(text) = file.text().filter(|text| !text.is_stream()) else { return Ok(None) };
-        let mut chunks = text.chunks()?;
+        let mut chunks = text.first_chunks()?;
         let Some(chunk) = chunks.next_chunk()? else { continue };
         let rows = count_rows(&chunk, text.grammar());
         let whole = !chunks.has_more()?;
-        let size = std::fs::metadata(file.path()).map_or(0, |m| m.len()) as f64;
+        let size = text.bytes()?.unwrap_or_default() as f64;
         if whole {
             sum += rows as f64;
         } else if text.is_plain_file() {

@@ -11,6 +11,7 @@ mod cache_place;
 mod chain;
 mod collect;
 mod collect_memory;
+mod compaction;
 mod error;
 mod frame;
 mod frames;

@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use zillion_feature::Cursor;
 
+use crate::reference::VersionId;
+
 /// The run and the step of the training from which a version was made.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -28,6 +30,10 @@ pub struct Origin {
     /// has those of its parent instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub later_dense: Option<String>,
+    /// The version with the same state, if this base was made by merging the layers of that version
+    /// (see [`Model::publish_compaction`](crate::Model::publish_compaction)).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compacts: Option<VersionId>,
     /// The metrics that training measured. The key is the name of the metric.
     #[serde(default)]
     pub metrics: std::collections::BTreeMap<String, f64>,

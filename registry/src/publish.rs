@@ -93,7 +93,7 @@ impl Model {
             None => self.versions.last()?,
         };
         let version = VersionId(self.versions.next(last)?);
-        let mut manifest = VersionManifest {
+        self.create_version(VersionManifest {
             model: self.name.clone(),
             version,
             parent: draft.parent,
@@ -107,13 +107,18 @@ impl Model {
             parity,
             origin: draft.origin,
             signatures: Vec::new(),
-        }
-        .seal();
+        })
+    }
+
+    /// Seals, signs and writes the manifest of a new version.
+    pub(crate) fn create_version(&self, manifest: VersionManifest) -> Result<VersionManifest> {
+        let mut manifest = manifest.seal();
         self.trust.sign_version(&mut manifest);
-        if self.versions.create(version.0, manifest.to_bytes())? {
+        if self.versions.create(manifest.version.0, manifest.to_bytes())? {
             Ok(manifest)
         } else {
-            Err(Error::VersionTaken { model: self.name.clone(), version })
+            let (model, version) = (self.name.clone(), manifest.version);
+            Err(Error::VersionTaken { model, version })
         }
     }
 
@@ -157,7 +162,11 @@ impl Model {
     }
 
     /// Maps the files of a layer, and returns them with the names of their objects.
-    fn layer_objects(&self, layer: &LayerManifest, folder: &Path) -> Result<Vec<(String, Bytes)>> {
+    pub(crate) fn layer_objects(
+        &self,
+        layer: &LayerManifest,
+        folder: &Path,
+    ) -> Result<Vec<(String, Bytes)>> {
         let object = |file: &LayerFile| {
             let path = folder.join(file.name());
             let bytes = mmap::map(&path)?;

@@ -34,6 +34,8 @@ pub struct Quarantine {
     versions: BTreeSet<VersionId>,
     /// The versions whose ancestors are known.
     known: BTreeMap<VersionId, Option<VersionId>>,
+    /// The newest version for which it is known whether it repeats another version.
+    newest: Option<(VersionId, bool)>,
 }
 
 impl Quarantine {
@@ -42,7 +44,7 @@ impl Quarantine {
 
     /// Creates the quarantine of these versions.
     pub fn of(versions: impl IntoIterator<Item = VersionId>) -> Self {
-        Self { versions: versions.into_iter().collect(), known: BTreeMap::new() }
+        Self { versions: versions.into_iter().collect(), ..Self::default() }
     }
 
     /// Returns the versions that were put into quarantine, without those that build on them.
@@ -65,6 +67,8 @@ impl Quarantine {
         let mut walked = Vec::new();
         let mut next = Some(version);
         let mut found = None;
+        // A base that repeats a version builds on that version.
+        let mut repeated = None;
         // A parent has a smaller number than its child.
         while let Some(at) = next.filter(|at| *at >= oldest) {
             if self.versions.contains(&at) {
@@ -75,8 +79,14 @@ impl Quarantine {
                 found = *known;
                 break;
             }
+            let manifest = match model.version(at) {
+                // The version that a base repeats may have been removed since.
+                Err(Error::NoVersion { .. }) if Some(at) == repeated => break,
+                manifest => manifest?,
+            };
             walked.push(at);
-            let parent = model.version(at)?.parent.map(|parent| parent.version);
+            repeated = manifest.compacts();
+            let parent = manifest.parent.as_ref().map(|parent| parent.version).or(repeated);
             if parent.is_some_and(|parent| parent >= at) || walked.len() > MAX_CHAIN {
                 return Err(Error::Chain {
                     model: model.name.clone(),
@@ -93,8 +103,8 @@ impl Quarantine {
         Ok(found)
     }
 
-    /// Returns the newest version of the model that is not in quarantine, looking from `newest`
-    /// downwards. Returns `None` if all are.
+    /// Returns the newest version of the model that is not in quarantine and has a state of its
+    /// own, looking from `newest` downwards. Returns `None` if there is none.
     ///
     /// # Errors
     /// Returns an error if versions cannot be listed or read.
@@ -102,13 +112,28 @@ impl Quarantine {
         let mut page = vec![newest];
         while let Some(&last) = page.last() {
             for version in page {
-                if self.find(model, version)?.is_none() {
+                if self.find(model, version)?.is_none() && !self.is_repeat(model, version) {
                     return Ok(Some(version));
                 }
             }
             page = model.page(Some(last), PAGE)?;
         }
         Ok(None)
+    }
+
+    /// Returns whether a version repeats an earlier one. A manifest that cannot be read is reported
+    /// when the version is loaded.
+    fn is_repeat(&mut self, model: &Model, version: VersionId) -> bool {
+        if let Some((known, is_repeat)) = self.newest
+            && known == version
+        {
+            return is_repeat;
+        }
+        let is_repeat = model.version(version).is_ok_and(|manifest| manifest.compacts().is_some());
+        if self.newest.is_none_or(|(known, _)| known < version) {
+            self.newest = Some((version, is_repeat));
+        }
+        is_repeat
     }
 }
 

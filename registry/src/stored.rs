@@ -222,6 +222,14 @@ impl Stored<'static> {
                 parent.version
             ));
         }
+        if let Some(compacted) = stored.origin.compacts
+            && (stored.parent.is_some() || compacted >= version)
+        {
+            return Err(format!(
+                "the manifest repeats version {compacted}, but only a base can repeat a version, \
+                 and only an earlier one"
+            ));
+        }
         Ok(stored)
     }
 

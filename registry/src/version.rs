@@ -103,6 +103,12 @@ impl VersionManifest {
         self.parent.is_none()
     }
 
+    /// Returns the version that this base repeats in one layer, or `None` if the version has a
+    /// state of its own.
+    pub fn compacts(&self) -> Option<VersionId> {
+        self.origin.compacts
+    }
+
     /// Returns the time of publication.
     pub fn published(&self) -> SystemTime {
         SystemTime::UNIX_EPOCH + Duration::from_millis(self.published_ms)

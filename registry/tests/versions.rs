@@ -21,6 +21,8 @@ use zillion_rows::{
 
 #[path = "versions/collections.rs"]
 mod collections;
+#[path = "versions/compaction.rs"]
+mod compaction;
 #[path = "versions/frames.rs"]
 mod frames;
 #[path = "versions/quarantine.rs"]

@@ -90,6 +90,11 @@ pub enum Error {
         /// The fault, its position in the file, and the remedy.
         reason: String,
     },
+    /// The caller of a long operation has ended it early.
+    #[error(
+        "the merge of layers was ended early by its caller; begin it again if it is still needed"
+    )]
+    Stopped,
     /// The machine is out of memory, or a file cannot be read or written.
     #[error(transparent)]
     Device(#[from] DeviceError),

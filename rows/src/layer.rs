@@ -168,6 +168,11 @@ pub trait Throttle {
     /// Records that the thread has waited for a disk or a store since the last piece, and has not
     /// used a processor.
     fn waited(&mut self) {}
+
+    /// Returns whether the caller wants the work to end early, with an error.
+    fn is_stopped(&self) -> bool {
+        false
+    }
 }
 
 /// A throttle that never pauses.

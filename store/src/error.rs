@@ -40,6 +40,17 @@ pub enum Error {
         /// The name of the object.
         path: String,
     },
+    /// An object was replaced or removed after it was opened for reading.
+    #[error(
+        "object `{path}` {change} after it was opened; leave the objects of a run as they are, write \
+         new data under new names, and start the run again"
+    )]
+    Changed {
+        /// The name of the object.
+        path: String,
+        /// The change, as a verb in the past: `was replaced` or `was removed`.
+        change: &'static str,
+    },
     /// The store refused an operation.
     #[error("cannot {action} `{path}` in the store: {reason}")]
     Store {

@@ -6,6 +6,9 @@
 //! retries. Settings and credentials come from one [`Environment`] value. A hook runs before and
 //! after every change, so that a test can kill the process there.
 //!
+//! A [`Bucket`] reads the objects of other programs, such as training data: in ranges that are
+//! bound to one state of the object.
+//!
 //! The crate has no cache and does not interpret the contents of the objects.
 //!
 //! ```
@@ -24,6 +27,7 @@
 //! ```
 
 mod azure;
+mod bucket;
 mod client;
 mod cloud;
 mod create;
@@ -37,6 +41,8 @@ mod listing;
 mod local;
 mod location;
 mod network;
+mod object;
+mod object_stream;
 mod options;
 mod profile;
 mod remote;
@@ -47,12 +53,15 @@ mod stop;
 mod store;
 mod upload;
 
+pub use bucket::{Bucket, Depth, Objects};
 pub use environment::Environment;
 pub use error::{Error, Result};
 pub use fetch::Fetch;
 pub use listing::{Listed, Listing, fan_out};
-pub use location::{Cloud, Location, is_bucket};
+pub use location::{Cloud, Location, is_bucket, split_object_url};
 pub use network::Network;
+pub use object::Object;
+pub use object_stream::ObjectStream;
 pub use options::STORE_SETTINGS;
 pub use remote::LAST_WORDS;
 pub use stats::{Operation, Outcome, StoreStats, StoreSums};

@@ -103,6 +103,16 @@ pub fn is_bucket(url: &str) -> bool {
     matches!(Location::parse(url), Ok(Location::Bucket { .. }))
 }
 
+/// Splits the URL of an object, of a prefix or of a glob into the URL of its bucket and the rest,
+/// which has no slash at its beginning. Returns `None` for a text without `://`.
+pub fn split_object_url(url: &str) -> Option<(&str, &str)> {
+    let start = url.find("://")? + 3;
+    match url[start..].find('/') {
+        Some(at) => Some((&url[..start + at], url[start + at..].trim_start_matches('/'))),
+        None => Some((url, "")),
+    }
+}
+
 fn is_name(text: &str) -> bool {
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
     let begins = text.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric());
@@ -170,6 +180,17 @@ mod tests {
             let message = Location::parse(url).unwrap_err().to_string();
             assert!(message.contains(reason), "{url}: {message}");
         }
+    }
+
+    #[test]
+    fn the_url_of_an_object_is_split() {
+        let split = split_object_url;
+        assert_eq!(split("s3://b/a/x*.csv"), Some(("s3://b", "a/x*.csv")));
+        assert_eq!(split("s3://b//a"), Some(("s3://b", "a")));
+        assert_eq!(split("s3://b"), Some(("s3://b", "")));
+        assert_eq!(split("s3://b/"), Some(("s3://b", "")));
+        assert_eq!(split("file:///a/b"), Some(("file://", "a/b")));
+        assert_eq!(split("a/b"), None);
     }
 
     #[test]

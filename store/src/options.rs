@@ -29,6 +29,8 @@ pub(crate) struct Options {
     pub(crate) fetch_bytes: usize,
     /// The maximum number of requests at the same time.
     pub(crate) at_once: usize,
+    /// The number of bytes of training data that a reader may keep in memory.
+    pub(crate) cache_bytes: usize,
 }
 
 impl Default for Options {
@@ -44,6 +46,7 @@ impl Default for Options {
             part_bytes: 8 << 20,
             fetch_bytes: 2 << 20,
             at_once: 8,
+            cache_bytes: 256 << 20,
         }
     }
 }
@@ -89,12 +92,13 @@ impl Options {
             part_bytes: size("ZILLION_STORE_PART_BYTES", 1 << 30, default.part_bytes)?,
             fetch_bytes: size("ZILLION_STORE_FETCH_BYTES", 1 << 30, default.fetch_bytes)?,
             at_once: size("ZILLION_STORE_AT_ONCE", 256, default.at_once)?,
+            cache_bytes: size("ZILLION_STORE_CACHE_BYTES", 1 << 40, default.cache_bytes)?,
         })
     }
 }
 
 /// The names of the environment variables that set options of a remote store.
-pub const STORE_SETTINGS: [&str; 10] = [
+pub const STORE_SETTINGS: [&str; 11] = [
     "ZILLION_STORE_TRIES",
     "ZILLION_STORE_BACKOFF_MS",
     "ZILLION_STORE_LONGEST_BACKOFF_MS",
@@ -105,6 +109,7 @@ pub const STORE_SETTINGS: [&str; 10] = [
     "ZILLION_STORE_PART_BYTES",
     "ZILLION_STORE_FETCH_BYTES",
     "ZILLION_STORE_AT_ONCE",
+    "ZILLION_STORE_CACHE_BYTES",
 ];
 
 #[cfg(test)]
@@ -116,7 +121,7 @@ mod tests {
         for name in STORE_SETTINGS {
             let options = Options::of(&Environment::from([(name, "77")])).unwrap();
             assert_ne!(options, Options::default(), "{name}");
-            for bad in ["0", "-1", "x", "99999999999"] {
+            for bad in ["0", "-1", "x", "9999999999999"] {
                 let message =
                     Options::of(&Environment::from([(name, bad)])).unwrap_err().to_string();
                 assert!(message.contains(name), "{message}");

@@ -61,7 +61,11 @@ impl Remote {
 
     /// Runs an operation on several objects at the same time. Returns the results in the order of
     /// the objects. The first failure cancels the remaining operations.
-    fn run_all<I, T: Send + 'static, F: Future<Output = Result<T, Failure>> + Send + 'static>(
+    pub(crate) fn run_all<
+        I,
+        T: Send + 'static,
+        F: Future<Output = Result<T, Failure>> + Send + 'static,
+    >(
         &self,
         action: &'static str,
         objects: Vec<(Path, I)>,
@@ -92,7 +96,7 @@ impl Remote {
     }
 
     /// Runs an operation and waits for its result. Returns the failure itself, not an [`Error`].
-    fn attempt<T: Send + 'static>(
+    pub(crate) fn attempt<T: Send + 'static>(
         &self,
         stop: &StoreStop,
         operation: impl Future<Output = Result<T, Failure>> + Send + 'static,
@@ -120,14 +124,7 @@ impl Remote {
     }
 
     pub(crate) fn error(&self, action: &'static str, name: &str, failure: Failure) -> Error {
-        let mut reason = failure.reason;
-        if failure.outcome == Outcome::Denied {
-            reason = format!(
-                "{reason}; check that the credentials allow this operation ({})",
-                self.shared.client.about
-            );
-        }
-        Error::Store { action, path: name.to_owned(), reason }
+        self.shared.error(action, name, failure)
     }
 
     /// Checks that the bucket exists, and that the credentials permit a listing of the bucket.
@@ -135,21 +132,7 @@ impl Remote {
         let shared = self.shared.clone();
         let listed = self
             .attempt(stop, async move { shared.page(&Path::ROOT, Some(1), None).await.map(drop) });
-        listed.map_err(|failure| {
-            let advice = match failure.outcome {
-                Outcome::Missing => "create the bucket, or correct its name",
-                Outcome::Denied => {
-                    "check that the credentials are right and may list the bucket (docs/STORES.md has the permissions)"
-                }
-                Outcome::Connection | Outcome::Timeout => {
-                    "check the endpoint, the network and the proxy settings"
-                }
-                Outcome::Refused | Outcome::Exists => "check the region, the endpoint and the name of the bucket",
-                Outcome::Ok | Outcome::Throttled | Outcome::ServerError => "the store is overloaded or fails; try again later",
-            };
-            let reason = format!("{}; {advice} ({})", failure.reason, self.shared.client.about);
-            Error::StoreOpen { url: url.to_owned(), reason }
-        })
+        listed.map_err(|failure| self.shared.open_error(url, failure))
     }
 
     pub(crate) fn create(&self, path: Path, bytes: Bytes, stop: &StoreStop) -> Result<bool> {
@@ -223,6 +206,39 @@ impl Remote {
 }
 
 impl Shared {
+    /// Makes the error of an operation on an object.
+    pub(crate) fn error(&self, action: &'static str, name: &str, failure: Failure) -> Error {
+        let mut reason = failure.reason;
+        if failure.outcome == Outcome::Denied {
+            reason = format!(
+                "{reason}; check that the credentials allow this operation ({})",
+                self.client.about
+            );
+        }
+        Error::Store { action, path: name.to_owned(), reason }
+    }
+
+    /// Makes the error of a bucket that cannot be listed.
+    pub(crate) fn open_error(&self, url: &str, failure: Failure) -> Error {
+        let advice = match failure.outcome {
+            Outcome::Missing => "create the bucket, or correct its name",
+            Outcome::Denied => {
+                "check that the credentials are right and may list the bucket (docs/STORES.md has the permissions)"
+            }
+            Outcome::Connection | Outcome::Timeout => {
+                "check the endpoint, the network and the proxy settings"
+            }
+            Outcome::Refused | Outcome::Exists => {
+                "check the region, the endpoint and the name of the bucket"
+            }
+            Outcome::Ok | Outcome::Throttled | Outcome::ServerError => {
+                "the store is overloaded or fails; try again later"
+            }
+        };
+        let reason = format!("{}; {advice} ({})", failure.reason, self.client.about);
+        Error::StoreOpen { url: url.to_owned(), reason }
+    }
+
     /// Returns the path of an object in the bucket: the prefix of the store and the path in the
     /// store.
     pub(crate) fn place(&self, path: &Path) -> Path {
@@ -322,7 +338,7 @@ impl Shared {
 }
 
 /// Converts the failure for a missing object into `None`.
-fn none_if_missing<T>(answer: Result<T, Failure>) -> Result<Option<T>, Failure> {
+pub(crate) fn none_if_missing<T>(answer: Result<T, Failure>) -> Result<Option<T>, Failure> {
     match answer {
         Err(failure) if failure.outcome == Outcome::Missing => Ok(None),
         answer => answer.map(Some),

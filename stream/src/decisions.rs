@@ -103,6 +103,22 @@ pub enum Decision {
         to: u64,
         /// The reason for the rewind, for people.
         reason: String,
+        /// The number of the first decision behind which no messages are read again, because they
+        /// do not exist any more. The decisions up to this one only move the position. Each
+        /// partition of which they consumed messages is reset behind them. Absent if the messages
+        /// of the batches are read again.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        unread: Option<u64>,
+    },
+    /// A rewind should have left batches out, but the way back was lost. The batches stay in the
+    /// model, and no verdict about them asks for a rewind again.
+    Keep {
+        /// The number of the first batch that the rewind should have left out.
+        from: u64,
+        /// The number of the first batch after them.
+        to: u64,
+        /// The reason for the rewind, and the problem of the way back, for people.
+        reason: String,
     },
     /// A schema of messages was seen for the first time.
     Schema {
@@ -161,6 +177,11 @@ pub struct RowRules {
     pub accept_jump_after: u32,
     /// The largest size of a message in bytes.
     pub max_message_bytes: u64,
+    /// The time from which `max_ahead_ms` is reckoned before the first event, in milliseconds since
+    /// 1970: the clock of the machine when the run began. It is absent in logs of earlier versions,
+    /// where the first event is accepted whatever its time is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_ms: Option<i64>,
 }
 
 /// A span of consecutive messages of a partition that was consumed.

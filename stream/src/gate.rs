@@ -3,7 +3,7 @@
 //! Labels can be poisoned, and then the newest rows are poisoned too. So a gate has three legs:
 //! 1. *Progressive*: the paired difference of AUC between the live model and the promoted version
 //!    on the newest closed windows ([`crate::validation`]).
-//! 2. *Anchor*: the same difference on a set of older rows, which only promoted versions refresh.
+//! 2. *Anchor*: the same difference on a set of older rows, which promoted versions refresh.
 //! 3. *Inputs*: bands around the figures of the data and of the update: click rate, calibration,
 //!    missing values, new keys, drift of scores, values that are not finite, size of the update.
 //!
@@ -15,7 +15,7 @@
 //! # Invariants
 //! * No clock is read. A verdict is a function of the evidence, the state and the settings.
 //! * A row enters the anchor only if a version was promoted at least `anchor_delay_seconds` of
-//!   event time after the row.
+//!   event time after the row, or if versions were held `hold_seconds` longer than this.
 
 mod anchor;
 mod bands;

@@ -116,6 +116,7 @@ impl Position {
             | Decision::Publish { .. }
             | Decision::Checkpoint { .. }
             | Decision::Skip { .. }
+            | Decision::Keep { .. }
             | Decision::Rules(_) => {}
             Decision::Schema { stream, id, fingerprint } => {
                 self.pin_schema(*stream, *id, *fingerprint)?;

@@ -109,6 +109,11 @@ impl Watermarks {
         restored
     }
 
+    /// Sets the time from which `max_ahead` is reckoned before the first event.
+    pub fn set_start(&mut self, start: Option<EventTime>) {
+        self.rules.start = start;
+    }
+
     /// Returns the state for a checkpoint.
     pub fn state(&self) -> &WatermarkState {
         &self.state
@@ -284,6 +289,24 @@ mod tests {
 
     fn low(marks: &Watermarks) -> Option<i64> {
         marks.watermark().map(|time| time.0)
+    }
+
+    #[test]
+    fn a_first_event_far_ahead_of_the_start_is_refused() {
+        let mut marks = watermarks(1);
+        marks.set_start(Some(EventTime(YEAR)));
+        assert_eq!(see(&mut marks, 0, 2 * YEAR), Err(RefusedTime::Ahead));
+        assert_eq!(low(&marks), None);
+        // A stream of the past begins before the start.
+        see(&mut marks, 0, 500).unwrap();
+        assert_eq!(low(&marks), Some(490));
+        // A clock that is behind the events gives way to events that agree with each other.
+        let mut marks = watermarks(1);
+        marks.set_start(Some(EventTime(0)));
+        for _ in 0..2 {
+            assert_eq!(see(&mut marks, 0, YEAR), Err(RefusedTime::Ahead));
+        }
+        see(&mut marks, 0, YEAR).unwrap();
     }
 
     #[test]

@@ -14,7 +14,7 @@ import re
 import sys
 
 OPTIONS = ["--fmad=false", "--std=c++17", "-default-device", "--ptxas-options=-v"]
-HEADERS = ["zillion.cuh", "math.cuh"]
+HEADERS = ["zillion.cuh", "math.cuh", "half.cuh", "rules.cuh"]
 # Instructions on floats, and atomic ones, with all their modifiers.
 INSTRUCTION = re.compile(r"^\s*(?:@!?%p\d+\s+)?([a-z]\w*(?:\.[\w:]+)+)\s", re.M)
 

@@ -33,7 +33,7 @@ fn unknown_keys_of_the_job_file_are_refused() {
         ("model.kind=\"deepfmm\"", ["deepfmm", "did you mean `deepfm`?"]),
         ("tables.itm.dim=3", ["tables.itm", "did you mean `item`?"]),
         ("tables.item.optimizer={kind=\"adm\"}", ["tables.item.optimizer", "did you mean `adam`?"]),
-        ("tables.user.dim=\"big\"", ["tables.user.dim", "expected usize"]),
+        ("tables.user.dim=\"big\"", ["tables.user.dim", "must be a whole number"]),
         ("features.user.typ=\"i64\"", ["features.user.typ", "did you mean `type`?"]),
         ("data.shufle=true", ["data.shufle", "did you mean `shuffle`?"]),
         ("run.thread=1", ["run.thread", "did you mean `threads`?"]),

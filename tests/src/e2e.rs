@@ -25,6 +25,7 @@ mod fixtures;
 mod formats;
 mod frappe;
 mod gpu;
+mod gpu_training;
 mod growth;
 mod grpc;
 mod harness;

@@ -13,8 +13,8 @@ use std::process::Command;
 use crate::harness::{binary, root, stderr, stdout};
 
 /// The folders in `examples/`. Each folder has a test in this file.
-const FOLDERS: [&str; 8] =
-    ["adult", "beauty", "clicks", "criteo", "custom", "eviction", "frappe", "ml1m"];
+const FOLDERS: [&str; 9] =
+    ["adult", "beauty", "clicks", "criteo", "custom", "eviction", "frappe", "ml1m", "online"];
 
 /// A command of a page and the lines that the command must print.
 struct Step {
@@ -146,4 +146,9 @@ fn frappe_runs() {
 #[test]
 fn ml1m_runs() {
     run_example("ml1m");
+}
+
+#[test]
+fn online_runs() {
+    run_example("online");
 }

@@ -24,7 +24,7 @@ fn tables_of(place: &Workplace, output: &str, train: &str) -> Vec<(String, Strin
 }
 
 /// Converts CSV text to JSON lines. A cell becomes a number if it can be parsed as a number.
-fn as_json(text: &str) -> String {
+pub(crate) fn as_json(text: &str) -> String {
     let mut lines = text.lines().map(|line| line.split(','));
     let names: Vec<&str> = lines.next().expect("a header").collect();
     let row = |cells: std::str::Split<'_, char>| {
@@ -40,7 +40,19 @@ fn as_json(text: &str) -> String {
 
 /// Writes CSV text as an Arrow file with 300 rows in each record batch. Columns of numbers have a
 /// numeric type; the other columns are strings.
-fn write_arrow(path: &Path, text: &str) {
+pub(crate) fn write_arrow(path: &Path, text: &str) {
+    let batch = record_batch(text);
+    let file = std::fs::File::create(path).expect("a file");
+    let mut writer = FileWriter::try_new(file, &batch.schema()).expect("a writer");
+    for start in (0..batch.num_rows()).step_by(300) {
+        let piece = batch.slice(start, 300.min(batch.num_rows() - start));
+        writer.write(&piece).expect("it takes rows");
+    }
+    writer.finish().expect("it takes a footer");
+}
+
+/// Returns the rows of CSV text as arrays.
+pub(crate) fn record_batch(text: &str) -> RecordBatch {
     let mut lines = text.lines().map(|line| line.split(',').collect::<Vec<_>>());
     let names = lines.next().expect("a header");
     let rows: Vec<Vec<&str>> = lines.collect();
@@ -55,14 +67,7 @@ fn write_arrow(path: &Path, text: &str) {
         }
     };
     let columns = names.iter().enumerate().map(|(at, name)| (*name, column(at), true));
-    let batch = RecordBatch::try_from_iter_with_nullable(columns).expect("columns of one length");
-    let file = std::fs::File::create(path).expect("a file");
-    let mut writer = FileWriter::try_new(file, &batch.schema()).expect("a writer");
-    for start in (0..batch.num_rows()).step_by(300) {
-        let piece = batch.slice(start, 300.min(batch.num_rows() - start));
-        writer.write(&piece).expect("it takes rows");
-    }
-    writer.finish().expect("it takes a footer");
+    RecordBatch::try_from_iter_with_nullable(columns).expect("columns of one length")
 }
 
 #[test]

@@ -2,6 +2,8 @@
 
 mod peers;
 #[cfg(feature = "kafka-tls")]
+mod sasl;
+#[cfg(feature = "kafka-tls")]
 mod tls;
 
 use std::path::Path;

@@ -4,11 +4,14 @@
 mod ages;
 mod bad_input;
 mod commands;
+mod guards;
 mod kills;
 mod metrics;
 mod operator;
 pub(crate) mod place;
 mod poison;
+mod quiet;
 mod restarts;
 mod schemas;
 mod served;
+mod way_back;

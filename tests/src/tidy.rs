@@ -19,7 +19,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("config", &[]),
     ("feature", &["config"]),
     ("device", &[]),
-    ("reader", &["config", "feature", "device"]),
+    ("reader", &["config", "feature", "device", "store"]),
     ("datatools", &["config", "feature", "device", "reader"]),
     ("rows", &["feature", "device"]),
     ("embedding", &["feature", "device", "rows"]),

@@ -10,6 +10,7 @@ mod learning;
 mod limits;
 mod report;
 mod sample;
+mod streams;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -35,7 +36,10 @@ pub(crate) use sample::without_statistics;
 /// of the report instead.
 pub fn check(job: &Job, sample: u64, workers: &Arc<Workers>) -> Result<CheckReport> {
     let mut findings = Findings::default();
+    let has_streams = !job.streams.is_empty();
+    streams::check_streams(job, &mut findings);
     let train = match job.data.train.is_empty() {
+        true if has_streams => None,
         true => {
             findings.error(
                 "data.train",
@@ -47,6 +51,7 @@ pub fn check(job: &Job, sample: u64, workers: &Arc<Workers>) -> Result<CheckRepo
     };
     for (part, paths) in [("valid", &job.data.valid), ("test", &job.data.test)] {
         match paths.is_empty() {
+            true if has_streams => {}
             true => findings.note(
                 &format!("data.{part}"),
                 match part {

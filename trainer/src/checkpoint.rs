@@ -81,6 +81,11 @@ impl Checkpoint {
         Link::new(&self.path, self.blake3.clone(), mark, self.behind)
     }
 
+    /// Returns the BLAKE3 of the manifest, which identifies the checkpoint.
+    pub(crate) fn blake3(&self) -> &str {
+        &self.blake3
+    }
+
     /// Returns the number of checkpoints below this one in its chain: 0 if it is whole.
     pub fn behind(&self) -> usize {
         self.behind

@@ -67,6 +67,12 @@ pub enum Error {
          with the output of the run, and start the run again"
     )]
     FeedEnded,
+    /// The thread of a merge of layers has ended without a reason, because it has panicked.
+    #[error(
+        "the thread that merges layers has panicked, which is a defect of zillion; report it with \
+         the output of the run"
+    )]
+    MergePanicked,
     /// A replay of the log of decisions that gives other batches than the first time.
     #[error(
         "decision {decision} of the log cannot be repeated: {problem}; undo the changes of the job \
@@ -109,6 +115,20 @@ pub enum Error {
     /// An error of the machine: files, memory or threads.
     #[error(transparent)]
     Device(#[from] zillion_device::DeviceError),
+    /// An error of a GPU.
+    #[error(transparent)]
+    Gpu(#[from] zillion_device::gpu::GpuError),
+    /// A device that cannot train the job.
+    #[error(
+        "the device `{device}` cannot train this job: {problem}; set `run.device` to \"cpu\" or \
+         \"auto\", or remove the setting"
+    )]
+    DeviceRefused {
+        /// The name of the device, such as `cuda:0`.
+        device: String,
+        /// The setting that the device cannot train with, and the reason.
+        problem: String,
+    },
     /// A configuration that could not be printed.
     #[error("cannot print the configuration: {0}")]
     Print(#[source] toml::ser::Error),
@@ -266,6 +286,18 @@ pub enum Error {
         /// The checkpoint that can be published.
         checkpoint: PathBuf,
     },
+    /// A run over streams that has stopped after its last version could not be published.
+    #[error(
+        "the last version of the run in {} is not published: {problem}; remove the cause and start \
+         the run again with the same job, which publishes its present state",
+        run.display()
+    )]
+    WaitsForPublication {
+        /// The error of the publication.
+        problem: Box<Error>,
+        /// The folder of the run.
+        run: PathBuf,
+    },
     /// A step of several trainers whose parts do not fit together.
     #[error(
         "the parts of the trainers do not fit together: {problem}; start all trainers with the \
@@ -308,7 +340,10 @@ impl Error {
         if let Self::ParameterService(error) = self {
             return Some(error).filter(|error| error.is_rewound());
         }
-        if matches!(self, Self::GaveUp { .. } | Self::NotPublished { .. }) {
+        if matches!(
+            self,
+            Self::GaveUp { .. } | Self::NotPublished { .. } | Self::WaitsForPublication { .. }
+        ) {
             return None;
         }
         let mut next = std::error::Error::source(self);

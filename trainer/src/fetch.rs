@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use zillion_feature::Batch;
-use zillion_nn::{Dim, Executor, Graph, NodeId, Shape};
+use zillion_nn::{Dim, Graph, NodeId, Shape};
 
 use crate::error::{Error, Result};
 
@@ -75,13 +75,14 @@ pub(crate) fn find_nodes(graph: &Graph, names: &[String]) -> Result<Vec<Requeste
     names.iter().map(find).collect()
 }
 
-/// Returns the values of the requested nodes in the last run.
+/// Returns the values of the requested nodes in the last run of an executor. `output` returns the
+/// values of a node.
 pub(crate) fn fetch_values<'a>(
     nodes: &'a [RequestedNode],
-    executor: &'a Executor,
+    output: impl Fn(NodeId) -> Option<&'a [f32]>,
 ) -> Vec<Fetched<'a>> {
     let value = |w: &'a RequestedNode| {
-        let values = executor.output(w.id)?;
+        let values = output(w.id)?;
         Some(Fetched { name: &w.name, shape: w.shape, values })
     };
     nodes.iter().filter_map(value).collect()

@@ -4,8 +4,10 @@
 //! section (threads, shards, folders) and the `[ps]` section (servers) do not change the result, so
 //! a checkpoint does not store them.
 
+mod device;
 mod eval;
 mod event_time;
+mod file_keys;
 mod graph;
 mod identity;
 mod join;
@@ -42,6 +44,7 @@ use zillion_stream::validation::Settings as ValidationSettings;
 
 use crate::error::{Error, Result};
 
+pub use device::{DeviceChoice, Precision};
 pub use eval::EvalConfig;
 pub(crate) use eval::Retrieved;
 pub(crate) use identity::{difference, difference_of_model};
@@ -163,6 +166,9 @@ pub struct TrainConfig {
     /// The number type to which the gradients of rows are rounded before they are pushed.
     #[serde(skip_serializing_if = "Wire::is_f32")]
     pub wire: Wire,
+    /// The number type of the factors of matrix products.
+    #[serde(skip_serializing_if = "Precision::is_f32")]
+    pub precision: Precision,
     /// The number of batches whose gradients make one step.
     #[serde(skip_serializing_if = "is_one")]
     pub accumulate: NonZeroUsize,
@@ -240,6 +246,7 @@ impl Default for TrainConfig {
             local_steps: None,
             on_server_loss: ServerLoss::Rewind,
             wire: Wire::F32,
+            precision: Precision::F32,
             accumulate: NonZeroUsize::MIN,
             average: None,
             freeze: Vec::new(),
@@ -324,12 +331,14 @@ impl Job {
         if train.epochs == 0 {
             return Err(ConfigError::at("train.epochs", "must be at least 1, found 0").into());
         }
-        if train.full_every.get() > 1 && train.checkpoint_every.is_none() {
+        let has_streams = root.contains_key("stream");
+        if train.full_every.get() > 1 && train.checkpoint_every.is_none() && !has_streams {
             let reason = "has no effect without checkpoints inside an epoch; set \
                           `train.checkpoint_every` too";
             return Err(ConfigError::at("train.full_every", reason).into());
         }
         train.settings()?;
+        train.precision.check()?;
         if let Some(limit) = train.max_table_bytes {
             check_shared_limit(&tables, limit)?;
         }
@@ -340,6 +349,10 @@ impl Job {
         run.check()?;
         let ps = read_key(root, "ps")?;
         let (online, join) = (read_key(root, "online")?, read_key(root, "join")?);
+        if root.get("stream").is_some_and(Value::is_table) {
+            let message = "a job has a list of streams; write `[[stream]]` instead of `[stream]`";
+            return Err(ConfigError::at("stream", message).into());
+        }
         let streams = read_key(root, "stream")?.unwrap_or_default();
         let eval: EvalConfig = zillion_config::section(&value, "eval")?;
         let eval = eval.resolve();

@@ -44,6 +44,7 @@ mod tasks;
 mod trace_span;
 mod train;
 mod train_report;
+mod validation_history;
 
 pub use check::{
     CheckReport, DataCheck, FeatureCheck, Finding, GradientCheck, GradientGroup, LabelCheck,
@@ -57,30 +58,33 @@ pub use error::{Error, Result};
 pub use evaluate::{EvalReport, Predicted};
 pub use fetch::Fetched;
 pub use job::{
-    AvroConfig, EmitConfig, EvalConfig, ItemCounts, Job, JoinConfig, LateConfig, Memory, Mode,
-    OnlineConfig, ProtobufConfig, PsConfig, PublishConfig, RateConfig, RunConfig, ServerLoss,
-    StreamConfig, StreamFormat, StreamKind, StreamRole, TableConfig, TrainConfig, WarmStart, Wire,
+    AvroConfig, DeviceChoice, EmitConfig, EvalConfig, ItemCounts, Job, JoinConfig, LateConfig,
+    Memory, Mode, OnlineConfig, Precision, ProtobufConfig, PsConfig, PublishConfig, RateConfig,
+    RunConfig, ServerLoss, StreamConfig, StreamFormat, StreamKind, StreamRole, TableConfig,
+    TrainConfig, WarmStart, Wire,
 };
 pub use observer::{
     CheckpointReport, EpochReport, InspectOptions, InspectedStep, Observer, PublishReport,
     RunFigures, Silent, StepReport,
 };
 pub use online::{
-    FeedStatus, JoinStatus, PAUSED, PartitionReset, PartitionStatus, ResetPlan, SnapshotLink,
-    consume_streams, plan_reset, reset_streams, schema_folder, stream_folder,
+    FeedStatus, Forgotten, JoinStatus, NeededMessages, PAUSED, PartitionReset, PartitionStatus,
+    ResetPlan, SnapshotLink, consume_streams, list_needed, plan_reset, reset_streams,
+    schema_folder, stream_folder,
 };
 pub use online_report::OnlineReport;
-pub use online_status::{HISTORY_FILE, STATUS_FILE, StreamStatus};
+pub use online_status::{STATUS_FILE, StreamStatus};
 pub use plan::{Growth, PlanOptions, PlanReport, Size, TablePlan, plan_tables};
 pub use predict::{InspectedBatch, Loaded, Prediction};
-pub use publish::{Published, publish_checkpoint};
+pub use publish::{CompactionCounts, Published, publish_checkpoint};
 pub use rejects::RejectFile;
 pub use stage_seconds::StageSeconds;
 pub use tasks::TaskReport;
 pub use train::{
-    REWIND_FILE, RewindPlan, RewindRequest, TimedReport, TimedScores, TrainOptions, plan_rewind,
-    quarantine_versions, replay_online, request_rewind, rewind_stopped, test_then_train, train,
-    train_online, versions_after,
+    REWIND_FILE, RewindPlan, RewindRequest, TimedReport, TimedScores, TrainOptions,
+    check_replay_target, has_rewound, plan_rewind, quarantine_versions, replay_online,
+    request_rewind, rewind_stopped, test_then_train, train, train_online, versions_after,
 };
 pub use train_report::TrainReport;
+pub use validation_history::HISTORY_FILE;
 pub use zillion_ps::TrainerPlace;

@@ -21,7 +21,7 @@ pub struct OnlineReport {
     pub rejected: u64,
     /// The number of batches that ended because a row had waited long enough.
     pub lingered: u64,
-    /// The number of the last version that was published; absent if there is none.
+    /// The number of the newest version of the run; absent if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub published: Option<u64>,
     /// The folder with the log of decisions and the dead letters.

@@ -21,6 +21,10 @@
 //! if there is no such version, if its files are missing, or if its chain has too many deltas. A
 //! publisher remembers its versions, so that it does not read the whole chain each time.
 //!
+//! If the rows are in the process of the run, the layers of a long chain are merged to a new base
+//! beside the publications ([`compactor`]). The next delta then stands on this base, and the
+//! publication itself never writes all rows.
+//!
 //! # Crash consistency
 //! A version exists whole or not at all (see [`zillion_registry::Model::publish`]). A run that is
 //! killed between a checkpoint and its version publishes the version when it is resumed. A run that
@@ -28,18 +32,24 @@
 //! step is published once.
 
 mod branch;
+mod checkpoint;
 mod checkpoint_rows;
 mod collector;
+mod compactor;
 mod dense;
+mod owner;
 mod parent;
 mod parity;
 mod published;
 mod publisher;
 mod recent;
+mod registry;
 mod run_id;
+mod schedule;
 
+pub use checkpoint::publish_checkpoint;
+pub use compactor::CompactionCounts;
 pub use published::Published;
-pub use publisher::publish_checkpoint;
 
 pub(crate) use publisher::{Opening, Publisher, REMEMBERED, Wish};
 pub(crate) use run_id::RunId;

@@ -12,11 +12,13 @@ mod by_time;
 mod continuing;
 mod counts;
 mod data;
+mod device;
 mod engine;
 mod epoch;
 mod event_time;
 mod finish;
 mod geo;
+mod graph_executor;
 mod joint;
 mod joint_gradients;
 mod meetings;
@@ -29,6 +31,7 @@ mod position;
 mod prepare;
 mod publish;
 mod rates;
+mod resident;
 mod rewind;
 mod round;
 mod rounding;
@@ -55,8 +58,9 @@ use zillion_ps::{TrainClient, TrainerPlace};
 
 pub use by_time::{TimedReport, TimedScores, test_then_train};
 pub use online::{
-    REWIND_FILE, RewindPlan, RewindRequest, plan_rewind, quarantine_versions, replay_online,
-    request_rewind, rewind_stopped, train_online, versions_after,
+    REWIND_FILE, RewindPlan, RewindRequest, check_replay_target, has_rewound, plan_rewind,
+    quarantine_versions, replay_online, request_rewind, rewind_stopped, train_online,
+    versions_after,
 };
 
 use crate::error::Result;

@@ -43,7 +43,12 @@ const LOOKS: usize = 100;
 #[derive(Serialize)]
 struct Outcome {
     versions: u64,
+    /// The number of publications that wrote a base themselves.
     bases: u64,
+    /// The number of bases that were merged beside the publications.
+    merges: u64,
+    /// The largest number of bytes that one publication sent to the store.
+    largest_sent_bytes: u64,
     /// The time of the old run alone, in seconds.
     seconds: f64,
     /// The median cost of the first publications of the new run.
@@ -116,6 +121,7 @@ struct Times {
     /// The sums of requests and of sent bytes after the last publication.
     before: (u64, u64),
     bases: u64,
+    merges: u64,
     versions: u64,
 }
 
@@ -131,6 +137,7 @@ impl Times {
             cpu: Duration::ZERO,
             before: (0, 0),
             bases: 0,
+            merges: 0,
             versions: 0,
         }
     }
@@ -150,6 +157,7 @@ impl Observer for Times {
         });
         self.before = (requests, sent);
         self.bases += u64::from(published.version.is_base());
+        self.merges = published.compactions.published;
         self.versions = published.version.version.0;
         let number = self.measured.len() as u64;
         if number == self.alone {
@@ -251,6 +259,8 @@ pub(super) fn run(versions: u64, folder: &Path, is_json: bool) -> Result<()> {
     let outcome = Outcome {
         versions,
         bases: times.bases,
+        merges: times.merges,
+        largest_sent_bytes: times.measured.iter().map(|m| m.sent_bytes).max().unwrap_or(0),
         seconds: times.alone_seconds,
         first: Cost::of(&firsts.measured),
         last: Cost::of(lasts),

@@ -58,6 +58,10 @@ pub(crate) struct TrainArgs {
     /// Start a new run on other data with the rows and parameters of this checkpoint or run
     #[arg(long, value_name = "FOLDER")]
     pub(crate) from: Option<PathBuf>,
+    /// Device that computes the training graph: auto, cpu, or a GPU such as cuda:0; overrides
+    /// run.device
+    #[arg(long, value_name = "DEVICE")]
+    pub(crate) device: Option<String>,
     /// Servers of a parameter service that hold the tables, as in HOST:PORT,HOST:PORT; overrides
     /// ps.servers
     #[arg(long, value_name = "SERVERS", value_delimiter = ',')]

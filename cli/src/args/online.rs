@@ -12,6 +12,10 @@ pub(crate) struct OnlineArgs {
     /// of its own
     #[arg(long, value_name = "FOLDER")]
     pub(crate) from: Option<PathBuf>,
+    /// Device that computes the training graph: auto, cpu, or a GPU such as cuda:0; overrides
+    /// run.device
+    #[arg(long, value_name = "DEVICE")]
+    pub(crate) device: Option<String>,
     /// Print the job with every default and override, without following its streams
     #[arg(long)]
     pub(crate) print_config: bool,

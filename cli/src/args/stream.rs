@@ -17,18 +17,18 @@ Example: zillion stream status runs/clicks")]
     #[command(after_help = "\
 Example: zillion stream tail runs/clicks --last 50")]
     Tail(StreamListArgs),
-    /// Show the newest rejected messages with their reasons, or write their bytes to a file
+    /// Show the newest rejected messages with their reasons, or write their bytes into a folder
     #[command(after_help = "\
 Example: zillion stream dead runs/clicks --last 5
-         zillion stream dead runs/clicks --export rejected.jsonl
-The messages of the file can be repaired and sent again.")]
+         zillion stream dead runs/clicks --export rejected
+The folder gets a file of lines for each stream, and a file for each message that is no line of text.
+The messages can be repaired and sent again.")]
     Dead(StreamDeadArgs),
     /// Repeat the log of a run in another folder, which gives the same versions
     #[command(after_help = "\
 Example: zillion stream replay job.toml --of runs/clicks --set run.output=runs/again
              --set publish.registry=runs/again-registry
-The versions are published in the registry of the job, and its pointer moves to each of them.
-Give another registry, unless this is meant.
+The versions go into a registry or a model of their own: a model that has versions is refused.
 The log must have all decisions since its beginning. Runs remove those that no kept checkpoint needs.")]
     Replay(StreamReplayArgs),
     /// Set the streams of a stopped run to a time, to their start or to their end
@@ -75,8 +75,8 @@ pub(crate) struct StreamDeadArgs {
     /// Number of messages to print
     #[arg(long, value_name = "N", default_value = "20")]
     pub(crate) last: usize,
-    /// File to which the bytes of all rejected messages are written, one message a line
-    #[arg(long, value_name = "FILE")]
+    /// New folder to which the bytes of all rejected messages are written
+    #[arg(long, value_name = "FOLDER", conflicts_with = "last")]
     pub(crate) export: Option<PathBuf>,
     /// Print each message as one line of JSON on stdout
     #[arg(long, conflicts_with = "export")]

@@ -7,6 +7,7 @@ use zillion_reader::{Dataset, Paths};
 use zillion_trainer::Loaded;
 
 use crate::args::EvalArgs;
+use crate::registry::print_store_retries;
 use crate::report;
 use crate::text::figure;
 
@@ -52,5 +53,6 @@ pub(crate) fn run(args: &EvalArgs) -> Result<()> {
     report::print_ranking(&report);
     report::print_rejected_rows("scored", report.rejected_rows);
     report::print_missing_side_rows("scored", &report.missing_side_rows);
+    print_store_retries(&data.stores.sums());
     print_json_if(args.json, &report)
 }

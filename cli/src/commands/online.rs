@@ -5,13 +5,15 @@ use zillion_console::progress::Progress;
 use zillion_console::{compute_pool, durable_files, job_file, print_json_if, signals};
 use zillion_trainer::{OnlineReport, TrainOptions, TrainerPlace};
 
-use super::train::{open_trail, print_config, serve_metrics};
+use super::train::{device_setting, open_trail, print_config, serve_metrics};
 use crate::args::OnlineArgs;
 use crate::operator::{check_key_path, sign_key_of_environment};
 use crate::watch::{Choice, Watch};
 
 pub(crate) fn run(args: &OnlineArgs) -> Result<()> {
-    let mut job = job_file::load_job(&args.job.job, &args.job.set)?;
+    let mut sets = args.job.set.clone();
+    sets.extend(args.device.as_deref().map(device_setting));
+    let mut job = job_file::load_job(&args.job.job, &sets)?;
     if let Some(publish) = &mut job.publish {
         publish.sign = publish.sign.take().or_else(sign_key_of_environment);
         check_key_path(publish.sign.as_deref())?;
@@ -57,5 +59,5 @@ fn print_summary(report: &OnlineReport) {
     if let Some(version) = report.published {
         eprintln!("last version {version}");
     }
-    eprintln!("log of decisions {}", report.folder.display());
+    eprintln!("log of decisions {}", report.folder.join("log").display());
 }

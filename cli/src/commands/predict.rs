@@ -13,6 +13,7 @@ use zillion_reader::{Dataset, Labels};
 use zillion_trainer::{Loaded, Predicted};
 
 use crate::args::{FetchArgs, PredictArgs};
+use crate::registry::print_store_retries;
 use crate::report;
 use crate::watch::{Choice, Lines};
 use score_lines::ScoreLines;
@@ -65,6 +66,7 @@ fn score_by_checkpoint(args: &PredictArgs, input: &Path) -> Result<()> {
         Ok(failed.is_none())
     });
     report::write_rejects(&data, &dataset)?;
+    print_store_retries(&data.stores.sums());
     let predicted = predicted?;
     if failed.is_none() {
         failed = scores.write(&[], &predicted.rejected_last).err();

@@ -13,6 +13,7 @@ use crate::args::TrainArgs;
 use crate::metrics;
 use crate::metrics::{Listener, StreamMetrics, StreamParts, TrainerMetrics};
 use crate::operator::{Trail, check_key_path, sign_key_of_environment};
+use crate::registry::print_store_retries;
 use crate::report;
 use crate::text::figure;
 use crate::watch::{Choice, Stepper, Watch};
@@ -55,8 +56,10 @@ pub(crate) fn run(args: &TrainArgs) -> Result<()> {
         stepper: args.step.then(Stepper::default),
         stop: options.stop.clone(),
     };
+    let stores = job.data.stores.clone();
     let report = zillion_trainer::train(job, options, &mut watch)?;
     print_summary(&report);
+    print_store_retries(&stores.sums());
     let profile = profile::report(&args.profile, &report)?;
     let test = report.test.as_ref();
     let outcome = Outcome {
@@ -72,6 +75,7 @@ pub(crate) fn run(args: &TrainArgs) -> Result<()> {
 /// Returns the settings of the command line, of which later ones override earlier ones.
 fn settings(args: &TrainArgs) -> Vec<String> {
     let mut sets = args.job.set.clone();
+    sets.extend(args.device.as_deref().map(device_setting));
     if !args.ps.is_empty() {
         sets.push(format!("ps.servers={:?}", args.ps));
     }
@@ -90,6 +94,11 @@ fn settings(args: &TrainArgs) -> Vec<String> {
         sets.extend(file.as_ref().map(|file| format!("ps.{key}={file:?}")));
     }
     sets
+}
+
+/// Returns the setting of the device that the command line names.
+pub(super) fn device_setting(device: &str) -> String {
+    format!("run.device={device:?}")
 }
 
 /// Serves the metrics of the run and prints the address. The address is needed because with port 0,

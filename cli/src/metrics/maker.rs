@@ -1,5 +1,7 @@
 //! The creation of series in a registry.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use prometheus::core::Collector;
 use prometheus::{
     Counter, CounterVec, Gauge, GaugeVec, Histogram, HistogramOpts, Opts, Registry, Result,
@@ -42,6 +44,12 @@ impl Maker<'_> {
         let buckets = prometheus::exponential_buckets(first, 2.0, bounds)?;
         self.register(Histogram::with_opts(HistogramOpts::new(name, help).buckets(buckets))?)
     }
+}
+
+/// Sets a gauge to the current time, in whole seconds since 1970.
+pub(super) fn set_to_now(gauge: &Gauge) {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    gauge.set(now.as_secs() as f64);
 }
 
 /// Increases a counter to the value `count`, which never decreases during a run.

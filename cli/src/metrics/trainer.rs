@@ -2,13 +2,12 @@
 //!
 //! The trainer has plain counts that never decrease. One thread sets the series to these counts.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use prometheus::{Counter, CounterVec, Gauge, GaugeVec, Histogram, Registry, Result};
 use zillion_reader::BAD_ROWS;
 use zillion_trainer::{CheckpointReport, EpochReport, PublishReport, RunFigures, TaskReport};
 
-use super::maker::{Maker, raise_to};
+use super::maker::{Maker, raise_to, set_to_now};
+use super::publishing::PublishMetrics;
 use super::streams::StreamMetrics;
 use super::tables::Tables;
 
@@ -83,19 +82,9 @@ pub(crate) struct TrainerMetrics {
     checkpoint_seconds: Histogram,
     checkpoint_bytes: Gauge,
     checkpoint_at: Gauge,
-    publish_seconds: Histogram,
-    publish_failures: Counter,
-    published_version: Gauge,
-    published_rows: Counter,
-    published_at: Gauge,
+    publishing: PublishMetrics,
     /// The series of the streams, if the run follows streams.
     pub(crate) streams: Option<StreamMetrics>,
-}
-
-/// Sets a gauge to the current time, in whole seconds since 1970.
-fn set_to_now(gauge: &Gauge) {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    gauge.set(now.as_secs() as f64);
 }
 
 impl TrainerMetrics {
@@ -172,28 +161,7 @@ impl TrainerMetrics {
                 "zillion_trainer_checkpoint_timestamp_seconds",
                 "Time of the last checkpoint, in seconds since 1970; 0: never.",
             )?,
-            publish_seconds: make.seconds(
-                "zillion_trainer_publish_seconds",
-                "Time of an attempt to publish a version.",
-                1e-3,
-                22,
-            )?,
-            publish_failures: make.counter(
-                "zillion_trainer_publish_failures_total",
-                "Versions that could not be published; the next version has their changes.",
-            )?,
-            published_version: make.gauge(
-                "zillion_trainer_published_version",
-                "The version that was published last; 0: none.",
-            )?,
-            published_rows: make.counter(
-                "zillion_trainer_published_rows_total",
-                "Rows of published versions: all of a base, the changed ones of a delta.",
-            )?,
-            published_at: make.gauge(
-                "zillion_trainer_published_timestamp_seconds",
-                "Time at which the last version was published, in seconds since 1970; 0: never.",
-            )?,
+            publishing: PublishMetrics::new(&make)?,
             streams: None,
         })
     }
@@ -272,13 +240,7 @@ impl TrainerMetrics {
 
     /// Updates the series after an attempt to publish a version.
     pub(crate) fn report_version(&self, report: &PublishReport<'_>) {
-        self.publish_seconds.observe(report.seconds);
-        let Some(published) = report.published else { return self.publish_failures.inc() };
-        self.published_version.set(published.version.version.0 as f64);
-        set_to_now(&self.published_at);
-        if !published.was_there {
-            self.published_rows.inc_by(published.version.layer.rows() as f64);
-        }
+        self.publishing.report(report);
     }
 }
 

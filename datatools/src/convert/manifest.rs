@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::UNIX_EPOCH;
 
 use serde::{Deserialize, Serialize};
-use zillion_reader::{ReaderError, Reject, Result};
+use zillion_reader::{FileFacts, ReaderError, Reject, Result};
 
 use super::{ConvertOutput, ConvertSpec};
 
@@ -64,12 +64,7 @@ impl Manifest {
     pub(super) fn new(spec: &ConvertSpec) -> Result<Self> {
         let mut sources = Vec::with_capacity(spec.sources.len());
         for path in &spec.sources {
-            let found = std::fs::metadata(path).and_then(|m| Ok((m.len(), m.modified()?)));
-            let (bytes, modified) = found.map_err(|source| ReaderError::Io {
-                what: "read the size of the file",
-                source,
-                path: path.clone(),
-            })?;
+            let FileFacts { bytes, modified } = spec.config.file_facts(path)?;
             let since = modified.duration_since(UNIX_EPOCH).unwrap_or_default();
             let modified_ns = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
             sources.push(SourceEntry { path: path.display().to_string(), bytes, modified_ns });

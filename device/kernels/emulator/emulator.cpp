@@ -514,6 +514,7 @@ extern "C" unsigned long zn_emulated_parameter_bytes(const char* kernel) {
 #include "../clip.cu"
 #include "../conformance.cu"
 #include "../gather.cu"
+#include "../in_batch.cu"
 #include "../interaction.cu"
 #include "../loss.cu"
 #include "../math.cu"
@@ -523,4 +524,5 @@ extern "C" unsigned long zn_emulated_parameter_bytes(const char* kernel) {
 #include "../reduce.cu"
 #include "../rows.cu"
 #include "../segment.cu"
+#include "../table.cu"
 #endif

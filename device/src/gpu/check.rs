@@ -8,7 +8,9 @@
 
 mod chain;
 mod clip;
+mod fields;
 mod gather;
+mod in_batch;
 mod loss;
 mod math;
 mod optimizer;
@@ -21,6 +23,9 @@ mod rows;
 mod rules;
 mod segment;
 mod session;
+mod stored;
+mod table;
+mod table_rows;
 #[cfg(all(test, feature = "emulated-gpu"))]
 mod tests;
 
@@ -60,11 +65,16 @@ pub const CHECKS: &[Check] = &[
     Check { name: "outer_product", run: product::outer_products },
     Check { name: "row_dot", run: product::row_dots },
     Check { name: "transpose", run: product::transposes },
+    Check { name: "copy_weights", run: fields::weight_copies },
     Check { name: "gather", run: gather::copies },
     Check { name: "gather_lists", run: gather::lists },
     Check { name: "list_factors", run: gather::factors },
+    Check { name: "field_lookup", run: fields::lookups },
     Check { name: "row_update", run: rows::fast_updates },
     Check { name: "row_rules", run: rows::general_updates },
+    Check { name: "table_rules", run: table::rules },
+    Check { name: "initial_rows", run: table_rows::new_rows },
+    Check { name: "grow_rows", run: table_rows::grown_rows },
     Check { name: "chain", run: chain::chains },
     Check { name: "dropout", run: chain::dropouts },
     Check { name: "copy_columns", run: chain::copies },
@@ -77,6 +87,7 @@ pub const CHECKS: &[Check] = &[
     Check { name: "row_norm", run: reduce::row_norms },
     Check { name: "segment", run: segment::segments },
     Check { name: "interaction", run: segment::interactions },
+    Check { name: "in_batch", run: in_batch::softmaxes },
     Check { name: "loss", run: loss::losses },
     Check { name: "assemble", run: loss::assemblies },
     Check { name: "dense_update", run: optimizer::dense },

@@ -18,17 +18,23 @@ macro_rules! parameters {
 }
 
 mod clip;
+mod fields;
 mod geometry;
+mod in_batch;
 mod kinds;
 mod operations;
 mod parameters;
 mod ranges;
+mod table;
 
 pub use clip::*;
+pub use fields::*;
 pub use geometry::Geometry;
+pub use in_batch::*;
 pub use operations::*;
 pub use parameters::*;
 pub use ranges::*;
+pub use table::*;
 
 use super::conformance::twins;
 use super::launch::{Kernel, ParamKind, Unit};
@@ -37,6 +43,8 @@ use super::launch::{Kernel, ParamKind, Unit};
 pub const HEADERS: &[(&str, &str)] = &[
     ("zillion.cuh", include_str!("../../kernels/zillion.cuh")),
     ("math.cuh", include_str!("../../kernels/math.cuh")),
+    ("half.cuh", include_str!("../../kernels/half.cuh")),
+    ("rules.cuh", include_str!("../../kernels/rules.cuh")),
 ];
 
 /// Defines the units with their kernels. Each kernel has one parameter, a structure.
@@ -84,7 +92,13 @@ units! {
     gather {
         GATHER = gather(Gather);
         GATHER_LISTS = gather_lists(Gather);
+        GATHER_HALVES = gather_halves(GatherHalves);
+        FIELD_LOOKUP = field_lookup(FieldLookup);
         LIST_FACTORS = list_factors(Factors);
+    }
+    in_batch {
+        IN_BATCH_LSE = in_batch_lse(InBatch);
+        IN_BATCH_SHARES = in_batch_shares(InBatch);
     }
     interaction {
         FM_INTERACTION = fm_interaction(Interaction);
@@ -121,6 +135,7 @@ units! {
         OUTER_80X80 = outer_80x80(Outer);
         ROW_DOT = row_dot(RowDot);
         TRANSPOSE = transpose(Transpose);
+        COPY_WEIGHTS = copy_weights(CopyWeights);
     }
     reduce {
         SUM_COLUMNS = sum_columns(SumColumns);
@@ -147,5 +162,12 @@ units! {
     }
     segment {
         SEGMENT = segment(Segment);
+    }
+    table {
+        TABLE_RULES = table_rules(TableRules);
+        MARK_ROWS = mark_rows(MarkRows);
+        INITIAL_ROWS = initial_rows(InitialRows);
+        PULL_ROWS = pull_rows(PullRows);
+        GROW_ROWS = grow_rows(GrowRows);
     }
 }

@@ -54,6 +54,11 @@ impl<'a> Param<'a> {
         Self(bytemuck::bytes_of(value))
     }
 
+    /// Passes the bytes of a value that was kept as bytes, for example in a list of launches.
+    pub fn from_bytes(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
     /// Returns the bytes of the value.
     pub fn as_bytes(self) -> &'a [u8] {
         self.0

@@ -2,7 +2,7 @@
 
 /// The number of rows in a block of [`outer_product`](super::outer_product), which is also the
 /// number of rows in a tile. With smaller blocks, the result would be read and written more often.
-pub(super) const OUTER_BLOCK: usize = 256;
+pub const OUTER_BLOCK: usize = 256;
 
 /// The number of floats in a cache line. The width of a panel is a multiple of it.
 pub(super) const LINE: usize = 16;

@@ -33,7 +33,7 @@ use crate::error::{Error, Result};
 use crate::graph::op::Op;
 use crate::graph::shape::{Dim, NodeId, ParamId};
 use crate::inputs::{ColumnView, Inputs};
-use crate::lowered::Settings;
+use crate::lowered::{Settings, gathers_of};
 use crate::ops::{ListColumn, StepSeed, factor_kind};
 use crate::params::Params;
 use crate::profile::Profile;
@@ -150,7 +150,7 @@ impl Executor {
         seed: StepSeed,
         row_grads: &mut [&mut [f32]],
     ) -> Result<()> {
-        self.check_row_grads(inputs, row_grads)?;
+        self.program.lowered.check_row_grads(inputs, row_grads)?;
         self.run(workers, inputs, params, seed, &Watch::new(None))?;
         self.row_gradients(workers, inputs, row_grads);
         self.add_up_log();
@@ -239,36 +239,6 @@ impl Executor {
         self.program.lowered.param_grads.iter().filter_map(|&(param, node)| {
             constant(&self.program, &self.consts, node).map(|grad| (param, grad))
         })
-    }
-
-    fn check_row_grads(&self, inputs: &Inputs<'_>, row_grads: &[&mut [f32]]) -> Result<()> {
-        let wrong = |input: &str, reason: String| Error::Input { input: input.to_owned(), reason };
-        if self.program.lowered.loss.is_none() {
-            return Err(wrong(
-                "the program",
-                "an inference program cannot train; plan the graph with `Program::train`".into(),
-            ));
-        }
-        if row_grads.len() != inputs.tables.len() {
-            let reason = format!(
-                "found {} buffers for {} tables; give one buffer for each table",
-                row_grads.len(),
-                inputs.tables.len()
-            );
-            return Err(wrong("row gradients", reason));
-        }
-        for (out, table) in row_grads.iter().zip(&inputs.tables) {
-            if out.len() != table.values.len() {
-                let reason = format!(
-                    "a buffer has {} floats, but the rows of its table have {}; make the lookup \
-                     plan again",
-                    out.len(),
-                    table.values.len()
-                );
-                return Err(wrong("row gradients", reason));
-            }
-        }
-        Ok(())
     }
 
     fn run(
@@ -417,10 +387,8 @@ impl Executor {
                     list.set_places(column, lanes.iter().map(|lane| lane.rows.clone()));
                 }
             }
-            for node in &graph.nodes {
-                if let Op::Gather(gather) = &node.op
-                    && gather.column == index
-                {
+            for gather in graph.nodes.iter().flat_map(|node| gathers_of(&node.op)) {
+                if gather.column == index {
                     list.set_factors(column, factor_kind(gather.pooling), inputs.rows);
                 }
             }

@@ -3,13 +3,13 @@
 
 use crate::autodiff::TrainGraph;
 use crate::cpu::packing;
-use crate::cpu::placement::{Placement, Width};
+use crate::cpu::placement::Placement;
 use crate::cpu::schedule::Schedule;
 use crate::error::Result;
 use crate::graph::Graph;
 use crate::graph::op::Op;
 use crate::graph::shape::{Dim, NodeId, ParamId};
-use crate::lowered::{Class, Lowered, Settings, VALUES_A_ROW, is_view};
+use crate::lowered::{Class, Lowered, Settings, VALUES_A_ROW, Width, is_view};
 use crate::passes::{Ir, Passes, Stage};
 
 /// The number of bytes of a program's buffers for one batch, with and without planning.

@@ -19,7 +19,7 @@ use crate::lowered::Class;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Schedule<'a> {
     /// The class of each node, or `None` if no requested value depends on the node.
-    classes: &'a [Option<Class>],
+    pub(crate) classes: &'a [Option<Class>],
     /// The phase of each node. A row-wise node or a sum over the batch is computed in the pass of
     /// this phase. A constant is computed before the pass of this phase.
     pub(crate) phases: Vec<usize>,

@@ -19,8 +19,7 @@ impl OpGroup for Dropout {
 
     fn forward(op: &Op, tile: &Tile<'_>, inputs: &[View<'_>], mut out: ViewMut<'_>) {
         let (&Op::Dropout { rate, salt }, &[x]) = (op, inputs) else { return reject(op) };
-        let threshold = threshold(rate);
-        let factor = 1.0 / (1.0 - rate);
+        let (threshold, factor) = dropout_parameters(rate);
         simd!({
             for i in 0..tile.rows {
                 let row = row_stream(tile.seed, salt, tile.first_row + i);
@@ -57,6 +56,12 @@ fn line(x: &[f32], out: &mut [f32], row: u32, threshold: u32, factor: f32) {
     for (unit, (o, &x)) in out.iter_mut().zip(x).enumerate() {
         *o = if unit_bits(row, unit as u32) >= threshold { x * factor } else { 0.0 };
     }
+}
+
+/// Returns the numbers by which an element is dropped or scaled: the smallest bits of an element
+/// that is kept, and the factor of such an element.
+pub(crate) fn dropout_parameters(rate: f32) -> (u32, f32) {
+    (threshold(rate), 1.0 / (1.0 - rate))
 }
 
 fn threshold(rate: f32) -> u32 {

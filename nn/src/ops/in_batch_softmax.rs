@@ -6,15 +6,22 @@
 //! is left out. Three row-wise operations compute the logarithm of the sum of exponentials, the
 //! gradient of u and the gradient of v. They read operands that are complete for the whole batch
 //! ([`Op::Collect`], a barrier between passes). They work in blocks: at any time, only the scores
-//! of one tile against one block are in memory, and never the matrix of all scores. The result of a
-//! row depends on its tile, but not on threads.
+//! of one tile against one block are in memory, and never the matrix of all scores.
+//!
+//! The bits of a row depend on the rows of the batch alone, and not on its tile. The products are
+//! those of dense layers, and a block is as long as their chains: the gradient of a row is one
+//! product over all rows of the batch. The sum of exponentials of a block has sixteen interleaved
+//! partial sums. So a GPU can compute the same bits with other tiles.
 
+use super::kernel::sum_by;
 use super::*;
 use crate::graph::op::InBatch;
-use zillion_device::matmul::gemm;
+use zillion_device::matmul::{self, Epilogue, Panel, Right};
 
-/// The number of rows in a block. A tile is scored against one block at a time.
-const BLOCK: usize = 256;
+/// The number of rows in a block, which is the length of a chain of
+/// [`matmul::linear`](zillion_device::matmul::linear). A tile is scored against one block at a
+/// time.
+const BLOCK: usize = 512;
 
 /// The softmax over the items of a batch, and its gradients.
 pub(super) struct InBatchSoftmax;
@@ -129,17 +136,40 @@ fn blocks(rows: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
     (0..rows.div_ceil(BLOCK)).map(move |b| b * BLOCK..rows.min((b + 1) * BLOCK))
 }
 
-/// Computes `by · a·bᵀ` for the rows of a tile and the rows of a block.
-fn products(
-    by: f32,
-    rows: usize,
-    a: View<'_>,
-    block: &[f32],
-    b: View<'_>,
-    out: &mut [f32],
-    n: usize,
-) {
-    gemm(rows, n, a.cols, by, a.data, a.stride, 1, block, 1, b.stride, 0.0, out, n);
+/// The dot products of the rows of a tile with the rows of one block.
+struct Products {
+    /// The rows of the block as columns, packed for the product.
+    panels: Vec<Panel>,
+    /// The number of rows of the block for which the panels were made.
+    packed: usize,
+    values: Vec<f32>,
+}
+
+impl Products {
+    /// Allocates memory for the products of the rows of a tile with any block.
+    fn new(tile: &Tile<'_>) -> Self {
+        let floats = tile.rows * BLOCK.min(tile.total_rows);
+        Self { panels: Vec::new(), packed: 0, values: vec![0.0; floats] }
+    }
+
+    /// Returns `own·othersᵀ` for the rows of a tile and `n` rows of a block, row after row.
+    fn compute(&mut self, rows: usize, own: View<'_>, others: View<'_>, n: usize) -> &mut [f32] {
+        let d = own.cols;
+        if self.packed != n {
+            (self.panels, self.packed) = (Panel::list(d, n), n);
+        }
+        let turned = matmul::View::new(others.data, n, d, others.stride).transposed();
+        self.panels.iter_mut().for_each(|panel| panel.fill(turned));
+        let left = matmul::View::new(own.data, rows, d, own.stride);
+        let right = Right::Packed(&self.panels);
+        matmul::linear(left, right, Epilogue::default(), &mut self.values, n);
+        &mut self.values
+    }
+}
+
+/// Returns the rows of a view from the row `start` on.
+fn rows_from(view: View<'_>, start: usize) -> View<'_> {
+    View { data: &view.data[start * view.stride..], ..view }
 }
 
 /// Returns whether `i` and `j` are different rows with the same item.
@@ -159,10 +189,10 @@ fn log_sum_exp(
     let ids = tile.inputs.columns[spec.column].inverse;
     let mut most = vec![f32::NEG_INFINITY; tile.rows];
     let mut sum = vec![0.0f32; tile.rows];
-    let mut scores = vec![0.0f32; tile.rows * BLOCK];
+    let mut products = Products::new(tile);
     for block in blocks(tile.total_rows) {
         let n = block.len();
-        products(spec.by, tile.rows, u, &v.data[block.start * v.stride..], v, &mut scores, n);
+        let scores = products.compute(tile.rows, u, rows_from(v, block.start), n);
         simd!({
             for i in 0..tile.rows {
                 let row = &mut scores[i * n..][..n];
@@ -171,16 +201,14 @@ fn log_sum_exp(
                 for (j, s) in row.iter_mut().enumerate() {
                     let j = block.start + j;
                     let c = correction.map_or(0.0, |c| c.data[j * c.stride]);
-                    *s = if is_hit(ids, at, j) { f32::NEG_INFINITY } else { *s - c };
+                    let score = spec.by * *s - c;
+                    *s = if is_hit(ids, at, j) { f32::NEG_INFINITY } else { score };
                     best = if *s > best { *s } else { best };
                 }
                 // The maximum is −∞ if all scores so far were left out.
                 if best > f32::NEG_INFINITY {
-                    let mut total = sum[i] * math::exp(most[i] - best);
-                    for &s in row.iter() {
-                        total += math::exp(s - best);
-                    }
-                    sum[i] = total;
+                    let of_block = sum_by(row, row, |s, _| math::exp(s - best));
+                    sum[i] = sum[i] * math::exp(most[i] - best) + of_block;
                     most[i] = best;
                 }
             }
@@ -191,10 +219,10 @@ fn log_sum_exp(
     }
 }
 
-/// Computes the gradient of the rows of a tile, `by · Σ_k share_ik · other_k`, where `other_k` are
-/// the rows of the other tower. `terms(i)` is called for a row i of the tile and returns a
-/// function. For a row of the batch, this function returns three numbers: the correction, the
-/// logarithm of the sum of exponentials, and the gradient.
+/// Computes the gradient of the rows of a tile, `Σ_k share_ik · other_k`, where `other_k` are the
+/// rows of the other tower. The factor `by` is part of the shares. `terms(i)` is called for a row i
+/// of the tile and returns a function. For a row of the batch, this function returns three numbers:
+/// the correction, the logarithm of the sum of exponentials, and the gradient.
 #[inline(always)]
 fn gradient<F: Fn(usize) -> (f32, f32, f32)>(
     spec: &InBatch,
@@ -205,25 +233,26 @@ fn gradient<F: Fn(usize) -> (f32, f32, f32)>(
     terms: impl Fn(usize) -> F,
 ) {
     let ids = tile.inputs.columns[spec.column].inverse;
-    let mut shares = vec![0.0f32; tile.rows * BLOCK];
+    let mut products = Products::new(tile);
     for block in blocks(tile.total_rows) {
         let n = block.len();
-        let values = &others.data[block.start * others.stride..];
-        products(spec.by, tile.rows, own, values, others, &mut shares, n);
+        let values = rows_from(others, block.start);
+        let shares = products.compute(tile.rows, own, values, n);
         simd!({
             for i in 0..tile.rows {
                 let (at, terms) = (tile.first_row + i, terms(i));
                 for (k, s) in shares[i * n..][..n].iter_mut().enumerate() {
                     let k = block.start + k;
                     let (c, lse, g) = terms(k);
-                    let share = g * math::exp(*s - c - lse);
+                    let share = spec.by * g * math::exp(spec.by * *s - c - lse);
                     *s = if is_hit(ids, at, k) { 0.0 } else { share };
                 }
             }
         });
-        let beta = if block.start == 0 { 0.0 } else { 1.0 };
-        let (rows, d, by) = (tile.rows, others.cols, spec.by);
-        gemm(rows, d, n, by, &shares, n, 1, values, others.stride, 1, beta, out.data, out.stride);
+        let left = matmul::View::new(shares, tile.rows, n, n);
+        let right = Right::Plain(matmul::View::new(values.data, n, others.cols, others.stride));
+        let epilogue = Epilogue { accumulate: block.start > 0, ..Epilogue::default() };
+        matmul::linear(left, right, epilogue, out.data, out.stride);
     }
 }
 

@@ -3,7 +3,7 @@
 use super::kernel::{add_scaled, dot, map2};
 use super::*;
 use crate::onnx::proto::AttributeProto;
-use zillion_device::matmul::{self, Epilogue, Right, gemm};
+use zillion_device::matmul::{self, Epilogue, Panel, Right};
 
 /// Matrix products, forward and backward.
 pub(super) struct Product;
@@ -172,8 +172,13 @@ fn matmul_nt(tile: &Tile<'_>, g: View<'_>, w: View<'_>, mut out: ViewMut<'_>) {
         let epilogue = Epilogue::default();
         return matmul::linear(matrix(tile.rows, g), right, epilogue, out.data, out.stride);
     }
-    // The weight is itself a computed value, so it is never packed.
-    gemm(tile.rows, k, n, 1.0, g.data, g.stride, 1, w.data, 1, w.stride, 0.0, out.data, out.stride);
+    // The weight is itself a computed value, so it is packed for each tile. The definition of the
+    // product is the same.
+    let turned = matmul::View::new(w.data, k, n, w.stride).transposed();
+    let mut panels = Panel::list(n, k);
+    panels.iter_mut().for_each(|panel| panel.fill(turned));
+    let right = Right::Packed(&panels);
+    matmul::linear(matrix(tile.rows, g), right, Epilogue::default(), out.data, out.stride);
 }
 
 fn matmul_tn(rows: usize, x: View<'_>, g: View<'_>, partial: &mut Partial<'_>) {

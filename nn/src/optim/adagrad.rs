@@ -1,5 +1,7 @@
 //! AdaGrad (Duchi, Hazan, Singer 2011): `a += g^2; w -= lr * g / (sqrt(a) + eps)`.
 
+use zillion_device::gpu::kernels::DenseRule;
+
 use super::shaping::Shaping;
 
 /// The numbers of a step that are the same for all elements.
@@ -12,6 +14,12 @@ pub(super) struct Adagrad {
 impl Adagrad {
     pub(super) fn at(rate: f64, eps: f64) -> Self {
         Self { rate: rate as f32, eps: eps as f32 }
+    }
+
+    /// Returns the rule as the kernels of a GPU read it.
+    pub(super) fn to_device(self) -> DenseRule {
+        let Self { rate, eps } = self;
+        DenseRule { kind: DenseRule::ADAGRAD, rate, eps, ..DenseRule::default() }
     }
 
     #[inline(always)]

@@ -3,6 +3,8 @@
 //! weight_decay * w` before Adam's step. Plain Adam is AdamW with a decay of 0, which gives the
 //! same bits.
 
+use zillion_device::gpu::kernels::DenseRule;
+
 use super::shaping::Shaping;
 
 /// The numbers of a step that are the same for all elements.
@@ -37,6 +39,21 @@ impl Adam {
             step_size: (rate / (1.0 - beta1.powf(t))) as f32,
             correction2_sqrt: (1.0 - beta2.powf(t)).sqrt() as f32,
             eps: eps as f32,
+        }
+    }
+
+    /// Returns the rule as the kernels of a GPU read it.
+    pub(super) fn to_device(self) -> DenseRule {
+        DenseRule {
+            kind: DenseRule::ADAM,
+            rate: self.step_size,
+            eps: self.eps,
+            kept: self.kept,
+            a: self.beta2,
+            b: self.one_minus_beta1,
+            c: self.one_minus_beta2,
+            d: self.correction2_sqrt,
+            ..DenseRule::default()
         }
     }
 

@@ -7,6 +7,7 @@
 
 use zillion_device::workers::Workers;
 
+use super::device::check_factors;
 use super::lamb::SqLengths;
 use super::rule::Rule;
 use super::shaping::{Block, Shaping, sq_norm};
@@ -18,13 +19,13 @@ use crate::params::Params;
 
 /// The number of floats that one task of the pool updates. The result depends on this number,
 /// because the squared norm is summed block by block.
-const BLOCK: usize = 16 * 1024;
+pub(super) const BLOCK: usize = 16 * 1024;
 
 /// A dense optimizer and its state.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DenseOptimizer {
     spec: DenseOptimizerSpec,
-    l2: f32,
+    pub(super) l2: f32,
     steps: u64,
     /// The state of each parameter, in the order of parameters.
     slots: Vec<Slot>,
@@ -102,16 +103,9 @@ impl DenseOptimizer {
         grad_scale: f32,
         workers: &Workers,
     ) -> Result<()> {
-        for (name, scale) in [("rate_scale", rate_scale), ("grad_scale", grad_scale)] {
-            if !scale.is_finite() {
-                return Err(Error::Setting {
-                    name,
-                    reason: format!("must be finite, found {scale}"),
-                });
-            }
-        }
+        check_factors(rate_scale, grad_scale)?;
         let gradients = self.gradients(params, gradient)?;
-        self.steps += 1;
+        self.count_step();
         let shaping = Shaping { l2: self.l2, scale: grad_scale };
 
         let params_len = self.slots.len();
@@ -241,6 +235,16 @@ impl DenseOptimizer {
 
     pub(super) fn slots(&self) -> &[Slot] {
         &self.slots
+    }
+
+    pub(super) fn slots_mut(&mut self) -> &mut [Slot] {
+        &mut self.slots
+    }
+
+    /// Counts a step, and returns its number.
+    pub(super) fn count_step(&mut self) -> u64 {
+        self.steps += 1;
+        self.steps
     }
 
     pub(super) fn restore(&mut self, steps: u64, slots: Vec<Slot>) {

@@ -3,6 +3,8 @@
 //! itself, unless the weight is zero. With a constant learning rate, only the rounding differs from
 //! the paper. The reasons for this form are given at the row optimizer.
 
+use zillion_device::gpu::kernels::DenseRule;
+
 use super::shaping::Shaping;
 
 /// The numbers of a step that are the same for all elements.
@@ -17,6 +19,19 @@ pub(super) struct Ftrl {
 impl Ftrl {
     pub(super) fn at(rate: f64, beta: f64, l1: f64, l2: f64) -> Self {
         Self { inverse_alpha: (1.0 / rate) as f32, beta: beta as f32, l1: l1 as f32, l2: l2 as f32 }
+    }
+
+    /// Returns the rule as the kernels of a GPU read it.
+    pub(super) fn to_device(self) -> DenseRule {
+        let Self { inverse_alpha, beta, l1, l2 } = self;
+        DenseRule {
+            kind: DenseRule::FTRL,
+            a: inverse_alpha,
+            b: beta,
+            c: l1,
+            d: l2,
+            ..DenseRule::default()
+        }
     }
 
     #[inline(always)]

@@ -6,6 +6,7 @@
 //! parameter are ready, the second pass updates the weights. It computes the direction from the
 //! moments again, because this costs less than storing the direction.
 
+use zillion_device::gpu::kernels::DenseRule;
 use zillion_device::simd::vectorised;
 
 use super::shaping::{Block, LANES, Shaping};
@@ -62,6 +63,22 @@ impl Lamb {
             false => 1.0,
         };
         (self.rate * trust) as f32
+    }
+
+    /// Returns the rule as the kernels of a GPU read it.
+    pub(super) fn to_device(self) -> DenseRule {
+        DenseRule {
+            kind: DenseRule::LAMB,
+            eps: self.eps,
+            a: self.beta2,
+            b: self.one_minus_beta1,
+            c: self.one_minus_beta2,
+            d: self.correction2_sqrt,
+            correction1: self.correction1,
+            weight_decay: self.weight_decay,
+            lamb_rate: self.rate,
+            ..DenseRule::default()
+        }
     }
 
     #[inline(always)]

@@ -1,5 +1,7 @@
 //! Momentum, in its plain form and in Nesterov's form (Sutskever et al. 2013), as in PyTorch.
 
+use zillion_device::gpu::kernels::DenseRule;
+
 use super::shaping::Shaping;
 
 /// The numbers of a step that are the same for all elements. The plain form is `b = momentum * b +
@@ -14,6 +16,17 @@ pub(super) struct Momentum {
 impl Momentum {
     pub(super) fn at(rate: f64, momentum: f64, nesterov: bool) -> Self {
         Self { rate: rate as f32, momentum: momentum as f32, nesterov }
+    }
+
+    /// Returns the rule as the kernels of a GPU read it.
+    pub(super) fn to_device(self) -> DenseRule {
+        DenseRule {
+            kind: DenseRule::MOMENTUM,
+            rate: self.rate,
+            a: self.momentum,
+            b: f32::from(u8::from(self.nesterov)),
+            ..DenseRule::default()
+        }
     }
 
     #[inline(always)]

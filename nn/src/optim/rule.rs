@@ -8,6 +8,7 @@
 //! To add a rule, add a variant in [`DenseOptimizerSpec`], a file with the rule, and an arm in each
 //! of the three functions of [`Rule`].
 
+use zillion_device::gpu::kernels::DenseRule;
 use zillion_device::simd::vectorised;
 
 use super::adagrad::Adagrad;
@@ -55,6 +56,18 @@ impl Rule {
             DenseOptimizerSpec::Ftrl { beta, l1, l2, .. } => {
                 Self::Ftrl(Ftrl::at(rate, beta, l1, l2))
             }
+        }
+    }
+
+    /// Returns the rule as the kernels of a GPU read it.
+    pub(super) fn to_device(self) -> DenseRule {
+        match self {
+            Self::Sgd(rule) => rule.to_device(),
+            Self::Momentum(rule) => rule.to_device(),
+            Self::Adagrad(rule) => rule.to_device(),
+            Self::Adam(rule) => rule.to_device(),
+            Self::Lamb(rule) => rule.to_device(),
+            Self::Ftrl(rule) => rule.to_device(),
         }
     }
 

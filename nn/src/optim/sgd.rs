@@ -1,6 +1,8 @@
 //! Stochastic gradient descent: `w -= lr * g`. SGD with momentum is in the module
 //! [`momentum`](super::momentum).
 
+use zillion_device::gpu::kernels::DenseRule;
+
 use super::shaping::Shaping;
 
 /// The numbers of a step that are the same for all elements.
@@ -12,6 +14,11 @@ pub(super) struct Sgd {
 impl Sgd {
     pub(super) fn at(rate: f64) -> Self {
         Self { rate: rate as f32 }
+    }
+
+    /// Returns the rule as the kernels of a GPU read it.
+    pub(super) fn to_device(self) -> DenseRule {
+        DenseRule { kind: DenseRule::SGD, rate: self.rate, ..DenseRule::default() }
     }
 
     #[inline(always)]

@@ -3,6 +3,7 @@
 
 mod batch;
 mod counts;
+mod gpu;
 mod learning;
 mod passes;
 mod reference;

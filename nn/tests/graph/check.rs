@@ -9,6 +9,7 @@ use zillion_nn::{
     Result, Settings, Shape, StepSeed, TrainGraph, differentiate,
 };
 
+use crate::compare;
 use crate::data::{Data, Numbers, graph_inputs};
 use crate::reference::{Point, evaluate, value};
 
@@ -178,6 +179,7 @@ pub(crate) fn check_on(
         ids.filter(|&id| !matches!(graph.node(id).op, Op::Rows { .. } | Op::Collect)).collect();
     let mut forward = Executor::new(Program::infer(&graph, &all, settings).unwrap());
     forward.infer(&workers, &data.inputs(), &params).unwrap();
+    compare::compare_values(&forward, &all, data, &params);
     // Inference has no step, so it uses the masks of step 0 of seed 0.
     let unseeded = evaluate(&graph, graph.nodes.len(), data, &point, StepSeed::default());
     for &id in &all {
@@ -190,6 +192,7 @@ pub(crate) fn check_on(
 
     let train = differentiate(&graph, loss).unwrap();
     let step = train_step(&train, data, &params, settings, &workers);
+    compare::compare_step(&train, data, &params, settings, &step);
     let y_expected = &expected[y.0 as usize];
     for (i, (&a, &b)) in step.outputs[0].iter().zip(&y_expected.values).enumerate() {
         assert!(close(a, b), "value {i}: {a} for {b}\n{graph}");

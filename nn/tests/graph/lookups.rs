@@ -7,7 +7,7 @@ use zillion_nn::{
     Params, Program, Settings, TableInput, TableView, differentiate,
 };
 
-use crate::check::{SEED, workers};
+use crate::check::{SEED, check, workers};
 
 /// The values of a table of three rows with two floats each, padded to a stride of four. The lists
 /// of the tests are [0, 1, 1], [] and [2].
@@ -145,4 +145,18 @@ fn a_rows_gradient_is_added_in_the_order_of_its_occurrences() {
         executor.train(&workers(2), &inputs, &mut params, SEED, &mut [&mut grads]).unwrap();
         assert_eq!(grads[0].to_bits(), expected.to_bits());
     }
+}
+
+/// A pass replaces the slice of a concatenation by the part, so no node reads the lists. Their
+/// gradient is still computed, and is zero.
+#[test]
+fn lists_whose_rows_no_node_reads_have_a_gradient() {
+    let outcome = check(9, 3, 1e-4, |b| {
+        let history = b.gather("history", 1, 0, 4, Pooling::Mean)?;
+        let text = b.gather("text", 2, 0, 4, Pooling::Max)?;
+        let item = b.gather("item", 0, 0, 4, Pooling::Sum)?;
+        let all = b.concat("all", &[history, text, item])?;
+        b.slice("last", all, 8, 4)
+    });
+    assert!(outcome.compared > 0);
 }

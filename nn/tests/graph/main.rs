@@ -3,7 +3,9 @@
 mod batch_norm;
 mod bits;
 mod check;
+mod compare;
 mod data;
+mod gpu;
 mod gradients;
 mod learning;
 mod lookups;

@@ -24,6 +24,10 @@ pub(crate) trait GroupSource: fmt::Debug + Send + Sync {
     /// group.
     fn bytes(&self, group: usize, columns: &[usize]) -> u64;
 
+    /// Begins to read the bytes of some columns of a row group, if the file lies in a bucket. The
+    /// group is opened soon after.
+    fn read_ahead(&self, group: usize, columns: &[usize]);
+
     /// Opens a reader of some columns of a row group. `roots` holds the positions of the columns in
     /// the file, ascending. `start` names the row group and its first row to read.
     fn open(&self, roots: Vec<usize>, start: Start) -> Result<GroupBatches>;

@@ -53,6 +53,7 @@ mod tests {
 
     use super::super::IpcFile;
     use super::*;
+    use crate::input::Input;
 
     fn stream(batches: &[i64]) -> Vec<u8> {
         let batch = |rows: i64| {
@@ -70,7 +71,7 @@ mod tests {
         let path = folder.path().join("rows.arrow");
         let bytes = make_arrow_file(&stream(&[3, 1, 8]), &path).unwrap().into_owned();
         std::fs::write(&path, &bytes).unwrap();
-        assert_eq!(IpcFile::open(&path).unwrap().groups, [3, 1, 8]);
+        assert_eq!(IpcFile::open(Input::Local(path.clone())).unwrap().groups, [3, 1, 8]);
         // A file stays as it is.
         assert!(matches!(make_arrow_file(&bytes, &path).unwrap(), Cow::Borrowed(_)));
     }

@@ -32,8 +32,8 @@ impl ParquetFile {
     /// Returns an error if the file cannot be opened. The iterator returns an error if a batch
     /// cannot be decoded.
     pub(crate) fn all_batches(&self) -> Result<impl Iterator<Item = Result<RecordBatch>> + use<>> {
-        let path = self.path.clone();
-        let file = PositionedFile::open(&path)?;
+        let input = self.input.clone();
+        let file = PositionedFile::open(&input, Vec::new())?;
         let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
         let mut reader = without_panic(|| {
             let metadata = ArrowReaderMetadata::try_new(self.metadata.clone(), options)?;
@@ -41,10 +41,11 @@ impl ParquetFile {
                 .with_batch_size(BATCH)
                 .build()
         })
-        .map_err(ReaderError::damaged("it cannot be decoded", &path))?;
+        .map_err(ReaderError::damaged("it cannot be decoded", input.path()))?;
         Ok(std::iter::from_fn(move || {
             let next = without_panic(|| reader.next().transpose());
-            next.map_err(ReaderError::damaged("it cannot be decoded", &path)).transpose()
+            let damaged = ReaderError::damaged("it cannot be decoded", input.path());
+            next.map_err(|reason| input.failure_or(damaged(reason))).transpose()
         }))
     }
 }

@@ -6,8 +6,8 @@
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -15,20 +15,48 @@ use parquet::errors::{ParquetError, Result};
 use parquet::file::reader::{ChunkReader, Length};
 
 use crate::error::{self, ReaderError};
+use crate::input::Input;
+use crate::stores::ObjectFile;
 
 /// A file, with its length at the time of opening.
 #[derive(Clone, Debug)]
 pub(crate) struct PositionedFile {
-    file: Arc<File>,
+    place: Place,
     length: u64,
 }
 
+#[derive(Clone, Debug)]
+enum Place {
+    File(Arc<File>),
+    /// A file in a bucket, with the places of the column chunks that are read, sorted.
+    Object(Arc<ObjectFile>, Arc<[Range<u64>]>),
+}
+
 impl PositionedFile {
-    pub(crate) fn open(path: &Path) -> error::Result<Self> {
-        let failed = ReaderError::io("open the file", path);
-        let file = File::open(path).map_err(failed)?;
-        let length = file.metadata().map_err(failed)?.len();
-        Ok(Self { file: Arc::new(file), length })
+    /// Opens a file. `chunks` holds the places of the column chunks that will be read, sorted. Of a
+    /// file in a bucket, the reading of these places begins at once.
+    pub(crate) fn open(input: &Input, chunks: Vec<Range<u64>>) -> error::Result<Self> {
+        match input {
+            Input::Local(path) => {
+                let failed = ReaderError::io("open the file", path);
+                let file = File::open(path).map_err(failed)?;
+                let length = file.metadata().map_err(failed)?.len();
+                Ok(Self { place: Place::File(Arc::new(file)), length })
+            }
+            Input::Object(object) => {
+                object.read_ahead_all(&chunks);
+                let place = Place::Object(object.clone(), chunks.into());
+                Ok(Self { place, length: object.bytes() })
+            }
+        }
+    }
+}
+
+/// Reads the bytes behind a position of a column chunk ahead.
+fn read_ahead(object: &ObjectFile, chunks: &[Range<u64>], at: u64) {
+    let chunk = chunks.partition_point(|chunk| chunk.start <= at).checked_sub(1);
+    if let Some(end) = chunk.map(|chunk| chunks[chunk].end).filter(|&end| at < end) {
+        object.read_ahead(at..end.min(at.saturating_add(object.ahead_bytes())));
     }
 }
 
@@ -49,15 +77,24 @@ impl ChunkReader for PositionedFile {
     fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes> {
         // The check comes before the allocation, so that a damaged length cannot request more
         // memory than the size of the file.
-        if start.checked_add(length as u64).is_none_or(|end| end > self.length) {
+        let end = start.checked_add(length as u64).filter(|&end| end <= self.length);
+        let Some(end) = end else {
             return Err(ParquetError::EOF(format!(
                 "bytes {start} to {start} + {length} of a file of {} bytes",
                 self.length
             )));
+        };
+        match &self.place {
+            Place::File(file) => {
+                let mut bytes = vec![0; length];
+                file.read_exact_at(&mut bytes, start)?;
+                Ok(bytes.into())
+            }
+            Place::Object(object, chunks) => {
+                read_ahead(object, chunks, start);
+                Ok(object.read(start..end)?)
+            }
         }
-        let mut bytes = vec![0; length];
-        self.file.read_exact_at(&mut bytes, start)?;
-        Ok(bytes.into())
     }
 }
 
@@ -70,7 +107,10 @@ pub(crate) struct From {
 
 impl Read for From {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.file.file.read_at(buffer, self.position)?;
+        let read = match &self.file.place {
+            Place::File(file) => file.read_at(buffer, self.position)?,
+            Place::Object(object, _) => object.read_from(self.position).read(buffer)?,
+        };
         self.position += read as u64;
         Ok(read)
     }

@@ -12,7 +12,7 @@ use crate::ipc::IpcFile;
 
 impl GroupFile for IpcFile {
     fn path(&self) -> &Path {
-        &self.path
+        self.input.path()
     }
 
     fn columns(&self) -> Vec<&str> {

@@ -8,9 +8,17 @@ use crate::config::DataConfig;
 use crate::error::{ReaderError, Result};
 use crate::field::Field;
 use crate::format::{FileFormat, format_of};
+use crate::input::Input;
 use crate::ipc::IpcFile;
 use crate::parquet::ParquetFile;
 use crate::text::{OtherColumns, TextFile, TextPlan};
+
+/// The number of files in buckets whose first requests are sent before they are opened.
+const OPENED_AHEAD: usize = 16;
+
+/// The number of bytes at the beginning of a text file, or at the end of another file, that are
+/// requested before the file is opened. Most headers and footers are shorter.
+const OPENING_BYTES: u64 = 64 << 10;
 
 /// A data file of any format that has been opened and checked. Tools use it to read files without a
 /// schema.
@@ -24,11 +32,12 @@ impl DataFile {
     /// Returns an error if the format is not known, or if the file cannot be read, is empty or is
     /// damaged.
     pub fn open(config: &DataConfig, path: &Path) -> Result<Self> {
+        let input = Input::open(&config.stores, path)?;
         Ok(Self(match format_of(path, config.format)? {
-            FileFormat::Parquet => Opened::Groups(Arc::new(ParquetFile::open(path)?)),
-            FileFormat::Arrow => Opened::Groups(Arc::new(IpcFile::open(path)?)),
+            FileFormat::Parquet => Opened::Groups(Arc::new(ParquetFile::open_input(input)?)),
+            FileFormat::Arrow => Opened::Groups(Arc::new(IpcFile::open(input)?)),
             FileFormat::Text(format, compression) => {
-                Opened::Text(Arc::new(TextFile::open(path, compression, config, format)?))
+                Opened::Text(Arc::new(TextFile::open(input, compression, config, format)?))
             }
         }))
     }
@@ -39,7 +48,29 @@ impl DataFile {
         if paths.is_empty() {
             return Err(ReaderError::setting("data", "no files are given; name at least one"));
         }
-        paths.iter().map(|path| Self::open(config, path)).collect()
+        config.stores.bind(paths)?;
+        let mut files = Vec::with_capacity(paths.len());
+        let mut ahead = paths.iter();
+        ahead.by_ref().take(OPENED_AHEAD).try_for_each(|path| Self::read_ahead(config, path))?;
+        for path in paths {
+            files.push(Self::open(config, path)?);
+            ahead.next().map_or(Ok(()), |path| Self::read_ahead(config, path))?;
+        }
+        Ok(files)
+    }
+
+    /// Begins to read those bytes of a file in a bucket that opening it needs.
+    fn read_ahead(config: &DataConfig, path: &Path) -> Result<()> {
+        if let Input::Object(object) = Input::open(&config.stores, path)? {
+            let bytes = object.bytes();
+            object.read_ahead(match format_of(path, config.format)? {
+                FileFormat::Text(..) => 0..bytes.min(OPENING_BYTES),
+                FileFormat::Parquet | FileFormat::Arrow => {
+                    bytes.saturating_sub(OPENING_BYTES)..bytes
+                }
+            });
+        }
+        Ok(())
     }
 
     /// Returns the error about a list of files that have no rows.

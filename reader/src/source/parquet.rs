@@ -12,7 +12,7 @@ use crate::parquet::ParquetFile;
 
 impl GroupFile for ParquetFile {
     fn path(&self) -> &Path {
-        &self.path
+        self.input.path()
     }
 
     fn columns(&self) -> Vec<&str> {

@@ -8,7 +8,7 @@ use super::cells::CellPlan;
 use super::chunks::{Chunks, FIRST_ROWS};
 use super::decode::{OtherColumns, RowPlan};
 use super::json::{self, JsonPlan};
-use super::open::{Bytes, open_file, open_stream};
+use super::open::{Bytes, Span, open_file, open_stream};
 use super::settings::{Grammar, TextSettings};
 use super::svm::{self, SvmPlan};
 use crate::config::{DataConfig, Header};
@@ -16,6 +16,7 @@ use crate::error::{ReaderError, Result};
 use crate::field::Field;
 use crate::format::{Compression, TextFormat};
 use crate::header;
+use crate::input::Input;
 
 /// A text file or a text stream after its columns have been determined.
 #[derive(Debug)]
@@ -32,7 +33,10 @@ pub struct TextFile {
 /// The source of the bytes of a text.
 #[derive(Debug)]
 enum Origin {
-    File(Compression),
+    File {
+        input: Input,
+        compression: Compression,
+    },
     /// A stream that is positioned after its header. `None` after a pass has taken it.
     Stream(Mutex<Option<Chunks>>),
 }
@@ -45,13 +49,15 @@ impl TextFile {
     /// Returns an error if the file cannot be read, is empty or not UTF-8, or if its first rows
     /// cannot be decoded.
     pub(crate) fn open(
-        path: &Path,
+        input: Input,
         compression: Compression,
         config: &DataConfig,
         format: TextFormat,
     ) -> Result<Self> {
-        let source = open_file(path, compression)?;
-        Ok(Self::read_start(source, path, Origin::File(compression), config, format)?.0)
+        let source = open_file(&input, compression, Span::Start)?;
+        let path = input.path().to_owned();
+        let origin = Origin::File { input, compression };
+        Ok(Self::read_start(source, &path, origin, config, format)?.0)
     }
 
     /// Opens a stream, which can be read only once. Messages call it `name`.
@@ -131,7 +137,18 @@ impl TextFile {
 
     /// Returns whether the text is a file without compression.
     pub(crate) fn is_plain_file(&self) -> bool {
-        matches!(self.origin, Origin::File(Compression::None))
+        matches!(self.origin, Origin::File { compression: Compression::None, .. })
+    }
+
+    /// Returns the size of the file in bytes, or `None` if the text is a stream.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be inspected.
+    pub(crate) fn bytes(&self) -> Result<Option<u64>> {
+        match &self.origin {
+            Origin::File { input, .. } => Ok(Some(input.facts()?.bytes)),
+            Origin::Stream(_) => Ok(None),
+        }
     }
 
     /// Returns the chunks of the text, starting with the first row of the data.
@@ -139,15 +156,27 @@ impl TextFile {
     /// # Errors
     /// Returns an error if the file cannot be read, or if the stream has been read before.
     pub fn chunks(&self) -> Result<Chunks> {
-        let compression = match &self.origin {
-            Origin::File(compression) => *compression,
+        self.open_chunks(Span::All)
+    }
+
+    /// Returns the chunks of the text as [`TextFile::chunks`] does, for a caller that reads only
+    /// the first of them.
+    ///
+    /// # Errors
+    /// Returns an error in the same cases as [`TextFile::chunks`].
+    pub(crate) fn first_chunks(&self) -> Result<Chunks> {
+        self.open_chunks(Span::Start)
+    }
+
+    fn open_chunks(&self, span: Span) -> Result<Chunks> {
+        let source = match &self.origin {
+            Origin::File { input, compression } => open_file(input, *compression, span)?,
             Origin::Stream(chunks) => {
                 let taken = chunks.lock().unwrap_or_else(PoisonError::into_inner).take();
                 return taken
                     .ok_or_else(|| ReaderError::StreamConsumed { path: self.path.clone() });
             }
         };
-        let source = open_file(&self.path, compression)?;
         let mut chunks = Chunks::new(source, &self.path, self.settings.grammar)?;
         if let (true, Grammar::Cells(dialect)) = (self.has_header, self.settings.grammar) {
             chunks.take_header(dialect)?;

@@ -1,6 +1,5 @@
 //! The opening of text files and streams, with decompression while they are read.
 
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
@@ -8,6 +7,7 @@ use flate2::read::MultiGzDecoder;
 
 use crate::error::{ReaderError, Result};
 use crate::format::Compression;
+use crate::input::Input;
 
 /// A source of decompressed bytes.
 pub(super) type Bytes = Box<dyn Read + Send>;
@@ -15,15 +15,24 @@ pub(super) type Bytes = Box<dyn Read + Send>;
 const GZIP_MAGIC: &[u8] = &[0x1f, 0x8b];
 const ZSTD_MAGIC: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 
+/// The part of a file that is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Span {
+    /// The header and the first rows.
+    Start,
+    All,
+}
+
 /// Opens a file whose compression is known.
-pub(super) fn open_file(path: &Path, compression: Compression) -> Result<Bytes> {
-    let failed = ReaderError::io("open the file", path);
-    let file = File::open(path).map_err(failed)?;
-    let metadata = file.metadata().map_err(failed)?;
-    if metadata.is_file() && metadata.len() == 0 {
-        return Err(ReaderError::EmptyFile { path: path.to_owned() });
+pub(super) fn open_file(input: &Input, compression: Compression, span: Span) -> Result<Bytes> {
+    if input.is_empty()? {
+        return Err(ReaderError::EmptyFile { path: input.path().to_owned() });
     }
-    decompress(Box::new(file), compression).map_err(failed)
+    let bytes = match span {
+        Span::Start => input.read_start()?,
+        Span::All => input.read_all()?,
+    };
+    decompress(bytes, compression).map_err(ReaderError::io("open the file", input.path()))
 }
 
 /// Opens a stream of text, and decompresses it if its first bytes show a known compression. `path`

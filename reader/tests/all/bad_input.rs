@@ -369,7 +369,7 @@ fn settings_that_make_no_sense_are_refused() {
         ("header = []", "`data.header`: the list of column names is empty; name the columns"),
         (
             "train = 3",
-            "`data.train`: invalid type: integer `3`, expected a path or a list of paths",
+            "`data.train`: must be a path or a list of paths, found integer `3`; correct the value",
         ),
         ("shuffle_window = 0", "`data.shuffle_window`: must be at least 1 and less than 2^31 rows"),
     ] {

@@ -15,7 +15,8 @@ use crate::model::Model;
 
 impl Cache {
     /// Fetches a file unless the folder has it. The file gets its name after its hash was verified.
-    /// Returns whether the folder has a new name, which the caller must sync.
+    /// Returns whether the folder has a new name, which the caller must sync. Files are at most a
+    /// few dozen MiB, so the wish of `pace` to end the work is looked at here.
     pub(super) fn fetch(
         &self,
         model: &Model,
@@ -24,6 +25,9 @@ impl Cache {
         pace: &mut dyn Throttle,
     ) -> Result<bool> {
         let target = self.files_dir.join(name);
+        if pace.is_stopped() {
+            return Err(zillion_rows::Error::Stopped.into());
+        }
         if self.has(name, file.bytes) {
             return Ok(false);
         }

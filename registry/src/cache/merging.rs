@@ -75,7 +75,44 @@ impl LayerMerge {
     }
 }
 
+/// The number of deltas that [`Cache::merge_chain`] joins at once. For each key, a merge looks at
+/// every layer that it joins.
+const JOINED_AT_ONCE: usize = 16;
+
 impl Cache {
+    /// Merges a chain to one layer with all rows of its last version, and returns the manifest of
+    /// the layer. Its files are in [`Cache::folder`]. The same chain gives the same bytes.
+    ///
+    /// The deltas are joined first, in groups, and then to the base, so that each row of the base
+    /// is written once. In memory are one part of a layer and the pages that a merge reads.
+    ///
+    /// # Errors
+    /// Returns [`Error::File`] for a file that is missing or damaged, and an error if `pace` has
+    /// ended the work.
+    pub fn merge_chain(
+        &mut self,
+        model: &Model,
+        chain: &Chain,
+        pace: &mut dyn Throttle,
+    ) -> Result<LayerManifest> {
+        let Some(newest) = chain.last() else {
+            return Err(Error::Refused(
+                "the chain of versions is empty; give at least one version".to_owned(),
+            ));
+        };
+        if let [base] = chain {
+            self.open_single(model, base, &base.layouts(), pace)?;
+            return model.layer(base);
+        }
+        let layouts = newest.layouts();
+        let starts = (1..chain.len()).step_by(JOINED_AT_ONCE);
+        let groups = starts.map(|start| start..(start + JOINED_AT_ONCE).min(chain.len()));
+        for run in groups.chain(std::iter::once(1..chain.len())).filter(|run| run.len() > 1) {
+            self.prepare_merge(model, chain, run, &layouts, pace)?.run(pace)?;
+        }
+        self.prepare_merge(model, chain, 0..chain.len(), &layouts, pace)?.run(pace)
+    }
+
     /// Makes [`Cache::rows`] leave merges to [`Cache::next_merge`] if the version can be opened
     /// without them.
     pub fn set_merges_later(&mut self, merges_later: bool) {

@@ -7,8 +7,9 @@ use zillion_device::Files;
 use zillion_feature::FeatureKey;
 
 use super::part::Found;
+use super::write::PIECE_ROWS;
 use super::{Layer, LayerManifest, LayerWriter, Throttle};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::layout::TableLayout;
 
 /// Merges `layers` (oldest first) and writes the files of the result into `folder`. If the oldest
@@ -19,7 +20,8 @@ use crate::layout::TableLayout;
 /// layers that the merge is reading.
 ///
 /// # Errors
-/// Returns an error if a file cannot be written.
+/// Returns [`Error::Stopped`] if `throttle` has ended the work, or an error if a file cannot be
+/// written.
 pub fn merge_layers(
     files: &Files,
     folder: &Path,
@@ -34,7 +36,10 @@ pub fn merge_layers(
         let rows: u64 = layers.iter().map(|layer| layer.rows(table)).sum();
         let narrow = layers.iter().map(|layer| layer.narrow_rows(table)).sum();
         writer.table_of_rows(layout, rows - narrow, narrow)?;
-        for (key, found) in merged(layers.iter().copied(), table) {
+        for (number, (key, found)) in merged(layers.iter().copied(), table).enumerate() {
+            if number.is_multiple_of(PIECE_ROWS) && writer.is_stopped() {
+                return Err(Error::Stopped);
+            }
             match found {
                 Found::Row(row) => writer.push(key, Some(row.weights), row.count)?,
                 Found::Tombstone if !is_base => writer.push(key, None, 0)?,

@@ -215,6 +215,11 @@ impl<'a> LayerWriter<'a> {
         self.throttle.piece();
     }
 
+    /// Returns whether the throttle has ended the work.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.throttle.is_stopped()
+    }
+
     /// Writes the last part and the directory, and returns the manifest of the layer.
     ///
     /// # Errors

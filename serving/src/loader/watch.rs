@@ -86,7 +86,8 @@ impl Watch {
         Ok(Look { current, labels, chains })
     }
 
-    /// Returns the newest version that is not in quarantine by the last moves of the pointers.
+    /// Returns the newest version that is not in quarantine by the last moves of the pointers. A
+    /// base that only repeats an earlier version is passed over.
     fn newest_usable(&mut self, model: &Model) -> Result<Option<VersionId>, Error> {
         let versions: BTreeSet<VersionId> =
             self.moves.values().flat_map(|moved| moved.quarantined.iter().copied()).collect();

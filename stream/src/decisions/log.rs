@@ -3,6 +3,7 @@
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use zillion_device::durable::AppendFile;
 use zillion_device::{DeviceError, Files};
@@ -14,6 +15,9 @@ use super::segment::{SEGMENT_HEADER, Segment, SegmentReader, Step, list};
 use crate::error::{Error, Result};
 
 const LOCK: &str = "LOCK";
+
+/// The number of times, a millisecond apart, that a writer tries again to take the lock.
+const MOST_LOOKS: u32 = 200;
 
 /// The number of bytes of decisions that are kept in memory before they are written to the file.
 const BUFFER_BYTES: usize = 256 << 10;
@@ -83,16 +87,13 @@ pub struct DecisionLog {
 }
 
 impl DecisionLog {
-    /// Returns whether a process has the log in a folder open. Nothing of the log changes.
+    /// Returns whether a process has the log in a folder open. Nothing of the log changes, and a
+    /// process that opens it at the same moment waits a little.
     ///
     /// # Errors
     /// Returns an error if the file of the lock cannot be opened.
     pub fn is_in_use(folder: impl AsRef<Path>) -> Result<bool> {
-        match Lock::take(folder.as_ref()) {
-            Ok(_) => Ok(false),
-            Err(Error::InUse(_)) => Ok(true),
-            Err(error) => Err(error),
-        }
+        Lock::is_taken(folder.as_ref())
     }
 
     /// Opens the log in `folder`, or creates it. Reads the last segment, cuts off a torn record at
@@ -319,9 +320,37 @@ impl Lock {
         let path = folder.join(LOCK);
         let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
         let file = file.map_err(|e| DeviceError::file("open", &path, e))?;
-        match file.try_lock() {
-            Ok(()) => Ok(Self(file)),
-            Err(TryLockError::WouldBlock) => Err(Error::InUse(folder.to_owned())),
+        let mut looks = 0;
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(Self(file)),
+                // A look at the lock takes a share of it for a moment.
+                Err(TryLockError::WouldBlock) if looks < MOST_LOOKS => looks += 1,
+                Err(TryLockError::WouldBlock) => return Err(Error::InUse(folder.to_owned())),
+                Err(TryLockError::Error(e)) => {
+                    return Err(DeviceError::file("lock", &path, e).into());
+                }
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Returns whether a writer has the lock. The look takes a share of a free lock for a moment,
+    /// so that several looks do not take each other for a writer.
+    fn is_taken(folder: &Path) -> Result<bool> {
+        let path = folder.join(LOCK);
+        let file = match File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(DeviceError::file("open", &path, error).into()),
+        };
+        match file.try_lock_shared() {
+            Ok(()) => {
+                // The end of the file's life releases a share that this call does not.
+                let _ = file.unlock();
+                Ok(false)
+            }
+            Err(TryLockError::WouldBlock) => Ok(true),
             Err(TryLockError::Error(e)) => Err(DeviceError::file("lock", &path, e).into()),
         }
     }

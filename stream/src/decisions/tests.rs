@@ -30,13 +30,16 @@ fn read_all(folder: &Path) -> Result<Vec<Decision>> {
 /// Returns a decision whose fields depend on a number.
 fn decision(number: u64) -> Decision {
     let partition = Partition { stream: 1, number: number as u32 };
-    match number % 12 {
+    match number % 13 {
         0 => Decision::Idle { partition },
         1 => Decision::Back { partition },
         2 => Decision::Cut { batch: number, rows: 4096, reason: CutReason::Linger },
         3 => Decision::Publish { batch: number },
         4 => Decision::Checkpoint { batch: number },
-        5 => Decision::Skip { from: number, to: number + 3, reason: "poison".to_owned() },
+        5 => {
+            let reason = "poison".to_owned();
+            Decision::Skip { from: number, to: number + 3, reason, unread: None }
+        }
         6 => Decision::Schema { stream: 1, id: 7, fingerprint: u64::MAX },
         7 => Decision::Partitions {
             stream: 2,
@@ -53,8 +56,10 @@ fn decision(number: u64) -> Decision {
             max_ahead_ms: 3_600_000,
             accept_jump_after: 9,
             max_message_bytes: u64::MAX,
+            start_ms: (number % 24 == 9).then_some(i64::MAX),
         }),
         10 => Decision::Reset { partition, to: number, files: FileHistory::default() },
+        12 => Decision::Keep { from: number, to: number + 2, reason: "lost".to_owned() },
         _ => {
             let (from, hash) = (number << 40, u64::MAX / 3);
             Decision::Took(Took { partition, from, to: from + 9, count: 3, hash })
@@ -363,7 +368,7 @@ fn the_text_of_decisions_is_fixed() {
     );
     assert_eq!(
         text(9),
-        r#"{"rules":{"disorder_ms":9,"max_ahead_ms":3600000,"accept_jump_after":9,"max_message_bytes":18446744073709551615}}"#
+        r#"{"rules":{"disorder_ms":9,"max_ahead_ms":3600000,"accept_jump_after":9,"max_message_bytes":18446744073709551615,"start_ms":9223372036854775807}}"#
     );
     assert_eq!(text(2), r#"{"cut":{"batch":2,"rows":4096,"reason":"linger"}}"#);
     assert_eq!(text(3), r#"{"publish":{"batch":3}}"#);
@@ -410,4 +415,31 @@ fn a_decision_that_is_too_long_is_refused_and_takes_no_number() {
     log.sync().unwrap();
     drop(log);
     assert_eq!(read_all(folder.path()).unwrap(), expected(1));
+}
+
+#[test]
+fn a_look_at_the_lock_disturbs_no_writer() {
+    let folder = tempfile::tempdir().unwrap();
+    // A look creates nothing.
+    assert!(!DecisionLog::is_in_use(folder.path()).unwrap());
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    drop(open(folder.path(), 1 << 20).unwrap());
+    assert!(!DecisionLog::is_in_use(folder.path()).unwrap());
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                    DecisionLog::is_in_use(folder.path()).unwrap();
+                }
+            });
+        }
+        let opened: Vec<_> = (0..200).map(|_| open(folder.path(), 1 << 20).map(drop)).collect();
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(opened.iter().all(Result::is_ok), "{:?}", opened.iter().find(|o| o.is_err()));
+    });
+    let log = open(folder.path(), 1 << 20).unwrap();
+    assert!(DecisionLog::is_in_use(folder.path()).unwrap());
+    drop(log);
+    assert!(!DecisionLog::is_in_use(folder.path()).unwrap());
 }

@@ -1,8 +1,12 @@
-//! The anchor: rows whose labels are known to be good, because versions were promoted after them.
+//! The anchor: rows whose labels are taken to be good, because versions were promoted after them.
 //!
 //! The gate keeps labels and weights. The caller keeps the encoded rows at the same places. A row
 //! is first *staged*. It moves to the anchor when a version is promoted and the row is old enough.
 //! So poisoned rows do not get there before the gate has had time to notice them.
+//!
+//! While versions are held, nothing is promoted. Rows then need a greater age, so that an operator
+//! has had time to act. An anchor that never changed would favour the promoted version for ever if
+//! that version happens to fit its rows better, for example because it had just learned from them.
 
 use serde::{Deserialize, Serialize};
 
@@ -99,10 +103,15 @@ impl AnchorRows {
         staged
     }
 
-    /// Moves the staged rows that are older than `anchor_delay_seconds` into the anchor.
-    pub(super) fn admit(&mut self, settings: &GateSettings, watermark: EventTime) -> Vec<Admitted> {
-        let delay = settings.anchor_delay_seconds.saturating_mul(1000);
-        let newest = watermark.0.saturating_sub_unsigned(delay);
+    /// Moves the staged rows that are at least `age_seconds` older than the watermark into the
+    /// anchor.
+    pub(super) fn admit(
+        &mut self,
+        settings: &GateSettings,
+        watermark: EventTime,
+        age_seconds: u64,
+    ) -> Vec<Admitted> {
+        let newest = watermark.0.saturating_sub_unsigned(age_seconds.saturating_mul(1000));
         let mut admitted = Vec::new();
         for (from, staged) in self.staged.iter_mut().enumerate() {
             let Some((_, row)) = staged.take_if(|(time, _)| time.0 <= newest) else { continue };

@@ -112,7 +112,7 @@ impl Gate {
     }
 
     /// Judges a version. The gate does not change: call [`Gate::promote`] if the version is
-    /// promoted, or [`Gate::discard_staged`] if it is quarantined.
+    /// promoted, [`Gate::hold`] if it is held, or [`Gate::discard_staged`] if it is quarantined.
     ///
     /// # Errors
     /// Returns an error if the evidence does not fit to the gate.
@@ -140,7 +140,16 @@ impl Gate {
     /// encoded rows of the returned places in their order.
     pub fn promote(&mut self, watermark: EventTime, evidence: &Evidence<'_>) -> Vec<Admitted> {
         self.state.reference.add(evidence, self.settings.reference_versions);
-        self.state.anchor.admit(&self.settings, watermark)
+        let age = self.settings.anchor_delay_seconds;
+        self.state.anchor.admit(&self.settings, watermark, age)
+    }
+
+    /// Takes note that the version of the last verdict is held at a watermark: staged rows that are
+    /// older than `anchor_delay_seconds` and `hold_seconds` together enter the anchor, although no
+    /// version was promoted. The caller moves the encoded rows as after [`Gate::promote`].
+    pub fn hold(&mut self, watermark: EventTime) -> Vec<Admitted> {
+        let age = self.settings.anchor_delay_seconds.saturating_add(self.settings.hold_seconds);
+        self.state.anchor.admit(&self.settings, watermark, age)
     }
 
     /// Removes all staged rows, because a version that learned from them was quarantined.

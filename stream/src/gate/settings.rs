@@ -23,7 +23,8 @@ pub struct GateSettings {
     pub hold_drop: f64,
     /// The number of standard errors by which a loss must be beyond `hold_drop`.
     pub hold_errors: f64,
-    /// The event time after which a hold warns, in seconds.
+    /// The event time after which a hold warns, in seconds. While versions are held, rows wait this
+    /// much longer before they become anchor rows.
     pub hold_seconds: u64,
     /// The event time after which the baseline is chosen anew, in seconds; 0: no baseline.
     pub baseline_seconds: u64,

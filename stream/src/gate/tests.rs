@@ -243,6 +243,10 @@ impl Simulation {
             for admitted in self.gate.promote(watermark, &evidence) {
                 self.anchor[admitted.to] = self.staged[admitted.from];
             }
+        } else if verdict.outcome == Outcome::Hold {
+            for admitted in self.gate.hold(watermark) {
+                self.anchor[admitted.to] = self.staged[admitted.from];
+            }
         }
         verdict
     }

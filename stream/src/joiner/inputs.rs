@@ -14,6 +14,11 @@ use crate::watermark::RefusedTime;
 const EARLY_PART: u64 = 4;
 
 impl Joiner {
+    /// Sets the time from which `max_ahead` is reckoned before the first event.
+    pub fn set_start(&mut self, start: Option<EventTime>) {
+        self.watermarks.set_start(start);
+    }
+
     /// Adds a partition, whose events move the watermark from now on.
     ///
     /// # Errors

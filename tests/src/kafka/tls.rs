@@ -1,5 +1,6 @@
-//! Streams of Kafka over TLS: a broker in another process behind an end of TLS in this one. The
-//! broker itself has no TLS, so that its writers use plain connections to the same address.
+//! Streams of Kafka over TLS and with a login by SASL: a broker in another process behind an end of
+//! TLS in this one. The broker itself has no TLS, so that its writers use plain connections to the
+//! same address.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use zillion_stream::{
 };
 
 use super::peers::Broker;
+use super::sasl::{Login, log_in};
 use crate::attacks::identity::authority::{Authority, Issued, Wanted};
 use crate::server::PATIENCE;
 
@@ -33,7 +35,13 @@ struct TlsEnd {
 }
 
 impl TlsEnd {
-    fn start(listener: TcpListener, broker: SocketAddr, issued: &Issued) -> Self {
+    /// Starts an end of TLS. With a login, a client must give its name and its password.
+    fn start(
+        listener: TcpListener,
+        broker: SocketAddr,
+        issued: &Issued,
+        login: Option<Login>,
+    ) -> Self {
         let port = listener.local_addr().expect("an address").port();
         let key = PrivateKeyDer::try_from(issued.key.clone()).expect("a key");
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -53,10 +61,11 @@ impl TlsEnd {
                 let listener = tokio::net::TcpListener::from_std(listener).expect("a listener");
                 while let Ok((client, _)) = listener.accept().await {
                     let (acceptor, count) = (acceptor.clone(), count.clone());
+                    let login = login.clone();
                     // A connection that breaks is an error of its client.
-                    tokio::spawn(
-                        async move { drop(forward(client, broker, acceptor, count).await) },
-                    );
+                    tokio::spawn(async move {
+                        drop(forward(client, broker, acceptor, count, login).await);
+                    });
                 }
             });
         });
@@ -74,6 +83,7 @@ async fn forward(
     broker: SocketAddr,
     acceptor: TlsAcceptor,
     established: Arc<AtomicUsize>,
+    login: Option<Login>,
 ) -> std::io::Result<()> {
     let mut first = [0];
     client.peek(&mut first).await?;
@@ -85,6 +95,11 @@ async fn forward(
     let mut client = acceptor.accept(client).await?;
     established.fetch_add(1, Ordering::Relaxed);
     let mut server = TcpStream::connect(broker).await?;
+    if let Some(login) = login
+        && !log_in(&mut client, &mut server, &login).await?
+    {
+        return client.shutdown().await;
+    }
     tokio::io::copy_bidirectional(&mut client, &mut server).await.map(drop)
 }
 
@@ -121,7 +136,7 @@ fn kafka_is_read_over_tls_from_the_right_broker_only() {
     let Some(broker) = Broker::start_behind(&format!("localhost:{port}")) else { return };
     let listens: SocketAddr = broker.listens().parse().expect("an address");
     let (own, other) = (Authority::new("own"), Authority::new("other"));
-    let end = TlsEnd::start(listener, listens, &own.server());
+    let end = TlsEnd::start(listener, listens, &own.server(), None);
     broker.create(TOPIC, 1);
     broker.write(TOPIC, 1, 0..COUNT);
     assert_eq!(end.established(), 0, "the writers use plain connections");
@@ -153,10 +168,51 @@ fn kafka_is_read_over_tls_from_the_right_broker_only() {
         last_year: 2100,
     };
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
-    let elsewhere = TlsEnd::start(listener, listens, &own.issue(wanted));
+    let elsewhere = TlsEnd::start(listener, listens, &own.issue(wanted), None);
     let address = format!("localhost:{}", elsewhere.port);
     let error = KafkaSource::open(settings(&address, &own_pem), &Position::default());
     let error = error.err().expect("the name is wrong").to_string();
     assert!(error.contains("certificate") && error.contains(&address), "{error}");
     assert_eq!(end.established(), established, "nothing was read from the broker");
+}
+
+#[test]
+fn kafka_is_read_over_tls_with_the_right_password_only() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let port = listener.local_addr().expect("an address").port();
+    let address = format!("localhost:{port}");
+    let Some(broker) = Broker::start_behind(&address) else { return };
+    let listens: SocketAddr = broker.listens().parse().expect("an address");
+    let own = Authority::new("own");
+    let login = Login { name: "zillion".to_owned(), password: "hunter22".to_owned() };
+    let end = TlsEnd::start(listener, listens, &own.server(), Some(login));
+    broker.create(TOPIC, 1);
+    broker.write(TOPIC, 1, 0..COUNT);
+
+    let folder = tempfile::tempdir().expect("a folder");
+    let authority = folder.path().join("own.pem");
+    std::fs::write(&authority, own.pem()).expect("a file");
+    let with_password = |password: &str| {
+        let file = folder.path().join(password);
+        std::fs::write(&file, password).expect("a file");
+        let mut settings = settings(&address, &authority);
+        let text = |text: &str| OptionValue::Text(text.to_owned());
+        for (name, value) in [
+            ("security.protocol", text("sasl_ssl")),
+            ("sasl.mechanism", text("PLAIN")),
+            ("sasl.username", text("zillion")),
+            ("sasl.password", OptionValue::File(SecretFile { file })),
+        ] {
+            settings.options.insert(name.to_owned(), value);
+        }
+        KafkaSource::open(settings, &Position::default())
+    };
+    let mut source = with_password("hunter22").expect("the broker answers");
+    assert_eq!(consume(&mut source, COUNT).len(), COUNT);
+    assert!(end.established() >= 1);
+    drop(source);
+
+    let error = with_password("another").err().expect("the password is wrong").to_string();
+    assert!(error.contains("uthentication") && error.contains(&address), "{error}");
+    assert!(!error.contains("another"), "{error}");
 }

@@ -11,8 +11,9 @@ use super::place::{JOINED, Place, ROWS, files_below, is_click, mix, now_ms, rows
 /// The number of rounds in which events are written.
 const ROUNDS: u64 = 60;
 
-/// The setting by which every second version has the dense parameters of its parent.
-const DENSE: [&str; 2] = ["--set", "publish.dense_every=2"];
+/// The settings by which every second version has the dense parameters of its parent, and bases are
+/// merged beside the publications, two versions after the merge has begun.
+const SETTINGS: [&str; 4] = ["--set", "publish.dense_every=2", "--set", "publish.max_deltas=4"];
 
 #[test]
 fn killed_runs_publish_the_bytes_of_an_undisturbed_run() {
@@ -23,12 +24,12 @@ fn killed_runs_publish_the_bytes_of_an_undisturbed_run() {
         // The moments of the kills differ in each run of this test.
         let mut seed = now_ms();
         for _ in 0..4 {
-            let run = place.start(&DENSE);
+            let run = place.start(&SETTINGS);
             seed = mix(seed);
             std::thread::sleep(Duration::from_millis(600 + seed % 1500));
             run.kill();
         }
-        let mut run = place.start(&DENSE);
+        let mut run = place.start(&SETTINGS);
         writer.join().expect("the writer ends");
         run.wait_for_messages(written.load(Ordering::Relaxed));
         run.stop()
@@ -40,7 +41,7 @@ fn killed_runs_publish_the_bytes_of_an_undisturbed_run() {
     assert!(share >= 1.0 / 3.0, "{report}");
     assert!(report["published"].as_u64() > Some(3), "{report}");
 
-    let again = repeat(&place, &DENSE);
+    let again = repeat(&place, &SETTINGS);
     for key in ["batches", "rows", "messages", "rejected", "published"] {
         assert_eq!(report[key], again[key], "{key}");
     }
@@ -48,6 +49,11 @@ fn killed_runs_publish_the_bytes_of_an_undisturbed_run() {
     let versions = versions(&place, "registry");
     let older = versions.iter().filter(|(_, version)| version["origin"]["later_dense"].is_string());
     assert!(older.count() > 1, "{versions:?}");
+    // One base is written, and the others are merged.
+    let merged = |version: &Value| version["origin"]["compacts"].is_u64();
+    let bases: Vec<_> = versions.iter().filter(|(_, v)| v["parent"].is_null()).collect();
+    let repeating = bases.iter().filter(|(_, version)| merged(version)).count();
+    assert!(repeating > 0 && bases.len() == repeating + 1, "{versions:?}");
 }
 
 #[test]
@@ -65,6 +71,21 @@ fn a_run_that_was_killed_before_its_first_checkpoint_repeats_the_log() {
     let report = run.stop();
     assert_eq!((&report["rows"], &report["rejected"]), (&4_000.into(), &0.into()), "{report}");
     repeat(&place, &[]);
+    compare_versions(&place);
+}
+
+#[test]
+fn a_log_repeated_on_a_gpu_publishes_the_bytes_of_processors() {
+    let place = Place::new(ROWS);
+    place.put("events/a", "0", &rows(0..2_000, now_ms()));
+    let mut run = place.start(&["--device", "cpu"]);
+    run.wait_for_messages(2_000);
+    run.wait_until("a version is published", |status| status["version"].is_u64());
+    place.put("events/a", "1", &rows(2_000..3_000, now_ms()));
+    run.wait_for_messages(3_000);
+    let report = run.stop();
+    let again = repeat(&place, &["--set", "run.device=\"emulated:3\""]);
+    assert_eq!(report["published"], again["published"], "{report}");
     compare_versions(&place);
 }
 

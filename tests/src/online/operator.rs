@@ -7,7 +7,7 @@ use super::place::{Place, ROWS, now_ms, rows};
 use crate::harness::{last_json, stderr, stdout};
 
 /// Follows rows in steps, with a version after each step, and returns the number of messages.
-fn follow(place: &Place, steps: std::ops::Range<u64>, begin: u64) -> u64 {
+pub(super) fn follow(place: &Place, steps: std::ops::Range<u64>, begin: u64) -> u64 {
     let mut run = place.start(&[]);
     for step in steps.clone() {
         let lines = rows(step * 500..(step + 1) * 500, begin + step * 1000);
@@ -20,13 +20,13 @@ fn follow(place: &Place, steps: std::ops::Range<u64>, begin: u64) -> u64 {
 }
 
 /// Returns the exit code, stdout and stderr of a command.
-fn try_run(place: &Place, arguments: &[&str]) -> (Option<i32>, String, String) {
+pub(super) fn try_run(place: &Place, arguments: &[&str]) -> (Option<i32>, String, String) {
     let output = place.command(arguments).output().expect("the binary runs");
     (output.status.code(), stdout(&output), stderr(&output))
 }
 
 /// Returns the name and the bytes of the dense parameters of the newest checkpoint of a run.
-fn dense(place: &Place, run: &str) -> (String, Vec<u8>) {
+pub(super) fn dense(place: &Place, run: &str) -> (String, Vec<u8>) {
     let folder = place.path(&format!("runs/{run}/checkpoints"));
     let newest = std::fs::read_dir(&folder).expect("checkpoints");
     let newest = newest.map(|entry| entry.expect("an entry").path()).max().expect("one");
@@ -34,7 +34,8 @@ fn dense(place: &Place, run: &str) -> (String, Vec<u8>) {
     (name, std::fs::read(newest.join("dense.safetensors")).expect("parameters"))
 }
 
-fn pointed(place: &Place) -> u64 {
+/// Returns the number of the version that the pointer names.
+pub(super) fn pointed(place: &Place) -> u64 {
     let log = ["model", "log", "--model", "live", "--registry", "registry", "--json"];
     let moves = last_json(&place.ok(&log));
     moves[0]["to"]["version"].as_u64().expect("a version")

@@ -226,13 +226,42 @@ impl Running<'_> {
     }
 
     /// Stops the run as an operator does, and returns its report.
-    pub(crate) fn stop(mut self) -> Value {
+    pub(crate) fn stop(self) -> Value {
+        let output = self.end_by_signal();
+        assert!(output.status.success(), "{}", stderr(&output));
+        crate::harness::last_json(&stdout(&output))
+    }
+
+    /// Stops the run as an operator does. It must fail, and what it has said is returned.
+    pub(crate) fn stop_failing(self) -> String {
+        let output = self.end_by_signal();
+        assert!(!output.status.success(), "{}", stdout(&output));
+        stderr(&output)
+    }
+
+    fn end_by_signal(mut self) -> Output {
         let child = self.child.take().expect("the run goes on");
         let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
         assert!(sent.expect("kill runs").success());
-        let output = child.wait_with_output().expect("our own child");
-        assert!(output.status.success(), "{}", stderr(&output));
-        crate::harness::last_json(&stdout(&output))
+        child.wait_with_output().expect("our own child")
+    }
+
+    /// Stops the run as an operator does, whether it succeeds or not, and returns what it has said.
+    pub(crate) fn interrupt(self) -> String {
+        stderr(&self.end_by_signal())
+    }
+
+    /// Waits for a time at most, and returns whether the run has ended.
+    pub(crate) fn ends_within(&mut self, time: Duration) -> bool {
+        let began = Instant::now();
+        let child = self.child.as_mut().expect("the run goes on");
+        while began.elapsed() < time {
+            if child.try_wait().expect("our own child").is_some() {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        false
     }
 
     /// Waits until the run fails, and returns what it has said.

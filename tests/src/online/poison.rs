@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use super::kills::replay_arguments;
-use super::place::{Place, ROWS, is_click, mix, now_ms};
+use super::place::{Place, ROWS, Running, is_click, mix, now_ms};
 use super::served::served_versions;
 
 /// The number of rows in a second of event time.
@@ -125,6 +125,45 @@ fn flipped_labels_are_caught_and_left_out() {
     let (live, again) = (dense("live"), dense("again"));
     assert_eq!(live.0, again.0, "{skips:?}");
     assert!(live.1 == again.1, "the parameters differ");
+}
+
+#[test]
+fn bad_batches_without_a_way_back_stay_and_are_not_served() {
+    let place = Place::new(&format!("{GATE}{ROWS}"));
+    let begin = now_ms() / 60_000 * 60_000 - 3_600_000;
+    let flip = 150..190;
+    let write = |run: &mut Running<'_>, steps: std::ops::Range<u64>| {
+        let end = steps.end * 5 * RATE;
+        for step in steps {
+            let lines = seconds(begin, step * 5..(step + 1) * 5, &flip);
+            place.put("events/a", &format!("{step:06}"), &lines);
+            run.wait_for_messages(((step + 1) * 5 * RATE).saturating_sub(RATE * 10));
+        }
+        run.wait_for_messages(end);
+    };
+    let mut run = place.start(&SETTINGS);
+    write(&mut run, 0..30);
+    run.stop();
+    std::fs::remove_dir_all(place.path("events/a")).expect("a folder");
+    std::fs::create_dir(place.path("events/a")).expect("a folder");
+    let mut run = place.start(&SETTINGS);
+    write(&mut run, 30..64);
+    let report = run.stop();
+    assert_eq!(report["messages"], 320 * RATE, "{report}");
+    let log = place.ok(&["stream", "tail", "runs/live", "--last", "100000"]);
+    let keeps = log.lines().filter(|line| line.contains("\"keep\"")).count();
+    // Labels that are still wrong behind the kept batches may be left out as usual.
+    assert!(keeps > 0, "{log}");
+    let moves = place.ok(&["model", "log", "--model", "live", "--registry", "registry"]);
+    assert!(moves.contains("quarantine"), "{moves}");
+    let served = served_versions(&place, begin + flip.start * 1000);
+    let worst = served.iter().map(|version| version.auc).fold(f64::INFINITY, f64::min);
+    eprintln!("served AUC {:.4}, at worst {worst:.4}, {} versions", served[0].auc, served.len());
+    assert!(worst >= served[0].auc - 0.02, "{served:?}");
+    // The run can be started again, and repeats nothing.
+    let mut run = place.start(&SETTINGS);
+    run.wait_for_messages(320 * RATE);
+    assert_eq!(run.stop()["rows"], report["rows"]);
 }
 
 #[test]

@@ -1,11 +1,13 @@
-//! Tests of registries in buckets. The real binary uses a real S3 server in this process, through a
-//! proxy that injects faults.
+//! Tests of registries and of data in buckets. The real binary uses a real S3 server in this
+//! process, through a proxy that injects faults.
 
 mod place;
 mod proxy;
 mod s3;
 
+mod batches;
 mod crash;
+mod data;
 mod life;
 mod store;
 

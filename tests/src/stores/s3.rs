@@ -4,6 +4,9 @@
 //! its place. If two writers create the same object at the same time, both can therefore succeed. A
 //! registry needs a store in which exactly one of them succeeds. So this server handles only one
 //! conditional write at a time, and reads the whole body of the request first.
+//!
+//! The library answers a question about a folder with an error of the server. In a real store there
+//! are no folders, so this server answers that there is no such object.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -15,7 +18,7 @@ use hyper::body::Incoming;
 use hyper::header::IF_NONE_MATCH;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Request, Response, StatusCode};
+use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use s3s::Body;
 use s3s::auth::SimpleAuth;
@@ -57,6 +60,7 @@ impl S3Server {
             builder.set_auth(SimpleAuth::from_single(KEY, SECRET));
         }
         let service = builder.build();
+        let root = Arc::new(folder.path().to_owned());
         let (end, ended) = oneshot::channel();
         let (to_us, address) = std::sync::mpsc::channel();
         let thread = std::thread::spawn(move || {
@@ -65,7 +69,7 @@ impl S3Server {
                 let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
                 to_us.send(listener.local_addr().expect("it is bound")).expect("we wait for it");
                 tokio::select! {
-                    () = accept(listener, service, create) => {}
+                    () = accept(listener, service, create, root) => {}
                     _ = ended => {}
                 }
             });
@@ -90,18 +94,35 @@ impl Drop for S3Server {
     }
 }
 
-async fn accept(listener: TcpListener, service: S3Service, create: Create) {
+async fn accept(listener: TcpListener, service: S3Service, create: Create, root: Arc<PathBuf>) {
     let turn = Arc::new(Mutex::new(()));
     loop {
         let Ok((stream, _)) = listener.accept().await else { continue };
-        let (service, turn) = (service.clone(), turn.clone());
+        let (service, turn, root) = (service.clone(), turn.clone(), root.clone());
         tokio::spawn(async move {
-            let answer =
-                service_fn(move |request| answer(service.clone(), turn.clone(), create, request));
+            let answer = service_fn(move |request: Request<Incoming>| {
+                let is_folder = request.method() == Method::HEAD
+                    && root.join(request.uri().path().trim_matches('/')).is_dir()
+                    && request.uri().path().trim_matches('/').contains('/');
+                let (service, turn) = (service.clone(), turn.clone());
+                async move {
+                    match is_folder {
+                        true => Ok(respond(StatusCode::NOT_FOUND)),
+                        false => answer(service, turn, create, request).await,
+                    }
+                }
+            });
             // Some connections are cut on purpose, so the error is ignored.
             let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), answer).await;
         });
     }
+}
+
+/// Returns a response without a body.
+fn respond(status: StatusCode) -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = status;
+    response
 }
 
 async fn answer(
@@ -111,14 +132,9 @@ async fn answer(
     request: Request<Incoming>,
 ) -> Result<Response<Body>, Infallible> {
     let (mut head, body) = request.into_parts();
-    let failed = |status| {
-        let mut response = Response::new(Body::empty());
-        *response.status_mut() = status;
-        Ok(response)
-    };
     // A body that is cut is not a request, so the server does nothing.
     let Ok(body) = Body::from(body).store_all_limited(MOST_BYTES).await else {
-        return failed(StatusCode::BAD_REQUEST);
+        return Ok(respond(StatusCode::BAD_REQUEST));
     };
     let is_conditional = head.headers.contains_key(IF_NONE_MATCH);
     if create == Create::Ignored {
@@ -127,6 +143,6 @@ async fn answer(
     let _turn = if is_conditional { Some(turn.lock().await) } else { None };
     match service.call(Request::from_parts(head, Body::from(body))).await {
         Ok(response) => Ok(response),
-        Err(_) => failed(StatusCode::INTERNAL_SERVER_ERROR),
+        Err(_) => Ok(respond(StatusCode::INTERNAL_SERVER_ERROR)),
     }
 }

@@ -158,7 +158,7 @@ impl RunBucket {
     ///
     /// # Errors
     /// Returns an error if the bucket fails.
-    pub(crate) fn retain(&self, keep: usize, best: Option<Best>, newest: &Path) -> Result<()> {
+    pub(crate) fn retain(&self, keep: usize, pinned: &[u64], newest: &Path) -> Result<()> {
         let name = newest.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let Some(newest) = CheckpointFolder::parse(name) else { return Ok(()) };
         // A process of an earlier generation may have written a checkpoint of a later step.
@@ -166,7 +166,7 @@ impl RunBucket {
             |folder: &CheckpointFolder| *folder <= newest || folder.cut() > newest.cut();
         let mut current = self.committed()?;
         current.retain(is_current);
-        let needed = needed(&current, keep, best, |folder| self.parent_of(folder))?;
+        let needed = needed(&current, keep, pinned, |folder| self.parent_of(folder))?;
         for folder in self.folders()?.iter().rev() {
             if folder.cut() < newest.cut() && !needed.contains(folder) {
                 self.remove(folder)?;

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use zillion_device::Files;
 
+use super::Checkpoint;
 use super::chain::read_parent;
-use super::{Best, Checkpoint};
 use crate::error::{Error, Result};
 
 const CHECKPOINTS: &str = "checkpoints";
@@ -108,12 +108,12 @@ impl RunDir {
         }
     }
 
-    /// Removes old checkpoints. Keeps the newest `keep` checkpoints, the best one, and the parents
-    /// of these checkpoints.
-    pub(crate) fn retain(&self, keep: usize, best: Option<Best>, files: &Files) -> Result<()> {
+    /// Removes old checkpoints. Keeps the newest `keep` checkpoints, those of the steps in
+    /// `pinned`, and the parents of these checkpoints.
+    pub(crate) fn retain(&self, keep: usize, pinned: &[u64], files: &Files) -> Result<()> {
         let folders = self.folders()?;
         let parent = |folder: &CheckpointFolder| self.parent_of(folder);
-        let needed = needed(&folders, keep, best, parent)?;
+        let needed = needed(&folders, keep, pinned, parent)?;
         // The newest checkpoint is removed first. So a run that is killed here leaves no checkpoint
         // without its parent.
         for folder in folders.iter().rev().filter(|folder| !needed.contains(*folder)) {
@@ -190,18 +190,19 @@ fn folder_name(step: u64, cut: Option<&str>) -> String {
     }
 }
 
-/// Returns the checkpoints that are kept: the newest `keep` checkpoints, the best one, and the
-/// parents of these checkpoints. `folders` are in ascending order.
+/// Returns the checkpoints that are kept: the newest `keep` checkpoints, those of the steps in
+/// `pinned`, and the parents of these checkpoints. `folders` are in ascending order.
 pub(super) fn needed(
     folders: &[CheckpointFolder],
     keep: usize,
-    best: Option<Best>,
+    pinned: &[u64],
     parent: impl Fn(&CheckpointFolder) -> Result<Option<CheckpointFolder>>,
 ) -> Result<BTreeSet<CheckpointFolder>> {
     let (_, newest) = folders.split_at(folders.len().saturating_sub(keep));
     let mut needed: BTreeSet<CheckpointFolder> = newest.iter().cloned().collect();
-    let of_best = |folder: &&CheckpointFolder| best.is_some_and(|best| best.step == folder.step);
-    needed.extend(folders.iter().rev().find(of_best).cloned());
+    for step in pinned {
+        needed.extend(folders.iter().rev().find(|folder| folder.step == *step).cloned());
+    }
     if needed.len() == folders.len() {
         return Ok(needed);
     }
@@ -233,12 +234,11 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_and_the_best_are_kept_with_their_parents() {
+    fn the_newest_and_the_pinned_are_kept_with_their_parents() {
         let folders: Vec<_> =
             (1..=6).map(|step| CheckpointFolder { step, name: folder_name(step, None) }).collect();
         let parent = |folder: &CheckpointFolder| Ok((folder.step == 6).then(|| folders[3].clone()));
-        let best = Some(Best { epoch: 0, step: 2, valid_auc: None });
-        let kept = needed(&folders, 1, best, parent).unwrap();
+        let kept = needed(&folders, 1, &[2, 9], parent).unwrap();
         assert_eq!(kept.iter().map(|folder| folder.step).collect::<Vec<_>>(), [2, 4, 6]);
     }
 }

@@ -23,7 +23,7 @@ use zillion_nn::optim::{Average, DenseOptimizer, write_dense_with};
 use zillion_ps::{CheckpointMark, CheckpointTicket, TrainClient};
 use zillion_rows::TableParts;
 
-use super::{Best, DENSE, FileDigest, MANIFEST, Manifest, RunBucket, RunDir};
+use super::{DENSE, FileDigest, MANIFEST, Manifest, RunBucket, RunDir};
 use crate::error::Result;
 use crate::frequencies::{self, Frequencies};
 
@@ -66,8 +66,10 @@ struct Rest {
 #[derive(Debug)]
 pub(crate) struct Retention {
     pub(crate) dir: RunDir,
-    /// The number of newest checkpoints that are kept in addition to the best one.
+    /// The number of newest checkpoints that are kept.
     pub(crate) keep: usize,
+    /// The steps of further checkpoints that are kept.
+    pub(crate) pinned: Vec<u64>,
     pub(crate) files: Files,
     /// The bucket of the run; `None` if its checkpoints are in folders.
     pub(crate) bucket: Option<RunBucket>,
@@ -75,11 +77,11 @@ pub(crate) struct Retention {
 
 impl Retention {
     /// Removes the checkpoints that are not needed any more after the checkpoint in `newest`.
-    fn remove_old(&self, best: Option<Best>, newest: &Path) -> Result<()> {
+    fn remove_old(&self, newest: &Path) -> Result<()> {
         if let Some(bucket) = &self.bucket {
-            bucket.retain(self.keep, best, newest)?;
+            bucket.retain(self.keep, &self.pinned, newest)?;
         }
-        self.dir.retain(self.keep, best, &self.files)
+        self.dir.retain(self.keep, &self.pinned, &self.files)
     }
 }
 
@@ -179,7 +181,6 @@ impl Rest {
             manifest.frequencies = Some(FileDigest::of(&counts));
             bytes += counts.len() as u64;
         }
-        let best = manifest.progress.best;
         let (manifest, blake3) = manifest.to_bytes();
         stage.write_bytes(MANIFEST, &manifest)?;
         let (folder, bytes) = (stage.target().to_owned(), bytes + manifest.len() as u64);
@@ -188,7 +189,7 @@ impl Rest {
         }
         stage.commit()?;
         // The checkpoint is complete. What is left over now is removed after the next one.
-        if let Err(error) = retention.remove_old(best, &folder) {
+        if let Err(error) = retention.remove_old(&folder) {
             tracing::warn!("old checkpoints of the run cannot be removed: {error}");
         }
         Ok(Written { bytes, folder, blake3, mark })

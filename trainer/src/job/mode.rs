@@ -34,7 +34,8 @@ impl Mode {
         *self == Self::Sync
     }
 
-    fn name(self) -> &'static str {
+    /// Returns the name of the mode in a job file.
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Sync => "sync",
             Self::Hybrid => "hybrid",

@@ -350,6 +350,11 @@ impl OnlineConfig {
     }
 }
 
+/// Returns the error of a section whose settings another crate checks.
+fn refuse_section(section: &str, error: &dyn std::error::Error) -> ConfigError {
+    ConfigError::at(section, error.to_string())
+}
+
 /// Converts seconds to milliseconds.
 pub(super) fn milliseconds(seconds: f64) -> u64 {
     (seconds * 1000.0).round() as u64
@@ -378,16 +383,21 @@ impl Job {
                 let message = "has no effect without a stream; add a section `[[stream]]`";
                 return Err(ConfigError::at(section, message).into());
             }
+            if self.publish.as_ref().is_some_and(|publish| publish.take_over) {
+                let message = "has no effect without a stream: a run over files always moves the \
+                               pointer; remove it";
+                return Err(ConfigError::at("publish.take_over", message).into());
+            }
             return Ok(());
         }
         let online = self.online.clone().unwrap_or_default();
         online.check()?;
         self.check_streams(has_places)?;
         if let Some(validation) = &self.validation {
-            validation.check()?;
+            validation.check().map_err(|error| refuse_section("validation", &error))?;
         }
         if let Some(gate) = &self.gate {
-            gate.check()?;
+            gate.check().map_err(|error| refuse_section("gate", &error))?;
             if self.publish.is_none() {
                 let message = "judges versions before they are published; add `[publish]`";
                 return Err(ConfigError::at("gate", message).into());
@@ -424,20 +434,7 @@ impl Job {
             let message = "a stream is learned from by its labels; add a section `[labels.NAME]`";
             return Err(ConfigError::at("labels", message).into());
         }
-        for (key, is_set) in [
-            ("train.accumulate", self.train.accumulate.get() > 1),
-            ("train.plateau", self.train.plateau.is_some()),
-            ("publish.every", self.publish.as_ref().is_some_and(|p| p.every.is_some())),
-            ("data.negatives", self.data.negatives.is_some()),
-            ("data.sample", self.data.sample.is_some()),
-        ] {
-            if is_set {
-                let message =
-                    "has no meaning for a stream, which has no epochs and no end; remove it";
-                return Err(ConfigError::at(key, message).into());
-            }
-        }
-        Ok(())
+        self.check_keys_of_files(has_places)
     }
 
     fn check_streams(&self, has_places: bool) -> Result<()> {

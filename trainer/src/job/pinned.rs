@@ -3,10 +3,12 @@
 //! The file is read together with the job. A checkpoint or a version holds the ids, so it does not
 //! need the file. A job whose file has changed is a different job.
 
+use std::io::Read as _;
 use std::path::Path;
 
 use zillion_config::ConfigError;
 use zillion_feature::{FeatureKind, RawType, Schema, TableId};
+use zillion_reader::{DataConfig, ReaderError};
 use zillion_rows::PinnedId;
 
 use crate::error::Result;
@@ -65,15 +67,21 @@ pub(super) fn check(schema: &Schema, table: usize, ids: &[PinnedId]) -> Result<(
 }
 
 /// Reads the ids of a file with one id on each line. Empty lines are skipped.
-pub(super) fn read(schema: &Schema, table: usize, path: &Path) -> Result<Vec<PinnedId>> {
+pub(super) fn read(
+    schema: &Schema,
+    table: usize,
+    data: &DataConfig,
+    file: &Path,
+) -> Result<Vec<PinnedId>> {
     let key = format!("tables.{}.pinned_file", schema.tables[table]);
     let refuse = |message: String| ConfigError::at(&key, message);
-    let text = std::fs::read_to_string(path).map_err(|e| {
-        refuse(format!(
-            "`{}` cannot be read ({e}); correct the path or its permissions",
-            path.display()
-        ))
-    })?;
+    let path = data.locate(file);
+    let mut text = String::new();
+    let read = data.read_bytes(&path).and_then(|mut bytes| {
+        let failed = |source| ReaderError::Io { what: "read", source, path: path.clone() };
+        bytes.read_to_string(&mut text).map_err(failed)
+    });
+    read.map_err(|e| refuse(format!("{e}; correct the path or its permissions")))?;
     let kinds = Kinds::of(schema, TableId(table as u16));
     let mut ids = Vec::new();
     for (number, line) in text.lines().enumerate() {

@@ -25,6 +25,10 @@ pub struct PublishConfig {
     /// The pointer that is moved to each version; empty: none.
     #[serde(default = "default_promote")]
     pub promote: String,
+    /// Whether the first version of a run over streams may replace the version of another run at
+    /// the pointer.
+    #[serde(default)]
+    pub take_over: bool,
     /// The number of parity rows in a version. A server must reproduce their scores before it
     /// serves the version.
     #[serde(default = "default_parity_rows")]
@@ -61,6 +65,7 @@ impl PublishConfig {
             model: None,
             every: None,
             promote: default_promote(),
+            take_over: false,
             parity_rows: default_parity_rows(),
             max_deltas: default_max_deltas(),
             dense_every: default_dense_every(),

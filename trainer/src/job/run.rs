@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use zillion_config::ConfigError;
 
+use super::device::DeviceChoice;
 use super::spill::Memory;
 use crate::error::Result;
 
@@ -26,6 +27,8 @@ pub struct RunConfig {
     /// The folder of the run, which holds its checkpoints; absent: `runs/<name of the job>`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output: Option<PathBuf>,
+    /// The device that computes the training graph.
+    pub device: DeviceChoice,
     /// The number of compute threads; absent: one for each core.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub threads: Option<NonZeroUsize>,
@@ -55,6 +58,7 @@ impl Default for RunConfig {
         let (spill, spill_folder) = (BTreeMap::new(), None);
         Self {
             output: None,
+            device: DeviceChoice::Auto,
             threads: None,
             ahead: None,
             shards,

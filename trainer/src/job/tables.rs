@@ -5,13 +5,14 @@
 //! `linear`, of one float. This segment has the settings of the vector unless the job sets others
 //! in `linear = { .. }`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 use zillion_config::{ConfigError, from_value, merge};
 use zillion_feature::Schema;
 use zillion_nn::zoo::Needs;
+use zillion_reader::DataConfig;
 use zillion_rows::{
     Admission, Bounds, ByteSize, ClipSpec, Dtype, EventSpan, Eviction, Growth, InitializerSpec,
     OptimizerSpec, PinnedId, Scope, SegmentSpec, TableSpec, Unknown, UseStatistics,
@@ -149,7 +150,7 @@ pub(super) fn resolve(
     let section = |name: &str| table_at(sections.get(name), &format!("tables.{name}"));
     let defaults = section(EVERY_TABLE)?;
     let root = job.get("data").and_then(|data| data.get("root")).and_then(Value::as_str);
-    let root = Path::new(root.unwrap_or_default());
+    let data = DataConfig { root: root.unwrap_or_default().into(), ..DataConfig::default() };
     let is_shared = job.get("train").is_some_and(|train| train.get("max_table_bytes").is_some());
     schema
         .tables
@@ -163,7 +164,7 @@ pub(super) fn resolve(
             let mut config: TableConfig =
                 from_value(&Value::Table(merged), &format!("tables.{name}"))?;
             if let Some(file) = config.pinned_file.take() {
-                config.pinned.extend(pinned::read(schema, index, &root.join(file))?);
+                config.pinned.extend(pinned::read(schema, index, &data, &file)?);
             }
             pinned::check(schema, index, &config.pinned)?;
             let spec = config.spec(name, needs, seed(name));

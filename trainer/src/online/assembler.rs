@@ -130,6 +130,14 @@ impl Assembler {
         }
     }
 
+    /// Sets the time from which `online.max_ahead_seconds` is reckoned before the first event.
+    pub(super) fn set_start(&mut self, start: Option<EventTime>) {
+        match &mut self.way {
+            Way::Direct(watermarks) => watermarks.set_start(start),
+            Way::Joined(joiner) => joiner.set_start(start),
+        }
+    }
+
     /// Returns the state of the joiner, if there is one.
     pub(super) fn join_status(&self) -> Option<JoinStatus> {
         match &self.way {

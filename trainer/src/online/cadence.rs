@@ -66,6 +66,11 @@ impl Cadence {
         self.unpublished = (0, 0);
     }
 
+    /// Records that the present state waits for a publication, because the last one failed.
+    pub(super) fn note_unpublished(&mut self) {
+        self.unpublished.0 += 1;
+    }
+
     /// Records that a checkpoint was written.
     pub(super) fn note_checkpoint(&mut self) {
         self.checkpointed = Instant::now();

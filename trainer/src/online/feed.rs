@@ -6,11 +6,12 @@
 mod live;
 mod replay;
 mod schemas;
+mod summary;
 
-use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use zillion_device::Files;
 use zillion_feature::{LookupPlan, PlanScratch};
 use zillion_reader::{RejectedMessage, RejectionKind};
 use zillion_stream::{
@@ -20,12 +21,14 @@ use zillion_stream::{
 
 pub(super) use live::Live;
 pub use live::PAUSED;
+use summary::Summary;
 
 use super::assembler::{Assembler, AssemblerState, RefusedRow, open_joiner};
 use super::cadence::Cadence;
 use super::columns::RowShape;
-use super::events::{EventReader, Events, LeftMessage};
+use super::events::{EventReader, Events};
 use super::item::{FedBatch, Item};
+use super::leftovers::{LeftMessage, Leftovers};
 use super::newest::NewestRows;
 use super::setup::{FeedSetup, open_source};
 use super::snapshot::{self, FeedCounts, FeedState, SnapshotLink};
@@ -50,10 +53,8 @@ pub(super) struct Feed {
     newest: NewestRows,
     /// The number of messages that are kept there.
     kept_messages: usize,
-    /// The batches that the log leaves out, each with the number of the decision.
-    skips: Vec<Gap>,
-    /// The number of the last decision to publish in the log.
-    last_version: Option<u64>,
+    /// The decisions of the log that have an effect on earlier ones.
+    summary: Summary,
     /// The messages that are being used.
     current: Option<Current>,
     /// The span that is not in the log yet, with the latest event time in it.
@@ -65,9 +66,6 @@ pub(super) struct Feed {
     /// The settings by which messages become rows, as the log has recorded them last.
     rules: Option<RowRules>,
 }
-
-/// Batches that the log leaves out, with the number of the decision.
-type Gap = (u64, Range<u64>);
 
 /// One stream with its source.
 struct StreamInput {
@@ -108,11 +106,11 @@ impl Feed {
         let online = setup.online();
         let folder = setup.folder();
         files.create_dir(&folder)?;
-        let log = DecisionLog::open(&files, folder.join("log"), LogOptions::default())?;
+        let log = open_log(&files, &folder.join("log"))?;
         if let Some(torn) = log.torn_tail() {
             tracing::warn!(path = %torn.path.display(), bytes = torn.bytes, "the end of the log was cut off");
         }
-        let (skips, last_version) = summarize(&log)?;
+        let summary = Summary::read(&log)?;
         let start = setup.start.as_ref().map(|link| snapshot::read(&folder, link)).transpose()?;
         let (place, state) = start.unzip();
         let first = FeedState {
@@ -168,8 +166,7 @@ impl Feed {
             letters,
             counts: state.counts,
             cadence: Cadence::new(&online),
-            skips,
-            last_version,
+            summary,
             newest: state.newest,
             kept_messages: job.publish.as_ref().map_or(1, |publish| publish.parity_rows.get()),
             current: None,
@@ -177,8 +174,12 @@ impl Feed {
             scratch: PlanScratch::default(),
             refused: Vec::new(),
             spare: Block::new(),
-            rules: state.rules,
+            rules: None,
         };
+        feed.set_rules(state.rules);
+        if feed.setup.start.as_ref().is_some_and(|link| link.is_unpublished) {
+            feed.cadence.note_unpublished();
+        }
         feed.restore_schemas()?;
         if let Some(leftovers) = state.leftovers {
             feed.restore_leftovers(&leftovers)?;
@@ -194,7 +195,7 @@ impl Feed {
         Ok(())
     }
 
-    fn restore_leftovers(&mut self, leftovers: &super::events::Leftovers) -> Result<()> {
+    fn restore_leftovers(&mut self, leftovers: &Leftovers) -> Result<()> {
         let (Some(partition), Some(input)) =
             (leftovers.partition, self.streams.get(leftovers.stream))
         else {
@@ -356,7 +357,7 @@ impl Feed {
     fn apply(&mut self, number: u64, decision: &Decision) -> Result<()> {
         self.position.apply(number, decision)?;
         if let Decision::Rules(rules) = decision {
-            self.rules = Some(*rules);
+            self.set_rules(Some(*rules));
         }
         if let Decision::Partitions { stream, names, .. } = decision {
             for number in 0..names.len() as u32 {
@@ -366,10 +367,9 @@ impl Feed {
         Ok(())
     }
 
-    /// Returns whether a later decision of the log leaves a batch out. Versions and checkpoints of
-    /// the moment after such a batch are left out too, if they were decided before.
-    fn is_skipped(&self, number: u64, batch: u64) -> bool {
-        self.skips.iter().any(|(decision, skip)| number < *decision && skip.contains(&batch))
+    fn set_rules(&mut self, rules: Option<RowRules>) {
+        self.rules = rules;
+        self.assembler.set_start(rules.and_then(|rules| rules.start_ms).map(EventTime));
     }
 
     /// Ends the batch and returns it as an item. The cut is in the log already.
@@ -430,17 +430,12 @@ impl Feed {
     }
 }
 
-/// Returns the batches that a log leaves out, and the number of its last decision to publish.
-fn summarize(log: &DecisionLog) -> Result<(Vec<Gap>, Option<u64>)> {
-    let (mut skips, mut last) = (Vec::new(), None);
-    for entry in log.replay(log.first())? {
-        match entry? {
-            (number, Decision::Skip { from, to, .. }) => skips.push((number, from..to)),
-            (number, Decision::Publish { .. }) => last = Some(number),
-            _ => {}
-        }
-    }
-    Ok((skips, last))
+/// Opens the log of a run, which only one process may write to.
+fn open_log(files: &Files, folder: &Path) -> Result<DecisionLog> {
+    DecisionLog::open(files, folder, LogOptions::default()).map_err(|error| match error {
+        zillion_stream::Error::InUse(_) => Error::Refused(error.to_string()),
+        error => error.into(),
+    })
 }
 
 /// Returns an error if a message lacks a column, because all later ones are likely to lack it too.

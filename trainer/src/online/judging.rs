@@ -6,9 +6,12 @@
 //! inputs. The anchor rows are kept here in their encoded form.
 
 mod anchor;
+mod gaps;
+mod held;
 mod recent;
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 use zillion_feature::{Batch, FeatureKey, LookupPlan, Schema};
@@ -57,6 +60,8 @@ pub(crate) struct Judging {
     recent_batches: Vec<u64>,
     /// The batches behind the gaps of the log, in ascending order.
     gaps: Vec<u64>,
+    /// The batches that stay in the model although a rewind should have left them out.
+    kept: Vec<Range<u64>>,
     history: History,
 }
 
@@ -152,10 +157,18 @@ impl Judging {
             }
             None => (None, None, AnchorStore::default(), History::default(), Vec::new()),
         };
-        // Other windows begin anew: their sums cannot be made from those of the old ones.
         let windows = match windows.map(|state| Windows::restore(settings.clone(), state)) {
             Some(Ok(windows)) => windows,
-            Some(Err(_)) | None => Windows::new(settings.clone())?,
+            // Other windows begin anew: their sums cannot be made from those of the old ones.
+            Some(Err(validation::ValidationError::Changed { setting })) => {
+                tracing::warn!(
+                    "`validation.{setting}` differs from that of the checkpoint, so the open \
+                     windows begin anew"
+                );
+                Windows::new(settings.clone())?
+            }
+            Some(Err(error)) => return Err(error.into()),
+            None => Windows::new(settings.clone())?,
         };
         let settings_of_gate = job.gate.clone();
         // Anchor rows belong to the gate that has chosen them.
@@ -181,6 +194,7 @@ impl Judging {
             recent_batches: recent.iter().map(|recent| recent.batch).collect(),
             recent: recent.into_iter().map(RecentWindow::into_window).collect(),
             gaps: Vec::new(),
+            kept: Vec::new(),
             history,
         }))
     }
@@ -286,32 +300,6 @@ impl Judging {
         Ok(closed)
     }
 
-    /// Takes the numbers of the batches behind the gaps of the log.
-    pub(crate) fn set_gaps(&mut self, mut gaps: Vec<u64>) {
-        gaps.sort_unstable();
-        self.gaps = gaps;
-    }
-
-    /// Returns whether versions wait, because no window was judged since the batches that the log
-    /// leaves out. The labels may still be wrong. If windows have too few rows to be judged, the
-    /// wait ends after [`HELD_WINDOWS`] of them.
-    pub(crate) fn is_held(&self) -> bool {
-        let Some(gap) = self.last_gap().filter(|_| self.has_gate()) else { return false };
-        let needed = self.min_rows;
-        // A checkpoint may have windows that were closed before the gap.
-        let behind = self.recent_batches.partition_point(|&batch| batch < gap);
-        let behind = &self.recent[behind..];
-        let is_judged = self.history.good.back().is_some_and(|&batch| batch >= gap)
-            || behind.iter().any(|window| window.rows >= needed)
-            || behind.len() >= HELD_WINDOWS;
-        !is_judged
-    }
-
-    /// Returns the number of the first batch behind the last gap that the run has passed.
-    fn last_gap(&self) -> Option<u64> {
-        self.gaps.iter().rev().copied().find(|&gap| gap <= self.history.batch)
-    }
-
     /// Returns whether the labels of the newest windows are wrong: the stable version, which has
     /// not learned from them, does far worse there than usual. If it does as usual, the labels are
     /// right and the state of the model is bad.
@@ -400,14 +388,6 @@ impl Judging {
         self.advance_baseline(version, watermark);
         self.anchor.forget_scores();
         Some(version)
-    }
-
-    /// Takes note that the gate holds the present state. Returns the event time since the first
-    /// such verdict after the last publication, in milliseconds.
-    pub(crate) fn note_held(&mut self) -> u64 {
-        let now = self.history.watermark.unwrap_or_default();
-        let since = *self.history.held_since.get_or_insert(now);
-        u64::try_from(now.saturating_sub(since)).unwrap_or_default()
     }
 
     /// Chooses the baseline anew if it is time. `version` is the stable version since now. So the

@@ -5,7 +5,7 @@
 //! does not change: rows that are read again are learned from twice, and rows that are left out are
 //! in no version.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
@@ -17,8 +17,9 @@ use zillion_stream::{
 };
 
 use super::events::EventReader;
+use super::needs::{Needs, find_missing, position_of};
+use super::renewal::newest_link;
 use super::setup::{FeedSetup, open_source, stream_folder};
-use super::snapshot::{self, SnapshotLink};
 use crate::checkpoint::{Checkpoint, RunDir};
 use crate::error::{Error, Result};
 use crate::job::{Job, StreamConfig, StreamKind};
@@ -36,10 +37,24 @@ pub struct ResetPlan {
     pub first_batch: Option<u64>,
     /// The number of steps before this batch.
     pub first_step: Option<u64>,
+    /// The batches that the run forgets, because it cannot repeat them; absent if it can.
+    pub forgotten: Option<Forgotten>,
     #[serde(skip)]
     decisions: Vec<Decision>,
     #[serde(skip)]
     next_decision: u64,
+}
+
+/// The batches after the newest checkpoint of a run that cannot be repeated, because messages were
+/// removed. A reset leaves them out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Forgotten {
+    /// The number of batches.
+    pub batches: u64,
+    /// The number of rows in these batches.
+    pub rows: u64,
+    /// The first thing that is missing.
+    pub missing: String,
 }
 
 /// The move of one partition.
@@ -78,7 +93,7 @@ pub fn plan_reset(job: &Job, files: &Files, place: Place) -> Result<ResetPlan> {
             run.display()
         )));
     }
-    let (checkpoint, mut position) = read_position(&run, &log)?;
+    let (checkpoint, begin, mut position) = read_position(&run, &log)?;
     let statistics = checkpoint.as_ref().map(|c| c.manifest.statistics.clone()).unwrap_or_default();
     let setup = FeedSetup {
         job: std::sync::Arc::new(job.clone()),
@@ -88,8 +103,16 @@ pub fn plan_reset(job: &Job, files: &Files, place: Place) -> Result<ResetPlan> {
         start: None,
         only_replays: true,
     };
-    let (mut decisions, mut moves) = (Vec::new(), Vec::new());
     let next_decision = position.next_decision();
+    let missing = find_missing(job, &Needs::of(begin.clone(), &log)?)?;
+    let lost = missing.map(|missing| Lost::read(&log, &begin, &position, missing)).transpose()?;
+    let (mut decisions, mut moves) = (Vec::new(), Vec::new());
+    if let Some(lost) = &lost {
+        for decision in &lost.decisions {
+            position.apply(position.next_decision(), decision)?;
+        }
+        decisions.clone_from(&lost.decisions);
+    }
     for (number, stream) in (0..).zip(&job.streams) {
         let found = find_moves(&setup, (number, stream), &log, &position, place)?;
         for decision in found.discoveries {
@@ -102,9 +125,18 @@ pub fn plan_reset(job: &Job, files: &Files, place: Place) -> Result<ResetPlan> {
         partitions: Vec::new(),
         first_batch: None,
         first_step: None,
+        forgotten: lost.as_ref().map(|lost| lost.forgotten.clone()),
         decisions,
         next_decision,
     };
+    let moved: Vec<Partition> = moves.iter().map(|(partition, ..)| *partition).collect();
+    for partition in lost.into_iter().flat_map(|lost| lost.partitions) {
+        // The source has not read the messages that are not read again.
+        if let Some(known) = position.partition(partition).filter(|_| !moved.contains(&partition)) {
+            let (to, files) = (known.next_offset, known.files.clone());
+            plan.decisions.push(Decision::Reset { partition, to, files });
+        }
+    }
     for (partition, reset, history) in moves {
         if reset.is_again() && job.join.is_some() {
             return Err(Error::Refused(format!(
@@ -152,6 +184,11 @@ impl ResetPlan {
     ) -> Result<()> {
         let (mut is_taken, mut is_known) = (false, false);
         let (mut cuts, mut skips) = (Vec::new(), Vec::new());
+        for decision in &self.decisions {
+            if let Decision::Skip { from, to, .. } = decision {
+                skips.push((u64::MAX, *from..*to));
+            }
+        }
         for entry in read_decisions(log, first_decision(log)?)? {
             match entry? {
                 (_, Decision::Took(took)) if took.partition == partition => {
@@ -182,22 +219,68 @@ impl ResetPlan {
     }
 }
 
-/// Returns the newest checkpoint of a run and its position at the end of the log.
-fn read_position(run: &Path, log: &Path) -> Result<(Option<Checkpoint>, Position)> {
+/// The decisions behind the newest checkpoint, if they cannot be repeated.
+struct Lost {
+    forgotten: Forgotten,
+    /// The decisions that leave them out.
+    decisions: Vec<Decision>,
+    /// The partitions of which they have consumed messages.
+    partitions: BTreeSet<Partition>,
+}
+
+impl Lost {
+    /// Reads the decisions between two positions of a log.
+    fn read(log: &Path, begin: &Position, end: &Position, missing: String) -> Result<Self> {
+        let mut forgotten = Forgotten { batches: 0, rows: 0, missing };
+        let (mut partitions, mut cuts) = (BTreeSet::new(), (u64::MAX, 0));
+        for entry in read_decisions(log, begin.next_decision())? {
+            match entry?.1 {
+                Decision::Took(took) => {
+                    partitions.insert(took.partition);
+                }
+                Decision::Cut { batch, rows, .. } => {
+                    forgotten.batches += 1;
+                    forgotten.rows += rows;
+                    cuts = (cuts.0.min(batch), batch + 1);
+                }
+                _ => {}
+            }
+        }
+        // The watermark does not follow these decisions. So the partitions that are idle at their
+        // end must be those of their beginning.
+        let mut decisions = Vec::new();
+        for (partition, known) in end.partitions() {
+            let was_idle = begin.partition(partition).is_some_and(|known| known.is_idle);
+            match (was_idle, known.is_idle) {
+                (true, false) => decisions.push(Decision::Idle { partition }),
+                (false, true) => decisions.push(Decision::Back { partition }),
+                _ => {}
+            }
+        }
+        decisions.push(Decision::Skip {
+            from: cuts.0.min(cuts.1),
+            to: cuts.1,
+            reason: format!("an operator has reset the streams, because {}", forgotten.missing),
+            unread: Some(begin.next_decision()),
+        });
+        Ok(Self { forgotten, decisions, partitions })
+    }
+}
+
+/// Returns the newest checkpoint of a run, its position, and that at the end of the log.
+fn read_position(run: &Path, log: &Path) -> Result<(Option<Checkpoint>, Position, Position)> {
     let dir = RunDir::new(run.to_owned());
     let newest = dir.steps()?.last().copied();
     let path = newest.map(|step| dir.checkpoint_path(step)).transpose()?;
     let checkpoint = path.map(Checkpoint::open).transpose()?;
-    let link: Option<&SnapshotLink> = checkpoint.as_ref().and_then(|c| c.manifest.stream.as_ref());
-    let mut position = match link {
-        Some(link) => snapshot::read(&stream_folder(run), link)?.1.position,
-        None => Position::default(),
-    };
+    let link = checkpoint.as_ref().map(|checkpoint| newest_link(run, checkpoint)).transpose()?;
+    let begin = position_of(run, link.flatten().as_ref())?;
+    let mut position = begin.clone();
     for entry in read_decisions(log, position.next_decision())? {
         let (number, decision) = entry?;
         position.apply(number, &decision)?;
     }
-    Ok((checkpoint, position))
+    Ok((checkpoint, begin, position))
 }
 
 /// The moves of the partitions of a stream, and what was found on the way.

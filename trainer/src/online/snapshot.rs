@@ -18,8 +18,8 @@ use zillion_device::{DeviceError, Files};
 use zillion_stream::{DeadLetterPosition, Position, RowRules};
 
 use super::assembler::AssemblerState;
-use super::events::Leftovers;
 use super::judging::JudgingState;
+use super::leftovers::Leftovers;
 use super::newest::NewestRows;
 use crate::error::{Error, Result};
 
@@ -45,6 +45,14 @@ pub struct SnapshotLink {
     pub batches: u64,
     /// The number of the first decision after the checkpoint.
     pub next_decision: u64,
+    /// The number of batches that are known to be good, behind which a rewind of the gate goes;
+    /// absent without a gate, and before its first verdicts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub known_good: Option<u64>,
+    /// Whether the last publication before the checkpoint failed, so that the state waits for the
+    /// next one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_unpublished: bool,
 }
 
 /// The state of a feed, apart from its joiner.
@@ -111,6 +119,8 @@ pub(super) fn finish(files: &Files, folder: &Path, state: &FeedState) -> Result<
         judging: None,
         batches: state.counts.batches,
         next_decision: state.position.next_decision(),
+        known_good: None,
+        is_unpublished: false,
     })
 }
 

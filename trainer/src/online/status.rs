@@ -1,8 +1,13 @@
 //! The state of a feed at one moment, for people, scripts and metrics.
 
 use serde::{Deserialize, Serialize};
-use zillion_stream::Joiner;
 use zillion_stream::joiner::Counters;
+use zillion_stream::{Joiner, Partition};
+
+/// The number of lost feedback events from which a join can be called wrong.
+const FEW_FEEDBACK: u64 = 100;
+/// The number of times that lost feedback must outnumber joined feedback.
+const MOST_LOST: u64 = 9;
 
 /// The state of a feed at one moment, for metrics and for `stream status`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -49,6 +54,22 @@ pub struct JoinStatus {
 }
 
 impl JoinStatus {
+    /// Returns the problem of a join in which hardly any feedback finds its impression, or `None`.
+    pub(crate) fn find_problem(&self) -> Option<String> {
+        let Counters { joined_feedback: joined, unmatched_feedback, late_feedback, .. } =
+            self.counters;
+        let lost = unmatched_feedback + late_feedback;
+        let is_wrong = lost >= FEW_FEEDBACK && lost / MOST_LOST >= joined.max(1);
+        is_wrong.then(|| {
+            format!(
+                "{joined} feedback events were joined, but {unmatched_feedback} found no impression \
+                 and {late_feedback} came after its window, so nearly all labels are negative; \
+                 compare the columns of `join.key` in both streams, and `join.wait_seconds` with \
+                 the delay of the feedback"
+            )
+        })
+    }
+
     /// Returns the state of a joiner.
     pub(super) fn of(joiner: &Joiner) -> Self {
         let extent = joiner.extent();
@@ -65,6 +86,10 @@ impl JoinStatus {
 /// The place of a feed in one partition.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct PartitionStatus {
+    /// The numbers of the stream and of the partition, as in the log and in the dead letters;
+    /// absent in a status of an earlier version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<Partition>,
     /// The name of the stream.
     pub stream: String,
     /// The name of the partition.
@@ -77,4 +102,31 @@ pub struct PartitionStatus {
     pub newest_ms: Option<i64>,
     /// Whether the watermark does not wait for the partition.
     pub is_idle: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_join_that_loses_nearly_all_feedback_is_a_problem() {
+        let status = |joined_feedback, unmatched_feedback, late_feedback| JoinStatus {
+            pending_rows: 0,
+            disk_bytes: 0,
+            memory_bytes: 0,
+            early_feedback: 0,
+            counters: Counters {
+                joined_feedback,
+                unmatched_feedback,
+                late_feedback,
+                ..Counters::default()
+            },
+        };
+        assert_eq!(status(0, 99, 0).find_problem(), None, "too few to judge");
+        assert_eq!(status(100, 100, 0).find_problem(), None);
+        let problem = status(0, 100, 0).find_problem().unwrap();
+        assert!(problem.contains("`join.key`"), "{problem}");
+        let problem = status(10, 0, 500).find_problem().unwrap();
+        assert!(problem.contains("500 came after its window"), "{problem}");
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SendError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 use zillion_device::DeviceError;
@@ -38,9 +38,11 @@ impl FeedThread {
         let flags = (stop, is_abandoned.clone(), forget.clone());
         let run = move || {
             let (stop, is_abandoned, forget) = flags;
-            if let Err(error) = run_feed(&mut feed, &sender, &stop, &is_abandoned, &forget) {
-                // If the run has ended for another reason, nothing receives the error.
-                drop(sender.send(Err(error)));
+            if let Err(error) = run_feed(&mut feed, &sender, &stop, &is_abandoned, &forget)
+                && let Err(SendError(Err(error))) = sender.send(Err(error))
+            {
+                // The run has ended for another reason, so nothing receives the error.
+                tracing::warn!("the feed has failed after the end of its run: {error}");
             }
         };
         let thread = std::thread::Builder::new().name("feed".to_owned()).spawn(run);

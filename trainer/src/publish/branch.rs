@@ -23,7 +23,7 @@ use std::sync::Arc;
 use zillion_registry::{Chain, Model, PointerMove, VersionId, VersionManifest};
 
 use super::RunId;
-use super::parent::{needs_base, read_chain_to_continue, read_last_move, rolled_back_to};
+use super::parent::{read_chain_to_continue, read_last_move, rolled_back_to};
 use super::recent::Recent;
 use crate::error::Result;
 
@@ -111,17 +111,30 @@ impl Branch {
         model: &Model,
         run: &RunId,
         pointer: &str,
-        max_deltas: u64,
     ) -> Result<Option<Chain>> {
-        let chain = match &self.tail {
-            Some((chain, _)) => Some(chain.clone()),
+        match &self.tail {
+            Some((chain, _)) => Ok(Some(chain.clone())),
             None => read_chain_to_continue(model, run, &mut self.recent, || {
                 let last = read_last_move(model, pointer)?;
                 self.last_move = Some(last.clone());
                 Ok(last)
-            })?,
-        };
-        Ok(chain.filter(|chain| !needs_base(chain, max_deltas)))
+            }),
+        }
+    }
+
+    /// Finds the base that repeats a version. Returns `None` if the run has published no such base
+    /// among the newest versions.
+    pub(super) fn find_repeat(
+        &mut self,
+        model: &Model,
+        repeated: &VersionManifest,
+    ) -> Result<Option<Arc<VersionManifest>>> {
+        self.recent.repeat_of(model, repeated)
+    }
+
+    /// Returns the number of deltas of the version that was published last, if its chain is known.
+    pub(super) fn count_deltas(&self) -> Option<u64> {
+        self.tail.as_ref().map(|(chain, _)| (chain.versions().len() as u64).saturating_sub(1))
     }
 
     /// Records a version that was published on `parent`. If another writer has published a version
@@ -142,6 +155,23 @@ impl Branch {
     /// publisher has published since.
     pub(super) fn newest(&self) -> Option<VersionId> {
         self.recent.newest()
+    }
+
+    /// Returns the last move of the pointer, which is read if it is not known.
+    pub(super) fn find_last_move(
+        &mut self,
+        model: &Model,
+        pointer: &str,
+    ) -> Result<Option<&PointerMove>> {
+        if self.last_move.is_none() {
+            self.last_move = Some(read_last_move(model, pointer)?);
+        }
+        Ok(self.last_move())
+    }
+
+    /// Returns whether the run has published one of the newest versions.
+    pub(super) fn has_own_version(&mut self, model: &Model) -> Result<bool> {
+        Ok(self.recent.last_of_run(model)?.is_some())
     }
 
     /// Returns the last move of the pointer that is known.

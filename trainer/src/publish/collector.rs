@@ -71,13 +71,20 @@ impl Collector {
         self
     }
 
-    /// Counts a publication, and begins a collection if one is due and none runs.
-    pub(super) fn count_publication(&mut self, model: &Model, version: Arc<VersionManifest>) {
+    /// Returns whether no collection runs.
+    pub(super) fn is_idle(&self) -> bool {
+        self.running.as_ref().is_none_or(|running| running.thread.is_finished())
+    }
+
+    /// Counts a publication. The next collection then need not read its manifest.
+    pub(super) fn count_publication(&mut self, version: Arc<VersionManifest>) {
         self.published.push(version);
+    }
+
+    /// Begins a collection if one is due and none runs.
+    pub(super) fn begin_if_due(&mut self, model: &Model) {
         let between = (self.retention.keep / DIVISOR).clamp(1, MOST_BETWEEN);
-        if self.published.len() < between
-            || self.running.as_ref().is_some_and(|running| !running.thread.is_finished())
-        {
+        if self.published.len() < between || !self.is_idle() {
             return;
         }
         self.end();

@@ -38,11 +38,16 @@ impl DenseCadence {
         Self { every, specs, kept: None }
     }
 
-    /// Returns whether a version that stands on `chain` has new parameters. A base always has.
+    /// Returns whether a version that stands on `chain` has new parameters. A base always has. A
+    /// version on a base that repeats an earlier version has them too, because the parameters of
+    /// that base are older than those of the version before.
     pub(super) fn is_due(&self, chain: Option<&[Arc<VersionManifest>]>) -> bool {
         let Some((newest, chain)) = chain.and_then(|chain| Some((chain.last()?, chain))) else {
             return true;
         };
+        if newest.compacts().is_some() {
+            return true;
+        }
         let every = self.every.get();
         let newest_first = chain.iter().rev().take(every);
         newest_first.take_while(|version| version.dense == newest.dense).count() >= every

@@ -1,9 +1,7 @@
 //! The choice of a new version's parent.
 
-use std::sync::Arc;
-
+use zillion_registry::VersionId;
 use zillion_registry::{Chain, Error as RegistryError, Model, MoveKind, PointerMove};
-use zillion_registry::{VersionId, VersionManifest};
 
 use super::RunId;
 use super::recent::Recent;
@@ -62,19 +60,4 @@ pub(super) fn rolled_back_to(last: Option<&PointerMove>, since_ms: u64) -> Optio
         kinds.contains(&last.kind) && last.at_ms >= since_ms
     };
     last.filter(is_back).map(|last| last.to.version)
-}
-
-/// Returns whether a new version must be a base, because the chain has too many deltas.
-pub(super) fn needs_base(chain: &Chain, max_deltas: u64) -> bool {
-    let versions = chain.versions();
-    chain.is_too_long() || versions.len() as u64 > max_deltas || rows_outgrow_base(versions)
-}
-
-/// Returns whether the deltas of a chain have so many rows that a new base is better for readers.
-fn rows_outgrow_base(chain: &[Arc<VersionManifest>]) -> bool {
-    const FACTOR: u64 = 4;
-    const FLOOR: u64 = 1 << 20;
-    let deltas: u64 = chain.iter().skip(1).map(|version| version.layer.rows()).sum();
-    let base = chain.first().map_or(0, |base| base.layer.rows());
-    deltas > base.saturating_mul(FACTOR).saturating_add(FLOOR)
 }

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use zillion_registry::{PointerMove, VersionManifest};
 use zillion_store::StoreSums;
 
+use super::compactor::CompactionCounts;
+
 /// The outcome of a publication.
 #[derive(Clone, Debug)]
 pub struct Published {
@@ -17,6 +19,11 @@ pub struct Published {
     pub was_there: bool,
     /// The counts of operations on the store since the publisher was opened.
     pub store: StoreSums,
+    /// The number of deltas in the chain of the version. It is `None` if the publisher did not need
+    /// to read the chain.
+    pub deltas: Option<u64>,
+    /// The counts of merges to new bases since the publisher was opened.
+    pub compactions: CompactionCounts,
 }
 
 impl fmt::Display for Published {

@@ -1,9 +1,10 @@
 //! The publisher of a run's versions, which writes them and moves the pointer.
 
+mod compaction;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use zillion_config::ConfigError;
 use zillion_device::{Clock, Files, Workers};
 use zillion_feature::{Encoder, Schema, Statistics};
 use zillion_nn::{Mode, Params, Settings};
@@ -11,8 +12,7 @@ use zillion_ps::{LayerTarget, Publishing, Since};
 use zillion_reader::{DataConfig, SideTables};
 use zillion_registry::{
     Cache, Chain, Draft, Error as RegistryError, FrameDraft, Model, MoveKind, NewFrame, Origin,
-    PointerMove, Registry, STABLE, ScoreSettings, Signer, VersionFile, VersionId, VersionManifest,
-    write_side,
+    PointerMove, STABLE, ScoreSettings, VersionFile, VersionId, VersionManifest, write_side,
 };
 use zillion_rows::layer::{Layer, LayerManifest, Unthrottled, difference};
 use zillion_rows::{TableLayout, TableSpec};
@@ -21,12 +21,13 @@ use zillion_store::Location;
 
 use super::RunId;
 use super::branch::Branch;
-use super::checkpoint_rows::CheckpointRows;
 use super::collector::Collector;
+use super::compactor::{Compactor, OpenModel};
 use super::dense::{DenseCadence, Trained};
+use super::owner::{check_owner, name_run};
 use super::parity::Parity;
 use super::published::Published;
-use crate::checkpoint::Checkpoint;
+use super::registry::open_registry;
 use crate::error::{Error, Result};
 use crate::job::{Job, PublishConfig};
 use crate::trace_span::span;
@@ -85,6 +86,8 @@ pub(crate) struct Publisher {
     branch: Option<Branch>,
     /// The removal of old versions, if the job asks for it.
     collector: Option<Collector>,
+    /// The merges that make new bases; absent: a publication writes a base itself.
+    compactor: Option<Compactor>,
 }
 
 /// The arguments of [`Publisher::open`].
@@ -98,23 +101,25 @@ pub(crate) struct Opening<'a> {
     pub(crate) files: &'a Files,
     pub(crate) workers: &'a Arc<Workers>,
     pub(crate) clock: Arc<dyn Clock>,
+    /// Whether new bases are made by merges beside the publications, which needs the room of the
+    /// tables on the disk of the run.
+    pub(crate) compacts: bool,
 }
 
 impl Publisher {
     /// Opens a publisher of a run's versions. Reads the parity rows, and does not change the
     /// registry.
     pub(crate) fn open(opening: Opening<'_>) -> Result<Self> {
-        let Opening { job, config, run, run_folder, statistics, sides, files, workers, clock } =
+        let open = model_opener(&opening);
+        let Opening { job, config, run, run_folder, statistics, sides, files, workers, .. } =
             opening;
-        let open = || {
-            let registry = open_registry(config, files, clock.clone())?;
-            Ok::<_, Error>(registry.model(config.model.as_deref().unwrap_or(&job.name))?)
-        };
         let model = open()?;
         let collector = match Collector::of(config)? {
             Some(collector) => Some(collector.with_model(open()?)),
             None => None,
         };
+        let compactor =
+            opening.compacts.then(|| Compactor::new(open.clone(), run_folder, files.scratch()));
         let encoder =
             Encoder::new(&job.schema, statistics, sides.tables()).map_err(Error::Schema)?;
         // The parity rows of endless data are its newest rows.
@@ -159,7 +164,15 @@ impl Publisher {
             known: Vec::new(),
             branch: None,
             collector,
+            compactor,
         })
+    }
+
+    /// Checks that a run over streams may move the pointer.
+    pub(crate) fn check_pointer(&self) -> Result<()> {
+        let pointer = self.config.pointer().unwrap_or(STABLE);
+        let mut branch = Branch::open(None, &self.model, &self.run, pointer)?;
+        check_owner(&mut branch, &self.model, &self.run, &self.config)
     }
 
     /// Takes the parity rows of further versions from the first rows of a file.
@@ -184,6 +197,9 @@ impl Publisher {
         let pointer = self.config.pointer().unwrap_or(STABLE).to_owned();
         // A publication that fails leaves no branch, so that the next one reads everything.
         let mut branch = Branch::open(self.branch.take(), &self.model, &self.run, &pointer)?;
+        if self.repeats_versions && !wish.is_command {
+            check_owner(&mut branch, &self.model, &self.run, &self.config)?;
+        }
         let existing = self.find_existing(&mut branch, origin.step, rows, &trained, wish)?;
         if let Some(version) = existing {
             if self.repeats_versions {
@@ -196,11 +212,11 @@ impl Publisher {
             };
             return Ok(self.finish(branch, version, moved, true));
         }
-        let max_deltas = self.config.max_deltas;
         let chain = match wish.base {
             true => None,
-            false => branch.chain_to_continue(&self.model, &self.run, &pointer, max_deltas)?,
+            false => branch.chain_to_continue(&self.model, &self.run, &pointer)?,
         };
+        let chain = self.choose_base(&mut branch, chain);
         let parent = chain.as_ref().map(Chain::versions);
         let newest = branch.newest();
         let outcome = self.publish_new(origin, rows, trained, (parent, newest), wish);
@@ -211,9 +227,7 @@ impl Publisher {
         // The version is a base if the changes since the parent were not known.
         branch.push(chain.filter(|_| !version.is_base()), version.clone());
         let moved = self.point_to(&version, branch.last_move())?;
-        if let Some(collector) = &mut self.collector {
-            collector.count_publication(&self.model, version.clone());
-        }
+        self.count_publication(version.clone());
         Ok(self.finish(branch, version, moved, false))
     }
 
@@ -228,9 +242,12 @@ impl Publisher {
         if let Some(moved) = &moved {
             branch.record_move(moved);
         }
+        let deltas = branch.count_deltas();
         self.branch = Some(branch);
         let store = self.model.store().stats().sums();
-        Published { version, moved, was_there, store }
+        let compactions = self.compactor.as_ref().map(|compactor| compactor.counts);
+        let compactions = compactions.unwrap_or_default();
+        Published { version, moved, was_there, store, deltas, compactions }
     }
 
     /// Finds the version of a step that was published from the present state. Returns `None` if
@@ -396,7 +413,7 @@ impl Publisher {
         known: Option<&PointerMove>,
     ) -> Result<Option<PointerMove>> {
         let Some(pointer) = self.config.pointer() else { return Ok(None) };
-        let by = format!("run {}", self.run.0);
+        let by = name_run(&self.run);
         let (id, kind) = (version.version, MoveKind::Publish);
         Ok(Some(self.model.promote_after(known, pointer, id, kind, &by, None)?))
     }
@@ -414,73 +431,12 @@ impl Publisher {
     }
 }
 
-/// Opens the registry of a publisher, with the key that signs if one is named.
-fn open_registry(config: &PublishConfig, files: &Files, clock: Arc<dyn Clock>) -> Result<Registry> {
-    let signer = match (&config.sign, config.valid_for) {
-        (Some(key), validity) => Some(Signer::load(key, validity)?),
-        (None, None) => None,
-        (None, Some(_)) => {
-            let problem = "has no effect, because only signed moves expire; set `publish.sign`, \
-                           or remove this key";
-            return Err(ConfigError::at("publish.valid_for", problem).into());
-        }
-    };
-    let registry = Registry::create(&config.registry, files.clone(), clock)?;
-    Ok(signer.into_iter().fold(registry, Registry::with_signer))
-}
-
-/// Publishes a checkpoint as a version. `force_base` publishes all rows even if a delta is
-/// possible. `job` is the checkpoint's job, in which the caller may have changed the place of the
-/// data.
-///
-/// # Errors
-/// Returns an error if the checkpoint is damaged, if data is missing, or if the registry cannot be
-/// written.
-pub fn publish_checkpoint(
-    checkpoint: &Checkpoint,
-    job: &Job,
-    config: &PublishConfig,
-    force_base: bool,
-    workers: &Arc<Workers>,
-    files: &Files,
-    clock: Arc<dyn Clock>,
-) -> Result<Published> {
-    let manifest = &checkpoint.manifest;
-    let run = RunId::of_checkpoint(checkpoint)?;
-    let scratch = checkpoint.path().parent().unwrap_or(Path::new("."));
-    let name = format!(".publish-{}", std::process::id());
-    let scratch = scratch.join(name);
-    let sides = SideTables::load(&job.data, &job.schema)?;
-    let mut publisher = Publisher::open(Opening {
-        job,
-        config,
-        run,
-        run_folder: &scratch,
-        statistics: &manifest.statistics,
-        sides: &sides,
-        files,
-        workers,
-        clock,
-    })?;
-    let graph = job.graph(Mode::Infer)?;
-    let params = checkpoint.params(&graph.params)?;
-    let mut rows = CheckpointRows::new(checkpoint, job, workers);
-    let best = manifest.progress.best.filter(|best| best.step == manifest.step);
-    let metrics = best.and_then(|best| best.valid_auc).map(|auc| ("valid_auc".to_owned(), auc));
-    let origin = Origin {
-        step: manifest.step,
-        cursor: manifest.cursor,
-        newest_event_ms: manifest.progress.newest_event_ms,
-        metrics: metrics.into_iter().collect(),
-        lost_pushes: manifest.progress.lost_pushes,
-        ..Origin::default()
-    };
-    let wish = Wish { base: force_base, is_command: true, new_dense: true };
-    let published = publisher.publish(origin, &mut rows, &params, wish);
-    if scratch.exists() {
-        files.remove_dir(&scratch)?;
-    }
-    published
+/// Returns a function that opens the model of a publisher, each time in a store of its own.
+fn model_opener(opening: &Opening<'_>) -> OpenModel {
+    let (config, files) = (opening.config.clone(), opening.files.clone());
+    let clock = opening.clock.clone();
+    let name = config.model.clone().unwrap_or_else(|| opening.job.name.clone());
+    Arc::new(move || Ok(open_registry(&config, &files, clock.clone())?.model(&name)?))
 }
 
 /// Writes all rows into the layer of a base, below `folder`.

@@ -54,9 +54,22 @@ impl Recent {
     }
 
     /// Finds the version that the run published last. Returns `None` if the run published none of
-    /// the newest versions.
+    /// the newest versions. A base that repeats an earlier version is passed over: if no version
+    /// stands on it, the run was killed between the two.
     pub(super) fn last_of_run(&mut self, model: &Model) -> Result<Option<Arc<VersionManifest>>> {
-        self.find(model, |_| true)
+        self.find(model, |version| version.compacts().is_none())
+    }
+
+    /// Finds the base that repeats a version. Returns `None` if there is none among the newest
+    /// versions.
+    pub(super) fn repeat_of(
+        &mut self,
+        model: &Model,
+        repeated: &VersionManifest,
+    ) -> Result<Option<Arc<VersionManifest>>> {
+        self.find(model, |version| {
+            version.compacts() == Some(repeated.version) && version.parity == repeated.parity
+        })
     }
 
     /// Returns the versions of a step of the run, the newest first.
@@ -67,7 +80,7 @@ impl Recent {
     ) -> Result<Vec<Arc<VersionManifest>>> {
         let mut found = Vec::new();
         self.find(model, |version| {
-            if version.origin.step == step {
+            if version.origin.step == step && version.compacts().is_none() {
                 found.push(version.clone());
             }
             false

@@ -10,8 +10,10 @@
 
 use zillion_feature::random::combine;
 use zillion_feature::{LookupPlan, RowBuffer};
-use zillion_nn::{Executor, ParamId};
+use zillion_nn::ParamId;
 use zillion_ps::{MergedDense, MergedGradients};
+
+use super::graph_executor::GraphExecutor;
 
 /// The sums of the gradients of a step's batches so far.
 #[derive(Debug, Default)]
@@ -29,7 +31,7 @@ impl Accumulated {
     }
 
     /// Adds the gradients of the batch that `executor` ran last.
-    pub(super) fn add(&mut self, plan: &LookupPlan, grads: &RowBuffer, executor: &Executor) {
+    pub(super) fn add(&mut self, plan: &LookupPlan, grads: &RowBuffer, executor: &GraphExecutor) {
         for (param, grad) in executor.param_grads() {
             let index = param.0 as usize;
             if self.dense.len() <= index {

@@ -224,7 +224,7 @@ impl Run {
         let (rate_scale, _) = self.rate_scales(self.position.step + 1);
         let Self { options, model, .. } = self;
         let Model { executor, params, optimizer, .. } = model;
-        executor.apply_statistics(params, statistics)?;
+        executor.cpu()?.apply_statistics(params, statistics)?;
         let grad = |id| executor.param_grad(id);
         Ok(optimizer.step(params, grad, rate_scale, 1.0, &options.workers)?)
     }

@@ -1,8 +1,6 @@
 //! The data of a run: its three data sets, and the statistics that are computed before the first
 //! step.
 
-use std::path::Path;
-
 use zillion_device::Files;
 use zillion_feature::Statistics;
 use zillion_reader::{Dataset, Labels, Paths, SideTables};
@@ -116,8 +114,8 @@ impl Data {
 fn no_training_files() -> Error {
     Error::Unsupported(
         "`data.train` names no files, but a job needs training data; name at least one file (for a \
-         job with streams: files with rows like those of the streams, from which statistics and \
-         vocabularies are computed once)"
+         job with streams: `zillion online` follows them; it needs files with rows like those of \
+         the streams only for statistics and vocabularies, which are computed once)"
             .to_owned(),
     )
 }
@@ -138,19 +136,15 @@ fn training_files(job: &Job, dataset: &Dataset) -> Result<Vec<TrainingFile>> {
     let mut files = Vec::new();
     for path in dataset.paths() {
         let name = path.strip_prefix(&job.data.root).unwrap_or(path);
-        files.push(TrainingFile { name: name.display().to_string(), bytes: file_size(path)? });
+        let bytes = job.data.file_facts(path)?.bytes;
+        files.push(TrainingFile { name: name.display().to_string(), bytes });
     }
     for side in &job.schema.sides {
         let mut bytes = 0;
         for path in job.data.files(&Paths::from(side.path.as_str()))? {
-            bytes += file_size(&path)?;
+            bytes += job.data.file_facts(&path)?.bytes;
         }
         files.push(TrainingFile { name: format!("side table {}", side.name), bytes });
     }
     Ok(files)
-}
-
-fn file_size(path: &Path) -> Result<u64> {
-    let failed = Error::io("cannot read the size of the file", path);
-    Ok(std::fs::metadata(path).map_err(failed)?.len())
 }

@@ -2,9 +2,9 @@
 //! the step.
 //!
 //! A run reads batches, reports, validates, publishes and writes checkpoints in the same way on
-//! every device. Only the steps differ, so they are behind one trait. The modes in which several
-//! trainers work together, or in which servers apply gradients when they arrive, compute their
-//! steps with the parts of the CPU's step alone.
+//! every device. Only the steps may differ, so they are behind one trait. The modes in which
+//! several trainers work together, or in which servers apply gradients when they arrive, compute
+//! their steps with the parts of the CPU's step alone.
 
 use std::sync::Arc;
 
@@ -20,9 +20,9 @@ use crate::profile::Stage;
 /// A way to compute the steps of a run that trains alone.
 ///
 /// # The implementer must
-/// * do what the step of [`CpuEngine`] does to rows, dense parameters, optimizer state and counts;
+/// * do what the step of [`HostEngine`] does to rows, dense parameters, optimizer state and counts;
 /// * leave all of them in the run before `step` returns, because a checkpoint, a validation or a
-///   version may follow;
+///   version may follow; dense parameters may be on a GPU, from which `Model::settle` copies them;
 /// * move the position of the run behind the batch.
 pub(super) trait Engine {
     /// Trains on a batch, and returns its mean loss before the step. If a step has several batches,
@@ -42,12 +42,12 @@ pub(super) trait Engine {
     ) -> Result<f64>;
 }
 
-/// The engine that computes on the pool of threads, with rows in the memory of the host or on
-/// servers.
+/// The engine with rows in the memory of the host or on servers. The model of the run computes the
+/// dense half of a step, on the pool of threads or on a GPU.
 #[derive(Debug)]
-pub(super) struct CpuEngine;
+pub(super) struct HostEngine;
 
-impl Engine for CpuEngine {
+impl Engine for HostEngine {
     fn step(
         &mut self,
         run: &mut Run,
@@ -92,7 +92,7 @@ impl Run {
         next: Option<&Arc<LookupPlan>>,
     ) -> Result<f64> {
         // The engine works on the run, so it is taken out for the step.
-        let mut engine = std::mem::replace(&mut self.engine, Box::new(CpuEngine));
+        let mut engine = std::mem::replace(&mut self.engine, Box::new(HostEngine));
         let loss = engine.step(self, planned, next);
         self.engine = engine;
         loss

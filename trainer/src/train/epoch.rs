@@ -258,6 +258,7 @@ impl Run {
             Some(plan) => self.client.regulariser_loss(plan)?,
             None => 0.0,
         };
+        self.model.settle()?;
         Ok(tables + self.model.optimizer.regulariser(&self.model.params))
     }
 
@@ -265,6 +266,7 @@ impl Run {
     fn validate(&mut self) -> Result<Option<EvalReport>> {
         let Self { job, options, data, client, model, .. } = self;
         let Some(dataset) = &data.valid else { return Ok(None) };
+        model.settle()?;
         let mut rows = client.row_source()?;
         let none = Frequencies::default();
         let Model { scorer, towers, params, average, .. } = model;

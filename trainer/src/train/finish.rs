@@ -38,7 +38,9 @@ impl Run {
         }
         self.check_published(&checkpoint)?;
         let profiler = self.timing.profiler.take();
-        let profile = profiler.map(|p| p.finish(&self.options.workers, &mut self.model.executor));
+        let profile = profiler
+            .zip(self.model.executor.cpu_mut().ok())
+            .map(|(profiler, executor)| profiler.finish(&self.options.workers, executor));
         let training = self.timing.seconds.training();
         let rate = self.counts.rows_trained as f64 / training;
         Ok(TrainReport {

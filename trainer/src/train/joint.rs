@@ -254,7 +254,7 @@ impl Run {
         joint.keep(dense, executor)?;
         joint.is_stopped |= notes.iter().any(|note| note.is_stopped);
         for note in &notes {
-            executor.apply_statistics(params, &note.statistics)?;
+            executor.cpu()?.apply_statistics(params, &note.statistics)?;
         }
         Ok(notes)
     }

@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
-use zillion_nn::{Executor, ParamId};
+use zillion_nn::ParamId;
 
+use super::graph_executor::GraphExecutor;
 use crate::error::{Error, Result};
 
 /// The gradients of dense parameters over the batches of all trainers, and the decision of the
@@ -32,7 +33,7 @@ impl Joint {
     }
 
     /// Copies the gradients of the batch that `executor` ran last.
-    pub(super) fn collect(&mut self, executor: &Executor) {
+    pub(super) fn collect(&mut self, executor: &GraphExecutor) {
         self.gradients.clear();
         for (_, grad) in executor.param_grads() {
             self.gradients.extend_from_slice(grad);
@@ -40,7 +41,7 @@ impl Joint {
     }
 
     /// Keeps the gradients over all batches of the step, which the trainers have exchanged.
-    pub(super) fn keep(&mut self, gradients: Vec<f32>, executor: &Executor) -> Result<()> {
+    pub(super) fn keep(&mut self, gradients: Vec<f32>, executor: &GraphExecutor) -> Result<()> {
         self.places.clear();
         let mut end = 0;
         for (param, grad) in executor.param_grads() {

@@ -1,13 +1,14 @@
 //! The dense model of a run: its programs, its parameters and its optimizer.
 
-use std::sync::Arc;
-
 use zillion_device::Workers;
 use zillion_nn::optim::{Average, DenseOptimizer};
 use zillion_nn::zoo::{self, LOGITS, LOSS};
-use zillion_nn::{Executor, Mode, NodeId, Params, Program, differentiate};
+use zillion_nn::{Mode, NodeId, Params, Program, differentiate};
 use zillion_scorer::Scorer;
 
+use super::TrainOptions;
+use super::device::make_executor;
+use super::graph_executor::{GraphExecutor, Resident};
 use super::step::{Inspection, StepBuffers};
 use crate::error::{Error, Result};
 use crate::fetch;
@@ -19,7 +20,9 @@ use crate::retrieval::Towers;
 /// The dense model of a run, with its parameters and their optimizer.
 pub(super) struct Model {
     /// The executor of the training graph.
-    pub(super) executor: Executor,
+    pub(super) executor: GraphExecutor,
+    /// One line that names the device of the executor, and the reason of its choice.
+    pub(super) device: String,
     /// The scorer of validation.
     pub(super) scorer: Scorer,
     /// The two towers, if the job evaluates retrieval.
@@ -30,6 +33,9 @@ pub(super) struct Model {
     /// The average of the parameters, if the job asks for one. Rows are then scored with the
     /// average instead of the newest parameters.
     pub(super) average: Option<Average>,
+    /// The state of the parameters that stay on a GPU between steps; `None`: those of the host are
+    /// the newest after each step.
+    pub(super) resident: Option<Resident>,
 }
 
 impl Model {
@@ -37,7 +43,7 @@ impl Model {
     pub(super) fn build(
         job: &Job,
         inspect: &InspectOptions,
-        workers: &Arc<Workers>,
+        options: &TrainOptions,
     ) -> Result<(Self, StepBuffers)> {
         let mut graph = job.graph(Mode::Train)?;
         job.freeze(&mut graph)?;
@@ -56,19 +62,30 @@ impl Model {
         let nodes = fetch::find_nodes(&differentiated.graph, &inspect.nodes)?;
         let results = nodes.iter().map(|node| (String::new(), node.id));
         differentiated.graph.outputs.extend(results);
-        let executor = Executor::new(Program::train(&differentiated, settings)?);
+        let program = Program::train(&differentiated, settings)?;
+        let (executor, device) = make_executor(job, options, program)?;
+        // What reads the gradients or the parameters of every step on the host keeps them there.
+        let is_read_by_step = job.train.accumulate.get() > 1
+            || average.is_some()
+            || !inspect.nodes.is_empty()
+            || !job.streams.is_empty();
+        let resident = (executor.is_on_gpu() && !is_read_by_step).then(Resident::default);
         let infer = job.graph(Mode::Infer)?;
-        let scorer = Scorer::new(&infer, settings, workers.clone())?;
-        let towers = Towers::new(job, &infer, settings, workers)?;
+        let scorer = Scorer::new(&infer, settings, options.workers.clone())?;
+        let towers = Towers::new(job, &infer, settings, &options.workers)?;
         let item_column = job.item_column().filter(|_| zoo::reads_log_frequency(&job.model));
         let buffers = StepBuffers::new(logits, item_column, Inspection::new(inspect.steps, nodes));
-        Ok((Self { executor, scorer, towers, params, optimizer, average }, buffers))
+        Ok((
+            Self { executor, device, scorer, towers, params, optimizer, average, resident },
+            buffers,
+        ))
     }
 
     /// Returns the parameters for scoring: the average if the job asks for one, else the newest
     /// parameters.
-    pub(super) fn scoring_params(&self) -> &Params {
-        select_scoring_params(self.average.as_ref(), &self.params)
+    pub(super) fn scoring_params(&mut self) -> Result<&Params> {
+        self.settle()?;
+        Ok(select_scoring_params(self.average.as_ref(), &self.params))
     }
 
     /// Updates the average, if there is one, after step number `step` of the run.

@@ -8,9 +8,12 @@
 
 mod by_hand;
 mod judge;
+mod replay;
 mod retention;
 mod score;
 mod skip;
+mod state;
+mod way_back;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,20 +28,21 @@ use super::{Run, TrainOptions};
 use crate::checkpoint::RunDir;
 use crate::error::{Error, Result};
 use crate::job::Job;
-use crate::observer::Observer;
+use crate::observer::{Observer, PublishReport};
 use crate::online::{
-    FedBatch, FedVersion, FeedSetup, FeedThread, Item, NewestRows, Trip, stream_folder,
+    FedBatch, FedVersion, FeedSetup, FeedThread, Item, NewestRows, PAUSED, Trip, stream_folder,
 };
 use crate::online_report::OnlineReport;
-use crate::online_status::StatusWriter;
 use crate::pipeline::Planned;
 use crate::profile::Stage;
 pub use by_hand::{
-    REWIND_FILE, RewindPlan, RewindRequest, plan_rewind, quarantine_versions, request_rewind,
-    rewind_stopped, versions_after,
+    REWIND_FILE, RewindPlan, RewindRequest, has_rewound, plan_rewind, quarantine_versions,
+    request_rewind, rewind_stopped, versions_after,
 };
 use judge::{Judged, Validation};
+pub use replay::check_replay_target;
 use skip::remove_bad_checkpoints;
+use state::StreamState;
 
 /// Trains on the streams of a job until the caller stops the run. A run whose folder has a
 /// checkpoint goes on from it.
@@ -90,7 +94,7 @@ fn train_over_streams(
         ));
     }
     options.resume = true;
-    remove_bad_checkpoints(&RunDir::new(job.output()), &options.files)?;
+    remove_bad_checkpoints(&job, &RunDir::new(job.output()), &options.files)?;
     let open: &mut Open<'_> = &mut open_client;
     let (mut run, basis) = Run::open(job, options, Instant::now(), open, observer)?;
     let mut start = Start::From(Box::new(basis));
@@ -146,13 +150,24 @@ impl Run {
         let mut validation = Validation::open(self, link.as_ref())?;
         let feed = FeedThread::start(setup, self.options.stop.clone())?;
         let mut window = Window::new(None, self.position.cursor, self.job.tasks());
-        let mut report = OnlineReport::default();
-        let mut writer = StatusWriter::default();
+        let mut report = OnlineReport {
+            batches: link.as_ref().map_or(0, |link| link.batches),
+            published: validation.as_ref().and_then(Validation::newest_version),
+            folder: stream_folder(self.output.dir.path()),
+            ..OnlineReport::default()
+        };
+        let mut state = StreamState::default();
+        // The newest rows of a version that could not be published, until the next batch.
+        let mut waiting: Option<NewestRows> = None;
+        if report.folder.join(PAUSED).exists() && !only_replays {
+            observer.note("the run is paused; `zillion stream resume` lets it go on");
+        }
         loop {
             let item = self.stage(Stage::Wait, |_| feed.next())?;
             match item {
                 Item::Batch(batch) => {
                     report.batches = batch.number;
+                    waiting = None;
                     if let Some(validation) = &mut validation {
                         self.stage(Stage::Validate, |run| {
                             validation.observe(run, &batch, observer)
@@ -173,16 +188,14 @@ impl Run {
                         Judged::Hold => continue,
                         Judged::Publish | Judged::Trip(_) => {}
                     }
-                    let version = self.publish_online(&newest, observer)?;
-                    report.published = version.or(report.published);
-                    if let (Some(validation), Some(version)) = (&mut validation, version) {
-                        validation.note_published(self, version);
-                    }
+                    self.publish_judged(&newest, &mut validation, &mut report, observer)?;
+                    waiting = self.is_unpublished().then_some(newest);
                 }
                 Item::Checkpoint(mut link) => {
                     if let Some(validation) = &validation {
                         validation.save(self, &mut link)?;
                     }
+                    link.is_unpublished = self.is_unpublished();
                     self.output.stream = Some(link);
                     self.checkpoint_between_steps(true, observer)?;
                     self.retain_streams(&feed)?;
@@ -190,16 +203,22 @@ impl Run {
                 Item::Status(status) => {
                     report.take_status(&status);
                     observer.report_streams(&status);
-                    let version = report.published;
-                    let folder = stream_folder(self.output.dir.path());
-                    let done = (self.position.step, version);
-                    writer.write(&self.options.files, &folder, done, &status);
+                    let held = validation.as_ref().and_then(Validation::held_seconds);
+                    state.take(self, &report, (*status, held), observer);
                     self.report_progress(&mut window, observer)?;
+                    // Without new events, nothing else would publish the state.
+                    if let Some(newest) = waiting.take() {
+                        self.publish_judged(&newest, &mut validation, &mut report, observer)?;
+                        waiting = self.is_unpublished().then_some(newest);
+                    }
                     if let Some(trip) = self.find_request()?.filter(|_| !only_replays) {
                         return Ok(Followed::Tripped(trip));
                     }
                 }
-                Item::End => break,
+                Item::End => {
+                    state.write_last(&self.options.files, &report.folder);
+                    break;
+                }
             }
             self.checkpoint_between_steps(false, observer)?;
         }
@@ -208,8 +227,24 @@ impl Run {
         report.steps = self.position.step;
         report.rows = self.position.cursor.row;
         report.folder = stream_folder(self.output.dir.path());
-        self.check_published(&report.folder)?;
+        self.check_published_online()?;
         Ok(Followed::Ended(Box::new(report)))
+    }
+
+    /// Publishes the present state, which the gate has let pass, and takes note of the version.
+    fn publish_judged(
+        &mut self,
+        newest: &NewestRows,
+        validation: &mut Option<Validation>,
+        report: &mut OnlineReport,
+        observer: &mut dyn Observer,
+    ) -> Result<()> {
+        let version = self.publish_online(newest, observer)?;
+        report.published = version.or(report.published);
+        if let (Some(validation), Some(version)) = (validation, version) {
+            validation.note_published(self, version);
+        }
+        Ok(())
     }
 
     /// Publishes the present state, with parity rows from the newest messages. Returns the number
@@ -225,14 +260,23 @@ impl Run {
         }
         self.output.publishing.last = None;
         self.stage(Stage::Publish, |run| {
-            if has_parity {
-                let folder = stream_folder(run.output.dir.path());
-                let file = newest.write(&run.options.files, &folder)?;
-                run.use_parity_rows(&file)?;
+            if has_parity && let Err(error) = run.renew_parity_rows(newest) {
+                observer.report_version(&PublishReport { published: None, seconds: 0.0 });
+                run.report_unpublished(error, observer);
+                return Ok(());
             }
             run.publish(BTreeMap::new(), false, observer)
         })?;
         Ok(self.output.publishing.last.as_ref().map(|last| last.version.version.0))
+    }
+
+    /// Takes the parity rows of further versions from the newest messages.
+    fn renew_parity_rows(&mut self, newest: &NewestRows) -> Result<()> {
+        let folder = stream_folder(self.output.dir.path());
+        let features = &self.job.schema.features;
+        let columns: Vec<&str> = features.iter().map(|feature| feature.column.as_str()).collect();
+        let file = newest.write(&self.options.files, &folder, &columns)?;
+        self.use_parity_rows(&file)
     }
 
     /// Scores a batch, and then learns from it.

@@ -11,7 +11,7 @@ use zillion_reader::SideTables;
 
 use super::counts::Counts;
 use super::data::Data;
-use super::engine::CpuEngine;
+use super::engine::HostEngine;
 use super::model::Model;
 use super::note::StartNote;
 use super::opening::{After, Open, check_place};
@@ -26,6 +26,7 @@ use crate::error::{Error, Result};
 use crate::frequencies::Frequencies;
 use crate::job::Job;
 use crate::observer::Observer;
+use crate::online::{newest_link, pinned_steps};
 use crate::publish::RunId;
 
 /// The state from which a run trains.
@@ -57,7 +58,8 @@ impl Run {
         check_place(&job, options.trainer)?;
         let (dir, bucket) = open_place(&job, &options)?;
         let (checkpoint, origin) = find_basis(&job, &options, &dir, bucket.as_ref())?;
-        let (model, buffers) = Model::build(&job, &observer.inspect_options(), &options.workers)?;
+        let (model, buffers) = Model::build(&job, &observer.inspect_options(), &options)?;
+        observer.note(&model.device);
         let mut client = open(&job, &options, After::default(), observer)?;
         let opened = (|| {
             let (checkpoint, origin) = match client.restore_step() {
@@ -91,7 +93,7 @@ impl Run {
             options,
             data,
             client,
-            engine: Box::new(CpuEngine),
+            engine: Box::new(HostEngine),
             model,
             buffers,
             output: Output {
@@ -131,8 +133,7 @@ impl Run {
         // for only now.
         let Output { dir, bucket, .. } = &self.output;
         let (checkpoint, origin) = find_basis(job, options, dir, bucket.as_ref())?;
-        (self.model, self.buffers) =
-            Model::build(job, &observer.inspect_options(), &options.workers)?;
+        (self.model, self.buffers) = Model::build(job, &observer.inspect_options(), options)?;
         self.position = Position::new(job);
         self.output.checkpointed = None;
         self.output.link = None;
@@ -146,6 +147,7 @@ impl Run {
 
     /// Prepares an opened run for its next step.
     pub(super) fn prepare(&mut self, start: Start, observer: &mut dyn Observer) -> Result<()> {
+        self.model.leave_gpu()?;
         match start {
             Start::Onward(continued) => self.continue_run(continued, observer),
             Start::From(basis) => {
@@ -299,16 +301,17 @@ impl Run {
         self.restore_dense(checkpoint)?;
         let Output { dir, bucket, checkpointed, link, stream, .. } = &mut self.output;
         *checkpointed = Some(checkpoint.manifest.step);
-        *stream = checkpoint.manifest.stream.clone();
+        *stream = newest_link(dir.path(), checkpoint)?;
         *link = self.client.checkpoint_mark().map(|mark| checkpoint.link(mark));
         let kept = output::kept_steps(dir, bucket.as_ref())?;
         self.client.record_checkpoint(&kept)?;
         // A run that was killed after writing a checkpoint may not have removed the old ones.
-        let (keep, best) = (self.job.train.keep.get(), self.position.progress.best);
+        let keep = self.job.train.keep.get();
+        let pinned = pinned_steps(dir, self.position.progress.best, stream.as_ref())?;
         if let Some(bucket) = bucket {
-            bucket.retain(keep, best, checkpoint.path())?;
+            bucket.retain(keep, &pinned, checkpoint.path())?;
         }
-        dir.retain(keep, best, &self.options.files)
+        dir.retain(keep, &pinned, &self.options.files)
     }
 
     /// Restores the tables from a checkpoint, which lies in the folder or in the bucket of the run.

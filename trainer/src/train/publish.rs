@@ -40,7 +40,9 @@ impl Run {
         observer: &mut dyn Observer,
     ) -> Result<()> {
         let Some(config) = self.job.publish.clone() else { return Ok(()) };
-        let publisher = Publisher::open(Opening {
+        // After a rewind, the publisher before has ended its merge first.
+        let counts = self.output.publishing.publisher.take().map(Publisher::end);
+        let mut publisher = Publisher::open(Opening {
             job: &self.job,
             config: &config,
             run: self.output.id.clone(),
@@ -50,7 +52,13 @@ impl Run {
             files: &self.options.files,
             workers: &self.options.workers,
             clock: Arc::new(SystemClock::new()),
+            // The disk of the trainer has no room for the tables of servers.
+            compacts: self.job.ps.is_none(),
         })?;
+        publisher.count_on_from(counts.unwrap_or_default());
+        if !self.job.streams.is_empty() {
+            publisher.check_pointer()?;
+        }
         self.client.track_changes(REMEMBERED)?;
         self.output.publishing.publisher = Some(publisher);
         let schema = &self.job.schema;
@@ -150,7 +158,7 @@ impl Run {
         };
         let base = self.output.publishing.needs_base;
         let wish = Wish { base, new_dense: is_epoch, ..Wish::default() };
-        let params = self.model.scoring_params();
+        let params = self.model.scoring_params()?;
         let outcome = publisher.publish(origin, self.client.as_mut(), params, wish);
         let published = outcome.as_ref().ok();
         observer
@@ -162,14 +170,34 @@ impl Run {
                 self.output.publishing.problem = None;
                 self.output.publishing.needs_base = false;
             }
-            Err(error) => {
-                observer.note(&format!(
-                    "a version is not published, but the next version will have its changes: {error}"
-                ));
-                self.output.publishing.problem = Some(error);
-            }
+            Err(error) => self.report_unpublished(error, observer),
         }
         Ok(())
+    }
+
+    /// Reports that a version could not be published. Training goes on.
+    pub(super) fn report_unpublished(&mut self, error: Error, observer: &mut dyn Observer) {
+        observer.note(&format!(
+            "a version is not published, but the next version will have its changes: {error}"
+        ));
+        self.output.publishing.problem = Some(error);
+    }
+
+    /// Returns whether the last version could not be published.
+    pub(super) fn is_unpublished(&self) -> bool {
+        self.output.publishing.problem.is_some()
+    }
+
+    /// Returns an error if the last version of a run over streams could not be published. The next
+    /// start publishes it.
+    pub(super) fn check_published_online(&mut self) -> Result<()> {
+        match self.output.publishing.problem.take() {
+            None => Ok(()),
+            Some(problem) => Err(Error::WaitsForPublication {
+                problem: Box::new(problem),
+                run: self.output.dir.path().to_owned(),
+            }),
+        }
     }
 
     /// Returns an error if the last version could not be published.

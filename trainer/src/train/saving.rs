@@ -15,11 +15,12 @@ use zillion_feature::HASH_ID;
 use zillion_ps::TrainClient;
 
 use super::Run;
-use super::output::kept_steps;
+use super::output::{Output, kept_steps};
 use super::position::Position;
-use crate::checkpoint::{FileDigest, Link, Manifest, Retention, Writing, Written};
+use crate::checkpoint::{Checkpoint, FileDigest, Link, Manifest, Retention, Writing, Written};
 use crate::error::{Error, Result};
 use crate::observer::{CheckpointReport, Observer};
+use crate::online::{newest_link, pinned_steps, renew};
 use crate::profile::Stage;
 use crate::trace_span::span;
 
@@ -59,8 +60,11 @@ impl Run {
     fn begin_checkpoint(&mut self, extent: Extent, observer: &mut dyn Observer) -> Result<()> {
         self.finish_checkpoint(observer)?;
         let is_written = self.output.checkpointed == Some(self.position.step);
-        if is_written || !self.options.trainer.is_first() {
+        if !self.options.trainer.is_first() {
             return Ok(());
+        }
+        if is_written {
+            return self.renew_checkpoint(observer);
         }
         self.stage(Stage::Checkpoint, |run| run.stage_checkpoint(extent))?;
         // If no part of the checkpoint is written in the background, all rows that change before
@@ -71,10 +75,28 @@ impl Run {
         Ok(())
     }
 
+    /// Makes the present state of the feed that of the newest checkpoint, which has the present
+    /// model. A run over files has no such state, and nothing happens.
+    fn renew_checkpoint(&mut self, observer: &mut dyn Observer) -> Result<()> {
+        let (Some(link), began) = (self.output.stream.clone(), Instant::now()) else {
+            return Ok(());
+        };
+        let Output { dir, .. } = &self.output;
+        let checkpoint = Checkpoint::open(dir.checkpoint_path(self.position.step)?)?;
+        if newest_link(dir.path(), &checkpoint)?.as_ref() == Some(&link) {
+            return Ok(());
+        }
+        let bytes = renew(&self.options.files, dir.path(), &checkpoint, &link)?;
+        let (step, seconds) = (self.position.step, began.elapsed().as_secs_f64());
+        observer.report_checkpoint(&CheckpointReport { step, seconds, bytes });
+        Ok(())
+    }
+
     /// Copies everything except the tables, and begins the checkpoint of the tables.
     fn stage_checkpoint(&mut self, extent: Extent) -> Result<()> {
         let _span = span!("checkpoint", step = self.position.step).entered();
         let began = Instant::now();
+        self.model.settle()?;
         self.data.save_rejects(&self.options.files)?;
         let most = self.job.train.full_every.get();
         let below = self.output.link.clone().filter(|_| extent == Extent::Changes);
@@ -97,9 +119,12 @@ impl Run {
             stream: self.output.stream.clone(),
             job: self.job.portable()?,
         };
+        let Output { dir, stream, .. } = &self.output;
+        let pinned = pinned_steps(dir, self.position.progress.best, stream.as_ref())?;
         let retention = Retention {
             dir: self.output.dir.clone(),
             keep: self.job.train.keep.get(),
+            pinned,
             files: self.options.files.clone(),
             bucket: self.output.bucket.clone(),
         };

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use zillion_embedding::Rates;
 use zillion_feature::{LookupPlan, RowBuffer, Step, TableRows};
 use zillion_nn::optim::clip_scale;
-use zillion_nn::{Executor, Inputs, NodeId, ParamId, StepSeed};
+use zillion_nn::{Inputs, NodeId, StepSeed};
 use zillion_ps::{Arrival, PullOptions, PushMode, TrainClient};
 
 use super::accumulate::{Accumulated, seed_of_batch};
@@ -157,19 +157,26 @@ impl Run {
         grads.reshape(rows.tables.iter().map(|t| (t.rows(), t.stride)));
         let mut by_table: Vec<&mut [f32]> =
             grads.tables.iter_mut().map(|t| t.values.as_mut_slice()).collect();
-        let Model { executor, params, .. } = model;
         let workers = &options.workers;
         match statistics {
-            None => executor.train(workers, &inputs, params, seed, &mut by_table)?,
+            None => model.train(workers, &inputs, seed, &mut by_table)?,
             Some(part) => {
-                executor.train_apart(workers, &inputs, params, seed, &mut by_table, part)?;
+                let Model { executor, params, .. } = model;
+                executor.cpu_mut()?.train_apart(
+                    workers,
+                    &inputs,
+                    params,
+                    seed,
+                    &mut by_table,
+                    part,
+                )?;
             }
         }
         uses::fill_uses(&planned.batch, &planned.plan, &job.tables, grads);
         if job.train.rounds_batches() {
             round_gradients(&planned.plan, grads, seed);
         }
-        Ok(executor.loss().map_or(f64::NAN, f64::from))
+        Ok(model.executor.loss().map_or(f64::NAN, f64::from))
     }
 
     /// Returns the loss of a batch, or an error if it is not finite.
@@ -209,8 +216,8 @@ impl Run {
     /// Returns the squared norm of the dense gradients, including the regulariser.
     fn dense_sq_norm(&mut self) -> Result<f64> {
         let Self { options, model, buffers, .. } = self;
-        let grad = param_grad(&model.executor, &buffers.accumulated, &buffers.joint);
-        let sq_norm = model.optimizer.sq_norm(&model.params, grad, &options.workers)?;
+        let StepBuffers { accumulated, joint, .. } = &*buffers;
+        let sq_norm = model.dense_sq_norm(accumulated, joint, &options.workers)?;
         buffers.inspection.set_dense_norm(sq_norm);
         Ok(sq_norm)
     }
@@ -233,16 +240,10 @@ impl Run {
         let (rate_scale, _) = self.rate_scales(step);
         let Self { options, client, model, buffers, .. } = self;
         let StepBuffers { grads, accumulated, joint, .. } = buffers;
-        let Model { executor, params, optimizer, .. } = model;
         let workers = &*options.workers;
         let (pushed, optimized) = workers.join(
             || measure(|| update_rows(client.as_mut(), rows, grads, grad_scale)),
-            || {
-                measure(|| {
-                    let grad = param_grad(executor, accumulated, joint);
-                    Ok(optimizer.step(params, grad, rate_scale, grad_scale, workers)?)
-                })
-            },
+            || measure(|| model.optimize(accumulated, joint, (rate_scale, grad_scale), workers)),
         );
         let (pushing, optimizing) = (pushed?, optimized?);
         let joined = Instant::now();
@@ -307,7 +308,7 @@ impl Run {
             logits: self.batch_logits().first().copied().unwrap_or_default(),
             dense_norm: *dense_norm,
             table_norms,
-            fetched: &fetch::fetch_values(nodes, &self.model.executor),
+            fetched: &fetch::fetch_values(nodes, |id| self.model.executor.output(id)),
         });
     }
 
@@ -380,17 +381,4 @@ fn fill_log_counts(plan: &LookupPlan, column: usize, rows: &RowBuffer, logs: &mu
     let count = |&at: &u32| counts.get(at as usize).copied().unwrap_or_default().max(1);
     logs.clear();
     logs.extend(column.inverse.iter().map(|at| f64::from(count(at)).ln() as f32));
-}
-
-/// Returns a function that finds the gradient of a parameter, summed over the batches of the step.
-fn param_grad<'a>(
-    executor: &'a Executor,
-    accumulated: &'a Accumulated,
-    joint: &'a Joint,
-) -> impl Fn(ParamId) -> Option<&'a [f32]> {
-    |id| match accumulated.batches() {
-        _ if joint.is_exchanged() => joint.param_grad(id),
-        0 => executor.param_grad(id),
-        _ => accumulated.param_grad(id),
-    }
 }

@@ -70,21 +70,7 @@ impl Place {
 
     /// Reads every file of a run's newest checkpoint.
     pub(super) fn files(&self, output: &str) -> BTreeMap<PathBuf, Vec<u8>> {
-        let newest = self.newest(output);
-        let mut files = BTreeMap::new();
-        let mut folders = vec![newest.path().to_owned()];
-        while let Some(folder) = folders.pop() {
-            for entry in std::fs::read_dir(folder).unwrap() {
-                let path = entry.unwrap().path();
-                if path.is_dir() {
-                    folders.push(path);
-                } else {
-                    let name = path.strip_prefix(newest.path()).unwrap().to_owned();
-                    files.insert(name, std::fs::read(&path).unwrap());
-                }
-            }
-        }
-        files
+        read_files(self.newest(output).path())
     }
 
     pub(super) fn newest(&self, output: &str) -> crate::Checkpoint {
@@ -120,6 +106,24 @@ impl Place {
             .unwrap();
         logits
     }
+}
+
+/// Reads every file below a folder.
+pub(super) fn read_files(top: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut files = BTreeMap::new();
+    let mut folders = vec![top.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                let name = path.strip_prefix(top).unwrap().to_owned();
+                files.insert(name, std::fs::read(&path).unwrap());
+            }
+        }
+    }
+    files
 }
 
 fn furthest(a: &[f32], b: &[f32]) -> f32 {

@@ -75,15 +75,17 @@ impl Run {
 
     /// Ends the recording of the last batch, and begins to record the next one if it is due.
     pub(super) fn profile_next_batch(&mut self) {
-        if let Some(profiler) = &mut self.timing.profiler {
-            profiler.begin_batch(&self.options.workers, &mut self.model.executor);
+        let Self { options, model, timing, .. } = self;
+        if let (Some(profiler), Ok(executor)) = (&mut timing.profiler, model.executor.cpu_mut()) {
+            profiler.begin_batch(&options.workers, executor);
         }
     }
 
     /// Ends the recording of the last batch of an epoch.
     pub(super) fn profile_end(&mut self) {
-        if let Some(profiler) = &mut self.timing.profiler {
-            profiler.end_batch(&self.options.workers, &mut self.model.executor);
+        let Self { options, model, timing, .. } = self;
+        if let (Some(profiler), Ok(executor)) = (&mut timing.profiler, model.executor.cpu_mut()) {
+            profiler.end_batch(&options.workers, executor);
         }
     }
 }

@@ -53,9 +53,15 @@ impl Window {
         (self.rows > 0).then(|| RecentFigures { loss, aucs: self.recent.aucs() })
     }
 
+    /// Returns a report if the last one is old enough and rows were trained on since.
     pub(super) fn report(&mut self, step: u64, cursor: Cursor) -> Option<StepReport> {
         let elapsed = self.began.elapsed();
         if elapsed < REPORT_INTERVAL {
+            return None;
+        }
+        if self.rows == 0 {
+            // Nothing was learned, as in a pause of a stream, so there is no loss to report.
+            (self.position, self.began) = (cursor.row, Instant::now());
             return None;
         }
         let rate = self.rows as f64 / elapsed.as_secs_f64();

@@ -43,8 +43,11 @@ pub(super) fn compare(one: &Model, other: &Model) -> Result<Compared> {
         let version = VersionId(number);
         let (mine, yours) = (one.version(version)?, other.version(version)?);
         compared.compared += 1;
-        compared.repeated += u64::from(number > 1 && mine.origin.cursor.row <= rows);
-        rows = mine.origin.cursor.row;
+        // A base that was merged repeats an earlier version.
+        if mine.compacts().is_none() {
+            compared.repeated += u64::from(number > 1 && mine.origin.cursor.row <= rows);
+            rows = mine.origin.cursor.row;
+        }
         if blank(mine) != blank(yours) {
             compared.different += 1;
             compared.first_different.get_or_insert(number);

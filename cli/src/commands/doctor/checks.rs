@@ -206,7 +206,7 @@ fn gpu() -> Finding {
         Some(gpus) => {
             let devices = gpus.devices.join(", ");
             let found = format!(
-                "driver {}: {devices}; `zillion gpu check` checks it, training runs on processors",
+                "driver {}: {devices}; `zillion gpu check` checks it, and training uses it (`run.device`)",
                 gpus.driver
             );
             Finding::note("gpu", found)

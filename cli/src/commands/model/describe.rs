@@ -29,9 +29,10 @@ pub(super) fn summarize(version: &VersionManifest) -> Summary<'_> {
 }
 
 pub(super) fn format_version(version: &VersionManifest) -> String {
-    let kind = match &version.parent {
-        None => "base".to_owned(),
-        Some(link) => format!("delta on {}", link.version),
+    let kind = match (&version.parent, version.compacts()) {
+        (None, None) => "base".to_owned(),
+        (None, Some(repeated)) => format!("base with the state of {repeated}"),
+        (Some(link), _) => format!("delta on {}", link.version),
     };
     let summary = summarize(version);
     format!(

@@ -11,8 +11,8 @@ use zillion_console::exit::refuse;
 use zillion_console::{durable_files, job_file, open_registry, print_json_if};
 use zillion_registry::{Model, VersionId};
 use zillion_trainer::{
-    REWIND_FILE, RewindPlan, RewindRequest, plan_rewind, quarantine_versions, request_rewind,
-    rewind_stopped, stream_folder, versions_after,
+    REWIND_FILE, RewindPlan, RewindRequest, has_rewound, plan_rewind, quarantine_versions,
+    request_rewind, rewind_stopped, stream_folder, versions_after,
 };
 
 use crate::args::RewindArgs;
@@ -62,7 +62,7 @@ pub(super) fn run(args: &RewindArgs) -> Result<()> {
              version, or lift the quarantine"
         ));
     }
-    let plan = plan_rewind(&folder, manifest.origin.step)?;
+    let plan = plan_rewind(&job, manifest.origin.step)?;
     let quarantined = versions_after(&model, version)?;
     print_plan(&model, &folder.to_string_lossy(), version, &quarantined, &plan)?;
     let mut outcome = Outcome { version, quarantined, plan, is_done: false };
@@ -90,9 +90,15 @@ pub(super) fn run(args: &RewindArgs) -> Result<()> {
     if outcome.plan.is_live {
         request_rewind(&folder, &files, &request)?;
         wait_for_run(&folder)?;
+        if !has_rewound(&folder, &request)? {
+            return refuse(
+                "the run has not followed the request, because it cannot go back so far any more; \
+                 its log says why, and a repetition of the command does too",
+            );
+        }
     } else {
         quarantine_versions(&model, &outcome.quarantined, &user, &request.reason)?;
-        rewind_stopped(&folder, &files, &request)?;
+        rewind_stopped(&job, &files, &request)?;
     }
     outcome.is_done = true;
     let pointer = match publish.promote.as_str() {

@@ -5,7 +5,9 @@ use std::path::Path;
 use anyhow::{Result, bail};
 use zillion_console::progress::Progress;
 use zillion_console::{compute_pool, durable_files, job_file, print_json_if, signals};
-use zillion_trainer::{TrainOptions, TrainerPlace, replay_online, schema_folder, stream_folder};
+use zillion_trainer::{
+    TrainOptions, TrainerPlace, check_replay_target, replay_online, schema_folder, stream_folder,
+};
 
 use super::find_streams;
 use crate::args::StreamReplayArgs;
@@ -19,6 +21,7 @@ pub(super) fn run(args: &StreamReplayArgs) -> Result<()> {
         bail!("`{}` has a log already; choose another folder (`run.output`)", target.display());
     }
     let files = durable_files()?;
+    check_replay_target(&job, &files)?;
     files.create_dir(&target)?;
     for entry in std::fs::read_dir(&log)? {
         let name = entry?.file_name();

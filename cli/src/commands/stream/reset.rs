@@ -39,7 +39,7 @@ pub(super) fn run(args: &StreamResetArgs) -> Result<()> {
     };
     print_plan(&job, &plan, versions);
     let mut outcome = Outcome { plan, versions, is_done: false };
-    if outcome.plan.partitions.is_empty() {
+    if outcome.plan.partitions.is_empty() && outcome.plan.forgotten.is_none() {
         eprintln!("nothing was changed: all partitions are there already");
         return print_json_if(args.json, &outcome);
     }
@@ -92,6 +92,15 @@ fn print_plan(job: &Job, plan: &ResetPlan, versions: Option<(VersionId, VersionI
             reset.from,
             reset.to,
             grouped(reset.messages)
+        );
+    }
+    if let Some(forgotten) = &plan.forgotten {
+        eprintln!(
+            "  the run cannot repeat what it did after its newest checkpoint, because {}: it forgets \
+             {} batches of {} rows, which versions may have",
+            forgotten.missing,
+            grouped(forgotten.batches),
+            grouped(forgotten.rows)
         );
     }
     if plan.partitions.iter().any(zillion_trainer::PartitionReset::is_again) {

@@ -57,7 +57,8 @@ pub(super) fn clips(gpu: &dyn Gpu, size: Size) -> Result<Outcome, GpuError> {
         let mut width = 0;
         for (index, &dim) in dims.iter().enumerate() {
             let l2 = if index == 0 { 1e-3 } else { 0.0 };
-            segments.push(SquareSegment { begin: width, end: width + dim, l2, unused: 0 });
+            let (begin, end) = (width, width + dim);
+            segments.push(SquareSegment { begin, end, l2, ..SquareSegment::default() });
             width += dim;
         }
         let width = width as usize;
@@ -96,6 +97,7 @@ pub(super) fn clips(gpu: &dyn Gpu, size: Size) -> Result<Outcome, GpuError> {
             stride: stride as u32,
             width: width as u32,
             segment_count: segments.len() as u32,
+            ..RowSquares::default()
         };
         session.launch(&ROW_SQUARES, parameters.geometry(), &parameters)?;
         let got: Vec<f64> = session.download(out, rows)?;

@@ -1,10 +1,12 @@
 //! The lookups of rows against their definition (`nn/src/ops/gather.rs`), by bits.
 
 use super::super::kernels::{
-    Count, Factors, GATHER, GATHER_LISTS, Gather, GatherJob, Geometry, LIST_FACTORS,
+    Count, Factors, GATHER, GATHER_HALVES, GATHER_LISTS, Gather, GatherHalves, GatherJob, Geometry,
+    LIST_FACTORS, TableRules,
 };
 use super::super::{Gpu, GpuError};
 use super::session::{Random, Session, Values};
+use super::stored::{nearest, widen};
 use super::{Outcome, Size};
 
 /// A table with its unique rows on the host.
@@ -18,6 +20,23 @@ impl Table {
     fn new(random: &mut Random, rows: usize, stride: usize, unique: usize, kind: Values) -> Self {
         let values = random.floats(rows * stride, kind);
         Self { values, stride, slots: (0..unique).map(|_| random.below(rows) as u32).collect() }
+    }
+
+    /// Returns the table with weights of a type of 16 bits, in words and as their values. There is
+    /// some state behind the weights of a row.
+    fn narrowed(&self, dtype: u32) -> (Self, Vec<u32>, usize) {
+        let halves: Vec<u16> = self.values.iter().map(|&x| nearest(dtype, x)).collect();
+        let stride = (self.stride.div_ceil(2) + 3).next_multiple_of(4);
+        let mut words = Vec::new();
+        for row in halves.chunks(self.stride) {
+            let end = words.len() + stride;
+            let pair =
+                |pair: &[u16]| pair.iter().rev().fold(0, |word, &h| word << 16 | u32::from(h));
+            words.extend(row.chunks(2).map(pair));
+            words.resize(end, f32::NAN.to_bits());
+        }
+        let values = halves.iter().map(|&half| widen(dtype, half)).collect();
+        (Self { values, stride: self.stride, slots: self.slots.clone() }, words, stride)
     }
 
     fn row(&self, unique: u32) -> &[f32] {
@@ -105,6 +124,13 @@ fn check_columns(
         });
     }
     let units = GatherJob::units(&jobs, table_at, table.stride as u32);
+    let results = |table: &Table| {
+        let mut results = vec![f32::from_bits(u32::MAX); rows * out_stride];
+        for (row, results) in results.chunks_mut(out_stride).enumerate() {
+            columns.iter().for_each(|column| column.compute(table, row, results));
+        }
+        results
+    };
     let gather = Gather {
         table: table_at,
         slots: session.upload(&table.slots)?,
@@ -114,17 +140,27 @@ fn check_columns(
         unit_count: units.len() as u32,
         table_stride: table.stride as u32,
     };
-    let mut expected = vec![f32::from_bits(u32::MAX); rows * out_stride];
-    for row in 0..rows {
-        for column in columns {
-            column.compute(table, row, &mut expected[row * out_stride..][..out_stride]);
-        }
-    }
     let copies = columns.iter().all(|column| column.kind == GatherJob::COPY);
     let kernel = if copies { &GATHER } else { &GATHER_LISTS };
     session.launch(kernel, gather.geometry(), &gather)?;
     let got = session.download(out, rows * out_stride)?;
-    session.compare(name, &got, &expected)?;
+    session.compare(name, &got, &results(table))?;
+    for dtype in [TableRules::F16, TableRules::BF16] {
+        let (rounded, words, stride) = table.narrowed(dtype);
+        let table_at = session.upload(&words)?;
+        let units = GatherJob::units(&jobs, table_at, stride as u32);
+        let all = Gather {
+            table: table_at,
+            table_stride: stride as u32,
+            units: session.upload(&units)?,
+            unit_count: units.len() as u32,
+            ..gather
+        };
+        let parameters = GatherHalves { all, dtype, unused: 0 };
+        session.launch(&GATHER_HALVES, parameters.geometry(), &parameters)?;
+        let got = session.download(out, rows * out_stride)?;
+        session.compare(&format!("{name}, type {dtype}"), &got, &results(&rounded))?;
+    }
     session.end_case(name)
 }
 

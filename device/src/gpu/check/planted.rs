@@ -174,6 +174,72 @@ const PLANTS: &[Plant] = &[
         check: "interaction",
         report: "behind the end",
     },
+    Plant {
+        mistake: "a weight is rounded with the random bits of its neighbour",
+        unit: "table",
+        replaced: ["random_of_unit(seed, i)", "random_of_unit(seed, i + 1)"],
+        check: "table_rules",
+        report: "differ",
+    },
+    Plant {
+        mistake: "a narrow row reads the gradient of a full one",
+        unit: "table",
+        replaced: ["sums + rule.begin + rule.shift", "sums + rule.begin"],
+        check: "table_rules",
+        report: "differ",
+    },
+    Plant {
+        mistake: "a row without a gradient has no regulariser",
+        unit: "table",
+        replaced: ["touched || (rule.flags & RULE_L2_WHOLE) ? rule.l2", "touched ? rule.l2"],
+        check: "table_rules",
+        report: "differ",
+    },
+    Plant {
+        mistake: "a seed of a row is that of its slot",
+        unit: "table",
+        replaced: ["const u64 key = read_only(p.keys + u);", "const u64 key = p.slots[u];"],
+        check: "initial_rows",
+        report: "differ",
+    },
+    Plant {
+        mistake: "a lane reads the place of a field from the other half of its warp",
+        unit: "gather",
+        replaced: ["(threadIdx.x & 16) + ((begin + i) & 15)", "((begin + i) & 15)"],
+        check: "field_lookup",
+        report: "outside of its mask",
+    },
+    Plant {
+        mistake: "a tile belongs to the weight before",
+        unit: "product",
+        replaced: ["first_tile <= blockIdx.x) number++;", "first_tile < blockIdx.x) number++;"],
+        check: "copy_weights",
+        report: "differ",
+    },
+    Plant {
+        mistake: "a row that grows gets a weight too many",
+        unit: "table",
+        replaced: [
+            "const NarrowPart part = p.weights[number];\n      for (u32 i = lane; i < part.n;",
+            "const NarrowPart part = p.weights[number];\n      for (u32 i = lane; i <= part.n;",
+        ],
+        check: "grow_rows",
+        report: "differ",
+    },
+    Plant {
+        mistake: "the sum so far is not scaled when the maximum grows",
+        unit: "in_batch",
+        replaced: ["sum = sum * exp_of(most - best) + part;", "sum = sum + part;"],
+        check: "in_batch",
+        report: "differ",
+    },
+    Plant {
+        mistake: "a row's own item is left out",
+        unit: "in_batch",
+        replaced: ["k != at && read_only(p.items + k)", "read_only(p.items + k)"],
+        check: "in_batch",
+        report: "differ",
+    },
 ];
 
 /// Compiles a unit with a mistake and returns the function that launches its kernels.
@@ -234,7 +300,7 @@ fn every_planted_mistake_is_found() {
         let check = CHECKS.iter().find(|check| check.name == plant.check).unwrap();
         let errors: Vec<String> = (1..=4)
             .filter_map(|seed| {
-                let device = Direct::new(seed, launcher);
+                let device = Direct::new(seed, Some((plant.unit, launcher)));
                 (check.run)(&device as &dyn Gpu, Size::Small).err().map(|error| error.to_string())
             })
             .collect();

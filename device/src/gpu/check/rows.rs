@@ -175,7 +175,7 @@ impl Case {
 }
 
 /// Returns a rule of a kind for the floats `begin..end`, with its state behind the weights.
-fn rule(kind: u32, begin: usize, end: usize, width: usize) -> RowRule {
+pub(super) fn rule(kind: u32, begin: usize, end: usize, width: usize) -> RowRule {
     let (a, b, c, d) = match kind {
         RowRule::MOMENTUM => (0.9, 1.0, 0.0, 0.0),
         RowRule::ADAM => (0.999, 0.1, 0.001, 0.044_7),

@@ -6,19 +6,23 @@ use super::{Count, Geometry};
 
 parameters! {
     /// The floats of a row with one regulariser, in device memory.
-    SquareSegment (16) {
+    SquareSegment (24) {
         /// The first float of the range.
         begin: u32,
         /// The float after the last one.
         end: u32,
         /// The factor of the regulariser.
         l2: f32,
+        /// The distance of the segment in the gradient from `begin`, in floats.
+        shift: u32,
+        /// 1 if the regulariser also applies to rows without a gradient.
+        l2_is_whole: u32,
         /// Padding, which no kernel reads.
         unused: u32,
     }
 
     /// The parameters of `row_squares`: the squared norm of each row's gradient.
-    RowSquares (80) {
+    RowSquares (96) {
         /// The address of the sums of the unique rows.
         gradients: u64,
         /// The address of the slab of rows.
@@ -27,11 +31,14 @@ parameters! {
         slots: u64,
         /// The address of the place in the plan of each unique row, or 0 if they are the same.
         order: u64,
+        /// For a swept table the address of the unique row of each row, or
+        /// [`TableRules::NO_GRADIENT`](super::TableRules::NO_GRADIENT); else 0.
+        unique_of: u64,
         /// The address of the segments.
         segments: u64,
         /// The address of the squared norms, of type f64.
         out: u64,
-        /// The number of unique rows.
+        /// The number of unique rows; for a swept table that of all rows.
         rows: Count,
         /// The distance of two gradients in floats.
         gradient_stride: u32,
@@ -41,6 +48,10 @@ parameters! {
         width: u32,
         /// The number of segments.
         segment_count: u32,
+        /// The type of the weights, one of those of [`TableRules`](super::TableRules).
+        dtype: u32,
+        /// Padding, which no kernel reads.
+        unused: u32,
     }
 
     /// The parameters of `ordered_sums`: sums of ranges of numbers of type f64, in order.

@@ -245,8 +245,13 @@ parameters! {
         low: f32,
         /// The highest weight of a row.
         high: f32,
+        /// The distance of the segment in the gradient from `begin`, in floats. Only
+        /// `table_rules` reads it.
+        shift: u32,
+        /// The sum of the flags of [`RowRule`]. Only `table_rules` reads it.
+        flags: u32,
         /// Padding, which no kernel reads.
-        unused: [u32; 3],
+        unused: u32,
     }
 
     /// The parameters of `row_update_*`, `row_update_long_*`, `row_sums` and `row_rules`.

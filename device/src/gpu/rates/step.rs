@@ -64,6 +64,8 @@ pub struct StepRate {
     pub name: &'static str,
     /// The arithmetic of the products: `exact`, or the precision of the library's products.
     pub products: &'static str,
+    /// Whether the lookup, and the copies of weights, have a launch for each operation.
+    pub split: bool,
     /// The number of rows of a batch.
     pub rows: usize,
     /// The microseconds of a step by events: of the median run.
@@ -147,7 +149,15 @@ impl<'a> Step<'a> {
         Ok(losses)
     }
 
-    fn measure(&self, rows: usize, products: &'static str) -> Result<StepRate, GpuError> {
+    /// Measures the step with a launch for each operation of the lookup and each copy of a weight,
+    /// or with one launch for all of them.
+    fn measure(
+        &mut self,
+        rows: usize,
+        products: &'static str,
+        is_split: bool,
+    ) -> Result<StepRate, GpuError> {
+        self.launches.is_split = is_split;
         let gpu = self.timer.gpu;
         let by_launches = self.digest(20, None)?;
         let before = gpu.counters();
@@ -199,6 +209,7 @@ impl<'a> Step<'a> {
         Ok(StepRate {
             name: "step deepfm-16",
             products,
+            split: is_split,
             rows,
             microseconds,
             spread: [device[0], device[4]],
@@ -255,7 +266,7 @@ const PRODUCTS: [(Option<Precision>, &str); 4] = [
 fn for_all(
     gpu: &dyn Gpu,
     table_rows: u64,
-    mut run: impl FnMut(&Step<'_>, usize, &'static str) -> Result<(), GpuError>,
+    mut run: impl FnMut(&mut Step<'_>, usize, &'static str) -> Result<(), GpuError>,
 ) -> Result<(), GpuError> {
     for rows in [8192usize, 65_536] {
         let thresholds = if rows > 10_000 { [16, 256] } else { [8, 64] };
@@ -263,8 +274,8 @@ fn for_all(
         let lanes = (rows / 512).min(64);
         let sizes = Sizes { units: vec![400; 3], tile: 256, lanes };
         for (library, name) in PRODUCTS {
-            let step = Step::new(gpu, &batches, &sizes, library)?;
-            run(&step, rows, name)?;
+            let mut step = Step::new(gpu, &batches, &sizes, library)?;
+            run(&mut step, rows, name)?;
             step.timer.free()?;
         }
     }
@@ -282,7 +293,9 @@ pub fn measure_step(
     mut each: impl FnMut(&StepRate),
 ) -> Result<(), GpuError> {
     for_all(gpu, table_rows, |step, rows, name| {
-        each(&step.measure(rows, name)?);
+        for is_split in [true, false] {
+            each(&step.measure(rows, name, is_split)?);
+        }
         Ok(())
     })
 }

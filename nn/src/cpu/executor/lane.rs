@@ -4,9 +4,10 @@ use std::ops::{Deref, DerefMut, Range};
 
 use zillion_device::matmul::Scratch;
 
-use crate::cpu::placement::{LINE, Placement, Width};
+use crate::cpu::placement::{LINE, Placement};
 use crate::graph::shape::Dim;
 use crate::inputs::Inputs;
+use crate::lowered::Width;
 use crate::timeline::Event;
 
 /// A contiguous part of the batch, with its partial sums over the batch. For each value that

@@ -12,7 +12,7 @@ use super::spec;
 use crate::inputs::{Inputs, LabelView};
 use crate::{Executor, Mode, Params, Program, Settings, StepSeed, differentiate};
 
-const SPECS: [&str; 5] = [
+pub(super) const SPECS: [&str; 5] = [
     "kind = 'shared_bottom'\nbottom = [7, 5]\ntower = [4]\nactivation = 'tanh'",
     "kind = 'shared_bottom'\nbottom = []\ntower = []",
     "kind = 'mmoe'\nexperts = 3\nexpert = [7, 5]\ntower = [4]\nactivation = 'silu'",
@@ -26,14 +26,14 @@ fn workers() -> Workers {
 }
 
 /// A batch with two labels. Each label is missing in some rows.
-struct Two {
-    batch: TestBatch,
+pub(super) struct Two {
+    pub(super) batch: TestBatch,
     second: Vec<f32>,
     masks: [Vec<bool>; 2],
 }
 
 impl Two {
-    fn new(seed: u64, rows: usize) -> Self {
+    pub(super) fn new(seed: u64, rows: usize) -> Self {
         let mut batch = TestBatch::new(seed, rows, 4, 3);
         let label = |(name, weight): (&str, f32)| LabelInput { weight, ..name.into() };
         batch.model.labels = ["click", "buy"].into_iter().zip(WEIGHTS).map(label).collect();
@@ -43,7 +43,7 @@ impl Two {
         Self { batch, second, masks }
     }
 
-    fn view(&self) -> Inputs<'_> {
+    pub(super) fn view(&self) -> Inputs<'_> {
         let label = |values, mask| LabelView { values, mask: Some(mask) };
         let labels = vec![
             label(&self.batch.labels[..], &self.masks[0][..]),

@@ -10,7 +10,7 @@ use super::batch::{TestBatch, UNIQUE};
 use super::spec;
 use crate::{Executor, Inputs, Mode, Params, Program, Settings, StepSeed, differentiate};
 
-const SPEC: &str = "kind = 'two_tower'\nuser = ['c1', 'i1']\nitem = ['c0', 'c2', 'i0']\nhidden = [7]\n\
+pub(super) const SPEC: &str = "kind = 'two_tower'\nuser = ['c1', 'i1']\nitem = ['c0', 'c2', 'i0']\nhidden = [7]\n\
                     dim = 5\ntemperature = 0.5\nactivation = 'tanh'";
 
 fn workers() -> Workers {

@@ -10,7 +10,7 @@ use crate::graph::builder::Mode;
 use crate::zoo::{self, LOSS, ModelSpec};
 use crate::{Executor, Params, Program, Settings, StepSeed, differentiate};
 
-const DEEPFM: &str = "
+pub(super) const DEEPFM: &str = "
 kind = 'graph'
 logits = 'logit'
 [nodes.fields]
@@ -43,7 +43,7 @@ op = 'add'
 inputs = ['shallow', 'output']
 ";
 
-const DCNV2: &str = "
+pub(super) const DCNV2: &str = "
 kind = 'graph'
 logits = 'output'
 [nodes.fields]

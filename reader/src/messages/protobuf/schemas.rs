@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use protox::file::{ChainFileResolver, File, FileResolver, GoogleFileResolver};
 use protox::prost_reflect::DescriptorPool;
+use protox::prost_reflect::prost::Message;
+use protox::prost_reflect::prost_types::FileDescriptorSet;
 
 use crate::error::{ReaderError, Result};
 use crate::messages::writer_schema::{SchemaLanguage, WriterSchema};
@@ -156,12 +158,31 @@ impl SchemaFile {
 }
 
 fn decode(descriptors: &[u8]) -> std::result::Result<DescriptorPool, String> {
-    DescriptorPool::decode(descriptors).map_err(|e| {
-        format!(
-            "not a readable `FileDescriptorSet` ({e}); let `protoc` write one that includes all \
-             imports"
-        )
-    })
+    check_syntax(descriptors)?;
+    DescriptorPool::decode(descriptors).map_err(|e| refuse_set(&e.to_string()))
+}
+
+/// Checks that all files of a `FileDescriptorSet` have a syntax that the library for descriptors
+/// knows. The library panics on another one.
+fn check_syntax(descriptors: &[u8]) -> std::result::Result<(), String> {
+    let set = FileDescriptorSet::decode(descriptors).map_err(|e| refuse_set(&e.to_string()))?;
+    for file in &set.file {
+        if !matches!(file.syntax.as_deref(), None | Some("proto2" | "proto3")) {
+            return Err(format!(
+                "`{}` has the syntax `{}`; write its types in `proto2` or `proto3`",
+                file.name(),
+                file.syntax()
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn refuse_set(problem: &str) -> String {
+    format!(
+        "not a readable `FileDescriptorSet` ({problem}); let `protoc` write one that includes all \
+         imports"
+    )
 }
 
 /// Returns the error for a schema of Protobuf that cannot be used.

@@ -103,7 +103,8 @@ fn explain(text: &[u8], error: &serde_json::Error) -> String {
             "; it is cut off, or its object is written over several lines (`jq -c .`)"
         }
         _ if error.is_eof() => "; it is cut off",
-        _ => "",
+        [b'{', ..] => "",
+        _ => "; it is no JSON object, write `{\"column\": value}`",
     };
     let (line, column) = (error.line(), error.column());
     match is_line {

@@ -148,3 +148,40 @@ fn restored_states_give_the_same_verdicts() {
     assert!(fails > 0 && fails < 75);
     assert_eq!(plain.gate.state(), restored.gate.state());
 }
+
+#[test]
+fn a_hold_on_good_data_ends() {
+    for seed in 1..=3 {
+        let mut simulation = Simulation::warm(seed);
+        simulation.has_baseline = false;
+        // The promoted version fits the anchor rows, because it has learned from them again.
+        let labels = simulation.gate.anchor().labels();
+        let score = |model: &Model, rows: &[Row]| -> Vec<f32> {
+            rows.iter().map(|row| model.score(row)).collect()
+        };
+        let usual = score(&simulation.live, &simulation.anchor);
+        let mut gain = 0.0;
+        for step in 0..200 {
+            let part = (step % 16) * 250..(step % 16 + 1) * 250;
+            for (row, label) in simulation.anchor[part.clone()].iter().zip(&labels[part]) {
+                let logit = simulation.promoted.score(row);
+                simulation.promoted.learn(row, logit, *label);
+            }
+            let fitted = score(&simulation.promoted, &simulation.anchor);
+            let paired = compare(&labels, None, &fitted, &usual).unwrap().unwrap();
+            gain = paired.auc.unwrap().value;
+            if gain > 0.006 {
+                break;
+            }
+        }
+        assert!(gain > 0.006, "seed {seed}: the promoted version gains {gain:.4} only");
+        let outcomes: Vec<Outcome> =
+            (0..300).map(|_| simulation.step(World::default()).outcome).collect();
+        let first = outcomes.iter().position(|outcome| *outcome < Outcome::Hold).unwrap_or(300);
+        eprintln!("seed {seed}: the first version is published after {first} windows");
+        assert!(first > 0, "seed {seed}: no version is held");
+        assert!(first < 290, "seed {seed}: good versions are held for {first} windows");
+        let later = outcomes[first..].iter().filter(|outcome| **outcome >= Outcome::Hold).count();
+        assert!(later <= 3, "seed {seed}: {later} windows are held later");
+    }
+}

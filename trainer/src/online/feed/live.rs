@@ -9,7 +9,7 @@ use zillion_stream::{CutReason, Decision, Partition};
 use super::{Feed, Sink};
 use crate::error::Result;
 use crate::online::item::{FedVersion, Item};
-use crate::online::rules::rules_of;
+use crate::online::rules::rules_after;
 use crate::online::status::{FeedStatus, PartitionStatus};
 
 /// The pause of a feed without messages.
@@ -48,7 +48,7 @@ impl Feed {
         live: &mut Live<'_>,
         sink: &mut Sink<'_>,
     ) -> Result<()> {
-        let rules = rules_of(&self.setup.online());
+        let rules = rules_after(self.rules, &self.setup.online());
         if self.rules != Some(rules) {
             self.record(&Decision::Rules(rules))?;
         }
@@ -220,7 +220,7 @@ impl Feed {
         if self.cadence.has_unpublished() && !self.publish(sink)? {
             return Ok(());
         }
-        if self.checkpoint(sink)? {
+        if self.checkpoint(sink)? && sink(Item::Status(Box::new(self.status(false, false)))) {
             sink(Item::End);
         }
         Ok(())
@@ -283,6 +283,7 @@ impl Feed {
             for state in input.source.partitions() {
                 let known = self.position.partition(state.partition);
                 partitions.push(PartitionStatus {
+                    id: Some(state.partition),
                     stream: input.name.clone(),
                     next: known.map_or(state.next, |known| known.next_offset),
                     lag: state.end.saturating_sub(known.map_or(state.next, |k| k.next_offset)),

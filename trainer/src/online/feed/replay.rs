@@ -39,6 +39,10 @@ impl Feed {
     }
 
     fn repeat(&mut self, number: u64, decision: &Decision, sink: &mut Sink<'_>) -> Result<bool> {
+        if self.summary.is_unread(number) {
+            self.pass_over(number, decision)?;
+            return Ok(true);
+        }
         if !matches!(decision, Decision::Rules(_)) {
             check_rules(number, self.rules, rules_of(&self.setup.online()))?;
         }
@@ -71,21 +75,21 @@ impl Feed {
                 self.apply(number, decision)?;
                 self.cadence.note_cut(*rows);
                 let item = self.finish_batch(*reason);
-                return Ok(self.is_skipped(number, *batch) || sink(item));
+                return Ok(self.summary.is_skipped(number, *batch) || sink(item));
             }
             Decision::Publish { batch } => {
                 self.apply(number, decision)?;
                 self.cadence.note_publish();
-                if self.is_skipped(number, *batch) {
+                if self.summary.is_unpublished(number, *batch) {
                     return Ok(true);
                 }
-                let is_settled = self.only_replays() || self.last_version > Some(number);
+                let is_settled = self.only_replays() || self.summary.publishes_after(number);
                 let version = FedVersion { newest: self.newest.clone(), is_settled };
                 return Ok(sink(Item::Publish(Box::new(version))));
             }
             Decision::Checkpoint { batch } => {
                 self.apply(number, decision)?;
-                if self.is_skipped(number, *batch) {
+                if self.summary.is_skipped(number, *batch) {
                     return Ok(true);
                 }
                 let link = self.save()?;
@@ -112,6 +116,30 @@ impl Feed {
             }
         }
         Ok(true)
+    }
+
+    /// Applies a decision whose messages do not exist any more. It moves the position, and its
+    /// batches, versions and checkpoints are left out.
+    fn pass_over(&mut self, number: u64, decision: &Decision) -> Result<()> {
+        match decision {
+            Decision::Schema { stream, id, fingerprint } => {
+                self.add_recorded_schema(*stream, *id, *fingerprint)?;
+            }
+            Decision::Cut { .. } => self.counts.batches += 1,
+            // These decisions end with the idle partitions of their beginning. So the watermark
+            // need not follow them.
+            Decision::Idle { .. } | Decision::Back { .. } => {}
+            Decision::Took(_)
+            | Decision::Publish { .. }
+            | Decision::Checkpoint { .. }
+            | Decision::Rules(_) => {}
+            _ => {
+                for input in &mut self.streams {
+                    input.source.adopt(decision)?;
+                }
+            }
+        }
+        self.apply(number, decision)
     }
 
     /// Consumes a recorded span again.

@@ -14,6 +14,8 @@ use zillion_store::{Operation, Outcome};
 
 use super::*;
 
+mod compaction;
+
 /// The number of users, whose rows change in turns.
 const USERS: u64 = 12;
 
@@ -96,9 +98,33 @@ impl Publishing for Table {
     }
 }
 
+/// Opens a publisher of the run in a folder.
+fn open(
+    job: &Job,
+    folder: &Path,
+    clock: &Arc<ManualClock>,
+    files: &Files,
+    compacts: bool,
+) -> Publisher {
+    Publisher::open(Opening {
+        job,
+        config: job.publish.as_ref().unwrap(),
+        run: RunId("run".to_owned()),
+        run_folder: folder,
+        statistics: &Statistics::default(),
+        sides: &SideTables::load(&job.data, &job.schema).unwrap(),
+        files,
+        workers: &Arc::new(Workers::new(NonZeroUsize::MIN).unwrap()),
+        clock: clock.clone(),
+        compacts,
+    })
+    .unwrap()
+}
+
 /// A run with a registry of its own.
 struct Run {
     folder: tempfile::TempDir,
+    job: Job,
     clock: Arc<ManualClock>,
     publisher: Publisher,
     table: Table,
@@ -123,23 +149,12 @@ impl Run {
         let value: toml::Table = toml::from_str(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
         let job = Job::from_value(value.into()).unwrap_or_else(|e| panic!("{e}\n{text}"));
         let clock = Arc::new(ManualClock::new(SystemTime::UNIX_EPOCH + Duration::from_secs(9999)));
-        let publisher = Publisher::open(Opening {
-            job: &job,
-            config: job.publish.as_ref().unwrap(),
-            run: RunId("run".to_owned()),
-            run_folder: folder.path(),
-            statistics: &Statistics::default(),
-            sides: &SideTables::load(&job.data, &job.schema).unwrap(),
-            files: &Files::new(),
-            workers: &Arc::new(Workers::new(NonZeroUsize::MIN).unwrap()),
-            clock: clock.clone(),
-        })
-        .unwrap();
+        let publisher = open(&job, folder.path(), &clock, &Files::new(), false);
         let layouts = job.tables.iter().map(TableSpec::layout).collect();
         let table =
             Table { layouts, rows: BTreeMap::new(), epoch: 1, fails: false, intruder: None };
         let params = Params::init(&job.graph(Mode::Infer).unwrap().params, 1);
-        let mut run = Self { folder, clock, publisher, table, params, step: 0, remembers };
+        let mut run = Self { folder, job, clock, publisher, table, params, step: 0, remembers };
         (0..USERS).for_each(|user| run.change(user));
         run
     }

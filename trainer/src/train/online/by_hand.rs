@@ -14,10 +14,12 @@ use zillion_registry::{Model, Registry, VersionId};
 use zillion_stream::{Decision, DecisionLog, first_decision, read_decisions};
 
 use super::super::Run;
-use super::skip::{check_way_back, is_before, log_of, read_skips, remove_bad_checkpoints};
+use super::skip::{log_of, read_skips, remove_bad_checkpoints};
+use super::way_back::{WayBack, find_way_back};
 use crate::checkpoint::{Checkpoint, RunDir};
 use crate::error::{Error, Result};
-use crate::online::{Trip, stream_folder};
+use crate::job::Job;
+use crate::online::{Trip, newest_link, stream_folder};
 
 /// The name of the file with a request to rewind, in the folder `stream` of a run.
 pub const REWIND_FILE: &str = "REWIND";
@@ -54,23 +56,29 @@ pub struct RewindPlan {
     pub is_live: bool,
 }
 
-/// Returns the consequences of a rewind of a run to its state after `step` steps. Nothing changes.
+/// Returns the consequences of a rewind of the run of a job to its state after `step` steps.
+/// Nothing changes.
 ///
 /// # Errors
 /// Returns an error if the log of the run cannot be read, if it has no batch after this step, or if
-/// no kept checkpoint is early enough.
-pub fn plan_rewind(run: &Path, step: u64) -> Result<RewindPlan> {
+/// the way back is lost: no kept checkpoint is early enough, or messages were removed.
+pub fn plan_rewind(job: &Job, step: u64) -> Result<RewindPlan> {
+    let run = &*job.output();
     let (dir, log) = (RunDir::new(run.to_owned()), log_of(run));
     let begin = first_decision(&log)?;
     let mut known = if begin == 0 { Some((0, 0, 0)) } else { None };
     for checkpoint in dir.steps()? {
-        let manifest = Checkpoint::open(dir.checkpoint_path(checkpoint)?)?.manifest;
-        if let Some(link) = manifest.stream.filter(|_| manifest.step <= step) {
-            known = known.max(Some((manifest.step, link.batches, link.next_decision)));
+        let checkpoint = Checkpoint::open(dir.checkpoint_path(checkpoint)?)?;
+        let at = checkpoint.manifest.step;
+        if let Some(link) = newest_link(run, &checkpoint)?.filter(|_| at <= step) {
+            known = known.max(Some((at, link.batches, link.next_decision)));
         }
     }
     let Some((mut steps, mut batches, next)) = known else {
-        return Err(super::skip::no_way_back());
+        return Err(refuse_way(
+            "no kept checkpoint is early enough, and the log does not go back \
+                               to its beginning",
+        ));
     };
     let skips = read_skips(&log)?;
     let is_skipped = |number: u64, batch: u64| {
@@ -96,14 +104,11 @@ pub fn plan_rewind(run: &Path, step: u64) -> Result<RewindPlan> {
             run.display()
         )));
     }
-    check_way_back(&dir, batches + 1)?;
-    let mut checkpoint_batches = 0;
-    for checkpoint in dir.steps()? {
-        let manifest = Checkpoint::open(dir.checkpoint_path(checkpoint)?)?.manifest;
-        if let Some(link) = manifest.stream.filter(|link| is_before(Some(link), batches + 1)) {
-            checkpoint_batches = checkpoint_batches.max(link.batches);
-        }
-    }
+    let checkpoint_batches = match find_way_back(job, &dir, batches + 1)? {
+        WayBack::Checkpoint { batches, .. } => batches,
+        WayBack::Beginning => 0,
+        WayBack::Lost(problem) => return Err(refuse_way(&problem)),
+    };
     Ok(RewindPlan {
         from: batches + 1,
         last,
@@ -165,11 +170,38 @@ pub fn quarantine_versions(
 ///
 /// # Errors
 /// Returns an error if a process runs the training, or if a file cannot be written.
-pub fn rewind_stopped(run: &Path, files: &Files, request: &RewindRequest) -> Result<()> {
-    let dir = RunDir::new(run.to_owned());
-    check_way_back(&dir, request.from)?;
-    super::skip::leave_out(&log_of(run), files, request.from, &request.reason)?;
-    remove_bad_checkpoints(&dir, files)
+pub fn rewind_stopped(job: &Job, files: &Files, request: &RewindRequest) -> Result<()> {
+    let dir = RunDir::new(job.output());
+    if let WayBack::Lost(problem) = find_way_back(job, &dir, request.from)? {
+        return Err(refuse_way(&problem));
+    }
+    super::skip::leave_out(&log_of(dir.path()), files, request.from, &request.reason)?;
+    remove_bad_checkpoints(job, &dir, files)
+}
+
+/// Makes the error of a rewind whose way back is lost.
+fn refuse_way(problem: &str) -> Error {
+    Error::Refused(format!(
+        "the run cannot go back so far: {problem}; restore the messages if they were removed, \
+         choose a later version, or begin from the good version in another folder \
+         (`train.warm_start`, `run.output`), and keep more checkpoints in future (`train.keep`)"
+    ))
+}
+
+/// Returns whether the log of a run has the decision that a request asks for.
+///
+/// # Errors
+/// Returns an error if the log cannot be read.
+pub fn has_rewound(run: &Path, request: &RewindRequest) -> Result<bool> {
+    let log = log_of(run);
+    for entry in read_decisions(&log, first_decision(&log)?)? {
+        if let (_, Decision::Skip { from, reason, .. }) = entry?
+            && (from, &reason) == (request.from, &request.reason)
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Asks a live run to rewind. The run removes the file when it has acted.
@@ -212,7 +244,13 @@ impl Run {
                 path: path.clone(),
                 problem: format!("the request to rewind does not parse: {error}"),
             })?;
-        if self.has_followed(&request)? {
+        // A run that was killed after the decision finds the request again.
+        if has_rewound(self.output.dir.path(), &request)? {
+            self.options.files.remove_file(&path)?;
+            return Ok(None);
+        }
+        if let WayBack::Lost(problem) = find_way_back(&self.job, &self.output.dir, request.from)? {
+            tracing::warn!("a request to rewind is refused: {}", refuse_way(&problem));
             self.options.files.remove_file(&path)?;
             return Ok(None);
         }
@@ -222,20 +260,6 @@ impl Run {
         }
         let versions = versions.into_iter().map(|version| version.0).collect();
         Ok(Some(Trip { from: request.from, versions, reason: request.reason }))
-    }
-
-    /// Returns whether the log has the decision that a request asks for. A run that was killed
-    /// after the decision finds the request again.
-    fn has_followed(&self, request: &RewindRequest) -> Result<bool> {
-        let log = log_of(self.output.dir.path());
-        for entry in read_decisions(&log, first_decision(&log)?)? {
-            if let (_, Decision::Skip { from, reason, .. }) = entry?
-                && (from, &reason) == (request.from, &request.reason)
-            {
-                return Ok(true);
-            }
-        }
-        Ok(false)
     }
 
     /// Removes a request that was followed.

@@ -7,14 +7,14 @@ use zillion_stream::gate::{AnchorScores, Outcome, Verdict};
 
 use super::super::Run;
 use super::by_hand::quarantine_versions;
-use super::skip::{log_of, read_skips};
+use super::skip::{log_of, read_keeps, read_skips};
 use crate::error::Result;
 use crate::job::Job;
 use crate::observer::Observer;
 use crate::online::{
     BatchScores, FedBatch, Judging, SnapshotLink, Trip, read_judging, read_published, write_judging,
 };
-use crate::online_status::History;
+use crate::validation_history::ValidationHistory;
 
 /// The name of the folder, inside the folder `stream`, for the files of the stable version.
 const STABLE_FOLDER: &str = "stable";
@@ -27,8 +27,9 @@ pub(super) struct Validation {
     /// The dense parameters of the newest version, and those of the state that was judged last.
     published: Vec<f32>,
     judged: Vec<f32>,
-    history: History,
-    /// Whether the present hold has warned.
+    history: ValidationHistory,
+    /// Whether the present hold was reported, and whether it has warned.
+    has_reported: bool,
     has_warned: bool,
 }
 
@@ -57,15 +58,17 @@ impl Validation {
         let log = log_of(run.output.dir.path());
         if log.is_dir() {
             judging.set_gaps(read_skips(&log)?.into_iter().map(|(_, _, to)| to).collect());
+            judging.set_kept(read_keeps(&log)?);
         }
         let batches = link.map_or(0, |link| link.batches);
-        let history = History::open(&streams, batches, lines)?;
+        let history = ValidationHistory::open(&streams, batches, lines)?;
         let mut validation = Self {
             judging,
             versions: Vec::new(),
             published,
             judged: Vec::new(),
             history,
+            has_reported: false,
             has_warned: false,
         };
         validation.load_versions(run);
@@ -77,6 +80,7 @@ impl Validation {
         let streams = crate::online::stream_folder(run.output.dir.path());
         let mut state = self.judging.state();
         state.lines = Some(self.history.lines_about(link.batches));
+        link.known_good = self.judging.known_good();
         write_judging(&run.options.files, &streams, link, (state, &self.published))
     }
 
@@ -116,6 +120,7 @@ impl Validation {
         }
         let job = run.job.clone();
         let mut dense = Vec::new();
+        run.model.settle()?;
         run.model.copy_dense_to(&mut dense);
         if self.published.len() == dense.len() {
             let change = dense.iter().zip(&self.published).map(|(now, then)| f64::from(now - then));
@@ -144,11 +149,20 @@ impl Validation {
         self.judging.end_verdict(&verdict);
         self.history.add_verdict(batch, &verdict)?;
         observer.report_verdict(&verdict);
-        report(&verdict, observer);
-        if let Some(trip) = self.judging.trip(&verdict) {
-            return Ok(Judged::Trip(trip));
+        let is_held = verdict.outcome == Outcome::Hold;
+        // A hold is reported when it begins, and not again at each publication.
+        if !(is_held && self.has_reported) {
+            report(&verdict, observer);
         }
-        if verdict.outcome == Outcome::Hold {
+        let trip = self.judging.trip(&verdict);
+        let is_kept = trip.as_ref().is_some_and(|trip| self.judging.must_keep(trip));
+        match trip {
+            // The versions of these batches went into quarantine when the batches were kept.
+            Some(trip) if is_kept => self.judging.forget_bad(&trip),
+            Some(trip) => return Ok(Judged::Trip(trip)),
+            None => {}
+        }
+        if is_kept || is_held {
             self.report_hold(&job, &verdict, observer);
             return Ok(Judged::Hold);
         }
@@ -159,6 +173,7 @@ impl Validation {
     /// Reports that a version is held. A hold that lasts longer than `gate.hold_seconds` of event
     /// time warns once.
     fn report_hold(&mut self, job: &Job, verdict: &Verdict, observer: &mut dyn Observer) {
+        self.has_reported = true;
         let seconds = self.judging.note_held() as f64 / 1000.0;
         observer.report_hold(seconds);
         let limit = job.gate.as_ref().map_or(0, |gate| gate.hold_seconds);
@@ -175,11 +190,22 @@ impl Validation {
         self.has_warned = is_long;
     }
 
+    /// Returns the event time for which versions have been held, in seconds; `None` if the last one
+    /// was published.
+    pub(super) fn held_seconds(&self) -> Option<f64> {
+        self.judging.held_ms().map(|held| held as f64 / 1000.0)
+    }
+
+    /// Returns the number of the newest version that the run has published, if there is one.
+    pub(super) fn newest_version(&self) -> Option<u64> {
+        self.judging.newest_version()
+    }
+
     /// Takes note of a version that was published, and chooses the stable version anew if it is
     /// time.
     pub(super) fn note_published(&mut self, run: &mut Run, version: u64) {
         self.judging.note_published(version);
-        self.has_warned = false;
+        (self.has_reported, self.has_warned) = (false, false);
         self.published = std::mem::take(&mut self.judged);
         let every = run.job.online.clone().unwrap_or_default().stable_seconds;
         let next = self.judging.next_stable((every * 1000.0) as u64);

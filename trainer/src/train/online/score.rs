@@ -27,6 +27,7 @@ impl Run {
         plan: &LookupPlan,
     ) -> Result<(Vec<Vec<f32>>, u64)> {
         let Self { client, model, .. } = self;
+        model.settle()?;
         let Model { scorer, params, average, .. } = model;
         let params = select_scoring_params(average.as_ref(), params);
         let mut rows = client.row_source()?;

@@ -1,8 +1,9 @@
 //! Rewinds that leave batches out.
 //!
-//! A rewind first puts the versions with a bad batch into quarantine, then records in the log which
-//! batches are left out, and then removes the checkpoints that contain such a batch. A run that is
-//! killed in between finds the record when it starts again, and goes on from there.
+//! A rewind first looks for its way back. Then it puts the versions with a bad batch into
+//! quarantine, records in the log which batches are left out, and removes the checkpoints that
+//! contain such a batch. A run that is killed in between finds the record when it starts again, and
+//! goes on from there. Without a way back, it removes nothing, and records that the batches stay.
 
 use std::path::{Path, PathBuf};
 
@@ -12,14 +13,22 @@ use zillion_stream::{Decision, DecisionLog, LogOptions, first_decision, read_dec
 use super::super::Run;
 use super::super::opening::{After, Open};
 use super::super::prepare::Start;
-use crate::checkpoint::{Checkpoint, RunDir};
+use super::way_back::{WayBack, find_way_around, find_way_back, newest_good};
+use crate::checkpoint::RunDir;
 use crate::error::{Error, Result};
+use crate::job::Job;
 use crate::observer::Observer;
-use crate::online::{SnapshotLink, Trip, stream_folder};
+use crate::online::{Trip, stream_folder};
+
+/// A gap of a log: the number of its decision, the first batch that is left out, and the first
+/// batch after the gap.
+pub(super) type Gap = (u64, u64, u64);
 
 impl Run {
     /// Sets the run back to a checkpoint before the bad batches, and leaves these batches out from
-    /// now on. The feed must have ended.
+    /// now on. If the way back is lost, the batches stay in the model: their versions go into
+    /// quarantine all the same, and nothing is published until the gate passes. The feed must have
+    /// ended.
     pub(super) fn skip_bad_batches(
         &mut self,
         trip: &Trip,
@@ -29,12 +38,29 @@ impl Run {
         if let Some(saving) = self.output.saving.take() {
             saving.abandon(self.client.as_mut());
         }
+        let way = find_way_back(&self.job, &self.output.dir, trip.from)?;
         self.quarantine(trip, observer)?;
-        check_way_back(&self.output.dir, trip.from)?;
-        let files = &self.options.files;
-        let last = leave_out(&log_of(self.output.dir.path()), files, trip.from, &trip.reason)?;
-        observer.note(&format!("batches {} to {last} are left out", trip.from));
-        remove_bad_checkpoints(&self.output.dir, files)?;
+        let (files, log) = (&self.options.files, log_of(self.output.dir.path()));
+        if let WayBack::Lost(problem) = way {
+            let last = keep_batches(&log, files, trip, &problem)?;
+            tracing::warn!(
+                problem,
+                "batches {} to {last} stay in the model, because the way back is lost; no version \
+                 is published until the gate passes: restore the messages and rewind the run by \
+                 hand, or begin from the last good version in another folder (`train.warm_start`, \
+                 `run.output`)",
+                trip.from
+            );
+            observer.note(&format!(
+                "batches {} to {last} stay in the model, because the way back is lost ({problem}); \
+                 no version is published until the gate passes",
+                trip.from
+            ));
+        } else {
+            let last = leave_out(&log, files, trip.from, &trip.reason)?;
+            observer.note(&format!("batches {} to {last} are left out", trip.from));
+            remove_bad_checkpoints(&self.job, &self.output.dir, files)?;
+        }
         self.forget_request()?;
         self.options.resume = true;
         self.reopen(After::default(), open, observer)
@@ -46,30 +72,21 @@ impl Run {
 pub(super) fn leave_out(log: &Path, files: &Files, from: u64, reason: &str) -> Result<u64> {
     let mut writer = DecisionLog::open(files, log, LogOptions::default())?;
     let last = last_batch(log)?;
-    writer.append(&Decision::Skip { from, to: last + 1, reason: reason.to_owned() })?;
+    let reason = reason.to_owned();
+    writer.append(&Decision::Skip { from, to: last + 1, reason, unread: None })?;
     writer.sync()?;
     Ok(last)
 }
 
-/// Checks that the run can go back before a batch: to a kept checkpoint, or to the beginning.
-pub(super) fn check_way_back(dir: &RunDir, from: u64) -> Result<()> {
-    let is_whole = first_decision(log_of(dir.path()))? == 0;
-    for step in dir.steps()?.into_iter().filter(|_| !is_whole) {
-        let checkpoint = Checkpoint::open(dir.checkpoint_path(step)?)?;
-        if is_before(checkpoint.manifest.stream.as_ref(), from) {
-            return Ok(());
-        }
-    }
-    if is_whole { Ok(()) } else { Err(no_way_back()) }
-}
-
-/// Makes the error of a rewind for which no kept checkpoint is early enough.
-pub(super) fn no_way_back() -> Error {
-    Error::Refused(
-        "all kept checkpoints contain batches that must be left out; raise `train.keep`, and begin \
-         from the last good version in another folder (`train.warm_start`, `run.output`)"
-            .to_owned(),
-    )
+/// Records that the batches of a rewind stay in the model, because the way back is lost. Returns
+/// the number of the last batch.
+fn keep_batches(log: &Path, files: &Files, trip: &Trip, problem: &str) -> Result<u64> {
+    let mut writer = DecisionLog::open(files, log, LogOptions::default())?;
+    let last = last_batch(log)?;
+    let reason = format!("{}; {problem}", trip.reason);
+    writer.append(&Decision::Keep { from: trip.from, to: last + 1, reason })?;
+    writer.sync()?;
+    Ok(last)
 }
 
 /// Returns the number of the last batch in a log.
@@ -83,54 +100,59 @@ fn last_batch(log: &Path) -> Result<u64> {
     Ok(last)
 }
 
-/// Returns the gaps of a log: the number of each decision, the first batch that is left out, and
-/// the first batch after the gap.
-pub(super) fn read_skips(log: &Path) -> Result<Vec<(u64, u64, u64)>> {
+/// Returns the gaps of a log.
+pub(super) fn read_skips(log: &Path) -> Result<Vec<Gap>> {
     let mut skips = Vec::new();
     for entry in read_decisions(log, first_decision(log)?)? {
-        if let (number, Decision::Skip { from, to, .. }) = entry? {
+        // A reset of the streams may leave out decisions without a batch.
+        if let (number, Decision::Skip { from, to, .. }) = entry?
+            && from < to
+        {
             skips.push((number, from, to));
         }
     }
     Ok(skips)
 }
 
+/// Returns the batches of a log that stay in the model although a rewind should have left them out:
+/// for each decision, the first one and the first one after them.
+pub(super) fn read_keeps(log: &Path) -> Result<Vec<(u64, u64)>> {
+    let mut keeps = Vec::new();
+    for entry in read_decisions(log, first_decision(log)?)? {
+        match entry?.1 {
+            Decision::Keep { from, to, .. } => keeps.push((from, to)),
+            // An operator has rewound the run over these batches later.
+            Decision::Skip { from, .. } => keeps.retain(|keep: &(u64, u64)| keep.0 < from),
+            _ => {}
+        }
+    }
+    Ok(keeps)
+}
+
 /// Removes the checkpoints that contain a batch which a later decision leaves out.
 ///
 /// # Errors
-/// Returns an error if no checkpoint before these batches exists any more, although the log does
-/// not go back to its beginning.
-pub(super) fn remove_bad_checkpoints(dir: &RunDir, files: &Files) -> Result<()> {
+/// Returns an error if the run could not go on without these checkpoints. Then none is removed.
+pub(super) fn remove_bad_checkpoints(job: &Job, dir: &RunDir, files: &Files) -> Result<()> {
     let log = log_of(dir.path());
-    if !log.is_dir() {
+    let newest = dir.steps()?.last().copied();
+    if !log.is_dir() || newest.is_none() {
         return Ok(());
     }
-    let first = first_decision(&log)?;
-    let skips = read_skips(&log)?;
-    let steps = dir.steps()?;
-    let mut good = None;
-    for &step in steps.iter().rev() {
-        let checkpoint = Checkpoint::open(dir.checkpoint_path(step)?)?;
-        let link = checkpoint.manifest.stream.as_ref();
-        let next = link.map_or(0, |link| link.next_decision);
-        let is_good = skips.iter().all(|&(number, from, _)| number < next || is_before(link, from));
-        if is_good {
-            good = Some(step);
-            break;
-        }
+    let gaps = read_skips(&log)?;
+    if newest_good(dir, &gaps)?.map(|(step, _)| step) == newest {
+        return Ok(());
     }
-    match good {
-        Some(step) if Some(&step) != steps.last() => dir.remove_after(step, files),
-        Some(_) => Ok(()),
-        None if steps.is_empty() => Ok(()),
-        None if first == 0 => dir.remove_all(files),
-        None => Err(no_way_back()),
+    match find_way_around(job, dir, &gaps)? {
+        WayBack::Checkpoint { step, .. } => dir.remove_after(step, files),
+        WayBack::Beginning => dir.remove_all(files),
+        WayBack::Lost(problem) => Err(Error::Refused(format!(
+            "{}: the log leaves out batches that the newest checkpoint has, and {problem}; restore \
+             what is missing, or begin from the last good version in another folder \
+             (`train.warm_start`, `run.output`)",
+            dir.path().display()
+        ))),
     }
-}
-
-/// Returns whether the state of a checkpoint has none of the batches from `from` on.
-pub(super) fn is_before(link: Option<&SnapshotLink>, from: u64) -> bool {
-    link.is_none_or(|link| link.batches < from)
 }
 
 /// Returns the path of the log of a run.

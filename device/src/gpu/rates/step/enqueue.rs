@@ -89,8 +89,38 @@ impl Enqueue<'_> {
         Count::fixed(self.all.rows as u32)
     }
 
-    /// Enqueues the input, and the parts of the logit that need no layer.
+    /// Enqueues the input, and the parts of the logit that need no layer, in one launch.
     pub(super) fn lookup(&self, main: Stream) -> Result<(), GpuError> {
+        if self.all.is_split {
+            self.lookup_in_parts(main)?;
+            return self.narrow(Part::Lookup, main, self.model.input, self.model.narrow_input);
+        }
+        let (model, gather) = (self.model, &self.all.gather);
+        let [interaction, linear, of_numbers, ..] = model.columns;
+        let lookup = FieldLookup {
+            table: gather.table,
+            slots: gather.slots,
+            inverse: self.all.inverse,
+            numbers: self.all.numbers.address(),
+            weights: model.linear.weights.address(),
+            out: model.input.address(),
+            narrow: if model.narrow_input.bytes() > 0 { model.narrow_input.address() } else { 0 },
+            interaction: interaction.address(),
+            linear: linear.address(),
+            of_numbers: of_numbers.address(),
+            rows: self.count(),
+            fields: COLUMNS as u32,
+            dim: DIM as u32,
+            number_count: NUMBERS as u32,
+            table_stride: gather.table_stride,
+            out_stride: model.layers[0].padded as u32,
+            value_stride: self.all.rows as u32,
+        };
+        self.launch(Part::Lookup, main, &FIELD_LOOKUP, lookup.geometry(), &lookup)
+    }
+
+    /// Enqueues what [`Enqueue::lookup`] does by the kernels of the operations.
+    fn lookup_in_parts(&self, main: Stream) -> Result<(), GpuError> {
         let (model, rows, part) = (self.model, self.all.rows, Part::Lookup);
         let padded = model.layers[0].padded;
         let [interaction, linear, of_numbers, ..] = model.columns;
@@ -394,6 +424,10 @@ impl Enqueue<'_> {
             ..DenseUpdate::default()
         };
         self.launch(Part::Dense, stream, &DENSE_UPDATE, update.elements(), &update)?;
+        if !self.all.is_split {
+            let copies = &model.copies;
+            return self.launch(Part::Dense, stream, &COPY_WEIGHTS, copies.geometry(), copies);
+        }
         for layer in &model.layers {
             let params = Model::transpose(layer);
             self.launch(Part::Dense, stream, &TRANSPOSE, params.geometry(), &params)?;

@@ -28,6 +28,10 @@ pub(super) struct LayerProducts {
 pub(super) struct Launches {
     pub(super) products: Vec<LayerProducts>,
     pub(super) gather: Gather,
+    /// The address of the unique rows of the fields.
+    pub(super) inverse: u64,
+    /// Whether the lookup, and the copies of weights, have a launch for each operation.
+    pub(super) is_split: bool,
     pub(super) update: RowUpdate,
     pub(super) most: RowClasses,
     pub(super) rows: usize,
@@ -64,6 +68,8 @@ impl Launches {
         Ok(Self {
             products,
             gather,
+            inverse: current.address() + at.inverse as u64,
+            is_split: false,
             update,
             most: batches.most,
             rows,
@@ -85,7 +91,6 @@ impl Launches {
         let go = Enqueue { gpu, without, all: self, next: &next, model };
         let [main, weights, long] = self.streams;
         go.lookup(main)?;
-        go.narrow(Part::Lookup, main, model.input, model.narrow_input)?;
         for products in &self.products {
             go.multiply(Part::Forward, main, &products.forward)?;
         }

@@ -5,7 +5,8 @@ use super::super::rows::COLUMNS;
 use super::batch::{Batches, NUMBERS, unit_of};
 use crate::gpu::error::GpuError;
 use crate::gpu::kernels::{
-    DensePiece, DenseRule, Geometry, NARROW, Narrow, RangeSums, Split, TRANSPOSE, Transpose,
+    COPY_WEIGHTS, CopyWeights, DensePiece, DenseRule, Narrow, RangeSums, Split, Transpose,
+    WeightCopy,
 };
 use crate::gpu::memory::Memory;
 
@@ -67,6 +68,35 @@ impl Layer {
     }
 }
 
+/// Returns the copies of the weights and the biases of all layers that products read.
+fn weight_copies(layers: &[Layer]) -> Vec<WeightCopy> {
+    let mut copies = Vec::new();
+    for layer in layers {
+        let [narrow, narrow_transposed, ..] = layer.narrow;
+        let is_narrow = narrow.bytes() > 0;
+        let units = layer.units as u32;
+        let weight = WeightCopy {
+            weight: layer.weight.weights.address(),
+            transposed: layer.transposed.address(),
+            rows: layer.padded as u32,
+            cols: units,
+            ldi: units,
+            ldo: layer.padded as u32,
+            ..WeightCopy::default()
+        };
+        if !is_narrow {
+            copies.push(weight);
+            continue;
+        }
+        let (narrow, narrow_transposed) = (narrow.address(), narrow_transposed.address());
+        copies.push(WeightCopy { transposed: 0, narrow, narrow_transposed, ..weight });
+        let (weight, narrow) = (layer.bias.weights.address(), layer.narrow_bias.address());
+        let (rows, cols, ldi) = (1, units, units);
+        copies.push(WeightCopy { weight, narrow, rows, cols, ldi, ..WeightCopy::default() });
+    }
+    copies
+}
+
 /// Returns the rounding of all floats of `wide`, if there is memory for it.
 pub(super) fn narrowing(wide: Memory, narrow: Memory) -> Option<Narrow> {
     let n = narrow.bytes() as u64 / 2;
@@ -102,6 +132,8 @@ pub(super) struct Model {
     pub(super) ring: Memory,
     pub(super) pieces: Memory,
     pub(super) piece_count: usize,
+    /// The launch that makes all copies of weights.
+    pub(super) copies: CopyWeights,
 }
 
 fn parameter(
@@ -227,6 +259,9 @@ impl Model {
         let linear = parameter(timer, NUMBERS, 16, 0.1, 102)?;
         let of_layers = layers.iter().flat_map(|layer| [&layer.weight, &layer.bias]);
         let pieces = cut_pieces(of_layers.chain([&head, &head_bias, &linear]));
+        let mut weights = weight_copies(&layers);
+        let copies = CopyWeights::new(&mut weights);
+        let copies = CopyWeights { copies: timer.upload(&weights)?.address(), ..copies };
         let rules: Vec<DenseRule> = (1..=RING).map(adam).collect();
         let block = initial_rows(batches.table_rows.min(65_536));
         let mut column = || timer.allocate(rows * 4);
@@ -260,6 +295,7 @@ impl Model {
             ring: timer.allocate(RING * 4)?,
             piece_count: pieces.len(),
             pieces: timer.upload(&pieces)?,
+            copies,
         })
     }
 
@@ -302,17 +338,8 @@ impl Model {
         for memory in [self.input, self.input_gradient, self.linear_values, self.ring] {
             gpu.fill(stream, memory, 0)?;
         }
-        for layer in &self.layers {
-            let params = Self::transpose(layer);
-            let all = [crate::gpu::launch::Param::new(&params)];
-            gpu.launch(stream, &params.geometry().launch(&TRANSPOSE, &all, &[]))?;
-            for (wide, narrow) in layer.narrowed_weights() {
-                let Some(params) = narrowing(wide, narrow) else { continue };
-                let all = [crate::gpu::launch::Param::new(&params)];
-                let geometry = Geometry::elements(params.n / 4);
-                gpu.launch(stream, &geometry.launch(&NARROW, &all, &[]))?;
-            }
-        }
+        let all = [crate::gpu::launch::Param::new(&self.copies)];
+        gpu.launch(stream, &self.copies.geometry().launch(&COPY_WEIGHTS, &all, &[]))?;
         gpu.synchronize(stream)
     }
 

@@ -286,7 +286,8 @@ fn the_exact_step_has_the_bits_of_the_processor() {
     let mut seen = Vec::new();
     for seed in 0..4 {
         let gpu = Emulated::new(EmulatedOptions::seeded(seed));
-        let step = Step::new(&gpu, &batches, &sizes, None).expect("a step");
+        let mut step = Step::new(&gpu, &batches, &sizes, None).expect("a step");
+        step.launches.is_split = seed % 2 == 1;
         let mut host = step.host();
         let losses: Vec<f32> = (0..STEPS)
             .map(|number| {
@@ -341,8 +342,9 @@ fn steps_of_the_library_follow_the_exact_step() {
     let batches = Batches::new(ROWS, TABLE_ROWS, [2, 6]);
     let sizes = Sizes { units: vec![32, 32], tile: TILE, lanes: LANES };
     let gpu = Emulated::new(EmulatedOptions::seeded(2));
-    let run = |library: Option<Precision>| {
-        let step = Step::new(&gpu, &batches, &sizes, library).expect("a step");
+    let run_as = |library: Option<Precision>, is_split: bool| {
+        let mut step = Step::new(&gpu, &batches, &sizes, library).expect("a step");
+        step.launches.is_split = is_split;
         let graph = step.capture(None).expect("a graph");
         step.model.reset(&step.timer).expect("a reset");
         (0..STEPS).try_for_each(|number| step.enqueue(number, Some(graph))).expect("steps");
@@ -350,6 +352,12 @@ fn steps_of_the_library_follow_the_exact_step() {
         let slab = step.floats(step.model.slab);
         step.timer.free().expect("free memory");
         (losses, slab)
+    };
+    // Launches for several operations change no bit.
+    let run = |library: Option<Precision>| {
+        let all = run_as(library, false);
+        assert!(all == run_as(library, true), "{library:?}");
+        all
     };
     let (losses, slab) = run(None);
     for (precision, most) in

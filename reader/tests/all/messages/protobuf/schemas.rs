@@ -72,11 +72,14 @@ fn descriptors_come_from_a_text_or_from_a_set() {
         .write("alone.desc", compiler.open_file("row.proto").unwrap().encode_file_descriptor_set());
     folder.write("wrong.proto", "syntax = 'proto3'; message Row { int64 user = }");
     folder.write("wrong.desc", [0xff; 20]);
+    // A set of one file with the name `a` and the syntax `new`.
+    folder.write("syntax.desc", b"\x0a\x08\x0a\x01a\x62\x03new");
     for (file, message, words) in [
         ("alone.desc", "Row", "that includes all imports"),
         ("row.desc", "shop.Row", "has no message `shop.Row` (known: Row)"),
         ("wrong.proto", "Row", "wrong.proto:1:47"),
         ("wrong.desc", "Row", "not a readable `FileDescriptorSet`"),
+        ("syntax.desc", "Row", "`a` has the syntax `new`"),
         ("none.desc", "Row", "read the schema"),
         ("none.proto", "Row", "none.proto"),
     ] {

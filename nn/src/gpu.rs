@@ -1,0 +1,29 @@
+//! The GPU: the plan of a lowered graph as a list of launches, and the executor that runs the list.
+//!
+//! A value of the batch has a place in an arena with all of its rows, and each operation is one or
+//! a few launches over all rows. The lanes and tiles of [`Lowered`](crate::lowered::Lowered) are
+//! uploaded with the batch, so that sums over the batch have the order of the CPU. Therefore the
+//! results have the bits of the CPU.
+//!
+//! The list of launches is made once for a capacity: the largest sizes of a batch so far. It reads
+//! the sizes of the batch from the device's memory, so a smaller batch runs the same list.
+
+mod arena;
+mod batch;
+mod bind;
+mod binder;
+mod cut;
+mod elementwise;
+pub(crate) mod executor;
+mod fixed;
+mod in_batch;
+mod loaded;
+mod lookup;
+mod norms;
+mod products;
+pub(crate) mod resident;
+mod row_plan;
+mod sizes;
+mod sources;
+mod sums;
+mod values;

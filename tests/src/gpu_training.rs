@@ -1,0 +1,109 @@
+//! Tests of training on a GPU by the command line. The emulated GPU takes its place, which only the
+//! binary of the tests has. Every run must end in the bytes of a run on processors.
+
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use zillion_feature::random::mix64;
+
+use crate::harness::{Workplace, root, skip, stderr, stdout, zillion};
+
+/// Settings by which the usual job takes few steps, but has a checkpoint, an end of an epoch and a
+/// last, partial batch.
+const SHORT: [&str; 6] = [
+    "--set",
+    "train.epochs=2",
+    "--set",
+    "train.batch_size=200",
+    "--set",
+    "train.checkpoint_every=3",
+];
+
+/// The number of runs that are killed.
+const KILLS: u64 = 5;
+
+#[test]
+fn a_missing_driver_ends_a_training_that_names_a_gpu() {
+    if std::path::Path::new("/proc/driver/nvidia/version").exists() {
+        return;
+    }
+    let place = Workplace::new();
+    let (code, error) = place.train_fails(&["--device", "cuda:0"]);
+    assert_eq!(code, 1, "{error}");
+    assert!(error.contains("libcuda.so.1") && error.contains("install driver"), "{error}");
+    assert!(!error.contains("panicked"), "{error}");
+    // Without a name, the same machine trains, and says where and why.
+    let output = place.train_ok("auto", &["--set", "train.epochs=1"]);
+    let text = stderr(&output);
+    let lines: Vec<&str> = text.lines().filter(|line| line.contains("device cpu")).collect();
+    assert_eq!(lines.len(), 1, "{text}");
+    assert!(lines[0].contains("libcuda.so.1"), "{text}");
+}
+
+#[test]
+fn a_wrong_device_is_refused_by_name() {
+    let place = Workplace::new();
+    for device in ["gpu", "cuda", "cuda:x", "rocm:0"] {
+        let (_, error) = place.train_fails(&["--device", device]);
+        let names = ["run.device", "cuda:0", device];
+        assert!(names.iter().all(|name| error.contains(name)), "{error}");
+    }
+    let printed = place.train_ok("printed", &["--device", "cuda:3", "--print-config"]);
+    assert!(stdout(&printed).contains("device = \"cuda:3\""), "{}", stdout(&printed));
+}
+
+#[test]
+fn a_run_that_is_killed_ends_in_the_bytes_of_processors_on_any_device() {
+    let place = Workplace::new();
+    place.train_ok("reference", &[&SHORT[..], &["--device", "cpu"]].concat());
+    let reference = place.digest("reference/checkpoints");
+    let began = Instant::now();
+    let whole = place.train_ok("whole", &[&SHORT[..], &["--device", "emulated:7"]].concat());
+    let whole_run = began.elapsed();
+    assert!(stderr(&whole).contains("device emulated:7 ("), "{}", stderr(&whole));
+    assert_eq!(place.digest("whole/checkpoints"), reference);
+    for kill in 0..KILLS {
+        let output = format!("killed-{kill}");
+        let devices = match kill % 3 {
+            0 => ["emulated:1", "emulated:2"],
+            1 => ["emulated:3", "cpu"],
+            _ => ["cpu", "emulated:4"],
+        };
+        let mut child = place
+            .train(&output, &[&SHORT[..], &["--device", devices[0]]].concat())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the binary runs");
+        let share = (mix64(kill) % 1000) as f64 / 1000.0;
+        std::thread::sleep(Duration::from_secs_f64(whole_run.as_secs_f64() * share));
+        child.kill().expect("our own child can be killed");
+        child.wait().expect("our own child can be waited for");
+        place.train_ok(&output, &[&SHORT[..], &["--resume", "--device", devices[1]]].concat());
+        assert_eq!(place.digest(&format!("{output}/checkpoints")), reference, "kill {kill}");
+    }
+}
+
+#[test]
+fn frappe_ends_in_the_bytes_of_processors() {
+    let data = root().join("../shared/data/frappe_x1r");
+    if !data.join("train.parquet").exists() {
+        return skip("frappe", "the data set is not beside the checkout");
+    }
+    let place = Workplace::new();
+    let job = root().join("examples/frappe/job.toml");
+    let job = job.to_str().expect("a plain path");
+    let set_root = format!("data.root={}", data.display());
+    // The emulated GPU runs every thread of a kernel, so the test trains on a part of the rows.
+    let train = |name: &str, device: &str| {
+        let set_output = format!("run.output={}", place.text(name));
+        let mut arguments = vec!["train", job, "--device", device, "--set", &set_root];
+        arguments.extend(["--set", &set_output, "--set", "data.sample=0.02"]);
+        arguments.extend(["--set", "train.epochs=1", "--set", "train.batch_size=512"]);
+        arguments.extend(["--set", "data.test=[]"]);
+        let output = zillion(&arguments).output().expect("the binary runs");
+        assert!(output.status.success(), "{}", stderr(&output));
+        place.digest(&format!("{name}/checkpoints"))
+    };
+    assert_eq!(train("gpu", "emulated:5"), train("cpu", "cpu"));
+}

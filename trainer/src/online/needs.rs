@@ -1,0 +1,298 @@
+//! The messages that a repetition of the log reads again: which ones they are, and whether they
+//! still exist.
+//!
+//! A rewind and a start after a kill read messages a second time. Which ones follows from the
+//! position at which the repetition begins and from the decisions behind it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::Serialize;
+use zillion_stream::{
+    Decision, FileHistory, FileIdentity, Partition, Place, Position, Took, read_decisions,
+};
+
+use super::renewal::newest_link;
+use super::setup::{open_source, stream_folder};
+use super::snapshot::{self, SnapshotLink};
+use crate::checkpoint::{Checkpoint, RunDir};
+use crate::error::Result;
+use crate::job::{Job, StreamKind};
+
+/// The number of times that the checkpoints of a live run are listed, until none is removed between
+/// the list and its reading.
+const LOOKS: usize = 5;
+
+/// The messages that a repetition of the log needs.
+#[derive(Debug)]
+pub(crate) struct Needs {
+    partitions: BTreeMap<Partition, Need>,
+    /// The position at the end of the log.
+    end: Position,
+}
+
+/// The messages of one partition that a repetition of the log needs.
+#[derive(Debug)]
+pub(crate) struct Need {
+    name: String,
+    /// The offset of the first message that is needed.
+    offset: u64,
+    /// The name of the file with this message, if a followed folder has shown it already.
+    first: Option<String>,
+    /// The files that are read again.
+    files: Vec<FileIdentity>,
+    /// The offset of the first message that is read again, if any is.
+    again: Option<u64>,
+}
+
+/// The messages of a partition that must be kept: those from an offset on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NeededMessages {
+    /// The name of the stream.
+    pub stream: String,
+    /// The name of the partition.
+    pub partition: String,
+    /// The offset of the first message that is needed.
+    pub offset: u64,
+    /// The name of the file with this message; absent for topics of Kafka, and if the next file has
+    /// not appeared yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+}
+
+impl Needs {
+    /// Returns the messages that a repetition of `log` from a position on needs.
+    ///
+    /// # Errors
+    /// Returns an error if the log cannot be read, or does not fit to the position.
+    pub(crate) fn of(mut position: Position, log: &Path) -> Result<Self> {
+        let need = |name: &str, offset: u64, files: &FileHistory| Need {
+            name: name.to_owned(),
+            offset,
+            first: files.find(offset).map(|file| file.name.clone()),
+            files: Vec::new(),
+            again: None,
+        };
+        let mut partitions: BTreeMap<Partition, Need> = BTreeMap::new();
+        for (partition, known) in position.partitions() {
+            partitions.insert(partition, need(&known.name, known.next_offset, &known.files));
+        }
+        for entry in read_decisions(log, position.next_decision())? {
+            let (number, decision) = entry?;
+            if let Decision::Took(took) = &decision
+                && let Some(known) = position.partition(took.partition)
+            {
+                let new = || need(&known.name, took.from, &known.files);
+                partitions.entry(took.partition).or_insert_with(new).take(took, &known.files);
+            }
+            position.apply(number, &decision)?;
+        }
+        for (partition, known) in position.partitions() {
+            let new = || need(&known.name, known.next_offset, &known.files);
+            let need = partitions.entry(partition).or_insert_with(new);
+            if need.first.is_none() {
+                need.first = known.files.find(need.offset).map(|file| file.name.clone());
+            }
+        }
+        Ok(Self { partitions, end: position })
+    }
+}
+
+impl Need {
+    /// Adds a span that is read again.
+    fn take(&mut self, took: &Took, files: &FileHistory) {
+        self.offset = self.offset.min(took.from);
+        if self.again.is_none_or(|again| took.from <= again) || self.first.is_none() {
+            self.first = files.find(self.offset).map(|file| file.name.clone());
+        }
+        self.again = Some(self.again.map_or(took.from, |again| again.min(took.from)));
+        let mut at = took.from;
+        while at < took.to
+            && let Some(file) = files.find(at)
+        {
+            if self.files.last() != Some(file) {
+                self.files.push(file.clone());
+            }
+            at = file.end();
+        }
+    }
+}
+
+/// Returns the position of a state of the feed, or that at the beginning of the log.
+///
+/// # Errors
+/// Returns an error if the state cannot be read.
+pub(crate) fn position_of(run: &Path, link: Option<&SnapshotLink>) -> Result<Position> {
+    match link {
+        Some(link) => Ok(snapshot::read(&stream_folder(run), link)?.1.position),
+        None => Ok(Position::default()),
+    }
+}
+
+/// Returns a description of the first message that a repetition of the log needs and that does not
+/// exist any more; `None` if all of them exist.
+///
+/// # Errors
+/// Returns an error if the brokers of a topic do not answer.
+pub(crate) fn find_missing(job: &Job, needs: &Needs) -> Result<Option<String>> {
+    for (number, stream) in (0u16..).zip(&job.streams) {
+        let of_stream = needs
+            .partitions
+            .iter()
+            .filter(|(partition, need)| partition.stream == number && need.again.is_some());
+        if stream.kind == StreamKind::Folder {
+            let root = stream.path.clone().unwrap_or_default();
+            for (_, need) in of_stream {
+                let folder = root.join(&need.name);
+                let is_missing = |file: &&FileIdentity| {
+                    let found = std::fs::metadata(folder.join(&file.name));
+                    !found.is_ok_and(|found| found.len() == file.size)
+                };
+                if let Some(file) = need.files.iter().find(is_missing) {
+                    return Ok(Some(format!(
+                        "stream `{}`: file {} was removed or changed",
+                        stream.name,
+                        folder.join(&file.name).display()
+                    )));
+                }
+            }
+            continue;
+        }
+        let mut source =
+            open_source(stream, number, &job.online.clone().unwrap_or_default(), &needs.end)?;
+        for (&partition, need) in of_stream {
+            let start = source.find_offset(partition, Place::Start)?.unwrap_or_default();
+            if let Some(again) = need.again.filter(|&again| again < start) {
+                return Ok(Some(format!(
+                    "stream `{}`: the messages of `{}` from offset {again} on were removed, the \
+                     first one that exists has offset {start}",
+                    stream.name, need.name
+                )));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Returns the messages that a run needs: those from its oldest kept checkpoint on, from which a
+/// rewind may go on, or all that it has consumed if it has no checkpoint yet. All earlier messages
+/// may be removed.
+///
+/// # Errors
+/// Returns an error if a checkpoint or the log of the run cannot be read.
+pub fn list_needed(run: &Path) -> Result<Vec<NeededMessages>> {
+    let mut looks = 1;
+    loop {
+        // A live run removes old checkpoints.
+        match read_needed(run) {
+            Err(_) if looks < LOOKS => looks += 1,
+            read => return read,
+        }
+    }
+}
+
+fn read_needed(run: &Path) -> Result<Vec<NeededMessages>> {
+    let dir = RunDir::new(run.to_owned());
+    let (mut oldest, mut names) = (None, Vec::new());
+    for step in dir.steps()? {
+        let checkpoint = Checkpoint::open(dir.checkpoint_path(step)?)?;
+        let Some(link) = newest_link(run, &checkpoint)? else { continue };
+        if oldest
+            .as_ref()
+            .is_none_or(|oldest: &SnapshotLink| link.next_decision < oldest.next_decision)
+        {
+            oldest = Some(link);
+        }
+        names = checkpoint.job()?.streams.into_iter().map(|stream| stream.name).collect();
+    }
+    let position = position_of(run, oldest.as_ref())?;
+    let needs = Needs::of(position, &stream_folder(run).join("log"))?;
+    let needed = needs.partitions.into_iter().map(|(partition, need)| {
+        let stream = names.get(usize::from(partition.stream)).cloned();
+        NeededMessages {
+            stream: stream.unwrap_or_else(|| partition.stream.to_string()),
+            partition: need.name,
+            offset: need.offset,
+            file: need.first,
+        }
+    });
+    Ok(needed.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use zillion_device::Files;
+    use zillion_stream::{DecisionLog, LogOptions};
+
+    use super::*;
+
+    const PARTITION: Partition = Partition { stream: 0, number: 0 };
+
+    fn file(number: u64) -> FileIdentity {
+        FileIdentity { name: format!("{number:03}"), start: number * 10, size: 10, head: 7 }
+    }
+
+    fn took(from: u64, to: u64) -> Decision {
+        Decision::Took(Took { partition: PARTITION, from, to, count: 1, hash: 0 })
+    }
+
+    /// Writes a log in which a partition has consumed `files` files, and returns its position after
+    /// `begin` of them.
+    fn write(folder: &Path, files: u64, begin: u64, more: &[Decision]) -> Position {
+        let mut log =
+            DecisionLog::open(&Files::new().scratch(), folder, LogOptions::default()).unwrap();
+        let mut decisions = vec![Decision::Partitions {
+            stream: 0,
+            names: vec!["a".to_owned()],
+            starts: Vec::new(),
+        }];
+        for number in 0..files {
+            decisions.push(Decision::File { partition: PARTITION, file: file(number) });
+            decisions.push(took(number * 10, number * 10 + 10));
+        }
+        decisions.extend_from_slice(more);
+        let mut position = Position::default();
+        for (number, decision) in (0..).zip(&decisions) {
+            log.append(decision).unwrap();
+            if number < 1 + begin * 2 {
+                position.apply(number, decision).unwrap();
+            }
+        }
+        log.sync().unwrap();
+        position
+    }
+
+    fn names(need: &Need) -> Vec<&str> {
+        need.files.iter().map(|file| file.name.as_str()).collect()
+    }
+
+    #[test]
+    fn files_behind_the_position_are_needed() {
+        let folder = tempfile::tempdir().unwrap();
+        let position = write(folder.path(), 5, 3, &[]);
+        let needs = Needs::of(position, folder.path()).unwrap();
+        let need = &needs.partitions[&PARTITION];
+        assert_eq!(names(need), ["003", "004"]);
+        assert_eq!((need.offset, need.first.as_deref(), need.again), (30, Some("003"), Some(30)));
+        let needs = Needs::of(Position::default(), folder.path()).unwrap();
+        assert_eq!(names(&needs.partitions[&PARTITION]).len(), 5);
+        // At the end of the log, nothing is read again, and all known files may be removed.
+        let end = needs.end.clone();
+        let needs = Needs::of(end, folder.path()).unwrap();
+        let need = &needs.partitions[&PARTITION];
+        assert!(need.files.is_empty() && need.again.is_none());
+        assert_eq!((need.offset, need.first.as_deref()), (50, None));
+    }
+
+    #[test]
+    fn files_of_a_reset_to_earlier_messages_are_needed() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = FileHistory::restore(PARTITION, 0, (0..5).map(file).collect()).unwrap();
+        let reset = Decision::Reset { partition: PARTITION, to: 15, files };
+        let position = write(folder.path(), 5, 4, &[reset, took(15, 50)]);
+        let needs = Needs::of(position, folder.path()).unwrap();
+        let need = &needs.partitions[&PARTITION];
+        assert_eq!(names(need), ["004", "001", "002", "003", "004"]);
+        assert_eq!((need.offset, need.first.as_deref(), need.again), (15, Some("001"), Some(15)));
+    }
+}

@@ -1,0 +1,94 @@
+//! The choice of the device that computes the training graph of a run (`run.device`).
+//!
+//! A GPU computes the graph of a run that trains alone. Everything else of a step stays on the
+//! host: the tables with their optimizers, the dense optimizer, norms and clipping. A job that a
+//! GPU cannot train is refused by the name of the setting, or trains on the processor if its device
+//! is `auto`.
+
+use std::sync::Arc;
+
+use zillion_device::gpu::{self, Gpu};
+use zillion_nn::Program;
+
+use super::TrainOptions;
+use super::graph_executor::GraphExecutor;
+use crate::error::{Error, Result};
+use crate::job::{DeviceChoice, Job};
+
+/// Creates the executor of a training graph on the device that the job asks for. Also returns one
+/// line that names the device and the reason of the choice.
+///
+/// # Errors
+/// Returns an error if the job names a GPU that cannot be used or cannot train the job. The device
+/// `auto` has no such errors, because the run then trains on the processor.
+pub(super) fn make_executor(
+    job: &Job,
+    options: &TrainOptions,
+    program: Program,
+) -> Result<(GraphExecutor, String)> {
+    let device = job.run.device;
+    match device {
+        DeviceChoice::Cpu => {
+            Ok((GraphExecutor::on_cpu(program), "device cpu (`run.device`)".to_owned()))
+        }
+        DeviceChoice::Auto => {
+            match open_executor(job, options, DeviceChoice::Cuda(0), program.clone()) {
+                Ok((executor, name)) => Ok((executor, format!("device cuda:0 ({name})"))),
+                Err(error) => {
+                    let reason = match error {
+                        Error::DeviceRefused { problem, .. } => problem,
+                        other => other.to_string(),
+                    };
+                    Ok((GraphExecutor::on_cpu(program), format!("device cpu, because {reason}")))
+                }
+            }
+        }
+        DeviceChoice::Cuda(_) | DeviceChoice::Emulated(_) => {
+            let (executor, name) = open_executor(job, options, device, program)?;
+            Ok((executor, format!("device {device} ({name})")))
+        }
+    }
+}
+
+/// Creates the executor on a GPU, and returns the name of the GPU too.
+fn open_executor(
+    job: &Job,
+    options: &TrainOptions,
+    device: DeviceChoice,
+    program: Program,
+) -> Result<(GraphExecutor, String)> {
+    let refused = |problem: String| Error::DeviceRefused { device: device.to_string(), problem };
+    if let Some(problem) = unsupported(job, options) {
+        return Err(refused(problem));
+    }
+    let gpu: Arc<dyn Gpu> = Arc::from(gpu::open(&device.to_string(), None)?);
+    let name = gpu.info().name.clone();
+    let executor = GraphExecutor::on_gpu(program, gpu)?;
+    Ok((executor, name))
+}
+
+/// Returns the setting of the run that a GPU cannot train with and the reason. Returns `None` if
+/// only the operations of the graph are left to check.
+fn unsupported(job: &Job, options: &TrainOptions) -> Option<String> {
+    let train = &job.train;
+    if !train.mode.is_sync() {
+        return Some(format!(
+            "`train.mode` is \"{}\", and steps whose gradients are applied when they arrive are \
+             computed on processors",
+            train.mode.name()
+        ));
+    }
+    if job.ps.is_some() || options.trainer.count > 1 {
+        return Some(
+            "`[ps]` puts the tables on servers, and trainers with servers compute on processors"
+                .to_owned(),
+        );
+    }
+    if options.profile.is_some() {
+        return Some("a profile records the work of the threads of a processor".to_owned());
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests;
