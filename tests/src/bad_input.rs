@@ -37,7 +37,7 @@ fn unknown_keys_of_the_job_file_are_refused() {
         ("features.user.typ=\"i64\"", ["features.user.typ", "did you mean `type`?"]),
         ("data.shufle=true", ["data.shufle", "did you mean `shuffle`?"]),
         ("run.thread=1", ["run.thread", "did you mean `threads`?"]),
-        ("train.batch_size=0", ["train.batch_size", "nonzero"]),
+        ("train.batch_size=0", ["train.batch_size", "of at least 1"]),
         ("train.clip_norm=-1", ["train.clip_norm", "above 0"]),
     ] {
         refused(&place, &["--set", set], 2, &parts);
