@@ -20,7 +20,7 @@ const SHORT: [&str; 6] = [
 ];
 
 /// The number of runs that are killed.
-const KILLS: u64 = 5;
+const KILLS: u64 = 10;
 
 #[test]
 fn a_missing_driver_ends_a_training_that_names_a_gpu() {
