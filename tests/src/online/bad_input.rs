@@ -124,7 +124,7 @@ fn a_full_disk_stops_the_run_and_loses_nothing() {
     let place = Place::new(ROWS);
     let now = now_ms();
     let mut written = 0;
-    // The first operations make the folders and the log. Later ones may be those of a version, and a
+    // The first operations make the folders and the log. Later ones may be those of a version. A
     // version that cannot be written ends nothing: the run says so, and publishes it later.
     for (step, operation) in [2, 7, 12, 25, 40].into_iter().enumerate() {
         let mut run = place.start_failing(&format!("{operation}:enospc"));
