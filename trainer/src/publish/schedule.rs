@@ -5,8 +5,8 @@
 //! do.
 //!
 //! # Invariants
-//! What is merged, and which version stands on the result, follows from the chain alone, and not
-//! from the time that a merge takes. So a run that was killed publishes the same versions as one
+//! The chain alone decides which layers are merged and which version stands on the result. The time
+//! that a merge takes changes neither. So a run that was killed publishes the same versions as one
 //! that was not.
 
 use zillion_registry::VersionManifest;
