@@ -128,7 +128,9 @@ impl Hub {
         let hub = self.clone();
         move |job, options, after, _| {
             let mut state = hub.state.lock().unwrap();
-            if state.generation <= after.generation || state.ended.is_some() {
+            // An error of a trainer ends the run for the trainers that open it later, too.
+            let is_over = state.generation <= after.generation || state.ended.is_some();
+            if is_over && !state.is_aborted {
                 let losses = std::mem::take(&mut state.losses);
                 *state = State::new(hub.count, state.generation + 1, losses);
                 let tables = TableOptions {
