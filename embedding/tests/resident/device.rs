@@ -2,15 +2,14 @@
 //! step are recorded once and replayed, and the host runs ahead of the device.
 
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 
 use zillion_device::Workers;
 use zillion_device::gpu::emulated::{Emulated, EmulatedOptions};
 use zillion_device::gpu::kernels::{CLIP, Clip, Geometry};
 use zillion_device::gpu::{Gpu, Graph, Memory, Param, Pinned, Stream};
-use zillion_embedding::{ResidentOptions, ResidentTables, TableSet, Update};
+use zillion_embedding::{ResidentOptions, ResidentTables, Result, TableSet, Update};
 use zillion_feature::{LookupPlan, RowBuffer};
-
-use std::sync::Arc;
 
 /// The largest number of unique keys of a table in a batch.
 pub(crate) const MOST_KEYS: usize = 64;
@@ -44,8 +43,8 @@ pub(crate) struct OnDevice {
 }
 
 impl OnDevice {
-    pub(crate) fn new(set: &TableSet, seed: u64, clip: Option<f64>) -> Self {
-        let gpu: Arc<dyn Gpu> = Arc::new(Emulated::new(EmulatedOptions::seeded(seed)));
+    pub(crate) fn new(set: &TableSet, options: EmulatedOptions, clip: Option<f64>) -> Self {
+        let gpu: Arc<dyn Gpu> = Arc::new(Emulated::new(options));
         let stream = gpu.create_stream().unwrap();
         let rows = || {
             let layouts = set.layouts().iter();
@@ -73,8 +72,7 @@ impl OnDevice {
         gradients: &RowBuffer,
         (dense, update): (f64, Update),
     ) -> Left {
-        let mut notes = RowBuffer::default();
-        notes.reshape(plan.tables.iter().map(|_| (0, 1)));
+        let mut notes = notes(plan);
         for (notes, given) in notes.tables.iter_mut().zip(&gradients.tables) {
             notes.uses.clone_from(&given.uses);
             notes.counts = Some(Vec::new());
@@ -109,6 +107,27 @@ impl OnDevice {
             .map(|(from, table)| copy(from.unwrap().part(0, 4 * table.values.len()).unwrap()));
         let rows = rows.collect();
         Left { rows, norm: copy(self.model.norms), _gradients: pinned }
+    }
+
+    /// Does a step with the gradients that the device has.
+    pub(crate) fn step_again(
+        &mut self,
+        set: &mut TableSet,
+        workers: &Workers,
+        plan: &LookupPlan,
+        update: Update,
+    ) -> Result<()> {
+        self.tables.begin(set, workers, plan, &mut notes(plan), update)?;
+        self.launch();
+        self.tables.end(set)?;
+        Ok(())
+    }
+
+    /// Sets all gradients and the norm of the dense gradients to zero.
+    pub(crate) fn zero_gradients(&self) {
+        for memory in self.model.grads.iter().flatten().chain([&self.model.norms]) {
+            self.gpu.fill(self.stream, *memory, 0).unwrap();
+        }
     }
 
     fn launch(&mut self) {
@@ -168,6 +187,13 @@ impl OnDevice {
         self.gpu.free(left.norm).unwrap();
         (rows, norms[1])
     }
+}
+
+/// Returns what a step without statistics of use notes about a plan.
+fn notes(plan: &LookupPlan) -> RowBuffer {
+    let mut notes = RowBuffer::default();
+    notes.reshape(plan.tables.iter().map(|_| (0, 1)));
+    notes
 }
 
 pub(crate) fn workers(threads: usize) -> Workers {

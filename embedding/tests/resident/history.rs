@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use tempfile::TempDir;
+use zillion_device::gpu::emulated::EmulatedOptions;
 use zillion_device::{Files, Workers};
 use zillion_embedding::testing::checkpoint_oracle;
 use zillion_embedding::{
@@ -83,7 +84,7 @@ impl History {
         let vocabulary = chance.within(0, 200);
         sets.iter_mut().for_each(|set| prefill(set, &workers, &specs, vocabulary));
         let [host, resident] = sets;
-        let device = OnDevice::new(&resident, seed, clip);
+        let device = OnDevice::new(&resident, EmulatedOptions::seeded(seed), clip);
         Self {
             chance,
             specs,

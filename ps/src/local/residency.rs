@@ -85,11 +85,7 @@ impl Residency for LocalClient {
         self.resident.as_ref()
     }
 
-    fn begin_resident_step(
-        &mut self,
-        plan: &Arc<LookupPlan>,
-        notes: &mut RowBuffer,
-    ) -> Result<()> {
+    fn begin_resident_step(&mut self, plan: &Arc<LookupPlan>, notes: &mut RowBuffer) -> Result<()> {
         const CALL: &str = "begin_resident_step";
         self.check_whole()?;
         self.order.allow_in_step(CALL)?;
