@@ -77,6 +77,7 @@ impl StepClient for LocalClient {
     ) -> Result<RowBuffer> {
         self.check_whole()?;
         self.order.allow_in_step("pull")?;
+        self.settle()?;
         self.tables.pull(&self.workers, plan, options.counts, &mut buffer)?;
         Ok(buffer)
     }
@@ -89,6 +90,7 @@ impl StepClient for LocalClient {
     ) -> Result<RowBuffer> {
         self.check_whole()?;
         self.order.allow_in_step("push")?;
+        self.take_back()?;
         let outcome = match mode {
             PushMode::Apply => {
                 let update = self.update(1.0);
@@ -116,6 +118,7 @@ impl StepClient for LocalClient {
 
     fn regulariser_loss(&mut self, plan: &LookupPlan) -> Result<f64> {
         self.check_whole()?;
+        self.settle()?;
         Ok(self.tables.regulariser_loss(&self.workers, plan)?)
     }
 
