@@ -14,10 +14,10 @@
 
 use std::sync::Arc;
 
-use zillion_device::gpu::{Gpu, Memory, Pinned, Stream};
+use zillion_device::gpu::{Gpu, GpuError, Memory, Pinned, Stream};
 
 use crate::cpu::program::Program;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::gpu::batch::BatchPlaces;
 use crate::gpu::bind::Regions;
 use crate::gpu::binder::Setting;
@@ -53,6 +53,8 @@ pub struct GpuExecutor {
     growths: u64,
     pub(super) batch: Measured,
     /// The constants of the last run, in the order of the device's memory.
+    /// The memory and the launches for batches of the form before.
+    pub(super) spare: Option<Loaded>,
     pub(super) results: Vec<f32>,
     pub(super) outputs: Vec<Vec<f32>>,
     /// The state of the optimizer, if the parameters stay on the device.
@@ -93,6 +95,7 @@ impl GpuExecutor {
             outputs,
             resident: None,
             ring: Ring::default(),
+            spare: None,
         };
         // The launches of an empty batch show whether there is a kernel for each node.
         let places = executor.lay_out(&executor.batch.sizes, &executor.batch.form);
@@ -282,11 +285,18 @@ impl GpuExecutor {
     }
 
     /// Measures a batch. Allocates memory and makes the launches, unless those of an earlier batch
-    /// fit.
+    /// fit. The memory and the launches of two forms are kept, because the batches of a run may
+    /// have two: the last batch of an epoch is smaller, which is a form of its own if a node
+    /// compares all rows of a batch.
     pub(super) fn load(&mut self, inputs: &Inputs<'_>) -> Result<()> {
         self.batch.set(&self.program.lowered, &self.plans, inputs);
         let Measured { sizes, form, .. } = &self.batch;
-        if self.loaded.as_ref().is_some_and(|loaded| loaded.fits(sizes, form)) {
+        let fits = |of: &Option<Loaded>| of.as_ref().is_some_and(|it| it.fits(sizes, form));
+        if fits(&self.loaded) {
+            return Ok(());
+        }
+        if fits(&self.spare) {
+            std::mem::swap(&mut self.loaded, &mut self.spare);
             return Ok(());
         }
         // Steps that nothing has waited for use the memory.
@@ -294,12 +304,18 @@ impl GpuExecutor {
         let mut earlier = Sizes::default();
         if let Some(loaded) = self.loaded.take() {
             earlier = loaded.most.clone();
-            loaded.free(&*self.gpu, self.stream)?;
+            let has_form = loaded.form == self.batch.form;
+            let old = if has_form { Some(loaded) } else { self.spare.replace(loaded) };
+            self.unload(old)?;
         }
-        let (most, form) = (self.batch.sizes.grow(&earlier), &self.batch.form);
-        let places = self.lay_out(&most, form);
-        let setting = self.setting(&most, form, &places);
-        self.loaded = Some(Loaded::new(&*self.gpu, self.stream, setting, &self.plans)?);
+        self.loaded = Some(match self.make_loaded(&earlier) {
+            Err(Error::Gpu(GpuError::OutOfMemory { .. })) if self.spare.is_some() => {
+                let old = self.spare.take();
+                self.unload(old)?;
+                self.make_loaded(&earlier)?
+            }
+            made => made?,
+        });
         self.growths += 1;
         Ok(())
     }
@@ -309,6 +325,17 @@ impl GpuExecutor {
             self.params_in.write(at, values)?;
         }
         let to = self.fixed.memory.part(0, self.fixed.params_bytes)?;
+    fn make_loaded(&self, earlier: &Sizes) -> Result<Loaded> {
+        let (most, form) = (self.batch.sizes.grow(earlier), &self.batch.form);
+        let places = self.lay_out(&most, form);
+        let setting = self.setting(&most, form, &places);
+        Loaded::new(&*self.gpu, self.stream, setting, &self.plans)
+    }
+
+    fn unload(&self, loaded: Option<Loaded>) -> Result<()> {
+        loaded.map_or(Ok(()), |loaded| loaded.free(&*self.gpu, self.stream))
+    }
+
         Ok(self.gpu.copy_in(self.stream, to, &self.params_in, 0)?)
     }
 
@@ -324,8 +351,8 @@ impl Drop for GpuExecutor {
     fn drop(&mut self) {
         // An error cannot be returned from here. The device reports it again at its next use.
         let _ = self.gpu.synchronize(self.stream);
-        if let Some(loaded) = self.loaded.take() {
-            let _ = loaded.free(&*self.gpu, self.stream);
+        for loaded in [self.loaded.take(), self.spare.take()] {
+            let _ = self.unload(loaded);
         }
         let _ = self.drop_kept();
         let _ = self.gpu.free(self.fixed.memory);

@@ -15,7 +15,7 @@ use crate::gpu::step::StepKey;
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub(crate) most: Sizes,
-    form: Form,
+    pub(crate) form: Form,
     pub(crate) places: BatchPlaces,
     memory: Memory,
     /// The memory of the batch on the device.

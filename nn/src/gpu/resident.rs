@@ -476,7 +476,7 @@ impl GpuExecutor {
     pub fn drop_kept(&mut self) -> Result<()> {
         self.drain_steps()?;
         let Some(resident) = self.resident.take() else { return Ok(()) };
-        if let Some(loaded) = &mut self.loaded {
+        for loaded in [&mut self.loaded, &mut self.spare].into_iter().flatten() {
             loaded.step.forget(&*self.gpu, self.stream)?;
         }
         Ok(self.gpu.free(resident.memory)?)
