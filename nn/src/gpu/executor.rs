@@ -8,7 +8,8 @@
 //! * Memory is allocated for a capacity. A step allocates only if its batch does not fit the
 //!   capacity, or if it has another form (see [`Form`]).
 //! * Launches contain addresses, so they are made anew with the memory.
-//! * All operations are on one stream. The pinned memory of a run is used again only after the
+//! * All operations are on one stream, or beside it on a stream that is joined back to it before
+//!   anything else. The pinned memory of a run is used again only after the
 //!   wait at the end of the run. Steps that nothing waits for have rings of pinned memory (see
 //!   [`Ring`]).
 
@@ -27,6 +28,7 @@ use crate::gpu::measured::Measured;
 use crate::gpu::resident::Resident;
 use crate::gpu::ring::Ring;
 use crate::gpu::row_plan::RowPlan;
+use crate::gpu::side::Side;
 use crate::gpu::sizes::{Form, Sizes};
 use crate::gpu::sources::Sources;
 use crate::gpu::values::ValuePlan;
@@ -44,17 +46,18 @@ pub struct GpuExecutor {
     pub(super) program: Program,
     pub(super) gpu: Arc<dyn Gpu>,
     pub(super) stream: Stream,
+    pub(super) side: Side,
     pub(super) fixed: Fixed,
     pub(super) sources: Sources,
     values: ValuePlan,
     pub(super) plans: Vec<RowPlan>,
     params_in: Pinned,
     pub(super) loaded: Option<Loaded>,
+    /// The memory and the launches for batches of the form before.
+    pub(super) spare: Option<Loaded>,
     growths: u64,
     pub(super) batch: Measured,
     /// The constants of the last run, in the order of the device's memory.
-    /// The memory and the launches for batches of the form before.
-    pub(super) spare: Option<Loaded>,
     pub(super) results: Vec<f32>,
     pub(super) outputs: Vec<Vec<f32>>,
     /// The state of the optimizer, if the parameters stay on the device.
@@ -73,6 +76,7 @@ impl GpuExecutor {
     pub fn new(program: Program, gpu: Arc<dyn Gpu>) -> Result<Self> {
         let lowered = &program.lowered;
         let stream = gpu.create_stream()?;
+        let side = Side::new(&*gpu, stream)?;
         let sources = Sources::new(lowered);
         let values = ValuePlan::new(lowered);
         let plans = RowPlan::all(lowered);
@@ -84,18 +88,19 @@ impl GpuExecutor {
             program,
             gpu,
             stream,
+            side,
             fixed,
             sources,
             values,
             plans,
             params_in,
             loaded: None,
+            spare: None,
             growths: 0,
             results: Vec::new(),
             outputs,
             resident: None,
             ring: Ring::default(),
-            spare: None,
         };
         // The launches of an empty batch show whether there is a kernel for each node.
         let places = executor.lay_out(&executor.batch.sizes, &executor.batch.form);
@@ -320,11 +325,6 @@ impl GpuExecutor {
         Ok(())
     }
 
-    pub(super) fn upload_params(&mut self, params: &Params) -> Result<()> {
-        for (&at, (_, values)) in self.fixed.params.iter().zip(params.iter()) {
-            self.params_in.write(at, values)?;
-        }
-        let to = self.fixed.memory.part(0, self.fixed.params_bytes)?;
     fn make_loaded(&self, earlier: &Sizes) -> Result<Loaded> {
         let (most, form) = (self.batch.sizes.grow(earlier), &self.batch.form);
         let places = self.lay_out(&most, form);
@@ -336,12 +336,17 @@ impl GpuExecutor {
         loaded.map_or(Ok(()), |loaded| loaded.free(&*self.gpu, self.stream))
     }
 
+    pub(super) fn upload_params(&mut self, params: &Params) -> Result<()> {
+        for (&at, (_, values)) in self.fixed.params.iter().zip(params.iter()) {
+            self.params_in.write(at, values)?;
+        }
+        let to = self.fixed.memory.part(0, self.fixed.params_bytes)?;
         Ok(self.gpu.copy_in(self.stream, to, &self.params_in, 0)?)
     }
 
     pub(super) fn launch(&mut self) -> Result<()> {
         match &mut self.loaded {
-            Some(loaded) => loaded.launch(&*self.gpu, self.stream),
+            Some(loaded) => loaded.launch(&*self.gpu, self.stream, &self.side),
             None => Ok(()),
         }
     }
@@ -355,6 +360,7 @@ impl Drop for GpuExecutor {
             let _ = self.unload(loaded);
         }
         let _ = self.drop_kept();
+        let _ = self.ring.free(&*self.gpu);
         let _ = self.gpu.free(self.fixed.memory);
     }
 }

@@ -217,6 +217,7 @@ impl Binder<'_> {
                     let most = long_rows.min(MOST_LONG_BLOCKS) as u32;
                     let (kernel, geometry) = update.long(threads, most);
                     self.launch(kernel, geometry, &update)?;
+                    self.put_beside();
                 }
                 let (kernel, _) = update.short(threads, unique as u32);
                 let medium_blocks = class(Thresholds::LEAST.medium).div_ceil(8);
