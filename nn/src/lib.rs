@@ -67,6 +67,7 @@ pub use cpu::executor::Executor;
 pub use cpu::program::{Memory, Program};
 pub use error::{Error, Result};
 pub use gpu::executor::GpuExecutor;
+pub use gpu::library::LibraryProducts;
 pub use graph::builder::{GraphBuilder, Mode, NORM_EPS, NORM_MOMENTUM};
 pub use graph::drawing;
 pub use graph::op::{Binary, Focal, Fused, Gather, InBatch, Link, Op, Unary};

@@ -17,10 +17,11 @@ use zillion_device::gpu::{Gpu, Memory, Pinned, Stream};
 use crate::cpu::program::Program;
 use crate::error::Result;
 use crate::gpu::batch::BatchPlaces;
-use crate::gpu::bind::Regions;
+use crate::gpu::bind::{Bound, bind_without_memory};
 use crate::gpu::binder::Setting;
 use crate::gpu::cut::Cut;
 use crate::gpu::fixed::Fixed;
+use crate::gpu::library::LibraryProducts;
 use crate::gpu::loaded::Loaded;
 use crate::gpu::resident::Resident;
 use crate::gpu::row_plan::{Occurrences, RowPlan};
@@ -35,7 +36,8 @@ use crate::params::Params;
 
 /// An engine that runs a [`Program`] on a GPU and keeps its memory between runs.
 ///
-/// Its results have the bits of [`Executor`](crate::Executor), except for the payload of a NaN.
+/// Its results have the bits of [`Executor`](crate::Executor), except for the payload of a NaN. With
+/// [`LibraryProducts`], they have those of a model of GPU and a version of the library.
 #[derive(Debug)]
 pub struct GpuExecutor {
     pub(super) program: Program,
@@ -46,7 +48,7 @@ pub struct GpuExecutor {
     values: ValuePlan,
     plans: Vec<RowPlan>,
     params_in: Pinned,
-    loaded: Option<Loaded>,
+    pub(super) loaded: Option<Loaded>,
     growths: u64,
     batch: BatchState,
     /// The constants of the last run, in the order of the device's memory.
@@ -54,6 +56,8 @@ pub struct GpuExecutor {
     outputs: Vec<Vec<f32>>,
     /// The state of the optimizer, if the parameters stay on the device.
     pub(super) resident: Option<Resident>,
+    /// The settings of the library's products; `None` if all products are exact.
+    pub(super) library: Option<LibraryProducts>,
 }
 
 /// The state that is computed on the host from each batch. Its buffers are reused.
@@ -73,6 +77,25 @@ impl GpuExecutor {
     /// Returns an error that names the first node that a GPU cannot compute, or an error of the
     /// GPU.
     pub fn new(program: Program, gpu: Arc<dyn Gpu>) -> Result<Self> {
+        Self::with_products(program, gpu, None)
+    }
+
+    /// Creates an executor as [`GpuExecutor::new`] does. With `library`, the library of the GPU
+    /// computes the products of layers.
+    ///
+    /// # Errors
+    /// Returns the errors of [`GpuExecutor::new`], or an error if the GPU has no library of
+    /// products.
+    pub fn with_products(
+        program: Program,
+        gpu: Arc<dyn Gpu>,
+        library: Option<LibraryProducts>,
+    ) -> Result<Self> {
+        if library.is_some()
+            && let (_, Some(problem)) = gpu.info().product_library()
+        {
+            return Err(problem.into());
+        }
         let lowered = &program.lowered;
         let stream = gpu.create_stream()?;
         let sources = Sources::new(lowered);
@@ -88,8 +111,10 @@ impl GpuExecutor {
             strides: inputs.tables.iter().map(|table| table.stride).collect(),
             exact_rows: 0,
         };
+        let block = library.as_ref().map_or(0, |library| library.rows.get());
         let sizes = Sizes {
-            values: vec![0; inputs.columns.len()],
+            rows: block,
+            values: vec![block; inputs.columns.len()],
             unique: vec![0; inputs.tables.len()],
             occurrences: vec![0; inputs.tables.len()],
             ..Sizes::default()
@@ -112,12 +137,18 @@ impl GpuExecutor {
             results: Vec::new(),
             outputs,
             resident: None,
+            library,
         };
-        // The launches of an empty batch show whether there is a kernel for each node.
-        let places = executor.lay_out(&executor.batch.sizes, &executor.batch.form);
-        let setting = executor.setting(&executor.batch.sizes, &executor.batch.form, &places);
-        Regions::measure(setting, &executor.plans)?;
+        // The operations without a batch show whether there is a kernel for each node.
+        executor.bind_without_batch()?;
         Ok(executor)
+    }
+
+    /// Makes the operations for no batch, or for a block of the library's products.
+    pub(super) fn bind_without_batch(&self) -> Result<Bound> {
+        let BatchState { sizes, form, .. } = &self.batch;
+        let places = self.lay_out(sizes, form);
+        bind_without_memory(self.setting(sizes, form, &places), &self.plans)
     }
 
     /// Returns the program that is run.
@@ -286,6 +317,7 @@ impl GpuExecutor {
             values: &self.values,
             numeric: &self.sources.numeric,
             shared_bytes: self.gpu.info().shared_bytes,
+            library: self.library.as_ref(),
         }
     }
 
@@ -318,7 +350,10 @@ impl GpuExecutor {
             earlier = loaded.most.clone();
             loaded.free(&*self.gpu)?;
         }
-        let (most, form) = (self.batch.sizes.grow(&earlier), &self.batch.form);
+        let (mut most, form) = (self.batch.sizes.grow(&earlier), &self.batch.form);
+        if let Some(library) = &self.library {
+            most = most.in_blocks(library.rows.get());
+        }
         let places = self.lay_out(&most, form);
         let setting = self.setting(&most, form, &places);
         self.loaded = Some(Loaded::new(&*self.gpu, self.stream, setting, &self.plans)?);

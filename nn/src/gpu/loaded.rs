@@ -5,7 +5,7 @@ use zillion_device::gpu::{Gpu, Graph, Memory, Param, Pinned, Stream};
 use crate::error::Result;
 use crate::gpu::batch::BatchPlaces;
 use crate::gpu::bind::{Bound, Regions};
-use crate::gpu::binder::{BoundLaunch, Setting};
+use crate::gpu::binder::{BoundLaunch, Operation, Setting};
 use crate::gpu::row_plan::RowPlan;
 use crate::gpu::sizes::{Form, Sizes};
 
@@ -59,6 +59,9 @@ impl Loaded {
         for &row_grads in &bound.row_grads {
             gpu.fill(stream, row_grads, 0)?;
         }
+        if let Some(library) = setting.library {
+            library.prepare(gpu, stream, &bound)?;
+        }
         let bytes = |of: &Memory| of.bytes();
         let results = setting.fixed.results.bytes()
             + bound.outputs.iter().flatten().map(bytes).sum::<usize>()
@@ -89,13 +92,13 @@ impl Loaded {
     pub(crate) fn launch(&mut self, gpu: &dyn Gpu, stream: Stream) -> Result<()> {
         if !self.has_run {
             self.has_run = true;
-            return enqueue(gpu, stream, &self.bound.launches);
+            return enqueue(gpu, stream, &self.bound.operations);
         }
         let graph = match self.graph {
             Some(graph) => graph,
             None => {
                 gpu.begin_capture(stream)?;
-                let enqueued = enqueue(gpu, stream, &self.bound.launches);
+                let enqueued = enqueue(gpu, stream, &self.bound.operations);
                 let graph = gpu.end_capture(stream)?;
                 enqueued?;
                 *self.graph.insert(graph)
@@ -112,10 +115,16 @@ impl Loaded {
     }
 }
 
-fn enqueue(gpu: &dyn Gpu, stream: Stream, launches: &[BoundLaunch]) -> Result<()> {
-    for BoundLaunch { kernel, geometry, parameters, node } in launches {
-        let params = [Param::from_bytes(parameters)];
-        gpu.launch(stream, &geometry.launch(kernel, &params, &[("node", node.0 as usize)]))?;
+fn enqueue(gpu: &dyn Gpu, stream: Stream, operations: &[Operation]) -> Result<()> {
+    for operation in operations {
+        match operation {
+            Operation::Kernel(BoundLaunch { kernel, geometry, parameters, node }) => {
+                let params = [Param::from_bytes(parameters)];
+                let shapes = [("node", node.0 as usize)];
+                gpu.launch(stream, &geometry.launch(kernel, &params, &shapes))?;
+            }
+            Operation::Product(product) => gpu.multiply(stream, product)?,
+        }
     }
     Ok(())
 }
