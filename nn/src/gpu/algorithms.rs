@@ -8,6 +8,11 @@ use crate::error::Result;
 use crate::gpu::executor::GpuExecutor;
 
 impl GpuExecutor {
+    /// Returns whether the library of the GPU computes the products of layers.
+    pub fn has_library(&self) -> bool {
+        self.library.is_some()
+    }
+
     /// Sets the algorithms of the library's products that an earlier run on the same model of GPU
     /// and version of the library has kept, before the first run. Returns the texts of those that
     /// the library does not propose any more; they are chosen anew.

@@ -111,7 +111,7 @@ impl GpuExecutor {
             strides: inputs.tables.iter().map(|table| table.stride).collect(),
             exact_rows: 0,
         };
-        let block = library.as_ref().map_or(0, |library| library.rows.get());
+        let block = library.as_ref().map_or(0, LibraryProducts::block);
         let sizes = Sizes {
             rows: block,
             values: vec![block; inputs.columns.len()],
@@ -352,7 +352,7 @@ impl GpuExecutor {
         }
         let (mut most, form) = (self.batch.sizes.grow(&earlier), &self.batch.form);
         if let Some(library) = &self.library {
-            most = most.in_blocks(library.rows.get());
+            most = most.in_blocks(library.block());
         }
         let places = self.lay_out(&most, form);
         let setting = self.setting(&most, form, &places);

@@ -35,8 +35,9 @@ const LEAST: usize = 8;
 pub struct LibraryProducts {
     /// The arithmetic of the products.
     pub precision: Precision,
-    /// The number of rows of a product. A training job gives the size of its batches.
-    /// It is a part of the result, because the algorithm of a product depends on its shape.
+    /// The number of rows of a product, which is rounded up to a multiple of 16. A training job
+    /// gives the size of its batches. The number is a part of the result, because the algorithm of
+    /// a product depends on its shape.
     pub rows: NonZeroUsize,
     /// The algorithms of an earlier run on the same model of GPU and version of the library, by
     /// [`Product::shape`].
@@ -44,6 +45,12 @@ pub struct LibraryProducts {
 }
 
 impl LibraryProducts {
+    /// Returns the number of rows of a product. Blocks of so many rows begin at multiples of 256
+    /// bytes, so all blocks have one shape.
+    pub(super) fn block(&self) -> usize {
+        self.rows.get().next_multiple_of(16)
+    }
+
     /// Returns the number of elements of which the inner dimensions of products are multiples.
     fn unit(&self) -> usize {
         16 / self.precision.element().bytes()
@@ -368,7 +375,7 @@ impl<'a> Binder<'a> {
         let out = self.out(id)?;
         let dim = self.setting.lowered.graph.shape(id).rows;
         let (total, n) = (self.most(dim), out.cols as usize);
-        let (rows, target) = (library.rows.get(), self.target(out, total, n));
+        let (rows, target) = (library.block(), self.target(out, total, n));
         for first in (0..total).step_by(rows) {
             let product = Product {
                 m: rows,
@@ -404,7 +411,7 @@ impl<'a> Binder<'a> {
         let out = self.out(id)?;
         // The result has room for the rows of zeros that the columns of zeros of `x` make.
         let (m, n, total) = (a.width, out.cols as usize, self.most(dim));
-        let (rows, target) = (library.rows.get(), self.target(out, m, n));
+        let (rows, target) = (library.block(), self.target(out, m, n));
         // How many blocks there are depends on the capacity. A sum that begins with zero has the
         // same bits with more blocks of zeros, also if it is a zero.
         let is_whole = dim == Dim::Batch && total == rows;

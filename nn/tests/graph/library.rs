@@ -223,6 +223,10 @@ fn algorithms_are_kept_and_set_again() {
     let expected = run_gpu(&mut first, &train, &data, &params);
     let kept = first.algorithms();
     assert!(kept.len() > 10, "{kept:?}");
+    // A larger batch has more blocks of the same products.
+    let mut larger = executor(&train, Precision::Tf32, gpu());
+    run_gpu(&mut larger, &train, &Data::new(77, 3), &params);
+    assert_eq!(larger.algorithms(), kept);
     assert!(kept.keys().all(|shape| shape.starts_with("tf32 ")), "{kept:?}");
     let mut second = executor(&train, Precision::Tf32, gpu());
     assert_eq!(second.keep_algorithms(&kept).unwrap(), [""; 0]);

@@ -221,7 +221,7 @@ const PLANTS: &[Plant] = &[
         unit: "product",
         replaced: ["row < copy.rows && col < copy.cols ? copy.weight", "row < copy.rows ? copy.weight"],
         check: "copy_weights",
-        report: "differ",
+        report: "instead of",
     },
     Plant {
         mistake: "the rows of an operand that the batch does not have are old ones",
