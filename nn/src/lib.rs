@@ -68,6 +68,7 @@ pub use cpu::program::{Memory, Program};
 pub use error::{Error, Result};
 pub use gpu::device_rows::DeviceRows;
 pub use gpu::executor::GpuExecutor;
+pub use gpu::library::LibraryProducts;
 pub use gpu::step::{StepResults, StepScalars, Ticket};
 pub use graph::builder::{GraphBuilder, Mode, NORM_EPS, NORM_MOMENTUM};
 pub use graph::drawing;

@@ -76,6 +76,8 @@ units! {
         DROPOUT = dropout(Dropout);
         COPY_COLUMNS = copy_columns(CopyColumns);
         NARROW = narrow(Narrow);
+        PADDED_ROWS = padded_rows(PaddedRows);
+        CLEAR_PADDING = clear_padding(ClearPadding);
     }
     clip {
         ROW_SQUARES = row_squares(RowSquares);

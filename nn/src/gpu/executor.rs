@@ -20,9 +20,10 @@ use zillion_device::gpu::{Gpu, GpuError, Memory, Pinned, Stream};
 use crate::cpu::program::Program;
 use crate::error::{Error, Result};
 use crate::gpu::batch::BatchPlaces;
-use crate::gpu::bind::Regions;
+use crate::gpu::bind::{Bound, bind_without_memory};
 use crate::gpu::binder::Setting;
 use crate::gpu::fixed::Fixed;
+use crate::gpu::library::LibraryProducts;
 use crate::gpu::loaded::Loaded;
 use crate::gpu::measured::Measured;
 use crate::gpu::resident::Resident;
@@ -40,7 +41,8 @@ use crate::params::Params;
 
 /// An engine that runs a [`Program`] on a GPU and keeps its memory between runs.
 ///
-/// Its results have the bits of [`Executor`](crate::Executor), except for the payload of a NaN.
+/// Its results have the bits of [`Executor`](crate::Executor), except for the payload of a NaN. With
+/// [`LibraryProducts`], they have those of a model of GPU and a version of the library.
 #[derive(Debug)]
 pub struct GpuExecutor {
     pub(super) program: Program,
@@ -64,6 +66,8 @@ pub struct GpuExecutor {
     pub(super) resident: Option<Resident>,
     /// The steps that nothing waits for.
     pub(super) ring: Ring,
+    /// The settings of the library's products; `None` if all products are exact.
+    pub(super) library: Option<LibraryProducts>,
 }
 
 impl GpuExecutor {
@@ -74,17 +78,37 @@ impl GpuExecutor {
     /// Returns an error that names the first node that a GPU cannot compute, or an error of the
     /// GPU.
     pub fn new(program: Program, gpu: Arc<dyn Gpu>) -> Result<Self> {
+        Self::with_products(program, gpu, None)
+    }
+
+    /// Creates an executor as [`GpuExecutor::new`] does. With `library`, the library of the GPU
+    /// computes the products of layers.
+    ///
+    /// # Errors
+    /// Returns the errors of [`GpuExecutor::new`], or an error if the GPU has no library of
+    /// products.
+    pub fn with_products(
+        program: Program,
+        gpu: Arc<dyn Gpu>,
+        library: Option<LibraryProducts>,
+    ) -> Result<Self> {
+        if library.is_some()
+            && let (_, Some(problem)) = gpu.info().product_library()
+        {
+            return Err(problem.into());
+        }
         let lowered = &program.lowered;
         let stream = gpu.create_stream()?;
         let side = Side::new(&*gpu, stream)?;
         let sources = Sources::new(lowered);
         let values = ValuePlan::new(lowered);
         let plans = RowPlan::all(lowered);
+        let block = library.as_ref().map_or(0, LibraryProducts::block);
         let fixed = Fixed::new(&*gpu, stream, lowered)?;
         let params_in = gpu.allocate_pinned(fixed.params_bytes.max(1))?;
         let outputs = vec![Vec::new(); lowered.outputs.len()];
         let executor = Self {
-            batch: Measured::new(lowered),
+            batch: Measured::new(lowered, block),
             program,
             gpu,
             stream,
@@ -101,12 +125,18 @@ impl GpuExecutor {
             outputs,
             resident: None,
             ring: Ring::default(),
+            library,
         };
-        // The launches of an empty batch show whether there is a kernel for each node.
-        let places = executor.lay_out(&executor.batch.sizes, &executor.batch.form);
-        let setting = executor.setting(&executor.batch.sizes, &executor.batch.form, &places);
-        Regions::measure(setting, &executor.plans)?;
+        // The operations without a batch show whether there is a kernel for each node.
+        executor.bind_without_batch()?;
         Ok(executor)
+    }
+
+    /// Makes the operations for no batch, or for a block of the library's products.
+    pub(super) fn bind_without_batch(&self) -> Result<Bound> {
+        let Measured { sizes, form, .. } = &self.batch;
+        let places = self.lay_out(sizes, form);
+        bind_without_memory(self.setting(sizes, form, &places), &self.plans)
     }
 
     /// Returns the program that is run.
@@ -286,6 +316,7 @@ impl GpuExecutor {
             values: &self.values,
             numeric: &self.sources.numeric,
             shared_bytes: self.gpu.info().shared_bytes,
+            library: self.library.as_ref(),
         }
     }
 
@@ -326,7 +357,10 @@ impl GpuExecutor {
     }
 
     fn make_loaded(&self, earlier: &Sizes) -> Result<Loaded> {
-        let (most, form) = (self.batch.sizes.grow(earlier), &self.batch.form);
+        let (mut most, form) = (self.batch.sizes.grow(earlier), &self.batch.form);
+        if let Some(library) = &self.library {
+            most = most.in_blocks(library.block());
+        }
         let places = self.lay_out(&most, form);
         let setting = self.setting(&most, form, &places);
         Loaded::new(&*self.gpu, self.stream, setting, &self.plans)

@@ -5,7 +5,7 @@ use zillion_device::gpu::{Gpu, Memory, Param, Pinned, Stream};
 use crate::error::Result;
 use crate::gpu::batch::BatchPlaces;
 use crate::gpu::bind::{Bound, Regions};
-use crate::gpu::binder::{BoundLaunch, Setting};
+use crate::gpu::binder::{BoundLaunch, Operation, Setting};
 use crate::gpu::replayed::Replayed;
 use crate::gpu::row_plan::RowPlan;
 use crate::gpu::side::Side;
@@ -80,6 +80,9 @@ impl Loaded {
             Ok(if places.is_read { Some(part()?) } else { None })
         });
         let rows = rows.collect::<Result<_>>()?;
+        if let Some(library) = setting.library {
+            library.prepare(gpu, stream, &bound)?;
+        }
         let bytes = |of: &Memory| of.bytes();
         let results_bytes = setting.fixed.results.bytes()
             + bound.outputs.iter().flatten().map(bytes).sum::<usize>()
@@ -127,7 +130,7 @@ impl Loaded {
     /// Enqueues all launches of a run.
     pub(crate) fn launch(&mut self, gpu: &dyn Gpu, stream: Stream, side: &Side) -> Result<()> {
         let Self { launches, bound, .. } = self;
-        launches.run(gpu, stream, (), || enqueue(gpu, stream, side, &bound.launches))
+        launches.run(gpu, stream, (), || enqueue(gpu, stream, side, &bound.operations))
     }
 
     /// Frees the memory and the graphs. No operation may use them any more.
@@ -139,16 +142,24 @@ impl Loaded {
     }
 }
 
-/// Enqueues launches in their order, some of them beside the others. At the end, the stream waits
+/// Enqueues operations in their order, some of them beside the others. At the end, the stream waits
 /// for all of them.
 pub(crate) fn enqueue(
     gpu: &dyn Gpu,
     stream: Stream,
     side: &Side,
-    launches: &[BoundLaunch],
+    operations: &[Operation],
 ) -> Result<()> {
     let (mut is_forked, mut is_beside) = (false, false);
-    for BoundLaunch { kernel, geometry, parameters, node, beside } in launches {
+    for operation in operations {
+        let BoundLaunch { kernel, geometry, parameters, node, beside } = match operation {
+            Operation::Kernel(launch) => launch,
+            Operation::Product(product) => {
+                is_forked = false;
+                gpu.multiply(stream, product)?;
+                continue;
+            }
+        };
         if *beside && !is_forked {
             side.fork(gpu)?;
         }

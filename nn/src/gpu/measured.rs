@@ -23,8 +23,9 @@ pub(crate) struct Measured {
 }
 
 impl Measured {
-    /// Returns the measures of an empty batch that has all optional parts.
-    pub(crate) fn new(lowered: &Lowered) -> Self {
+    /// Returns the measures of a batch of `block` rows and values a column, without unique rows. It
+    /// has all optional parts.
+    pub(crate) fn new(lowered: &Lowered, block: usize) -> Self {
         let inputs = &lowered.graph.inputs;
         let form = Form {
             lists: vec![true; inputs.columns.len()],
@@ -35,7 +36,8 @@ impl Measured {
             exact_rows: 0,
         };
         let sizes = Sizes {
-            values: vec![0; inputs.columns.len()],
+            rows: block,
+            values: vec![block; inputs.columns.len()],
             unique: vec![0; inputs.tables.len()],
             occurrences: vec![0; inputs.tables.len()],
             ..Sizes::default()

@@ -1,6 +1,7 @@
-//! The launches of matrix products.
+//! The launches of matrix products: those of the library where it computes them, and otherwise exact
+//! ones.
 //!
-//! A product has the cases of the CPU: with one column of results it is a dot product for each row,
+//! An exact product has the cases of the CPU: with one column of results it is a dot product for each row,
 //! because the order of its additions is another one.
 
 use zillion_device::gpu::kernels::{
@@ -17,6 +18,9 @@ impl Binder<'_> {
     /// Adds the launch of a linear layer, with relu if `relu` is true. Returns whether relu was
     /// applied.
     pub(crate) fn linear(&mut self, id: NodeId, inputs: &[NodeId], relu: bool) -> Result<bool> {
+        if let Some(applied) = self.library_linear(id, inputs, relu)? {
+            return Ok(applied);
+        }
         let (x, w) = (self.rows(inputs[0])?, self.rows(inputs[1])?);
         let bias = match inputs.get(2) {
             Some(&bias) => self.rows(bias)?.data,
@@ -34,6 +38,9 @@ impl Binder<'_> {
 
     /// Adds the launches of a product with a transposed weight.
     pub(crate) fn product_with_transpose(&mut self, id: NodeId, inputs: &[NodeId]) -> Result<()> {
+        if self.library_transpose(id, inputs)? {
+            return Ok(());
+        }
         let (g, w) = (self.rows(inputs[0])?, self.rows(inputs[1])?);
         let (n, k) = (g.cols, self.out(id)?.cols);
         if n == 1 && k > 1 {
@@ -98,6 +105,9 @@ impl Binder<'_> {
 
     /// Adds the launches of `xᵀ·g`, a sum over the rows of the dimension `dim`.
     pub(crate) fn outer(&mut self, id: NodeId, x: NodeId, g: NodeId, dim: Dim) -> Result<()> {
+        if self.library_outer(id, x, g, dim)? {
+            return Ok(());
+        }
         let (x, g) = (self.rows(x)?, self.rows(g)?);
         if g.cols == 1 {
             return self.weighted_sum(id, x, g, dim);

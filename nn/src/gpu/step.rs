@@ -275,7 +275,7 @@ impl GpuExecutor {
         let (gpu, main, side) = (&*self.gpu, self.stream, self.side.stream);
         let gradients = &loaded.bound.table_grads;
         rows.pull(gpu, main, &loaded.rows)?;
-        enqueue(gpu, main, &self.side, &loaded.bound.launches)?;
+        enqueue(gpu, main, &self.side, &loaded.bound.operations)?;
         // Dense parameters and rows do not depend on each other, but for the factor of clipping.
         self.side.fork(gpu)?;
         self.move_statistics(side)?;

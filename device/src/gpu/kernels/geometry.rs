@@ -251,3 +251,18 @@ impl DenseUpdate {
         Geometry::line(self.piece_count, 256)
     }
 }
+
+impl PaddedRows {
+    /// Returns the geometry of `padded_rows`: a thread for four elements.
+    pub fn geometry(&self) -> Geometry {
+        Geometry::elements(u64::from(self.total) * u64::from(self.stride) / 4)
+    }
+}
+
+impl ClearPadding {
+    /// Returns the geometry of `clear_padding` for a batch that has nearly all rows.
+    pub fn geometry(&self) -> Geometry {
+        let gap = u64::from(self.width - self.x.cols).max(1);
+        Geometry::elements(u64::from(self.total) * gap)
+    }
+}
