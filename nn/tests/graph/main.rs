@@ -19,3 +19,4 @@ mod reference;
 mod refusals;
 mod sequences;
 mod without;
+mod steps;
