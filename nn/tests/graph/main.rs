@@ -18,5 +18,5 @@ mod random;
 mod reference;
 mod refusals;
 mod sequences;
-mod without;
 mod steps;
+mod without;

@@ -1,18 +1,20 @@
 //! Tests of whole steps on a device: the memory that the rows of tables see, and what is refused.
 //! The bytes of trained models are compared in the tests of the zoo.
 
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use zillion_device::gpu::{Gpu, GpuError, Memory, Stream};
+use zillion_device::gpu::{Gpu, GpuError, Memory, Precision, Stream};
 use zillion_feature::Pooling;
 use zillion_nn::optim::{DenseOptimizer, DenseOptimizerSpec};
 use zillion_nn::{
-    DeviceRows, Executor, GpuExecutor, GraphBuilder, Inputs, Mode, Program, Result, Settings,
-    StepScalars, TableView, TrainGraph, differentiate,
+    DeviceRows, Executor, GpuExecutor, GraphBuilder, Inputs, LibraryProducts, Mode, Program,
+    Result, Settings, StepScalars, TableView, TrainGraph, differentiate,
 };
 
 use crate::check::{SEED, params_of, weighted_sum};
-use crate::compare::{run_cpu, seeded};
+use crate::compare::{run_cpu, run_gpu, seeded};
 use crate::data::{Data, graph_inputs};
 
 /// Rows that are copied from memory, and whose gradients are copied to memory.
@@ -153,6 +155,56 @@ fn rows_see_the_gradients_of_every_table() {
             }
             drop(gpu);
             assert_eq!(device.counters().live_bytes, 0);
+        }
+    }
+}
+
+/// Compares whole steps with runs that the host waits for, whose products are the library's.
+#[test]
+fn steps_with_products_of_the_library_have_the_bits_of_runs() {
+    let train = train(|b| {
+        let item = b.gather("item", 0, 0, 8, Pooling::Sum)?;
+        let values = b.gather_values("values", 1, 0, 8)?;
+        let hidden = b.linear("values.0", values, 12)?;
+        let sum = b.segment_sum("sum", hidden)?;
+        let all = b.concat("all", &[item, sum])?;
+        let hidden = b.linear("deep.0", all, 24)?;
+        let hidden = b.relu("deep.0.relu", hidden)?;
+        b.linear("deep.1", hidden, 9)
+    });
+    for (seed, precision) in (0..).zip([Precision::Tf32, Precision::Bf16]) {
+        let device = seeded(seed);
+        let new = || {
+            let rows = NonZeroUsize::new(16).unwrap();
+            let library = LibraryProducts { precision, rows, kept: BTreeMap::new() };
+            let program = Program::train(&train, Settings::default()).unwrap();
+            GpuExecutor::with_products(program, Arc::clone(&device), Some(library)).unwrap()
+        };
+        let (mut of_runs, mut of_steps) = (new(), new());
+        let (params, optimizer) = (params_of(&train.graph, 5), optimizer(&train));
+        for rows in [16, 16, 5, 40, 40, 16] {
+            of_steps.drop_kept().unwrap();
+            let data = Data::new(rows, rows as u64);
+            let expected = run_gpu(&mut of_runs, &train, &data, &params);
+            let stream = of_steps.stream();
+            let copies = Copies::new(&*device, stream, &data);
+            let inputs = on_device(&data);
+            of_steps.enqueue_step(&inputs, &params, &optimizer, &copies, scalars(None)).unwrap();
+            let results = of_steps.finish_step(true).unwrap().unwrap();
+            assert_eq!(results.loss.to_bits(), expected.loss.to_bits(), "{precision:?}");
+            for table in 0..2 {
+                let found = copies.gradients(&*device, stream, table);
+                assert_eq!(found, expected.row_grads[table], "{precision:?}, {rows} rows");
+            }
+            for (param, grad) in &expected.grads {
+                let memory = of_steps.device_param_grad(*param).unwrap();
+                let mut found = vec![0.0f32; grad.len()];
+                device.download(stream, bytemuck::cast_slice_mut(&mut found), memory).unwrap();
+                assert_eq!(&found, grad, "{precision:?}, {}", train.graph.param(*param).name);
+            }
+            for memory in copies.rows.into_iter().chain(copies.seen) {
+                device.free(memory).unwrap();
+            }
         }
     }
 }
