@@ -22,6 +22,7 @@ pub(crate) mod executor;
 mod fixed;
 mod in_batch;
 pub(crate) mod library;
+mod library_sums;
 mod loaded;
 mod lookup;
 mod norms;

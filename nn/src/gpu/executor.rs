@@ -293,6 +293,9 @@ impl GpuExecutor {
 
     /// Makes the memory and the launches for a batch, and enqueues its upload.
     pub(super) fn begin(&mut self, inputs: &Inputs<'_>, seed: StepSeed) -> Result<()> {
+        if let Some(library) = &self.library {
+            library.check(inputs.rows)?;
+        }
         self.measure(inputs);
         self.load()?;
         self.upload_batch(inputs, seed)
