@@ -24,6 +24,7 @@ pub(crate) mod executor;
 mod fixed;
 mod in_batch;
 pub(crate) mod library;
+mod library_sums;
 mod loaded;
 mod lookup;
 mod measured;

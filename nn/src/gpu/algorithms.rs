@@ -2,10 +2,28 @@
 
 use std::collections::BTreeMap;
 
-use zillion_device::gpu::Algorithm;
+use zillion_device::gpu::{Algorithm, Gpu, Stream};
 
 use crate::error::Result;
+use crate::gpu::bind::Bound;
 use crate::gpu::executor::GpuExecutor;
+use crate::gpu::library::LibraryProducts;
+
+impl LibraryProducts {
+    /// Chooses the algorithms of the products in a list of operations. Those that are neither kept
+    /// nor chosen already are timed, which waits.
+    pub(super) fn prepare(&self, gpu: &dyn Gpu, stream: Stream, bound: &Bound) -> Result<()> {
+        for product in bound.products() {
+            if gpu.algorithm(product).is_none()
+                && let Some(algorithm) = self.kept.get(&product.shape())
+            {
+                gpu.set_algorithm(product, *algorithm)?;
+            }
+            gpu.prepare(stream, product)?;
+        }
+        Ok(())
+    }
+}
 
 impl GpuExecutor {
     /// Returns whether the library of the GPU computes the products of layers.

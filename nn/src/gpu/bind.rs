@@ -186,7 +186,13 @@ impl Binder<'_> {
                 let relu = chain.first() == Some(&Link::Unary(Unary::Relu));
                 applied = usize::from(self.linear(id, inputs, relu)?);
             }
-            Op::MatMulNt => self.product_with_transpose(id, inputs)?,
+            Op::MatMulNt => {
+                if self.product_with_transpose(id, inputs)?
+                    && let Some(&x) = operands.first()
+                {
+                    applied = usize::from(self.mask_and_sum(id, chain, x)?);
+                }
+            }
             Op::RowDot => self.dot_rows(id, inputs[0], inputs[1])?,
             Op::SumColumns => self.sum_columns(id, inputs[0])?,
             Op::Concat | Op::Slice { .. } | Op::Pad { .. } => self.columns(id, op, inputs)?,

@@ -325,6 +325,9 @@ impl GpuExecutor {
     /// have two: the last batch of an epoch is smaller, which is a form of its own if a node
     /// compares all rows of a batch.
     pub(super) fn load(&mut self, inputs: &Inputs<'_>) -> Result<()> {
+        if let Some(library) = &self.library {
+            library.check(inputs.rows)?;
+        }
         self.batch.set(&self.program.lowered, &self.plans, inputs);
         let Measured { sizes, form, .. } = &self.batch;
         let fits = |of: &Option<Loaded>| of.as_ref().is_some_and(|it| it.fits(sizes, form));

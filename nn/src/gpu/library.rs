@@ -4,8 +4,9 @@
 //! library's. Everything else has the exact kernels, and parameters stay in single precision.
 //!
 //! # Invariants
-//! * A product of the library has a fixed number of rows. So one with more rows is several products
-//!   of one shape, whose algorithm and whose bits do not depend on the capacity.
+//! * A product of the library has a fixed number of rows, that of the largest batch. One over the
+//!   values of a column is several products of one shape. So the algorithm and the bits of a
+//!   product do not depend on the capacity.
 //! * The library reads whole rows and all rows of a block. What lies behind the columns of a value
 //!   or behind the rows of the batch is zero wherever it is a term of a sum.
 //! * The copies of weights are made in each run. So no product reads an older one.
@@ -17,10 +18,9 @@ use zillion_device::gpu::kernels::{
     ASSEMBLE, Assemble, CLEAR_PADDING, COPY_WEIGHTS, ClearPadding, CopyWeights, Count, Geometry,
     PADDED_ROWS, PaddedRows, Rows, WeightCopy,
 };
-use zillion_device::gpu::{Algorithm, Element, Epilogue, Gpu, Memory, Precision, Product, Stream};
+use zillion_device::gpu::{Algorithm, Element, Epilogue, Memory, Precision, Product};
 
-use crate::error::Result;
-use crate::gpu::bind::Bound;
+use crate::error::{Error, Result};
 use crate::gpu::binder::{Binder, Operation};
 use crate::graph::op::Op;
 use crate::graph::shape::{Dim, NodeId};
@@ -36,8 +36,8 @@ pub struct LibraryProducts {
     /// The arithmetic of the products.
     pub precision: Precision,
     /// The number of rows of a product, which is rounded up to a multiple of 16. A training job
-    /// gives the size of its batches. The number is a part of the result, because the algorithm of
-    /// a product depends on its shape.
+    /// gives the size of its batches, and a larger batch is refused. The number is a part of the
+    /// result, because the algorithm of a product depends on its shape.
     pub rows: NonZeroUsize,
     /// The algorithms of an earlier run on the same model of GPU and version of the library, by
     /// [`Product::shape`].
@@ -52,22 +52,21 @@ impl LibraryProducts {
     }
 
     /// Returns the number of elements of which the inner dimensions of products are multiples.
-    fn unit(&self) -> usize {
+    pub(super) fn unit(&self) -> usize {
         16 / self.precision.element().bytes()
     }
 
-    /// Chooses the algorithms of the products in a list of operations. Those that are neither kept
-    /// nor chosen already are timed, which waits.
-    pub(super) fn prepare(&self, gpu: &dyn Gpu, stream: Stream, bound: &Bound) -> Result<()> {
-        for product in bound.products() {
-            if gpu.algorithm(product).is_none()
-                && let Some(algorithm) = self.kept.get(&product.shape())
-            {
-                gpu.set_algorithm(product, *algorithm)?;
-            }
-            gpu.prepare(stream, product)?;
+    /// Checks that products have all rows of a batch.
+    pub(super) fn check(&self, rows: usize) -> Result<()> {
+        if rows <= self.block() {
+            return Ok(());
         }
-        Ok(())
+        let reason = format!(
+            "a batch has {rows} rows, and the products of the GPU have {}; make them with the size \
+             of the largest batch",
+            self.block()
+        );
+        Err(Error::Setting { name: "rows", reason })
     }
 }
 
@@ -104,6 +103,8 @@ pub(crate) struct Operands {
     /// The operand of each value of the batch, and whether the rows behind those of the batch are
     /// zero.
     values: BTreeMap<NodeId, (Operand, bool)>,
+    /// The sums of the columns of some values over ranges of rows.
+    pub(super) sums: BTreeMap<NodeId, u64>,
 }
 
 /// The memory into which products of the library write.
@@ -229,6 +230,14 @@ impl<'a> Binder<'a> {
     fn take_operand(&mut self, rows: usize, width: usize) -> Operand {
         let address = self.values.take(rows * width * self.element().bytes());
         Operand { address, stride: width, width }
+    }
+
+    /// Takes the memory of a copy of a value that another launch makes, with the rows behind those
+    /// of the batch. Returns the address.
+    pub(super) fn insert_operand(&mut self, id: NodeId, total: usize, width: usize) -> u64 {
+        let operand = self.take_operand(total, width);
+        self.operands.values.insert(id, (operand, true));
+        operand.address
     }
 
     fn launch_copies(&mut self, mut copies: Vec<WeightCopy>) -> Result<()> {
@@ -414,7 +423,7 @@ impl<'a> Binder<'a> {
         let (rows, target) = (library.block(), self.target(out, m, n));
         // How many blocks there are depends on the capacity. A sum that begins with zero has the
         // same bits with more blocks of zeros, also if it is a zero.
-        let is_whole = dim == Dim::Batch && total == rows;
+        let is_whole = dim == Dim::Batch;
         if !is_whole {
             let out =
                 Rows { data: target.address, stride: target.stride as u32, cols: out.cols };

@@ -36,23 +36,26 @@ impl Binder<'_> {
         Ok(relu)
     }
 
-    /// Adds the launches of a product with a transposed weight.
-    pub(crate) fn product_with_transpose(&mut self, id: NodeId, inputs: &[NodeId]) -> Result<()> {
+    /// Adds the launches of a product with a transposed weight. Returns whether the library computes
+    /// the product.
+    pub(crate) fn product_with_transpose(&mut self, id: NodeId, inputs: &[NodeId]) -> Result<bool> {
         if self.library_transpose(id, inputs)? {
-            return Ok(());
+            return Ok(true);
         }
         let (g, w) = (self.rows(inputs[0])?, self.rows(inputs[1])?);
         let (n, k) = (g.cols, self.out(id)?.cols);
         if n == 1 && k > 1 {
             let weight = Rows { data: w.data, stride: 0, cols: k };
-            return self.chain(id, weight, &[binary_link(Binary::Mul, g)]);
+            self.chain(id, weight, &[binary_link(Binary::Mul, g)])?;
+            return Ok(false);
         }
         let stride = k.next_multiple_of(4);
         let turned = self.scratch((n * stride) as usize);
         let transpose =
             Transpose { input: w.data, out: turned, rows: k, cols: n, ldi: w.stride, ldo: stride };
         self.launch(&TRANSPOSE, transpose.geometry(), &transpose)?;
-        self.product(id, g, Rows { data: turned, stride, cols: k }, 0, false)
+        self.product(id, g, Rows { data: turned, stride, cols: k }, 0, false)?;
+        Ok(false)
     }
 
     /// Adds the launch of the dot products of two values' rows.
@@ -108,8 +111,12 @@ impl Binder<'_> {
         if self.library_outer(id, x, g, dim)? {
             return Ok(());
         }
-        let (x, g) = (self.rows(x)?, self.rows(g)?);
+        let (of_x, g) = (x, self.rows(g)?);
+        let x = self.rows(x)?;
         if g.cols == 1 {
+            if self.range_sums(id, (of_x, Some(g)), dim)? {
+                return Ok(());
+            }
             return self.weighted_sum(id, x, g, dim);
         }
         let split = self.blocks(dim);

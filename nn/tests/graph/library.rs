@@ -10,8 +10,8 @@ use proptest::test_runner::RngSeed;
 use zillion_device::gpu::{Gpu, Precision};
 use zillion_feature::Pooling;
 use zillion_nn::{
-    Executor, GpuExecutor, GraphBuilder, LibraryProducts, Mode, NodeId, ParamInit, Params, Program,
-    Result, Settings, TrainGraph, differentiate,
+    Executor, GpuExecutor, GraphBuilder, LibraryProducts, Mode, NodeId, ParamInit, Program,
+    Result, Settings, TrainGraph, Unary, differentiate,
 };
 
 use crate::check::{Step, params_of, weighted_sum};
@@ -45,13 +45,13 @@ fn executor(train: &TrainGraph, precision: Precision, gpu: Arc<dyn Gpu>) -> GpuE
 /// Returns a model with products of each kind: over the rows of the batch and over values, of
 /// columns in whole units of the library and of others, with a bias and without, and of a weight
 /// that is itself computed.
-fn model() -> TrainGraph {
+fn model(activation: Unary) -> TrainGraph {
     train(|b| {
         let item = b.gather("item", 0, 0, 8, Pooling::Sum)?;
         let text = b.gather("text", 2, 0, 4, Pooling::Mean)?;
         let values = b.gather_values("values", 1, 0, 8)?;
         let hidden = b.linear("values.0", values, 12)?;
-        let hidden = b.relu("values.0.relu", hidden)?;
+        let hidden = b.unary("values.0.act", activation, hidden)?;
         let hidden = b.linear("values.1", hidden, 9)?;
         let score = b.linear("values.score", hidden, 1)?;
         let share = b.segment_softmax("values.share", score)?;
@@ -62,7 +62,7 @@ fn model() -> TrainGraph {
         let mut h = x;
         for (layer, units) in [24, 10, 16].into_iter().enumerate() {
             h = b.linear(&format!("mlp.{layer}"), h, units)?;
-            h = b.relu(&format!("mlp.{layer}.relu"), h)?;
+            h = b.unary(&format!("mlp.{layer}.act"), activation, h)?;
             h = b.dropout(&format!("mlp.{layer}.dropout"), h, 0.2)?;
         }
         let (_, square) = b.param("square", (16, 16), ParamInit::XavierNormal, true)?;
@@ -98,11 +98,12 @@ fn distance(exact: &Step, other: &Step) -> f64 {
 }
 
 /// Runs batches of several sizes, and returns what differs from another executor for each batch.
-fn differences(gpu: &Arc<dyn Gpu>, precision: Precision, params: &Params) -> Vec<String> {
-    let train = model();
+fn differences(gpu: &Arc<dyn Gpu>, precision: Precision, activation: Unary) -> Vec<String> {
+    let train = model(activation);
+    let params = params_of(&train.graph, 5);
     let mut all = Vec::new();
     let mut old = executor(&train, precision, Arc::clone(gpu));
-    for rows in [16, 16, 5, 16, 1, 40, 13] {
+    for rows in [16, 16, 5, 16, 1, 16, 13] {
         let data = Data::new(rows, rows as u64);
         let mut params = params.clone();
         for (number, (_, values)) in params.iter_mut().enumerate() {
@@ -114,10 +115,12 @@ fn differences(gpu: &Arc<dyn Gpu>, precision: Precision, params: &Params) -> Vec
             run_cpu(&mut Executor::new(Program::train(&train, settings()).unwrap()), &train, &data, &params);
         let apart = distance(&exact, &step);
         let bound = match precision {
-            Precision::F32 => 1e-6,
-            Precision::Tf32 => 1e-2,
-            Precision::Bf16 => 8e-2,
+            Precision::F32 => 2e-6,
+            Precision::Tf32 => 5e-3,
+            Precision::Bf16 => 4e-2,
         };
+        // Relu is off for some units where rounding moves them below zero.
+        let bound = if activation == Unary::Relu { 10.0 * bound } else { bound };
         let mut found = String::new();
         if bits(&new) != bits(&step) {
             found.push_str("its bits are not those of another executor; ");
@@ -136,11 +139,10 @@ fn differences(gpu: &Arc<dyn Gpu>, precision: Precision, params: &Params) -> Vec
 
 #[test]
 fn gradients_are_near_the_exact_ones_and_depend_on_the_batch_alone() {
-    let params = params_of(&model().graph, 5);
     for precision in PRECISIONS {
-        for seed in 0..3 {
+        for (seed, activation) in (0..).zip([Unary::Relu, Unary::Tanh, Unary::Relu]) {
             let device = seeded(seed);
-            let found = differences(&device, precision, &params);
+            let found = differences(&device, precision, activation);
             assert!(found.iter().all(String::is_empty), "{precision:?}: {found:?}");
             assert!(device.counters().products > 0);
             assert_eq!(device.counters().live_bytes, 0);
@@ -151,10 +153,9 @@ fn gradients_are_near_the_exact_ones_and_depend_on_the_batch_alone() {
 /// Leaves launches out. Each mistake must be found in some batch.
 #[test]
 fn mistakes_around_the_products_are_found() {
-    let params = params_of(&model().graph, 5);
     let find = |kernel: &'static str, after: u64, precision| {
         let device: Arc<dyn Gpu> = Arc::new(Without::new(seeded(1), kernel, after));
-        differences(&device, precision, &params).iter().any(|found| !found.is_empty())
+        differences(&device, precision, Unary::Relu).iter().any(|found| !found.is_empty())
     };
     for precision in PRECISIONS {
         // The control: a kernel that does not exist is never left out.
@@ -196,13 +197,13 @@ fn precisions_keep_the_bits_that_they_have() {
 /// Counts what a step of a batch that fits does: the products are in the graph too.
 #[test]
 fn a_warm_step_enqueues_no_product() {
-    let (train, device) = (model(), seeded(2));
+    let (train, device) = (model(Unary::Relu), seeded(2));
     let params = params_of(&train.graph, 7);
     let mut executor = executor(&train, Precision::Bf16, Arc::clone(&device));
-    let large = Data::new(32, 1);
+    let large = Data::new(16, 1);
     run_gpu(&mut executor, &train, &large, &params);
     run_gpu(&mut executor, &train, &large, &params);
-    for rows in [32, 15, 1] {
+    for rows in [16, 15, 1] {
         let data = Data::with_lists(rows, rows as u64, 4);
         let before = device.counters();
         run_gpu(&mut executor, &train, &data, &params);
@@ -216,17 +217,21 @@ fn a_warm_step_enqueues_no_product() {
 
 #[test]
 fn algorithms_are_kept_and_set_again() {
-    let train = model();
+    let train = model(Unary::Relu);
     let (data, params) = (Data::new(16, 3), params_of(&train.graph, 3));
     let mut first = executor(&train, Precision::Tf32, gpu());
     assert!(first.algorithms().is_empty());
     let expected = run_gpu(&mut first, &train, &data, &params);
     let kept = first.algorithms();
     assert!(kept.len() > 10, "{kept:?}");
-    // A larger batch has more blocks of the same products.
-    let mut larger = executor(&train, Precision::Tf32, gpu());
-    run_gpu(&mut larger, &train, &Data::new(77, 3), &params);
-    assert_eq!(larger.algorithms(), kept);
+    // Longer lists are more blocks of the same products.
+    let mut longer = executor(&train, Precision::Tf32, gpu());
+    run_gpu(&mut longer, &train, &Data::with_lists(16, 3, 40), &params);
+    assert_eq!(longer.algorithms(), kept);
+    // A larger batch is refused.
+    let large = Data::new(17, 3);
+    let error = longer.infer(&large.inputs(), &params).unwrap_err().to_string();
+    assert!(error.contains("17 rows") && error.contains("have 16"), "{error}");
     assert!(kept.keys().all(|shape| shape.starts_with("tf32 ")), "{kept:?}");
     let mut second = executor(&train, Precision::Tf32, gpu());
     assert_eq!(second.keep_algorithms(&kept).unwrap(), [""; 0]);
@@ -261,7 +266,7 @@ proptest! {
     /// What an executor ran before leaves no trace, and finite values stay finite.
     #[test]
     fn random_graphs_depend_on_the_batch_alone(
-        rows in 1usize..24,
+        rows in 1usize..17,
         seed in 0u64..1000,
         is_narrow in any::<bool>(),
         choices in prop::collection::vec(any::<Choice>(), 1..12),

@@ -14,7 +14,7 @@ const WIDE: [&str; 13] = [
     "kind = 'dcn'\nhidden = [12]\nstructure = 'stacked'",
     "kind = 'dcnv2'\nhidden = [12]\ncross_layers = 2",
     "kind = 'dcnv2'\nhidden = [12]\nlow_rank = 8",
-    "kind = 'dlrm'\nhidden = [12, 9]\nbottom = [8]",
+    "kind = 'dlrm'\nhidden = [12, 9]\nbottom = [8, 4]",
     "kind = 'din'\nhidden = [12]\nattention_hidden = [9, 8]\n\
      attention = [{ query = 'item', history = 'recent' }]",
     "kind = 'two_tower'\nuser = ['user', 'recent', 'price']\nitem = ['item']\nhidden = [12]\ndim = 8",
@@ -186,8 +186,9 @@ fn processors_refuse_a_precision_by_name() {
         }
         assert!(!PathBuf::from(place.path("cpu")).exists());
         // What trained on a GPU is evaluated on processors.
-        place.losses("gpu", &settings, DeviceChoice::Emulated(4));
-        let checkpoint = RunDir::new(place.path("gpu")).newest().unwrap().unwrap();
+        let output = format!("gpu-{precision}");
+        place.losses(&output, &settings, DeviceChoice::Emulated(4));
+        let checkpoint = RunDir::new(place.path(&output)).newest().unwrap().unwrap();
         assert_eq!(checkpoint.job().unwrap().train.precision.name(), precision);
     }
 }
