@@ -233,3 +233,61 @@ KERNEL(narrow, Narrow, 256, 4) {
   }
   for (u64 i = quads * 4 + thread_index(); i < p.n; i += thread_count()) p.out[i] = (unsigned short)bf16_of(p.x[i]);
 }
+
+// Copies the rows of a batch for a product of the library, which reads whole rows of `stride`
+// elements and `total` rows. What the batch does not have is zero.
+struct PaddedRows {
+  Rows x;
+  void* out;
+  Count rows;
+  u32 total;    // the rows of the copy
+  u32 stride;   // of the copy, in elements: a multiple of 4
+  u32 narrow;   // 1 for a copy of type bf16
+  u32 unused;
+};
+static_assert(sizeof(PaddedRows) == 56, "twin of PaddedRows");
+
+KERNEL(padded_rows, PaddedRows, 256, 4) {
+  const u32 rows = count(p.rows), quads = p.stride / 4;
+  const bool aligned = ((u64)p.x.data & 15) == 0 && (p.x.stride & 3) == 0;
+  const u64 all = (u64)p.total * quads;
+  for (u64 i = thread_index(); i < all; i += thread_count()) {
+    const u32 row = (u32)(i / quads), col = (u32)(i % quads) * 4;
+    const u32 live = row < rows && col < p.x.cols ? lesser(p.x.cols - col, 4u) : 0;
+    const float* from = p.x.data + (u64)row * p.x.stride + col;
+    float4 v = zero4();
+    if (live == 4 && aligned) {
+      v = *(const float4*)from;
+    } else {
+      if (live > 0) v.x = from[0];
+      if (live > 1) v.y = from[1];
+      if (live > 2) v.z = from[2];
+      if (live > 3) v.w = from[3];
+    }
+    if (p.narrow) ((u64*)p.out)[i] = bf16_of_quad(v);
+    else ((float4*)p.out)[i] = v;
+  }
+}
+
+// Writes zeros where a product of the library reads rows in place: to the columns from `x.cols` to
+// `width` of each row, and to all of them in the rows that the batch does not have.
+struct ClearPadding {
+  RowsMut x;
+  Count rows;
+  u32 total;    // the rows that the product reads
+  u32 width;
+};
+static_assert(sizeof(ClearPadding) == 40, "twin of ClearPadding");
+
+KERNEL(clear_padding, ClearPadding, 256, 4) {
+  const u32 rows = lesser(count(p.rows), p.total), gap = p.width - p.x.cols;
+  const u64 gaps = (u64)rows * gap, all = gaps + (u64)(p.total - rows) * p.width;
+  for (u64 i = thread_index(); i < all; i += thread_count()) {
+    const bool in_gap = i < gaps;
+    const u64 at = in_gap ? i : i - gaps;
+    const u32 width = in_gap ? gap : p.width;
+    const u64 row = at / width + (in_gap ? 0 : rows);
+    const u32 col = (u32)(at % width) + (in_gap ? p.x.cols : 0);
+    p.x.data[row * p.x.stride + col] = 0.0f;
+  }
+}

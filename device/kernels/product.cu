@@ -344,24 +344,27 @@ KERNEL(transpose, Transpose, 256, 4) {
     if (col0 + i < p.cols && row0 + x < p.rows) p.out[(u64)(col0 + i) * p.ldo + row0 + x] = tile[x * 33 + i];
 }
 
-// The copies of some weights that products read: the transposes, and both orders as bf16. One launch
-// makes those of all layers.
+// The copies of some weights that products read: both orders in single precision and as bf16. One
+// launch makes those of all layers. A product of the library is faster where its inner dimension is
+// a multiple of a few elements, so the rows of a copy may end in columns of zeros.
 struct WeightCopy {
   const float* weight;
+  float* straight;                   // in the order of the weight; or null
   float* transposed;                 // or null
-  unsigned short* narrow;            // in rows like those of the weight; or null
-  unsigned short* narrow_transposed; // in rows like those of the transpose; or null
+  unsigned short* narrow;            // in the order of the weight; or null
+  unsigned short* narrow_transposed; // or null
   u32 rows, cols;
-  u32 ldi, ldo;
+  u32 ldi;                           // of the weight
+  u32 lds, ldo;                      // of the copies in the order of the weight, and of the transposes
+  u32 col_end, row_end;              // the columns of both kinds of copies, with those of zeros
   u32 first_tile;                    // the number of tiles of the weights before
-  u32 unused;
 };
 struct CopyWeights {
   const WeightCopy* copies;
   u32 copy_count;
   u32 tiles;                         // of 32 x 32 floats, of all weights
 };
-static_assert(sizeof(WeightCopy) == 56 && sizeof(CopyWeights) == 16, "twins of WeightCopy and CopyWeights");
+static_assert(sizeof(WeightCopy) == 72 && sizeof(CopyWeights) == 16, "twins of WeightCopy and CopyWeights");
 
 // A block a tile.
 KERNEL(copy_weights, CopyWeights, 256, 4) {
@@ -370,21 +373,26 @@ KERNEL(copy_weights, CopyWeights, 256, 4) {
   u32 number = 0;
   while (number + 1 < p.copy_count && p.copies[number + 1].first_tile <= blockIdx.x) number++;
   const WeightCopy& copy = p.copies[number];
-  const u32 tiles = quotient_up(copy.cols, 32), at = blockIdx.x - copy.first_tile;
+  const u32 tiles = quotient_up(copy.col_end, 32), at = blockIdx.x - copy.first_tile;
   const u32 row0 = at / tiles * 32, col0 = at % tiles * 32;
-  for (u32 i = y; i < 32; i += 8)
-    if (row0 + i < copy.rows && col0 + x < copy.cols) {
-      const u64 from = (u64)(row0 + i) * copy.ldi + col0 + x;
-      const float w = copy.weight[from];
-      tile[i * 33 + x] = w;
-      if (copy.narrow) copy.narrow[from] = (unsigned short)bf16_of(w);
+  for (u32 i = y; i < 32; i += 8) {
+    const u32 row = row0 + i, col = col0 + x;
+    const float w = row < copy.rows && col < copy.cols ? copy.weight[(u64)row * copy.ldi + col] : 0.0f;
+    tile[i * 33 + x] = w;
+    if (row < copy.rows && col < copy.col_end) {
+      const u64 to = (u64)row * copy.lds + col;
+      if (copy.straight) copy.straight[to] = w;
+      if (copy.narrow) copy.narrow[to] = (unsigned short)bf16_of(w);
     }
+  }
   __syncthreads();
-  for (u32 i = y; i < 32; i += 8)
-    if (col0 + i < copy.cols && row0 + x < copy.rows) {
-      const u64 to = (u64)(col0 + i) * copy.ldo + row0 + x;
+  for (u32 i = y; i < 32; i += 8) {
+    const u32 row = row0 + x, col = col0 + i;
+    if (col < copy.cols && row < copy.row_end) {
+      const u64 to = (u64)col * copy.ldo + row;
       const float w = tile[x * 33 + i];
       if (copy.transposed) copy.transposed[to] = w;
       if (copy.narrow_transposed) copy.narrow_transposed[to] = (unsigned short)bf16_of(w);
     }
+  }
 }

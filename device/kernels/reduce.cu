@@ -178,12 +178,11 @@ struct RangeSums {
   float* masked;         // where masked terms are written, in rows like those of `x`; may be `x`, or null
   unsigned short* narrow;  // where terms are written as bf16, in rows of `x.cols`; may be `narrow_x`, or null
   float* parts;          // `x.cols` floats a range
-  u32 rows;
+  Count rows;
   u32 ranges;
   u32 kind;              // SUM_PLAIN, SUM_WEIGHTED, SUM_MASKED or SUM_MASKED_NARROW
-  u32 unused;
 };
-static_assert(sizeof(RangeSums) == 88, "twin of RangeSums");
+static_assert(sizeof(RangeSums) == 96, "twin of RangeSums");
 
 const u32 SUM_MASKED_NARROW = 5;  // like SUM_MASKED with `narrow_x` for `x`, and `narrow_g` for `g`
 const u32 RANGE_QUADS = 16;   // of columns of a block
@@ -269,7 +268,8 @@ KERNEL(range_sums, RangeSums, 256, 4) {
   const u32 cols = p.x.cols, groups = quotient_up(cols, RANGE_QUADS * 4), t = threadIdx.x;
   const u32 z = blockIdx.x / groups, y = t / RANGE_QUADS;
   const u32 col = (blockIdx.x % groups * RANGE_QUADS + t % RANGE_QUADS) * 4;
-  const u32 begin = (u32)((u64)p.rows * z / p.ranges), end = (u32)((u64)p.rows * (z + 1) / p.ranges);
+  const u64 rows = count(p.rows);
+  const u32 begin = (u32)(rows * z / p.ranges), end = (u32)(rows * (z + 1) / p.ranges);
   const u32 live = col < cols ? lesser(cols - col, 4u) : 0;
   u64 lowest = (u64)p.x.data | (u64)p.masked | (u64)p.x.stride * 4;
   if (p.kind == SUM_MASKED) lowest |= (u64)p.g.data | (u64)p.g.stride * 4;

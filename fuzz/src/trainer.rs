@@ -6,7 +6,8 @@ use zillion_feature::{Cursor, HASH_ID, Statistics};
 use zillion_nn::optim::{Plateau, PlateauSpec};
 use zillion_rows::{ListedParts, PartInfo, RowDigest, TableParts};
 use zillion_trainer::{
-    Best, Checkpoint, FileDigest, Job, Manifest, Progress, TableTime, TrainingFile,
+    Best, Checkpoint, FileDigest, Job, KeptAlgorithm, Manifest, ProductChoice, Progress, TableTime,
+    TrainingFile,
 };
 
 use crate::harness::Target;
@@ -94,6 +95,11 @@ fn sample() -> Manifest {
             digest: Some(RowDigest::default()),
         }],
         files: vec![TrainingFile { name: "train.csv".to_owned(), bytes: 12345 }],
+        products: Some(ProductChoice {
+            gpu: "a GPU".to_owned(),
+            library: Some("13.1".to_owned()),
+            algorithms: [("tf32 nt 8x8x8".to_owned(), KeptAlgorithm([7; 64]))].into(),
+        }),
         job: job.into(),
     }
 }

@@ -22,6 +22,33 @@ const SHORT: [&str; 6] = [
 /// The number of runs that are killed.
 const KILLS: u64 = 10;
 
+/// Kills some runs at a random time, and resumes each of them. All must end in the files of the
+/// reference.
+fn kill_runs(
+    place: &Workplace,
+    settings: &[&str],
+    (kills, whole_run): (u64, Duration),
+    devices: impl Fn(u64) -> [&'static str; 2],
+    reference: &std::collections::BTreeMap<String, String>,
+) {
+    for kill in 0..kills {
+        let output = format!("killed-{kill}");
+        let devices = devices(kill);
+        let mut child = place
+            .train(&output, &[settings, &["--device", devices[0]]].concat())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the binary runs");
+        let share = (mix64(kill) % 1000) as f64 / 1000.0;
+        std::thread::sleep(Duration::from_secs_f64(whole_run.as_secs_f64() * share));
+        child.kill().expect("our own child can be killed");
+        child.wait().expect("our own child can be waited for");
+        place.train_ok(&output, &[settings, &["--resume", "--device", devices[1]]].concat());
+        assert_eq!(&place.digest(&format!("{output}/checkpoints")), reference, "kill {kill}");
+    }
+}
+
 #[test]
 fn a_missing_driver_ends_a_training_that_names_a_gpu() {
     if std::path::Path::new("/proc/driver/nvidia/version").exists() {
@@ -62,26 +89,70 @@ fn a_run_that_is_killed_ends_in_the_bytes_of_processors_on_any_device() {
     let whole_run = began.elapsed();
     assert!(stderr(&whole).contains("device emulated:7 ("), "{}", stderr(&whole));
     assert_eq!(place.digest("whole/checkpoints"), reference);
-    for kill in 0..KILLS {
-        let output = format!("killed-{kill}");
-        let devices = match kill % 3 {
-            0 => ["emulated:1", "emulated:2"],
-            1 => ["emulated:3", "cpu"],
-            _ => ["cpu", "emulated:4"],
-        };
-        let mut child = place
-            .train(&output, &[&SHORT[..], &["--device", devices[0]]].concat())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("the binary runs");
-        let share = (mix64(kill) % 1000) as f64 / 1000.0;
-        std::thread::sleep(Duration::from_secs_f64(whole_run.as_secs_f64() * share));
-        child.kill().expect("our own child can be killed");
-        child.wait().expect("our own child can be waited for");
-        place.train_ok(&output, &[&SHORT[..], &["--resume", "--device", devices[1]]].concat());
-        assert_eq!(place.digest(&format!("{output}/checkpoints")), reference, "kill {kill}");
+    let devices = |kill| match kill % 3 {
+        0 => ["emulated:1", "emulated:2"],
+        1 => ["emulated:3", "cpu"],
+        _ => ["cpu", "emulated:4"],
+    };
+    kill_runs(&place, &SHORT, (KILLS, whole_run), devices, &reference);
+}
+
+#[test]
+fn a_run_in_another_precision_is_killed_and_ends_in_its_own_bytes() {
+    for precision in ["tf32", "bf16"] {
+        let place = Workplace::new();
+        let set = format!("train.precision={precision}");
+        let settings = [&SHORT[..], &["--set", &set]].concat();
+        let (code, error) = place.train_fails(&[&settings[..], &["--device", "cpu"]].concat());
+        assert_eq!(code, 1, "{error}");
+        let words = ["train.precision", precision, "run.device", "set \"f32\""];
+        assert!(words.iter().all(|words| error.contains(words)), "{error}");
+        let began = Instant::now();
+        let whole = place.train_ok("whole", &[&settings[..], &["--device", "emulated:7"]].concat());
+        let whole_run = began.elapsed();
+        assert!(stderr(&whole).contains(&format!("products in {precision}")), "{}", stderr(&whole));
+        let printed = place.train_ok("printed", &[&settings[..], &["--print-config"]].concat());
+        assert!(stdout(&printed).contains(&format!("precision = \"{precision}\"")));
+        let reference = place.digest("whole/checkpoints");
+        let devices = |kill| [["emulated:1", "emulated:2"], ["emulated:3", "emulated:4"]][kill as usize % 2];
+        kill_runs(&place, &settings, (3, whole_run), devices, &reference);
+        // What a GPU trained in this precision cannot go on in another one.
+        let other = [&SHORT[..], &["--resume", "--device", "emulated:1"]].concat();
+        let refused = place.train("whole", &other).output().expect("the binary runs");
+        assert!(!refused.status.success() && stderr(&refused).contains("train.precision"));
     }
+}
+
+/// Trains Frappe on a part of its rows in each precision, on the emulated GPU or on the GPU that
+/// `ZILLION_TEST_GPU` names.
+#[test]
+fn frappe_has_nearly_one_auc_in_each_precision() {
+    let data = root().join("../shared/data/frappe_x1r");
+    if !data.join("train.parquet").exists() {
+        return skip("frappe", "the data set is not beside the checkout");
+    }
+    let place = Workplace::new();
+    let job = root().join("examples/frappe/job.toml");
+    let job = job.to_str().expect("a plain path");
+    let set_root = format!("data.root={}", data.display());
+    let device = std::env::var("ZILLION_TEST_GPU").unwrap_or_else(|_| "emulated:6".to_owned());
+    let auc_of = |precision: &str| {
+        let set_output = format!("run.output={}", place.text(precision));
+        let set_precision = format!("train.precision={precision}");
+        let mut arguments = vec!["train", job, "--device", &device, "--json", "--set", &set_root];
+        arguments.extend(["--set", &set_output, "--set", &set_precision, "--set", "data.test=[]"]);
+        arguments.extend(["--set", "data.sample=0.05", "--set", "train.epochs=2"]);
+        arguments.extend(["--set", "train.batch_size=512", "--set", "model.hidden=[64,32]"]);
+        let output = zillion(&arguments).output().expect("the binary runs");
+        assert!(output.status.success(), "{}", stderr(&output));
+        let text = stdout(&output);
+        let line = text.lines().last().expect("a report");
+        let report: serde_json::Value = serde_json::from_str(line).expect("the report is JSON");
+        report["valid_auc"].as_f64().expect("the validation has an AUC")
+    };
+    let aucs = ["f32", "tf32", "bf16"].map(auc_of);
+    assert!(aucs[0] > 0.6, "{aucs:?}");
+    assert!((aucs[1] - aucs[0]).abs() < 0.005 && (aucs[2] - aucs[0]).abs() < 0.02, "{aucs:?}");
 }
 
 #[test]

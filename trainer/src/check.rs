@@ -21,7 +21,7 @@ use zillion_reader::{Dataset, Labels, Paths, ReaderError, estimated_rows};
 
 use crate::checkpoint::RunDir;
 use crate::error::Result;
-use crate::job::Job;
+use crate::job::{DeviceChoice, Job, Precision};
 pub use gradients::{GradientCheck, GradientGroup, gradients};
 use report::Findings;
 pub use report::{
@@ -177,6 +177,7 @@ fn check_machine(
             format!("{threads} threads on {cores} cores wait for each other; remove the setting to get one thread for each core"),
         );
     }
+    check_precision(job, findings);
     let lanes = job.train.lanes;
     let threads = job.run.threads.unwrap_or(cores);
     if threads > lanes {
@@ -216,6 +217,23 @@ fn check_machine(
                 run.path().display()
             ),
         );
+    }
+}
+
+/// Checks that the device of the run has the precision of the job.
+fn check_precision(job: &Job, findings: &mut Findings) {
+    let (precision, device) = (job.train.precision, job.run.device);
+    match device {
+        _ if precision == Precision::F32 => {}
+        DeviceChoice::Cpu => findings.error(
+            "train.precision",
+            precision.problem_on_processors("`run.device` is \"cpu\""),
+        ),
+        DeviceChoice::Auto | DeviceChoice::Cuda(_) if machine::gpus().is_none() => findings.warning(
+            "train.precision",
+            precision.problem_on_processors("this machine has no NVIDIA driver"),
+        ),
+        _ => {}
     }
 }
 

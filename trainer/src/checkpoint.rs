@@ -26,6 +26,7 @@
 mod bucket;
 mod chain;
 mod manifest;
+mod products;
 mod run_dir;
 mod shrink;
 mod writing;
@@ -46,6 +47,7 @@ use crate::job::{Job, difference, difference_of_model};
 pub(crate) use bucket::RunBucket;
 pub(crate) use chain::Link;
 pub use manifest::{Best, FileDigest, Manifest, Parent, Progress, TableTime, TrainingFile};
+pub use products::{KeptAlgorithm, ProductChoice};
 pub use run_dir::RunDir;
 pub use shrink::Shrunk;
 pub(crate) use writing::{Retention, Writing, Written};

@@ -338,7 +338,6 @@ impl Job {
             return Err(ConfigError::at("train.full_every", reason).into());
         }
         train.settings()?;
-        train.precision.check()?;
         if let Some(limit) = train.max_table_bytes {
             check_shared_limit(&tables, limit)?;
         }

@@ -51,8 +51,8 @@ pub use check::{
     MemoryCheck, Severity, TableCheck, check, gradients,
 };
 pub use checkpoint::{
-    Best, Checkpoint, FileDigest, Manifest, Parent, Progress, RunDir, Shrunk, TableTime,
-    TrainingFile,
+    Best, Checkpoint, FileDigest, KeptAlgorithm, Manifest, Parent, ProductChoice, Progress, RunDir,
+    Shrunk, TableTime, TrainingFile,
 };
 pub use error::{Error, Result};
 pub use evaluate::{EvalReport, Predicted};

@@ -29,6 +29,7 @@ mod opening;
 mod output;
 mod position;
 mod prepare;
+mod products;
 mod publish;
 mod rates;
 mod resident;

@@ -13,6 +13,7 @@ mod gather;
 mod in_batch;
 mod loss;
 mod math;
+mod operands;
 mod optimizer;
 #[cfg(all(test, feature = "emulated-gpu"))]
 mod planted;
@@ -79,6 +80,8 @@ pub const CHECKS: &[Check] = &[
     Check { name: "dropout", run: chain::dropouts },
     Check { name: "copy_columns", run: chain::copies },
     Check { name: "narrow", run: chain::narrowings },
+    Check { name: "padded_rows", run: operands::copies },
+    Check { name: "clear_padding", run: operands::clearings },
     Check { name: "sum_columns", run: reduce::columns },
     Check { name: "sum_rows", run: reduce::rows },
     Check { name: "sum_ranges", run: ranges::sums },

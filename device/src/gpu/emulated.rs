@@ -78,7 +78,7 @@ impl Emulated {
     pub fn new(options: EmulatedOptions) -> Self {
         let info = Info {
             kind: Kind::Emulated,
-            name: format!("emulated device with seed {}", options.seed),
+            name: "emulated device".into(),
             ordinal: 0,
             arch: "emulated".into(),
             multiprocessors: 4,

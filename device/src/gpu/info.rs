@@ -2,6 +2,9 @@
 
 use serde::Serialize;
 
+use super::error::GpuError;
+use super::libraries::PRODUCTS;
+
 /// The kind of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -54,6 +57,17 @@ pub struct Info {
     pub kernel_seconds: f64,
     /// The number of units that were compiled and not found in the cache.
     pub compiled_units: usize,
+}
+
+impl Info {
+    /// Returns the version of the library of products and its problem. Both are `None` for an
+    /// emulated device, whose products need no library.
+    pub fn product_library(&self) -> (Option<&str>, Option<GpuError>) {
+        let found = self.libraries.iter().find(|library| library.name == PRODUCTS);
+        let problem = found.and_then(|library| library.problem.clone());
+        let error = problem.map(|problem| GpuError::Library { library: PRODUCTS, problem });
+        (found.and_then(|library| library.version.as_deref()), error)
+    }
 }
 
 /// The counts of a device since it was opened.

@@ -76,6 +76,8 @@ units! {
         DROPOUT = dropout(Dropout);
         COPY_COLUMNS = copy_columns(CopyColumns);
         NARROW = narrow(Narrow);
+        PADDED_ROWS = padded_rows(PaddedRows);
+        CLEAR_PADDING = clear_padding(ClearPadding);
     }
     clip {
         ROW_SQUARES = row_squares(RowSquares);
@@ -123,6 +125,7 @@ units! {
         ROW_NORM = row_norm(RowNorm);
     }
     optimizer {
+        CHOOSE_RULES = choose_rules(ChooseRules);
         DENSE_UPDATE = dense_update(DenseUpdate);
         DENSE_SQUARES = dense_squares(DenseUpdate);
         LAMB_SQUARES = lamb_squares(DenseUpdate);

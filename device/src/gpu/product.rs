@@ -121,6 +121,27 @@ impl Product {
         2.0 * self.m as f64 * self.n as f64 * self.k as f64
     }
 
+    /// Returns the text of all on which the choice of an algorithm depends: everything but the
+    /// addresses, of which only the alignment counts. Two products with the same text have the same
+    /// algorithm.
+    pub fn shape(&self) -> String {
+        let ProductKey { precision, output, sizes, transposes, accumulate, epilogue, alignments } =
+            self.key();
+        let name = |value: &dyn std::fmt::Debug| format!("{value:?}").to_lowercase();
+        let turn = |flag: bool| if flag { "t" } else { "n" };
+        let [m, n, k, lda, ldb, ldc] = sizes;
+        let [a, b, c] = alignments;
+        format!(
+            "{} {}{} {m}x{n}x{k} ld {lda} {ldb} {ldc} at {a} {b} {c} to {} {}{}",
+            name(&precision),
+            turn(transposes[0]),
+            turn(transposes[1]),
+            name(&output),
+            name(&epilogue),
+            if accumulate { " added" } else { "" },
+        )
+    }
+
     pub(crate) fn key(&self) -> ProductKey {
         let alignment = |memory: Memory| 1 << memory.address().trailing_zeros().min(8);
         ProductKey {

@@ -1,26 +1,48 @@
-//! The list of launches of a graph for a capacity.
+//! The list of operations of a graph for a capacity: launches of kernels, and products of the
+//! library.
 
-use zillion_device::gpu::Memory;
 use zillion_device::gpu::kernels::{ASSEMBLE, Assemble, ColumnSums, Geometry};
+use zillion_device::gpu::{Memory, Product};
 
 use crate::error::Result;
 use crate::gpu::arena::{ALIGNMENT, Arena};
-use crate::gpu::binder::{Bases, Binder, BoundLaunch, Place, Setting};
+use crate::gpu::binder::{Bases, Binder, Operation, Place, Setting};
 use crate::gpu::row_plan::RowPlan;
 use crate::graph::op::{Link, Op, Unary};
 use crate::graph::shape::{Dim, NodeId};
 use crate::lowered::{Class, is_view};
 
-/// The launches of a graph, and the memory that they read and write.
+/// The operations of a graph, and the memory that they read and write.
 #[derive(Debug)]
 pub(crate) struct Bound {
-    pub(crate) launches: Vec<BoundLaunch>,
+    pub(crate) operations: Vec<Operation>,
     /// The data of the launches, which is uploaded once.
     pub(crate) statics: Vec<u8>,
     /// The memory of the gradients of each planned table.
     pub(crate) row_grads: Vec<Memory>,
+    /// The memory of the gradients of every table of a training program. It stays zero for a table
+    /// without a plan.
+    pub(crate) table_grads: Vec<Memory>,
     /// The memory of each requested result without gaps between rows. `None` for a constant.
     pub(crate) outputs: Vec<Option<Memory>>,
+}
+
+impl Bound {
+    /// Returns the products of the library, in their order.
+    pub(crate) fn products(&self) -> impl Iterator<Item = &Product> {
+        self.operations.iter().filter_map(|operation| match operation {
+            Operation::Product(product) => Some(product),
+            Operation::Kernel(_) => None,
+        })
+    }
+}
+
+/// Makes the operations of a graph for memory that begins at the address 0.
+///
+/// # Errors
+/// Returns an error that names the node that a GPU cannot compute.
+pub(crate) fn bind_without_memory(setting: Setting<'_>, plans: &[RowPlan]) -> Result<Bound> {
+    bind_with(&mut Binder::new(setting, Bases::default()), plans)
 }
 
 /// The regions of the memory of a capacity.
@@ -86,6 +108,7 @@ fn bind_with(binder: &mut Binder<'_>, plans: &[RowPlan]) -> Result<Bound> {
     let lowered = binder.setting.lowered;
     let graph = &lowered.graph;
     let lists = binder.lists(lowered.loss.is_some())?;
+    binder.copy_weights()?;
     binder.gathers(&lists)?;
     for (index, node) in graph.nodes.iter().enumerate() {
         let id = NodeId(index as u32);
@@ -112,11 +135,20 @@ fn bind_with(binder: &mut Binder<'_>, plans: &[RowPlan]) -> Result<Bound> {
     for plan in plans {
         row_grads.push(binder.row_gradients(plan, &lists)?);
     }
+    let mut table_grads = Vec::new();
+    let tables = if lowered.loss.is_some() { graph.inputs.tables.len() } else { 0 };
+    for table in 0..tables {
+        table_grads.push(match plans.iter().position(|plan| plan.table == table) {
+            Some(index) => row_grads[index],
+            None => binder.zero_gradients(table),
+        });
+    }
     let outputs = lowered.outputs.iter().map(|&id| binder.output(id)).collect::<Result<_>>()?;
     Ok(Bound {
-        launches: std::mem::take(&mut binder.launches),
+        operations: std::mem::take(&mut binder.operations),
         statics: std::mem::take(&mut binder.statics),
         row_grads,
+        table_grads,
         outputs,
     })
 }
@@ -154,7 +186,13 @@ impl Binder<'_> {
                 let relu = chain.first() == Some(&Link::Unary(Unary::Relu));
                 applied = usize::from(self.linear(id, inputs, relu)?);
             }
-            Op::MatMulNt => self.product_with_transpose(id, inputs)?,
+            Op::MatMulNt => {
+                if self.product_with_transpose(id, inputs)?
+                    && let Some(&x) = operands.first()
+                {
+                    applied = usize::from(self.mask_and_sum(id, chain, x)?);
+                }
+            }
             Op::RowDot => self.dot_rows(id, inputs[0], inputs[1])?,
             Op::SumColumns => self.sum_columns(id, inputs[0])?,
             Op::Concat | Op::Slice { .. } | Op::Pad { .. } => self.columns(id, op, inputs)?,

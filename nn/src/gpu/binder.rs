@@ -1,13 +1,14 @@
 //! The state while the launches of a graph are made: the places of values, and the list itself.
 
 use bytemuck::NoUninit;
-use zillion_device::gpu::Kernel;
+use zillion_device::gpu::{Kernel, Product};
 use zillion_device::gpu::kernels::{Count, Geometry, Rows, Split};
 
 use crate::error::{Error, Result};
 use crate::gpu::arena::Arena;
 use crate::gpu::batch::{BatchPlaces, CutPlaces};
 use crate::gpu::fixed::Fixed;
+use crate::gpu::library::{LibraryProducts, Operands};
 use crate::gpu::sizes::{Form, Sizes};
 use crate::gpu::values::{ValuePlace, ValuePlan};
 use crate::graph::op::Op;
@@ -22,9 +23,20 @@ pub(crate) struct BoundLaunch {
     pub(crate) parameters: Vec<u8>,
     /// The node whose value is computed. Errors of the device show its number.
     pub(crate) node: NodeId,
+    /// Whether the launch runs beside those that follow.
+    pub(crate) beside: bool,
 }
 
-/// Everything that the places and launches of a graph depend on.
+/// An operation of a run, with the addresses of a capacity.
+#[derive(Clone, Debug)]
+pub(crate) enum Operation {
+    /// A launch of a kernel.
+    Kernel(BoundLaunch),
+    /// A product of the library.
+    Product(Product),
+}
+
+/// Everything that the places and operations of a graph depend on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setting<'a> {
     pub(crate) lowered: &'a Lowered,
@@ -37,6 +49,8 @@ pub(crate) struct Setting<'a> {
     pub(crate) numeric: &'a [usize],
     /// The largest dynamic shared memory of a block, in bytes.
     pub(crate) shared_bytes: usize,
+    /// The settings of the library's products; `None` if all products are exact.
+    pub(crate) library: Option<&'a LibraryProducts>,
 }
 
 /// The address of a value's first float, and the number of floats from one row to the next.
@@ -69,7 +83,9 @@ pub(crate) struct Binder<'a> {
     pub(crate) statics: Vec<u8>,
     /// The address of each buffer of values.
     buffers: Vec<u64>,
-    pub(crate) launches: Vec<BoundLaunch>,
+    pub(crate) operations: Vec<Operation>,
+    /// The operands of the library's products so far.
+    pub(crate) operands: Operands,
     node: NodeId,
 }
 
@@ -83,7 +99,8 @@ impl<'a> Binder<'a> {
             scratch_bytes: 0,
             statics: Vec::new(),
             buffers: Vec::new(),
-            launches: Vec::new(),
+            operations: Vec::new(),
+            operands: Operands::default(),
             node: NodeId(0),
         };
         for width in &setting.values.buffers {
@@ -135,8 +152,18 @@ impl<'a> Binder<'a> {
             return Err(self.refuse(self.node, reason));
         }
         let parameters = bytemuck::bytes_of(parameters).to_vec();
-        self.launches.push(BoundLaunch { kernel, geometry, parameters, node: self.node });
+        let (node, beside) = (self.node, false);
+        let launch = BoundLaunch { kernel, geometry, parameters, node, beside };
+        self.operations.push(Operation::Kernel(launch));
         Ok(())
+    }
+
+    /// Lets the last launch run beside those that follow. None of them may write what it reads or
+    /// read what it writes.
+    pub(crate) fn put_beside(&mut self) {
+        if let Some(Operation::Kernel(launch)) = self.operations.last_mut() {
+            launch.beside = true;
+        }
     }
 
     /// Returns the error for a node that a GPU cannot compute.

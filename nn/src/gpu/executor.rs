@@ -1,29 +1,35 @@
 //! The executor, which runs a program on a GPU.
 //!
-//! A step has three stages. The batch and the parameters are uploaded, the launches are enqueued,
-//! and the results are downloaded. The host waits only once, at the end.
+//! A run has three stages. The batch and the parameters are uploaded, the launches are enqueued,
+//! and the results are downloaded. The host waits only once, at the end. If the rows of tables stay
+//! on the device too, the host does not wait at all ([`GpuExecutor::enqueue_step`]).
 //!
 //! # Invariants
 //! * Memory is allocated for a capacity. A step allocates only if its batch does not fit the
 //!   capacity, or if it has another form (see [`Form`]).
 //! * Launches contain addresses, so they are made anew with the memory.
-//! * All operations are on one stream. The pinned memory of a step is used again only after the
-//!   wait at the end of the step.
+//! * All operations are on one stream, or beside it on a stream that is joined back to it before
+//!   anything else. The pinned memory of a run is used again only after the
+//!   wait at the end of the run. Steps that nothing waits for have rings of pinned memory (see
+//!   [`Ring`]).
 
 use std::sync::Arc;
 
-use zillion_device::gpu::{Gpu, Memory, Pinned, Stream};
+use zillion_device::gpu::{Gpu, GpuError, Memory, Pinned, Stream};
 
 use crate::cpu::program::Program;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::gpu::batch::BatchPlaces;
-use crate::gpu::bind::Regions;
+use crate::gpu::bind::{Bound, bind_without_memory};
 use crate::gpu::binder::Setting;
-use crate::gpu::cut::Cut;
 use crate::gpu::fixed::Fixed;
+use crate::gpu::library::LibraryProducts;
 use crate::gpu::loaded::Loaded;
+use crate::gpu::measured::Measured;
 use crate::gpu::resident::Resident;
-use crate::gpu::row_plan::{Occurrences, RowPlan};
+use crate::gpu::ring::Ring;
+use crate::gpu::row_plan::RowPlan;
+use crate::gpu::side::Side;
 use crate::gpu::sizes::{Form, Sizes};
 use crate::gpu::sources::Sources;
 use crate::gpu::values::ValuePlan;
@@ -35,34 +41,33 @@ use crate::params::Params;
 
 /// An engine that runs a [`Program`] on a GPU and keeps its memory between runs.
 ///
-/// Its results have the bits of [`Executor`](crate::Executor), except for the payload of a NaN.
+/// Its results have the bits of [`Executor`](crate::Executor), except for the payload of a NaN. With
+/// [`LibraryProducts`], they have those of a model of GPU and a version of the library.
 #[derive(Debug)]
 pub struct GpuExecutor {
     pub(super) program: Program,
     pub(super) gpu: Arc<dyn Gpu>,
     pub(super) stream: Stream,
+    pub(super) side: Side,
     pub(super) fixed: Fixed,
-    sources: Sources,
+    pub(super) sources: Sources,
     values: ValuePlan,
-    plans: Vec<RowPlan>,
+    pub(super) plans: Vec<RowPlan>,
     params_in: Pinned,
-    loaded: Option<Loaded>,
+    pub(super) loaded: Option<Loaded>,
+    /// The memory and the launches for batches of the form before.
+    pub(super) spare: Option<Loaded>,
     growths: u64,
-    batch: BatchState,
+    pub(super) batch: Measured,
     /// The constants of the last run, in the order of the device's memory.
-    results: Vec<f32>,
-    outputs: Vec<Vec<f32>>,
+    pub(super) results: Vec<f32>,
+    pub(super) outputs: Vec<Vec<f32>>,
     /// The state of the optimizer, if the parameters stay on the device.
     pub(super) resident: Option<Resident>,
-}
-
-/// The state that is computed on the host from each batch. Its buffers are reused.
-#[derive(Debug)]
-struct BatchState {
-    cut: Cut,
-    sizes: Sizes,
-    form: Form,
-    occurrences: Occurrences,
+    /// The steps that nothing waits for.
+    pub(super) ring: Ring,
+    /// The settings of the library's products; `None` if all products are exact.
+    pub(super) library: Option<LibraryProducts>,
 }
 
 impl GpuExecutor {
@@ -73,56 +78,75 @@ impl GpuExecutor {
     /// Returns an error that names the first node that a GPU cannot compute, or an error of the
     /// GPU.
     pub fn new(program: Program, gpu: Arc<dyn Gpu>) -> Result<Self> {
+        Self::with_products(program, gpu, None)
+    }
+
+    /// Creates an executor as [`GpuExecutor::new`] does. With `library`, the library of the GPU
+    /// computes the products of layers.
+    ///
+    /// # Errors
+    /// Returns the errors of [`GpuExecutor::new`], or an error if the GPU has no library of
+    /// products.
+    pub fn with_products(
+        program: Program,
+        gpu: Arc<dyn Gpu>,
+        library: Option<LibraryProducts>,
+    ) -> Result<Self> {
+        if library.is_some()
+            && let (_, Some(problem)) = gpu.info().product_library()
+        {
+            return Err(problem.into());
+        }
         let lowered = &program.lowered;
         let stream = gpu.create_stream()?;
+        let side = Side::new(&*gpu, stream)?;
         let sources = Sources::new(lowered);
         let values = ValuePlan::new(lowered);
         let plans = RowPlan::all(lowered);
-        let cut = Cut::new(lowered);
-        let inputs = &lowered.graph.inputs;
-        let form = Form {
-            lists: vec![true; inputs.columns.len()],
-            weighted: vec![true; inputs.columns.len()],
-            masked: vec![true; inputs.labels.len()],
-            sample_weights: true,
-            strides: inputs.tables.iter().map(|table| table.stride).collect(),
-            exact_rows: 0,
-        };
-        let sizes = Sizes {
-            values: vec![0; inputs.columns.len()],
-            unique: vec![0; inputs.tables.len()],
-            occurrences: vec![0; inputs.tables.len()],
-            ..Sizes::default()
-        };
+        let block = library.as_ref().map_or(0, LibraryProducts::block);
         let fixed = Fixed::new(&*gpu, stream, lowered)?;
         let params_in = gpu.allocate_pinned(fixed.params_bytes.max(1))?;
         let outputs = vec![Vec::new(); lowered.outputs.len()];
         let executor = Self {
-            batch: BatchState { cut, sizes, form, occurrences: Occurrences::default() },
+            batch: Measured::new(lowered, block),
             program,
             gpu,
             stream,
+            side,
             fixed,
             sources,
             values,
             plans,
             params_in,
             loaded: None,
+            spare: None,
             growths: 0,
             results: Vec::new(),
             outputs,
             resident: None,
+            ring: Ring::default(),
+            library,
         };
-        // The launches of an empty batch show whether there is a kernel for each node.
-        let places = executor.lay_out(&executor.batch.sizes, &executor.batch.form);
-        let setting = executor.setting(&executor.batch.sizes, &executor.batch.form, &places);
-        Regions::measure(setting, &executor.plans)?;
+        // The operations without a batch show whether there is a kernel for each node.
+        executor.bind_without_batch()?;
         Ok(executor)
+    }
+
+    /// Makes the operations for no batch, or for a block of the library's products.
+    pub(super) fn bind_without_batch(&self) -> Result<Bound> {
+        let Measured { sizes, form, .. } = &self.batch;
+        let places = self.lay_out(sizes, form);
+        bind_without_memory(self.setting(sizes, form, &places), &self.plans)
     }
 
     /// Returns the program that is run.
     pub fn program(&self) -> &Program {
         &self.program
+    }
+
+    /// Returns the stream of all operations.
+    pub fn stream(&self) -> Stream {
+        self.stream
     }
 
     /// Returns the device that runs the program.
@@ -245,7 +269,7 @@ impl GpuExecutor {
         }
     }
 
-    fn constant(&self, id: NodeId) -> Option<&[f32]> {
+    pub(super) fn constant(&self, id: NodeId) -> Option<&[f32]> {
         let (start, len) = self.constant_range(id)?;
         self.results.get(start..start + len)
     }
@@ -262,9 +286,15 @@ impl GpuExecutor {
 
     /// Makes the memory and the launches for a batch, and enqueues its upload.
     pub(super) fn begin(&mut self, inputs: &Inputs<'_>, seed: StepSeed) -> Result<()> {
-        self.measure(inputs);
-        self.load()?;
-        self.upload_batch(inputs, seed)
+        self.load(inputs)?;
+        let Some(loaded) = &mut self.loaded else { return Ok(()) };
+        loaded.allocate_host(&*self.gpu)?;
+        let to = loaded.batch;
+        let Some((host, places)) = loaded.host_mut() else { return Ok(()) };
+        let of = (&self.program.lowered, &self.sources, &self.plans[..]);
+        self.batch.write(&mut host.batch_in, places, of, inputs, seed)?;
+        places.write_rows(&mut host.batch_in, inputs)?;
+        Ok(self.gpu.copy_in(self.stream, to, &host.batch_in, 0)?)
     }
 
     fn lay_out(&self, most: &Sizes, form: &Form) -> BatchPlaces {
@@ -286,56 +316,61 @@ impl GpuExecutor {
             values: &self.values,
             numeric: &self.sources.numeric,
             shared_bytes: self.gpu.info().shared_bytes,
+            library: self.library.as_ref(),
         }
     }
 
-    /// Measures a batch: its division, its sizes and its form.
-    fn measure(&mut self, inputs: &Inputs<'_>) {
-        let BatchState { cut, sizes, form, .. } = &mut self.batch;
-        cut.set(&self.program.lowered, inputs);
-        form.set(inputs, !self.program.lowered.single_columns.is_empty());
-        sizes.rows = inputs.rows;
-        sizes.values.clear();
-        sizes.values.extend(inputs.columns.iter().map(|column| column.inverse.len()));
-        sizes.unique.clear();
-        sizes.unique.extend(inputs.tables.iter().map(|table| table.unique));
-        sizes.occurrences.clear();
-        sizes.occurrences.resize(inputs.tables.len(), 0);
-        for plan in &self.plans {
-            sizes.occurrences[plan.table] = plan.count(inputs);
+    /// Measures a batch. Allocates memory and makes the launches, unless those of an earlier batch
+    /// fit. The memory and the launches of two forms are kept, because the batches of a run may
+    /// have two: the last batch of an epoch is smaller, which is a form of its own if a node
+    /// compares all rows of a batch.
+    pub(super) fn load(&mut self, inputs: &Inputs<'_>) -> Result<()> {
+        if let Some(library) = &self.library {
+            library.check(inputs.rows)?;
         }
-        (sizes.tiles, sizes.blocks) = (cut.tiles(), cut.blocks());
-    }
-
-    /// Allocates memory and makes the launches, unless those of an earlier batch fit.
-    fn load(&mut self) -> Result<()> {
-        let BatchState { sizes, form, .. } = &self.batch;
-        if self.loaded.as_ref().is_some_and(|loaded| loaded.fits(sizes, form)) {
+        self.batch.set(&self.program.lowered, &self.plans, inputs);
+        let Measured { sizes, form, .. } = &self.batch;
+        let fits = |of: &Option<Loaded>| of.as_ref().is_some_and(|it| it.fits(sizes, form));
+        if fits(&self.loaded) {
             return Ok(());
         }
+        if fits(&self.spare) {
+            std::mem::swap(&mut self.loaded, &mut self.spare);
+            return Ok(());
+        }
+        // Steps that nothing has waited for use the memory.
+        self.drain_steps()?;
         let mut earlier = Sizes::default();
         if let Some(loaded) = self.loaded.take() {
             earlier = loaded.most.clone();
-            loaded.free(&*self.gpu)?;
+            let has_form = loaded.form == self.batch.form;
+            let old = if has_form { Some(loaded) } else { self.spare.replace(loaded) };
+            self.unload(old)?;
         }
-        let (most, form) = (self.batch.sizes.grow(&earlier), &self.batch.form);
-        let places = self.lay_out(&most, form);
-        let setting = self.setting(&most, form, &places);
-        self.loaded = Some(Loaded::new(&*self.gpu, self.stream, setting, &self.plans)?);
+        self.loaded = Some(match self.make_loaded(&earlier) {
+            Err(Error::Gpu(GpuError::OutOfMemory { .. })) if self.spare.is_some() => {
+                let old = self.spare.take();
+                self.unload(old)?;
+                self.make_loaded(&earlier)?
+            }
+            made => made?,
+        });
         self.growths += 1;
         Ok(())
     }
 
-    fn upload_batch(&mut self, inputs: &Inputs<'_>, seed: StepSeed) -> Result<()> {
-        let Some(loaded) = &mut self.loaded else { return Ok(()) };
-        let BatchState { cut, occurrences, .. } = &mut self.batch;
-        let Loaded { places, batch_in, batch, .. } = loaded;
-        places.write(batch_in, &self.sources, cut, inputs, seed)?;
-        for plan in &self.plans {
-            plan.list(&self.program.lowered, inputs, occurrences)?;
-            places.write_occurrences(batch_in, plan, inputs, occurrences)?;
+    fn make_loaded(&self, earlier: &Sizes) -> Result<Loaded> {
+        let (mut most, form) = (self.batch.sizes.grow(earlier), &self.batch.form);
+        if let Some(library) = &self.library {
+            most = most.in_blocks(library.block());
         }
-        Ok(self.gpu.copy_in(self.stream, *batch, batch_in, 0)?)
+        let places = self.lay_out(&most, form);
+        let setting = self.setting(&most, form, &places);
+        Loaded::new(&*self.gpu, self.stream, setting, &self.plans)
+    }
+
+    fn unload(&self, loaded: Option<Loaded>) -> Result<()> {
+        loaded.map_or(Ok(()), |loaded| loaded.free(&*self.gpu, self.stream))
     }
 
     pub(super) fn upload_params(&mut self, params: &Params) -> Result<()> {
@@ -348,102 +383,9 @@ impl GpuExecutor {
 
     pub(super) fn launch(&mut self) -> Result<()> {
         match &mut self.loaded {
-            Some(loaded) => loaded.launch(&*self.gpu, self.stream),
+            Some(loaded) => loaded.launch(&*self.gpu, self.stream, &self.side),
             None => Ok(()),
         }
-    }
-
-    /// Copies the results to pinned memory, waits, and reads the constants. Copies all constants,
-    /// or the loss alone.
-    pub(super) fn download(&mut self, inputs: &Inputs<'_>, all: bool) -> Result<()> {
-        let Some(loaded) = &self.loaded else { return Ok(()) };
-        let results = self.fixed.results;
-        let loss = self.program.lowered.loss.and_then(|loss| self.constant_range(loss));
-        let constants = match loss {
-            Some((start, len)) if !all => start..start + len,
-            _ => 0..results.bytes() / 4,
-        };
-        let from = results.part(4 * constants.start, 4 * constants.len())?;
-        self.gpu.copy_out(self.stream, &loaded.results_out, 4 * constants.start, from)?;
-        let mut at = results.bytes();
-        for (index, &memory) in loaded.bound.outputs.iter().enumerate() {
-            let Some(memory) = memory else { continue };
-            let bytes = 4 * self.output_floats(index, inputs);
-            self.gpu.copy_out(self.stream, &loaded.results_out, at, memory.part(0, bytes)?)?;
-            at += memory.bytes();
-        }
-        for (plan, &memory) in self.plans.iter().zip(&loaded.bound.row_grads) {
-            let bytes = 4 * inputs.tables[plan.table].values.len();
-            self.gpu.copy_out(self.stream, &loaded.results_out, at, memory.part(0, bytes)?)?;
-            at += memory.bytes();
-        }
-        self.gpu.synchronize(self.stream)?;
-        self.results.resize(results.bytes() / 4, 0.0);
-        let to = &mut self.results[constants.clone()];
-        Ok(loaded.results_out.read(4 * constants.start, to)?)
-    }
-
-    /// Returns the number of floats of a result.
-    fn output_floats(&self, index: usize, inputs: &Inputs<'_>) -> usize {
-        let shape = self.program.lowered.graph.shape(self.program.lowered.outputs[index]);
-        inputs.span(shape.rows, &(0..inputs.rows)).len() * shape.cols
-    }
-
-    pub(super) fn read_outputs(&mut self, inputs: &Inputs<'_>, params: &Params) -> Result<()> {
-        let Some(loaded) = &self.loaded else { return Ok(()) };
-        let mut at = self.fixed.results.bytes();
-        let mut outputs = std::mem::take(&mut self.outputs);
-        for (index, out) in outputs.iter_mut().enumerate() {
-            let id = self.program.lowered.outputs[index];
-            out.clear();
-            if let Some(memory) = loaded.bound.outputs[index] {
-                out.resize(self.output_floats(index, inputs), 0.0);
-                loaded.results_out.read(at, out)?;
-                at += memory.bytes();
-            } else if let Some(value) = self.constant(id) {
-                out.extend_from_slice(value);
-            } else if let Some(value) = self.param_value(id, params) {
-                out.extend_from_slice(value);
-            }
-        }
-        self.outputs = outputs;
-        Ok(())
-    }
-
-    /// Returns the floats of a node that is a parameter or a view of one.
-    fn param_value<'a>(&self, id: NodeId, params: &'a Params) -> Option<&'a [f32]> {
-        let graph = &self.program.lowered.graph;
-        let len = graph.shape(id).const_len()?;
-        let (mut id, mut start) = (id, 0);
-        loop {
-            match graph.node(id).op {
-                Op::Param { param } => return params.value(param).get(start..start + len),
-                Op::Slice { start: of_view, .. } => start += of_view,
-                _ => return None,
-            }
-            id = graph.node(id).inputs[0];
-        }
-    }
-
-    pub(super) fn read_row_grads(
-        &self,
-        inputs: &Inputs<'_>,
-        row_grads: &mut [&mut [f32]],
-    ) -> Result<()> {
-        let Some(loaded) = &self.loaded else { return Ok(()) };
-        let outputs = loaded.bound.outputs.iter().flatten().map(|of| of.bytes());
-        let at = self.fixed.results.bytes() + outputs.sum::<usize>();
-        for (table, out) in row_grads.iter_mut().enumerate() {
-            let Some(index) = self.plans.iter().position(|plan| plan.table == table) else {
-                out.fill(0.0);
-                continue;
-            };
-            debug_assert_eq!(out.len(), inputs.tables[table].values.len());
-            let before = &loaded.bound.row_grads[..index];
-            let offset = before.iter().map(|of| of.bytes()).sum::<usize>();
-            loaded.results_out.read(at + offset, out)?;
-        }
-        Ok(())
     }
 }
 
@@ -451,10 +393,11 @@ impl Drop for GpuExecutor {
     fn drop(&mut self) {
         // An error cannot be returned from here. The device reports it again at its next use.
         let _ = self.gpu.synchronize(self.stream);
-        if let Some(loaded) = self.loaded.take() {
-            let _ = loaded.free(&*self.gpu);
+        for loaded in [self.loaded.take(), self.spare.take()] {
+            let _ = self.unload(loaded);
         }
         let _ = self.drop_kept();
+        let _ = self.ring.free(&*self.gpu);
         let _ = self.gpu.free(self.fixed.memory);
     }
 }

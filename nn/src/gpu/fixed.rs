@@ -6,6 +6,7 @@ use zillion_device::gpu::{Gpu, Memory, Stream};
 use crate::error::Result;
 use crate::gpu::arena::Arena;
 use crate::gpu::cut::CutPart;
+use crate::graph::op::Op;
 use crate::graph::shape::{Dim, NodeId};
 use crate::lowered::{Class, Lowered, is_view};
 use crate::ops;
@@ -45,7 +46,12 @@ impl Fixed {
             if let (true, false, Some(len)) = (computed, is_view(graph, id), node.shape.const_len())
             {
                 constants[index] = Some(floats);
-                floats = (floats + len).next_multiple_of(4);
+                // A product of the library also writes the rows that make whole units of it.
+                let more = match node.op {
+                    Op::MatMulTn => node.shape.cols * 7,
+                    _ => 0,
+                };
+                floats = (floats + len + more).next_multiple_of(4);
             }
         }
         arena.take(4 * floats);

@@ -1,6 +1,7 @@
-//! The launches of matrix products.
+//! The launches of matrix products: those of the library where it computes them, and otherwise exact
+//! ones.
 //!
-//! A product has the cases of the CPU: with one column of results it is a dot product for each row,
+//! An exact product has the cases of the CPU: with one column of results it is a dot product for each row,
 //! because the order of its additions is another one.
 
 use zillion_device::gpu::kernels::{
@@ -17,6 +18,9 @@ impl Binder<'_> {
     /// Adds the launch of a linear layer, with relu if `relu` is true. Returns whether relu was
     /// applied.
     pub(crate) fn linear(&mut self, id: NodeId, inputs: &[NodeId], relu: bool) -> Result<bool> {
+        if let Some(applied) = self.library_linear(id, inputs, relu)? {
+            return Ok(applied);
+        }
         let (x, w) = (self.rows(inputs[0])?, self.rows(inputs[1])?);
         let bias = match inputs.get(2) {
             Some(&bias) => self.rows(bias)?.data,
@@ -32,20 +36,26 @@ impl Binder<'_> {
         Ok(relu)
     }
 
-    /// Adds the launches of a product with a transposed weight.
-    pub(crate) fn product_with_transpose(&mut self, id: NodeId, inputs: &[NodeId]) -> Result<()> {
+    /// Adds the launches of a product with a transposed weight. Returns whether the library computes
+    /// the product.
+    pub(crate) fn product_with_transpose(&mut self, id: NodeId, inputs: &[NodeId]) -> Result<bool> {
+        if self.library_transpose(id, inputs)? {
+            return Ok(true);
+        }
         let (g, w) = (self.rows(inputs[0])?, self.rows(inputs[1])?);
         let (n, k) = (g.cols, self.out(id)?.cols);
         if n == 1 && k > 1 {
             let weight = Rows { data: w.data, stride: 0, cols: k };
-            return self.chain(id, weight, &[binary_link(Binary::Mul, g)]);
+            self.chain(id, weight, &[binary_link(Binary::Mul, g)])?;
+            return Ok(false);
         }
         let stride = k.next_multiple_of(4);
         let turned = self.scratch((n * stride) as usize);
         let transpose =
             Transpose { input: w.data, out: turned, rows: k, cols: n, ldi: w.stride, ldo: stride };
         self.launch(&TRANSPOSE, transpose.geometry(), &transpose)?;
-        self.product(id, g, Rows { data: turned, stride, cols: k }, 0, false)
+        self.product(id, g, Rows { data: turned, stride, cols: k }, 0, false)?;
+        Ok(false)
     }
 
     /// Adds the launch of the dot products of two values' rows.
@@ -98,8 +108,15 @@ impl Binder<'_> {
 
     /// Adds the launches of `xᵀ·g`, a sum over the rows of the dimension `dim`.
     pub(crate) fn outer(&mut self, id: NodeId, x: NodeId, g: NodeId, dim: Dim) -> Result<()> {
-        let (x, g) = (self.rows(x)?, self.rows(g)?);
+        if self.library_outer(id, x, g, dim)? {
+            return Ok(());
+        }
+        let (of_x, g) = (x, self.rows(g)?);
+        let x = self.rows(x)?;
         if g.cols == 1 {
+            if self.range_sums(id, (of_x, Some(g)), dim)? {
+                return Ok(());
+            }
             return self.weighted_sum(id, x, g, dim);
         }
         let split = self.blocks(dim);

@@ -51,6 +51,15 @@ impl Sizes {
     }
 }
 
+impl Sizes {
+    /// Rounds the capacity up to whole blocks of rows, of which products of the library have all.
+    pub(crate) fn in_blocks(mut self, rows: usize) -> Self {
+        self.rows = self.rows.next_multiple_of(rows);
+        self.values.iter_mut().for_each(|values| *values = values.next_multiple_of(rows));
+        self
+    }
+}
+
 /// Rounds a number up by at most a quarter, or to a multiple of 16.
 fn round_up(n: usize) -> usize {
     n.next_multiple_of((n.next_power_of_two() / 8).max(16))

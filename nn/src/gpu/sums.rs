@@ -52,6 +52,9 @@ impl Binder<'_> {
 
     /// Adds the launches of the sum or the mean of each column.
     pub(crate) fn sum_rows(&mut self, id: NodeId, x: NodeId, dim: Dim, mean: bool) -> Result<()> {
+        if !mean && self.range_sums(id, (x, None), dim)? {
+            return Ok(());
+        }
         let x = self.rows(x)?;
         let sums = ColumnSums { x, kind: ColumnSums::PLAIN, ..ColumnSums::default() };
         self.column_sums(id, sums, dim, 1, mean)

@@ -11,6 +11,7 @@ use zillion_feature::{Cursor, HASH_ID, Statistics};
 use zillion_nn::optim::Plateau;
 use zillion_rows::TableParts;
 
+use super::products::ProductChoice;
 use crate::error::{Error, Result};
 use crate::job::is_zero;
 use crate::online::SnapshotLink;
@@ -48,6 +49,9 @@ pub struct Manifest {
     /// The state of the streams in the folder of the run; absent if the run reads files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stream: Option<SnapshotLink>,
+    /// The algorithms of the products of a GPU; absent if all products are exact.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub products: Option<ProductChoice>,
     /// The job with every default, without `[run]` and `[ps]`.
     pub job: toml::Value,
 }
@@ -157,7 +161,7 @@ impl FileDigest {
 
 impl Manifest {
     /// Returns the bytes of the manifest's file, and the BLAKE3 in its first line.
-    pub(super) fn to_bytes(&self) -> (Vec<u8>, String) {
+    pub(crate) fn to_bytes(&self) -> (Vec<u8>, String) {
         let body = serde_json::to_string_pretty(self)
             .expect("a manifest is plain data with text keys, which JSON can always hold");
         let hash = blake3::hash(body.as_bytes()).to_hex();

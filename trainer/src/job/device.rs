@@ -9,8 +9,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use zillion_config::ConfigError;
-
-use crate::error::Result;
+use zillion_device::gpu;
 
 /// The device that a job asks for, written as in `"cuda:0"`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,25 +85,48 @@ impl Precision {
         *self == Self::F32
     }
 
-    /// Checks that training has the precision.
-    pub(super) fn check(self) -> Result<()> {
-        let name = match self {
-            Self::F32 => return Ok(()),
+    /// Returns the name of the precision in a job.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
             Self::Tf32 => "tf32",
             Self::Bf16 => "bf16",
-        };
-        let message = format!(
-            "is \"{name}\", but no device trains with it yet: products have the precision \"f32\", \
-             whose bytes are the same on the processor and on a GPU; set \"f32\", or remove the key"
-        );
-        Err(ConfigError::at("train.precision", message).into())
+        }
+    }
+
+    /// Returns the precision of the products that the library of a GPU computes; `None` if all
+    /// products are exact.
+    pub(crate) fn of_library(self) -> Option<gpu::Precision> {
+        match self {
+            Self::F32 => None,
+            Self::Tf32 => Some(gpu::Precision::Tf32),
+            Self::Bf16 => Some(gpu::Precision::Bf16),
+        }
+    }
+
+    /// Returns the error for a job that trains on processors, which have the precision `f32` alone.
+    ///
+    /// The precision is not replaced, because it is a part of the result.
+    pub(crate) fn refuse_on_processors(self, reason: &str) -> ConfigError {
+        ConfigError::at("train.precision", self.problem_on_processors(reason))
+    }
+
+    /// Returns the problem of [`Precision::refuse_on_processors`] without the name of the setting.
+    pub(crate) fn problem_on_processors(self, reason: &str) -> String {
+        format!(
+            "is \"{}\", which only a GPU computes, and {reason}; set \"f32\", which processors \
+             compute, or train on a machine with a GPU (the precision is part of the result, so \
+             it is not replaced)",
+            self.name()
+        )
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::Job;
+    use super::super::{Job, difference};
     use super::*;
+    use crate::error::Result;
 
     fn job(more: &str) -> Result<Job> {
         let text = format!(
@@ -133,14 +155,18 @@ mod tests {
     }
 
     #[test]
-    fn a_precision_that_no_device_has_is_refused() {
+    fn a_precision_is_part_of_what_a_checkpoint_belongs_to() {
         let exact = job("[train]\nprecision = 'f32'").unwrap();
         assert_eq!(exact.train, job("").unwrap().train);
         assert!(!exact.in_force().unwrap().contains("precision"));
         for name in ["tf32", "bf16"] {
-            let error = job(&format!("[train]\nprecision = '{name}'")).unwrap_err().to_string();
-            assert!(error.contains("`train.precision`") && error.contains(name), "{error}");
-            assert!(error.contains("set \"f32\""), "{error}");
+            let other = job(&format!("[train]\nprecision = '{name}'")).unwrap();
+            assert!(other.in_force().unwrap().contains(&format!("precision = \"{name}\"")));
+            let both = [exact.portable().unwrap(), other.portable().unwrap()];
+            let (key, ..) = difference(&both[0], &both[1]).unwrap();
+            assert_eq!(key, "train.precision");
+            // Servers read the job of a published version without its device.
+            assert_eq!(Job::from_portable(both[1].clone()).unwrap().train, other.train);
         }
         let error = job("[train]\nprecision = 'fp16'").unwrap_err().to_string();
         assert!(error.contains("train.precision") && error.contains("bf16"), "{error}");

@@ -5,47 +5,57 @@
 //! GPU cannot train is refused by the name of the setting, or trains on the processor if its device
 //! is `auto`.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use zillion_device::gpu::{self, Gpu};
-use zillion_nn::Program;
+use zillion_nn::{LibraryProducts, Program};
 
 use super::TrainOptions;
 use super::graph_executor::GraphExecutor;
 use crate::error::{Error, Result};
-use crate::job::{DeviceChoice, Job};
+use crate::job::{DeviceChoice, Job, Precision};
 
 /// Creates the executor of a training graph on the device that the job asks for. Also returns one
 /// line that names the device and the reason of the choice.
 ///
 /// # Errors
 /// Returns an error if the job names a GPU that cannot be used or cannot train the job. The device
-/// `auto` has no such errors, because the run then trains on the processor.
+/// `auto` has no such errors, because the run then trains on the processor. A precision other than
+/// `f32` is refused on the processor.
 pub(super) fn make_executor(
     job: &Job,
     options: &TrainOptions,
     program: Program,
 ) -> Result<(GraphExecutor, String)> {
-    let device = job.run.device;
+    let (device, precision) = (job.run.device, job.train.precision);
     match device {
+        DeviceChoice::Cpu if precision != Precision::F32 => {
+            Err(precision.refuse_on_processors("`run.device` is \"cpu\"").into())
+        }
         DeviceChoice::Cpu => {
             Ok((GraphExecutor::on_cpu(program), "device cpu (`run.device`)".to_owned()))
         }
         DeviceChoice::Auto => {
-            match open_executor(job, options, DeviceChoice::Cuda(0), program.clone()) {
-                Ok((executor, name)) => Ok((executor, format!("device cuda:0 ({name})"))),
+            let first = DeviceChoice::Cuda(0);
+            match open_executor(job, options, first, program.clone()) {
+                Ok((executor, name)) => Ok((executor, describe(first, precision, &name))),
                 Err(error) => {
                     let reason = match error {
                         Error::DeviceRefused { problem, .. } => problem,
                         other => other.to_string(),
                     };
+                    if precision != Precision::F32 {
+                        let reason = format!("none trains this job: {reason}");
+                        return Err(precision.refuse_on_processors(&reason).into());
+                    }
                     Ok((GraphExecutor::on_cpu(program), format!("device cpu, because {reason}")))
                 }
             }
         }
         DeviceChoice::Cuda(_) | DeviceChoice::Emulated(_) => {
             let (executor, name) = open_executor(job, options, device, program)?;
-            Ok((executor, format!("device {device} ({name})")))
+            Ok((executor, describe(device, precision, &name)))
         }
     }
 }
@@ -63,8 +73,21 @@ fn open_executor(
     }
     let gpu: Arc<dyn Gpu> = Arc::from(gpu::open(&device.to_string(), None)?);
     let name = gpu.info().name.clone();
-    let executor = GraphExecutor::on_gpu(program, gpu)?;
+    let library = job.train.precision.of_library().map(|precision| LibraryProducts {
+        precision,
+        rows: job.train.batch_size,
+        kept: BTreeMap::new(),
+    });
+    let executor = GraphExecutor::on_gpu(program, gpu, library)?;
     Ok((executor, name))
+}
+
+/// Returns the line about a GPU that was chosen.
+fn describe(device: DeviceChoice, precision: Precision, name: &str) -> String {
+    match precision {
+        Precision::F32 => format!("device {device} ({name})"),
+        _ => format!("device {device} ({name}), products in {}", precision.name()),
+    }
 }
 
 /// Returns the setting of the run that a GPU cannot train with and the reason. Returns `None` if

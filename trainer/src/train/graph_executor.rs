@@ -1,13 +1,16 @@
 //! The executor of the training graph of a run, on the pool of threads or on a GPU.
 //!
 //! # Invariants
-//! Both executors give the same bytes, so the rest of a step does not know which of them ran.
+//! With the precision `f32`, both executors give the same bytes, so the rest of a step does not know
+//! which of them ran.
 
 use std::sync::Arc;
 
 use zillion_device::Workers;
 use zillion_device::gpu::Gpu;
-use zillion_nn::{Executor, GpuExecutor, Inputs, NodeId, ParamId, Params, Program, StepSeed};
+use zillion_nn::{
+    Executor, GpuExecutor, Inputs, LibraryProducts, NodeId, ParamId, Params, Program, StepSeed,
+};
 
 use crate::error::{Error, Result};
 
@@ -34,12 +37,17 @@ impl GraphExecutor {
         Self::Cpu(Box::new(Executor::new(program)))
     }
 
-    /// Creates an executor on a GPU.
+    /// Creates an executor on a GPU. With `library`, the library of the GPU computes the products of
+    /// layers.
     ///
     /// # Errors
     /// Returns an error if the GPU has no kernel for an operation of the graph, or if it fails.
-    pub(super) fn on_gpu(program: Program, gpu: Arc<dyn Gpu>) -> Result<Self> {
-        Ok(Self::Gpu(Box::new(GpuExecutor::new(program, gpu)?)))
+    pub(super) fn on_gpu(
+        program: Program,
+        gpu: Arc<dyn Gpu>,
+        library: Option<LibraryProducts>,
+    ) -> Result<Self> {
+        Ok(Self::Gpu(Box::new(GpuExecutor::with_products(program, gpu, library)?)))
     }
 
     /// Returns whether the graph is computed on a GPU.

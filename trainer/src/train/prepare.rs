@@ -195,6 +195,10 @@ impl Run {
             (Some(checkpoint), _) => {
                 observer.note(&format!("resuming from {}", checkpoint.path().display()));
                 self.restore(&checkpoint)?;
+                let products = checkpoint.manifest.products.as_ref();
+                if let Some(line) = self.model.keep_products(products)? {
+                    observer.note(&line);
+                }
                 Ok(None)
             }
             (None, Some(origin)) => {

@@ -117,6 +117,7 @@ impl Run {
             tables: Vec::new(),
             files: self.data.files.clone(),
             stream: self.output.stream.clone(),
+            products: self.model.product_choice(),
             job: self.job.portable()?,
         };
         let Output { dir, stream, .. } = &self.output;

@@ -110,60 +110,71 @@ pub(super) fn lookups(gpu: &dyn Gpu, size: Size) -> Result<Outcome, GpuError> {
     session.finish()
 }
 
-/// Compares the transposes and the copies of type bf16 of several weights.
+/// Compares the copies of several weights in both orders and types, with columns of zeros.
 pub(super) fn weight_copies(gpu: &dyn Gpu, size: Size) -> Result<Outcome, GpuError> {
     let mut session = Session::new("copy_weights", gpu)?;
     let mut random = Random(132);
-    let shapes: &[[usize; 2]] = match size {
-        Size::Small => &[[33, 65], [1, 40], [32, 32], [70, 5]],
-        Size::Full => &[[432, 400], [1, 400], [400, 400], [3344, 400]],
+    let shapes: &[[usize; 4]] = match size {
+        Size::Small => &[[33, 65, 3, 7], [1, 40, 0, 0], [32, 32, 8, 1], [70, 5, 2, 3]],
+        Size::Full => &[[429, 400, 3, 0], [1, 400, 0, 0], [400, 400, 0, 0], [3341, 397, 3, 3]],
     };
     let (mut copies, mut expected) = (Vec::new(), Vec::new());
-    for (index, &[rows, cols]) in shapes.iter().enumerate() {
-        let (ldi, ldo) = (cols + 3, rows + 2);
+    for (index, &[rows, cols, more_rows, more_cols]) in shapes.iter().enumerate() {
+        let (row_end, col_end) = (rows + more_rows, cols + more_cols);
+        let (ldi, lds, ldo) = (cols + 3, col_end + 1, row_end + 2);
         let weight = random.floats(rows * ldi, Values::Special);
-        let mut transposed = vec![f32::from_bits(u32::MAX); cols * ldo];
-        let mut halves = [vec![u16::MAX; rows * ldi], vec![u16::MAX; cols * ldo]];
-        for row in 0..rows {
-            for col in 0..cols {
-                let w = weight[row * ldi + col];
-                transposed[col * ldo + row] = w;
-                halves[0][row * ldi + col] = narrowed(w);
-                halves[1][col * ldo + row] = narrowed(w);
+        let none = f32::from_bits(u32::MAX);
+        let mut wide = [vec![none; rows * lds], vec![none; cols * ldo]];
+        let mut halves = [vec![u16::MAX; rows * lds], vec![u16::MAX; cols * ldo]];
+        for row in 0..row_end {
+            for col in 0..col_end {
+                let w = if row < rows && col < cols { weight[row * ldi + col] } else { 0.0 };
+                if row < rows {
+                    (wide[0][row * lds + col], halves[0][row * lds + col]) = (w, narrowed(w));
+                }
+                if col < cols {
+                    (wide[1][col * ldo + row], halves[1][col * ldo + row]) = (w, narrowed(w));
+                }
             }
         }
-        // The last weight has no transpose of single precision, and the first one none of bf16.
-        let at = [
-            session.poisoned::<f32>(transposed.len())?.address(),
-            session.poisoned::<u16>(halves[0].len())?.address(),
-            session.poisoned::<u16>(halves[1].len())?.address(),
-        ];
+        // Each weight has all copies but one.
+        let mut at = [0; 4];
+        for (number, at) in at.iter_mut().enumerate().filter(|&(number, _)| number != index % 4) {
+            *at = match number {
+                0 | 1 => session.poisoned::<f32>(wide[number].len())?.address(),
+                _ => session.poisoned::<u16>(halves[number - 2].len())?.address(),
+            };
+        }
         copies.push(WeightCopy {
             weight: session.upload(&weight)?,
-            transposed: if index + 1 == shapes.len() { 0 } else { at[0] },
-            narrow: at[1],
-            narrow_transposed: if index == 0 { 0 } else { at[2] },
+            straight: at[0],
+            transposed: at[1],
+            narrow: at[2],
+            narrow_transposed: at[3],
             rows: rows as u32,
             cols: cols as u32,
             ldi: ldi as u32,
+            lds: lds as u32,
             ldo: ldo as u32,
-            ..WeightCopy::default()
+            col_end: col_end as u32,
+            row_end: row_end as u32,
+            first_tile: 0,
         });
-        expected.push((at, transposed, halves));
+        expected.push((at, wide, halves));
     }
     let mut launch = CopyWeights::new(&mut copies);
     launch.copies = session.upload(&copies)?;
     session.launch(&COPY_WEIGHTS, launch.geometry(), &launch)?;
-    for (index, (at, transposed, halves)) in expected.iter().enumerate() {
+    for (index, (at, wide, halves)) in expected.iter().enumerate() {
         let name = format!("weight {index}");
-        if index + 1 < shapes.len() {
-            let got = session.download(at[0], transposed.len())?;
-            session.compare(&name, &got, transposed)?;
-        }
-        for (kind, (&at, halves)) in at[1..].iter().zip(halves).enumerate() {
-            if index > 0 || kind == 0 {
-                let got: Vec<u16> = session.download(at, halves.len())?;
-                session.compare_words(&format!("bf16 {kind}, {name}"), &got, halves)?;
+        for (number, &at) in at.iter().enumerate().filter(|&(_, &at)| at != 0) {
+            if number < 2 {
+                let got = session.download(at, wide[number].len())?;
+                session.compare(&format!("copy {number}, {name}"), &got, &wide[number])?;
+            } else {
+                let expected = &halves[number - 2];
+                let got: Vec<u16> = session.download(at, expected.len())?;
+                session.compare_words(&format!("copy {number}, {name}"), &got, expected)?;
             }
         }
     }

@@ -217,6 +217,27 @@ const PLANTS: &[Plant] = &[
         report: "differ",
     },
     Plant {
+        mistake: "the rows of a copy of a weight end in its neighbours instead of zeros",
+        unit: "product",
+        replaced: ["row < copy.rows && col < copy.cols ? copy.weight", "row < copy.rows ? copy.weight"],
+        check: "copy_weights",
+        report: "instead of",
+    },
+    Plant {
+        mistake: "the rows of an operand that the batch does not have are old ones",
+        unit: "chain",
+        replaced: ["row < rows && col < p.x.cols ? lesser", "col < p.x.cols ? lesser"],
+        check: "padded_rows",
+        report: "instead of",
+    },
+    Plant {
+        mistake: "the rows behind the batch are not cleared",
+        unit: "chain",
+        replaced: ["all = gaps + (u64)(p.total - rows) * p.width;", "all = gaps;"],
+        check: "clear_padding",
+        report: "differ",
+    },
+    Plant {
         mistake: "a row that grows gets a weight too many",
         unit: "table",
         replaced: [

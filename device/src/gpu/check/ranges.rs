@@ -1,7 +1,9 @@
 //! Sums over ranges of rows against sums of the same order, by bits. The order is that of the
 //! kernels of steps with products of the library, not the processor's.
 
-use super::super::kernels::{ColumnSums, HEAD_GRADIENT, HeadGradient, RANGE_SUMS, RangeSums, Rows};
+use super::super::kernels::{
+    ColumnSums, Count, HEAD_GRADIENT, HeadGradient, RANGE_SUMS, RangeSums, Rows,
+};
 use super::super::{Gpu, GpuError};
 use super::chain::round_bf16;
 use super::reduce::shapes;
@@ -80,10 +82,12 @@ pub(super) fn sums(gpu: &dyn Gpu, size: Size) -> Result<Outcome, GpuError> {
                 masked: if masks { x_at.data } else { 0 },
                 narrow: if case % 2 == 0 || is_narrow { narrow } else { 0 },
                 parts,
-                rows: rows as u32,
+                rows: match case % 3 {
+                    0 => Count::at(session.upload(&[rows as u32])?, rows as u32 + 7),
+                    _ => Count::fixed(rows as u32),
+                },
                 ranges: ranges as u32,
                 kind,
-                unused: 0,
             };
             session.launch(&RANGE_SUMS, sums.geometry(), &sums)?;
             let expected = range_sums(rows, ranges, cols, term);
@@ -93,7 +97,7 @@ pub(super) fn sums(gpu: &dyn Gpu, size: Size) -> Result<Outcome, GpuError> {
             let all = RangeSums {
                 x: Rows { data: parts, stride: cols as u32, cols: cols as u32 },
                 parts: out,
-                rows: ranges as u32,
+                rows: Count::fixed(ranges as u32),
                 ranges: 1,
                 kind: ColumnSums::PLAIN,
                 ..RangeSums::default()

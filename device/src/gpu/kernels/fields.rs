@@ -45,12 +45,14 @@ parameters! {
     }
 
     /// The copies of one weight that products read, in device memory.
-    WeightCopy (56) {
+    WeightCopy (72) {
         /// The address of the weight.
         weight: u64,
+        /// The address of the copy in the order of the weight, or 0.
+        straight: u64,
         /// The address of the transpose, or 0.
         transposed: u64,
-        /// The address of the weight as bf16, or 0.
+        /// The address of the copy as bf16 in the order of the weight, or 0.
         narrow: u64,
         /// The address of the transpose as bf16, or 0.
         narrow_transposed: u64,
@@ -60,12 +62,17 @@ parameters! {
         cols: u32,
         /// The distance of two rows of the weight.
         ldi: u32,
-        /// The distance of two rows of the transpose.
+        /// The distance of two rows of the copies in the order of the weight.
+        lds: u32,
+        /// The distance of two rows of the transposes.
         ldo: u32,
+        /// The number of columns of the copies in the order of the weight. Those that the weight
+        /// does not have become zero.
+        col_end: u32,
+        /// The number of columns of the transposes, as `col_end`.
+        row_end: u32,
         /// The number of tiles of the copies before (see [`CopyWeights::new`]).
         first_tile: u32,
-        /// Padding, which no kernel reads.
-        unused: u32,
     }
 
     /// The parameters of `copy_weights`.
@@ -86,7 +93,7 @@ impl CopyWeights {
         let mut tiles = 0;
         for copy in copies.iter_mut() {
             copy.first_tile = tiles;
-            tiles += copy.rows.div_ceil(32) * copy.cols.div_ceil(32);
+            tiles += copy.row_end.div_ceil(32) * copy.col_end.div_ceil(32);
         }
         Self { copies: 0, copy_count: copies.len() as u32, tiles }
     }

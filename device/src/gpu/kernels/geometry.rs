@@ -222,16 +222,20 @@ impl Interaction {
     /// Returns the geometry of `dot_interaction`, a block for each row.
     pub fn dots(&self) -> Geometry {
         let fields = self.x.cols / self.dim;
-        let blocks = u64::from(self.rows.most).min(MOST_BLOCKS) as u32;
-        let shared_bytes = fields * (self.dim + 1) * 4;
-        Geometry { shared_bytes, ..Geometry::line(blocks, 256) }
+        self.blocks(fields * (self.dim + 1))
     }
 
     /// Returns the geometry of `dot_interaction_grad`, a block for each row.
     pub fn dots_grad(&self) -> Geometry {
         let fields = self.x.cols / self.dim;
-        let pairs = fields * fields.saturating_sub(1) / 2;
-        Geometry { shared_bytes: (self.x.cols + pairs) * 4, ..self.dots() }
+        self.blocks(self.x.cols + fields * fields.saturating_sub(1) / 2)
+    }
+
+    /// Returns a block for each row, with shared memory for `floats` floats.
+    fn blocks(&self, floats: u32) -> Geometry {
+        let blocks = u64::from(self.rows.most).min(MOST_BLOCKS) as u32;
+        let shared_bytes = if self.in_place == 1 { 0 } else { 4 * floats };
+        Geometry { shared_bytes, ..Geometry::line(blocks, 256) }
     }
 }
 
@@ -245,5 +249,20 @@ impl DenseUpdate {
     /// Returns the geometry of `dense_squares` and `lamb_squares`: a block for each piece.
     pub fn pieces(&self) -> Geometry {
         Geometry::line(self.piece_count, 256)
+    }
+}
+
+impl PaddedRows {
+    /// Returns the geometry of `padded_rows`: a thread for four elements.
+    pub fn geometry(&self) -> Geometry {
+        Geometry::elements(u64::from(self.total) * u64::from(self.stride) / 4)
+    }
+}
+
+impl ClearPadding {
+    /// Returns the geometry of `clear_padding` for a batch that has nearly all rows.
+    pub fn geometry(&self) -> Geometry {
+        let gap = u64::from(self.width - self.x.cols).max(1);
+        Geometry::elements(u64::from(self.total) * gap)
     }
 }

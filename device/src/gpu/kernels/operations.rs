@@ -105,6 +105,40 @@ parameters! {
         n: u64,
     }
 
+    /// The parameters of `padded_rows`, which copies the rows of a batch for a product of the
+    /// library.
+    PaddedRows (56) {
+        /// The values that the kernel reads.
+        x: Rows,
+        /// The address of the copy, a multiple of 16.
+        out: u64,
+        /// The number of rows.
+        rows: Count,
+        /// The number of rows of the copy. Those that the batch does not have become zero.
+        total: u32,
+        /// The distance of two rows of the copy in elements, a multiple of 4. The columns that
+        /// `x` does not have become zero.
+        stride: u32,
+        /// 1 if the copy is of type bf16.
+        narrow: u32,
+        /// Padding, which no kernel reads.
+        unused: u32,
+    }
+
+    /// The parameters of `clear_padding`, which writes zeros where a product of the library reads
+    /// the rows of a batch in place.
+    ClearPadding (40) {
+        /// The rows. Their columns behind `x.cols` become zero.
+        x: Rows,
+        /// The number of rows.
+        rows: Count,
+        /// The number of rows that the product reads. Those that the batch does not have become
+        /// zero.
+        total: u32,
+        /// The number of columns that the product reads.
+        width: u32,
+    }
+
     /// The parameters of `sum_columns`.
     SumColumns (48) {
         /// The values that the kernel reads.
@@ -264,7 +298,7 @@ parameters! {
     }
 
     /// The parameters of the interactions of fields.
-    Interaction (72) {
+    Interaction (80) {
         /// The vectors of the fields, side by side.
         x: Rows,
         /// The gradients of the results.
@@ -277,6 +311,10 @@ parameters! {
         dim: u32,
         /// 1 where the processor computes in blocks (see [`Interaction::blocked`]).
         blocked: u32,
+        /// 1 if a row does not fit in shared memory, so that its vectors are read in place.
+        in_place: u32,
+        /// Padding, which no kernel reads.
+        unused: u32,
     }
 
     /// The parameters of `loss_tiles`, `loss_sum` and `loss_grad`.

@@ -2,12 +2,12 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::Rows;
+use super::{Count, Rows};
 
 parameters! {
     /// The parameters of `range_sums`: sums over ranges of rows in an order of its own, which is
     /// not the processor's. A second launch with one range adds the sums of the ranges.
-    RangeSums (88) {
+    RangeSums (96) {
         /// The values that the kernel reads.
         x: Rows,
         /// The weights in one column, or the results of relu.
@@ -24,13 +24,11 @@ parameters! {
         /// The address of the sums of the ranges, `x.cols` floats each.
         parts: u64,
         /// The number of rows.
-        rows: u32,
+        rows: Count,
         /// The number of ranges of about the same size.
         ranges: u32,
         /// A constant of [`super::ColumnSums`] without statistics, or [`RangeSums::MASKED_NARROW`].
         kind: u32,
-        /// Padding, which no kernel reads.
-        unused: u32,
     }
 
     /// The parameters of `head_gradient`: what a layer of one unit sends back through relu, with

@@ -2,6 +2,7 @@
 //! of runs on processors, for every key of a job that a GPU does not refuse by name.
 
 mod cases;
+mod precision;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -124,9 +125,17 @@ impl Place {
                 assert!(error.contains(words), "{keys}: {error}");
                 assert!(!PathBuf::from(self.path(&names[1])).exists(), "{keys}");
             }
-            Outcome::Invalid(words) => {
-                let error = self.job("none", settings, emulated).expect_err(keys).to_string();
+            Outcome::GpuAlone(words) => {
+                let error = run(&names[0], DeviceChoice::Cpu).expect_err(keys).to_string();
                 assert!(error.contains(words), "{keys}: {error}");
+                assert!(!PathBuf::from(self.path(&names[0])).exists(), "{keys}");
+                let train = |name: &str, device| {
+                    run(name, device).unwrap_or_else(|e| panic!("{keys}: {e}"));
+                    self.files(name)
+                };
+                let first = train(&names[1], emulated);
+                let again = train(&format!("{}-again", names[1]), DeviceChoice::Emulated(99));
+                assert!(first == again, "{keys}");
             }
         }
     }

@@ -299,7 +299,7 @@ impl Enqueue<'_> {
             g,
             masked: x.data,
             parts: parts.address(),
-            rows: rows as u32,
+            rows: Count::fixed(rows as u32),
             ranges: ranges as u32,
             kind,
             ..RangeSums::default()
@@ -314,7 +314,7 @@ impl Enqueue<'_> {
         let sums = RangeSums {
             x,
             parts: to.gradient.address(),
-            rows: RangeSums::ranges(self.all.rows) as u32,
+            rows: Count::fixed(RangeSums::ranges(self.all.rows) as u32),
             ranges: 1,
             kind: ColumnSums::PLAIN,
             ..RangeSums::default()

@@ -81,7 +81,10 @@ fn weight_copies(layers: &[Layer]) -> Vec<WeightCopy> {
             rows: layer.padded as u32,
             cols: units,
             ldi: units,
+            lds: units,
             ldo: layer.padded as u32,
+            col_end: units,
+            row_end: layer.padded as u32,
             ..WeightCopy::default()
         };
         if !is_narrow {
@@ -91,8 +94,17 @@ fn weight_copies(layers: &[Layer]) -> Vec<WeightCopy> {
         let (narrow, narrow_transposed) = (narrow.address(), narrow_transposed.address());
         copies.push(WeightCopy { transposed: 0, narrow, narrow_transposed, ..weight });
         let (weight, narrow) = (layer.bias.weights.address(), layer.narrow_bias.address());
-        let (rows, cols, ldi) = (1, units, units);
-        copies.push(WeightCopy { weight, narrow, rows, cols, ldi, ..WeightCopy::default() });
+        copies.push(WeightCopy {
+            weight,
+            narrow,
+            rows: 1,
+            cols: units,
+            ldi: units,
+            lds: units,
+            col_end: units,
+            row_end: 1,
+            ..WeightCopy::default()
+        });
     }
     copies
 }

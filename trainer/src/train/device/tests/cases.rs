@@ -1,7 +1,7 @@
 //! The keys of `[model]`, `[tables]` and `[train]` with a job for each, and what becomes of the job
 //! on a GPU.
 
-use Outcome::{Equal, Invalid, Refused};
+use Outcome::{Equal, GpuAlone, Refused};
 
 /// The outcome of a job on a GPU.
 pub(super) enum Outcome {
@@ -9,8 +9,9 @@ pub(super) enum Outcome {
     Equal,
     /// The run does not begin on a GPU, and the error contains these words.
     Refused(&'static str),
-    /// No device trains the job, and the error contains these words.
-    Invalid(&'static str),
+    /// A GPU alone trains the job, with the same checkpoint in each run. The run does not begin on
+    /// processors, and the error contains these words.
+    GpuAlone(&'static str),
 }
 
 /// A job that sets some keys.
@@ -64,8 +65,8 @@ pub(super) const TRAIN: &[Case] = &[
     ),
     case("wire", "train.wire = 'bf16'", Equal),
     case("precision", "train.precision = 'f32'", Equal),
-    case("precision", "train.precision = 'tf32'", Invalid("`train.precision`: is \"tf32\"")),
-    case("precision", "train.precision = 'bf16'", Invalid("`train.precision`: is \"bf16\"")),
+    case("precision", "train.precision = 'tf32'", GpuAlone("`train.precision`: is \"tf32\"")),
+    case("precision", "train.precision = 'bf16'", GpuAlone("`train.precision`: is \"bf16\"")),
     case("accumulate", "train = { accumulate = 3, batch_size = 16, clip_norm = 1.0 }", Equal),
     case("average", "train.average = { kind = 'ema', decay = 0.9 }", Equal),
     case("average", "train.average = { kind = 'swa', every = 2 }", Equal),
