@@ -10,6 +10,7 @@ use zillion_embedding::TableStatistics;
 use zillion_feature::LookupPlan;
 
 use super::Run;
+use super::behind::Begun;
 use crate::error::Result;
 use crate::observer::{Observer, RunFigures};
 use crate::pipeline::Planned;
@@ -79,24 +80,31 @@ impl Counts {
 }
 
 impl Run {
-    /// Trains on a batch and updates the counts. Returns the mean loss of the batch.
+    /// Begins to train on a batch and updates the counts. [`Run::finish_batch`] returns the batch
+    /// with its results.
     pub(super) fn train_and_count(
         &mut self,
-        planned: &Planned,
+        planned: Planned,
         next: Option<&Arc<LookupPlan>>,
-    ) -> Result<f64> {
+    ) -> Result<()> {
         let before = self.position.cursor.row;
         let began = Instant::now();
-        let loss = self.train_step(planned, next)?;
-        self.count_step(began, before, std::slice::from_ref(planned));
-        Ok(loss)
+        self.with_engine(|engine, run| engine.step(run, &planned, next))?;
+        self.count_step(began, before, std::slice::from_ref(&planned));
+        let step = self.step_of_last_batch();
+        self.behind.push_back(Begun { planned, step });
+        Ok(())
+    }
+
+    /// Counts the time from the start of the run to the end of the first step, at its end.
+    pub(super) fn count_first_step(&mut self) {
+        let Counts { began, first_step_seconds, .. } = &mut self.counts;
+        first_step_seconds.get_or_insert_with(|| began.elapsed().as_secs_f64());
     }
 
     /// Updates the counts after a step on these batches. The step began at `began` with the
     /// position `before` in the order of rows.
     pub(super) fn count_step(&mut self, began: Instant, before: u64, batches: &[Planned]) {
-        let Counts { began: run_began, first_step_seconds, .. } = &mut self.counts;
-        first_step_seconds.get_or_insert_with(|| run_began.elapsed().as_secs_f64());
         self.counts.passed_rows += self.position.cursor.row - before;
         if self.counts.is_wanted {
             self.counts.step_seconds.push(began.elapsed().as_secs_f64());

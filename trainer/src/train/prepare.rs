@@ -1,6 +1,7 @@
 //! The preparation of a run: opens the data, and initializes statistics, vocabularies, tables and
 //! the model, or restores them from a checkpoint.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -94,6 +95,7 @@ impl Run {
             data,
             client,
             engine: Box::new(HostEngine),
+            behind: VecDeque::new(),
             model,
             buffers,
             output: Output {
