@@ -95,11 +95,12 @@ struct Clip {
   const double* rows;       // that of the rows; read only if the job clips
   float* scale;
   u32* skip;
+  u32* skips;               // counts skipped steps; or null
   double most;              // the largest norm
   u32 clips;
   u32 unused;
 };
-static_assert(sizeof(Clip) == 48, "twin of Clip");
+static_assert(sizeof(Clip) == 56, "twin of Clip");
 
 DEVICE bool is_finite_sum(double x) { return x - x == 0.0; }
 
@@ -116,4 +117,5 @@ KERNEL(clip, Clip, 32, 1) {
   }
   *p.scale = skip ? 0.0f : scale;
   *p.skip = skip;
+  if (p.skips && skip) *p.skips = *p.skips + 1;
 }

@@ -48,6 +48,23 @@ struct DenseUpdate {
 };
 static_assert(sizeof(DenseUpdate) == 56, "twin of DenseUpdate");
 
+// The rules of a step by the number of skipped steps. A skipped step does not count, and the host
+// makes the rules before it knows which of the last steps were skipped.
+struct ChooseRules {
+  const DenseRule* choices;  // for 0, 1, ... skipped steps, `n` each
+  DenseRule* rules;
+  const u32* skips;          // the number of skipped steps
+  const u32* known;          // the number that the host knew
+  u32 n;
+  u32 most;                  // the largest number of choices
+};
+static_assert(sizeof(ChooseRules) == 40, "twin of ChooseRules");
+
+KERNEL(choose_rules, ChooseRules, 256, 4) {
+  const u32 choice = lesser(*p.skips - *p.known, p.most - 1);
+  for (u64 i = thread_index(); i < p.n; i += thread_count()) p.rules[i] = p.choices[(u64)choice * p.n + i];
+}
+
 DEVICE float l1_with_sign_of(float l1, float x) { return from_bits(to_bits(l1) | (to_bits(x) & 0x80000000u)); }
 
 KERNEL(dense_update, DenseUpdate, 256, 4) {

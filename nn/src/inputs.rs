@@ -31,7 +31,7 @@ pub struct Inputs<'a> {
 /// The unique rows of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct TableView<'a> {
-    /// The rows, `unique × stride` floats.
+    /// The rows, `unique × stride` floats. Empty if the rows are on a device.
     pub values: &'a [f32],
     /// The number of floats from one row to the next, which may be more than the graph reads.
     pub stride: usize,
@@ -112,6 +112,26 @@ impl<'a> Inputs<'a> {
             stride: t.stride,
             unique: t.rows(),
         });
+        Self::with_tables(tables.collect(), batch, plan, train)
+    }
+
+    /// Creates the inputs of a training step whose rows are on a device. `strides` has the number
+    /// of floats from one row of each table to the next.
+    pub fn with_device_rows(batch: &'a Batch, plan: &'a LookupPlan, strides: &[usize]) -> Self {
+        let tables = plan.tables.iter().zip(strides).map(|(table, &stride)| TableView {
+            values: &[],
+            stride,
+            unique: table.keys.len(),
+        });
+        Self::with_tables(tables.collect(), batch, plan, true)
+    }
+
+    fn with_tables(
+        tables: Vec<TableView<'a>>,
+        batch: &'a Batch,
+        plan: &'a LookupPlan,
+        train: bool,
+    ) -> Self {
         let columns = plan.columns.iter().zip(&batch.sparse).map(|(planned, keys)| ColumnView {
             table: planned.table,
             inverse: &planned.inverse,
@@ -130,7 +150,7 @@ impl<'a> Inputs<'a> {
             .map(|l| LabelView { values: &l.values, mask: l.mask.as_deref() });
         Self {
             rows: batch.rows,
-            tables: tables.collect(),
+            tables,
             columns: columns.collect(),
             occurrences: occurrences.collect(),
             numeric: batch.numeric.iter().map(Vec::as_slice).collect(),
@@ -141,15 +161,21 @@ impl<'a> Inputs<'a> {
 
     /// Checks all values that kernels use as an index, so that a batch that does not fit the graph
     /// cannot make a kernel panic. `labels` tells whether labels are read, and `train` tells
-    /// whether a backward pass runs.
-    pub(crate) fn check(&self, graph: &GraphInputs, labels: bool, train: bool) -> Result<()> {
+    /// whether a backward pass runs. The floats of rows that are on a device are not here, so
+    /// `rows_are_here` tells whether their number is checked.
+    pub(crate) fn check(
+        &self,
+        graph: &GraphInputs,
+        (labels, train): (bool, bool),
+        rows_are_here: bool,
+    ) -> Result<()> {
         if self.rows == 0 || self.rows > MAX_ROWS {
             return Err(wrong(
                 "the batch",
                 format!("found {} rows; give 1 to {MAX_ROWS} rows", self.rows),
             ));
         }
-        self.check_tables(graph)?;
+        self.check_tables(graph, rows_are_here)?;
         count("sparse columns", self.columns.len(), graph.columns.len())?;
         for (column, known) in self.columns.iter().zip(&graph.columns) {
             self.check_column(column, known.table).map_err(|reason| wrong(&known.name, reason))?;
@@ -208,7 +234,7 @@ impl<'a> Inputs<'a> {
         ))
     }
 
-    fn check_tables(&self, graph: &GraphInputs) -> Result<()> {
+    fn check_tables(&self, graph: &GraphInputs, rows_are_here: bool) -> Result<()> {
         count("tables", self.tables.len(), graph.tables.len())?;
         for (table, known) in self.tables.iter().zip(&graph.tables) {
             if table.stride < known.stride {
@@ -218,7 +244,8 @@ impl<'a> Inputs<'a> {
                 );
                 return Err(wrong(&known.name, reason));
             }
-            if table.unique.checked_mul(table.stride) != Some(table.values.len()) {
+            let floats = table.unique.checked_mul(table.stride);
+            if rows_are_here && floats != Some(table.values.len()) {
                 let (len, unique, stride) = (table.values.len(), table.unique, table.stride);
                 return Err(wrong(
                     &known.name,

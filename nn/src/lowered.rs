@@ -155,8 +155,21 @@ impl Lowered {
     /// # Errors
     /// Returns an error that names the input or the parameter that does not fit.
     pub(crate) fn check(&self, inputs: &Inputs<'_>, params: &Params) -> Result<()> {
+        self.check_with(inputs, params, true)
+    }
+
+    /// Checks what [`Lowered::check`] does, for a batch whose rows are on a device.
+    ///
+    /// # Errors
+    /// Returns an error that names the input or the parameter that does not fit.
+    pub(crate) fn check_on_device(&self, inputs: &Inputs<'_>, params: &Params) -> Result<()> {
+        self.check_with(inputs, params, false)
+    }
+
+    fn check_with(&self, inputs: &Inputs<'_>, params: &Params, rows_are_here: bool) -> Result<()> {
         params.fits(&self.graph.params)?;
-        inputs.check(&self.graph.inputs, self.reads_labels, self.loss.is_some())?;
+        let reads = (self.reads_labels, self.loss.is_some());
+        inputs.check(&self.graph.inputs, reads, rows_are_here)?;
         inputs.check_values(&self.graph.inputs, &self.value_columns)?;
         inputs.check_single(&self.graph.inputs, &self.single_columns)
     }

@@ -39,7 +39,7 @@ pub use average::{Average, AverageSpec, read_scoring_params};
 pub use checkpoint::{write_dense, write_dense_with};
 pub use clip::clip_scale;
 pub use dense::DenseOptimizer;
-pub(crate) use device::DEVICE_BLOCK;
+pub(crate) use device::{DEVICE_BLOCK, check_factors};
 pub use plateau::{Plateau, PlateauMetric, PlateauSpec, Verdict};
 pub use schedule::{Decay, ScheduleSpec};
 pub use spec::DenseOptimizerSpec;

@@ -123,6 +123,7 @@ units! {
         ROW_NORM = row_norm(RowNorm);
     }
     optimizer {
+        CHOOSE_RULES = choose_rules(ChooseRules);
         DENSE_UPDATE = dense_update(DenseUpdate);
         DENSE_SQUARES = dense_squares(DenseUpdate);
         LAMB_SQUARES = lamb_squares(DenseUpdate);

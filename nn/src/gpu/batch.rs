@@ -39,6 +39,8 @@ pub(crate) struct ColumnPlaces {
 pub(crate) struct TablePlaces {
     /// The numbers of unique rows, as the row kernels read them.
     pub(crate) classes: usize,
+    /// Whether a node reads the rows.
+    pub(crate) is_read: bool,
     pub(crate) rows: usize,
     pub(crate) starts: usize,
     pub(crate) occurrences: usize,
@@ -49,6 +51,9 @@ pub(crate) struct TablePlaces {
 pub(crate) struct BatchPlaces {
     /// The number of bytes of the block.
     pub(crate) bytes: usize,
+    /// The number of bytes in front of the rows of tables. The host has only these if the rows stay
+    /// on the device.
+    pub(crate) bytes_without_rows: usize,
     /// The number of rows of the batch, then the number of values of each column.
     pub(crate) counts: usize,
     pub(crate) seed: usize,
@@ -108,18 +113,22 @@ impl BatchPlaces {
             })
         });
         let columns = columns.collect();
-        let tables = most.unique.iter().enumerate().map(|(table, &unique)| {
-            let rows = if sources.tables[table] { unique } else { 0 };
-            TablePlaces {
-                classes: take(1, size_of::<RowClasses>()),
-                rows: take(rows * form.strides[table], 4),
-                starts: take(unique + 1, 4),
-                occurrences: take(most.occurrences[table], 4),
-            }
+        let tables = most.unique.iter().enumerate().map(|(table, &unique)| TablePlaces {
+            classes: take(1, size_of::<RowClasses>()),
+            is_read: sources.tables[table],
+            rows: 0,
+            starts: take(unique + 1, 4),
+            occurrences: take(most.occurrences[table], 4),
         });
-        let tables = tables.collect();
+        let mut tables: Vec<TablePlaces> = tables.collect();
+        let bytes_without_rows = block.bytes();
+        for (table, places) in tables.iter_mut().enumerate() {
+            let rows = if places.is_read { most.unique[table] } else { 0 };
+            places.rows = block.take(4 * rows * form.strides[table]) as usize;
+        }
         Self {
             bytes: block.bytes(),
+            bytes_without_rows,
             counts,
             seed,
             lanes,
@@ -134,7 +143,7 @@ impl BatchPlaces {
         }
     }
 
-    /// Writes a batch to the pinned copy of the block.
+    /// Writes a batch, without the rows of its tables, to the pinned copy of the block.
     pub(crate) fn write(
         &self,
         to: &mut Pinned,
@@ -179,12 +188,14 @@ impl BatchPlaces {
                 to.write(at, weights)?;
             }
         }
-        for ((places, view), &is_read) in
-            self.tables.iter().zip(&inputs.tables).zip(&sources.tables)
-        {
-            if is_read {
-                to.write(places.rows, view.values)?;
-            }
+        Ok(())
+    }
+
+    /// Writes the rows of the tables that a node reads to the pinned copy of the block.
+    pub(crate) fn write_rows(&self, to: &mut Pinned, inputs: &Inputs<'_>) -> Result<()> {
+        let tables = self.tables.iter().zip(&inputs.tables);
+        for (places, view) in tables.filter(|(places, _)| places.is_read) {
+            to.write(places.rows, view.values)?;
         }
         Ok(())
     }

@@ -19,6 +19,9 @@ pub(crate) struct Bound {
     pub(crate) statics: Vec<u8>,
     /// The memory of the gradients of each planned table.
     pub(crate) row_grads: Vec<Memory>,
+    /// The memory of the gradients of every table of a training program. It stays zero for a table
+    /// without a plan.
+    pub(crate) table_grads: Vec<Memory>,
     /// The memory of each requested result without gaps between rows. `None` for a constant.
     pub(crate) outputs: Vec<Option<Memory>>,
 }
@@ -112,11 +115,20 @@ fn bind_with(binder: &mut Binder<'_>, plans: &[RowPlan]) -> Result<Bound> {
     for plan in plans {
         row_grads.push(binder.row_gradients(plan, &lists)?);
     }
+    let mut table_grads = Vec::new();
+    let tables = if lowered.loss.is_some() { graph.inputs.tables.len() } else { 0 };
+    for table in 0..tables {
+        table_grads.push(match plans.iter().position(|plan| plan.table == table) {
+            Some(index) => row_grads[index],
+            None => binder.zero_gradients(table),
+        });
+    }
     let outputs = lowered.outputs.iter().map(|&id| binder.output(id)).collect::<Result<_>>()?;
     Ok(Bound {
         launches: std::mem::take(&mut binder.launches),
         statics: std::mem::take(&mut binder.statics),
         row_grads,
+        table_grads,
         outputs,
     })
 }

@@ -1,14 +1,16 @@
 //! The executor, which runs a program on a GPU.
 //!
-//! A step has three stages. The batch and the parameters are uploaded, the launches are enqueued,
-//! and the results are downloaded. The host waits only once, at the end.
+//! A run has three stages. The batch and the parameters are uploaded, the launches are enqueued,
+//! and the results are downloaded. The host waits only once, at the end. If the rows of tables stay
+//! on the device too, the host does not wait at all ([`GpuExecutor::enqueue_step`]).
 //!
 //! # Invariants
 //! * Memory is allocated for a capacity. A step allocates only if its batch does not fit the
 //!   capacity, or if it has another form (see [`Form`]).
 //! * Launches contain addresses, so they are made anew with the memory.
-//! * All operations are on one stream. The pinned memory of a step is used again only after the
-//!   wait at the end of the step.
+//! * All operations are on one stream. The pinned memory of a run is used again only after the
+//!   wait at the end of the run. Steps that nothing waits for have rings of pinned memory (see
+//!   [`Ring`]).
 
 use std::sync::Arc;
 
@@ -19,11 +21,12 @@ use crate::error::Result;
 use crate::gpu::batch::BatchPlaces;
 use crate::gpu::bind::Regions;
 use crate::gpu::binder::Setting;
-use crate::gpu::cut::Cut;
 use crate::gpu::fixed::Fixed;
 use crate::gpu::loaded::Loaded;
+use crate::gpu::measured::Measured;
 use crate::gpu::resident::Resident;
-use crate::gpu::row_plan::{Occurrences, RowPlan};
+use crate::gpu::ring::Ring;
+use crate::gpu::row_plan::RowPlan;
 use crate::gpu::sizes::{Form, Sizes};
 use crate::gpu::sources::Sources;
 use crate::gpu::values::ValuePlan;
@@ -42,27 +45,20 @@ pub struct GpuExecutor {
     pub(super) gpu: Arc<dyn Gpu>,
     pub(super) stream: Stream,
     pub(super) fixed: Fixed,
-    sources: Sources,
+    pub(super) sources: Sources,
     values: ValuePlan,
-    plans: Vec<RowPlan>,
+    pub(super) plans: Vec<RowPlan>,
     params_in: Pinned,
-    loaded: Option<Loaded>,
+    pub(super) loaded: Option<Loaded>,
     growths: u64,
-    batch: BatchState,
+    pub(super) batch: Measured,
     /// The constants of the last run, in the order of the device's memory.
-    results: Vec<f32>,
-    outputs: Vec<Vec<f32>>,
+    pub(super) results: Vec<f32>,
+    pub(super) outputs: Vec<Vec<f32>>,
     /// The state of the optimizer, if the parameters stay on the device.
     pub(super) resident: Option<Resident>,
-}
-
-/// The state that is computed on the host from each batch. Its buffers are reused.
-#[derive(Debug)]
-struct BatchState {
-    cut: Cut,
-    sizes: Sizes,
-    form: Form,
-    occurrences: Occurrences,
+    /// The steps that nothing waits for.
+    pub(super) ring: Ring,
 }
 
 impl GpuExecutor {
@@ -78,27 +74,11 @@ impl GpuExecutor {
         let sources = Sources::new(lowered);
         let values = ValuePlan::new(lowered);
         let plans = RowPlan::all(lowered);
-        let cut = Cut::new(lowered);
-        let inputs = &lowered.graph.inputs;
-        let form = Form {
-            lists: vec![true; inputs.columns.len()],
-            weighted: vec![true; inputs.columns.len()],
-            masked: vec![true; inputs.labels.len()],
-            sample_weights: true,
-            strides: inputs.tables.iter().map(|table| table.stride).collect(),
-            exact_rows: 0,
-        };
-        let sizes = Sizes {
-            values: vec![0; inputs.columns.len()],
-            unique: vec![0; inputs.tables.len()],
-            occurrences: vec![0; inputs.tables.len()],
-            ..Sizes::default()
-        };
         let fixed = Fixed::new(&*gpu, stream, lowered)?;
         let params_in = gpu.allocate_pinned(fixed.params_bytes.max(1))?;
         let outputs = vec![Vec::new(); lowered.outputs.len()];
         let executor = Self {
-            batch: BatchState { cut, sizes, form, occurrences: Occurrences::default() },
+            batch: Measured::new(lowered),
             program,
             gpu,
             stream,
@@ -112,6 +92,7 @@ impl GpuExecutor {
             results: Vec::new(),
             outputs,
             resident: None,
+            ring: Ring::default(),
         };
         // The launches of an empty batch show whether there is a kernel for each node.
         let places = executor.lay_out(&executor.batch.sizes, &executor.batch.form);
@@ -123,6 +104,11 @@ impl GpuExecutor {
     /// Returns the program that is run.
     pub fn program(&self) -> &Program {
         &self.program
+    }
+
+    /// Returns the stream of all operations.
+    pub fn stream(&self) -> Stream {
+        self.stream
     }
 
     /// Returns the device that runs the program.
@@ -245,7 +231,7 @@ impl GpuExecutor {
         }
     }
 
-    fn constant(&self, id: NodeId) -> Option<&[f32]> {
+    pub(super) fn constant(&self, id: NodeId) -> Option<&[f32]> {
         let (start, len) = self.constant_range(id)?;
         self.results.get(start..start + len)
     }
@@ -262,9 +248,15 @@ impl GpuExecutor {
 
     /// Makes the memory and the launches for a batch, and enqueues its upload.
     pub(super) fn begin(&mut self, inputs: &Inputs<'_>, seed: StepSeed) -> Result<()> {
-        self.measure(inputs);
-        self.load()?;
-        self.upload_batch(inputs, seed)
+        self.load(inputs)?;
+        let Some(loaded) = &mut self.loaded else { return Ok(()) };
+        loaded.allocate_host(&*self.gpu)?;
+        let to = loaded.batch;
+        let Some((host, places)) = loaded.host_mut() else { return Ok(()) };
+        let of = (&self.program.lowered, &self.sources, &self.plans[..]);
+        self.batch.write(&mut host.batch_in, places, of, inputs, seed)?;
+        places.write_rows(&mut host.batch_in, inputs)?;
+        Ok(self.gpu.copy_in(self.stream, to, &host.batch_in, 0)?)
     }
 
     fn lay_out(&self, most: &Sizes, form: &Form) -> BatchPlaces {
@@ -289,34 +281,20 @@ impl GpuExecutor {
         }
     }
 
-    /// Measures a batch: its division, its sizes and its form.
-    fn measure(&mut self, inputs: &Inputs<'_>) {
-        let BatchState { cut, sizes, form, .. } = &mut self.batch;
-        cut.set(&self.program.lowered, inputs);
-        form.set(inputs, !self.program.lowered.single_columns.is_empty());
-        sizes.rows = inputs.rows;
-        sizes.values.clear();
-        sizes.values.extend(inputs.columns.iter().map(|column| column.inverse.len()));
-        sizes.unique.clear();
-        sizes.unique.extend(inputs.tables.iter().map(|table| table.unique));
-        sizes.occurrences.clear();
-        sizes.occurrences.resize(inputs.tables.len(), 0);
-        for plan in &self.plans {
-            sizes.occurrences[plan.table] = plan.count(inputs);
-        }
-        (sizes.tiles, sizes.blocks) = (cut.tiles(), cut.blocks());
-    }
-
-    /// Allocates memory and makes the launches, unless those of an earlier batch fit.
-    fn load(&mut self) -> Result<()> {
-        let BatchState { sizes, form, .. } = &self.batch;
+    /// Measures a batch. Allocates memory and makes the launches, unless those of an earlier batch
+    /// fit.
+    pub(super) fn load(&mut self, inputs: &Inputs<'_>) -> Result<()> {
+        self.batch.set(&self.program.lowered, &self.plans, inputs);
+        let Measured { sizes, form, .. } = &self.batch;
         if self.loaded.as_ref().is_some_and(|loaded| loaded.fits(sizes, form)) {
             return Ok(());
         }
+        // Steps that nothing has waited for use the memory.
+        self.drain_steps()?;
         let mut earlier = Sizes::default();
         if let Some(loaded) = self.loaded.take() {
             earlier = loaded.most.clone();
-            loaded.free(&*self.gpu)?;
+            loaded.free(&*self.gpu, self.stream)?;
         }
         let (most, form) = (self.batch.sizes.grow(&earlier), &self.batch.form);
         let places = self.lay_out(&most, form);
@@ -324,18 +302,6 @@ impl GpuExecutor {
         self.loaded = Some(Loaded::new(&*self.gpu, self.stream, setting, &self.plans)?);
         self.growths += 1;
         Ok(())
-    }
-
-    fn upload_batch(&mut self, inputs: &Inputs<'_>, seed: StepSeed) -> Result<()> {
-        let Some(loaded) = &mut self.loaded else { return Ok(()) };
-        let BatchState { cut, occurrences, .. } = &mut self.batch;
-        let Loaded { places, batch_in, batch, .. } = loaded;
-        places.write(batch_in, &self.sources, cut, inputs, seed)?;
-        for plan in &self.plans {
-            plan.list(&self.program.lowered, inputs, occurrences)?;
-            places.write_occurrences(batch_in, plan, inputs, occurrences)?;
-        }
-        Ok(self.gpu.copy_in(self.stream, *batch, batch_in, 0)?)
     }
 
     pub(super) fn upload_params(&mut self, params: &Params) -> Result<()> {
@@ -352,99 +318,6 @@ impl GpuExecutor {
             None => Ok(()),
         }
     }
-
-    /// Copies the results to pinned memory, waits, and reads the constants. Copies all constants,
-    /// or the loss alone.
-    pub(super) fn download(&mut self, inputs: &Inputs<'_>, all: bool) -> Result<()> {
-        let Some(loaded) = &self.loaded else { return Ok(()) };
-        let results = self.fixed.results;
-        let loss = self.program.lowered.loss.and_then(|loss| self.constant_range(loss));
-        let constants = match loss {
-            Some((start, len)) if !all => start..start + len,
-            _ => 0..results.bytes() / 4,
-        };
-        let from = results.part(4 * constants.start, 4 * constants.len())?;
-        self.gpu.copy_out(self.stream, &loaded.results_out, 4 * constants.start, from)?;
-        let mut at = results.bytes();
-        for (index, &memory) in loaded.bound.outputs.iter().enumerate() {
-            let Some(memory) = memory else { continue };
-            let bytes = 4 * self.output_floats(index, inputs);
-            self.gpu.copy_out(self.stream, &loaded.results_out, at, memory.part(0, bytes)?)?;
-            at += memory.bytes();
-        }
-        for (plan, &memory) in self.plans.iter().zip(&loaded.bound.row_grads) {
-            let bytes = 4 * inputs.tables[plan.table].values.len();
-            self.gpu.copy_out(self.stream, &loaded.results_out, at, memory.part(0, bytes)?)?;
-            at += memory.bytes();
-        }
-        self.gpu.synchronize(self.stream)?;
-        self.results.resize(results.bytes() / 4, 0.0);
-        let to = &mut self.results[constants.clone()];
-        Ok(loaded.results_out.read(4 * constants.start, to)?)
-    }
-
-    /// Returns the number of floats of a result.
-    fn output_floats(&self, index: usize, inputs: &Inputs<'_>) -> usize {
-        let shape = self.program.lowered.graph.shape(self.program.lowered.outputs[index]);
-        inputs.span(shape.rows, &(0..inputs.rows)).len() * shape.cols
-    }
-
-    pub(super) fn read_outputs(&mut self, inputs: &Inputs<'_>, params: &Params) -> Result<()> {
-        let Some(loaded) = &self.loaded else { return Ok(()) };
-        let mut at = self.fixed.results.bytes();
-        let mut outputs = std::mem::take(&mut self.outputs);
-        for (index, out) in outputs.iter_mut().enumerate() {
-            let id = self.program.lowered.outputs[index];
-            out.clear();
-            if let Some(memory) = loaded.bound.outputs[index] {
-                out.resize(self.output_floats(index, inputs), 0.0);
-                loaded.results_out.read(at, out)?;
-                at += memory.bytes();
-            } else if let Some(value) = self.constant(id) {
-                out.extend_from_slice(value);
-            } else if let Some(value) = self.param_value(id, params) {
-                out.extend_from_slice(value);
-            }
-        }
-        self.outputs = outputs;
-        Ok(())
-    }
-
-    /// Returns the floats of a node that is a parameter or a view of one.
-    fn param_value<'a>(&self, id: NodeId, params: &'a Params) -> Option<&'a [f32]> {
-        let graph = &self.program.lowered.graph;
-        let len = graph.shape(id).const_len()?;
-        let (mut id, mut start) = (id, 0);
-        loop {
-            match graph.node(id).op {
-                Op::Param { param } => return params.value(param).get(start..start + len),
-                Op::Slice { start: of_view, .. } => start += of_view,
-                _ => return None,
-            }
-            id = graph.node(id).inputs[0];
-        }
-    }
-
-    pub(super) fn read_row_grads(
-        &self,
-        inputs: &Inputs<'_>,
-        row_grads: &mut [&mut [f32]],
-    ) -> Result<()> {
-        let Some(loaded) = &self.loaded else { return Ok(()) };
-        let outputs = loaded.bound.outputs.iter().flatten().map(|of| of.bytes());
-        let at = self.fixed.results.bytes() + outputs.sum::<usize>();
-        for (table, out) in row_grads.iter_mut().enumerate() {
-            let Some(index) = self.plans.iter().position(|plan| plan.table == table) else {
-                out.fill(0.0);
-                continue;
-            };
-            debug_assert_eq!(out.len(), inputs.tables[table].values.len());
-            let before = &loaded.bound.row_grads[..index];
-            let offset = before.iter().map(|of| of.bytes()).sum::<usize>();
-            loaded.results_out.read(at + offset, out)?;
-        }
-        Ok(())
-    }
 }
 
 impl Drop for GpuExecutor {
@@ -452,7 +325,7 @@ impl Drop for GpuExecutor {
         // An error cannot be returned from here. The device reports it again at its next use.
         let _ = self.gpu.synchronize(self.stream);
         if let Some(loaded) = self.loaded.take() {
-            let _ = loaded.free(&*self.gpu);
+            let _ = loaded.free(&*self.gpu, self.stream);
         }
         let _ = self.drop_kept();
         let _ = self.gpu.free(self.fixed.memory);

@@ -1,13 +1,15 @@
 //! The memory and the launches for a capacity.
 
-use zillion_device::gpu::{Gpu, Graph, Memory, Param, Pinned, Stream};
+use zillion_device::gpu::{Gpu, Memory, Param, Pinned, Stream};
 
 use crate::error::Result;
 use crate::gpu::batch::BatchPlaces;
 use crate::gpu::bind::{Bound, Regions};
 use crate::gpu::binder::{BoundLaunch, Setting};
+use crate::gpu::replayed::Replayed;
 use crate::gpu::row_plan::RowPlan;
 use crate::gpu::sizes::{Form, Sizes};
+use crate::gpu::step::StepKey;
 
 /// The memory and the launches for batches of one form that fit a capacity.
 #[derive(Debug)]
@@ -19,9 +21,21 @@ pub(crate) struct Loaded {
     /// The memory of the batch on the device.
     pub(crate) batch: Memory,
     pub(crate) bound: Bound,
-    /// The launches as a recorded graph, from the second run on.
-    graph: Option<Graph>,
-    has_run: bool,
+    /// The memory of the unique rows of each table; `None` for a table that no node reads.
+    pub(crate) rows: Vec<Option<Memory>>,
+    /// The graph of the launches of a run.
+    launches: Replayed<()>,
+    /// The graph of whole steps.
+    pub(crate) step: Replayed<StepKey>,
+    /// The pinned memory of runs whose end the host waits for.
+    host: Option<HostBuffers>,
+    /// The number of bytes of the results that the host may download.
+    results_bytes: usize,
+}
+
+/// The pinned memory of runs whose end the host waits for.
+#[derive(Debug)]
+pub(crate) struct HostBuffers {
     pub(crate) batch_in: Pinned,
     /// The results: the constants, then the requested results, then the gradients of rows.
     pub(crate) results_out: Pinned,
@@ -56,15 +70,19 @@ impl Loaded {
             gpu.upload(stream, regions.statics(memory)?, &bound.statics)?;
         }
         // No kernel writes the floats of a row that no lookup reads.
-        for &row_grads in &bound.row_grads {
-            gpu.fill(stream, row_grads, 0)?;
+        for &gradients in &bound.table_grads {
+            gpu.fill(stream, gradients, 0)?;
         }
+        let tables = setting.batch.tables.iter().zip(&setting.most.unique);
+        let rows = tables.zip(&setting.form.strides).map(|((places, unique), stride)| {
+            let part = || batch.part(places.rows, 4 * unique * stride);
+            Ok(if places.is_read { Some(part()?) } else { None })
+        });
+        let rows = rows.collect::<Result<_>>()?;
         let bytes = |of: &Memory| of.bytes();
-        let results = setting.fixed.results.bytes()
+        let results_bytes = setting.fixed.results.bytes()
             + bound.outputs.iter().flatten().map(bytes).sum::<usize>()
             + bound.row_grads.iter().map(bytes).sum::<usize>();
-        let batch_in = gpu.allocate_pinned(setting.batch.bytes.max(1))?;
-        let results_out = gpu.allocate_pinned(results.max(1))?;
         Ok(Self {
             most: setting.most.clone(),
             form: setting.form.clone(),
@@ -72,10 +90,11 @@ impl Loaded {
             memory,
             batch,
             bound,
-            graph: None,
-            has_run: false,
-            batch_in,
-            results_out,
+            rows,
+            launches: Replayed::default(),
+            step: Replayed::default(),
+            host: None,
+            results_bytes,
         })
     }
 
@@ -84,35 +103,43 @@ impl Loaded {
         self.form == *form && sizes.fits(&self.most)
     }
 
-    /// Enqueues all launches of a run. The second run records them as a graph, which takes the host
-    /// less time to enqueue.
-    pub(crate) fn launch(&mut self, gpu: &dyn Gpu, stream: Stream) -> Result<()> {
-        if !self.has_run {
-            self.has_run = true;
-            return enqueue(gpu, stream, &self.bound.launches);
+    /// Allocates the pinned memory of runs whose end the host waits for, unless it is there.
+    pub(crate) fn allocate_host(&mut self, gpu: &dyn Gpu) -> Result<()> {
+        if self.host.is_none() {
+            let batch_in = gpu.allocate_pinned(self.places.bytes.max(1))?;
+            let results_out = gpu.allocate_pinned(self.results_bytes.max(1))?;
+            self.host = Some(HostBuffers { batch_in, results_out });
         }
-        let graph = match self.graph {
-            Some(graph) => graph,
-            None => {
-                gpu.begin_capture(stream)?;
-                let enqueued = enqueue(gpu, stream, &self.bound.launches);
-                let graph = gpu.end_capture(stream)?;
-                enqueued?;
-                *self.graph.insert(graph)
-            }
-        };
-        Ok(gpu.replay(stream, graph)?)
+        Ok(())
     }
 
-    /// Frees the memory and the graph. No operation may use them any more.
-    pub(crate) fn free(self, gpu: &dyn Gpu) -> Result<()> {
-        let graph = self.graph.map_or(Ok(()), |graph| gpu.free_graph(graph));
+    /// Returns the pinned memory of runs whose end the host waits for, and the places of a batch.
+    pub(crate) fn host_mut(&mut self) -> Option<(&mut HostBuffers, &BatchPlaces)> {
+        Some((self.host.as_mut()?, &self.places))
+    }
+
+    /// Returns the pinned memory of runs whose end the host waits for.
+    pub(crate) fn host(&self) -> Option<&HostBuffers> {
+        self.host.as_ref()
+    }
+
+    /// Enqueues all launches of a run.
+    pub(crate) fn launch(&mut self, gpu: &dyn Gpu, stream: Stream) -> Result<()> {
+        let Self { launches, bound, .. } = self;
+        launches.run(gpu, stream, (), || enqueue(gpu, stream, &bound.launches))
+    }
+
+    /// Frees the memory and the graphs. No operation may use them any more.
+    pub(crate) fn free(mut self, gpu: &dyn Gpu, stream: Stream) -> Result<()> {
+        let launches = self.launches.forget(gpu, stream);
+        let step = self.step.forget(gpu, stream);
         gpu.free(self.memory)?;
-        Ok(graph?)
+        launches.and(step)
     }
 }
 
-fn enqueue(gpu: &dyn Gpu, stream: Stream, launches: &[BoundLaunch]) -> Result<()> {
+/// Enqueues launches one after the other.
+pub(crate) fn enqueue(gpu: &dyn Gpu, stream: Stream, launches: &[BoundLaunch]) -> Result<()> {
     for BoundLaunch { kernel, geometry, parameters, node } in launches {
         let params = [Param::from_bytes(parameters)];
         gpu.launch(stream, &geometry.launch(kernel, &params, &[("node", node.0 as usize)]))?;

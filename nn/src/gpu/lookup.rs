@@ -212,6 +212,12 @@ impl Binder<'_> {
         Ok(Memory::new(sums, bytes))
     }
 
+    /// Returns the memory of the gradients of a table whose rows no gradient reaches.
+    pub(crate) fn zero_gradients(&mut self, table: usize) -> Memory {
+        let bytes = 4 * self.setting.form.strides[table] * self.setting.most.unique[table];
+        Memory::new(self.values.take(bytes), bytes)
+    }
+
     /// Returns the gradient of a lookup, from the float `begin` of the row on.
     fn source(&self, of: &GradientOf, begin: usize, lists: &Lists) -> Result<GradientSource> {
         let GradientOf { gather, gradient, winners } = of;

@@ -6,21 +6,45 @@
 //! * The pinned memory of an update is written again only after the wait of the next step.
 //! * The norm, the rules and the order of additions are those of [`DenseOptimizer`], so the results
 //!   have its bits.
+//! * A step for which the host does not wait is counted in the optimizer by
+//!   [`GpuExecutor::settle_params`]. Until then, [`Resident`] counts it.
 
+use bytemuck::{Pod, Zeroable};
 use zillion_device::gpu::kernels::{
-    DENSE_SQUARES, DENSE_UPDATE, DensePiece, DenseRule, DenseUpdate, Geometry, LAMB_SQUARES,
-    LAMB_WEIGHTS,
+    ChooseRules, DENSE_SQUARES, DENSE_UPDATE, DensePiece, DenseRule, DenseUpdate, Geometry,
+    LAMB_SQUARES, LAMB_WEIGHTS, OrderedSums,
 };
 use zillion_device::gpu::{Kernel, Memory, Param, Pinned};
 
 use crate::error::{Error, Result};
 use crate::gpu::arena::Arena;
 use crate::gpu::executor::GpuExecutor;
+use crate::gpu::ring::RESULTS;
+use crate::gpu::step::StepScalars;
 use crate::graph::shape::ParamId;
 use crate::inputs::Inputs;
 use crate::ops::StepSeed;
 use crate::optim::{DEVICE_BLOCK, DenseOptimizer};
 use crate::params::Params;
+
+/// The numbers of a step on the device, which the host downloads together.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
+pub(crate) struct Record {
+    pub(crate) dense_sq_norm: f64,
+    pub(crate) rows_sq_norm: f64,
+    /// The factor of the gradients.
+    pub(crate) scale: f32,
+    /// 1 if the step is skipped.
+    pub(crate) skip: u32,
+    pub(crate) loss: f32,
+    /// The number of steps that were skipped.
+    pub(crate) skips: u32,
+}
+
+/// The number of bytes in front of the choices of rules, which hold the number of skipped steps
+/// that the host knows.
+const KNOWN_BYTES: usize = 16;
 
 /// The state of the optimizer on the device.
 #[derive(Debug)]
@@ -29,15 +53,141 @@ pub(crate) struct Resident {
     /// The memory of both states of each parameter; empty for a state that the rule does not have.
     states: Vec<[Memory; 2]>,
     rules: Memory,
-    scale: Memory,
+    /// The [`Record`], and its fields.
+    pub(crate) record: Memory,
+    pub(crate) dense_sq_norm: Memory,
+    pub(crate) rows_sq_norm: Memory,
+    pub(crate) scale: Memory,
+    pub(crate) skip: Memory,
+    pub(crate) loss: Memory,
+    pub(crate) skips: Memory,
+    /// The number of skipped steps that the host knows, then the rules of a step for each number of
+    /// further skipped steps.
+    pub(crate) choices: Memory,
+    /// The index of the first piece, and the number of pieces.
+    starts: Memory,
     sums: Memory,
     /// The parameters of all launches.
     update: DenseUpdate,
     is_lamb: bool,
+    uses_step_numbers: bool,
     /// The rules, then the factor of the gradients.
     update_in: Pinned,
     /// The squared norm of each piece, in the order of pieces.
     sums_out: Pinned,
+    /// The number of steps that changed the parameters and that the optimizer has not counted.
+    uncounted: u64,
+    /// The number of skipped steps whose results were read.
+    known_skips: u32,
+    /// The rules of a step on their way to pinned memory.
+    buffer: Vec<DenseRule>,
+}
+
+impl Resident {
+    /// Counts a step whose results were read.
+    pub(crate) fn count(&mut self, is_skipped: bool) {
+        if is_skipped {
+            self.known_skips = self.known_skips.wrapping_add(1);
+        } else {
+            self.uncounted += 1;
+        }
+    }
+
+    /// Returns the number of bytes of the rules of a step for which the host does not wait.
+    pub(crate) fn rules_bytes(&self) -> usize {
+        self.choices.bytes()
+    }
+
+    /// Writes the rules of the next step for each number of the steps in flight that may be
+    /// skipped. Returns the number of bytes.
+    pub(crate) fn write_rules(
+        &mut self,
+        to: &mut Pinned,
+        at: usize,
+        optimizer: &DenseOptimizer,
+        in_flight: u64,
+        step: StepScalars,
+    ) -> Result<usize> {
+        let number = optimizer.steps() + self.uncounted + in_flight + 1;
+        let most = if self.uses_step_numbers { in_flight } else { 0 };
+        self.buffer.clear();
+        for skipped in 0..=most {
+            optimizer.add_device_rules(number - skipped, step.rate_scale, &mut self.buffer);
+        }
+        to.write(at, &[self.known_skips])?;
+        to.write(at + KNOWN_BYTES, &self.buffer)?;
+        Ok(KNOWN_BYTES + size_of_val(self.buffer.as_slice()))
+    }
+
+    /// Returns the launch that chooses the rules of a step.
+    pub(crate) fn choose(&self) -> ChooseRules {
+        let n = self.states.len();
+        ChooseRules {
+            choices: self.choices.address() + KNOWN_BYTES as u64,
+            rules: self.rules.address(),
+            skips: self.skips.address(),
+            known: self.choices.address(),
+            n: n as u32,
+            most: ((self.choices.bytes() - KNOWN_BYTES) / (n * size_of::<DenseRule>()).max(1))
+                .max(1) as u32,
+        }
+    }
+
+    /// Returns the launch that adds the squared norms of all pieces.
+    pub(crate) fn sum_of_squares(&self) -> OrderedSums {
+        OrderedSums {
+            input: self.sums.address(),
+            out: self.dense_sq_norm.address(),
+            starts: self.starts.address(),
+            n: 1,
+            unused: 0,
+        }
+    }
+}
+
+/// The places of the state of an optimizer in its memory, in bytes.
+struct Places {
+    lens: Vec<[usize; 2]>,
+    states: Vec<[usize; 2]>,
+    /// The number of pieces.
+    count: usize,
+    pieces: usize,
+    rules: usize,
+    record: usize,
+    choices: usize,
+    choices_bytes: usize,
+    starts: usize,
+    sums: usize,
+    bytes: usize,
+}
+
+impl Places {
+    fn new(params: &Params, optimizer: &DenseOptimizer) -> Self {
+        let mut arena = Arena::new(0);
+        let mut take = |bytes: usize| arena.take(bytes) as usize;
+        let lens: Vec<[usize; 2]> =
+            optimizer.states().map(|(_, first, second)| [first.len(), second.len()]).collect();
+        let states = lens.iter().map(|lens| lens.map(|len| take(4 * len))).collect();
+        let trained =
+            optimizer.states().zip(params.iter()).filter(|((trainable, ..), _)| *trainable);
+        let count = trained.map(|(_, (_, values))| values.len().div_ceil(DEVICE_BLOCK)).sum();
+        let rules_bytes = lens.len() * size_of::<DenseRule>();
+        let most = if optimizer.uses_step_numbers() { RESULTS } else { 1 };
+        let choices_bytes = KNOWN_BYTES + most * rules_bytes;
+        Self {
+            pieces: take(count * size_of::<DensePiece>()),
+            rules: take(rules_bytes),
+            record: take(size_of::<Record>()),
+            choices: take(choices_bytes),
+            starts: take(8),
+            sums: take(2 * count * 8),
+            bytes: arena.bytes(),
+            lens,
+            states,
+            count,
+            choices_bytes,
+        }
+    }
 }
 
 impl GpuExecutor {
@@ -49,66 +199,9 @@ impl GpuExecutor {
     /// Returns an error if a trained parameter has no gradient, or an error of the GPU.
     pub fn keep_params(&mut self, params: &Params, optimizer: &DenseOptimizer) -> Result<()> {
         self.drop_kept()?;
-        let mut arena = Arena::new(0);
-        let lens: Vec<[usize; 2]> =
-            optimizer.states().map(|(_, first, second)| [first.len(), second.len()]).collect();
-        let places: Vec<[usize; 2]> =
-            lens.iter().map(|lens| lens.map(|len| arena.take(4 * len) as usize)).collect();
-        let count: usize = optimizer
-            .states()
-            .zip(params.iter())
-            .filter(|((trainable, ..), _)| *trainable)
-            .map(|(_, (_, values))| values.len().div_ceil(DEVICE_BLOCK))
-            .sum();
-        let pieces_at = arena.take(count * size_of::<DensePiece>()) as usize;
-        let rules_bytes = lens.len() * size_of::<DenseRule>();
-        let rules_at = arena.take(rules_bytes) as usize;
-        let scale_at = arena.take(4) as usize;
-        let sums_at = arena.take(2 * count * 8) as usize;
-        let memory = self.gpu.allocate(arena.bytes().max(1))?;
-        let part = |at: usize, bytes: usize| Ok::<_, Error>(memory.part(at, bytes)?);
-        let made = (|| {
-            let mut states = Vec::new();
-            for ([first, second], [first_len, second_len]) in places.iter().zip(&lens) {
-                states.push([part(*first, 4 * first_len)?, part(*second, 4 * second_len)?]);
-            }
-            let (rules, scale) = (part(rules_at, rules_bytes)?, part(scale_at, 4)?);
-            let sums = part(sums_at, 2 * count * 8)?;
-            let pieces = self.pieces(params, optimizer, &states)?;
-            let pieces_memory = part(pieces_at, count * size_of::<DensePiece>())?;
-            self.gpu.upload(self.stream, pieces_memory, bytemuck::cast_slice(&pieces))?;
-            for ((_, first, second), memories) in optimizer.states().zip(&states) {
-                for (values, memory) in [first, second].into_iter().zip(memories) {
-                    if !values.is_empty() {
-                        self.gpu.upload(self.stream, *memory, bytemuck::cast_slice(values))?;
-                    }
-                }
-            }
-            let update = DenseUpdate {
-                pieces: pieces_memory.address(),
-                rules: rules.address(),
-                scale: scale.address(),
-                sums: sums.address(),
-                piece_count: count as u32,
-                l2: optimizer.l2(),
-                ..DenseUpdate::default()
-            };
-            let update_in = self.gpu.allocate_pinned(rules_bytes + 4)?;
-            let sums_out = self.gpu.allocate_pinned((8 * count).max(1))?;
-            let is_lamb = optimizer.is_lamb();
-            Ok(Resident {
-                memory,
-                states,
-                rules,
-                scale,
-                sums,
-                update,
-                is_lamb,
-                update_in,
-                sums_out,
-            })
-        })();
-        match made {
+        let places = Places::new(params, optimizer);
+        let memory = self.gpu.allocate(places.bytes.max(1))?;
+        match self.make_resident(params, optimizer, &places, memory) {
             Ok(resident) => self.resident = Some(resident),
             Err(error) => {
                 self.gpu.free(memory)?;
@@ -117,6 +210,74 @@ impl GpuExecutor {
         }
         self.upload_params(params)?;
         Ok(self.gpu.synchronize(self.stream)?)
+    }
+
+    /// Copies the state of an optimizer to its memory, and makes the launches of updates.
+    fn make_resident(
+        &self,
+        params: &Params,
+        optimizer: &DenseOptimizer,
+        places: &Places,
+        memory: Memory,
+    ) -> Result<Resident> {
+        let part = |at: usize, bytes: usize| Ok::<_, Error>(memory.part(at, bytes)?);
+        let mut states = Vec::new();
+        for ([first, second], [first_len, second_len]) in places.states.iter().zip(&places.lens) {
+            states.push([part(*first, 4 * first_len)?, part(*second, 4 * second_len)?]);
+        }
+        let count = places.count;
+        let rules_bytes = places.lens.len() * size_of::<DenseRule>();
+        let record = part(places.record, size_of::<Record>())?;
+        let rules = part(places.rules, rules_bytes)?;
+        let sums = part(places.sums, 2 * count * 8)?;
+        let starts = part(places.starts, 8)?;
+        let pieces = self.pieces(params, optimizer, &states)?;
+        let pieces_memory = part(places.pieces, count * size_of::<DensePiece>())?;
+        let (gpu, stream) = (&*self.gpu, self.stream);
+        gpu.upload(stream, pieces_memory, bytemuck::cast_slice(&pieces))?;
+        gpu.upload(stream, starts, bytemuck::cast_slice(&[0, count as u32]))?;
+        gpu.upload(stream, record, bytemuck::bytes_of(&Record::default()))?;
+        for ((_, first, second), memories) in optimizer.states().zip(&states) {
+            for (values, memory) in [first, second].into_iter().zip(memories) {
+                if !values.is_empty() {
+                    gpu.upload(stream, *memory, bytemuck::cast_slice(values))?;
+                }
+            }
+        }
+        let field = |offset: usize, bytes: usize| Ok::<_, Error>(record.part(offset, bytes)?);
+        let scale = field(std::mem::offset_of!(Record, scale), 4)?;
+        let update = DenseUpdate {
+            pieces: pieces_memory.address(),
+            rules: rules.address(),
+            scale: scale.address(),
+            sums: sums.address(),
+            piece_count: count as u32,
+            l2: optimizer.l2(),
+            ..DenseUpdate::default()
+        };
+        Ok(Resident {
+            memory,
+            states,
+            rules,
+            record,
+            dense_sq_norm: field(std::mem::offset_of!(Record, dense_sq_norm), 8)?,
+            rows_sq_norm: field(std::mem::offset_of!(Record, rows_sq_norm), 8)?,
+            scale,
+            skip: field(std::mem::offset_of!(Record, skip), 4)?,
+            loss: field(std::mem::offset_of!(Record, loss), 4)?,
+            skips: field(std::mem::offset_of!(Record, skips), 4)?,
+            choices: part(places.choices, places.choices_bytes)?,
+            starts,
+            sums,
+            update,
+            is_lamb: optimizer.is_lamb(),
+            uses_step_numbers: optimizer.uses_step_numbers(),
+            update_in: gpu.allocate_pinned(rules_bytes + 4)?,
+            sums_out: gpu.allocate_pinned((8 * count).max(1))?,
+            uncounted: 0,
+            known_skips: 0,
+            buffer: Vec::new(),
+        })
     }
 
     /// Returns whether the parameters stay on the device.
@@ -177,14 +338,10 @@ impl GpuExecutor {
     ) -> Result<f64> {
         self.program.lowered.check_row_grads(inputs, row_grads)?;
         self.program.lowered.check(inputs, params)?;
+        self.drain_steps()?;
         self.begin(inputs, seed)?;
         self.launch()?;
-        for &(param, node) in &self.program.lowered.updates {
-            if let Some((start, len)) = self.constant_range(node) {
-                let from = self.fixed.results.part(4 * start, 4 * len)?;
-                self.gpu.copy(self.stream, self.device_param(param)?, from)?;
-            }
-        }
+        self.move_statistics()?;
         let count = self.enqueue_squares()?;
         self.download(inputs, false)?;
         self.read_outputs(inputs, params)?;
@@ -194,6 +351,17 @@ impl GpuExecutor {
             resident.sums_out.read(0, &mut sums)?;
         }
         Ok(sums.iter().sum())
+    }
+
+    /// Enqueues the copies of the running statistics to their parameters.
+    pub(super) fn move_statistics(&self) -> Result<()> {
+        for &(param, node) in &self.program.lowered.updates {
+            if let Some((start, len)) = self.constant_range(node) {
+                let from = self.fixed.results.part(4 * start, 4 * len)?;
+                self.gpu.copy(self.stream, self.device_param(param)?, from)?;
+            }
+        }
+        Ok(())
     }
 
     /// Updates the parameters on the device by the gradients of the last run, as
@@ -208,6 +376,7 @@ impl GpuExecutor {
         grad_scale: f32,
     ) -> Result<()> {
         let Some(resident) = &mut self.resident else { return Ok(()) };
+        optimizer.count_device_steps(std::mem::take(&mut resident.uncounted));
         let rules = optimizer.begin_device_step(rate_scale, grad_scale)?;
         if resident.update.piece_count == 0 {
             return Ok(());
@@ -217,22 +386,25 @@ impl GpuExecutor {
         resident.update_in.write(scale_at, &[grad_scale])?;
         self.gpu.copy_in(self.stream, resident.rules, &resident.update_in, 0)?;
         self.gpu.copy_in(self.stream, resident.scale, &resident.update_in, scale_at)?;
-        let Some(resident) = &self.resident else { return Ok(()) };
-        let (pieces, elements) = (resident.update.pieces(), resident.update.elements());
-        self.launch_update(resident, &DENSE_UPDATE, elements)?;
-        if resident.is_lamb {
-            self.launch_update(resident, &LAMB_SQUARES, pieces)?;
-            self.launch_update(resident, &LAMB_WEIGHTS, elements)?;
+        match &self.resident {
+            Some(resident) => self.launch_updates(resident, 0),
+            None => Ok(()),
         }
-        Ok(())
     }
 
-    /// Copies the parameters and the state of their optimizer back to the host. They stay on the
-    /// device too.
+    /// Copies the parameters and the state of their optimizer back to the host, after all steps.
+    /// They stay on the device too. The optimizer counts the steps that changed the parameters.
     ///
     /// # Errors
     /// Returns an error of the GPU.
-    pub fn settle_params(&self, params: &mut Params, optimizer: &mut DenseOptimizer) -> Result<()> {
+    pub fn settle_params(
+        &mut self,
+        params: &mut Params,
+        optimizer: &mut DenseOptimizer,
+    ) -> Result<()> {
+        self.drain_steps()?;
+        let Some(resident) = &mut self.resident else { return Ok(()) };
+        optimizer.count_device_steps(std::mem::take(&mut resident.uncounted));
         let Some(resident) = &self.resident else { return Ok(()) };
         for (index, (_, values)) in (0..).zip(params.iter_mut()) {
             let memory = self.device_param(ParamId(index))?;
@@ -254,31 +426,59 @@ impl GpuExecutor {
     fn enqueue_squares(&self) -> Result<usize> {
         let Some(resident) = &self.resident else { return Ok(0) };
         let count = resident.update.piece_count as usize;
+        self.launch_squares(resident)?;
         if count > 0 {
-            self.launch_update(resident, &DENSE_SQUARES, resident.update.pieces())?;
             let sums = resident.sums.part(0, 8 * count)?;
             self.gpu.copy_out(self.stream, &resident.sums_out, 0, sums)?;
         }
         Ok(count)
     }
 
+    /// Enqueues the squared norms of all pieces.
+    pub(super) fn launch_squares(&self, resident: &Resident) -> Result<()> {
+        if resident.update.piece_count == 0 {
+            return Ok(());
+        }
+        self.launch_update(&DENSE_SQUARES, resident.update.pieces(), &resident.update)
+    }
+
+    /// Enqueues the update of all parameters by the rules and the factor on the device. `skip` is
+    /// the address of a number that is not zero if the step changes nothing, or 0.
+    pub(super) fn launch_updates(&self, resident: &Resident, skip: u64) -> Result<()> {
+        let update = DenseUpdate { skip, ..resident.update };
+        if update.piece_count == 0 {
+            return Ok(());
+        }
+        self.launch_update(&DENSE_UPDATE, update.elements(), &update)?;
+        if resident.is_lamb {
+            self.launch_update(&LAMB_SQUARES, update.pieces(), &update)?;
+            self.launch_update(&LAMB_WEIGHTS, update.elements(), &update)?;
+        }
+        Ok(())
+    }
+
     fn launch_update(
         &self,
-        resident: &Resident,
         kernel: &'static Kernel,
         geometry: Geometry,
+        update: &DenseUpdate,
     ) -> Result<()> {
-        let params = [Param::new(&resident.update)];
-        let shapes = [("pieces", resident.update.piece_count as usize)];
+        let params = [Param::new(update)];
+        let shapes = [("pieces", update.piece_count as usize)];
         Ok(self.gpu.launch(self.stream, &geometry.launch(kernel, &params, &shapes))?)
     }
 
-    /// Frees the state on the device, if there is one. The next run takes the
+    /// Frees the state on the device after all steps, if there is one. The next run takes the
     /// parameters of the host.
+    ///
+    /// # Errors
+    /// Returns an error of the GPU.
     pub fn drop_kept(&mut self) -> Result<()> {
-        if let Some(resident) = self.resident.take() {
-            self.gpu.free(resident.memory)?;
+        self.drain_steps()?;
+        let Some(resident) = self.resident.take() else { return Ok(()) };
+        if let Some(loaded) = &mut self.loaded {
+            loaded.step.forget(&*self.gpu, self.stream)?;
         }
-        Ok(())
+        Ok(self.gpu.free(resident.memory)?)
     }
 }

@@ -105,7 +105,7 @@ impl DenseOptimizer {
     ) -> Result<()> {
         check_factors(rate_scale, grad_scale)?;
         let gradients = self.gradients(params, gradient)?;
-        self.count_step();
+        self.count_steps(1);
         let shaping = Shaping { l2: self.l2, scale: grad_scale };
 
         let params_len = self.slots.len();
@@ -241,9 +241,9 @@ impl DenseOptimizer {
         &mut self.slots
     }
 
-    /// Counts a step, and returns its number.
-    pub(super) fn count_step(&mut self) -> u64 {
-        self.steps += 1;
+    /// Counts steps, and returns the number of the last one.
+    pub(super) fn count_steps(&mut self, steps: u64) -> u64 {
+        self.steps += steps;
         self.steps
     }
 

@@ -45,15 +45,41 @@ impl DenseOptimizer {
         grad_scale: f32,
     ) -> Result<Vec<DenseRule>> {
         check_factors(rate_scale, grad_scale)?;
-        let step = self.count_step();
-        let spec = *self.spec();
-        let rules = self.slots().iter();
-        Ok(rules.map(|slot| Rule::at(&spec, step, rate_scale * slot.rate).to_device()).collect())
+        let step = self.count_steps(1);
+        let mut rules = Vec::with_capacity(self.slots().len());
+        self.add_device_rules(step, rate_scale, &mut rules);
+        Ok(rules)
+    }
+
+    /// Returns whether the rule of a step depends on the step's number.
+    pub(crate) fn uses_step_numbers(&self) -> bool {
+        use DenseOptimizerSpec::{Adam, Adamw, Lamb};
+        matches!(self.spec(), Adam { .. } | Adamw { .. } | Lamb { .. })
+    }
+
+    /// Appends the rule of each parameter in the step with the number `step`, counted from 1.
+    pub(crate) fn add_device_rules(&self, step: u64, rate_scale: f32, rules: &mut Vec<DenseRule>) {
+        // Most parameters share a rate, and a rule costs some powers.
+        let mut last: Option<(u32, DenseRule)> = None;
+        for slot in self.slots() {
+            let rate = rate_scale * slot.rate;
+            let rule = match last {
+                Some((bits, rule)) if bits == rate.to_bits() => rule,
+                _ => Rule::at(self.spec(), step, rate).to_device(),
+            };
+            last = Some((rate.to_bits(), rule));
+            rules.push(rule);
+        }
+    }
+
+    /// Counts steps that a GPU has made.
+    pub(crate) fn count_device_steps(&mut self, steps: u64) {
+        self.count_steps(steps);
     }
 }
 
 /// Checks that the factors of a step are finite.
-pub(super) fn check_factors(rate_scale: f32, grad_scale: f32) -> Result<()> {
+pub(crate) fn check_factors(rate_scale: f32, grad_scale: f32) -> Result<()> {
     for (name, scale) in [("rate_scale", rate_scale), ("grad_scale", grad_scale)] {
         if !scale.is_finite() {
             return Err(Error::Setting { name, reason: format!("must be finite, found {scale}") });

@@ -127,13 +127,24 @@ pub(super) fn clips(gpu: &dyn Gpu, size: Size) -> Result<Outcome, GpuError> {
             let [to_scale, to_skip] = [session.poisoned::<f32>(1)?, session.poisoned::<u32>(1)?];
             let (to_scale, to_skip) = (to_scale.address(), to_skip.address());
             let dense = session.upload(&[dense])?;
-            let parameters =
-                Clip { dense, rows: at, scale: to_scale, skip: to_skip, most, clips, unused: 0 };
+            let skips = session.upload(&[6u32])?;
+            let parameters = Clip {
+                dense,
+                rows: at,
+                scale: to_scale,
+                skip: to_skip,
+                skips,
+                most,
+                clips,
+                unused: 0,
+            };
             session.launch(&CLIP, Geometry::line(1, 32), &parameters)?;
             let got = session.download(to_scale, 1)?;
             session.compare(&format!("factor, {name}"), &got, &[scale])?;
             let got: Vec<u32> = session.download(to_skip, 1)?;
             session.compare_words(&format!("skip, {name}"), &got, &[u32::from(is_skipped)])?;
+            let got: Vec<u32> = session.download(skips, 1)?;
+            session.compare_words(&format!("skips, {name}"), &got, &[6 + u32::from(is_skipped)])?;
         }
         session.end_case(&name)?;
     }

@@ -1,8 +1,8 @@
 //! The dense optimizers against their definitions (`nn/src/optim`), by bits.
 
 use super::super::kernels::{
-    DENSE_AVERAGE, DENSE_SQUARES, DENSE_UPDATE, DensePiece, DenseRule, DenseUpdate, LAMB_SQUARES,
-    LAMB_WEIGHTS,
+    CHOOSE_RULES, ChooseRules, DENSE_AVERAGE, DENSE_SQUARES, DENSE_UPDATE, DensePiece, DenseRule,
+    DenseUpdate, Geometry, LAMB_SQUARES, LAMB_WEIGHTS,
 };
 use super::super::{Gpu, GpuError};
 use super::session::{Random, Session, Values};
@@ -115,6 +115,25 @@ fn upload(
     Ok((update, addresses))
 }
 
+/// Lets the device choose the rules of a step among others, and returns their address.
+fn choose(session: &mut Session<'_>, name: &str, rules: &[DenseRule]) -> Result<u64, GpuError> {
+    let mut choices = vec![DenseRule::default(); 4 * rules.len()];
+    choices[2 * rules.len()..3 * rules.len()].copy_from_slice(rules);
+    let chosen = session.poisoned::<DenseRule>(rules.len())?.address();
+    let parameters = ChooseRules {
+        choices: session.upload(&choices)?,
+        rules: chosen,
+        skips: session.upload(&[9u32])?,
+        known: session.upload(&[7u32])?,
+        n: rules.len() as u32,
+        most: 4,
+    };
+    session.launch(&CHOOSE_RULES, Geometry::columns(parameters.n), &parameters)?;
+    let got: Vec<DenseRule> = session.download(chosen, rules.len())?;
+    session.compare_words(&format!("chosen, {name}"), &got, rules)?;
+    Ok(chosen)
+}
+
 /// Compares all rules, the norms and the averages.
 pub(super) fn dense(gpu: &dyn Gpu, size: Size) -> Result<Outcome, GpuError> {
     let mut session = Session::new("dense_update", gpu)?;
@@ -154,7 +173,7 @@ pub(super) fn dense(gpu: &dyn Gpu, size: Size) -> Result<Outcome, GpuError> {
             })
             .collect();
         let (mut launch, addresses) = upload(&session, &parameters)?;
-        launch.rules = session.upload(&rules)?;
+        launch.rules = choose(&mut session, &name, &rules)?;
         launch.scale = session.upload(&[scale])?;
         launch.skip = session.upload(&[0u32])?;
         launch.share = session.upload(&[share])?;

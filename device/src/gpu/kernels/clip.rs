@@ -1,4 +1,4 @@
-//! The parameters of the norm of a step's gradients.
+//! The parameters of the norm of a step's gradients, and of what follows from it.
 
 use bytemuck::{Pod, Zeroable};
 
@@ -69,7 +69,7 @@ parameters! {
     }
 
     /// The parameters of `clip`: the factor of a step, and whether the step is skipped.
-    Clip (48) {
+    Clip (56) {
         /// The address of the squared norm of the dense gradients.
         dense: u64,
         /// The address of the squared norm of the gradients of rows.
@@ -78,12 +78,31 @@ parameters! {
         scale: u64,
         /// The address of the number that is 1 if the step is skipped.
         skip: u64,
+        /// The address of the counter of skipped steps, or 0.
+        skips: u64,
         /// The largest norm of a step's gradients.
         most: f64,
         /// 1 if the job clips gradients.
         clips: u32,
         /// Padding, which no kernel reads.
         unused: u32,
+    }
+
+    /// The parameters of `choose_rules`: the dense rules of a step, by the number of steps that
+    /// were skipped after the host made them.
+    ChooseRules (40) {
+        /// The address of the rules for 0, 1, ... skipped steps, `n` each.
+        choices: u64,
+        /// The address of the rules of the step.
+        rules: u64,
+        /// The address of the counter of skipped steps.
+        skips: u64,
+        /// The address of the count that the host knew.
+        known: u64,
+        /// The number of rules of a step.
+        n: u32,
+        /// The largest number of choices.
+        most: u32,
     }
 }
 

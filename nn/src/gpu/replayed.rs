@@ -1,0 +1,49 @@
+//! Work that is enqueued operation by operation at first, and replayed as a graph from the second
+//! time on. A replay takes the host less time.
+
+use zillion_device::gpu::{Gpu, Graph, Stream};
+
+use crate::error::Result;
+
+/// The graph of some work. A graph belongs to a key: for another key, the work is recorded again.
+#[derive(Debug, Default)]
+pub(crate) struct Replayed<K> {
+    has_run: bool,
+    graph: Option<(K, Graph)>,
+}
+
+impl<K: Copy + PartialEq> Replayed<K> {
+    /// Enqueues the work, which `enqueue` puts on the stream.
+    pub(crate) fn run(
+        &mut self,
+        gpu: &dyn Gpu,
+        stream: Stream,
+        key: K,
+        enqueue: impl Fn() -> Result<()>,
+    ) -> Result<()> {
+        if !self.has_run {
+            self.has_run = true;
+            return enqueue();
+        }
+        let graph = match self.graph {
+            Some((known, graph)) if known == key => graph,
+            _ => {
+                self.forget(gpu, stream)?;
+                gpu.begin_capture(stream)?;
+                let enqueued = enqueue();
+                let graph = gpu.end_capture(stream)?;
+                self.graph = Some((key, graph));
+                enqueued.or_else(|error| self.forget(gpu, stream).and(Err(error)))?;
+                graph
+            }
+        };
+        Ok(gpu.replay(stream, graph)?)
+    }
+
+    /// Frees the graph, if there is one, after its replays have run.
+    pub(crate) fn forget(&mut self, gpu: &dyn Gpu, stream: Stream) -> Result<()> {
+        let Some((_, graph)) = self.graph.take() else { return Ok(()) };
+        gpu.synchronize(stream)?;
+        Ok(gpu.free_graph(graph)?)
+    }
+}

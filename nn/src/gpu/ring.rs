@@ -1,0 +1,148 @@
+//! The pinned memory of steps for which the host does not wait.
+//!
+//! Each step takes the next slot of batches and the next slot of results. So the host is at most
+//! [`BATCHES`] batches ahead of the copies, and [`RESULTS`] steps ahead of the results.
+//!
+//! # Invariants
+//! * A slot of batches is written only after the copies from it have run, which its event says.
+//! * A slot of results is read only after the copies to it have run, which its event says. It is
+//!   given to another step only after it was read.
+//! * Results are read in the order of steps.
+
+use std::collections::VecDeque;
+
+use zillion_device::gpu::{Event, Gpu, Pinned};
+
+use crate::error::Result;
+use crate::gpu::resident::Record;
+use crate::gpu::step::{StepResults, Ticket};
+
+/// The number of batches whose copies to the device may not have run yet.
+pub(crate) const BATCHES: usize = 3;
+
+/// The number of steps whose results may not have been read yet.
+pub(crate) const RESULTS: usize = 8;
+
+/// A batch and the rules of its step on their way to the device.
+#[derive(Debug)]
+pub(crate) struct BatchSlot {
+    pub(crate) pinned: Pinned,
+    /// The event behind the copies from the memory.
+    pub(crate) event: Event,
+}
+
+/// The results of a step on their way to the host: the record, then the outputs.
+#[derive(Debug)]
+pub(crate) struct ResultSlot {
+    pub(crate) pinned: Pinned,
+    /// The event behind the copies to the memory.
+    pub(crate) event: Event,
+    /// The number of floats of each output.
+    pub(crate) lens: Vec<usize>,
+}
+
+/// The slots of all steps, and the results that nothing has taken yet.
+#[derive(Debug, Default)]
+pub(crate) struct Ring {
+    batches: Vec<BatchSlot>,
+    results: Vec<ResultSlot>,
+    /// The number of steps that were enqueued.
+    enqueued: u64,
+    /// The number of steps whose slot was read.
+    read: u64,
+    /// The results that were read, in order.
+    pub(crate) finished: VecDeque<StepResults>,
+    /// The number of times that the host waited because it was too far ahead.
+    pub(crate) stalls: u64,
+}
+
+impl Ring {
+    /// Makes slots of at least these numbers of bytes. All slots must be free.
+    pub(crate) fn fit(&mut self, gpu: &dyn Gpu, batch: usize, results: usize) -> Result<()> {
+        debug_assert_eq!(self.in_flight(), 0);
+        for index in 0..BATCHES {
+            if self.batches.len() == index {
+                let (pinned, event) = (gpu.allocate_pinned(batch)?, gpu.create_event(false)?);
+                self.batches.push(BatchSlot { pinned, event });
+            } else if self.batches[index].pinned.bytes() < batch {
+                self.batches[index].pinned = gpu.allocate_pinned(batch)?;
+            }
+        }
+        for index in 0..RESULTS {
+            if self.results.len() == index {
+                let (pinned, event) = (gpu.allocate_pinned(results)?, gpu.create_event(false)?);
+                self.results.push(ResultSlot { pinned, event, lens: Vec::new() });
+            } else if self.results[index].pinned.bytes() < results {
+                self.results[index].pinned = gpu.allocate_pinned(results)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns whether all slots have at least these numbers of bytes.
+    pub(crate) fn fits(&self, batch: usize, results: usize) -> bool {
+        let has = |slot: Option<&Pinned>, bytes: usize| slot.is_some_and(|p| p.bytes() >= bytes);
+        has(self.batches.last().map(|slot| &slot.pinned), batch)
+            && has(self.results.last().map(|slot| &slot.pinned), results)
+    }
+
+    /// Returns the number of steps whose results were not read.
+    pub(crate) fn in_flight(&self) -> usize {
+        (self.enqueued - self.read) as usize
+    }
+
+    /// Returns the ticket of the next step.
+    pub(crate) fn next_ticket(&self) -> Ticket {
+        Ticket(self.enqueued)
+    }
+
+    /// Returns the slots of the next step. Waits if the copies from the slot of the batch have not
+    /// run.
+    pub(crate) fn next(&mut self, gpu: &dyn Gpu) -> Result<(&mut BatchSlot, &mut ResultSlot)> {
+        let batch = &mut self.batches[self.enqueued as usize % BATCHES];
+        if !gpu.is_done(batch.event)? {
+            self.stalls += 1;
+            gpu.synchronize_event(batch.event)?;
+        }
+        Ok((batch, &mut self.results[self.enqueued as usize % RESULTS]))
+    }
+
+    /// Returns the slot of the results of the next step.
+    pub(crate) fn next_results(&self) -> &ResultSlot {
+        &self.results[self.enqueued as usize % RESULTS]
+    }
+
+    /// Gives the slots of the next step to the operations that were enqueued.
+    pub(crate) fn take(&mut self) {
+        self.enqueued += 1;
+    }
+
+    /// Reads the results of the oldest step that was not read. Returns `None` if there is no such
+    /// step. Returns `None` too if the step has not ended, unless the host may wait for it.
+    pub(crate) fn read(&mut self, gpu: &dyn Gpu, wait: bool) -> Result<Option<StepResults>> {
+        if self.in_flight() == 0 {
+            return Ok(None);
+        }
+        let ticket = Ticket(self.read);
+        let slot = &self.results[self.read as usize % RESULTS];
+        if !gpu.is_done(slot.event)? {
+            if !wait {
+                return Ok(None);
+            }
+            gpu.synchronize_event(slot.event)?;
+        }
+        let mut record = [Record::default()];
+        slot.pinned.read(0, &mut record)?;
+        let [Record { dense_sq_norm, skip, loss, .. }] = record;
+        let mut at = size_of::<Record>();
+        let mut outputs = Vec::with_capacity(slot.lens.len());
+        for &len in &slot.lens {
+            let mut values = vec![0.0; len];
+            slot.pinned.read(at, &mut values)?;
+            outputs.push(values);
+            at += 4 * len;
+        }
+        self.read += 1;
+        Ok(Some(StepResults { ticket, loss, dense_sq_norm, is_skipped: skip != 0, outputs }))
+    }
+}

@@ -1,0 +1,319 @@
+//! Whole steps on the device, for which the host does not wait.
+//!
+//! The rows of tables, the dense parameters and the state of their optimizer stay on the device. A
+//! step is a copy of the batch and of its rules, one replay of a graph, and the copies of its
+//! results:
+//!
+//! ```text
+//! pull of rows, forward and backward pass, squared norms, the factor of clipping,
+//! choice of the rules, update of dense parameters, update of rows
+//! ```
+//!
+//! # Skipped steps
+//! A step whose norm is not finite changes neither parameters nor rows, and the optimizer does not
+//! count it. The corrections of Adam depend on this count, which the host knows only when it has
+//! read the results. So the host sends the rules for each number of steps in flight that may be
+//! skipped, with the number of skipped steps that it knows. The device counts skipped steps too,
+//! and takes the rules of the difference. Running statistics move in a skipped step, as on the CPU.
+
+use zillion_device::gpu::kernels::{CHOOSE_RULES, CLIP, Clip, Geometry, ORDERED_SUMS};
+use zillion_device::gpu::{Kernel, Memory, Param};
+
+use crate::error::{Error, Result};
+use crate::gpu::device_rows::DeviceRows;
+use crate::gpu::executor::GpuExecutor;
+use crate::gpu::loaded::{Loaded, enqueue};
+use crate::gpu::resident::Record;
+use crate::gpu::ring::RESULTS;
+use crate::graph::shape::NodeId;
+use crate::inputs::Inputs;
+use crate::ops::StepSeed;
+use crate::optim::{DenseOptimizer, check_factors};
+use crate::params::Params;
+
+/// The numbers of a step that do not come from its batch.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StepScalars {
+    /// The seed of the step's random bits.
+    pub seed: StepSeed,
+    /// The factor of the learning rates of dense parameters.
+    pub rate_scale: f32,
+    /// The largest norm of all gradients together, if the job clips gradients.
+    pub clip_norm: Option<f64>,
+}
+
+/// The number of a step of an executor, counted from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ticket(pub(crate) u64);
+
+impl Ticket {
+    /// Returns the number of steps that were enqueued before.
+    pub fn number(self) -> u64 {
+        self.0
+    }
+}
+
+/// The results of a step.
+#[derive(Clone, Debug)]
+pub struct StepResults {
+    /// The number of the step.
+    pub ticket: Ticket,
+    /// The loss of the batch.
+    pub loss: f32,
+    /// The squared norm of the dense gradients, with the regulariser.
+    pub dense_sq_norm: f64,
+    /// Whether the step changed nothing, because the norm of its gradients is not finite.
+    pub is_skipped: bool,
+    /// The requested results, in the order of the request.
+    pub(crate) outputs: Vec<Vec<f32>>,
+}
+
+/// What the recorded graph of a step depends on, besides the capacity.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct StepKey {
+    generation: u64,
+    clip_norm: Option<u64>,
+}
+
+/// The moment in a step at which a result is copied.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Moment {
+    /// Before the update, for a result that is a parameter.
+    Begin,
+    /// After the launches that compute the result.
+    End,
+}
+
+impl GpuExecutor {
+    /// Enqueues a whole training step, whose rows are on the device, and returns without waiting.
+    /// `params` and `optimizer` are copied to the device by the first step, and stay there until
+    /// [`GpuExecutor::settle_params`]. The tables of `inputs` have no values (see
+    /// [`Inputs::with_device_rows`]).
+    ///
+    /// The host waits only if it is too many steps ahead of the device, or if memory must be
+    /// allocated for a larger batch. Results are kept until [`GpuExecutor::finish_step`] takes
+    /// them.
+    ///
+    /// # Errors
+    /// Returns an error if the inputs do not fit the program, if a factor is not finite, or an
+    /// error of the GPU.
+    pub fn enqueue_step(
+        &mut self,
+        inputs: &Inputs<'_>,
+        params: &Params,
+        optimizer: &DenseOptimizer,
+        rows: &dyn DeviceRows,
+        step: StepScalars,
+    ) -> Result<Ticket> {
+        self.program.lowered.check_on_device(inputs, params)?;
+        if self.program.lowered.loss.is_none() {
+            let reason = "an inference program cannot train; plan the graph with `Program::train`";
+            return Err(Error::Input { input: "the program".into(), reason: reason.into() });
+        }
+        check_factors(step.rate_scale, 1.0)?;
+        if self.resident.is_none() {
+            self.keep_params(params, optimizer)?;
+        }
+        while self.read_step(false)? {}
+        self.load(inputs)?;
+        self.fit_ring()?;
+        if self.ring.in_flight() == RESULTS {
+            self.ring.stalls += 1;
+            self.read_step(true)?;
+        }
+        self.upload_step(inputs, optimizer, step)?;
+        self.download_step(Moment::Begin)?;
+        self.run_step(rows, step.clip_norm)?;
+        self.download_step(Moment::End)?;
+        let ticket = self.ring.next_ticket();
+        self.ring.take();
+        Ok(ticket)
+    }
+
+    /// Returns the results of the oldest step whose results were not returned. Returns `None` if
+    /// there is no such step. Returns `None` too if the step has not ended, unless `wait` is true.
+    ///
+    /// # Errors
+    /// Returns an error of the GPU.
+    pub fn finish_step(&mut self, wait: bool) -> Result<Option<StepResults>> {
+        if self.ring.finished.is_empty() {
+            self.read_step(wait)?;
+        }
+        Ok(self.ring.finished.pop_front())
+    }
+
+    /// Returns a result of a finished step, row after row. `node` is the node of the result in the
+    /// graph from which the program was planned. Returns `None` if the result was not requested.
+    pub fn step_output<'a>(&self, results: &'a StepResults, node: NodeId) -> Option<&'a [f32]> {
+        let index = self.program.lowered.requested.iter().position(|&id| id == node)?;
+        results.outputs.get(index).map(Vec::as_slice)
+    }
+
+    /// Waits for all steps. [`GpuExecutor::finish_step`] still returns their results.
+    ///
+    /// # Errors
+    /// Returns an error of the GPU.
+    pub fn drain_steps(&mut self) -> Result<()> {
+        while self.read_step(true)? {}
+        Ok(())
+    }
+
+    /// Returns the number of steps whose results were not returned by
+    /// [`GpuExecutor::finish_step`].
+    pub fn unread_steps(&self) -> usize {
+        self.ring.in_flight() + self.ring.finished.len()
+    }
+
+    /// Returns the number of times that the host waited because it was too many steps ahead of the
+    /// device.
+    pub fn stalls(&self) -> u64 {
+        self.ring.stalls
+    }
+
+    /// Reads the results of the oldest step that was not read, and counts the step. Returns whether
+    /// there was one that had ended.
+    fn read_step(&mut self, wait: bool) -> Result<bool> {
+        let Some(results) = self.ring.read(&*self.gpu, wait)? else { return Ok(false) };
+        if let Some(resident) = &mut self.resident {
+            resident.count(results.is_skipped);
+        }
+        self.ring.finished.push_back(results);
+        Ok(true)
+    }
+
+    /// Makes the slots of the ring large enough.
+    fn fit_ring(&mut self) -> Result<()> {
+        let (Some(loaded), Some(resident)) = (&self.loaded, &self.resident) else { return Ok(()) };
+        let batch = rules_at(loaded) + resident.rules_bytes();
+        let of_output = |(index, memory): (usize, &Option<Memory>)| match memory {
+            Some(memory) => memory.bytes(),
+            None => 4 * self.output_floats(index, &Inputs::default()),
+        };
+        let outputs = loaded.bound.outputs.iter().enumerate().map(of_output);
+        let results = size_of::<Record>() + outputs.sum::<usize>();
+        if self.ring.fits(batch, results) {
+            return Ok(());
+        }
+        self.drain_steps()?;
+        self.ring.fit(&*self.gpu, batch, results)
+    }
+
+    /// Enqueues the copies of the batch and of the rules of its step.
+    fn upload_step(
+        &mut self,
+        inputs: &Inputs<'_>,
+        optimizer: &DenseOptimizer,
+        step: StepScalars,
+    ) -> Result<()> {
+        let in_flight = self.ring.in_flight() as u64;
+        let outputs = 0..self.program.lowered.outputs.len();
+        let lens = outputs.map(|index| self.output_floats(index, inputs)).collect();
+        let (Some(loaded), Some(resident)) = (&self.loaded, &mut self.resident) else {
+            return Ok(());
+        };
+        let (gpu, stream) = (&*self.gpu, self.stream);
+        let (slot, result) = self.ring.next(gpu)?;
+        result.lens = lens;
+        let of = (&self.program.lowered, &self.sources, &self.plans[..]);
+        self.batch.write(&mut slot.pinned, &loaded.places, of, inputs, step.seed)?;
+        let bytes = loaded.places.bytes_without_rows;
+        gpu.copy_in(stream, loaded.batch.part(0, bytes)?, &slot.pinned, 0)?;
+        let at = rules_at(loaded);
+        let bytes = resident.write_rules(&mut slot.pinned, at, optimizer, in_flight, step)?;
+        gpu.copy_in(stream, resident.choices.part(0, bytes)?, &slot.pinned, at)?;
+        Ok(gpu.record(slot.event, stream)?)
+    }
+
+    /// Enqueues the copies of the results that can be copied at this moment.
+    fn download_step(&mut self, moment: Moment) -> Result<()> {
+        let (Some(loaded), Some(resident)) = (&self.loaded, &self.resident) else { return Ok(()) };
+        let (gpu, stream) = (&*self.gpu, self.stream);
+        let slot = self.ring.next_results();
+        let mut at = size_of::<Record>();
+        for (index, &len) in slot.lens.iter().enumerate() {
+            let id = self.program.lowered.outputs[index];
+            let (from, of) = if let Some(memory) = loaded.bound.outputs[index] {
+                (memory.part(0, 4 * len)?, Moment::End)
+            } else if let Some((start, len)) = self.constant_range(id) {
+                (self.fixed.results.part(4 * start, 4 * len)?, Moment::End)
+            } else if let Some((param, range)) = self.param_range(id) {
+                let memory = self.device_param(param)?;
+                (memory.part(4 * range.start, 4 * range.len())?, Moment::Begin)
+            } else {
+                (Memory::NULL, Moment::End)
+            };
+            if of == moment && from.bytes() > 0 {
+                gpu.copy_out(stream, &slot.pinned, at, from)?;
+            }
+            at += 4 * len;
+        }
+        if moment == Moment::End {
+            gpu.copy_out(stream, &slot.pinned, 0, resident.record)?;
+            gpu.record(slot.event, stream)?;
+        }
+        Ok(())
+    }
+
+    /// Enqueues the launches of a step, as a graph from the second step of a capacity on.
+    fn run_step(&mut self, rows: &dyn DeviceRows, clip_norm: Option<f64>) -> Result<()> {
+        let key = StepKey { generation: rows.generation(), clip_norm: clip_norm.map(f64::to_bits) };
+        let Some(loaded) = &mut self.loaded else { return Ok(()) };
+        let mut graph = std::mem::take(&mut loaded.step);
+        let work = || self.enqueue_all(rows, clip_norm);
+        let ran = graph.run(&*self.gpu, self.stream, key, work);
+        if let Some(loaded) = &mut self.loaded {
+            loaded.step = graph;
+        }
+        ran
+    }
+
+    fn enqueue_all(&self, rows: &dyn DeviceRows, clip_norm: Option<f64>) -> Result<()> {
+        let (Some(loaded), Some(resident)) = (&self.loaded, &self.resident) else { return Ok(()) };
+        let (gpu, stream) = (&*self.gpu, self.stream);
+        let gradients = &loaded.bound.table_grads;
+        rows.pull(gpu, stream, &loaded.rows)?;
+        enqueue(gpu, stream, &loaded.bound.launches)?;
+        self.move_statistics()?;
+        self.launch_squares(resident)?;
+        self.launch_one(&ORDERED_SUMS, Geometry::columns(1), &resident.sum_of_squares())?;
+        if clip_norm.is_some() {
+            rows.sq_norm(gpu, stream, gradients, resident.rows_sq_norm)?;
+        }
+        let clip = Clip {
+            dense: resident.dense_sq_norm.address(),
+            rows: resident.rows_sq_norm.address(),
+            scale: resident.scale.address(),
+            skip: resident.skip.address(),
+            skips: resident.skips.address(),
+            most: clip_norm.unwrap_or(0.0),
+            clips: clip_norm.is_some().into(),
+            unused: 0,
+        };
+        self.launch_one(&CLIP, Geometry::line(1, 32), &clip)?;
+        let choose = resident.choose();
+        self.launch_one(&CHOOSE_RULES, Geometry::columns(choose.n), &choose)?;
+        self.launch_updates(resident, resident.skip.address())?;
+        rows.update(gpu, stream, gradients, resident.scale, resident.skip)?;
+        if let Some((start, len)) = self.program.lowered.loss.and_then(|id| self.constant_range(id))
+        {
+            let loss = self.fixed.results.part(4 * start, 4 * len)?;
+            gpu.copy(stream, resident.loss, loss)?;
+        }
+        Ok(())
+    }
+
+    fn launch_one<T: bytemuck::NoUninit>(
+        &self,
+        kernel: &'static Kernel,
+        geometry: Geometry,
+        params: &T,
+    ) -> Result<()> {
+        let params = [Param::new(params)];
+        Ok(self.gpu.launch(self.stream, &geometry.launch(kernel, &params, &[]))?)
+    }
+}
+
+/// Returns the place of a step's rules in the pinned memory of its batch.
+fn rules_at(loaded: &Loaded) -> usize {
+    loaded.places.bytes_without_rows.next_multiple_of(16)
+}
