@@ -1,16 +1,18 @@
 //! The contract between a trainer and its tables. The tables can be in this process or in another
 //! one.
 //!
-//! The contract has six parts. [`TableAccess`] reads and fills tables between steps,
+//! The contract has seven parts. [`TableAccess`] reads and fills tables between steps,
 //! [`StepClient`] does training steps, [`Exchanging`] joins the parts of several trainers in a
 //! step, [`Pacing`] sends the pushes of trainers that do not wait for each other,
-//! [`Checkpointing`] writes and restores checkpoints, and [`Publishing`] gives rows to the
-//! publisher of a version. A trainer uses all of them, as a [`TrainClient`].
+//! [`Checkpointing`] writes and restores checkpoints, [`Publishing`] gives rows to the publisher of
+//! a version, and [`Residency`] keeps rows on a GPU. A trainer uses all of them, as a
+//! [`TrainClient`].
 
 mod checkpointing;
 mod exchange;
 mod pacing;
 mod publishing;
+mod residency;
 mod steps;
 mod tables;
 
@@ -18,6 +20,7 @@ pub use checkpointing::{CheckpointTicket, Checkpointing};
 pub use exchange::{Contribution, Exchanged, Exchanging, TrainerPlace};
 pub use pacing::{Arrival, Continued, MOST_STALENESS, Pace, Pacing, Shared};
 pub use publishing::{LayerTarget, Publishing, Since};
+pub use residency::{Residency, ResidentStep};
 pub use steps::{PullOptions, PushMode, StepClient, StepReport};
 pub use tables::TableAccess;
 
@@ -58,6 +61,12 @@ pub use tables::TableAccess;
 ///   finite.
 ///
 /// [`conformance::run`](crate::conformance::run) tests these rules.
-pub trait TrainClient: StepClient + Exchanging + Pacing + Checkpointing + Publishing {}
+pub trait TrainClient:
+    StepClient + Exchanging + Pacing + Checkpointing + Publishing + Residency
+{
+}
 
-impl<T: StepClient + Exchanging + Pacing + Checkpointing + Publishing> TrainClient for T {}
+impl<T: StepClient + Exchanging + Pacing + Checkpointing + Publishing + Residency> TrainClient
+    for T
+{
+}

@@ -68,8 +68,8 @@ mod wire;
 
 pub use client::{
     Arrival, CheckpointTicket, Checkpointing, Continued, Contribution, Exchanged, Exchanging,
-    LayerTarget, MOST_STALENESS, Pace, Pacing, Publishing, PullOptions, PushMode, Shared, Since,
-    StepClient, StepReport, TableAccess, TrainClient, TrainerPlace,
+    LayerTarget, MOST_STALENESS, Pace, Pacing, Publishing, PullOptions, PushMode, Residency,
+    ResidentStep, Shared, Since, StepClient, StepReport, TableAccess, TrainClient, TrainerPlace,
 };
 pub use code::ErrorCode;
 pub use error::{Error, Result};

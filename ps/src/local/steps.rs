@@ -6,12 +6,14 @@ use zillion_embedding::{Counters, EventClock, Rates};
 use zillion_feature::{LookupPlan, RowBuffer, Step};
 
 use super::{LocalClient, Staged};
-use crate::client::{Exchanging, Pacing, PullOptions, PushMode, StepClient, StepReport};
+use crate::client::{Exchanging, Pacing, PullOptions, PushMode, Residency, StepClient, StepReport};
 use crate::error::{Error, Result};
 
 impl Exchanging for LocalClient {}
 
 impl Pacing for LocalClient {}
+
+impl Residency for LocalClient {}
 
 #[cfg(feature = "server")]
 impl LocalClient {

@@ -7,11 +7,13 @@ use zillion_feature::{LookupPlan, RowBuffer, Step};
 
 use super::pacing::Clock;
 use super::{Ahead, KEPT_PLANS, RemoteClient, bad_answer};
-use crate::client::{PullOptions, PushMode, StepClient, StepReport};
+use crate::client::{PullOptions, PushMode, Residency, StepClient, StepReport};
 use crate::error::{Error, Result};
 use crate::wire::{
     Op, Reader, WireResult, Writer, place_rows, take_rows, write_gradients, write_plan,
 };
+
+impl Residency for RemoteClient {}
 
 impl StepClient for RemoteClient {
     fn begin_step(&mut self, step: Step, rates: Rates) -> Result<()> {

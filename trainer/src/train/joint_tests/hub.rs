@@ -10,8 +10,8 @@ use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, Step, TableId};
 use zillion_ps::{
     CheckpointMark, CheckpointTicket, Checkpointing, Contribution, Error, Exchanged, Exchanging,
     LocalClient, MergedDense, MergedGradients, Pacing, Publishing, PullOptions, PulledRows,
-    PushMode, Result, Since, StepClient, StepReport, TableAccess, TableOptions, TrainClient,
-    TrainerPlace,
+    PushMode, Residency, Result, Since, StepClient, StepReport, TableAccess, TableOptions,
+    TrainClient, TrainerPlace,
 };
 use zillion_rows::layer::{LayerManifest, WholeRow};
 use zillion_rows::{LookupReport, RowSource, TableLayout, TableParts};
@@ -228,6 +228,8 @@ impl Member {
 }
 
 impl Pacing for Member {}
+
+impl Residency for Member {}
 
 impl Exchanging for Member {
     fn place(&self) -> TrainerPlace {

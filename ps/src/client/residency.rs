@@ -1,0 +1,93 @@
+//! The part of the contract for rows on a GPU.
+
+use std::sync::Arc;
+
+use zillion_device::gpu::{Gpu, Stream};
+use zillion_embedding::ResidentTables;
+use zillion_feature::{LookupPlan, RowBuffer, Step};
+
+use super::StepReport;
+use crate::error::{Error, Result};
+
+/// The part of a client that keeps the rows of its tables on a GPU.
+///
+/// # A step
+/// The calls are `begin_step`, `set_clock` if the tables go by event time, `begin_resident_step`,
+/// then the launches of [`Residency::resident`] (or the replay of a graph that has them), and
+/// `end_resident_step`. None of them waits for the device. The events of a step come later, in the
+/// order of the steps, by `collect_resident_step`.
+///
+/// All other calls of a client are allowed between steps. The calls that read or replace rows wait
+/// for the device and copy rows themselves.
+pub trait Residency {
+    /// Returns the setting with which the rows cannot be on a GPU, and the reason. Returns `None`
+    /// if they can.
+    fn residency_refusal(&self) -> Option<String> {
+        Some("the tables are on servers".to_owned())
+    }
+
+    /// Moves the rows to a GPU. `stream` is the stream of the executor, and `clips` says whether
+    /// steps clip gradients.
+    ///
+    /// # Errors
+    /// Returns an error if the tables are refused, or if the rows do not fit into the memory of the
+    /// GPU. Then the rows are on the host as before.
+    fn make_resident(&mut self, _gpu: &Arc<dyn Gpu>, _stream: Stream, _clips: bool) -> Result<()> {
+        Err(refused("make_resident"))
+    }
+
+    /// Returns the rows on the GPU, whose methods enqueue the launches of a step; `None` if the
+    /// rows are on the host.
+    fn resident(&self) -> Option<&ResidentTables> {
+        None
+    }
+
+    /// Does the bookkeeping of the present step on the host: counts keys, admits them and creates
+    /// rows. Then enqueues the copies that the launches need. `notes` has one entry for each table
+    /// of the plan: its `uses` are given as for a push, and its `counts`, if they are set, are
+    /// filled as by a pull.
+    ///
+    /// # Errors
+    /// Returns an error if no step has begun, if the plan does not fit the tables, or if the rows
+    /// are not on a GPU.
+    fn begin_resident_step(
+        &mut self,
+        _plan: &Arc<LookupPlan>,
+        _notes: &mut RowBuffer,
+    ) -> Result<()> {
+        Err(refused("begin_resident_step"))
+    }
+
+    /// Ends the step after its launches have been enqueued.
+    ///
+    /// # Errors
+    /// Returns an error if `begin_resident_step` was not called, or if the GPU has failed.
+    fn end_resident_step(&mut self) -> Result<()> {
+        Err(refused("end_resident_step"))
+    }
+
+    /// Returns the events of the oldest step that has ended and was not returned yet. Returns
+    /// `None` if there is no such step, or if it has not run and `wait` is false.
+    ///
+    /// # Errors
+    /// Returns an error if the GPU has failed.
+    fn collect_resident_step(&mut self, _wait: bool) -> Result<Option<ResidentStep>> {
+        Ok(None)
+    }
+}
+
+fn refused(call: &'static str) -> Error {
+    let reason = "the tables are not on a GPU; call `make_resident` of tables in this process";
+    Error::Argument { call, reason: reason.to_owned() }
+}
+
+/// The events of one step on rows of a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResidentStep {
+    /// The step.
+    pub step: Step,
+    /// Whether the step moved no weight, because the norm of its gradients was not finite.
+    pub is_skipped: bool,
+    /// The report that the last call of the same step on the host returns.
+    pub report: StepReport,
+}
