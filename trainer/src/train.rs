@@ -19,6 +19,7 @@ mod epoch;
 mod event_time;
 mod finish;
 mod geo;
+mod gpu_engine;
 mod graph_executor;
 mod joint;
 mod joint_gradients;

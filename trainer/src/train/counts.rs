@@ -6,13 +6,14 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use zillion_device::gpu::Counters;
 use zillion_embedding::TableStatistics;
 use zillion_feature::LookupPlan;
 
 use super::Run;
 use super::behind::Begun;
 use crate::error::Result;
-use crate::observer::{Observer, RunFigures};
+use crate::observer::{GpuFigures, Observer, RunFigures};
 use crate::pipeline::Planned;
 
 /// The counts of a run since the process started.
@@ -44,6 +45,8 @@ pub(super) struct Counts {
     pub(super) repeated_steps: u64,
     /// The number of pushes of this trainer that were lost with servers.
     pub(super) lost_pushes: u64,
+    /// The work of the GPU, whose memory is counted by the GPU itself.
+    pub(super) gpu: GpuFigures,
     /// The number of rows that were trained on in the last complete epoch; absent before the first
     /// epoch is complete.
     pub(super) epoch_trained: Option<u64>,
@@ -74,6 +77,7 @@ impl Counts {
             rewinds: 0,
             repeated_steps: 0,
             lost_pushes: 0,
+            gpu: GpuFigures::default(),
             epoch_trained: None,
         }
     }
@@ -89,11 +93,30 @@ impl Run {
     ) -> Result<()> {
         let before = self.position.cursor.row;
         let began = Instant::now();
+        let gpu_before = self.model.executor.gpu_counters();
         self.with_engine(|engine, run| engine.step(run, &planned, next))?;
+        self.count_gpu_work(gpu_before);
         self.count_step(began, before, std::slice::from_ref(&planned));
         let step = self.step_of_last_batch();
         self.behind.push_back(Begun { planned, step });
         Ok(())
+    }
+
+    /// Counts a step on the GPU, whose counts were `before` at the beginning of the step.
+    fn count_gpu_work(&mut self, before: Option<Counters>) {
+        let after = self.model.executor.gpu_counters();
+        let (Some(before), Some(after)) = (before, after) else { return };
+        let allocated = |of: &Counters| of.allocations + of.pinned_allocations;
+        let gpu = &mut self.counts.gpu;
+        gpu.steps += 1;
+        gpu.waited_steps += u64::from(after.host_waits > before.host_waits);
+        gpu.allocating_steps += u64::from(allocated(&after) > allocated(&before));
+    }
+
+    /// Returns the work of the GPU, or `None` if the run trains on processors.
+    pub(super) fn gpu_figures(&self) -> Option<GpuFigures> {
+        let bytes = self.model.executor.gpu_counters()?.live_bytes;
+        Some(GpuFigures { bytes, ..self.counts.gpu })
     }
 
     /// Counts the time from the start of the run to the end of the first step, at its end.
@@ -167,6 +190,7 @@ impl Run {
             seconds: self.timing.seconds,
             read: read.collect(),
             missing_side_rows: sides.zip(self.counts.missing_sides.iter().copied()).collect(),
+            gpu: self.gpu_figures(),
             tables: self.table_statistics()?,
             newest_event_ms: self.position.progress.newest_event_ms,
         });

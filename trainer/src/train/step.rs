@@ -47,9 +47,9 @@ pub(super) struct StepBuffers {
     /// The node with the logits of each task.
     logits: Vec<NodeId>,
     /// The logarithm of the frequency of each row's item in the training data.
-    log_frequency: Vec<f32>,
+    pub(super) log_frequency: Vec<f32>,
     /// The sparse column of the items, if the model reads their frequencies.
-    item_column: Option<usize>,
+    pub(super) item_column: Option<usize>,
     /// The values that the observer requests.
     pub(super) inspection: Inspection,
     /// The event time of the tables at the end of the present step; `None` if no table needs it.
@@ -320,14 +320,14 @@ impl Run {
             logits: self.batch_logits().first().copied().unwrap_or_default(),
             dense_norm: *dense_norm,
             table_norms,
-            fetched: &fetch::fetch_values(nodes, |id| self.model.executor.output(id)),
+            fetched: &fetch::fetch_values(nodes, |id| self.model.output(id)),
         });
     }
 
     /// Returns the log odds of each task in the last batch whose results are known, computed before
     /// the step.
     pub(super) fn batch_logits(&self) -> Vec<&[f32]> {
-        let output = |&id| self.model.executor.output(id).unwrap_or_default();
+        let output = |&id| self.model.output(id).unwrap_or_default();
         self.buffers.logits.iter().map(output).collect()
     }
 }
@@ -388,7 +388,12 @@ fn measure(work: impl FnOnce() -> Result<()>) -> Result<Duration> {
 /// not divide, because the division would subtract the same number from the logarithms of all rows,
 /// and the softmax over a batch would not change. (Yi et al. 2019 estimate the same number, the
 /// share of the batches that have an item.)
-fn fill_log_counts(plan: &LookupPlan, column: usize, rows: &RowBuffer, logs: &mut Vec<f32>) {
+pub(super) fn fill_log_counts(
+    plan: &LookupPlan,
+    column: usize,
+    rows: &RowBuffer,
+    logs: &mut Vec<f32>,
+) {
     let column = &plan.columns[column];
     let counts = rows.tables[column.table].counts.as_deref().unwrap_or_default();
     let count = |&at: &u32| counts.get(at as usize).copied().unwrap_or_default().max(1);

@@ -126,7 +126,12 @@ impl Observer for Losses {
 }
 
 /// Trains with results that come `delay` batches late.
-fn train_late(place: &Place, name: &str, more: &str, delay: usize) -> (Result<TrainReport>, Losses) {
+fn train_late(
+    place: &Place,
+    name: &str,
+    more: &str,
+    delay: usize,
+) -> (Result<TrainReport>, Losses) {
     let mut losses = Losses::default();
     let (job, options) = (place.job(name, more), TrainOptions::new(2).unwrap());
     let open: &mut Open<'_> = &mut open_client;
