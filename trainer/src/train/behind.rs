@@ -28,9 +28,11 @@ impl Run {
     /// # Errors
     /// Returns an error if the loss is not finite, or if the device fails.
     pub(super) fn finish_batch(&mut self, waits: bool) -> Result<Option<(Begun, f64)>> {
-        let Some(loss) = self.with_engine(|engine, run| engine.finish(run, waits))? else {
-            return Ok(None);
-        };
+        // A wait for all results is one between two steps, and belongs to no step.
+        let gpu_before = self.model.executor.gpu_counters().filter(|_| !waits);
+        let loss = self.with_engine(|engine, run| engine.finish(run, waits))?;
+        self.count_gpu_work(gpu_before);
+        let Some(loss) = loss else { return Ok(None) };
         self.count_first_step();
         Ok(self.behind.pop_front().map(|begun| (begun, loss)))
     }

@@ -47,6 +47,8 @@ pub(super) struct Counts {
     pub(super) lost_pushes: u64,
     /// The work of the GPU, whose memory is counted by the GPU itself.
     pub(super) gpu: GpuFigures,
+    /// Whether the host has waited for the GPU in the last step.
+    has_waited: bool,
     /// The number of rows that were trained on in the last complete epoch; absent before the first
     /// epoch is complete.
     pub(super) epoch_trained: Option<u64>,
@@ -78,6 +80,7 @@ impl Counts {
             repeated_steps: 0,
             lost_pushes: 0,
             gpu: GpuFigures::default(),
+            has_waited: false,
             epoch_trained: None,
         }
     }
@@ -95,6 +98,8 @@ impl Run {
         let began = Instant::now();
         let gpu_before = self.model.executor.gpu_counters();
         self.with_engine(|engine, run| engine.step(run, &planned, next))?;
+        self.counts.gpu.steps += u64::from(gpu_before.is_some());
+        self.counts.has_waited = false;
         self.count_gpu_work(gpu_before);
         self.count_step(began, before, std::slice::from_ref(&planned));
         let step = self.step_of_last_batch();
@@ -102,14 +107,16 @@ impl Run {
         Ok(())
     }
 
-    /// Counts a step on the GPU, whose counts were `before` at the beginning of the step.
-    fn count_gpu_work(&mut self, before: Option<Counters>) {
+    /// Adds a part of a step to the work of the GPU, whose counts were `before` at the beginning of
+    /// the part.
+    pub(super) fn count_gpu_work(&mut self, before: Option<Counters>) {
         let after = self.model.executor.gpu_counters();
         let (Some(before), Some(after)) = (before, after) else { return };
         let allocated = |of: &Counters| of.allocations + of.pinned_allocations;
-        let gpu = &mut self.counts.gpu;
-        gpu.steps += 1;
-        gpu.waited_steps += u64::from(after.host_waits > before.host_waits);
+        let Counts { gpu, has_waited, .. } = &mut self.counts;
+        if after.host_waits > before.host_waits && !std::mem::replace(has_waited, true) {
+            gpu.waited_steps += 1;
+        }
         gpu.allocating_steps += u64::from(allocated(&after) > allocated(&before));
     }
 

@@ -1,12 +1,15 @@
 //! The keys of `[model]`, `[tables]` and `[train]` with a job for each, and what becomes of the job
 //! on a GPU.
 
-use Outcome::{Equal, Invalid, Refused};
+use Outcome::{Equal, Invalid, OnHost, Refused};
 
 /// The outcome of a job on a GPU.
 pub(super) enum Outcome {
-    /// The checkpoint has the bytes of a run on processors.
+    /// The checkpoint has the bytes of a run on processors, and the rows are on the GPU.
     Equal,
+    /// The checkpoint has the bytes of a run on processors, and the rows stay on the host, because
+    /// of a reason with these words.
+    OnHost(&'static str),
     /// The run does not begin on a GPU, and the error contains these words.
     Refused(&'static str),
     /// No device trains the job, and the error contains these words.
@@ -62,13 +65,17 @@ pub(super) const TRAIN: &[Case] = &[
         "train = { mode = 'geo', local_steps = 3 }\ntables.'*'.optimizer = { kind = 'sgd', lr = 0.1 }\n{ps}",
         Refused("`train.mode` is \"geo\""),
     ),
-    case("wire", "train.wire = 'bf16'", Equal),
+    case("wire", "train.wire = 'bf16'", OnHost("`train.wire`")),
     case("precision", "train.precision = 'f32'", Equal),
     case("precision", "train.precision = 'tf32'", Invalid("`train.precision`: is \"tf32\"")),
     case("precision", "train.precision = 'bf16'", Invalid("`train.precision`: is \"bf16\"")),
-    case("accumulate", "train = { accumulate = 3, batch_size = 16, clip_norm = 1.0 }", Equal),
-    case("average", "train.average = { kind = 'ema', decay = 0.9 }", Equal),
-    case("average", "train.average = { kind = 'swa', every = 2 }", Equal),
+    case(
+        "accumulate",
+        "train = { accumulate = 3, batch_size = 16, clip_norm = 1.0 }",
+        OnHost("`train.accumulate`"),
+    ),
+    case("average", "train.average = { kind = 'ema', decay = 0.9 }", OnHost("`train.average`")),
+    case("average", "train.average = { kind = 'swa', every = 2 }", OnHost("`train.average`")),
     case("freeze", "train.freeze = ['mlp.0.*']", Equal),
     case("freeze_tables", "train.freeze_tables = ['user']", Equal),
     case("rates", "train.rates = [{ match = 'mlp.*', scale = 0.5 }]", Equal),
