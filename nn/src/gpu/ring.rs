@@ -50,8 +50,10 @@ pub(crate) struct Ring {
     enqueued: u64,
     /// The number of steps whose slot was read.
     read: u64,
-    /// The results that were read, in order.
-    pub(crate) finished: VecDeque<StepResults>,
+    /// The results that were read and that nothing has taken yet, in order, with the outputs.
+    pub(crate) finished: VecDeque<(StepResults, Vec<Vec<f32>>)>,
+    /// The buffers of outputs that were given back.
+    free: Vec<Vec<Vec<f32>>>,
     /// The number of times that the host waited because it was too far ahead.
     pub(crate) stalls: u64,
 }
@@ -117,7 +119,7 @@ impl Ring {
         self.enqueued += 1;
     }
 
-    /// Reads the results of the oldest step that was not read. Returns `None` if there is no such
+    /// Reads the results of the oldest step that was not read, and keeps them. Returns `None` if there is no such
     /// step. Returns `None` too if the step has not ended, unless the host may wait for it.
     pub(crate) fn read(&mut self, gpu: &dyn Gpu, wait: bool) -> Result<Option<StepResults>> {
         if self.in_flight() == 0 {
@@ -135,14 +137,34 @@ impl Ring {
         slot.pinned.read(0, &mut record)?;
         let [Record { dense_sq_norm, skip, loss, .. }] = record;
         let mut at = size_of::<Record>();
-        let mut outputs = Vec::with_capacity(slot.lens.len());
-        for &len in &slot.lens {
-            let mut values = vec![0.0; len];
-            slot.pinned.read(at, &mut values)?;
-            outputs.push(values);
+        let mut outputs = self.free.pop().unwrap_or_default();
+        outputs.resize(slot.lens.len(), Vec::new());
+        for (values, &len) in outputs.iter_mut().zip(&slot.lens) {
+            values.resize(len, 0.0);
+            slot.pinned.read(at, values)?;
             at += 4 * len;
         }
         self.read += 1;
-        Ok(Some(StepResults { ticket, loss, dense_sq_norm, is_skipped: skip != 0, outputs }))
+        let results = StepResults { ticket, loss, dense_sq_norm, is_skipped: skip != 0 };
+        self.finished.push_back((results, outputs));
+        Ok(Some(results))
+    }
+
+    /// Takes the buffers of outputs back, to use them again.
+    pub(crate) fn give_back(&mut self, outputs: Vec<Vec<f32>>) {
+        if self.free.len() < RESULTS {
+            self.free.push(outputs);
+        }
+    }
+}
+
+#[cfg(test)]
+impl crate::GpuExecutor {
+    /// Forgets which copies of batches, or of results, have not run, as a mistaken program would.
+    pub(crate) fn forget_copies(&mut self, (batches, results): (bool, bool)) {
+        let fresh = || self.gpu.create_event(false).unwrap();
+        let Ring { batches: from_host, results: to_host, .. } = &mut self.ring;
+        from_host.iter_mut().filter(|_| batches).for_each(|slot| slot.event = fresh());
+        to_host.iter_mut().filter(|_| results).for_each(|slot| slot.event = fresh());
     }
 }

@@ -25,7 +25,6 @@ use crate::gpu::executor::GpuExecutor;
 use crate::gpu::loaded::{Loaded, enqueue};
 use crate::gpu::resident::Record;
 use crate::gpu::ring::RESULTS;
-use crate::graph::shape::NodeId;
 use crate::inputs::Inputs;
 use crate::ops::StepSeed;
 use crate::optim::{DenseOptimizer, check_factors};
@@ -54,7 +53,7 @@ impl Ticket {
 }
 
 /// The results of a step.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepResults {
     /// The number of the step.
     pub ticket: Ticket,
@@ -64,8 +63,6 @@ pub struct StepResults {
     pub dense_sq_norm: f64,
     /// Whether the step changed nothing, because the norm of its gradients is not finite.
     pub is_skipped: bool,
-    /// The requested results, in the order of the request.
-    pub(crate) outputs: Vec<Vec<f32>>,
 }
 
 /// What the recorded graph of a step depends on, besides the capacity.
@@ -117,7 +114,7 @@ impl GpuExecutor {
         while self.read_step(false)? {}
         self.load(inputs)?;
         self.fit_ring()?;
-        if self.ring.in_flight() == RESULTS {
+        if self.is_full() && !self.read_step(false)? {
             self.ring.stalls += 1;
             self.read_step(true)?;
         }
@@ -132,6 +129,7 @@ impl GpuExecutor {
 
     /// Returns the results of the oldest step whose results were not returned. Returns `None` if
     /// there is no such step. Returns `None` too if the step has not ended, unless `wait` is true.
+    /// [`GpuExecutor::output`] then returns the requested results of this step.
     ///
     /// # Errors
     /// Returns an error of the GPU.
@@ -139,14 +137,9 @@ impl GpuExecutor {
         if self.ring.finished.is_empty() {
             self.read_step(wait)?;
         }
-        Ok(self.ring.finished.pop_front())
-    }
-
-    /// Returns a result of a finished step, row after row. `node` is the node of the result in the
-    /// graph from which the program was planned. Returns `None` if the result was not requested.
-    pub fn step_output<'a>(&self, results: &'a StepResults, node: NodeId) -> Option<&'a [f32]> {
-        let index = self.program.lowered.requested.iter().position(|&id| id == node)?;
-        results.outputs.get(index).map(Vec::as_slice)
+        let Some((results, outputs)) = self.ring.finished.pop_front() else { return Ok(None) };
+        self.ring.give_back(std::mem::replace(&mut self.outputs, outputs));
+        Ok(Some(results))
     }
 
     /// Waits for all steps. [`GpuExecutor::finish_step`] still returns their results.
@@ -156,6 +149,11 @@ impl GpuExecutor {
     pub fn drain_steps(&mut self) -> Result<()> {
         while self.read_step(true)? {}
         Ok(())
+    }
+
+    /// Returns whether the next step must wait until the results of an earlier one can be read.
+    pub fn is_full(&self) -> bool {
+        self.ring.in_flight() == RESULTS
     }
 
     /// Returns the number of steps whose results were not returned by
@@ -177,7 +175,6 @@ impl GpuExecutor {
         if let Some(resident) = &mut self.resident {
             resident.count(results.is_skipped);
         }
-        self.ring.finished.push_back(results);
         Ok(true)
     }
 

@@ -8,7 +8,9 @@ mod learning;
 mod passes;
 mod reference;
 mod shapes;
+mod steps;
 mod tasks;
+mod toy_rows;
 mod two_tower;
 mod written;
 
