@@ -34,15 +34,20 @@ struct RowSquares {
 static_assert(sizeof(SquareSegment) == 24 && sizeof(RowSquares) == 96, "twins of SquareSegment and RowSquares");
 
 // Eight lanes a row: the eight interleaved sums of each segment, added in a fixed tree. A gradient
-// that is not finite counts nothing, because its row does not change. In a swept table, a row without
-// a gradient has the regulariser of the whole table.
+// that is not finite counts nothing, because its row does not change, and so does a key without a row.
+// In a swept table, a row without a gradient has the regulariser of the whole table.
 KERNEL(row_squares, RowSquares, 256, 4) {
   const u32 rows = count(p.rows), lane = threadIdx.x & 7, mask = 0xffu << (threadIdx.x & 24);
   const u64 groups = thread_count() / 8;
   for (u64 u = thread_index() / 8; u < rows; u += groups) {
     const u32 from = p.unique_of ? p.unique_of[u] : (u32)u;
     const float* const raw = p.gradients + (u64)from * p.gradient_stride;
-    const float* const row = p.slab + (u64)(p.slots ? read_only(p.slots + u) : u) * p.stride;
+    const u32 slot = p.slots ? read_only(p.slots + u) : (u32)u;
+    if (slot == NO_ROW) {
+      if (lane == 0) p.out[p.order ? read_only(p.order + u) : u] = 0.0;
+      continue;
+    }
+    const float* const row = p.slab + (u64)slot * p.stride;
     bool touched = from != 0xffffffffu, finite = true;
     for (u32 i = lane; touched && i < p.width; i += 8) finite = finite && magnitude(raw[i]) < from_bits(0x7f800000u);
     const bool dropped = __any_sync(mask, !finite);

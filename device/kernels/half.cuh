@@ -8,6 +8,9 @@ const u32 STORED_F32 = 0;
 const u32 STORED_F16 = 1;
 const u32 STORED_BF16 = 2;
 
+// The slot of a key without a row.
+const u32 NO_ROW = 0xffffffffu;
+
 const u32 F16_NORMAL = 113u << 23;  // the bits of 2^-14, the smallest normal number of f16
 const u32 INFINITE = 0x7f800000u;
 

@@ -49,6 +49,7 @@ KERNEL(table_rules, TableRules, 256, 2) {
   if (p.skip && *p.skip) return;
   for (u64 u = thread_index() / 32; u < rows; u += warps) {
     const u32 slot = p.slots ? read_only(p.slots + u) : (u32)u, from = p.unique_of ? p.unique_of[u] : (u32)u;
+    if (slot == NO_ROW) continue;
     const StoredRows& stored = p.rows[slot / NARROW_ROW];
     float* const row = stored.slab + (u64)(slot & ~NARROW_ROW) * stored.stride;
     const float* const sums = p.sums + (u64)from * p.sum_stride;
@@ -72,8 +73,10 @@ KERNEL(table_rules, TableRules, 256, 2) {
       if (!touched && !(rule.flags & RULE_SWEPT)) continue;
       const float l2 = touched || (rule.flags & RULE_L2_WHOLE) ? rule.l2 : 0.0f;
       const float* const raw = touched ? sums + rule.begin + rule.shift : nullptr;
+      // A sweep adds the gradient to a zero first, which makes a zero without a sign of it.
+      const bool staged = p.unique_of;
       apply_rule(rule, lane, weights + rule.begin, row + rule.state, l2, scale,
-                 LAMBDA(u32 i)->float { return raw ? raw[i] : 0.0f; });
+                 LAMBDA(u32 i)->float { return !raw ? 0.0f : staged ? 0.0f + raw[i] : raw[i]; });
       __syncwarp(ALL_LANES);
     }
     if (p.dtype != STORED_F32) {
@@ -90,7 +93,7 @@ KERNEL(table_rules, TableRules, 256, 2) {
 }
 
 // The place of the gradient of each row of a swept table: unique_of[slots[u]] = u. The other places
-// have been filled with NO_GRADIENT.
+// have been filled with NO_GRADIENT. A key without a row has no place.
 struct MarkRows {
   const u32* slots;
   u32* unique_of;
@@ -100,7 +103,10 @@ static_assert(sizeof(MarkRows) == 32, "twin of MarkRows");
 
 KERNEL(mark_rows, MarkRows, 256, 4) {
   const u32 rows = count(p.count);
-  for (u64 u = thread_index(); u < rows; u += thread_count()) p.unique_of[read_only(p.slots + u)] = (u32)u;
+  for (u64 u = thread_index(); u < rows; u += thread_count()) {
+    const u32 slot = read_only(p.slots + u);
+    if (slot != NO_ROW) p.unique_of[slot] = (u32)u;
+  }
 }
 
 // How a segment of a full row begins (rows/src/initializer.rs).
@@ -195,11 +201,12 @@ struct NarrowPart {
 };
 
 // The rows of a batch in single precision: what a lookup of the processor returns. Floats that a
-// narrow row does not have are those of the key's initial row; what is behind the weights is zero.
+// narrow row does not have are those of the key's initial row, and so is all of a key without a row;
+// what is behind the weights is zero.
 struct PullRows {
   StoredRows rows[2];    // full rows, then narrow ones; rules are not read
   const u32* slots;      // null if they are the same
-  const u64* keys;       // read for narrow rows alone
+  const u64* keys;       // read for narrow rows and for keys without a row
   const InitialSegment* segments;
   const NarrowPart* parts;
   float* out;
@@ -221,7 +228,8 @@ KERNEL(pull_rows, PullRows, 256, 4) {
     bool inside = e < p.rows[0].width, is_stored = inside;
     if (inside && slot / NARROW_ROW) {
       is_stored = false;
-      for (u32 number = 0; number < p.part_count; number++) {
+      const u32 parts = slot == NO_ROW ? 0 : p.part_count;
+      for (u32 number = 0; number < parts; number++) {
         const NarrowPart part = p.parts[number];
         if (e >= part.to && e - part.to < part.n) {
           is_stored = true;

@@ -7,6 +7,7 @@
 
 mod adagrad;
 mod adam;
+mod device_rule;
 mod ftrl;
 mod group_ftrl;
 mod guard;

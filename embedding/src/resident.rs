@@ -1,126 +1,229 @@
 //! Rows of a set of tables on a GPU. The set stays the directory of its rows: it finds, admits and
-//! counts keys, and the device has the newest weights and optimizer state.
+//! counts keys. The device has the newest weights and optimizer state, and changes them.
+//!
+//! # Invariants
+//! * The bytes of rows are those of a set that does its steps on the host.
+//! * Between two settlements, a step changes no weight and no optimizer state of the host, but all
+//!   metadata, counts and lists. So the images that an open snapshot keeps of rows are right.
+//! * A step enqueues its work and does not wait for the device, unless memory must grow or the
+//!   host is too many steps ahead.
 
-use std::sync::Arc;
+mod block;
+mod copies;
+mod device;
+mod filling;
+mod form;
+mod launches;
+mod layout;
+mod norm;
+mod phase;
+mod places;
+mod refusal;
+mod results;
+mod slab;
+mod table;
 
 use zillion_device::Workers;
-use zillion_device::gpu::{Gpu, Memory, Stream};
-use zillion_feature::{LookupPlan, RowBuffer, Step};
+use zillion_device::gpu::{Gpu, GpuError, Memory, Stream};
+use zillion_feature::{LookupPlan, RowBuffer, TablePlan};
 
 use crate::error::{Error, Result};
-use crate::set::{TableSet, Update};
+use crate::resident::block::Block;
+use crate::resident::copies::Copies;
+pub use crate::resident::device::ResidentOptions;
+use crate::resident::filling::Filling;
+use crate::resident::launches::TableLaunches;
+use crate::resident::layout::Layout;
+use crate::resident::norm::{Norm, Starts};
+use crate::resident::phase::{Recorder, ShardRecord};
+pub use crate::resident::results::ResidentReport;
+use crate::resident::results::{Pending, Results};
+use crate::resident::table::ResidentTable;
+use crate::set::{TableSet, Update, total};
 use crate::statistics::Counters;
-
-/// The device on which rows live, and what its steps need.
-#[derive(Clone, Debug)]
-pub struct ResidentOptions {
-    /// The device.
-    pub gpu: Arc<dyn Gpu>,
-    /// The stream on which all work on rows is enqueued. It is the stream of the executor.
-    pub stream: Stream,
-    /// Whether steps clip gradients, so that [`ResidentTables::sq_norm`] is called.
-    pub clips: bool,
-}
-
-/// The events of one step on rows of a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ResidentReport {
-    /// The step.
-    pub step: Step,
-    /// Whether the step moved no weight, because the norm of its gradients was not finite.
-    pub is_skipped: bool,
-    /// The numbers of events of all tables, as [`TableSet::apply`] and [`TableSet::sweep`] return
-    /// them together.
-    pub counters: Counters,
-}
 
 /// The rows of a set of tables on a device.
 #[derive(Debug)]
 pub struct ResidentTables {
     options: ResidentOptions,
+    /// The tables; empty if the rows of the host are newer than those of the device.
+    tables: Vec<ResidentTable>,
+    block: Block,
+    norm: Norm,
+    results: Results,
+    copies: Copies,
+    generation: u64,
+    /// The step that has begun and not ended.
+    begun: Option<Pending>,
+    /// The number of keys of each table in the present step.
+    keys: Vec<usize>,
+    records: Vec<ShardRecord>,
+    starts: Starts,
 }
 
 impl ResidentTables {
     /// Returns the setting with which the rows of a set cannot be on a device, and the reason.
     /// Returns `None` if they can.
-    pub fn refusal(_tables: &TableSet) -> Option<String> {
-        Some("rows on a device are not there yet".to_owned())
+    pub fn refusal(tables: &TableSet) -> Option<String> {
+        refusal::refusal(tables)
     }
 
     /// Copies all rows of a set to the device.
     ///
     /// # Errors
-    /// Returns an error if the set is refused, or if the rows do not fit into the memory of the
-    /// device.
+    /// Returns [`Error::Misuse`] if the set is refused, [`Error::Mismatch`] if the rows of a table
+    /// do not fit into the memory of the device, and [`Error::Gpu`] if the device fails.
     pub fn new(tables: &TableSet, options: ResidentOptions) -> Result<Self> {
-        match Self::refusal(tables) {
-            Some(reason) => Err(Error::misuse(reason)),
-            None => Ok(Self { options }),
+        if let Some(reason) = Self::refusal(tables) {
+            let reason =
+                format!("rows cannot be on a GPU, because {reason}; keep them on the host");
+            return Err(Error::misuse(reason));
         }
+        let resident = (0..tables.shapes.len())
+            .map(|index| ResidentTable::new(&options, tables, index))
+            .collect::<Result<Vec<_>>>()?;
+        let row_bytes = resident.iter().map(|table| table.form.row_bytes()).max().unwrap_or(0);
+        let layout = layout(&resident, &vec![0; resident.len()], &options);
+        let mut made = Self {
+            norm: Norm::new(&options, &layout.norm)?,
+            results: Results::new(&options, layout.results.len())?,
+            block: Block::new(&options, layout)?,
+            copies: Copies::new(&options, row_bytes)?,
+            options,
+            tables: resident,
+            generation: 1,
+            begun: None,
+            keys: Vec::new(),
+            records: Vec::new(),
+            starts: Starts::default(),
+        };
+        made.copy_in(tables)?;
+        Ok(made)
     }
 
     /// Returns a number that changes when the launches below change. A recorded graph with another
     /// number must be recorded again.
     pub fn generation(&self) -> u64 {
-        0
+        self.generation
+    }
+
+    /// Returns the bytes of memory of the device that the rows take.
+    pub fn device_bytes(&self) -> u64 {
+        self.tables.iter().map(|table| table.slab.bytes() as u64).sum()
     }
 
     /// Begins a step: does all bookkeeping of the step on the host, and enqueues the copies that
-    /// the launches below need. `notes` has one entry for each table of the plan, of which only
-    /// `uses` is read. Entries whose `counts` are set get the numbers of pushes before the step.
+    /// the launches below need. The plan names all tables in their order. `notes` has one entry for
+    /// each table of the plan, of which only `uses` is read. Entries whose `counts` are set get the
+    /// numbers of pushes before the step.
     ///
     /// # Errors
-    /// Returns an error if the arguments do not fit the tables, or if the memory of the device is
-    /// exhausted. Then nothing has changed.
+    /// Returns [`Error::Misuse`] or [`Error::Mismatch`] if the arguments do not fit the tables, or
+    /// if the memory of the device is exhausted; then nothing has changed. After any other error,
+    /// training can continue only from a checkpoint.
     pub fn begin(
         &mut self,
-        _tables: &mut TableSet,
-        _workers: &Workers,
-        _plan: &LookupPlan,
-        _notes: &mut RowBuffer,
-        _update: Update,
+        tables: &mut TableSet,
+        workers: &Workers,
+        plan: &LookupPlan,
+        notes: &mut RowBuffer,
+        update: Update,
     ) -> Result<()> {
-        Err(Error::misuse("rows on a device are not there yet".to_owned()))
+        if self.begun.is_some() {
+            return Err(Error::misuse("a step has begun on the GPU; end it first"));
+        }
+        tables.check_notes(plan, notes)?;
+        check_plan(tables, plan)?;
+        let (steps, swept) = (tables.steps(update, false)?, tables.steps(update, true)?);
+        if self.tables.is_empty() {
+            self.load(tables)?;
+        }
+        self.make_room(tables, plan)?;
+        let before = total(&tables.shards);
+        let clips = self.options.clips;
+        let recorder = Recorder { plan, notes, steps: &steps, swept: &swept, clips };
+        let step = update.step.0 as u32;
+        recorder.record(tables, workers, &mut self.tables, &mut self.records, step)?;
+        let counted = total(&tables.shards).since(before);
+        let counters = Counters { pulled: 0, missing: 0, ..counted };
+        let filling = Filling { tables, plan, steps: &steps, swept: &swept };
+        filling.send(
+            &self.options,
+            &self.tables,
+            &self.records,
+            &mut self.starts,
+            &mut self.block,
+        )?;
+        self.give_counts(notes);
+        let pushed = (0..self.tables.len()).map(|index| self.pushed(index)).collect();
+        self.begun = Some(Pending { step: update.step, counters, pushed });
+        Ok(())
     }
 
     /// Enqueues the fill of the rows of the step: `rows` has the memory of the unique rows of each
     /// table of the plan, with the stride of the table's layout; `None` if no row is read.
     ///
     /// # Errors
-    /// Returns an error if a launch is refused.
-    pub fn pull(&self, _gpu: &dyn Gpu, _stream: Stream, _rows: &[Option<Memory>]) -> Result<()> {
+    /// Returns an error if the memory is too small, or if a launch is refused.
+    pub fn pull(&self, gpu: &dyn Gpu, stream: Stream, rows: &[Option<Memory>]) -> Result<()> {
+        for (index, rows) in rows.iter().enumerate() {
+            let launches = self.launches(gpu, stream, index)?;
+            launches.create()?;
+            launches.mark()?;
+            if let Some(rows) = *rows {
+                self.check_memory(index, rows)?;
+                launches.pull(rows)?;
+            }
+        }
         Ok(())
     }
 
     /// Enqueues the squared norm of all row gradients, one `f64`, as
-    /// [`TableSet::grad_sq_norm`] has it.
+    /// [`TableSet::grad_sq_norm`] has it. The launches of [`ResidentTables::pull`] come first.
     ///
     /// # Errors
-    /// Returns an error if a launch is refused.
+    /// Returns an error if the tables were made without clipping, if gradients are missing, or if a
+    /// launch is refused.
     pub fn sq_norm(
         &self,
-        _gpu: &dyn Gpu,
-        _stream: Stream,
-        _grads: &[Option<Memory>],
-        _out: Memory,
+        gpu: &dyn Gpu,
+        stream: Stream,
+        grads: &[Option<Memory>],
+        out: Memory,
     ) -> Result<()> {
-        Ok(())
+        if !self.options.clips {
+            let reason = "the rows on the GPU were made for steps without clipping; make them anew";
+            return Err(Error::misuse(reason));
+        }
+        let mut first = 0;
+        for (index, table) in self.tables.iter().enumerate().filter(|(_, table)| !table.is_frozen) {
+            let gradients = self.gradients(grads, index)?;
+            self.launches(gpu, stream, index)?.squares(gradients, &self.norm, first)?;
+            first += table.swept.as_ref().map_or(0, |swept| swept.rows);
+        }
+        Ok(self.norm.sum(gpu, stream, &self.block, out)?)
     }
 
     /// Enqueues the update of all rows. `scale` has the factor of the gradients (`f32`), and `skip`
-    /// a `u32` that is not zero if the step moves nothing.
+    /// a `u32` that is not zero if the step moves nothing. The gradients of a frozen table may be
+    /// `None`.
     ///
     /// # Errors
-    /// Returns an error if a launch is refused.
+    /// Returns an error if gradients are missing, or if a launch is refused.
     pub fn update(
         &self,
-        _gpu: &dyn Gpu,
-        _stream: Stream,
-        _grads: &[Option<Memory>],
-        _scale: Memory,
-        _skip: Memory,
+        gpu: &dyn Gpu,
+        stream: Stream,
+        grads: &[Option<Memory>],
+        scale: Memory,
+        skip: Memory,
     ) -> Result<()> {
-        Ok(())
+        for (index, _) in self.tables.iter().enumerate().filter(|(_, table)| !table.is_frozen) {
+            let gradients = self.gradients(grads, index)?;
+            self.launches(gpu, stream, index)?.update(gradients, scale, skip)?;
+        }
+        let is_skipped = self.block.results()?.part(0, size_of::<u32>())?;
+        Ok(gpu.copy(stream, is_skipped, skip.part(0, size_of::<u32>())?)?)
     }
 
     /// Ends a step whose launches, or the replay of their graph, have been enqueued: enqueues the
@@ -128,38 +231,202 @@ impl ResidentTables {
     ///
     /// # Errors
     /// Returns an error if no step has begun, or if the device has failed.
-    pub fn end(&mut self, _tables: &mut TableSet) -> Result<()> {
-        Ok(())
+    pub fn end(&mut self, tables: &mut TableSet) -> Result<()> {
+        let Some(step) = self.begun.take() else {
+            return Err(Error::misuse("no step has begun on the GPU; begin one first"));
+        };
+        let from = self.block.results()?;
+        Ok(self.results.send(&self.options, tables, from, step)?)
     }
 
-    /// Returns the events of the oldest step that has ended and was not returned yet, and adds them
-    /// to the counters of the tables. Returns `None` if there is no such step, or if it has not run
-    /// and `wait` is false.
+    /// Returns the events of the oldest step that has ended and was not returned yet. Returns
+    /// `None` if there is no such step, or if it has not run and `wait` is false.
     ///
     /// # Errors
     /// Returns an error if the device has failed.
-    pub fn collect(
-        &mut self,
-        _tables: &mut TableSet,
-        _wait: bool,
-    ) -> Result<Option<ResidentReport>> {
-        Ok(None)
+    pub fn collect(&mut self, tables: &mut TableSet, wait: bool) -> Result<Option<ResidentReport>> {
+        Ok(self.results.next(&self.options, tables, wait)?)
+    }
+
+    /// Adds the counts of the steps that have run to the counters of the tables. Does not wait.
+    ///
+    /// # Errors
+    /// Returns an error if the device has failed.
+    pub fn count(&mut self, tables: &mut TableSet) -> Result<()> {
+        Ok(self.results.read(&self.options, tables, false)?)
+    }
+
+    /// Waits for all steps and counts them.
+    ///
+    /// # Errors
+    /// Returns an error if a step has begun and not ended, or if the device has failed.
+    pub fn finish(&mut self, tables: &mut TableSet) -> Result<()> {
+        if self.begun.is_some() {
+            return Err(Error::misuse("a step has begun on the GPU; end it first"));
+        }
+        self.results.read(&self.options, tables, true)?;
+        Ok(())
     }
 
     /// Waits for all steps, and copies the rows that have changed to the set.
     ///
     /// # Errors
-    /// Returns an error if the device has failed.
-    pub fn settle(&mut self, _tables: &mut TableSet) -> Result<()> {
+    /// Returns an error under the conditions of [`ResidentTables::finish`].
+    pub fn settle(&mut self, tables: &mut TableSet) -> Result<()> {
+        self.finish(tables)?;
+        for (index, table) in self.tables.iter_mut().enumerate() {
+            self.copies.settle(&self.options, tables, table, index)?;
+        }
         Ok(())
     }
 
-    /// Copies all rows of the set to the device again, after rows were replaced on the host.
+    /// Drops the rows of the device, because the rows of the set are about to change otherwise. The
+    /// next step copies all rows again. The caller must have settled the rows that it still needs.
     ///
     /// # Errors
-    /// Returns an error under the conditions of [`ResidentTables::new`].
-    pub fn load(&mut self, tables: &TableSet) -> Result<()> {
-        *self = Self::new(tables, self.options.clone())?;
+    /// Returns an error under the conditions of [`ResidentTables::finish`].
+    pub fn forget(&mut self, tables: &mut TableSet) -> Result<()> {
+        self.finish(tables)?;
+        self.tables.clear();
         Ok(())
     }
+
+    /// Copies all rows of the set to the device again.
+    fn load(&mut self, tables: &TableSet) -> Result<()> {
+        self.generation += 1;
+        let made = (0..tables.shapes.len())
+            .map(|index| ResidentTable::new(&self.options, tables, index))
+            .collect::<Result<Vec<_>>>()?;
+        let keys: Vec<usize> = self.block.layout.tables.iter().map(|t| t.needs.keys).collect();
+        self.tables = made;
+        self.lay_out(&keys)?;
+        self.copy_in(tables)
+    }
+
+    fn copy_in(&mut self, tables: &TableSet) -> Result<()> {
+        for (index, table) in self.tables.iter().enumerate() {
+            self.copies.load(&self.options, tables, table, index)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the block and the norm for batches with these numbers of keys. Waits for the device.
+    fn lay_out(&mut self, keys: &[usize]) -> Result<(), GpuError> {
+        self.generation += 1;
+        let layout = layout(&self.tables, keys, &self.options);
+        self.options.gpu.synchronize(self.options.stream)?;
+        self.norm = Norm::new(&self.options, &layout.norm)?;
+        self.block = Block::new(&self.options, layout)?;
+        Ok(())
+    }
+
+    /// Makes room for the keys of a plan: in the block, and for the rows that it may create.
+    fn make_room(&mut self, tables: &TableSet, plan: &LookupPlan) -> Result<()> {
+        self.keys = plan.tables.iter().map(|table| table.keys.len()).collect();
+        let present = self.block.layout.tables.iter().map(|table| table.needs.keys);
+        let pairs: Vec<(usize, usize)> = present.zip(self.keys.iter().copied()).collect();
+        if pairs.iter().any(|(present, needed)| needed > present) {
+            // An eighth more, so that a few larger batches change nothing.
+            let grown = pairs.iter().map(|&(present, needed)| match needed > present {
+                true => needed + needed / 8,
+                false => present,
+            });
+            self.lay_out(&grown.collect::<Vec<_>>())?;
+        }
+        let ranges = tables.ranges(plan);
+        for (index, table) in self.tables.iter_mut().enumerate().filter(|(_, t)| t.creates) {
+            let rows = tables
+                .shards
+                .iter()
+                .zip(&ranges)
+                .map(|(shard, ranges)| shard.tables[index].slabs.len() + ranges[index].len());
+            if table.reserve(&self.options, tables.shapes[index].name(), rows)? {
+                self.generation += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the numbers of pushes before the step to the entries of `notes` that ask for them.
+    fn give_counts(&self, notes: &mut RowBuffer) {
+        for (index, notes) in notes.tables.iter_mut().enumerate() {
+            let Some(counts) = &mut notes.counts else { continue };
+            counts.clear();
+            let of_shards = self.records.iter().map(|record| &record.tables[index].counts);
+            of_shards.for_each(|of_shard| counts.extend_from_slice(of_shard));
+        }
+    }
+
+    /// Returns the number of rows of a table that get a gradient in the present step.
+    fn pushed(&self, index: usize) -> u64 {
+        match self.tables[index].is_frozen {
+            true => 0,
+            false => self.records.iter().map(|record| record.tables[index].found).sum(),
+        }
+    }
+
+    fn launches<'a>(
+        &'a self,
+        gpu: &'a dyn Gpu,
+        stream: Stream,
+        index: usize,
+    ) -> Result<TableLaunches<'a>> {
+        match (self.tables.get(index), self.block.layout.tables.get(index)) {
+            (Some(table), Some(lists)) => {
+                Ok(TableLaunches { gpu, stream, block: &self.block, table, lists })
+            }
+            _ => {
+                let reason = format!(
+                    "the GPU has no rows of table {index}, of {}; begin a step first",
+                    self.tables.len()
+                );
+                Err(Error::misuse(reason))
+            }
+        }
+    }
+
+    /// Returns the gradients of a table.
+    fn gradients(&self, grads: &[Option<Memory>], index: usize) -> Result<Memory> {
+        let Some(gradients) = grads.get(index).copied().flatten() else {
+            let reason = format!("table {index} is pushed without gradients; give zeros");
+            return Err(Error::misuse(reason));
+        };
+        self.check_memory(index, gradients)?;
+        Ok(gradients)
+    }
+
+    /// Checks that memory has room for the rows of the present step.
+    fn check_memory(&self, index: usize, memory: Memory) -> Result<()> {
+        let keys = self.keys.get(index).copied().unwrap_or(0);
+        let needed = keys * self.tables[index].form.pulled_stride * size_of::<f32>();
+        if memory.bytes() >= needed {
+            return Ok(());
+        }
+        let reason = format!(
+            "{keys} rows of table {index} need {needed} bytes, but the memory has {}; use the \
+             memory of a batch of this size",
+            memory.bytes()
+        );
+        Err(Error::misuse(reason))
+    }
+}
+
+/// Returns the layout of the block for batches with these numbers of keys.
+fn layout(tables: &[ResidentTable], keys: &[usize], options: &ResidentOptions) -> Layout {
+    let needs = tables.iter().zip(keys).map(|(table, &keys)| table.needs(keys, options.clips));
+    Layout::new(&needs.collect::<Vec<_>>())
+}
+
+/// Checks that a plan names all tables in their order.
+fn check_plan(tables: &TableSet, plan: &LookupPlan) -> Result<()> {
+    let is_in_order = |(at, table): (usize, &TablePlan)| table.table.index() == at;
+    let count = tables.shapes.len();
+    if plan.tables.len() == count && plan.tables.iter().enumerate().all(is_in_order) {
+        return Ok(());
+    }
+    let reason = format!(
+        "the plan has {} tables, but a step on the GPU needs all {count} tables in their order",
+        plan.tables.len()
+    );
+    Err(Error::misuse(reason))
 }

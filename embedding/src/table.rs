@@ -12,6 +12,7 @@ pub(crate) mod dense;
 pub(crate) mod found_rows;
 pub(crate) mod pull;
 pub(crate) mod push;
+pub(crate) mod record;
 pub(crate) mod slabs;
 pub(crate) mod sweep;
 pub(crate) mod uses;

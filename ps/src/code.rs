@@ -103,7 +103,7 @@ impl ErrorCode {
             TableError::NotDense { .. } => Self::NotDense,
             TableError::Part { .. } => Self::Part,
             TableError::Spill { .. } => Self::Spill,
-            TableError::Device(_) => Self::Device,
+            TableError::Device(_) | TableError::Gpu(_) => Self::Device,
             TableError::Source(_) => Self::Source,
             _ => Self::Unknown,
         }

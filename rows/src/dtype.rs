@@ -126,6 +126,11 @@ impl Rounding {
 pub struct StepRounding(u64);
 
 impl StepRounding {
+    /// Returns the seed from which the random bits of all rows are derived.
+    pub fn seed(self) -> u64 {
+        self.0
+    }
+
     /// Derives the source of the random bits of one row.
     #[inline(always)]
     pub fn row(self, key: u64) -> RowRounding {

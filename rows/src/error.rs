@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use zillion_device::DeviceError;
+use zillion_device::gpu::GpuError;
 
 /// The result of an operation on rows or tables.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -98,6 +99,9 @@ pub enum Error {
     /// The machine is out of memory, or a file cannot be read or written.
     #[error(transparent)]
     Device(#[from] DeviceError),
+    /// A GPU on which rows live cannot be used.
+    #[error(transparent)]
+    Gpu(#[from] GpuError),
     /// A row source outside of this crate failed.
     #[error("{0}")]
     Source(#[source] Box<dyn std::error::Error + Send + Sync>),

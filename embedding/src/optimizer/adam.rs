@@ -6,14 +6,14 @@ use crate::optimizer::{Gradient, RowKernel, decimal};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AdamKernel {
-    beta2: f32,
-    one_minus_beta1: f32,
-    one_minus_beta2: f32,
-    eps: f32,
+    pub(super) beta2: f32,
+    pub(super) one_minus_beta1: f32,
+    pub(super) one_minus_beta2: f32,
+    pub(super) eps: f32,
     /// The learning rate with the first bias correction: `lr / (1 - beta1^t)`.
-    step_size: f32,
+    pub(super) step_size: f32,
     /// The second bias correction: `sqrt(1 - beta2^t)`.
-    correction2_sqrt: f32,
+    pub(super) correction2_sqrt: f32,
 }
 
 impl AdamKernel {

@@ -12,12 +12,12 @@ use crate::optimizer::{Gradient, RowKernel, sum_of_squares};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Guard {
     /// The largest length of the gradient; infinite if the length is not limited.
-    norm: f32,
+    pub(super) norm: f32,
     /// The largest absolute value of a number of the gradient. If a clip sets only the norm, this
     /// value is the largest `f32`. This also limits numbers that overflowed to infinity, so the
     /// length is never NaN.
-    value: f32,
-    bounds: Bounds,
+    pub(super) value: f32,
+    pub(super) bounds: Bounds,
 }
 
 impl Guard {

@@ -18,14 +18,8 @@ impl TableSet {
             return Err(Error::misuse(reason));
         }
         for (table, rows) in plan.tables.iter().zip(&gradients.tables) {
-            let RowShape { layout, spec, .. } = self.shape(table.table)?.row();
-            let counted = table.occurrences.offsets.len();
-            if !spec.admission.is_all() && counted != table.keys.len() + 1 {
-                let reason = "the plan has no occurrences of keys, which admission needs; add \
-                              them to the plan";
-                return Err(Error::mismatch(&layout.name, reason));
-            }
-            self.check_uses(table, rows)?;
+            self.check_keys(table, rows)?;
+            let RowShape { layout, .. } = self.shape(table.table)?.row();
             if rows.stride != layout.stride || rows.values.len() != table.keys.len() * layout.stride
             {
                 let reason = format!(
@@ -41,6 +35,33 @@ impl TableSet {
             }
         }
         Ok(())
+    }
+
+    /// Checks a plan and the uses of its rows, of a step whose gradients are on a device.
+    pub(crate) fn check_notes(&self, plan: &LookupPlan, notes: &RowBuffer) -> Result<()> {
+        if plan.tables.len() != notes.tables.len() {
+            let reason = format!(
+                "the plan has {} tables, but {} entries were given; give one for each table of \
+                 the plan",
+                plan.tables.len(),
+                notes.tables.len()
+            );
+            return Err(Error::misuse(reason));
+        }
+        let mut tables = plan.tables.iter().zip(&notes.tables);
+        tables.try_for_each(|(table, rows)| self.check_keys(table, rows))
+    }
+
+    /// Checks what a push needs to know about the keys of a table.
+    fn check_keys(&self, table: &TablePlan, rows: &TableRows) -> Result<()> {
+        let RowShape { layout, spec, .. } = self.shape(table.table)?.row();
+        let counted = table.occurrences.offsets.len();
+        if !spec.admission.is_all() && counted != table.keys.len() + 1 {
+            let reason = "the plan has no occurrences of keys, which admission needs; add them to \
+                          the plan";
+            return Err(Error::mismatch(&layout.name, reason));
+        }
+        self.check_uses(table, rows)
     }
 
     /// Checks that `rows` has the shows and clicks of rows exactly if the table keeps statistics of

@@ -41,7 +41,7 @@ impl TableSet {
     }
 
     /// Returns the scheduled work of each table at the end of a step. A frozen table has none.
-    pub(super) fn scheduled_work(&self, step: u32) -> Vec<Vec<Due>> {
+    pub(crate) fn scheduled_work(&self, step: u32) -> Vec<Vec<Due>> {
         let tables = self.shapes.iter().zip(&self.frozen);
         let work = tables.map(|(shape, &frozen)| match frozen {
             true => Vec::new(),

@@ -18,16 +18,16 @@ use crate::table::uses::note_use;
 use zillion_rows::row::{Meta, floats_mut};
 
 /// The inputs of a push. All stages of the push read them.
-struct Push<'a> {
-    shape: &'a TableShape,
-    keys: &'a [FeatureKey],
-    /// The gradients, with one stride for each key.
-    gradients: &'a [f32],
-    occurrences: Times<'a>,
-    step: &'a TableStep,
+pub(super) struct Push<'a> {
+    pub(super) shape: &'a TableShape,
+    pub(super) keys: &'a [FeatureKey],
+    /// The gradients, with one stride for each key. They are empty if a device applies them.
+    pub(super) gradients: &'a [f32],
+    pub(super) occurrences: Times<'a>,
+    pub(super) step: &'a TableStep,
     /// The index entries of the keys, if they have already been looked up in this step, else
     /// `None`. A key without a row at that time may have one now.
-    known: Option<&'a [Entry]>,
+    pub(super) known: Option<&'a [Entry]>,
 }
 
 impl Table {
@@ -155,7 +155,7 @@ impl Push<'_> {
     }
 
     #[inline(always)]
-    fn ask(&self, table: &Table, i: usize) {
+    pub(super) fn ask(&self, table: &Table, i: usize) {
         if self.known.is_some_and(|rows| !rows[i].is_none()) {
             return;
         }
@@ -166,7 +166,7 @@ impl Push<'_> {
     }
 
     #[inline(always)]
-    fn look(&self, table: &mut Table, i: usize) -> Entry {
+    pub(super) fn look(&self, table: &mut Table, i: usize) -> Entry {
         let entry = match self.known {
             Some(rows) => rows[i],
             None => match table.index.get_at_home(self.keys[i]) {
@@ -181,7 +181,7 @@ impl Push<'_> {
 
     /// Finds or creates the row of a key whose row the first lookup has not found.
     #[inline(never)]
-    fn look_again(&self, table: &mut Table, i: usize) -> Result<Entry> {
+    pub(super) fn look_again(&self, table: &mut Table, i: usize) -> Result<Entry> {
         let Self { occurrences, step, .. } = *self;
         let key = self.keys[i];
         let entry = match table.index.get(key) {
@@ -292,7 +292,7 @@ impl Push<'_> {
     /// Records a push in the companion row and in the list of changed keys. Both records need the
     /// step of the row's previous push. So `touch`, which overwrites this step, is called last.
     #[inline(always)]
-    fn note(
+    pub(super) fn note(
         &self,
         shape: &TableShape,
         changes: &mut Option<Changes>,

@@ -213,6 +213,7 @@ fn check_form(
     if form == Form::Grown {
         slots.iter_mut().step_by(2).for_each(|slot| *slot |= TableRules::NARROW);
     }
+    slots.iter_mut().skip(3).step_by(7).for_each(|slot| *slot = TableRules::NO_ROW);
     let width = stored[0].width;
     let sum_stride = width + 3;
     let sums = gradients(random, unique, sum_stride);
@@ -222,7 +223,8 @@ fn check_form(
     let mut unique_of = vec![TableRules::NO_GRADIENT; rows];
     let unique_at = session.upload(&unique_of)?;
     if form == Form::Swept {
-        slots.iter().enumerate().for_each(|(u, &slot)| unique_of[slot as usize] = u as u32);
+        let found = slots.iter().enumerate().filter(|(_, slot)| **slot != TableRules::NO_ROW);
+        found.for_each(|(u, &slot)| unique_of[slot as usize] = u as u32);
         let count = Count::fixed(unique as u32);
         let mark = MarkRows { slots: slots_at, unique_of: unique_at, count };
         session.launch(&MARK_ROWS, mark.geometry(), &mark)?;
@@ -256,6 +258,9 @@ fn check_form(
             Form::Swept => (u as u32, unique_of[u]),
             _ => (slots[u], u as u32),
         };
+        if slot == TableRules::NO_ROW {
+            continue;
+        }
         let raw = sums.chunks(sum_stride).nth(from as usize).map(|raw| &raw[..width]);
         let is_finite = raw.is_none_or(|raw| raw.iter().all(|g| g.is_finite()));
         counted[0] += u32::from(!is_finite);
@@ -319,6 +324,9 @@ fn check_squares(
             Form::Swept => (u, unique_of[u]),
             _ => (slots[u] as usize, u as u32),
         };
+        if row == TableRules::NO_ROW as usize {
+            return 0.0;
+        }
         let raw = sums.chunks(rules.sum_stride as usize).nth(from as usize);
         let finite = raw.filter(|raw| raw[..full.width].iter().all(|g| g.is_finite()));
         if finite.is_none() && form != Form::Swept {
@@ -384,6 +392,7 @@ fn check_pull(
             let part = parts.iter().find(|part| (part.to..part.to + part.n).contains(&(i as u32)));
             match (slot >= TableRules::NARROW, part) {
                 _ if i >= stored[0].width => 0.0,
+                _ if slot == TableRules::NO_ROW => initial_float(&segments, dtype, key, i),
                 (false, _) => stored[0].weight(row, i),
                 (true, Some(part)) => stored[1].weight(row, i - (part.to - part.from) as usize),
                 (true, None) => initial_float(&segments, dtype, key, i),

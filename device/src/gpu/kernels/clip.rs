@@ -27,7 +27,8 @@ parameters! {
         gradients: u64,
         /// The address of the slab of rows.
         slab: u64,
-        /// The address of the slab's row of each unique row, or 0 if they are the same.
+        /// The address of the slab's row of each unique row, or 0 if they are the same. The norm of
+        /// a key with the slot [`TableRules::NO_ROW`](super::TableRules::NO_ROW) is zero.
         slots: u64,
         /// The address of the place in the plan of each unique row, or 0 if they are the same.
         order: u64,

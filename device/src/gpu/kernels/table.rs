@@ -29,7 +29,7 @@ parameters! {
         /// The full rows, then the narrow ones.
         rows: [StoredRows; 2],
         /// The address of the slab's row of each row of the launch, or 0 if they are the same. The
-        /// top bit says that the row is narrow.
+        /// top bit says that the row is narrow, and [`TableRules::NO_ROW`] that there is no row.
         slots: u64,
         /// The address of the gradients of the unique rows.
         sums: u64,
@@ -62,7 +62,7 @@ parameters! {
 
     /// The parameters of `mark_rows`: the gradients of a swept table by the number of the row.
     MarkRows (32) {
-        /// The address of the row of each unique row.
+        /// The address of the row of each unique row, or [`TableRules::NO_ROW`].
         slots: u64,
         /// The address of the unique row of each row, filled with [`TableRules::NO_GRADIENT`].
         unique_of: u64,
@@ -135,11 +135,12 @@ parameters! {
         /// The full rows, then the narrow ones. Rules are not read.
         rows: [StoredRows; 2],
         /// The address of the slab's row of each row, or 0 if they are the same. The top bit says
-        /// that the row is narrow.
+        /// that the row is narrow, and [`TableRules::NO_ROW`] that the key has none: it gets its
+        /// initial row.
         slots: u64,
-        /// The address of the keys, which narrow rows need.
+        /// The address of the keys, which narrow rows and keys without a row need.
         keys: u64,
-        /// The address of the segments, which narrow rows need.
+        /// The address of the segments, which narrow rows and keys without a row need.
         segments: u64,
         /// The address of the parts of a narrow row.
         parts: u64,
@@ -202,6 +203,8 @@ impl TableRules {
     pub const BF16: u32 = 2;
     /// The bit of a slot whose row is narrow.
     pub const NARROW: u32 = 1 << 31;
+    /// The slot of a key without a row.
+    pub const NO_ROW: u32 = u32::MAX;
     /// The number in `unique_of` of a row without a gradient.
     pub const NO_GRADIENT: u32 = u32::MAX;
 

@@ -1,0 +1,79 @@
+//! The device on which rows live, and memory of it.
+
+use std::sync::Arc;
+
+use zillion_device::gpu::{Gpu, GpuError, Kernel, Memory, Param, Stream};
+
+use zillion_device::gpu::kernels::Geometry;
+
+/// The device on which rows live, and what its steps need.
+#[derive(Clone, Debug)]
+pub struct ResidentOptions {
+    /// The device.
+    pub gpu: Arc<dyn Gpu>,
+    /// The stream on which all work on rows is enqueued. It is the stream of the executor.
+    pub stream: Stream,
+    /// Whether steps clip gradients, so that the norm of the gradients is needed.
+    pub clips: bool,
+}
+
+/// Memory of the device, which is freed when it is dropped.
+#[derive(Debug)]
+pub(super) struct Owned {
+    gpu: Arc<dyn Gpu>,
+    stream: Stream,
+    memory: Memory,
+}
+
+impl Owned {
+    /// Allocates memory. At least one byte is allocated, so that there is always an address.
+    pub(super) fn new(options: &ResidentOptions, bytes: usize) -> Result<Self, GpuError> {
+        let ResidentOptions { gpu, stream, .. } = options;
+        let memory = gpu.allocate(bytes.max(1))?;
+        Ok(Self { gpu: Arc::clone(gpu), stream: *stream, memory })
+    }
+
+    /// Allocates memory and fills it. Waits for the device.
+    pub(super) fn with<T: bytemuck::NoUninit>(
+        options: &ResidentOptions,
+        values: &[T],
+    ) -> Result<Self, GpuError> {
+        let owned = Self::new(options, size_of_val(values))?;
+        if !values.is_empty() {
+            options.gpu.upload(options.stream, owned.memory, bytemuck::cast_slice(values))?;
+        }
+        Ok(owned)
+    }
+
+    pub(super) fn memory(&self) -> Memory {
+        self.memory
+    }
+
+    pub(super) fn address(&self) -> u64 {
+        self.memory.address()
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.memory.bytes()
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        // An error cannot be returned from here. The device reports it again at its next use.
+        let _ = self.gpu.synchronize(self.stream);
+        let _ = self.gpu.free(self.memory);
+    }
+}
+
+/// Enqueues a kernel with its parameters.
+pub(super) fn launch<T: bytemuck::NoUninit>(
+    gpu: &dyn Gpu,
+    stream: Stream,
+    kernel: &'static Kernel,
+    (geometry, parameters): (Geometry, &T),
+    rows: u32,
+) -> Result<(), GpuError> {
+    let params = [Param::new(parameters)];
+    gpu.launch(stream, &geometry.launch(kernel, &params, &[("rows", rows as usize)]))
+}

@@ -1,0 +1,117 @@
+//! The places of a shard's rows in the slab of a device.
+//!
+//! A table has one slab on the device. The rows of a dynamic table are cut into chunks by their
+//! number in their shard, and each chunk of a shard has a chunk of the slab. The rows of a table
+//! with a fixed vocabulary are one run in key order, so that a sweep goes over them without gaps.
+
+/// The number of rows of a chunk, as a power of two.
+const CHUNK_BITS: u32 = 10;
+/// The number of rows of a chunk.
+pub(super) const CHUNK_ROWS: usize = 1 << CHUNK_BITS;
+
+/// The places of the rows of one shard's part of a table, and which of them are newer on the
+/// device than on the host.
+#[derive(Debug)]
+pub(super) struct ShardPlaces {
+    form: Form,
+    /// The number of rows for which the shard has places.
+    rows: usize,
+    /// A bit for each row of the shard that has changed since the last copy to the host.
+    dirty: Vec<u64>,
+}
+
+#[derive(Debug)]
+enum Form {
+    /// The number of the slab's chunk of each chunk of the shard.
+    Chunks(Vec<u32>),
+    /// The first place of the shard's run.
+    Run(u32),
+}
+
+impl ShardPlaces {
+    /// Makes the places of a shard in chunks, without rows.
+    pub(super) fn in_chunks() -> Self {
+        Self { form: Form::Chunks(Vec::new()), rows: 0, dirty: Vec::new() }
+    }
+
+    /// Makes the places of a run of rows that begins at `first`.
+    pub(super) fn in_a_run(first: u32, rows: usize) -> Self {
+        Self { form: Form::Run(first), rows, dirty: vec![0; rows.div_ceil(64)] }
+    }
+
+    /// Makes room for `rows` rows in all. New chunks get numbers from `next` on.
+    pub(super) fn reserve(&mut self, rows: usize, next: &mut u32) {
+        if rows <= self.rows {
+            return;
+        }
+        if let Form::Chunks(chunks) = &mut self.form {
+            while chunks.len() * CHUNK_ROWS < rows {
+                chunks.push(*next);
+                *next += 1;
+            }
+            self.rows = chunks.len() * CHUNK_ROWS;
+            self.dirty.resize(self.rows / 64, 0);
+        }
+    }
+
+    /// Returns the place of a row.
+    #[inline(always)]
+    pub(super) fn slot(&self, row: u32) -> u32 {
+        match &self.form {
+            Form::Chunks(chunks) => {
+                let chunk = chunks[(row >> CHUNK_BITS) as usize];
+                chunk << CHUNK_BITS | row & (CHUNK_ROWS as u32 - 1)
+            }
+            Form::Run(first) => first + row,
+        }
+    }
+
+    /// Marks a row as newer on the device.
+    #[inline(always)]
+    pub(super) fn mark(&mut self, row: u32) {
+        self.dirty[row as usize / 64] |= 1 << (row % 64);
+    }
+
+    /// Calls `f` with each marked row, in ascending order, and removes the marks.
+    pub(super) fn take_marked(&mut self, mut f: impl FnMut(u32)) {
+        for (at, word) in self.dirty.iter_mut().enumerate() {
+            let mut bits = std::mem::take(word);
+            while bits != 0 {
+                f((at * 64) as u32 + bits.trailing_zeros());
+                bits &= bits - 1;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shards_that_grow_in_turn_have_places_of_their_own() {
+        let mut next = 0;
+        let mut shards = [ShardPlaces::in_chunks(), ShardPlaces::in_chunks()];
+        for rows in [1, 700, 1025, 3000] {
+            shards.iter_mut().for_each(|shard| shard.reserve(rows, &mut next));
+        }
+        assert_eq!(next, 6);
+        let mut all: Vec<u32> =
+            shards.iter().flat_map(|shard| (0..3000).map(|row| shard.slot(row))).collect();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!((all.len(), all.last()), (6000, Some(&(6 * 1024 - 1 - 72))));
+        let run = ShardPlaces::in_a_run(40, 7);
+        assert_eq!((run.slot(0), run.slot(6)), (40, 46));
+    }
+
+    #[test]
+    fn marks_are_taken_once_and_in_order() {
+        let mut places = ShardPlaces::in_a_run(0, 200);
+        [130, 3, 64, 199, 3].into_iter().for_each(|row| places.mark(row));
+        let mut taken = Vec::new();
+        places.take_marked(|row| taken.push(row));
+        assert_eq!(taken, [3, 64, 130, 199]);
+        places.take_marked(|row| panic!("row {row} was taken before"));
+    }
+}

@@ -1,0 +1,38 @@
+//! The settings with which rows cannot live on a device.
+
+use zillion_rows::part::ALL_SLOTS;
+
+use crate::set::TableSet;
+use crate::shape::TableShape;
+
+/// Returns the setting with which the rows of a set cannot be on a device, and the reason. Returns
+/// `None` if they can.
+pub(super) fn refusal(tables: &TableSet) -> Option<String> {
+    if tables.spilling.is_some() {
+        return Some("rows that spill to disk are on the host".to_owned());
+    }
+    if tables.shared.rows.is_some() {
+        return Some("`train.max_table_bytes` evicts rows, which the host does".to_owned());
+    }
+    if tables.owned.iter().any(|owned| *owned != ALL_SLOTS) {
+        return Some("the tables hold only a part of the slots".to_owned());
+    }
+    tables.shapes.iter().find_map(|shape| of_table(shape))
+}
+
+fn of_table(shape: &TableShape) -> Option<String> {
+    let spec = &shape.spec;
+    let setting = if spec.grow.is_some() {
+        ("grow", "rows that grow are on the host")
+    } else if !spec.eviction.is_never() {
+        ("eviction", "the host evicts rows")
+    } else if spec.max_rows.is_some() && !spec.dense {
+        ("max_rows", "the host evicts rows at a limit")
+    } else if spec.max_bytes.is_some() {
+        ("max_bytes", "the host evicts rows at a limit")
+    } else {
+        return None;
+    };
+    let (key, reason) = setting;
+    Some(format!("`tables.{}.{key}` is set, and {reason}", spec.name))
+}

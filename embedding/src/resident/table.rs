@@ -1,0 +1,156 @@
+//! A table whose rows are on a device: its slab, and the places of its rows in it.
+
+use std::ops::Range;
+
+use zillion_device::gpu::kernels::TableRules;
+
+use crate::error::Result;
+use crate::resident::device::{Owned, ResidentOptions};
+use crate::resident::form::RowForm;
+use crate::resident::layout::{NormPart, TableNeeds};
+use crate::resident::places::{CHUNK_ROWS, ShardPlaces};
+use crate::resident::slab::DeviceSlab;
+use crate::set::TableSet;
+use crate::shape::TableShape;
+use crate::table::Table;
+
+/// A table on a device.
+#[derive(Debug)]
+pub(super) struct ResidentTable {
+    pub(super) form: RowForm,
+    pub(super) slab: DeviceSlab,
+    /// The places of the rows of each shard.
+    pub(super) places: Vec<ShardPlaces>,
+    /// The number of chunks of the slab that shards have taken.
+    chunks: u32,
+    /// The state of a sweep; `None` if steps change only the rows of a batch.
+    pub(super) swept: Option<Swept>,
+    pub(super) is_frozen: bool,
+    /// Whether a step may create rows.
+    pub(super) creates: bool,
+    /// Whether keys may have no row after a step.
+    pub(super) refuses: bool,
+    /// The initial segments, then the segments of the norm.
+    segments: Owned,
+}
+
+/// The state of a table whose sweep changes every row.
+#[derive(Debug)]
+pub(super) struct Swept {
+    /// The unique row of each row in the present step.
+    pub(super) unique_of: Owned,
+    /// The key of each row, for the rounding of weights of 16 bits; `None` for other weights.
+    pub(super) keys: Option<Owned>,
+    /// The rows of each slot that has rows.
+    pub(super) slots: Vec<(usize, Range<u32>)>,
+    pub(super) rows: usize,
+    /// The dirty epoch that all rows have; `None` before the first sweep.
+    pub(super) epoch: Option<u32>,
+}
+
+impl ResidentTable {
+    /// Makes a table with memory for the present rows. Their numbers are not copied.
+    pub(super) fn new(options: &ResidentOptions, tables: &TableSet, index: usize) -> Result<Self> {
+        let shape = &tables.shapes[index];
+        let form = RowForm::new(shape);
+        let is_frozen = tables.frozen[index];
+        let parts: Vec<&Table> = tables.shards.iter().map(|shard| &shard.tables[index]).collect();
+        let (mut places, mut chunks, mut rows) = (Vec::new(), 0, 0);
+        for part in &parts {
+            let end = part.index.slots().flat_map(|slot| part.index.slot_entries(slot));
+            let end = end.map(|(_, entry)| entry.row() as usize + 1).max().unwrap_or(0);
+            if shape.spec.dense {
+                places.push(ShardPlaces::in_a_run(rows as u32, end));
+                rows += end;
+            } else {
+                let mut place = ShardPlaces::in_chunks();
+                place.reserve(end, &mut chunks);
+                places.push(place);
+                rows = chunks as usize * CHUNK_ROWS;
+            }
+        }
+        let slab = DeviceSlab::new(options, shape.name(), form.row_bytes(), rows)?;
+        let swept = match shape.swept && !is_frozen {
+            true => Some(Swept::new(options, shape, &parts, rows)?),
+            false => None,
+        };
+        let mut segments: Vec<u8> = bytemuck::cast_slice(&form.initial).to_vec();
+        segments.extend_from_slice(bytemuck::cast_slice(&form.squares));
+        let segments = Owned::with(options, &segments)?;
+        let creates = !shape.spec.dense && !is_frozen;
+        let refuses = shape.spec.dense || is_frozen || !shape.spec.admission.is_all();
+        Ok(Self { form, slab, places, chunks, swept, is_frozen, creates, refuses, segments })
+    }
+
+    /// Makes places for `more` more rows of each shard, of which `rows` are taken. Returns whether
+    /// the slab has moved.
+    pub(super) fn reserve(
+        &mut self,
+        options: &ResidentOptions,
+        name: &str,
+        rows: impl Iterator<Item = usize>,
+    ) -> Result<bool> {
+        for (places, rows) in self.places.iter_mut().zip(rows) {
+            places.reserve(rows, &mut self.chunks);
+        }
+        self.slab.reserve(options, name, self.chunks as usize * CHUNK_ROWS)
+    }
+
+    pub(super) fn initial_segments(&self) -> u64 {
+        self.segments.address()
+    }
+
+    pub(super) fn square_segments(&self) -> u64 {
+        self.segments.address() + size_of_val(self.form.initial.as_slice()) as u64
+    }
+
+    /// Returns what the table needs in the block of a step with `keys` keys.
+    pub(super) fn needs(&self, keys: usize, clips: bool) -> TableNeeds {
+        let norm = match &self.swept {
+            _ if self.is_frozen || !clips => NormPart::Nothing,
+            None => NormPart::Keys,
+            Some(swept) => NormPart::Everything { rows: swept.rows, slots: swept.slots.len() },
+        };
+        TableNeeds {
+            keys,
+            rules: self.form.initial.len(),
+            reads_keys: self.refuses || self.form.dtype != TableRules::F32,
+            creates: self.creates,
+            norm,
+        }
+    }
+}
+
+impl Swept {
+    fn new(
+        options: &ResidentOptions,
+        shape: &TableShape,
+        parts: &[&Table],
+        rows: usize,
+    ) -> Result<Self> {
+        let mut slots = Vec::new();
+        let mut first = 0;
+        let mut keys = vec![0u64; rows];
+        for part in parts {
+            let Some(dense) = &part.dense else { continue };
+            for slot in dense.slots() {
+                let run = dense.slot_rows(slot);
+                if !run.is_empty() {
+                    slots.push((slot, first + run.start..first + run.end));
+                }
+                for (key, entry) in part.index.slot_entries(slot) {
+                    keys[(first + entry.row()) as usize] = key.0;
+                }
+            }
+            first += dense.rows();
+        }
+        let is_rounded = !shape.spec.dtype.is_f32();
+        Ok(Self {
+            unique_of: Owned::new(options, rows * size_of::<u32>())?,
+            keys: is_rounded.then(|| Owned::with(options, &keys)).transpose()?,
+            slots,
+            rows,
+            epoch: None,
+        })
+    }
+}
