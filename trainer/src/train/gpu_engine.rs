@@ -79,7 +79,6 @@ impl Engine for GpuEngine {
         }
         // The client counts what the GPU has done to the rows of the step.
         while run.client.collect_resident_step(false)?.is_some() {}
-        run.model.results = Some(results);
         Ok(Some(loss))
     }
 }
@@ -137,7 +136,10 @@ struct ClientRows<'a>(&'a ResidentTables);
 
 /// Returns the error of a GPU for an error of tables.
 fn as_gpu_error(error: zillion_embedding::Error) -> GpuError {
-    GpuError::Device { device: "gpu".to_owned(), problem: error.to_string() }
+    match error {
+        zillion_embedding::Error::Gpu(error) => error,
+        other => GpuError::Device { device: "gpu".to_owned(), problem: other.to_string() },
+    }
 }
 
 type Launched = std::result::Result<(), GpuError>;

@@ -3,7 +3,7 @@
 use zillion_device::Workers;
 use zillion_nn::optim::{Average, DenseOptimizer};
 use zillion_nn::zoo::{self, LOGITS, LOSS};
-use zillion_nn::{Mode, NodeId, Params, Program, StepResults, differentiate};
+use zillion_nn::{Mode, NodeId, Params, Program, differentiate};
 use zillion_scorer::Scorer;
 
 use super::TrainOptions;
@@ -39,8 +39,6 @@ pub(super) struct Model {
     /// The reason for which the rows of tables stay on the host, if it is known before the tables
     /// are opened.
     pub(super) rows_on_host: Option<&'static str>,
-    /// The results of the last batch that was finished, if the rows are on a GPU.
-    pub(super) results: Option<StepResults>,
 }
 
 impl Model {
@@ -90,18 +88,8 @@ impl Model {
             average,
             resident,
             rows_on_host: find_reader_of_rows(job, inspect),
-            results: None,
         };
         Ok((model, buffers))
-    }
-
-    /// Returns the values of a requested node in the last batch whose results are known, row after
-    /// row. Returns `None` if the node was not requested.
-    pub(super) fn output(&self, node: NodeId) -> Option<&[f32]> {
-        match (&self.results, &self.executor) {
-            (Some(results), GraphExecutor::Gpu(executor)) => executor.step_output(results, node),
-            _ => self.executor.output(node),
-        }
     }
 
     /// Returns the parameters for scoring: the average if the job asks for one, else the newest

@@ -320,14 +320,14 @@ impl Run {
             logits: self.batch_logits().first().copied().unwrap_or_default(),
             dense_norm: *dense_norm,
             table_norms,
-            fetched: &fetch::fetch_values(nodes, |id| self.model.output(id)),
+            fetched: &fetch::fetch_values(nodes, |id| self.model.executor.output(id)),
         });
     }
 
     /// Returns the log odds of each task in the last batch whose results are known, computed before
     /// the step.
     pub(super) fn batch_logits(&self) -> Vec<&[f32]> {
-        let output = |&id| self.model.output(id).unwrap_or_default();
+        let output = |&id| self.model.executor.output(id).unwrap_or_default();
         self.buffers.logits.iter().map(output).collect()
     }
 }
