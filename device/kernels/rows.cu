@@ -61,6 +61,7 @@ struct RowUpdate {
   const u32* skip;             // nonzero where the step changes no row; or null
   u32* nonfinite;              // counts rows whose gradient is not finite; or null
   float* sums;                 // where sums are written, or null
+  const u32* places;           // the place of each unique row among the sums; null if they are the same
   u32 stride;                  // of the slab, a multiple of 4
   u32 width;                   // the floats of a gradient
   u32 part_count, gathers, gather_bits;
@@ -68,10 +69,11 @@ struct RowUpdate {
   u32 sum_stride;
   u32 unused;
 };
-static_assert(sizeof(RowUpdate) == 128, "twin of RowUpdate");
+static_assert(sizeof(RowUpdate) == 136, "twin of RowUpdate");
 
 DEVICE u32 first_occurrence(const RowUpdate& p, u32 u) { return p.starts ? read_only(p.starts + u) : u; }
 DEVICE u32 occurrence_at(const RowUpdate& p, u32 at) { return p.occurrences ? read_only(p.occurrences + at) : at << p.gather_bits; }
+DEVICE float* sum_row(const RowUpdate& p, u32 u) { return p.sums + (u64)(p.places ? read_only(p.places + u) : u) * p.sum_stride; }
 DEVICE float* slab_row(const RowUpdate& p, u32 u) { return p.slab + (u64)(p.slots ? read_only(p.slots + u) : u) * p.stride; }
 
 // Returns one occurrence's gradient of a float.
@@ -205,7 +207,7 @@ template <int Q> struct Scratch {
 // `Scratch<Q>::ROW` floats.
 template <int Q>
 DEVICE void finish_row(const RowUpdate& p, const Quad& quad, u32 u, float4 sum, const RowState& s, bool live, float* scratch) {
-  if (p.sums && live) write_floats(p.sums + (u64)u * p.sum_stride + quad.q * 4, sum, quad.floats);
+  if (p.sums && live) write_floats(sum_row(p, u) + quad.q * 4, sum, quad.floats);
   if (!p.rules) return;
   const float scale = p.scale ? *p.scale : 1.0f;
   // A row whose gradient is not finite keeps its weights and its state.
@@ -423,7 +425,7 @@ KERNEL(row_sums, RowUpdate, 256, 4) {
       const u32 occurrence = occurrence_at(p, k), gather = occurrence & ((1u << p.gather_bits) - 1);
       sum = sum + gradient_of(p.sources + source + gather, occurrence >> p.gather_bits, at);
     }
-    p.sums[i] = sum;
+    sum_row(p, u)[e] = sum;
   }
 }
 
@@ -434,7 +436,7 @@ KERNEL(row_rules, RowUpdate, 256, 2) {
   const u64 warps = thread_count() / 32;
   if (p.skip && *p.skip) return;
   for (u64 u = thread_index() / 32; u < rows; u += warps) {
-    const float* const sums = p.sums + u * p.sum_stride;
+    const float* const sums = sum_row(p, (u32)u);
     float* const row = slab_row(p, (u32)u);
     bool finite = true;
     for (u32 i = lane; i < p.width; i += 32) finite = finite && is_finite(sums[i]);

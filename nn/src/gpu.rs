@@ -28,6 +28,7 @@ mod replayed;
 pub(crate) mod resident;
 mod ring;
 mod row_plan;
+mod side;
 mod sizes;
 mod sources;
 pub(crate) mod step;

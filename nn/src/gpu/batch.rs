@@ -42,6 +42,8 @@ pub(crate) struct TablePlaces {
     /// Whether a node reads the rows.
     pub(crate) is_read: bool,
     pub(crate) rows: usize,
+    /// The unique row at each place of the row kernels.
+    pub(crate) places: usize,
     pub(crate) starts: usize,
     pub(crate) occurrences: usize,
 }
@@ -117,6 +119,7 @@ impl BatchPlaces {
             classes: take(1, size_of::<RowClasses>()),
             is_read: sources.tables[table],
             rows: 0,
+            places: take(unique, 4),
             starts: take(unique + 1, 4),
             occurrences: take(most.occurrences[table], 4),
         });
@@ -205,12 +208,11 @@ impl BatchPlaces {
         &self,
         to: &mut Pinned,
         plan: &RowPlan,
-        inputs: &Inputs<'_>,
         occurrences: &Occurrences,
     ) -> Result<()> {
         let places = &self.tables[plan.table];
-        let unique = inputs.tables[plan.table].unique as u32;
-        to.write(places.classes, &[RowClasses { unique, ..RowClasses::default() }])?;
+        to.write(places.classes, &[occurrences.classes])?;
+        to.write(places.places, &occurrences.rows)?;
         to.write(places.starts, &occurrences.starts)?;
         to.write(places.occurrences, &occurrences.list)?;
         Ok(())

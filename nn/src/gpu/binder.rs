@@ -22,6 +22,8 @@ pub(crate) struct BoundLaunch {
     pub(crate) parameters: Vec<u8>,
     /// The node whose value is computed. Errors of the device show its number.
     pub(crate) node: NodeId,
+    /// Whether the launch runs beside those that follow.
+    pub(crate) beside: bool,
 }
 
 /// Everything that the places and launches of a graph depend on.
@@ -135,8 +137,15 @@ impl<'a> Binder<'a> {
             return Err(self.refuse(self.node, reason));
         }
         let parameters = bytemuck::bytes_of(parameters).to_vec();
-        self.launches.push(BoundLaunch { kernel, geometry, parameters, node: self.node });
+        let (node, beside) = (self.node, false);
+        self.launches.push(BoundLaunch { kernel, geometry, parameters, node, beside });
         Ok(())
+    }
+
+    /// Lets the last launch run beside those that follow. None of them may write what it reads or
+    /// read what it writes.
+    pub(crate) fn put_beside(&mut self) {
+        self.launches.iter_mut().last().into_iter().for_each(|launch| launch.beside = true);
     }
 
     /// Returns the error for a node that a GPU cannot compute.

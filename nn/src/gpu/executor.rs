@@ -8,16 +8,17 @@
 //! * Memory is allocated for a capacity. A step allocates only if its batch does not fit the
 //!   capacity, or if it has another form (see [`Form`]).
 //! * Launches contain addresses, so they are made anew with the memory.
-//! * All operations are on one stream. The pinned memory of a run is used again only after the
+//! * All operations are on one stream, or beside it on a stream that is joined back to it before
+//!   anything else. The pinned memory of a run is used again only after the
 //!   wait at the end of the run. Steps that nothing waits for have rings of pinned memory (see
 //!   [`Ring`]).
 
 use std::sync::Arc;
 
-use zillion_device::gpu::{Gpu, Memory, Pinned, Stream};
+use zillion_device::gpu::{Gpu, GpuError, Memory, Pinned, Stream};
 
 use crate::cpu::program::Program;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::gpu::batch::BatchPlaces;
 use crate::gpu::bind::Regions;
 use crate::gpu::binder::Setting;
@@ -27,6 +28,7 @@ use crate::gpu::measured::Measured;
 use crate::gpu::resident::Resident;
 use crate::gpu::ring::Ring;
 use crate::gpu::row_plan::RowPlan;
+use crate::gpu::side::Side;
 use crate::gpu::sizes::{Form, Sizes};
 use crate::gpu::sources::Sources;
 use crate::gpu::values::ValuePlan;
@@ -44,12 +46,15 @@ pub struct GpuExecutor {
     pub(super) program: Program,
     pub(super) gpu: Arc<dyn Gpu>,
     pub(super) stream: Stream,
+    pub(super) side: Side,
     pub(super) fixed: Fixed,
     pub(super) sources: Sources,
     values: ValuePlan,
     pub(super) plans: Vec<RowPlan>,
     params_in: Pinned,
     pub(super) loaded: Option<Loaded>,
+    /// The memory and the launches for batches of the form before.
+    pub(super) spare: Option<Loaded>,
     growths: u64,
     pub(super) batch: Measured,
     /// The constants of the last run, in the order of the device's memory.
@@ -71,6 +76,7 @@ impl GpuExecutor {
     pub fn new(program: Program, gpu: Arc<dyn Gpu>) -> Result<Self> {
         let lowered = &program.lowered;
         let stream = gpu.create_stream()?;
+        let side = Side::new(&*gpu, stream)?;
         let sources = Sources::new(lowered);
         let values = ValuePlan::new(lowered);
         let plans = RowPlan::all(lowered);
@@ -82,12 +88,14 @@ impl GpuExecutor {
             program,
             gpu,
             stream,
+            side,
             fixed,
             sources,
             values,
             plans,
             params_in,
             loaded: None,
+            spare: None,
             growths: 0,
             results: Vec::new(),
             outputs,
@@ -282,11 +290,18 @@ impl GpuExecutor {
     }
 
     /// Measures a batch. Allocates memory and makes the launches, unless those of an earlier batch
-    /// fit.
+    /// fit. The memory and the launches of two forms are kept, because the batches of a run may
+    /// have two: the last batch of an epoch is smaller, which is a form of its own if a node
+    /// compares all rows of a batch.
     pub(super) fn load(&mut self, inputs: &Inputs<'_>) -> Result<()> {
         self.batch.set(&self.program.lowered, &self.plans, inputs);
         let Measured { sizes, form, .. } = &self.batch;
-        if self.loaded.as_ref().is_some_and(|loaded| loaded.fits(sizes, form)) {
+        let fits = |of: &Option<Loaded>| of.as_ref().is_some_and(|it| it.fits(sizes, form));
+        if fits(&self.loaded) {
+            return Ok(());
+        }
+        if fits(&self.spare) {
+            std::mem::swap(&mut self.loaded, &mut self.spare);
             return Ok(());
         }
         // Steps that nothing has waited for use the memory.
@@ -294,14 +309,31 @@ impl GpuExecutor {
         let mut earlier = Sizes::default();
         if let Some(loaded) = self.loaded.take() {
             earlier = loaded.most.clone();
-            loaded.free(&*self.gpu, self.stream)?;
+            let has_form = loaded.form == self.batch.form;
+            let old = if has_form { Some(loaded) } else { self.spare.replace(loaded) };
+            self.unload(old)?;
         }
-        let (most, form) = (self.batch.sizes.grow(&earlier), &self.batch.form);
-        let places = self.lay_out(&most, form);
-        let setting = self.setting(&most, form, &places);
-        self.loaded = Some(Loaded::new(&*self.gpu, self.stream, setting, &self.plans)?);
+        self.loaded = Some(match self.make_loaded(&earlier) {
+            Err(Error::Gpu(GpuError::OutOfMemory { .. })) if self.spare.is_some() => {
+                let old = self.spare.take();
+                self.unload(old)?;
+                self.make_loaded(&earlier)?
+            }
+            made => made?,
+        });
         self.growths += 1;
         Ok(())
+    }
+
+    fn make_loaded(&self, earlier: &Sizes) -> Result<Loaded> {
+        let (most, form) = (self.batch.sizes.grow(earlier), &self.batch.form);
+        let places = self.lay_out(&most, form);
+        let setting = self.setting(&most, form, &places);
+        Loaded::new(&*self.gpu, self.stream, setting, &self.plans)
+    }
+
+    fn unload(&self, loaded: Option<Loaded>) -> Result<()> {
+        loaded.map_or(Ok(()), |loaded| loaded.free(&*self.gpu, self.stream))
     }
 
     pub(super) fn upload_params(&mut self, params: &Params) -> Result<()> {
@@ -314,7 +346,7 @@ impl GpuExecutor {
 
     pub(super) fn launch(&mut self) -> Result<()> {
         match &mut self.loaded {
-            Some(loaded) => loaded.launch(&*self.gpu, self.stream),
+            Some(loaded) => loaded.launch(&*self.gpu, self.stream, &self.side),
             None => Ok(()),
         }
     }
@@ -324,10 +356,11 @@ impl Drop for GpuExecutor {
     fn drop(&mut self) {
         // An error cannot be returned from here. The device reports it again at its next use.
         let _ = self.gpu.synchronize(self.stream);
-        if let Some(loaded) = self.loaded.take() {
-            let _ = loaded.free(&*self.gpu, self.stream);
+        for loaded in [self.loaded.take(), self.spare.take()] {
+            let _ = self.unload(loaded);
         }
         let _ = self.drop_kept();
+        let _ = self.ring.free(&*self.gpu);
         let _ = self.gpu.free(self.fixed.memory);
     }
 }

@@ -8,6 +8,7 @@ use crate::gpu::bind::{Bound, Regions};
 use crate::gpu::binder::{BoundLaunch, Setting};
 use crate::gpu::replayed::Replayed;
 use crate::gpu::row_plan::RowPlan;
+use crate::gpu::side::Side;
 use crate::gpu::sizes::{Form, Sizes};
 use crate::gpu::step::StepKey;
 
@@ -15,7 +16,7 @@ use crate::gpu::step::StepKey;
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub(crate) most: Sizes,
-    form: Form,
+    pub(crate) form: Form,
     pub(crate) places: BatchPlaces,
     memory: Memory,
     /// The memory of the batch on the device.
@@ -124,9 +125,9 @@ impl Loaded {
     }
 
     /// Enqueues all launches of a run.
-    pub(crate) fn launch(&mut self, gpu: &dyn Gpu, stream: Stream) -> Result<()> {
+    pub(crate) fn launch(&mut self, gpu: &dyn Gpu, stream: Stream, side: &Side) -> Result<()> {
         let Self { launches, bound, .. } = self;
-        launches.run(gpu, stream, (), || enqueue(gpu, stream, &bound.launches))
+        launches.run(gpu, stream, (), || enqueue(gpu, stream, side, &bound.launches))
     }
 
     /// Frees the memory and the graphs. No operation may use them any more.
@@ -138,11 +139,24 @@ impl Loaded {
     }
 }
 
-/// Enqueues launches one after the other.
-pub(crate) fn enqueue(gpu: &dyn Gpu, stream: Stream, launches: &[BoundLaunch]) -> Result<()> {
-    for BoundLaunch { kernel, geometry, parameters, node } in launches {
+/// Enqueues launches in their order, some of them beside the others. At the end, the stream waits
+/// for all of them.
+pub(crate) fn enqueue(
+    gpu: &dyn Gpu,
+    stream: Stream,
+    side: &Side,
+    launches: &[BoundLaunch],
+) -> Result<()> {
+    let (mut is_forked, mut is_beside) = (false, false);
+    for BoundLaunch { kernel, geometry, parameters, node, beside } in launches {
+        if *beside && !is_forked {
+            side.fork(gpu)?;
+        }
+        is_forked = *beside;
+        is_beside |= *beside;
         let params = [Param::from_bytes(parameters)];
+        let stream = if *beside { side.stream } else { stream };
         gpu.launch(stream, &geometry.launch(kernel, &params, &[("node", node.0 as usize)]))?;
     }
-    Ok(())
+    if is_beside { side.join(gpu) } else { Ok(()) }
 }

@@ -12,7 +12,7 @@ use zillion_feature::Pooling;
 
 use crate::error::Result;
 use crate::gpu::binder::{Binder, Place};
-use crate::gpu::row_plan::{GradientOf, RowPlan};
+use crate::gpu::row_plan::{GradientOf, RowPlan, Thresholds};
 use crate::graph::op::{Gather, Op};
 use crate::graph::shape::{Dim, NodeId};
 use crate::lowered::gathers_of;
@@ -25,6 +25,10 @@ const MOST_JOBS: usize = 1 << 16;
 
 /// The largest number of blocks of a launch of row sums. Blocks take several groups of rows.
 const MOST_ROW_BLOCKS: usize = 1 << 14;
+
+/// The largest number of blocks of a launch of the sums of long rows: four for each multiprocessor
+/// of a large GPU.
+const MOST_LONG_BLOCKS: usize = 4 * 132;
 
 /// The data that is computed once in each run from the lists and weights of the columns.
 #[derive(Debug, Default)]
@@ -192,6 +196,7 @@ impl Binder<'_> {
             starts: self.batch(places.starts),
             occurrences: self.batch(places.occurrences),
             classes: self.batch(places.classes),
+            places: self.batch(places.places),
             sums,
             stride: stride as u32,
             width: stride as u32,
@@ -203,9 +208,22 @@ impl Binder<'_> {
         };
         match RowUpdate::threads(stride as u32).filter(|_| is_fast(&update, plan, &sources)) {
             Some(threads) => {
+                // Each row of a class has more occurrences than the threshold of the class.
+                let most = self.setting.most.occurrences[plan.table];
+                let class = |threshold: u32| unique.min(most / (threshold as usize + 1));
+                let long_rows = class(Thresholds::LEAST.long);
+                // Long rows take the longest time, so they begin first.
+                if long_rows > 0 {
+                    let most = long_rows.min(MOST_LONG_BLOCKS) as u32;
+                    let (kernel, geometry) = update.long(threads, most);
+                    self.launch(kernel, geometry, &update)?;
+                    self.put_beside();
+                }
                 let (kernel, _) = update.short(threads, unique as u32);
-                let blocks = unique.div_ceil(256 / threads as usize).min(MOST_ROW_BLOCKS);
-                self.launch(kernel, Geometry::line(blocks as u32, 256), &update)?;
+                let medium_blocks = class(Thresholds::LEAST.medium).div_ceil(8);
+                let blocks = medium_blocks + unique.div_ceil(256 / threads as usize);
+                let geometry = Geometry::line(blocks.min(MOST_ROW_BLOCKS) as u32, 256);
+                self.launch(kernel, geometry, &update)?;
             }
             None => self.launch(&ROW_SUMS, update.sums_geometry(unique as u32), &update)?,
         }

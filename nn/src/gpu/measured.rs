@@ -73,7 +73,7 @@ impl Measured {
         places.write(to, sources, &self.cut, inputs, seed)?;
         for plan in plans {
             plan.list(lowered, inputs, &mut self.occurrences)?;
-            places.write_occurrences(to, plan, inputs, &self.occurrences)?;
+            places.write_occurrences(to, plan, &self.occurrences)?;
         }
         Ok(())
     }

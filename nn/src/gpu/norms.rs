@@ -156,16 +156,20 @@ impl Binder<'_> {
         };
         let (floats, rows) = (floats as u32, self.count(dim));
         let fields = x.cols / floats;
-        let mut all = Interaction { x, g, out: self.out(id)?, rows, dim: floats, blocked: 0 };
+        let out = self.out(id)?;
+        let mut all = Interaction { x, g, out, rows, dim: floats, ..Interaction::default() };
+        let shared_bytes = self.setting.shared_bytes as u32;
         let (kernel, geometry) = match op {
             Op::FmInteraction { .. } => (&FM_INTERACTION, Geometry::half_warps(rows.most)),
             Op::FmInteractionGrad { .. } => (&FM_INTERACTION_GRAD, Geometry::half_warps(rows.most)),
             Op::DotInteraction { .. } => {
                 all.blocked = Interaction::blocked(fields, floats).into();
+                all.in_place = (all.dots().shared_bytes > shared_bytes).into();
                 (&DOT_INTERACTION, all.dots())
             }
             _ => {
                 all.blocked = Interaction::blocked_grad(fields).into();
+                all.in_place = (all.dots_grad().shared_bytes > shared_bytes).into();
                 (&DOT_INTERACTION_GRAD, all.dots_grad())
             }
         };

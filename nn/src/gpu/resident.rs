@@ -14,7 +14,7 @@ use zillion_device::gpu::kernels::{
     ChooseRules, DENSE_SQUARES, DENSE_UPDATE, DensePiece, DenseRule, DenseUpdate, Geometry,
     LAMB_SQUARES, LAMB_WEIGHTS, OrderedSums,
 };
-use zillion_device::gpu::{Kernel, Memory, Param, Pinned};
+use zillion_device::gpu::{Kernel, Memory, Param, Pinned, Stream};
 
 use crate::error::{Error, Result};
 use crate::gpu::arena::Arena;
@@ -341,7 +341,7 @@ impl GpuExecutor {
         self.drain_steps()?;
         self.begin(inputs, seed)?;
         self.launch()?;
-        self.move_statistics()?;
+        self.move_statistics(self.stream)?;
         let count = self.enqueue_squares()?;
         self.download(inputs, false)?;
         self.read_outputs(inputs, params)?;
@@ -354,11 +354,11 @@ impl GpuExecutor {
     }
 
     /// Enqueues the copies of the running statistics to their parameters.
-    pub(super) fn move_statistics(&self) -> Result<()> {
+    pub(super) fn move_statistics(&self, stream: Stream) -> Result<()> {
         for &(param, node) in &self.program.lowered.updates {
             if let Some((start, len)) = self.constant_range(node) {
                 let from = self.fixed.results.part(4 * start, 4 * len)?;
-                self.gpu.copy(self.stream, self.device_param(param)?, from)?;
+                self.gpu.copy(stream, self.device_param(param)?, from)?;
             }
         }
         Ok(())
@@ -387,7 +387,7 @@ impl GpuExecutor {
         self.gpu.copy_in(self.stream, resident.rules, &resident.update_in, 0)?;
         self.gpu.copy_in(self.stream, resident.scale, &resident.update_in, scale_at)?;
         match &self.resident {
-            Some(resident) => self.launch_updates(resident, 0),
+            Some(resident) => self.launch_updates(self.stream, resident, 0),
             None => Ok(()),
         }
     }
@@ -426,7 +426,7 @@ impl GpuExecutor {
     fn enqueue_squares(&self) -> Result<usize> {
         let Some(resident) = &self.resident else { return Ok(0) };
         let count = resident.update.piece_count as usize;
-        self.launch_squares(resident)?;
+        self.launch_squares(self.stream, resident)?;
         if count > 0 {
             let sums = resident.sums.part(0, 8 * count)?;
             self.gpu.copy_out(self.stream, &resident.sums_out, 0, sums)?;
@@ -435,37 +435,43 @@ impl GpuExecutor {
     }
 
     /// Enqueues the squared norms of all pieces.
-    pub(super) fn launch_squares(&self, resident: &Resident) -> Result<()> {
+    pub(super) fn launch_squares(&self, stream: Stream, resident: &Resident) -> Result<()> {
         if resident.update.piece_count == 0 {
             return Ok(());
         }
-        self.launch_update(&DENSE_SQUARES, resident.update.pieces(), &resident.update)
+        self.launch_update(stream, &DENSE_SQUARES, resident.update.pieces(), &resident.update)
     }
 
     /// Enqueues the update of all parameters by the rules and the factor on the device. `skip` is
     /// the address of a number that is not zero if the step changes nothing, or 0.
-    pub(super) fn launch_updates(&self, resident: &Resident, skip: u64) -> Result<()> {
+    pub(super) fn launch_updates(
+        &self,
+        stream: Stream,
+        resident: &Resident,
+        skip: u64,
+    ) -> Result<()> {
         let update = DenseUpdate { skip, ..resident.update };
         if update.piece_count == 0 {
             return Ok(());
         }
-        self.launch_update(&DENSE_UPDATE, update.elements(), &update)?;
+        self.launch_update(stream, &DENSE_UPDATE, update.elements(), &update)?;
         if resident.is_lamb {
-            self.launch_update(&LAMB_SQUARES, update.pieces(), &update)?;
-            self.launch_update(&LAMB_WEIGHTS, update.elements(), &update)?;
+            self.launch_update(stream, &LAMB_SQUARES, update.pieces(), &update)?;
+            self.launch_update(stream, &LAMB_WEIGHTS, update.elements(), &update)?;
         }
         Ok(())
     }
 
     fn launch_update(
         &self,
+        stream: Stream,
         kernel: &'static Kernel,
         geometry: Geometry,
         update: &DenseUpdate,
     ) -> Result<()> {
         let params = [Param::new(update)];
         let shapes = [("pieces", update.piece_count as usize)];
-        Ok(self.gpu.launch(self.stream, &geometry.launch(kernel, &params, &shapes))?)
+        Ok(self.gpu.launch(stream, &geometry.launch(kernel, &params, &shapes))?)
     }
 
     /// Frees the state on the device after all steps, if there is one. The next run takes the
@@ -476,7 +482,7 @@ impl GpuExecutor {
     pub fn drop_kept(&mut self) -> Result<()> {
         self.drain_steps()?;
         let Some(resident) = self.resident.take() else { return Ok(()) };
-        if let Some(loaded) = &mut self.loaded {
+        for loaded in [&mut self.loaded, &mut self.spare].into_iter().flatten() {
             loaded.step.forget(&*self.gpu, self.stream)?;
         }
         Ok(self.gpu.free(resident.memory)?)

@@ -4,14 +4,16 @@
 //! [`BATCHES`] batches ahead of the copies, and [`RESULTS`] steps ahead of the results.
 //!
 //! # Invariants
-//! * A slot of batches is written only after the copies from it have run, which its event says.
+//! * The pinned memory of a slot of batches is written only after the copy from it has run, which
+//!   an event says. The memory on the device is written only after the step before has taken the
+//!   batch from it, for which the stream of copies waits.
 //! * A slot of results is read only after the copies to it have run, which its event says. It is
 //!   given to another step only after it was read.
 //! * Results are read in the order of steps.
 
 use std::collections::VecDeque;
 
-use zillion_device::gpu::{Event, Gpu, Pinned};
+use zillion_device::gpu::{Event, Gpu, Memory, Pinned, Stream};
 
 use crate::error::Result;
 use crate::gpu::resident::Record;
@@ -27,8 +29,12 @@ pub(crate) const RESULTS: usize = 8;
 #[derive(Debug)]
 pub(crate) struct BatchSlot {
     pub(crate) pinned: Pinned,
-    /// The event behind the copies from the memory.
-    pub(crate) event: Event,
+    /// The memory on the device to which the batch is copied from the host.
+    pub(crate) staging: Memory,
+    /// The event behind the copy from the host.
+    pub(crate) copied: Event,
+    /// The event behind the copies to the place at which the launches read the batch.
+    pub(crate) taken: Event,
 }
 
 /// The results of a step on their way to the host: the record, then the outputs.
@@ -44,6 +50,8 @@ pub(crate) struct ResultSlot {
 /// The slots of all steps, and the results that nothing has taken yet.
 #[derive(Debug, Default)]
 pub(crate) struct Ring {
+    /// The stream of copies from the host.
+    copies: Option<Stream>,
     batches: Vec<BatchSlot>,
     results: Vec<ResultSlot>,
     /// The number of steps that were enqueued.
@@ -64,10 +72,15 @@ impl Ring {
         debug_assert_eq!(self.in_flight(), 0);
         for index in 0..BATCHES {
             if self.batches.len() == index {
-                let (pinned, event) = (gpu.allocate_pinned(batch)?, gpu.create_event(false)?);
-                self.batches.push(BatchSlot { pinned, event });
+                let pinned = gpu.allocate_pinned(batch)?;
+                let [copied, taken] = [gpu.create_event(false)?, gpu.create_event(false)?];
+                let staging = gpu.allocate(batch)?;
+                self.batches.push(BatchSlot { pinned, staging, copied, taken });
             } else if self.batches[index].pinned.bytes() < batch {
-                self.batches[index].pinned = gpu.allocate_pinned(batch)?;
+                let slot = &mut self.batches[index];
+                gpu.free(std::mem::replace(&mut slot.staging, Memory::NULL))?;
+                slot.staging = gpu.allocate(batch)?;
+                slot.pinned = gpu.allocate_pinned(batch)?;
             }
         }
         for index in 0..RESULTS {
@@ -98,15 +111,31 @@ impl Ring {
         Ticket(self.enqueued)
     }
 
-    /// Returns the slots of the next step. Waits if the copies from the slot of the batch have not
-    /// run.
-    pub(crate) fn next(&mut self, gpu: &dyn Gpu) -> Result<(&mut BatchSlot, &mut ResultSlot)> {
+    /// Returns the stream of copies and the slots of the next step. Waits if the copy from the slot
+    /// of the batch has not run.
+    pub(crate) fn next(
+        &mut self,
+        gpu: &dyn Gpu,
+    ) -> Result<(Stream, &mut BatchSlot, &mut ResultSlot)> {
+        let copies = match self.copies {
+            Some(copies) => copies,
+            None => *self.copies.insert(gpu.create_stream()?),
+        };
         let batch = &mut self.batches[self.enqueued as usize % BATCHES];
-        if !gpu.is_done(batch.event)? {
+        if !gpu.is_done(batch.copied)? {
             self.stalls += 1;
-            gpu.synchronize_event(batch.event)?;
+            gpu.synchronize_event(batch.copied)?;
         }
-        Ok((batch, &mut self.results[self.enqueued as usize % RESULTS]))
+        Ok((copies, batch, &mut self.results[self.enqueued as usize % RESULTS]))
+    }
+
+    /// Frees the memory on the device. All steps have ended.
+    pub(crate) fn free(&mut self, gpu: &dyn Gpu) -> Result<()> {
+        let mut staging = self.batches.drain(..).map(|slot| slot.staging);
+        staging.try_for_each(|memory| match memory {
+            Memory::NULL => Ok(()),
+            memory => Ok(gpu.free(memory)?),
+        })
     }
 
     /// Returns the slot of the results of the next step.
@@ -164,7 +193,7 @@ impl crate::GpuExecutor {
     pub(crate) fn forget_copies(&mut self, (batches, results): (bool, bool)) {
         let fresh = || self.gpu.create_event(false).unwrap();
         let Ring { batches: from_host, results: to_host, .. } = &mut self.ring;
-        from_host.iter_mut().filter(|_| batches).for_each(|slot| slot.event = fresh());
+        from_host.iter_mut().filter(|_| batches).for_each(|slot| slot.copied = fresh());
         to_host.iter_mut().filter(|_| results).for_each(|slot| slot.event = fresh());
     }
 }

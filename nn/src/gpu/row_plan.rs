@@ -1,6 +1,6 @@
 //! The plan of the gradients of a table's rows: which gradients each float of a row sums.
 
-use zillion_device::gpu::kernels::RowPart;
+use zillion_device::gpu::kernels::{RowClasses, RowPart};
 use zillion_feature::Pooling;
 
 use crate::error::{Error, Result};
@@ -35,13 +35,71 @@ pub(crate) struct RowPlan {
     pub(crate) sources: Vec<Option<GradientOf>>,
 }
 
-/// The occurrences of the unique rows of a table in the order of their sums.
+/// The occurrences of the unique rows of a table in the order of their sums. Rows with many
+/// occurrences come first, because the device gives them more threads.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Occurrences {
-    /// The index of the first occurrence of each unique row, and the number of all occurrences.
+    /// The numbers of rows of each class.
+    pub(crate) classes: RowClasses,
+    /// The unique row at each place.
+    pub(crate) rows: Vec<u32>,
+    /// The index of the first occurrence of the row at each place, and the number of all
+    /// occurrences.
     pub(crate) starts: Vec<u32>,
     /// The value of its column and, in the lowest bits, the slot of each occurrence.
     pub(crate) list: Vec<u32>,
+    /// The number of occurrences of each unique row, and then its next free index in `list`.
+    next: Vec<u32>,
+}
+
+/// The numbers of occurrences above which a row is medium, and above which it is long. They do not
+/// change the results.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Thresholds {
+    pub(crate) medium: u32,
+    pub(crate) long: u32,
+}
+
+impl Thresholds {
+    /// The smallest thresholds of a batch.
+    pub(crate) const LEAST: Self = Self { medium: 8, long: 64 };
+
+    /// Returns the thresholds for a batch. They were the fastest ones of those that were measured
+    /// (see `device/src/gpu/rates/rows.rs`).
+    pub(crate) fn for_rows(rows: usize) -> Self {
+        if rows > 10_000 { Self { medium: 16, long: 256 } } else { Self::LEAST }
+    }
+}
+
+impl Occurrences {
+    /// Orders unique rows by class, and within a class as they come, by their numbers of
+    /// occurrences in `next`. Then sets the first index of each row.
+    fn order(&mut self, thresholds: Thresholds) {
+        let Thresholds { medium, long } = thresholds;
+        let class = |count: u32| 2 - usize::from(count > medium) - usize::from(count > long);
+        let mut counts = [0u32; 3];
+        self.next.iter().for_each(|&count| counts[class(count)] += 1);
+        let [long_rows, medium_rows, _] = counts;
+        let unique = self.next.len() as u32;
+        self.classes = RowClasses { unique, long_rows, medium_rows, unused: 0 };
+        let mut places = [0, long_rows as usize, (long_rows + medium_rows) as usize];
+        self.rows.clear();
+        self.rows.resize(self.next.len(), 0);
+        for (row, &count) in (0..).zip(&self.next) {
+            let place = &mut places[class(count)];
+            self.rows[*place] = row;
+            *place += 1;
+        }
+        self.starts.clear();
+        self.starts.push(0);
+        let mut start = 0;
+        for &row in &self.rows {
+            let next = &mut self.next[row as usize];
+            let count = std::mem::replace(next, start);
+            start += count;
+            self.starts.push(start);
+        }
+    }
 }
 
 impl RowPlan {
@@ -106,7 +164,7 @@ impl RowPlan {
     }
 
     /// Lists the occurrences of each unique row: slot by slot, and the values of a slot in
-    /// ascending order.
+    /// ascending order. Rows are ordered by their numbers of occurrences.
     ///
     /// # Errors
     /// Returns an error if a column has so many values that an occurrence does not fit in 32 bits.
@@ -127,30 +185,23 @@ impl RowPlan {
             let input = lowered.graph.inputs.columns[column].name.clone();
             return Err(Error::Input { input, reason });
         }
-        // The numbers of occurrences are counted, and become the first free places of each row.
-        let unique = inputs.tables[self.table].unique;
-        to.starts.clear();
-        to.starts.resize(unique + 1, 0);
+        to.next.clear();
+        to.next.resize(inputs.tables[self.table].unique, 0);
         for &column in &self.slots {
             for &row in inputs.columns[column].inverse {
-                to.starts[row as usize + 1] += 1;
+                to.next[row as usize] += 1;
             }
         }
-        for row in 0..unique {
-            to.starts[row + 1] += to.starts[row];
-        }
+        to.order(Thresholds::for_rows(inputs.rows));
         to.list.clear();
         to.list.resize(self.count(inputs), 0);
         for (slot, &column) in self.slots.iter().enumerate() {
             for (value, &row) in inputs.columns[column].inverse.iter().enumerate() {
-                let place = &mut to.starts[row as usize];
+                let place = &mut to.next[row as usize];
                 to.list[*place as usize] = (value as u32) << bits | slot as u32;
                 *place += 1;
             }
         }
-        // Each place is now the first one of the next row.
-        to.starts.copy_within(0..unique, 1);
-        to.starts[0] = 0;
         Ok(())
     }
 }
@@ -158,4 +209,29 @@ impl RowPlan {
 /// Returns whether two lookups read a common float of a row.
 fn overlap(a: &Gather, b: &Gather) -> bool {
     a.offset < b.offset + b.dim && b.offset < a.offset + a.dim
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_with_many_occurrences_come_first() {
+        let mut all = Occurrences { next: vec![3, 70, 0, 9, 65, 8, 64], ..Occurrences::default() };
+        all.order(Thresholds::for_rows(100));
+        let RowClasses { unique, long_rows, medium_rows, .. } = all.classes;
+        assert_eq!([unique, long_rows, medium_rows], [7, 2, 2]);
+        assert_eq!(all.rows, [1, 4, 3, 6, 0, 2, 5]);
+        assert_eq!(all.starts, [0, 70, 135, 144, 208, 211, 211, 219]);
+        assert_eq!(all.next, [208, 0, 211, 135, 70, 211, 144]);
+        all.next = vec![17, 16, 257, 256];
+        all.order(Thresholds::for_rows(65_536));
+        let RowClasses { long_rows, medium_rows, .. } = all.classes;
+        assert_eq!((long_rows, medium_rows, &all.rows[..]), (1, 2, &[2, 0, 3, 1][..]));
+        let least = Thresholds::LEAST;
+        for rows in [1, 8192, 10_001, 1 << 20] {
+            let Thresholds { medium, long } = Thresholds::for_rows(rows);
+            assert!(medium >= least.medium && long >= least.long && medium < long);
+        }
+    }
 }

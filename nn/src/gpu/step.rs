@@ -2,7 +2,8 @@
 //!
 //! The rows of tables, the dense parameters and the state of their optimizer stay on the device. A
 //! step is a copy of the batch and of its rules, one replay of a graph, and the copies of its
-//! results:
+//! results. The copy from the host is on a stream of its own, so it runs beside the steps before.
+//! The graph is:
 //!
 //! ```text
 //! pull of rows, forward and backward pass, squared norms, the factor of clipping,
@@ -17,7 +18,7 @@
 //! and takes the rules of the difference. Running statistics move in a skipped step, as on the CPU.
 
 use zillion_device::gpu::kernels::{CHOOSE_RULES, CLIP, Clip, Geometry, ORDERED_SUMS};
-use zillion_device::gpu::{Kernel, Memory, Param};
+use zillion_device::gpu::{Kernel, Memory, Param, Stream};
 
 use crate::error::{Error, Result};
 use crate::gpu::device_rows::DeviceRows;
@@ -209,16 +210,21 @@ impl GpuExecutor {
             return Ok(());
         };
         let (gpu, stream) = (&*self.gpu, self.stream);
-        let (slot, result) = self.ring.next(gpu)?;
+        let (copies, slot, result) = self.ring.next(gpu)?;
         result.lens = lens;
         let of = (&self.program.lowered, &self.sources, &self.plans[..]);
         self.batch.write(&mut slot.pinned, &loaded.places, of, inputs, step.seed)?;
-        let bytes = loaded.places.bytes_without_rows;
-        gpu.copy_in(stream, loaded.batch.part(0, bytes)?, &slot.pinned, 0)?;
         let at = rules_at(loaded);
-        let bytes = resident.write_rules(&mut slot.pinned, at, optimizer, in_flight, step)?;
-        gpu.copy_in(stream, resident.choices.part(0, bytes)?, &slot.pinned, at)?;
-        Ok(gpu.record(slot.event, stream)?)
+        let rules = resident.write_rules(&mut slot.pinned, at, optimizer, in_flight, step)?;
+        // The copy from the host runs while the device computes the steps before.
+        gpu.wait(copies, slot.taken)?;
+        gpu.copy_in(copies, slot.staging.part(0, at + rules)?, &slot.pinned, 0)?;
+        gpu.record(slot.copied, copies)?;
+        gpu.wait(stream, slot.copied)?;
+        let batch = loaded.batch.part(0, loaded.places.bytes_without_rows)?;
+        gpu.copy(stream, batch, slot.staging.part(0, batch.bytes())?)?;
+        gpu.copy(stream, resident.choices, slot.staging.part(at, rules)?)?;
+        Ok(gpu.record(slot.taken, stream)?)
     }
 
     /// Enqueues the copies of the results that can be copied at this moment.
@@ -266,16 +272,22 @@ impl GpuExecutor {
 
     fn enqueue_all(&self, rows: &dyn DeviceRows, clip_norm: Option<f64>) -> Result<()> {
         let (Some(loaded), Some(resident)) = (&self.loaded, &self.resident) else { return Ok(()) };
-        let (gpu, stream) = (&*self.gpu, self.stream);
+        let (gpu, main, side) = (&*self.gpu, self.stream, self.side.stream);
         let gradients = &loaded.bound.table_grads;
-        rows.pull(gpu, stream, &loaded.rows)?;
-        enqueue(gpu, stream, &loaded.bound.launches)?;
-        self.move_statistics()?;
-        self.launch_squares(resident)?;
-        self.launch_one(&ORDERED_SUMS, Geometry::columns(1), &resident.sum_of_squares())?;
+        rows.pull(gpu, main, &loaded.rows)?;
+        enqueue(gpu, main, &self.side, &loaded.bound.launches)?;
+        // Dense parameters and rows do not depend on each other, but for the factor of clipping.
+        self.side.fork(gpu)?;
+        self.move_statistics(side)?;
+        let choose = resident.choose();
+        self.launch_one(side, &CHOOSE_RULES, Geometry::columns(choose.n), &choose)?;
+        self.launch_squares(side, resident)?;
+        let sum = resident.sum_of_squares();
+        self.launch_one(side, &ORDERED_SUMS, Geometry::columns(1), &sum)?;
         if clip_norm.is_some() {
-            rows.sq_norm(gpu, stream, gradients, resident.rows_sq_norm)?;
+            rows.sq_norm(gpu, main, gradients, resident.rows_sq_norm)?;
         }
+        self.side.join(gpu)?;
         let clip = Clip {
             dense: resident.dense_sq_norm.address(),
             rows: resident.rows_sq_norm.address(),
@@ -286,27 +298,27 @@ impl GpuExecutor {
             clips: clip_norm.is_some().into(),
             unused: 0,
         };
-        self.launch_one(&CLIP, Geometry::line(1, 32), &clip)?;
-        let choose = resident.choose();
-        self.launch_one(&CHOOSE_RULES, Geometry::columns(choose.n), &choose)?;
-        self.launch_updates(resident, resident.skip.address())?;
-        rows.update(gpu, stream, gradients, resident.scale, resident.skip)?;
+        self.launch_one(main, &CLIP, Geometry::line(1, 32), &clip)?;
+        self.side.fork(gpu)?;
+        self.launch_updates(side, resident, resident.skip.address())?;
         if let Some((start, len)) = self.program.lowered.loss.and_then(|id| self.constant_range(id))
         {
             let loss = self.fixed.results.part(4 * start, 4 * len)?;
-            gpu.copy(stream, resident.loss, loss)?;
+            gpu.copy(side, resident.loss, loss)?;
         }
-        Ok(())
+        rows.update(gpu, main, gradients, resident.scale, resident.skip)?;
+        self.side.join(gpu)
     }
 
     fn launch_one<T: bytemuck::NoUninit>(
         &self,
+        stream: Stream,
         kernel: &'static Kernel,
         geometry: Geometry,
         params: &T,
     ) -> Result<()> {
         let params = [Param::new(params)];
-        Ok(self.gpu.launch(self.stream, &geometry.launch(kernel, &params, &[]))?)
+        Ok(self.gpu.launch(stream, &geometry.launch(kernel, &params, &[]))?)
     }
 }
 

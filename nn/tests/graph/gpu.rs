@@ -255,15 +255,33 @@ fn memory_that_is_exhausted_is_an_error_and_not_a_leak() {
     }
 }
 
+/// Compares rows of vectors that do not fit in the shared memory of a block.
+#[test]
+fn wide_interactions_have_the_bits_of_the_cpu() {
+    for (fields, dim) in [(2, 30_000), (345, 3)] {
+        let wide = train(|b| {
+            let x = b.numeric("x", &[0, 1])?;
+            let x = b.linear("fields", x, fields * dim)?;
+            b.dot_interaction("pairs", x, dim)
+        });
+        let params = params_of(&wide.graph, 9);
+        let data = Data::new(2, 9);
+        let program = Program::train(&wide, Settings::default()).unwrap();
+        let cpu = run_cpu(&mut Executor::new(program.clone()), &wide, &data, &params);
+        let mut executor = GpuExecutor::new(program, gpu()).unwrap();
+        assert_same(&cpu, &run_gpu(&mut executor, &wide, &data, &params), &wide);
+    }
+}
+
 #[test]
 fn what_a_gpu_cannot_compute_is_refused_by_name() {
-    // The row of two fields does not fit in the shared memory of a block.
-    let wide = train(|b| {
-        let x = b.numeric("x", &[0, 1])?;
-        let fields = b.linear("fields", x, 60_000)?;
-        b.dot_interaction("pairs", fields, 30_000)
-    });
+    let mut inputs = graph_inputs();
+    inputs.tables[0].stride = 40_000;
+    let mut b = GraphBuilder::new(inputs, Mode::Train);
+    let vector = b.gather("vector", 0, 0, 40_000, Pooling::Sum).unwrap();
+    let loss = weighted_sum(&mut b, vector).unwrap();
+    let wide = differentiate(&b.finish(), loss).unwrap();
     let program = Program::train(&wide, Settings::default()).unwrap();
     let error = GpuExecutor::new(program, gpu()).unwrap_err().to_string();
-    assert!(error.contains("layer `pairs`") && error.contains("train on the CPU"), "{error}");
+    assert!(error.contains("layer `vector`") && error.contains("train on the CPU"), "{error}");
 }

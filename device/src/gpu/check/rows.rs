@@ -303,6 +303,22 @@ pub(super) fn fast_updates(gpu: &dyn Gpu, size: Size) -> Result<Outcome, GpuErro
             let (kernel, geometry) = parameters.short(threads, classes.unique);
             session.launch(kernel, geometry, &parameters)?;
             let nonfinite = update(&case, &rules, scale, &mut slab, &slots, &sums);
+            // The sums alone, in another order.
+            let places: Vec<u32> = (0..case.unique as u32).rev().collect();
+            let alone = RowUpdate {
+                sums: session.poisoned::<f32>(case.unique * sum_stride)?.address(),
+                places: session.upload(&places)?,
+                rules: 0,
+                ..parameters
+            };
+            let (kernel, geometry) = alone.long(threads, classes.long_rows);
+            session.launch(kernel, geometry, &alone)?;
+            let (kernel, geometry) = alone.short(threads, classes.unique);
+            session.launch(kernel, geometry, &alone)?;
+            let got: Vec<f32> = session.download(alone.sums, case.unique * sum_stride)?;
+            let got: Vec<f32> =
+                got.chunks(sum_stride).rev().flat_map(|row| row[..case.width].to_vec()).collect();
+            session.compare(&format!("sums alone, {name}"), &got, &sums)?;
             let got: Vec<f32> = session.download(parameters.sums, case.unique * sum_stride)?;
             let got: Vec<f32> =
                 got.chunks(sum_stride).flat_map(|row| row[..case.width].to_vec()).collect();
@@ -346,12 +362,19 @@ pub(super) fn general_updates(gpu: &dyn Gpu, size: Size) -> Result<Outcome, GpuE
                 parameters.nonfinite = session.upload(&[0u32])?;
                 parameters.sum_stride = case.width as u32;
                 parameters.sums = session.poisoned::<f32>(sums.len())?.address();
+                if guarded == 1 {
+                    let places: Vec<u32> = (0..case.unique as u32).rev().collect();
+                    parameters.places = session.upload(&places)?;
+                }
                 session.launch(&ROW_SUMS, parameters.sums_geometry(classes.unique), &parameters)?;
                 parameters.rules = session.upload(&rules)?;
                 parameters.rule_count = rules.len() as u32;
                 session.launch(&ROW_RULES, Geometry::warps(classes.unique), &parameters)?;
                 let nonfinite = update(&case, &rules, 1.0, &mut slab, &slots, &sums);
-                let got = session.download(parameters.sums, sums.len())?;
+                let mut got: Vec<f32> = session.download(parameters.sums, sums.len())?;
+                if guarded == 1 {
+                    got = got.chunks(case.width).rev().flatten().copied().collect();
+                }
                 session.compare(&format!("sums, {name}"), &got, &sums)?;
                 let got = session.download(parameters.slab, slab.len())?;
                 session.compare(&name, &got, &slab)?;

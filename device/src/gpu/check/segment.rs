@@ -156,7 +156,11 @@ pub(super) fn interactions(gpu: &dyn Gpu, size: Size) -> Result<Outcome, GpuErro
         }
         let kernels =
             [&FM_INTERACTION, &FM_INTERACTION_GRAD, &DOT_INTERACTION, &DOT_INTERACTION_GRAD];
-        for (index, (kernel, expected)) in kernels.into_iter().zip(&expected).enumerate() {
+        let all = kernels.into_iter().zip(&expected).enumerate();
+        // Both products also with vectors that are read in place.
+        let cases =
+            all.flat_map(|(index, of)| (0..=u32::from(index > 1)).map(move |p| (index, of, p)));
+        for (index, (kernel, expected), in_place) in cases {
             let out = session.poisoned::<f32>(expected.len())?.address();
             let width = (expected.len() / rows) as u32;
             let parameters = Interaction {
@@ -166,6 +170,8 @@ pub(super) fn interactions(gpu: &dyn Gpu, size: Size) -> Result<Outcome, GpuErro
                 rows: Count::fixed(rows as u32),
                 dim: dim as u32,
                 blocked: if index == 2 { blocked } else { blocked_grad }.into(),
+                in_place,
+                unused: 0,
             };
             let geometry = match index {
                 2 => parameters.dots(),

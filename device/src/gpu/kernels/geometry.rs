@@ -222,16 +222,20 @@ impl Interaction {
     /// Returns the geometry of `dot_interaction`, a block for each row.
     pub fn dots(&self) -> Geometry {
         let fields = self.x.cols / self.dim;
-        let blocks = u64::from(self.rows.most).min(MOST_BLOCKS) as u32;
-        let shared_bytes = fields * (self.dim + 1) * 4;
-        Geometry { shared_bytes, ..Geometry::line(blocks, 256) }
+        self.blocks(fields * (self.dim + 1))
     }
 
     /// Returns the geometry of `dot_interaction_grad`, a block for each row.
     pub fn dots_grad(&self) -> Geometry {
         let fields = self.x.cols / self.dim;
-        let pairs = fields * fields.saturating_sub(1) / 2;
-        Geometry { shared_bytes: (self.x.cols + pairs) * 4, ..self.dots() }
+        self.blocks(self.x.cols + fields * fields.saturating_sub(1) / 2)
+    }
+
+    /// Returns a block for each row, with shared memory for `floats` floats.
+    fn blocks(&self, floats: u32) -> Geometry {
+        let blocks = u64::from(self.rows.most).min(MOST_BLOCKS) as u32;
+        let shared_bytes = if self.in_place == 1 { 0 } else { 4 * floats };
+        Geometry { shared_bytes, ..Geometry::line(blocks, 256) }
     }
 }
 

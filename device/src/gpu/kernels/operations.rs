@@ -264,7 +264,7 @@ parameters! {
     }
 
     /// The parameters of the interactions of fields.
-    Interaction (72) {
+    Interaction (80) {
         /// The vectors of the fields, side by side.
         x: Rows,
         /// The gradients of the results.
@@ -277,6 +277,10 @@ parameters! {
         dim: u32,
         /// 1 where the processor computes in blocks (see [`Interaction::blocked`]).
         blocked: u32,
+        /// 1 if a row does not fit in shared memory, so that its vectors are read in place.
+        in_place: u32,
+        /// Padding, which no kernel reads.
+        unused: u32,
     }
 
     /// The parameters of `loss_tiles`, `loss_sum` and `loss_grad`.

@@ -255,7 +255,7 @@ parameters! {
     }
 
     /// The parameters of `row_update_*`, `row_update_long_*`, `row_sums` and `row_rules`.
-    RowUpdate (128) {
+    RowUpdate (136) {
         /// The address of the slab of rows.
         slab: u64,
         /// The address of the slab's row of each unique row, or 0 if they are the same.
@@ -281,6 +281,8 @@ parameters! {
         nonfinite: u64,
         /// The address of the sums, or 0.
         sums: u64,
+        /// The address of the place of each unique row among the sums, or 0 if they are the same.
+        places: u64,
         /// The distance of two rows of the slab in floats; a multiple of 4.
         stride: u32,
         /// The number of floats of a gradient.

@@ -268,6 +268,28 @@ fn two_towers_have_the_bits_of_the_cpu() {
     assert_eq!(pair.end(&text), 1);
 }
 
+/// Alternates between two sizes of batches, each of which has launches of its own because the rows
+/// of a batch are compared.
+#[test]
+fn two_sizes_of_compared_batches_stay_warm() {
+    let text = format!("{SPEC}\nsampling_correction = false").replace("'i1'", "'i1', 'i2'");
+    let batches = batches(|_| false);
+    let of = (&batches[0].model, batches[0].stride);
+    let device = paced(Pace::Eager, 1);
+    let mut pair = Pair::new((&text, OPTIMIZERS[0], None), of, small(), &device, 40);
+    let sizes = [4, 4, 2, 2, 4, 2].into_iter().cycle();
+    for (step, size) in sizes.take(40).enumerate() {
+        let before = device.counters();
+        pair.step(&batches[size].view());
+        pair.finish(false);
+        if step >= 4 {
+            assert_eq!(since(&device, before), [0; 4], "step {step}");
+        }
+    }
+    assert_eq!(pair.gpu.growths(), 2);
+    pair.end("two sizes");
+}
+
 /// Skips steps in random patterns, with results that are read late, so that the rules of Adam must
 /// be chosen among those of many numbers.
 #[test]
