@@ -227,16 +227,19 @@ impl ResidentTables {
     }
 
     /// Ends a step whose launches, or the replay of their graph, have been enqueued: enqueues the
-    /// copy of its counts to the host. Waits only if 64 steps have not been collected.
+    /// copy of its counts to the host. Waits only if 64 steps have not been collected. Returns the
+    /// number of rows that got a gradient.
     ///
     /// # Errors
     /// Returns an error if no step has begun, or if the device has failed.
-    pub fn end(&mut self, tables: &mut TableSet) -> Result<()> {
+    pub fn end(&mut self, tables: &mut TableSet) -> Result<u64> {
         let Some(step) = self.begun.take() else {
             return Err(Error::misuse("no step has begun on the GPU; begin one first"));
         };
+        let pushed = step.pushed.iter().sum();
         let from = self.block.results()?;
-        Ok(self.results.send(&self.options, tables, from, step)?)
+        self.results.send(&self.options, tables, from, step)?;
+        Ok(pushed)
     }
 
     /// Returns the events of the oldest step that has ended and was not returned yet. Returns

@@ -4,6 +4,7 @@
 mod arrivals;
 mod checkpointing;
 mod publishing;
+mod residency;
 mod steps;
 mod tables;
 
@@ -11,7 +12,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use zillion_device::Workers;
-use zillion_embedding::{Counters, Rates, SpillHome, TableSet, Update};
+use zillion_embedding::{Counters, Rates, ResidentTables, SpillHome, TableSet, Update};
 use zillion_feature::{LookupPlan, RowBuffer};
 use zillion_rows::TableSpec;
 
@@ -41,6 +42,8 @@ const POLLED_PART: u64 = 2;
 #[derive(Debug)]
 pub struct LocalClient {
     tables: TableSet,
+    /// The rows on a GPU; `None` if the rows are on the host.
+    resident: Option<ResidentTables>,
     workers: Arc<Workers>,
     order: StepOrder,
     rates: Rates,
@@ -107,6 +110,7 @@ impl LocalClient {
         }
         Ok(Self {
             tables,
+            resident: None,
             workers,
             order: StepOrder::default(),
             rates: Rates::default(),

@@ -7,6 +7,9 @@ use zillion_feature::Step;
 use crate::client::PushMode;
 use crate::error::{Error, Result};
 
+/// The remedy for a call in the middle of a step on a GPU.
+const END_ON_GPU: &str = "call `end_resident_step` first";
+
 /// The point that a client has reached in the calls of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Moment {
@@ -20,6 +23,8 @@ enum Moment {
     Unswept,
     /// Gradients were applied, and there are no whole-table rules to apply.
     Applied,
+    /// A step on a GPU has begun, and waits for `end_resident_step`.
+    OnGpu,
 }
 
 /// A state machine that checks the order of calls. A client checks each call before it does the
@@ -84,6 +89,7 @@ impl StepOrder {
                 call,
                 "begin the next step, because a step has one push with the summed gradients of each row",
             ),
+            Moment::OnGpu => self.refuse(call, END_ON_GPU),
         }
     }
 
@@ -111,6 +117,7 @@ impl StepOrder {
             Moment::Unswept | Moment::Applied => {
                 self.refuse(call, "call `push` with `Stage` to clip gradients")
             }
+            Moment::OnGpu => self.refuse(call, END_ON_GPU),
         }
     }
 
@@ -140,6 +147,7 @@ impl StepOrder {
             Moment::Between | Moment::Begun => {
                 self.refuse("sweep", "call `push` with `Apply` first")
             }
+            Moment::OnGpu => self.refuse("sweep", END_ON_GPU),
         }
     }
 
@@ -157,6 +165,7 @@ impl StepOrder {
             Moment::Applied => {
                 self.refuse("discard", "begin the next step, because the gradients are applied")
             }
+            Moment::OnGpu => self.refuse("discard", END_ON_GPU),
         }
     }
 
@@ -170,6 +179,24 @@ impl StepOrder {
             Moment::Between | Moment::Begun | Moment::Applied => Ok(()),
             Moment::Staged => self.refuse(call, "call `apply` or `discard` first"),
             Moment::Unswept => self.refuse(call, "call `sweep` first"),
+            Moment::OnGpu => self.refuse(call, END_ON_GPU),
+        }
+    }
+
+    /// Records that the bookkeeping of a step on a GPU is done.
+    pub fn record_on_gpu(&mut self) {
+        self.moment = Moment::OnGpu;
+        self.applied = Some(self.step);
+    }
+
+    /// Checks that a step on a GPU can end.
+    ///
+    /// # Errors
+    /// Returns an error if no step on a GPU has begun.
+    pub fn allow_end_on_gpu(&self, call: &'static str) -> Result<()> {
+        match self.moment {
+            Moment::OnGpu => Ok(()),
+            _ => self.refuse(call, "call `begin_resident_step` first"),
         }
     }
 
@@ -198,6 +225,7 @@ impl StepOrder {
             Moment::Staged => format!("in step {step} with its gradients staged"),
             Moment::Unswept => format!("in step {step} before its sweep"),
             Moment::Applied => format!("in step {step} after its push"),
+            Moment::OnGpu => format!("in step {step} on the GPU"),
         };
         Err(Error::Order { call, moment, remedy })
     }
@@ -231,5 +259,11 @@ mod tests {
         order.begin(Step(6)).unwrap();
         order.reset();
         order.begin(Step(1)).unwrap();
+        assert!(order.allow_end_on_gpu("end_resident_step").is_err());
+        order.record_on_gpu();
+        assert!(order.allow_in_step("pull").is_err() && order.check_settled("lookup").is_err());
+        order.allow_end_on_gpu("end_resident_step").unwrap();
+        order.end();
+        assert!(order.begin(Step(1)).is_err());
     }
 }

@@ -92,15 +92,15 @@ impl Recorder<'_> {
                 (Some(step), _) => {
                     let times = times(planned, notes, range);
                     table.record_push(keys, times, step, self.clips, record)?;
+                    found(record).for_each(|row| places.mark(*row));
                 }
-                (None, Some(step)) => table.record_sweep(keys, step, marks[index], record),
-                (None, None) => {
-                    table.record_pull(keys, record);
-                    place(record, places, false);
-                    continue;
+                (None, Some(step)) => {
+                    table.record_sweep(keys, step, marks[index], record);
+                    places.mark_all();
                 }
+                (None, None) => table.record_pull(keys, record),
             }
-            place(record, places, true);
+            found(record).for_each(|row| *row = places.slot(*row));
         }
         Ok(())
     }
@@ -112,13 +112,7 @@ fn marks_rows((table, step): (&mut ResidentTable, &Option<TableStep>)) -> bool {
     swept.epoch.replace(step.epoch) != Some(step.epoch)
 }
 
-/// Replaces the numbers of rows by their places on the device, and marks the rows that the step
-/// changes.
-fn place(record: &mut Record, places: &mut ShardPlaces, changes: bool) {
-    for row in record.rows.iter_mut().filter(|row| **row != Record::NO_ROW) {
-        if changes {
-            places.mark(*row);
-        }
-        *row = places.slot(*row);
-    }
+/// Returns the numbers of the rows that keys have.
+fn found(record: &mut Record) -> impl Iterator<Item = &mut u32> {
+    record.rows.iter_mut().filter(|row| **row != Record::NO_ROW)
 }

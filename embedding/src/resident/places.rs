@@ -72,6 +72,14 @@ impl ShardPlaces {
         self.dirty[row as usize / 64] |= 1 << (row % 64);
     }
 
+    /// Marks all rows of a run as newer on the device.
+    pub(super) fn mark_all(&mut self) {
+        self.dirty.fill(u64::MAX);
+        if let (Some(last), 1..) = (self.dirty.last_mut(), self.rows % 64) {
+            *last = (1 << (self.rows % 64)) - 1;
+        }
+    }
+
     /// Calls `f` with each marked row, in ascending order, and removes the marks.
     pub(super) fn take_marked(&mut self, mut f: impl FnMut(u32)) {
         for (at, word) in self.dirty.iter_mut().enumerate() {
@@ -113,5 +121,12 @@ mod tests {
         places.take_marked(|row| taken.push(row));
         assert_eq!(taken, [3, 64, 130, 199]);
         places.take_marked(|row| panic!("row {row} was taken before"));
+        for rows in [0, 1, 63, 64, 200] {
+            let mut places = ShardPlaces::in_a_run(0, rows);
+            places.mark_all();
+            let mut taken = 0..rows as u32;
+            places.take_marked(|row| assert_eq!(taken.next(), Some(row)));
+            assert_eq!(taken.next(), None);
+        }
     }
 }

@@ -27,13 +27,27 @@ pub trait Residency {
     }
 
     /// Moves the rows to a GPU. `stream` is the stream of the executor, and `clips` says whether
-    /// steps clip gradients.
+    /// steps clip gradients. Returns the reason if the rows stay on the host: a setting, or the
+    /// memory of the GPU. Returns `None` if they have moved.
     ///
     /// # Errors
-    /// Returns an error if the tables are refused, or if the rows do not fit into the memory of the
-    /// GPU. Then the rows are on the host as before.
-    fn make_resident(&mut self, _gpu: &Arc<dyn Gpu>, _stream: Stream, _clips: bool) -> Result<()> {
-        Err(refused("make_resident"))
+    /// Returns an error if the call comes in the middle of a step, or if the GPU has failed. Then
+    /// the rows are on the host as before.
+    fn make_resident(
+        &mut self,
+        _gpu: &Arc<dyn Gpu>,
+        _stream: Stream,
+        _clips: bool,
+    ) -> Result<Option<String>> {
+        Ok(self.residency_refusal())
+    }
+
+    /// Moves the rows back to the host. Does nothing if they are there.
+    ///
+    /// # Errors
+    /// Returns an error if the GPU has failed. The newest rows are then lost.
+    fn leave_gpu(&mut self) -> Result<()> {
+        Ok(())
     }
 
     /// Returns the rows on the GPU, whose methods enqueue the launches of a step; `None` if the

@@ -17,6 +17,7 @@ impl Checkpointing for LocalClient {
 
     fn begin_checkpoint(&mut self, folder: &Path, files: &Files) -> Result<CheckpointTicket> {
         self.allow_checkpoint("begin_checkpoint")?;
+        self.settle()?;
         self.tables.begin_snapshot(&self.workers, folder, files)?;
         Ok(self.ticket())
     }
@@ -43,6 +44,7 @@ impl Checkpointing for LocalClient {
                           process; write a whole checkpoint";
             return Err(Error::Argument { call: "begin_changes", reason: reason.to_owned() });
         };
+        self.settle()?;
         self.tables.begin_changes(&self.workers, folder, files, since)?;
         Ok(self.ticket())
     }
@@ -70,6 +72,7 @@ impl Checkpointing for LocalClient {
         if self.broken.is_none() {
             self.order.check_settled("restore")?;
         }
+        self.forget_resident()?;
         self.tables.restore(&self.workers, folder, parts)?;
         self.order.reset();
         self.staged = None;

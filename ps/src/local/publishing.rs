@@ -41,6 +41,7 @@ impl Publishing for LocalClient {
         files: &Files,
     ) -> Result<Option<LayerManifest>> {
         self.check_settled("write_layer")?;
+        self.settle()?;
         let (tables, workers, pace) = (&self.tables, &self.workers, &mut Unthrottled);
         Ok(match since {
             Since::Base => Some(tables.write_base(workers, files, folder, pace)?),

@@ -6,14 +6,12 @@ use zillion_embedding::{Counters, EventClock, Rates};
 use zillion_feature::{LookupPlan, RowBuffer, Step};
 
 use super::{LocalClient, Staged};
-use crate::client::{Exchanging, Pacing, PullOptions, PushMode, Residency, StepClient, StepReport};
+use crate::client::{Exchanging, Pacing, PullOptions, PushMode, StepClient, StepReport};
 use crate::error::{Error, Result};
 
 impl Exchanging for LocalClient {}
 
 impl Pacing for LocalClient {}
-
-impl Residency for LocalClient {}
 
 #[cfg(feature = "server")]
 impl LocalClient {
@@ -79,6 +77,7 @@ impl StepClient for LocalClient {
     ) -> Result<RowBuffer> {
         self.check_whole()?;
         self.order.allow_in_step("pull")?;
+        self.settle()?;
         self.tables.pull(&self.workers, plan, options.counts, &mut buffer)?;
         Ok(buffer)
     }
@@ -91,6 +90,7 @@ impl StepClient for LocalClient {
     ) -> Result<RowBuffer> {
         self.check_whole()?;
         self.order.allow_in_step("push")?;
+        self.take_back()?;
         let outcome = match mode {
             PushMode::Apply => {
                 let update = self.update(1.0);
@@ -118,6 +118,7 @@ impl StepClient for LocalClient {
 
     fn regulariser_loss(&mut self, plan: &LookupPlan) -> Result<f64> {
         self.check_whole()?;
+        self.settle()?;
         Ok(self.tables.regulariser_loss(&self.workers, plan)?)
     }
 

@@ -29,12 +29,14 @@ impl TableAccess for LocalClient {
         mut buffer: RowBuffer,
     ) -> Result<(RowBuffer, LookupReport)> {
         self.check_settled("lookup")?;
+        self.settle()?;
         let report = self.tables.lookup(&self.workers, plan, &mut buffer)?;
         Ok((buffer, report))
     }
 
     fn prefill(&mut self, table: TableId, keys: &[FeatureKey]) -> Result<u64> {
         self.check_settled("prefill")?;
+        self.take_back()?;
         Ok(self.tables.prefill(&self.workers, table, keys)?)
     }
 
@@ -45,11 +47,13 @@ impl TableAccess for LocalClient {
         rows: &mut dyn Iterator<Item = (FeatureKey, WholeRow<'a>)>,
     ) -> Result<Adopted> {
         self.check_settled("adopt")?;
+        self.take_back()?;
         let adopted = self.tables.adopt(table, from, rows);
         self.note_failure(adopted)
     }
 
     fn stats(&mut self) -> Result<Vec<TableStatistics>> {
+        self.count_steps()?;
         Ok(self.tables.statistics())
     }
 }
