@@ -88,6 +88,7 @@ fn a_run_that_is_killed_ends_in_the_bytes_of_processors_on_any_device() {
     let whole = place.train_ok("whole", &[&SHORT[..], &["--device", "emulated:7"]].concat());
     let whole_run = began.elapsed();
     assert!(stderr(&whole).contains("device emulated:7 ("), "{}", stderr(&whole));
+    assert!(stderr(&whole).contains("rows on the device, "), "{}", stderr(&whole));
     assert_eq!(place.digest("whole/checkpoints"), reference);
     let devices = |kill| match kill % 3 {
         0 => ["emulated:1", "emulated:2"],
@@ -173,7 +174,9 @@ fn frappe_ends_in_the_bytes_of_processors() {
         arguments.extend(["--set", "train.epochs=1", "--set", "train.batch_size=512"]);
         arguments.extend(["--set", "data.test=[]"]);
         let output = zillion(&arguments).output().expect("the binary runs");
-        assert!(output.status.success(), "{}", stderr(&output));
+        let text = stderr(&output);
+        assert!(output.status.success(), "{text}");
+        assert_eq!(text.contains("rows on the device, "), device != "cpu", "{text}");
         place.digest(&format!("{name}/checkpoints"))
     };
     assert_eq!(train("gpu", "emulated:5"), train("cpu", "cpu"));

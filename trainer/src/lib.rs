@@ -64,8 +64,8 @@ pub use job::{
     TrainConfig, WarmStart, Wire,
 };
 pub use observer::{
-    CheckpointReport, EpochReport, InspectOptions, InspectedStep, Observer, PublishReport,
-    RunFigures, Silent, StepReport,
+    CheckpointReport, EpochReport, GpuFigures, InspectOptions, InspectedStep, Observer,
+    PublishReport, RunFigures, Silent, StepReport,
 };
 pub use online::{
     FeedStatus, Forgotten, JoinStatus, NeededMessages, PAUSED, PartitionReset, PartitionStatus,

@@ -8,7 +8,7 @@ use crate::online::FeedStatus;
 mod figures;
 mod reports;
 
-pub use figures::RunFigures;
+pub use figures::{GpuFigures, RunFigures};
 pub use reports::{
     CheckpointReport, EpochReport, InspectOptions, InspectedStep, PublishReport, StepReport,
 };

@@ -8,6 +8,7 @@
 mod accumulate;
 mod apart;
 mod asynchronous;
+mod behind;
 mod by_time;
 mod continuing;
 mod counts;
@@ -18,6 +19,7 @@ mod epoch;
 mod event_time;
 mod finish;
 mod geo;
+mod gpu_engine;
 mod graph_executor;
 mod joint;
 mod joint_gradients;
@@ -48,6 +50,7 @@ mod joint_tests;
 #[cfg(test)]
 mod tests;
 
+use std::collections::VecDeque;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -70,6 +73,7 @@ use crate::observer::Observer;
 use crate::profile::{ProfileOptions, Profiler, Stage};
 use crate::stage_seconds::Lap;
 use crate::train_report::TrainReport;
+use behind::Begun;
 use counts::Counts;
 use data::Data;
 use engine::Engine;
@@ -191,6 +195,8 @@ struct Run {
     client: Box<dyn TrainClient>,
     /// The engine that computes the steps.
     engine: Box<dyn Engine>,
+    /// The batches whose results have not been observed, the oldest first.
+    behind: VecDeque<Begun>,
     /// The dense model that the run trains.
     model: Model,
     /// The buffers of a step.

@@ -8,6 +8,7 @@ use zillion_embedding::SpillStatistics;
 
 use crate::evaluate::EvalReport;
 use crate::job::is_zero;
+use crate::observer::GpuFigures;
 use crate::profile::Timeline;
 use crate::stage_seconds::StageSeconds;
 
@@ -68,6 +69,9 @@ pub struct TrainReport {
     /// table.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub missing_side_rows: BTreeMap<String, u64>,
+    /// The work of the GPU in this process; absent if the run trained on processors.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<GpuFigures>,
     /// The time of each stage since the process started, in seconds.
     pub seconds: StageSeconds,
     /// The profile of the run, if the caller asked for one.

@@ -7,7 +7,7 @@ use serde::Serialize;
 use zillion_console::progress::Progress;
 use zillion_console::{compute_pool, durable_files, job_file, print_json_if, profile, signals};
 use zillion_trainer::profile::Summary;
-use zillion_trainer::{Job, StageSeconds, TrainOptions, TrainReport};
+use zillion_trainer::{GpuFigures, Job, StageSeconds, TrainOptions, TrainReport};
 
 use crate::args::TrainArgs;
 use crate::metrics;
@@ -217,6 +217,9 @@ fn print_summary(report: &TrainReport) {
         figure(report.samples_per_second, 0),
         figure(report.peak_rss_mib, 0)
     );
+    if let Some(gpu) = &report.gpu {
+        eprintln!("{}", format_gpu(gpu));
+    }
     eprintln!("checkpoint {}", report.checkpoint.display());
     if report.rewinds > 0 {
         eprintln!(
@@ -230,6 +233,18 @@ fn print_summary(report: &TrainReport) {
     if report.interrupted {
         eprintln!("interrupted: go on with --resume");
     }
+}
+
+/// Formats the work of a GPU.
+fn format_gpu(gpu: &GpuFigures) -> String {
+    format!(
+        "gpu  rows on the {}, {:.1} MiB in use, {} of {} steps waited for it, {} allocated memory",
+        if gpu.has_rows { "device" } else { "host" },
+        mib(gpu.bytes),
+        gpu.waited_steps,
+        gpu.steps,
+        gpu.allocating_steps
+    )
 }
 
 /// Formats the time of each stage, or returns `None` if no step was trained.

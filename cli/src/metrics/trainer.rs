@@ -16,7 +16,7 @@ type Figure = fn(&RunFigures) -> u64;
 
 /// The gauges without labels, from the figures of a run. Each has a name, a help text and a
 /// function for its value.
-const GAUGES: [(&str, &str, Figure); 4] = [
+const GAUGES: [(&str, &str, Figure); 6] = [
     ("zillion_trainer_step", "Steps done since the run first began.", |f| f.step),
     ("zillion_trainer_epoch", "Epochs completed.", |f| f.cursor.epoch),
     ("zillion_trainer_epochs", "Largest number of epochs of the job.", |f| f.epochs),
@@ -25,11 +25,21 @@ const GAUGES: [(&str, &str, Figure); 4] = [
         "Time of the newest event that was trained on, in seconds since 1970; 0: not known.",
         |f| f.newest_event_ms.unwrap_or(0) / 1000,
     ),
+    (
+        "zillion_trainer_gpu_bytes",
+        "Allocated memory of the GPU that trains; 0: processors train.",
+        |f| f.gpu.map_or(0, |gpu| gpu.bytes),
+    ),
+    (
+        "zillion_trainer_gpu_has_rows",
+        "1 if the rows of the tables are on the GPU, 0 if they are on the host.",
+        |f| f.gpu.map_or(0, |gpu| u64::from(gpu.has_rows)),
+    ),
 ];
 
 /// The counters without labels, from the figures of a run. Each has a name, a help text and a
 /// function for its value.
-const COUNTERS: [(&str, &str, Figure); 7] = [
+const COUNTERS: [(&str, &str, Figure); 10] = [
     ("zillion_trainer_samples_total", "Rows trained.", |f| f.samples),
     (
         "zillion_trainer_skipped_steps_total",
@@ -48,6 +58,19 @@ const COUNTERS: [(&str, &str, Figure); 7] = [
         "zillion_trainer_lost_pushes_total",
         "Pushes of this trainer that were lost with servers of the tables.",
         |f| f.lost_pushes,
+    ),
+    ("zillion_trainer_gpu_steps_total", "Steps computed on a GPU.", |f| {
+        f.gpu.map_or(0, |gpu| gpu.steps)
+    }),
+    (
+        "zillion_trainer_gpu_waited_steps_total",
+        "Steps in which the host waited for the GPU.",
+        |f| f.gpu.map_or(0, |gpu| gpu.waited_steps),
+    ),
+    (
+        "zillion_trainer_gpu_allocating_steps_total",
+        "Steps that allocated memory of the GPU or pinned memory.",
+        |f| f.gpu.map_or(0, |gpu| gpu.allocating_steps),
     ),
     (
         "zillion_reader_rows_total",

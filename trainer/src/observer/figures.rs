@@ -3,6 +3,7 @@
 //! Counts start from 0 at the start of the process and never decrease, so a caller can add their
 //! differences to counters of its own.
 
+use serde::Serialize;
 use zillion_embedding::TableStatistics;
 use zillion_feature::Cursor;
 use zillion_reader::ReadCounts;
@@ -51,9 +52,28 @@ pub struct RunFigures {
     pub read: Vec<(&'static str, ReadCounts)>,
     /// The number of trained rows whose key is not in a side table, for each side table.
     pub missing_side_rows: Vec<(String, u64)>,
+    /// The work of the GPU; absent if the run trains on processors.
+    pub gpu: Option<GpuFigures>,
     /// The sizes and counters of the tables.
     pub tables: Vec<TableStatistics>,
     /// The time of the newest event that was trained on, in milliseconds since 1970; absent if the
     /// job does not give the unit of its event times.
     pub newest_event_ms: Option<u64>,
+}
+
+/// The work of a GPU since the process started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct GpuFigures {
+    /// Whether the rows of the tables are on the GPU. Otherwise each step copies its rows to the
+    /// GPU, and waits for their gradients.
+    pub has_rows: bool,
+    /// The number of steps that were computed on the GPU.
+    pub steps: u64,
+    /// The number of steps in which the host waited for the GPU. Waits between steps, for a
+    /// checkpoint, a validation or a version, are not counted.
+    pub waited_steps: u64,
+    /// The number of steps that allocated memory of the GPU, or pinned memory of the host.
+    pub allocating_steps: u64,
+    /// The bytes of the GPU's memory that are allocated.
+    pub bytes: u64,
 }

@@ -101,6 +101,7 @@ impl Run {
             let owes_round = self.is_geo() && (is_due || self.is_round_full());
             let meetings = &mut self.buffers.apart.meetings;
             (meetings.owes_round, meetings.owes_meeting) = (owes_round, is_due);
+            self.count_first_step();
             self.count_step(began, before, &group.batches);
             self.stage(Stage::Other, |run| run.observe_own(&group, loss, window, observer))?;
             self.profile_next_batch();
@@ -296,7 +297,7 @@ impl Run {
         if let (Some(own), Some(loss)) = (self.own_batch(group), loss) {
             window.add(own.batch.rows as u64, loss);
             window.add_predictions(&self.batch_logits(), &own.batch);
-            self.report_step_values(own, loss, observer);
+            self.report_step_values(own, (self.step_of_last_batch(), loss), observer);
             self.buffers.last_plan = Some(own.plan.clone());
         }
         self.report_progress(window, observer)

@@ -170,8 +170,10 @@ impl Run {
             let Cursor { epoch, row } = self.position.cursor;
             let cursor = Cursor { epoch, row: row + batch.rows as u64 };
             let planned = Planned { batch, plan, cursor, rejected: Vec::new() };
-            self.train_and_count(&planned, None)?;
-            self.buffers.last_plan = Some(Arc::clone(&planned.plan));
+            self.train_and_count(planned, None)?;
+        }
+        while let Some((begun, _)) = self.finish_batch(true)? {
+            self.buffers.last_plan = Some(begun.planned.plan);
         }
         Ok(())
     }

@@ -6,12 +6,14 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use zillion_device::gpu::Counters;
 use zillion_embedding::TableStatistics;
 use zillion_feature::LookupPlan;
 
 use super::Run;
+use super::behind::Begun;
 use crate::error::Result;
-use crate::observer::{Observer, RunFigures};
+use crate::observer::{GpuFigures, Observer, RunFigures};
 use crate::pipeline::Planned;
 
 /// The counts of a run since the process started.
@@ -43,6 +45,10 @@ pub(super) struct Counts {
     pub(super) repeated_steps: u64,
     /// The number of pushes of this trainer that were lost with servers.
     pub(super) lost_pushes: u64,
+    /// The work of the GPU, whose memory is counted by the GPU itself.
+    pub(super) gpu: GpuFigures,
+    /// Whether the host has waited for the GPU in the last step.
+    has_waited: bool,
     /// The number of rows that were trained on in the last complete epoch; absent before the first
     /// epoch is complete.
     pub(super) epoch_trained: Option<u64>,
@@ -73,30 +79,62 @@ impl Counts {
             rewinds: 0,
             repeated_steps: 0,
             lost_pushes: 0,
+            gpu: GpuFigures::default(),
+            has_waited: false,
             epoch_trained: None,
         }
     }
 }
 
 impl Run {
-    /// Trains on a batch and updates the counts. Returns the mean loss of the batch.
+    /// Begins to train on a batch and updates the counts. [`Run::finish_batch`] returns the batch
+    /// with its results.
     pub(super) fn train_and_count(
         &mut self,
-        planned: &Planned,
+        planned: Planned,
         next: Option<&Arc<LookupPlan>>,
-    ) -> Result<f64> {
+    ) -> Result<()> {
         let before = self.position.cursor.row;
         let began = Instant::now();
-        let loss = self.train_step(planned, next)?;
-        self.count_step(began, before, std::slice::from_ref(planned));
-        Ok(loss)
+        let gpu_before = self.model.executor.gpu_counters();
+        self.with_engine(|engine, run| engine.step(run, &planned, next))?;
+        self.counts.gpu.steps += u64::from(gpu_before.is_some());
+        self.counts.has_waited = false;
+        self.count_gpu_work(gpu_before);
+        self.count_step(began, before, std::slice::from_ref(&planned));
+        let step = self.step_of_last_batch();
+        self.behind.push_back(Begun { planned, step });
+        Ok(())
+    }
+
+    /// Adds a part of a step to the work of the GPU, whose counts were `before` at the beginning of
+    /// the part.
+    pub(super) fn count_gpu_work(&mut self, before: Option<Counters>) {
+        let after = self.model.executor.gpu_counters();
+        let (Some(before), Some(after)) = (before, after) else { return };
+        let allocated = |of: &Counters| of.allocations + of.pinned_allocations;
+        let Counts { gpu, has_waited, .. } = &mut self.counts;
+        if after.host_waits > before.host_waits && !std::mem::replace(has_waited, true) {
+            gpu.waited_steps += 1;
+        }
+        gpu.allocating_steps += u64::from(allocated(&after) > allocated(&before));
+    }
+
+    /// Returns the work of the GPU, or `None` if the run trains on processors.
+    pub(super) fn gpu_figures(&self) -> Option<GpuFigures> {
+        let bytes = self.model.executor.gpu_counters()?.live_bytes;
+        Some(GpuFigures { bytes, ..self.counts.gpu })
+    }
+
+    /// Counts the time from the start of the run to the end of the first step, at its end.
+    pub(super) fn count_first_step(&mut self) {
+        let Counts { began, first_step_seconds, .. } = &mut self.counts;
+        first_step_seconds.get_or_insert_with(|| began.elapsed().as_secs_f64());
     }
 
     /// Updates the counts after a step on these batches. The step began at `began` with the
     /// position `before` in the order of rows.
     pub(super) fn count_step(&mut self, began: Instant, before: u64, batches: &[Planned]) {
-        let Counts { began: run_began, first_step_seconds, .. } = &mut self.counts;
-        first_step_seconds.get_or_insert_with(|| run_began.elapsed().as_secs_f64());
         self.counts.passed_rows += self.position.cursor.row - before;
         if self.counts.is_wanted {
             self.counts.step_seconds.push(began.elapsed().as_secs_f64());
@@ -159,6 +197,7 @@ impl Run {
             seconds: self.timing.seconds,
             read: read.collect(),
             missing_side_rows: sides.zip(self.counts.missing_sides.iter().copied()).collect(),
+            gpu: self.gpu_figures(),
             tables: self.table_statistics()?,
             newest_event_ms: self.position.progress.newest_event_ms,
         });

@@ -1,9 +1,13 @@
-//! The choice of the device that computes the training graph of a run (`run.device`).
+//! The choice of the device that computes the training graph of a run (`run.device`), and of the
+//! place of its rows.
 //!
-//! A GPU computes the graph of a run that trains alone. Everything else of a step stays on the
-//! host: the tables with their optimizers, the dense optimizer, norms and clipping. A job that a
-//! GPU cannot train is refused by the name of the setting, or trains on the processor if its device
-//! is `auto`.
+//! A GPU computes the graph of a run that trains alone. A job that a GPU cannot train is refused by
+//! the name of the setting, or trains on the processor if its device is `auto`.
+//!
+//! The rows of the tables, the dense parameters and both optimizers stay on the GPU, if nothing on
+//! the host needs the rows or their gradients in each step, if the tables have no rule that is the
+//! host's alone, and if the rows fit. Otherwise the rows stay on the host, and the step copies
+//! those of its batch. The place changes no byte of the result, so it is not a setting.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,10 +15,13 @@ use std::sync::Arc;
 use zillion_device::gpu::{self, Gpu};
 use zillion_nn::{LibraryProducts, Program};
 
-use super::TrainOptions;
+use super::gpu_engine::GpuEngine;
 use super::graph_executor::GraphExecutor;
+use super::model::Model;
+use super::{Run, TrainOptions};
 use crate::error::{Error, Result};
 use crate::job::{DeviceChoice, Job, Precision};
+use crate::observer::{InspectOptions, Observer};
 
 /// Creates the executor of a training graph on the device that the job asks for. Also returns one
 /// line that names the device and the reason of the choice.
@@ -111,6 +118,53 @@ fn unsupported(job: &Job, options: &TrainOptions) -> Option<String> {
         return Some("a profile records the work of the threads of a processor".to_owned());
     }
     None
+}
+
+/// Returns the reason for which the rows of a job stay on the host, even if a GPU computes its
+/// graph. Returns `None` if only the tables are left to check.
+pub(super) fn find_reader_of_rows(job: &Job, inspect: &InspectOptions) -> Option<&'static str> {
+    let train = &job.train;
+    let reasons = [
+        (train.accumulate.get() > 1, "`train.accumulate` adds the gradients of several batches"),
+        (train.average.is_some(), "`train.average` reads the parameters after each step"),
+        (train.rounds_batches(), "`train.wire` rounds the gradients of rows"),
+        (!job.streams.is_empty(), "the rows of streams are scored before they are learned from"),
+        (!inspect.nodes.is_empty(), "values of nodes are requested"),
+        (inspect.steps, "the norms of the gradients of each step are requested"),
+    ];
+    reasons.into_iter().find_map(|(is_so, reason)| is_so.then_some(reason))
+}
+
+impl Run {
+    /// Moves the rows of a prepared run to the GPU, if it has one and they can stay there. Tells
+    /// the observer which device was chosen, and where the rows are.
+    pub(super) fn place_rows(&mut self, observer: &mut dyn Observer) -> Result<()> {
+        let Self { job, client, model, .. } = self;
+        let Model { executor, device, rows_on_host, .. } = model;
+        let GraphExecutor::Gpu(executor) = executor else { return Ok(()) };
+        let clips = job.train.clip_norm.is_some();
+        let reason = match rows_on_host {
+            Some(reason) => Some((*reason).to_owned()),
+            None => client.residency_refusal().or_else(|| {
+                // Without enough memory on the GPU, the rows stay where they are.
+                client
+                    .make_resident(executor.gpu(), executor.stream(), clips)
+                    .err()
+                    .map(|e| e.to_string())
+            }),
+        };
+        let place = match reason {
+            Some(reason) => format!("rows on the host, because {reason}"),
+            None => {
+                let strides = client.layouts().iter().map(|layout| layout.stride).collect();
+                self.engine = Box::new(GpuEngine::new(strides));
+                self.counts.gpu.has_rows = true;
+                "rows on the device".to_owned()
+            }
+        };
+        observer.note(&format!("{device}, {place}"));
+        Ok(())
+    }
 }
 
 #[cfg(test)]

@@ -19,14 +19,18 @@ use crate::profile::Stage;
 
 /// A way to compute the steps of a run that trains alone.
 ///
+/// The results of a batch may come later than its step. The caller asks for them in the order of
+/// the batches, and asks for all of them before it reads the state of the run: before a checkpoint,
+/// a validation, a version and the end of an epoch.
+///
 /// # The implementer must
 /// * do what the step of [`HostEngine`] does to rows, dense parameters, optimizer state and counts;
-/// * leave all of them in the run before `step` returns, because a checkpoint, a validation or a
-///   version may follow; dense parameters may be on a GPU, from which `Model::settle` copies them;
-/// * move the position of the run behind the batch.
+/// * move the position of the run behind the batch before `step` returns;
+/// * have the rows in the tables of the run, and the dense parameters where `Model::settle` finds
+///   them, when the results of all batches have been returned.
 pub(super) trait Engine {
-    /// Trains on a batch, and returns its mean loss before the step. If a step has several batches,
-    /// weights change only after the last batch.
+    /// Begins to train on a batch, and may end before the results are known. If a step has several
+    /// batches, weights change only after the last batch.
     ///
     /// `next` is the lookup plan of the next batch, if it is known. During the step, the rows of
     /// this plan are read from disk.
@@ -39,11 +43,20 @@ pub(super) trait Engine {
         run: &mut Run,
         planned: &Planned,
         next: Option<&Arc<LookupPlan>>,
-    ) -> Result<f64>;
+    ) -> Result<()>;
+
+    /// Returns the mean loss of the oldest batch whose loss has not been returned, before its step.
+    /// The executor of the run then has the requested outputs of this batch. Returns `None` if
+    /// there is no such batch, or if its results are not known yet and `waits` is `false`.
+    ///
+    /// # Errors
+    /// Returns an error in the cases of [`Engine::step`].
+    fn finish(&mut self, run: &mut Run, waits: bool) -> Result<Option<f64>>;
 }
 
 /// The engine with rows in the memory of the host or on servers. The model of the run computes the
-/// dense half of a step, on the pool of threads or on a GPU.
+/// dense half of a step, on the pool of threads or on a GPU. The results of a batch are known at
+/// the end of its step.
 #[derive(Debug)]
 pub(super) struct HostEngine;
 
@@ -53,7 +66,7 @@ impl Engine for HostEngine {
         run: &mut Run,
         planned: &Planned,
         next: Option<&Arc<LookupPlan>>,
-    ) -> Result<f64> {
+    ) -> Result<()> {
         run.stage(Stage::Pull, |run| {
             if run.buffers.accumulated.batches() == 0 {
                 run.begin_step()?;
@@ -67,9 +80,10 @@ impl Engine for HostEngine {
             let loss = run.forward_and_backward(planned, None)?;
             run.check_loss(loss)
         })?;
+        run.buffers.loss = Some(loss);
         let Some(plan) = run.accumulate(planned, next.is_none())? else {
             run.end_batch(planned);
-            return Ok(loss);
+            return Ok(());
         };
         run.buffers.inspection.set_table_norms(&run.buffers.grads);
         run.give_event_time()?;
@@ -80,22 +94,25 @@ impl Engine for HostEngine {
         run.keep_event_time();
         run.end_batch(planned);
         run.end_step();
-        Ok(loss)
+        Ok(())
+    }
+
+    fn finish(&mut self, run: &mut Run, _waits: bool) -> Result<Option<f64>> {
+        Ok(run.buffers.loss.take())
     }
 }
 
 impl Run {
-    /// Trains on a batch with the engine of the run, and returns its mean loss before the step.
-    pub(super) fn train_step(
+    /// Calls the engine of the run.
+    pub(super) fn with_engine<T>(
         &mut self,
-        planned: &Planned,
-        next: Option<&Arc<LookupPlan>>,
-    ) -> Result<f64> {
-        // The engine works on the run, so it is taken out for the step.
+        call: impl FnOnce(&mut dyn Engine, &mut Self) -> Result<T>,
+    ) -> Result<T> {
+        // The engine works on the run, so it is taken out for the call.
         let mut engine = std::mem::replace(&mut self.engine, Box::new(HostEngine));
-        let loss = engine.step(self, planned, next);
+        let outcome = call(engine.as_mut(), self);
         self.engine = engine;
-        loss
+        outcome
     }
 
     /// Adds the gradients of the batch to its step. After the last batch, fills the buffer with the

@@ -27,6 +27,22 @@ pub(super) struct EpochBatches {
     decoded_before: f64,
 }
 
+/// The work that is due between two steps.
+#[derive(Clone, Copy, Debug)]
+struct Due {
+    checkpoint: bool,
+    version: bool,
+    /// Whether the run was stopped and must end now.
+    stop: bool,
+}
+
+impl Due {
+    /// Returns whether the work reads the state of the run after the step.
+    fn reads_state(self) -> bool {
+        self.checkpoint || self.version || self.stop
+    }
+}
+
 impl Run {
     /// Trains from the position of the run to the end of the epoch. Then validates the epoch and
     /// writes a checkpoint.
@@ -63,9 +79,19 @@ impl Run {
         Ok(())
     }
 
-    /// Trains on the batches up to the end of the epoch. Returns whether the run was stopped and
-    /// must end now.
+    /// Trains on the batches up to the end of the epoch, and waits for all results. Returns whether
+    /// the run was stopped and must end now.
     fn train_batches(
+        &mut self,
+        batches: &mut EpochBatches,
+        window: &mut Window,
+        observer: &mut dyn Observer,
+    ) -> Result<bool> {
+        let trained = self.train_batch_by_batch(batches, window, observer);
+        self.observe_rest(trained, window, observer)
+    }
+
+    fn train_batch_by_batch(
         &mut self,
         batches: &mut EpochBatches,
         window: &mut Window,
@@ -83,14 +109,18 @@ impl Run {
                 Some(Ok(Some(planned))) => Some(&planned.plan),
                 _ => None,
             };
-            let loss = self.train_and_count(&planned, next_plan)?;
-            self.stage(Stage::Other, |run| run.observe_step(planned, loss, window, observer))?;
+            self.train_and_count(planned, next_plan)?;
+            self.observe_finished(false, window, observer)?;
             self.profile_next_batch();
             next = match following {
                 Some(following) => self.stage(Stage::Wait, |_| following)?,
                 None => self.next_batch(batches)?,
             };
-            if self.work_between_steps(next.is_none(), observer)? {
+            let due = self.find_due(next.is_none());
+            if due.reads_state() {
+                self.observe_finished(true, window, observer)?;
+            }
+            if self.do_due(due, observer)? {
                 return Ok(true);
             }
         }
@@ -134,22 +164,6 @@ impl Run {
         next
     }
 
-    /// Adds a step to the figures of the epoch, and reports them a few times a second.
-    fn observe_step(
-        &mut self,
-        planned: Planned,
-        loss: f64,
-        window: &mut Window,
-        observer: &mut dyn Observer,
-    ) -> Result<()> {
-        self.add_loss(&planned, loss, window);
-        window.add_predictions(&self.batch_logits(), &planned.batch);
-        self.report_step_values(&planned, loss, observer);
-        self.report_progress(window, observer)?;
-        self.buffers.last_plan = Some(planned.plan);
-        Ok(())
-    }
-
     /// Adds the mean loss of a batch to the sums of the epoch and of the window.
     pub(super) fn add_loss(&mut self, planned: &Planned, loss: f64, window: &mut Window) {
         let rows = planned.batch.rows as u64;
@@ -173,24 +187,39 @@ impl Run {
 
     /// Writes a checkpoint and publishes a version if they are due. Returns whether the run was
     /// stopped and must end now.
-    ///
-    /// After the last step of an epoch, this function begins no checkpoint, because the checkpoint
-    /// at the end of the epoch also holds the result of the validation. If the run is stopped, the
-    /// function begins no checkpoint of changes, because a whole checkpoint follows.
     pub(super) fn work_between_steps(
         &mut self,
         is_last: bool,
         observer: &mut dyn Observer,
     ) -> Result<bool> {
+        let due = self.find_due(is_last);
+        self.do_due(due, observer)
+    }
+
+    /// Finds the work that is due after a step.
+    ///
+    /// After the last step of an epoch, no checkpoint is due, because the checkpoint at the end of
+    /// the epoch also holds the result of the validation. If the run is stopped, no checkpoint of
+    /// changes is due, because a whole checkpoint follows.
+    fn find_due(&mut self, is_last: bool) -> Due {
         let is_between = self.buffers.accumulated.batches() == 0;
         let is_stopped = is_between && self.is_stopped();
         let is_asked = self.is_checkpoint_due() || self.client.wants_checkpoint();
-        let is_due = !is_last && is_between && is_asked && !is_stopped;
-        self.checkpoint_between_steps(is_due, observer)?;
-        if !is_last && is_between && self.is_publishing_due() {
+        Due {
+            checkpoint: !is_last && is_between && is_asked && !is_stopped,
+            version: !is_last && is_between && self.is_publishing_due(),
+            stop: !is_last && is_stopped,
+        }
+    }
+
+    /// Does the work that is due, and continues an open checkpoint. Returns whether the run must
+    /// end now.
+    fn do_due(&mut self, due: Due, observer: &mut dyn Observer) -> Result<bool> {
+        self.checkpoint_between_steps(due.checkpoint, observer)?;
+        if due.version {
             self.stage(Stage::Publish, |run| run.publish(BTreeMap::new(), false, observer))?;
         }
-        Ok(!is_last && is_stopped)
+        Ok(due.stop)
     }
 
     pub(super) fn is_checkpoint_due(&self) -> bool {

@@ -70,6 +70,7 @@ impl Run {
             rejected_rows: self.position.progress.rejected,
             epoch_rows: self.counts.epoch_trained,
             missing_side_rows: evaluate::missing_side_rows(&self.job, &self.counts.missing_sides),
+            gpu: self.gpu_figures(),
             seconds: self.timing.seconds,
             profile,
         })

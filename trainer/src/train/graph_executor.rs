@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use zillion_device::Workers;
-use zillion_device::gpu::Gpu;
+use zillion_device::gpu::{Counters, Gpu};
 use zillion_nn::{
     Executor, GpuExecutor, Inputs, LibraryProducts, NodeId, ParamId, Params, Program, StepSeed,
 };
@@ -103,6 +103,28 @@ impl GraphExecutor {
         match self {
             Self::Cpu(executor) => executor.output(node),
             Self::Gpu(executor) => executor.output(node),
+        }
+    }
+
+    /// Returns the executor on a GPU.
+    ///
+    /// # Errors
+    /// Returns an error if the graph is computed on the pool of threads.
+    pub(super) fn gpu_mut(&mut self) -> Result<&mut GpuExecutor> {
+        match self {
+            Self::Gpu(executor) => Ok(executor),
+            Self::Cpu(_) => Err(Error::DeviceRefused {
+                device: "cpu".to_owned(),
+                problem: "steps with rows on a GPU need the executor of a GPU".to_owned(),
+            }),
+        }
+    }
+
+    /// Returns the counts of the GPU, or `None` without a GPU.
+    pub(super) fn gpu_counters(&self) -> Option<Counters> {
+        match self {
+            Self::Cpu(_) => None,
+            Self::Gpu(executor) => Some(executor.gpu().counters()),
         }
     }
 

@@ -122,6 +122,7 @@ impl Run {
             let next_plan = next_plan.map(|planned| planned.plan.clone());
             let (before, began) = (self.position.cursor.row, Instant::now());
             let losses = self.train_group(&group, next_plan.as_ref())?;
+            self.count_first_step();
             self.count_step(began, before, &group.batches);
             self.stage(Stage::Other, |run| run.observe_group(&group, &losses, window, observer))?;
             self.profile_next_batch();
@@ -272,7 +273,8 @@ impl Run {
         }
         if let Some(own) = self.own_batch(group) {
             window.add_predictions(&self.batch_logits(), &own.batch);
-            self.report_step_values(own, losses[self.options.trainer.index], observer);
+            let values = (self.step_of_last_batch(), losses[self.options.trainer.index]);
+            self.report_step_values(own, values, observer);
             self.buffers.last_plan = Some(own.plan.clone());
         }
         self.report_progress(window, observer)

@@ -7,7 +7,7 @@ use zillion_nn::{Mode, NodeId, Params, Program, differentiate};
 use zillion_scorer::Scorer;
 
 use super::TrainOptions;
-use super::device::make_executor;
+use super::device::{find_reader_of_rows, make_executor};
 use super::graph_executor::{GraphExecutor, Resident};
 use super::step::{Inspection, StepBuffers};
 use crate::error::{Error, Result};
@@ -36,6 +36,9 @@ pub(super) struct Model {
     /// The state of the parameters that stay on a GPU between steps; `None`: those of the host are
     /// the newest after each step.
     pub(super) resident: Option<Resident>,
+    /// The reason for which the rows of tables stay on the host, if it is known before the tables
+    /// are opened.
+    pub(super) rows_on_host: Option<&'static str>,
 }
 
 impl Model {
@@ -75,10 +78,18 @@ impl Model {
         let towers = Towers::new(job, &infer, settings, &options.workers)?;
         let item_column = job.item_column().filter(|_| zoo::reads_log_frequency(&job.model));
         let buffers = StepBuffers::new(logits, item_column, Inspection::new(inspect.steps, nodes));
-        Ok((
-            Self { executor, device, scorer, towers, params, optimizer, average, resident },
-            buffers,
-        ))
+        let model = Self {
+            executor,
+            device,
+            scorer,
+            towers,
+            params,
+            optimizer,
+            average,
+            resident,
+            rows_on_host: find_reader_of_rows(job, inspect),
+        };
+        Ok((model, buffers))
     }
 
     /// Returns the parameters for scoring: the average if the job asks for one, else the newest

@@ -16,7 +16,6 @@ mod state;
 mod way_back;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Instant;
 
 use zillion_feature::Cursor;
@@ -294,11 +293,8 @@ impl Run {
             self.weigh_corrections(&mut batch, &plan, &cancels)?;
         }
         let planned = Planned { batch, plan, cursor, rejected: Vec::new() };
-        let loss = self.train_and_count(&planned, None)?;
-        self.add_loss(&planned, loss, window);
-        window.add_predictions(&self.batch_logits(), &planned.batch);
-        self.report_step_values(&planned, loss, observer);
-        self.buffers.last_plan = Some(Arc::clone(&planned.plan));
-        self.report_progress(window, observer)
+        self.train_and_count(planned, None)?;
+        // The next batch may be scored, and a version may follow.
+        self.observe_finished(true, window, observer)
     }
 }

@@ -1,6 +1,7 @@
 //! The preparation of a run: opens the data, and initializes statistics, vocabularies, tables and
 //! the model, or restores them from a checkpoint.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -59,7 +60,9 @@ impl Run {
         let (dir, bucket) = open_place(&job, &options)?;
         let (checkpoint, origin) = find_basis(&job, &options, &dir, bucket.as_ref())?;
         let (model, buffers) = Model::build(&job, &observer.inspect_options(), &options)?;
-        observer.note(&model.device);
+        if !model.executor.is_on_gpu() {
+            observer.note(&model.device);
+        }
         let mut client = open(&job, &options, After::default(), observer)?;
         let opened = (|| {
             let (checkpoint, origin) = match client.restore_step() {
@@ -94,6 +97,7 @@ impl Run {
             data,
             client,
             engine: Box::new(HostEngine),
+            behind: VecDeque::new(),
             model,
             buffers,
             output: Output {
@@ -155,7 +159,7 @@ impl Run {
                 let Position { step, .. } = self.position;
                 self.buffers.apart.meetings.record(step, 0);
                 self.rewinds.is_continuing = false;
-                Ok(())
+                self.place_rows(observer)
             }
         }
     }

@@ -47,15 +47,17 @@ pub(super) struct StepBuffers {
     /// The node with the logits of each task.
     logits: Vec<NodeId>,
     /// The logarithm of the frequency of each row's item in the training data.
-    log_frequency: Vec<f32>,
+    pub(super) log_frequency: Vec<f32>,
     /// The sparse column of the items, if the model reads their frequencies.
-    item_column: Option<usize>,
+    pub(super) item_column: Option<usize>,
     /// The values that the observer requests.
     pub(super) inspection: Inspection,
     /// The event time of the tables at the end of the present step; `None` if no table needs it.
     pub(super) event_clock: Option<TableTime>,
     /// The plan of the last step.
     pub(super) last_plan: Option<Arc<LookupPlan>>,
+    /// The mean loss of the last batch, until the engine returns it.
+    pub(super) loss: Option<f64>,
 }
 
 impl StepBuffers {
@@ -262,10 +264,14 @@ impl Run {
         } else {
             self.client.send(None, &RowBuffer::default(), arrival(1.0))?;
         }
-        self.counts.skipped_steps += 1;
-        let step = self.position.step + 1;
-        tracing::warn!(step, "step skipped, because the norm of the gradients is not finite");
+        self.count_skipped(self.position.step + 1);
         Ok(())
+    }
+
+    /// Counts a step that moved no weight.
+    pub(super) fn count_skipped(&mut self, step: u64) {
+        self.counts.skipped_steps += 1;
+        tracing::warn!(step, "step skipped, because the norm of the gradients is not finite");
     }
 
     /// Ends the step after its last batch.
@@ -286,11 +292,18 @@ impl Run {
         evaluate::add(&mut self.counts.missing_sides, &planned.batch.side_missing);
     }
 
-    /// Reports the requested values of the last step to the observer, if it requests any.
+    /// Returns the number of the step of the last batch.
+    pub(super) fn step_of_last_batch(&self) -> u64 {
+        // A batch that does not end a step belongs to the next step.
+        self.position.step + u64::from(self.buffers.accumulated.batches() > 0)
+    }
+
+    /// Reports the requested values of a batch to the observer, if it requests any. The batch is
+    /// the last one whose results are known, and belongs to this step.
     pub(super) fn report_step_values(
         &self,
         planned: &Planned,
-        loss: f64,
+        (step, loss): (u64, f64),
         observer: &mut dyn Observer,
     ) {
         let Inspection { steps, nodes, dense_norm, table_norms } = &self.buffers.inspection;
@@ -298,8 +311,7 @@ impl Run {
             return;
         }
         observer.inspect(&InspectedStep {
-            // A batch that does not end a step belongs to the next step.
-            step: self.position.step + u64::from(self.buffers.accumulated.batches() > 0),
+            step,
             epoch: planned.cursor.epoch,
             first_row: planned.cursor.row.saturating_sub(planned.batch.rows as u64),
             loss,
@@ -312,7 +324,8 @@ impl Run {
         });
     }
 
-    /// Returns the log odds of each task in the last batch, computed before the step.
+    /// Returns the log odds of each task in the last batch whose results are known, computed before
+    /// the step.
     pub(super) fn batch_logits(&self) -> Vec<&[f32]> {
         let output = |&id| self.model.executor.output(id).unwrap_or_default();
         self.buffers.logits.iter().map(output).collect()
@@ -375,7 +388,12 @@ fn measure(work: impl FnOnce() -> Result<()>) -> Result<Duration> {
 /// not divide, because the division would subtract the same number from the logarithms of all rows,
 /// and the softmax over a batch would not change. (Yi et al. 2019 estimate the same number, the
 /// share of the batches that have an item.)
-fn fill_log_counts(plan: &LookupPlan, column: usize, rows: &RowBuffer, logs: &mut Vec<f32>) {
+pub(super) fn fill_log_counts(
+    plan: &LookupPlan,
+    column: usize,
+    rows: &RowBuffer,
+    logs: &mut Vec<f32>,
+) {
     let column = &plan.columns[column];
     let counts = rows.tables[column.table].counts.as_deref().unwrap_or_default();
     let count = |&at: &u32| counts.get(at as usize).copied().unwrap_or_default().max(1);

@@ -3,6 +3,7 @@
 
 mod cases;
 mod precision;
+mod rows;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -89,7 +90,20 @@ impl Place {
     }
 
     fn train(&self, output: &str, settings: &str, device: DeviceChoice) -> Result<TrainReport> {
-        train(self.job(output, settings, device)?, TrainOptions::new(2).unwrap(), &mut Silent)
+        self.train_noted(output, settings, device).map(|(report, _)| report)
+    }
+
+    /// Trains, and also returns the line about the device.
+    fn train_noted(
+        &self,
+        output: &str,
+        settings: &str,
+        device: DeviceChoice,
+    ) -> Result<(TrainReport, String)> {
+        let mut notes = Notes::default();
+        let job = self.job(output, settings, device)?;
+        let report = train(job, TrainOptions::new(2).unwrap(), &mut notes)?;
+        Ok((report, notes.device_line()))
     }
 
     /// Reads every file of a run's newest checkpoint.
@@ -102,12 +116,21 @@ impl Place {
     fn check(&self, section: &str, number: u64, case: &Case) {
         let Case { keys, settings, outcome } = case;
         let names = ["cpu", "gpu"].map(|device| format!("{section}-{number}-{device}"));
-        let run = |name: &str, device| self.train(name, settings, device);
+        let run = |name: &str, device| self.train_noted(name, settings, device);
         let emulated = DeviceChoice::Emulated(number);
         match outcome {
-            Outcome::Equal => {
+            Outcome::Equal | Outcome::OnHost(_) => {
+                let place = match outcome {
+                    Outcome::OnHost(words) => format!("rows on the host, because {words}"),
+                    _ => "rows on the device".to_owned(),
+                };
                 let train = |name: &str, device| {
-                    let report = run(name, device).unwrap_or_else(|e| panic!("{keys}: {e}"));
+                    let (report, line) =
+                        run(name, device).unwrap_or_else(|e| panic!("{keys}: {e}"));
+                    let is_gpu = device != DeviceChoice::Cpu;
+                    assert_eq!(line.contains(&place), is_gpu, "{keys}: {line}");
+                    let has_rows = report.gpu.is_some_and(|gpu| gpu.has_rows);
+                    assert_eq!(has_rows, is_gpu && matches!(outcome, Outcome::Equal), "{keys}");
                     // The validation reads the parameters of the moment.
                     assert!(report.valid_auc.is_some(), "{keys}");
                     (self.files(name), report.valid_auc)
@@ -249,6 +272,16 @@ fn a_run_moves_between_devices_at_any_step() {
 #[derive(Default)]
 struct Notes(Vec<String>);
 
+impl Notes {
+    /// Returns the only line about the device.
+    fn device_line(&self) -> String {
+        let lines = self.0.iter().filter(|line| line.starts_with("device "));
+        let lines: Vec<&String> = lines.collect();
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        lines[0].clone()
+    }
+}
+
 impl Observer for Notes {
     fn note(&mut self, text: &str) {
         self.0.push(text.to_owned());
@@ -263,14 +296,12 @@ fn one_line_says_which_device_was_chosen_and_why() {
         options.profile = profile.then_some(PROFILE);
         let mut notes = Notes::default();
         train(place.job(name, settings, device).unwrap(), options, &mut notes).unwrap();
-        let lines = notes.0.into_iter().filter(|line| line.starts_with("device "));
-        let lines: Vec<String> = lines.collect();
-        assert_eq!(lines.len(), 1, "{lines:?}");
-        lines[0].clone()
+        notes.device_line()
     };
     assert_eq!(note("cpu", "", DeviceChoice::Cpu, false), "device cpu (`run.device`)");
     let line = note("emulated", "", DeviceChoice::Emulated(1), false);
-    assert!(line.starts_with("device emulated:1 ("), "{line}");
+    assert!(line.starts_with("device emulated:1 (emulated device"), "{line}");
+    assert!(line.ends_with("), rows on the device"), "{line}");
     let line = note("profile", "", DeviceChoice::Auto, true);
     assert!(line.starts_with("device cpu, because a profile"), "{line}");
     // On a machine with a GPU, the device is the GPU.

@@ -1,12 +1,15 @@
 //! The keys of `[model]`, `[tables]` and `[train]` with a job for each, and what becomes of the job
 //! on a GPU.
 
-use Outcome::{Equal, GpuAlone, Refused};
+use Outcome::{Equal, GpuAlone, OnHost, Refused};
 
 /// The outcome of a job on a GPU.
 pub(super) enum Outcome {
-    /// The checkpoint has the bytes of a run on processors.
+    /// The checkpoint has the bytes of a run on processors, and the rows are on the GPU.
     Equal,
+    /// The checkpoint has the bytes of a run on processors, and the rows stay on the host, because
+    /// of a reason with these words.
+    OnHost(&'static str),
     /// The run does not begin on a GPU, and the error contains these words.
     Refused(&'static str),
     /// A GPU alone trains the job, with the same checkpoint in each run. The run does not begin on
@@ -41,7 +44,11 @@ pub(super) const TRAIN: &[Case] = &[
     case("optimizer", "train.optimizer = { kind = 'lamb', lr = 0.01, weight_decay = 0.1 }", Equal),
     case("optimizer", "train.optimizer = { kind = 'ftrl', lr = 0.1, l1 = 0.001 }", Equal),
     case("clip_norm", "train.clip_norm = 0.05", Equal),
-    case("max_table_bytes", "train.max_table_bytes = '64 MiB'", Equal),
+    case(
+        "max_table_bytes",
+        "train.max_table_bytes = '64 MiB'",
+        OnHost("`train.max_table_bytes`"),
+    ),
     case("plateau", "train = { epochs = 3, plateau = { factor = 0.5, patience = 1 } }", Equal),
     case(
         "schedule",
@@ -63,13 +70,17 @@ pub(super) const TRAIN: &[Case] = &[
         "train = { mode = 'geo', local_steps = 3 }\ntables.'*'.optimizer = { kind = 'sgd', lr = 0.1 }\n{ps}",
         Refused("`train.mode` is \"geo\""),
     ),
-    case("wire", "train.wire = 'bf16'", Equal),
+    case("wire", "train.wire = 'bf16'", OnHost("`train.wire`")),
     case("precision", "train.precision = 'f32'", Equal),
     case("precision", "train.precision = 'tf32'", GpuAlone("`train.precision`: is \"tf32\"")),
     case("precision", "train.precision = 'bf16'", GpuAlone("`train.precision`: is \"bf16\"")),
-    case("accumulate", "train = { accumulate = 3, batch_size = 16, clip_norm = 1.0 }", Equal),
-    case("average", "train.average = { kind = 'ema', decay = 0.9 }", Equal),
-    case("average", "train.average = { kind = 'swa', every = 2 }", Equal),
+    case(
+        "accumulate",
+        "train = { accumulate = 3, batch_size = 16, clip_norm = 1.0 }",
+        OnHost("`train.accumulate`"),
+    ),
+    case("average", "train.average = { kind = 'ema', decay = 0.9 }", OnHost("`train.average`")),
+    case("average", "train.average = { kind = 'swa', every = 2 }", OnHost("`train.average`")),
     case("freeze", "train.freeze = ['mlp.0.*']", Equal),
     case("freeze_tables", "train.freeze_tables = ['user']", Equal),
     case("rates", "train.rates = [{ match = 'mlp.*', scale = 0.5 }]", Equal),
@@ -132,22 +143,27 @@ pub(super) const TABLES: &[Case] = &[
         "admission_window eviction",
         "tables.user = { admission = { kind = 'count', at_least = 2 }, admission_window = '1 day', \
         eviction = { kind = 'unseen_for', span = '1 day' } }",
-        Equal,
+        OnHost("`tables.user.eviction`"),
     ),
     case(
         "eviction max_rows",
         "tables.user = { eviction = { kind = 'lfu', half_life = 3 }, max_rows = 9 }",
-        Equal,
+        OnHost("`tables.user.eviction`"),
     ),
-    case("eviction", "tables.user.eviction = { kind = 'l2', below = 0.02, every = 2 }", Equal),
+    case(
+        "eviction",
+        "tables.user.eviction = { kind = 'l2', below = 0.02, every = 2 }",
+        OnHost("`tables.user.eviction`"),
+    ),
+    case("max_rows", "tables.user.max_rows = 9", OnHost("`tables.user.max_rows`")),
     case(
         "pinned pinned_file",
         "tables.user = { eviction = { kind = 'lru' }, max_rows = 9, pinned = [1, 2], pinned_file = 'pinned.txt' }",
-        Equal,
+        OnHost("`tables.user.eviction`"),
     ),
     case("statistics", "tables.user.statistics = { decay = 0.9, every_steps = 2 }", Equal),
-    case("grow", "tables.user.grow = { at = 3, from = 1 }", Equal),
-    case("max_bytes", "tables.user.max_bytes = '64 MiB'", Equal),
+    case("grow", "tables.user.grow = { at = 3, from = 1 }", OnHost("`tables.user.grow`")),
+    case("max_bytes", "tables.user.max_bytes = '64 MiB'", OnHost("`tables.user.max_bytes`")),
     case(
         "linear",
         "tables.user.linear = { optimizer = { kind = 'ftrl', lr = 0.1, l1 = 0.001 }, l2 = 0.1 }",
