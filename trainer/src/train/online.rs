@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use zillion_feature::Cursor;
+use zillion_stream::LogLock;
 
 use super::opening::{Open, open_client};
 use super::prepare::Start;
@@ -30,7 +31,8 @@ use crate::error::{Error, Result};
 use crate::job::Job;
 use crate::observer::{Observer, PublishReport};
 use crate::online::{
-    FedBatch, FedVersion, FeedSetup, FeedThread, Item, NewestRows, PAUSED, Trip, stream_folder,
+    FedBatch, FedVersion, FeedSetup, FeedThread, Item, NewestRows, PAUSED, Trip, lock_run,
+    stream_folder,
 };
 use crate::online_report::OnlineReport;
 use crate::pipeline::Planned;
@@ -93,16 +95,18 @@ fn train_over_streams(
                 .to_owned(),
         ));
     }
+    // Another process may run the training. Nothing in its folder changes before the lock is taken.
+    let lock = lock_run(&job.output(), &options.files)?;
     options.resume = true;
     remove_bad_checkpoints(&job, &RunDir::new(job.output()), &options.files)?;
     let open: &mut Open<'_> = &mut open_client;
     let (mut run, basis) = Run::open(job, options, Instant::now(), open, observer)?;
     let mut start = Start::From(Box::new(basis));
     loop {
-        let error = match run.prepare_and_follow(start, only_replays, observer) {
+        let error = match run.prepare_and_follow(start, only_replays, &lock, observer) {
             Ok(Followed::Ended(report)) => return Ok(*report),
             Ok(Followed::Tripped(trip)) => {
-                start = run.skip_bad_batches(&trip, open, observer)?;
+                start = run.skip_bad_batches(&trip, &lock, open, observer)?;
                 continue;
             }
             Err(error) if error.rewound().is_some() => error,
@@ -128,16 +132,22 @@ impl Run {
         &mut self,
         start: Start,
         only_replays: bool,
+        lock: &LogLock,
         observer: &mut dyn Observer,
     ) -> Result<Followed> {
         self.prepare(start, observer)?;
         self.report_figures(None, observer)?;
-        let followed = self.follow(only_replays, observer);
+        let followed = self.follow(only_replays, lock, observer);
         self.finish_checkpoint_after(followed, observer)
     }
 
     /// Follows the feed until it ends.
-    fn follow(&mut self, only_replays: bool, observer: &mut dyn Observer) -> Result<Followed> {
+    fn follow(
+        &mut self,
+        only_replays: bool,
+        lock: &LogLock,
+        observer: &mut dyn Observer,
+    ) -> Result<Followed> {
         let setup = FeedSetup {
             job: self.job.clone(),
             statistics: self.data.statistics.clone(),
@@ -148,7 +158,7 @@ impl Run {
         };
         let link = self.output.stream.clone();
         let mut validation = Validation::open(self, link.as_ref())?;
-        let feed = FeedThread::start(setup, self.options.stop.clone())?;
+        let feed = FeedThread::start(setup, lock, self.options.stop.clone())?;
         let mut window = Window::new(None, self.position.cursor, self.job.tasks());
         let mut report = OnlineReport {
             batches: link.as_ref().map_or(0, |link| link.batches),
@@ -258,6 +268,9 @@ impl Run {
         if newest.is_empty() && has_parity {
             return Ok(None);
         }
+
+#[cfg(test)]
+mod tests;
         self.output.publishing.last = None;
         self.stage(Stage::Publish, |run| {
             if has_parity && let Err(error) = run.renew_parity_rows(newest) {

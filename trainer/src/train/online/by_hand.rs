@@ -19,7 +19,7 @@ use super::way_back::{WayBack, find_way_back};
 use crate::checkpoint::{Checkpoint, RunDir};
 use crate::error::{Error, Result};
 use crate::job::Job;
-use crate::online::{Trip, newest_link, stream_folder};
+use crate::online::{Trip, lock_run, newest_link, stream_folder};
 
 /// The name of the file with a request to rewind, in the folder `stream` of a run.
 pub const REWIND_FILE: &str = "REWIND";
@@ -175,7 +175,7 @@ pub fn rewind_stopped(job: &Job, files: &Files, request: &RewindRequest) -> Resu
     if let WayBack::Lost(problem) = find_way_back(job, &dir, request.from)? {
         return Err(refuse_way(&problem));
     }
-    super::skip::leave_out(&log_of(dir.path()), files, request.from, &request.reason)?;
+    super::skip::leave_out(&lock, files, request.from, &request.reason)?;
     remove_bad_checkpoints(job, &dir, files)
 }
 
@@ -184,6 +184,7 @@ fn refuse_way(problem: &str) -> Error {
     Error::Refused(format!(
         "the run cannot go back so far: {problem}; restore the messages if they were removed, \
          choose a later version, or begin from the good version in another folder \
+    let lock = lock_run(dir.path(), files)?;
          (`train.warm_start`, `run.output`), and keep more checkpoints in future (`train.keep`)"
     ))
 }
