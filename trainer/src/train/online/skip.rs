@@ -1,9 +1,11 @@
 //! Rewinds that leave batches out.
 //!
-//! A rewind first looks for its way back. Then it puts the versions with a bad batch into
-//! quarantine, records in the log which batches are left out, and removes the checkpoints that
-//! contain such a batch. A run that is killed in between finds the record when it starts again, and
-//! goes on from there. Without a way back, it removes nothing, and records that the batches stay.
+//! A rewind first puts the versions with a bad batch into quarantine, which moves the pointer back.
+//! Then it looks for its way back, records in the log which batches are left out, and removes the
+//! checkpoints that contain such a batch. A run that is killed in between finds the record when it
+//! starts again, and goes on from there. Without a way back, it removes nothing, and records that
+//! the batches stay. If the way back cannot be looked for, the run ends, and no bad version is
+//! served meanwhile.
 
 use std::path::{Path, PathBuf};
 
@@ -32,15 +34,15 @@ impl Run {
     pub(super) fn skip_bad_batches(
         &mut self,
         trip: &Trip,
+        lock: &LogLock,
         open: &mut Open<'_>,
         observer: &mut dyn Observer,
-        lock: &LogLock,
     ) -> Result<Start> {
         if let Some(saving) = self.output.saving.take() {
             saving.abandon(self.client.as_mut());
         }
-        let way = find_way_back(&self.job, &self.output.dir, trip.from)?;
         self.quarantine(trip, observer)?;
+        let way = find_way_back(&self.job, &self.output.dir, trip.from)?;
         let files = &self.options.files;
         if let WayBack::Lost(problem) = way {
             let last = keep_batches(lock, files, trip, &problem)?;
