@@ -94,8 +94,8 @@ impl DecisionLog {
     /// its end, and syncs the rest. The other segments are checked when they are replayed.
     ///
     /// # Errors
-    /// Returns an error if another process has the lock of the log, if the last segment is damaged in
-    /// another way than by a torn record, or if a file operation fails.
+    /// Returns an error if another process has the lock of the log, if the last segment is damaged
+    /// in another way than by a torn record, or if a file operation fails.
     pub fn open(files: &Files, folder: impl AsRef<Path>, options: LogOptions) -> Result<Self> {
         Self::open_locked(files, &LogLock::take(files, folder)?, options)
     }

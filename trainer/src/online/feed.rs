@@ -15,7 +15,8 @@ use zillion_feature::{LookupPlan, PlanScratch};
 use zillion_reader::{RejectedMessage, RejectionKind};
 use zillion_stream::{
     Block, CutReason, DeadLetter, DeadLetterPosition, DeadLetters, Decision, DecisionLog,
-    EventTime, LogLock, LogOptions, Message, Partition, Position, RowRules, SchemaRegistry, Source, Taking,
+    EventTime, LogLock, LogOptions, Message, Partition, Position, RowRules, SchemaRegistry, Source,
+    Taking,
 };
 
 pub(super) use live::Live;

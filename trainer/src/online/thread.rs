@@ -31,11 +31,7 @@ impl FeedThread {
     ///
     /// # Errors
     /// Returns an error if the feed cannot be opened or the system refuses a thread.
-    pub(crate) fn start(
-        setup: FeedSetup,
-        lock: &LogLock,
-        stop: Arc<AtomicBool>,
-    ) -> Result<Self> {
+    pub(crate) fn start(setup: FeedSetup, lock: &LogLock, stop: Arc<AtomicBool>) -> Result<Self> {
         let (sender, items) = sync_channel(AHEAD);
         let is_abandoned = Arc::new(AtomicBool::new(false));
         let forget = Arc::new(AtomicU64::new(0));

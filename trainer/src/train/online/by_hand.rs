@@ -168,7 +168,9 @@ pub fn quarantine_versions(
         match placed {
             Ok(true) => {}
             Ok(false) => continue,
-            Err(RegistryError::NoVersion { version: missing, .. }) if missing == version => continue,
+            Err(RegistryError::NoVersion { version: missing, .. }) if missing == version => {
+                continue;
+            }
             Err(error) => return Err(error.into()),
         }
         roots.push(version);

@@ -18,7 +18,8 @@ fn a_second_start_changes_nothing_in_the_folder_of_a_live_run() {
     std::fs::create_dir(place.path().join("events")).unwrap();
     let start = || {
         let job = Job::from_value(toml::from_str(&text).unwrap()).unwrap();
-        let options = TrainOptions { files: Files::new().scratch(), ..TrainOptions::new(1).unwrap() };
+        let options =
+            TrainOptions { files: Files::new().scratch(), ..TrainOptions::new(1).unwrap() };
         options.stop.store(true, std::sync::atomic::Ordering::Relaxed);
         train_online(job, options, &mut Silent)
     };
