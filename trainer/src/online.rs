@@ -34,7 +34,7 @@ mod thread;
 
 pub use consume::consume_streams;
 pub use feed::PAUSED;
-pub(crate) use item::{FedBatch, FedVersion, Item};
+pub(crate) use item::{FedBatch, FedVersion, Item, Repetition};
 pub(crate) use judging::{BatchScores, Judging, Trip};
 pub use needs::{NeededMessages, list_needed};
 pub(crate) use needs::{Needs, find_missing, position_of};
