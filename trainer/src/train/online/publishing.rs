@@ -41,10 +41,7 @@ impl Run {
             }
         }
         match judged {
-            // The run has passed the gate here already.
-            Judged::Trip(trip) if is_live && wanted.repetition != Repetition::Earlier => {
-                Ok(Some(trip))
-            }
+            Judged::Trip(trip) if is_live => Ok(Some(trip)),
             _ => {
                 self.publish_judged(&wanted.newest, validation, report, observer)?;
                 Ok(None)
