@@ -113,7 +113,9 @@ impl Publisher {
 
     /// Checks that a run over streams may move the pointer, given its versions.
     pub(super) fn check_owner_of(&self, branch: &mut Branch) -> Result<()> {
-        check_owner(branch, &self.model, &self.run, &self.config)
+        let pointer = self.config.pointer().unwrap_or(STABLE);
+        let has_moved = self.places.has_moved(&self.config.registry, self.model.name(), pointer);
+        check_owner(branch, (&self.model, &self.run), &self.config, has_moved)
     }
 
     /// Checks that a run over streams may move the pointer.

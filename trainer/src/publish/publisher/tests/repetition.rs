@@ -168,3 +168,32 @@ fn versions_that_were_collected_do_not_keep_others_from_quarantine() {
     assert_eq!(placed, roots);
     assert_eq!(run.pointed()[0], 1);
 }
+
+#[test]
+fn a_run_that_has_had_a_pointer_takes_it_over_no_second_time() {
+    let mut run = Run::of_streams("");
+    run.job.publish.as_mut().unwrap().take_over = true;
+    run.publisher.config.take_over = true;
+    let other = run.folder.path().join("other");
+    std::fs::create_dir(&other).unwrap();
+    let mut second = open(&run.job, &other, &run.clock, &Files::new(), false);
+    (second.repeats_versions, second.run) = (true, RunId("other".to_owned()));
+    run.publish().unwrap();
+    // The second run is new, so it takes the pointer over, and publishes more than is looked at.
+    std::mem::swap(&mut run.publisher, &mut second);
+    for _ in 0..70 {
+        run.publish().unwrap();
+    }
+    let moves = run.pointed();
+    std::mem::swap(&mut run.publisher, &mut second);
+    let said = run.publish().unwrap_err().to_string();
+    assert!(said.contains("so two runs publish to it"), "{said}");
+    // A start changes nothing.
+    run.restart(0, None);
+    let said = run.publisher.check_pointer().unwrap_err().to_string();
+    assert!(said.contains("so two runs publish to it"), "{said}");
+    assert_eq!(run.pointed(), moves);
+    // An operator decides which run stays.
+    run.model().promote(STABLE, VersionId(1), MoveKind::Promote, "test", None).unwrap();
+    run.publisher.check_pointer().unwrap();
+}
