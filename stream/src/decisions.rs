@@ -34,7 +34,7 @@
 //! # Invariants
 //!
 //! A segment is complete and synced before the next one is created. Only one process writes to a
-//! log: it holds the lock of the file `LOCK` in the folder.
+//! log: it has the lock of the file `LOCK` in the folder ([`LogLock`]).
 //!
 //! # Crash consistency
 //!
@@ -45,6 +45,7 @@
 //! already have had its effect. Records that were written but not synced before a crash are synced
 //! at the opening, before they can be replayed.
 
+mod lock;
 mod log;
 mod record;
 mod replay;
@@ -54,6 +55,7 @@ mod tests;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::lock::LogLock;
 pub use self::log::{DecisionLog, LogOptions, TornTail};
 pub use self::replay::{Replay, first_decision, read_decisions};
 use crate::file::{FileHistory, FileIdentity};

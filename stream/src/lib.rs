@@ -25,8 +25,8 @@ pub mod watermark;
 
 pub use dead_letters::{DeadLetter, DeadLetterPosition, DeadLetters};
 pub use decisions::{
-    CutReason, Decision, DecisionLog, LogOptions, Replay, RowRules, Took, TornTail, first_decision,
-    read_decisions,
+    CutReason, Decision, DecisionLog, LogLock, LogOptions, Replay, RowRules, Took, TornTail,
+    first_decision, read_decisions,
 };
 pub use error::{Error, Result};
 pub use file::{FileHistory, FileIdentity};

@@ -34,7 +34,7 @@ mod thread;
 
 pub use consume::consume_streams;
 pub use feed::PAUSED;
-pub(crate) use item::{FedBatch, FedVersion, Item};
+pub(crate) use item::{FedBatch, FedVersion, Item, Repetition};
 pub(crate) use judging::{BatchScores, Judging, Trip};
 pub use needs::{NeededMessages, list_needed};
 pub(crate) use needs::{Needs, find_missing, position_of};
@@ -42,7 +42,7 @@ pub(crate) use newest::NewestRows;
 pub(crate) use renewal::{newest_link, pinned_steps, renew, retain_renewals};
 pub use reset::{Forgotten, PartitionReset, ResetPlan, plan_reset, reset_streams};
 pub(crate) use row_codec::{WrongRow, copy_rows};
-pub(crate) use setup::FeedSetup;
+pub(crate) use setup::{FeedSetup, lock_run};
 pub use setup::{schema_folder, stream_folder};
 pub use snapshot::SnapshotLink;
 pub(crate) use snapshot::{read_judging, read_published, retain, write_judging};

@@ -29,7 +29,8 @@
 //! A version exists whole or not at all (see [`zillion_registry::Model::publish`]). A run that is
 //! killed between a checkpoint and its version publishes the version when it is resumed. A run that
 //! is killed between a version and the move of the pointer moves the pointer when it is resumed. A
-//! step is published once.
+//! step is published once: a run over streams that repeats its log finds the versions of the first
+//! time, however many they are ([`earlier`]).
 
 mod branch;
 mod checkpoint;
@@ -37,9 +38,11 @@ mod checkpoint_rows;
 mod collector;
 mod compactor;
 mod dense;
+mod earlier;
 mod owner;
 mod parent;
 mod parity;
+mod places;
 mod published;
 mod publisher;
 mod recent;
@@ -51,5 +54,5 @@ pub use checkpoint::publish_checkpoint;
 pub use compactor::CompactionCounts;
 pub use published::Published;
 
-pub(crate) use publisher::{Opening, Publisher, REMEMBERED, Wish};
+pub(crate) use publisher::{Opening, Publisher, REMEMBERED, Repeated, Wish};
 pub(crate) use run_id::RunId;

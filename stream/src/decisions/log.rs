@@ -1,23 +1,17 @@
 //! The writer of a log of decisions.
 
-use std::fs::{File, OpenOptions, TryLockError};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use zillion_device::durable::AppendFile;
 use zillion_device::{DeviceError, Files};
 
 use super::Decision;
+use super::lock::{LogLock, Writing, is_taken};
 use super::record::encode;
 use super::replay::{Replay, read_decisions};
 use super::segment::{SEGMENT_HEADER, Segment, SegmentReader, Step, list};
 use crate::error::{Error, Result};
-
-const LOCK: &str = "LOCK";
-
-/// The number of times, a millisecond apart, that a writer tries again to take the lock.
-const MOST_LOOKS: u32 = 200;
 
 /// The number of bytes of decisions that are kept in memory before they are written to the file.
 const BUFFER_BYTES: usize = 256 << 10;
@@ -83,31 +77,36 @@ pub struct DecisionLog {
     synced: u64,
     has_failed: bool,
     torn: Option<TornTail>,
-    _lock: Lock,
+    _writing: Writing,
 }
 
 impl DecisionLog {
-    /// Returns whether a process has the log in a folder open. Nothing of the log changes, and a
-    /// process that opens it at the same moment waits a little.
+    /// Returns whether a process has the lock of the log in a folder. Nothing of the log changes,
+    /// and a process that takes the lock at the same moment waits a little.
     ///
     /// # Errors
     /// Returns an error if the file of the lock cannot be opened.
     pub fn is_in_use(folder: impl AsRef<Path>) -> Result<bool> {
-        Lock::is_taken(folder.as_ref())
+        is_taken(folder.as_ref())
     }
 
     /// Opens the log in `folder`, or creates it. Reads the last segment, cuts off a torn record at
     /// its end, and syncs the rest. The other segments are checked when they are replayed.
     ///
     /// # Errors
-    /// Returns an error if another process writes to the log, if the last segment is damaged in
-    /// another way than by a torn record, or if a file operation fails.
+    /// Returns an error if another process has the lock of the log, if the last segment is damaged
+    /// in another way than by a torn record, or if a file operation fails.
     pub fn open(files: &Files, folder: impl AsRef<Path>, options: LogOptions) -> Result<Self> {
-        let folder = folder.as_ref();
-        if list(folder)?.is_empty() {
-            create_folder(files, folder)?;
-        }
-        let lock = Lock::take(folder)?;
+        Self::open_locked(files, &LogLock::take(files, folder)?, options)
+    }
+
+    /// Opens the log whose lock this process has, as [`DecisionLog::open`] does.
+    ///
+    /// # Errors
+    /// Returns an error if the process has the log open already, and in the cases of
+    /// [`DecisionLog::open`].
+    pub fn open_locked(files: &Files, lock: &LogLock, options: LogOptions) -> Result<Self> {
+        let (writing, folder) = (lock.begin_writing()?, lock.folder());
         files.sweep(folder)?;
         let mut segments = list(folder)?;
         if segments.is_empty() {
@@ -145,7 +144,7 @@ impl DecisionLog {
             synced: next,
             has_failed: false,
             torn,
-            _lock: lock,
+            _writing: writing,
         })
     }
 
@@ -282,84 +281,5 @@ impl DecisionLog {
 
     fn check(&self) -> Result<()> {
         if self.has_failed { Err(Error::Failed(self.folder.clone())) } else { Ok(()) }
-    }
-}
-
-/// Creates the folder of a new log so that its name survives a loss of power.
-///
-/// The name of each folder is synced before the next one is created. So a process that was killed
-/// here leaves at most one name that is not synced: that of the last folder that exists.
-fn create_folder(files: &Files, folder: &Path) -> Result<()> {
-    let is_missing = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
-    let missing: Vec<&Path> = folder.ancestors().take_while(is_missing).collect();
-    let existing = missing.last().map_or(Some(folder), |path| path.parent());
-    if let Some(existing) = existing {
-        sync_name(files, existing)?;
-    }
-    for path in missing.into_iter().rev() {
-        files.create_dir(path)?;
-        sync_name(files, path)?;
-    }
-    Ok(())
-}
-
-/// Syncs the parent of a folder, which has its name. The root and the working folder need no sync.
-fn sync_name(files: &Files, folder: &Path) -> Result<()> {
-    let Some(parent) = folder.parent() else { return Ok(()) };
-    let is_relative = parent.as_os_str().is_empty();
-    files.sync_dir(if is_relative { Path::new(".") } else { parent })?;
-    Ok(())
-}
-
-/// The lock of a log against other writers.
-#[derive(Debug)]
-struct Lock(File);
-
-impl Lock {
-    fn take(folder: &Path) -> Result<Self> {
-        let path = folder.join(LOCK);
-        let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
-        let file = file.map_err(|e| DeviceError::file("open", &path, e))?;
-        let mut looks = 0;
-        loop {
-            match file.try_lock() {
-                Ok(()) => return Ok(Self(file)),
-                // A look at the lock takes a share of it for a moment.
-                Err(TryLockError::WouldBlock) if looks < MOST_LOOKS => looks += 1,
-                Err(TryLockError::WouldBlock) => return Err(Error::InUse(folder.to_owned())),
-                Err(TryLockError::Error(e)) => {
-                    return Err(DeviceError::file("lock", &path, e).into());
-                }
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-
-    /// Returns whether a writer has the lock. The look takes a share of a free lock for a moment,
-    /// so that several looks do not take each other for a writer.
-    fn is_taken(folder: &Path) -> Result<bool> {
-        let path = folder.join(LOCK);
-        let file = match File::open(&path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
-            Err(error) => return Err(DeviceError::file("open", &path, error).into()),
-        };
-        match file.try_lock_shared() {
-            Ok(()) => {
-                // The end of the file's life releases a share that this call does not.
-                let _ = file.unlock();
-                Ok(false)
-            }
-            Err(TryLockError::WouldBlock) => Ok(true),
-            Err(TryLockError::Error(e)) => Err(DeviceError::file("lock", &path, e).into()),
-        }
-    }
-}
-
-impl Drop for Lock {
-    fn drop(&mut self) {
-        // A process that was started at this moment may still have a copy of the open file, and
-        // would keep the lock. The end of the process releases a lock that this call does not.
-        let _ = self.0.unlock();
     }
 }

@@ -387,6 +387,25 @@ fn only_one_writer_has_the_log() {
 }
 
 #[test]
+fn a_lock_stays_while_its_log_is_closed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run/log");
+    let (files, options) = (Files::new().scratch(), LogOptions::default());
+    let lock = LogLock::take(&files, &path).unwrap();
+    assert!(matches!(open(&path, 1).unwrap_err(), Error::InUse(_)));
+    let log = DecisionLog::open_locked(&files, &lock, options).unwrap();
+    // One part of the process writes at a time.
+    let again = DecisionLog::open_locked(&files, &lock.clone(), options);
+    assert!(matches!(again.unwrap_err(), Error::InUse(_)));
+    drop(log);
+    assert!(DecisionLog::is_in_use(&path).unwrap());
+    assert!(matches!(open(&path, 1).unwrap_err(), Error::InUse(_)));
+    drop(DecisionLog::open_locked(&files, &lock, options).unwrap());
+    drop(lock);
+    open(&path, 1).unwrap();
+}
+
+#[test]
 fn only_synced_decisions_are_replayed() {
     let folder = tempfile::tempdir().unwrap();
     let mut log = open(folder.path(), 1 << 20).unwrap();

@@ -12,8 +12,9 @@ use super::place::{JOINED, PATIENCE, Place, ROWS, impressions, now_ms, rows};
 const YEAR: u64 = 365 * 24 * 3_600_000;
 
 /// Returns the moves of the pointer `stable`, the newest first.
-fn list_moves(place: &Place) -> Vec<Value> {
+pub(super) fn list_moves(place: &Place) -> Vec<Value> {
     let log = ["model", "log", "--model", "live", "--registry", "registry", "--json"];
+    let log = [&log[..], &["--limit", "100000"]].concat();
     let moves = crate::harness::last_json(&place.ok(&log));
     moves.as_array().expect("a list of moves").clone()
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::guards::list_moves;
 use super::place::{JOINED, Place, ROWS, files_below, is_click, mix, now_ms, rows};
 
 /// The number of rounds in which events are written.
@@ -71,6 +72,36 @@ fn a_run_that_was_killed_before_its_first_checkpoint_repeats_the_log() {
     let report = run.stop();
     assert_eq!((&report["rows"], &report["rejected"]), (&4_000.into(), &0.into()), "{report}");
     repeat(&place, &[]);
+    compare_versions(&place);
+}
+
+#[test]
+fn a_long_repetition_leads_no_pointer_through_old_states() {
+    let place = Place::new(ROWS);
+    // A version follows each batch, and no checkpoint is written before the end.
+    let often = [
+        "--set",
+        "train.batch_size=64",
+        "--set",
+        "online.publish_rows=64",
+        "--set",
+        "online.checkpoint_seconds=1000",
+    ];
+    place.put("events/a", "0", &rows(0..9_600, now_ms()));
+    let mut run = place.start(&often);
+    run.wait_until("many versions", |status| status["version"].as_u64() >= Some(100));
+    run.kill();
+    let before = list_moves(&place).len();
+    place.put("events/a", "1", &rows(9_600..10_240, now_ms()));
+    let mut run = place.start(&often);
+    run.wait_for_messages(10_240);
+    let report = run.stop();
+    assert_eq!(report["published"], 160, "{report}");
+    // Each move of the pointer leads to a later state than the move before it.
+    let moves = list_moves(&place);
+    let to: Vec<_> = moves.iter().map(|entry| entry["to"]["version"].as_u64()).collect();
+    assert_eq!(to, (1..=160).rev().map(Some).collect::<Vec<_>>(), "{before} moves before the kill");
+    repeat(&place, &often);
     compare_versions(&place);
 }
 

@@ -3,8 +3,9 @@
 
 use serde_json::Value;
 
+use super::guards::list_moves;
 use super::kills::replay_arguments;
-use super::place::{Place, ROWS, Running, is_click, mix, now_ms};
+use super::place::{Place, ROWS, Running, files_below, is_click, mix, now_ms};
 use super::served::served_versions;
 
 /// The number of rows in a second of event time.
@@ -125,6 +126,65 @@ fn flipped_labels_are_caught_and_left_out() {
     let (live, again) = (dense("live"), dense("again"));
     assert_eq!(live.0, again.0, "{skips:?}");
     assert!(live.1 == again.1, "the parameters differ");
+}
+
+#[test]
+fn a_run_that_ends_between_a_verdict_and_its_rewind_serves_no_bad_version() {
+    let place = Place::new(&format!("{GATE}{ROWS}"));
+    let begin = now_ms() / 60_000 * 60_000 - 3_600_000;
+    let flip = 200..260;
+    // The feed decides on a version at each batch, so that it is ahead of every verdict.
+    let often = ["--set", "train.batch_size=512", "--set", "online.publish_rows=512"];
+    let late = ["--set", "online.checkpoint_seconds=1000"];
+    let settings = [&SETTINGS[..2], &SETTINGS[4..], &often].concat();
+    let write = |run: &mut Running<'_>, steps: std::ops::Range<u64>| {
+        for step in steps {
+            let lines = seconds(begin, step * 5..(step + 1) * 5, &flip);
+            place.put("events/a", &format!("{step:06}"), &lines);
+            let wanted = ((step + 1) * 5 * RATE).saturating_sub(RATE * 10);
+            let is_read = || {
+                let status = place.status().unwrap_or_default();
+                status["feed"]["messages"].as_u64() >= Some(wanted)
+            };
+            while !is_read() {
+                if run.ends_within(std::time::Duration::from_millis(20)) {
+                    return step + 1;
+                }
+            }
+        }
+        64
+    };
+    let mut run = place.start(&settings);
+    write(&mut run, 0..36);
+    run.wait_for_messages(180 * RATE);
+    run.stop();
+    // The state of the way back is out of reach while the gate looks for it.
+    let settings = [&settings[..], &late].concat();
+    let mut run = place.start(&settings);
+    run.wait_for_messages(180 * RATE);
+    let states = files_below(&place.path("runs/live/stream"));
+    let newest = states.into_iter().rfind(|(name, _)| name.ends_with("/STATE"));
+    let (_, state) = newest.expect("a state of the feed");
+    let hidden = state.with_extension("hidden");
+    std::fs::rename(&state, &hidden).expect("a rename");
+    let next = write(&mut run, 36..64);
+    let said = run.fail();
+    assert!(said.contains("cannot read the state of the streams"), "{said}");
+    let moves = list_moves(&place);
+    assert_eq!(moves[0]["kind"], "quarantine", "{said}");
+    let log = place.ok(&["stream", "tail", "runs/live", "--last", "100000"]);
+    assert!(next < 64 && !log.contains("\"skip\""), "{log}");
+    // The next start judges the same state again, and rewinds before it publishes anything.
+    std::fs::rename(&hidden, &state).expect("a rename");
+    let mut run = place.start(&settings);
+    write(&mut run, next..64);
+    run.wait_for_messages(320 * RATE);
+    let said = run.interrupt();
+    let (left_out, moved) = (said.find("are left out"), said.find("the pointer stands on it"));
+    assert!(left_out.is_some() && left_out < moved, "{said}");
+    let served = served_versions(&place, begin + flip.start * 1000);
+    let worst = served.iter().map(|version| version.auc).fold(f64::INFINITY, f64::min);
+    assert!(worst >= served[0].auc - 0.02, "{served:?}");
 }
 
 #[test]

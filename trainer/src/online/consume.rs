@@ -9,7 +9,7 @@ use zillion_feature::Statistics;
 
 use super::feed::{Feed, Live};
 use super::item::Item;
-use super::setup::FeedSetup;
+use super::setup::{FeedSetup, lock_run};
 use super::status::FeedStatus;
 use crate::error::Result;
 use crate::job::Job;
@@ -30,7 +30,8 @@ pub fn consume_streams(job: Job, files: Files, run: &Path, rows: u64) -> Result<
         only_replays: false,
     };
     let (stop, forget) = (AtomicBool::new(rows == 0), AtomicU64::new(0));
-    let mut feed = Feed::open(setup)?;
+    let lock = lock_run(run, &setup.files)?;
+    let mut feed = Feed::open(setup, &lock)?;
     let mut cut = 0;
     feed.run(&mut Live::new(&stop, &forget), &mut |item| {
         if let Item::Batch(fed) = item {

@@ -8,15 +8,15 @@ mod replay;
 mod schemas;
 mod summary;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use zillion_device::Files;
 use zillion_feature::{LookupPlan, PlanScratch};
 use zillion_reader::{RejectedMessage, RejectionKind};
 use zillion_stream::{
     Block, CutReason, DeadLetter, DeadLetterPosition, DeadLetters, Decision, DecisionLog,
-    EventTime, LogOptions, Message, Partition, Position, RowRules, SchemaRegistry, Source, Taking,
+    EventTime, LogLock, LogOptions, Message, Partition, Position, RowRules, SchemaRegistry, Source,
+    Taking,
 };
 
 pub(super) use live::Live;
@@ -100,13 +100,14 @@ struct Current {
 }
 
 impl Feed {
-    /// Opens a feed at the state of a checkpoint, or at the beginning of the log.
-    pub(super) fn open(setup: FeedSetup) -> Result<Self> {
+    /// Opens a feed at the state of a checkpoint, or at the beginning of the log, whose lock this
+    /// process has.
+    pub(super) fn open(setup: FeedSetup, lock: &LogLock) -> Result<Self> {
         let (job, files) = (setup.job.clone(), setup.files.clone());
         let online = setup.online();
         let folder = setup.folder();
         files.create_dir(&folder)?;
-        let log = open_log(&files, &folder.join("log"))?;
+        let log = DecisionLog::open_locked(&files, lock, LogOptions::default())?;
         if let Some(torn) = log.torn_tail() {
             tracing::warn!(path = %torn.path.display(), bytes = torn.bytes, "the end of the log was cut off");
         }
@@ -428,14 +429,6 @@ impl Feed {
         };
         snapshot::finish(&files, &folder, &state)
     }
-}
-
-/// Opens the log of a run, which only one process may write to.
-fn open_log(files: &Files, folder: &Path) -> Result<DecisionLog> {
-    DecisionLog::open(files, folder, LogOptions::default()).map_err(|error| match error {
-        zillion_stream::Error::InUse(_) => Error::Refused(error.to_string()),
-        error => error.into(),
-    })
 }
 
 /// Returns an error if a message lacks a column, because all later ones are likely to lack it too.

@@ -29,8 +29,19 @@ pub(crate) enum Item {
 pub(crate) struct FedVersion {
     /// The messages of the parity rows.
     pub(crate) newest: NewestRows,
-    /// Whether the log goes on behind the version. The run has passed the gate here already.
-    pub(crate) is_settled: bool,
+    pub(crate) repetition: Repetition,
+}
+
+/// The place of a version in a log that is repeated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Repetition {
+    /// The version was decided now, and nothing is repeated.
+    New,
+    /// The version is repeated, and the log has a later one. This one may not exist all the same:
+    /// the feed decides before the run has judged and published.
+    Earlier,
+    /// The version is repeated, and it is the last one of the log.
+    Last,
 }
 
 /// A batch of a stream.

@@ -5,7 +5,8 @@
 //! position at which the repetition begins and from the decisions behind it.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use zillion_stream::{
@@ -16,7 +17,7 @@ use super::renewal::newest_link;
 use super::setup::{open_source, stream_folder};
 use super::snapshot::{self, SnapshotLink};
 use crate::checkpoint::{Checkpoint, RunDir};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::job::{Job, StreamKind};
 
 /// The number of times that the checkpoints of a live run are listed, until none is removed between
@@ -133,7 +134,8 @@ pub(crate) fn position_of(run: &Path, link: Option<&SnapshotLink>) -> Result<Pos
 /// exist any more; `None` if all of them exist.
 ///
 /// # Errors
-/// Returns an error if the brokers of a topic do not answer.
+/// Returns an error if the brokers of a topic do not answer, or if the folder of a partition is not
+/// there or cannot be looked into. Its files may only be out of reach for a moment.
 pub(crate) fn find_missing(job: &Job, needs: &Needs) -> Result<Option<String>> {
     for (number, stream) in (0u16..).zip(&job.streams) {
         let of_stream = needs
@@ -143,16 +145,11 @@ pub(crate) fn find_missing(job: &Job, needs: &Needs) -> Result<Option<String>> {
         if stream.kind == StreamKind::Folder {
             let root = stream.path.clone().unwrap_or_default();
             for (_, need) in of_stream {
-                let folder = root.join(&need.name);
-                let is_missing = |file: &&FileIdentity| {
-                    let found = std::fs::metadata(folder.join(&file.name));
-                    !found.is_ok_and(|found| found.len() == file.size)
-                };
-                if let Some(file) = need.files.iter().find(is_missing) {
+                if let Some(path) = find_missing_file(&root.join(&need.name), &need.files)? {
                     return Ok(Some(format!(
                         "stream `{}`: file {} was removed or changed",
                         stream.name,
-                        folder.join(&file.name).display()
+                        path.display()
                     )));
                 }
             }
@@ -169,6 +166,35 @@ pub(crate) fn find_missing(job: &Job, needs: &Needs) -> Result<Option<String>> {
                     stream.name, need.name
                 )));
             }
+        }
+    }
+    Ok(None)
+}
+
+/// Returns the path of the first file of a partition that was removed or has another size; `None`
+/// if all of them exist.
+///
+/// # Errors
+/// Returns an error if the folder of the partition is missing, or if a file cannot be looked at. A
+/// rewind keeps bad batches for ever if their messages are gone, so a share that is away for a
+/// moment must not count as removed.
+fn find_missing_file(folder: &Path, files: &[FileIdentity]) -> Result<Option<PathBuf>> {
+    for file in files {
+        let path = folder.join(&file.name);
+        match std::fs::metadata(&path) {
+            Ok(found) if found.len() == file.size => {}
+            Ok(_) => return Ok(Some(path)),
+            Err(error) if error.kind() == ErrorKind::NotFound && folder.is_dir() => {
+                return Ok(Some(path));
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                return Err(Error::Refused(format!(
+                    "folder {} of a partition is not there, so it is unknown whether its messages \
+                     were removed; mount it, or create the empty folder if they were",
+                    folder.display()
+                )));
+            }
+            Err(error) => return Err(Error::io("cannot look at the file", &path)(error)),
         }
     }
     Ok(None)
@@ -282,6 +308,29 @@ mod tests {
         let need = &needs.partitions[&PARTITION];
         assert!(need.files.is_empty() && need.again.is_none());
         assert_eq!((need.offset, need.first.as_deref()), (50, None));
+    }
+
+    #[test]
+    fn only_files_that_are_gone_for_good_are_missing() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = place.path().join("a");
+        let files = [file(0), file(1)];
+        std::fs::create_dir(&folder).unwrap();
+        for file in &files {
+            std::fs::write(folder.join(&file.name), [7; 10]).unwrap();
+        }
+        assert_eq!(find_missing_file(&folder, &files).unwrap(), None);
+        std::fs::write(folder.join("001"), [7; 9]).unwrap();
+        assert_eq!(find_missing_file(&folder, &files).unwrap(), Some(folder.join("001")));
+        std::fs::remove_file(folder.join("000")).unwrap();
+        assert_eq!(find_missing_file(&folder, &files).unwrap(), Some(folder.join("000")));
+        // A file system that is not mounted, and one that answers with errors.
+        std::fs::remove_dir_all(&folder).unwrap();
+        let error = find_missing_file(&folder, &files).unwrap_err().to_string();
+        assert!(error.contains("/a of a partition is not there"), "{error}");
+        std::fs::write(&folder, "no folder").unwrap();
+        let error = find_missing_file(&folder, &files).unwrap_err().to_string();
+        assert!(error.contains("cannot look at the file"), "{error}");
     }
 
     #[test]

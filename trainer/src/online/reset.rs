@@ -19,7 +19,7 @@ use zillion_stream::{
 use super::events::EventReader;
 use super::needs::{Needs, find_missing, position_of};
 use super::renewal::newest_link;
-use super::setup::{FeedSetup, open_source, stream_folder};
+use super::setup::{FeedSetup, lock_run, open_source, stream_folder};
 use crate::checkpoint::{Checkpoint, RunDir};
 use crate::error::{Error, Result};
 use crate::job::{Job, StreamConfig, StreamKind};
@@ -160,8 +160,8 @@ pub fn plan_reset(job: &Job, files: &Files, place: Place) -> Result<ResetPlan> {
 /// # Errors
 /// Returns an error if a process runs the training, or if the log has changed since the plan.
 pub fn reset_streams(job: &Job, files: &Files, plan: &ResetPlan) -> Result<()> {
-    let log = stream_folder(&job.output()).join("log");
-    let mut writer = DecisionLog::open(files, &log, LogOptions::default())?;
+    let lock = lock_run(&job.output(), files)?;
+    let mut writer = DecisionLog::open_locked(files, &lock, LogOptions::default())?;
     if writer.next() != plan.next_decision {
         return Err(Error::Refused(
             "the run has gone on since the consequences were shown; repeat the command".to_owned(),

@@ -6,10 +6,12 @@ use std::sync::Arc;
 use zillion_device::Files;
 use zillion_feature::Statistics;
 use zillion_reader::SideTables;
-use zillion_stream::{FolderSettings, FollowedFolder, Framing, LongMessages, Position, Source};
+use zillion_stream::{
+    FolderSettings, FollowedFolder, Framing, LogLock, LongMessages, Position, Source,
+};
 
 use super::snapshot::SnapshotLink;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::job::{Job, OnlineConfig, StreamConfig, StreamFormat, StreamKind};
 
 /// The parts from which a feed is opened.
@@ -51,6 +53,18 @@ impl FeedSetup {
 /// Returns the folder of everything about the streams of a run.
 pub fn stream_folder(run: &Path) -> PathBuf {
     run.join("stream")
+}
+
+/// Takes the lock of a run over streams. A process takes it before it changes anything in the
+/// folder of the run, and keeps it until its last change.
+///
+/// # Errors
+/// Returns an error if another process has the lock.
+pub(crate) fn lock_run(run: &Path, files: &Files) -> Result<LogLock> {
+    LogLock::take(files, stream_folder(run).join("log")).map_err(|error| match error {
+        zillion_stream::Error::InUse(_) => Error::Refused(error.to_string()),
+        error => error.into(),
+    })
 }
 
 /// Returns the folder of the schemas of messages that the log of a run has recorded.
@@ -112,7 +126,7 @@ fn open_kafka(
     _online: &OnlineConfig,
     _position: &Position,
 ) -> Result<Box<dyn Source>> {
-    Err(crate::error::Error::Unsupported(format!(
+    Err(Error::Unsupported(format!(
         "stream `{}` is one of Kafka, but this program was built without Kafka; build it with the \
          cargo feature `kafka`",
         stream.name

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use zillion_device::{DeviceError, Files};
+use zillion_registry::Link as VersionLink;
 use zillion_stream::{DeadLetterPosition, Position, RowRules};
 
 use super::assembler::AssemblerState;
@@ -53,6 +54,10 @@ pub struct SnapshotLink {
     /// next one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_unpublished: bool,
+    /// The version that the run had published or found last before the checkpoint. A repetition
+    /// finds its versions behind this one. It is absent before the first version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub published: Option<VersionLink>,
 }
 
 /// The state of a feed, apart from its joiner.
@@ -121,6 +126,7 @@ pub(super) fn finish(files: &Files, folder: &Path, state: &FeedState) -> Result<
         next_decision: state.position.next_decision(),
         known_good: None,
         is_unpublished: false,
+        published: None,
     })
 }
 

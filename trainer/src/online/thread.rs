@@ -6,6 +6,7 @@ use std::sync::mpsc::{Receiver, SendError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 use zillion_device::DeviceError;
+use zillion_stream::LogLock;
 
 use super::feed::{Feed, Live};
 use super::item::Item;
@@ -30,11 +31,11 @@ impl FeedThread {
     ///
     /// # Errors
     /// Returns an error if the feed cannot be opened or the system refuses a thread.
-    pub(crate) fn start(setup: FeedSetup, stop: Arc<AtomicBool>) -> Result<Self> {
+    pub(crate) fn start(setup: FeedSetup, lock: &LogLock, stop: Arc<AtomicBool>) -> Result<Self> {
         let (sender, items) = sync_channel(AHEAD);
         let is_abandoned = Arc::new(AtomicBool::new(false));
         let forget = Arc::new(AtomicU64::new(0));
-        let mut feed = Feed::open(setup)?;
+        let mut feed = Feed::open(setup, lock)?;
         let flags = (stop, is_abandoned.clone(), forget.clone());
         let run = move || {
             let (stop, is_abandoned, forget) = flags;

@@ -41,6 +41,7 @@ pub fn publish_checkpoint(
         config,
         run,
         run_folder: &scratch,
+        newest: None,
         statistics: &manifest.statistics,
         sides: &sides,
         files,

@@ -33,6 +33,14 @@ pub(super) struct Trained<'a> {
     pub(super) bytes: Vec<u8>,
 }
 
+impl<'a> Trained<'a> {
+    /// Makes the file of some parameters.
+    pub(super) fn of(params: &'a Params) -> Result<Self> {
+        let bytes = params.to_safetensors()?;
+        Ok(Self { params, file: VersionFile::of("safetensors", &bytes), bytes })
+    }
+}
+
 impl DenseCadence {
     pub(super) fn new(every: NonZeroUsize, specs: Vec<ParamSpec>) -> Self {
         Self { every, specs, kept: None }

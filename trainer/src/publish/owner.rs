@@ -17,12 +17,13 @@ pub(super) fn name_run(run: &RunId) -> String {
 }
 
 /// Checks that the pointer was not moved by another run last. An operator can move it to a version
-/// of this run. A run without a version may take the pointer over if the job says so.
+/// of this run. A run that is new here may take the pointer over if the job says so: one that has
+/// never moved the pointer (`has_moved`) and has none of the newest versions.
 pub(super) fn check_owner(
     branch: &mut Branch,
-    model: &Model,
-    run: &RunId,
+    (model, run): (&Model, &RunId),
     config: &PublishConfig,
+    has_moved: bool,
 ) -> Result<()> {
     let Some(pointer) = config.pointer() else { return Ok(()) };
     let own = name_run(run);
@@ -36,7 +37,8 @@ pub(super) fn check_owner(
         last.to.version,
         last.by
     );
-    let problem = match (branch.has_own_version(model)?, config.take_over) {
+    let is_known = has_moved || branch.has_own_version(model)?;
+    let problem = match (is_known, config.take_over) {
         (false, true) => return Ok(()),
         (false, false) => format!(
             "{place}, and this run would replace it by its first version; set `publish.take_over = \

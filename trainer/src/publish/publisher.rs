@@ -1,6 +1,7 @@
 //! The publisher of a run's versions, which writes them and moves the pointer.
 
 mod compaction;
+mod repetition;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,8 +12,9 @@ use zillion_nn::{Mode, Params, Settings};
 use zillion_ps::{LayerTarget, Publishing, Since};
 use zillion_reader::{DataConfig, SideTables};
 use zillion_registry::{
-    Cache, Chain, Draft, Error as RegistryError, FrameDraft, Model, MoveKind, NewFrame, Origin,
-    PointerMove, STABLE, ScoreSettings, VersionFile, VersionId, VersionManifest, write_side,
+    Cache, Chain, Draft, Error as RegistryError, FrameDraft, Link, Model, MoveKind, NewFrame,
+    Origin, PointerMove, STABLE, ScoreSettings, VersionFile, VersionId, VersionManifest,
+    write_side,
 };
 use zillion_rows::layer::{Layer, LayerManifest, Unthrottled, difference};
 use zillion_rows::{TableLayout, TableSpec};
@@ -24,13 +26,16 @@ use super::branch::Branch;
 use super::collector::Collector;
 use super::compactor::{Compactor, OpenModel};
 use super::dense::{DenseCadence, Trained};
-use super::owner::{check_owner, name_run};
+use super::earlier::Earlier;
+use super::owner::name_run;
 use super::parity::Parity;
+use super::places::Places;
 use super::published::Published;
 use super::registry::open_registry;
 use crate::error::{Error, Result};
 use crate::job::{Job, PublishConfig};
 use crate::trace_span::span;
+pub(crate) use repetition::Repeated;
 
 /// The number of newest versions for which the tables track the later changes. After a rollback to
 /// one of these versions, the next delta needs no comparison of all rows.
@@ -84,6 +89,12 @@ pub(crate) struct Publisher {
     known: Vec<(VersionId, u32)>,
     /// The versions of the run after the last publication, or `None` if they must be read.
     branch: Option<Branch>,
+    /// The versions that a repetition of the log has not reached yet; absent before its first look.
+    earlier: Option<Earlier>,
+    /// The version that a run over streams has published or found last.
+    newest: Option<Link>,
+    /// The places where the run has published.
+    places: Places,
     /// The removal of old versions, if the job asks for it.
     collector: Option<Collector>,
     /// The merges that make new bases; absent: a publication writes a base itself.
@@ -96,6 +107,9 @@ pub(crate) struct Opening<'a> {
     pub(crate) config: &'a PublishConfig,
     pub(crate) run: RunId,
     pub(crate) run_folder: &'a Path,
+    /// The version that the run had published or found last before the checkpoint from which it
+    /// goes on, if that is known.
+    pub(crate) newest: Option<Link>,
     pub(crate) statistics: &'a Statistics,
     pub(crate) sides: &'a SideTables,
     pub(crate) files: &'a Files,
@@ -163,16 +177,12 @@ impl Publisher {
             repeats_versions: !job.streams.is_empty(),
             known: Vec::new(),
             branch: None,
+            earlier: None,
+            newest: opening.newest,
+            places: Places::read(run_folder, files)?,
             collector,
             compactor,
         })
-    }
-
-    /// Checks that a run over streams may move the pointer.
-    pub(crate) fn check_pointer(&self) -> Result<()> {
-        let pointer = self.config.pointer().unwrap_or(STABLE);
-        let mut branch = Branch::open(None, &self.model, &self.run, pointer)?;
-        check_owner(&mut branch, &self.model, &self.run, &self.config)
     }
 
     /// Takes the parity rows of further versions from the first rows of a file.
@@ -192,13 +202,13 @@ impl Publisher {
         wish: Wish,
     ) -> Result<Published> {
         let _span = span!("publish", step = origin.step).entered();
-        let bytes = params.to_safetensors()?;
-        let trained = Trained { params, file: VersionFile::of("safetensors", &bytes), bytes };
+        let trained = Trained::of(params)?;
         let pointer = self.config.pointer().unwrap_or(STABLE).to_owned();
         // A publication that fails leaves no branch, so that the next one reads everything.
         let mut branch = Branch::open(self.branch.take(), &self.model, &self.run, &pointer)?;
-        if self.repeats_versions && !wish.is_command {
-            check_owner(&mut branch, &self.model, &self.run, &self.config)?;
+        let is_of_streams = self.repeats_versions && !wish.is_command;
+        if is_of_streams {
+            self.check_owner_of(&mut branch)?;
         }
         let existing = self.find_existing(&mut branch, origin.step, rows, &trained, wish)?;
         if let Some(version) = existing {
@@ -210,6 +220,9 @@ impl Publisher {
                 true => self.point_to(&version, branch.last_move())?,
                 false => self.point_to_existing(&version)?,
             };
+            if is_of_streams {
+                self.note_published(&version);
+            }
             return Ok(self.finish(branch, version, moved, true));
         }
         let chain = match wish.base {
@@ -228,6 +241,9 @@ impl Publisher {
         branch.push(chain.filter(|_| !version.is_base()), version.clone());
         let moved = self.point_to(&version, branch.last_move())?;
         self.count_publication(version.clone());
+        if is_of_streams {
+            self.note_published(&version);
+        }
         Ok(self.finish(branch, version, moved, false))
     }
 
@@ -244,6 +260,16 @@ impl Publisher {
         }
         let deltas = branch.count_deltas();
         self.branch = Some(branch);
+        self.describe(version, moved, was_there, deltas)
+    }
+
+    fn describe(
+        &self,
+        version: Arc<VersionManifest>,
+        moved: Option<PointerMove>,
+        was_there: bool,
+        deltas: Option<u64>,
+    ) -> Published {
         let store = self.model.store().stats().sums();
         let compactions = self.compactor.as_ref().map(|compactor| compactor.counts);
         let compactions = compactions.unwrap_or_default();
@@ -261,29 +287,40 @@ impl Publisher {
         wish: Wish,
     ) -> Result<Option<Arc<VersionManifest>>> {
         for version in branch.of_step(&self.model, step)? {
-            // Runs that begin from the same checkpoint share a run id and step numbers. Their
-            // weights differ.
-            let later = version.origin.later_dense.as_ref();
-            let is_trained = match later {
-                None => version.dense == trained.file,
-                Some(hash) => *hash == trained.file.blake3 && !wish.new_dense,
-            };
-            if !is_trained || (wish.base && !version.is_base()) {
-                continue;
-            }
-            let Self { parity, scorer, dense, model, .. } = self;
-            let params = match later {
-                None => trained.params,
-                Some(_) => dense.params(model, &version.dense)?,
-            };
-            let parity = parity.score(scorer, rows.row_source()?.as_mut(), params)?.to_json();
-            if version.parity == VersionFile::of("json", &parity)
+            if self.is_of_state(&version, rows, trained, wish)?
                 && self.model.check_files(version.version).is_ok()
             {
                 return Ok(Some(version));
             }
         }
         Ok(None)
+    }
+
+    /// Returns whether a version of the present step was published from the present state.
+    fn is_of_state(
+        &mut self,
+        version: &VersionManifest,
+        rows: &mut dyn Publishing,
+        trained: &Trained<'_>,
+        wish: Wish,
+    ) -> Result<bool> {
+        // Runs that begin from the same checkpoint share a run id and step numbers. Their weights
+        // differ.
+        let later = version.origin.later_dense.as_ref();
+        let is_trained = match later {
+            None => version.dense == trained.file,
+            Some(hash) => *hash == trained.file.blake3 && !wish.new_dense,
+        };
+        if !is_trained || (wish.base && !version.is_base()) {
+            return Ok(false);
+        }
+        let Self { parity, scorer, dense, model, .. } = self;
+        let params = match later {
+            None => trained.params,
+            Some(_) => dense.params(model, &version.dense)?,
+        };
+        let parity = parity.score(scorer, rows.row_source()?.as_mut(), params)?.to_json();
+        Ok(version.parity == VersionFile::of("json", &parity))
     }
 
     /// Writes a version that continues `chain`, or a base if there is none. `newest` is the newest
@@ -400,7 +437,12 @@ impl Publisher {
         let Some(pointer) = self.config.pointer() else { return Ok(None) };
         match self.model.pointer(pointer) {
             Ok(last) if last.at_ms >= version.published_ms => Ok(None),
-            Ok(last) => self.point_to(version, Some(&last)),
+            Ok(last) => {
+                if self.repeats_versions {
+                    self.check_pointer()?;
+                }
+                self.point_to(version, Some(&last))
+            }
             Err(RegistryError::NoPointer { .. }) => self.point_to(version, None),
             Err(error) => Err(error.into()),
         }

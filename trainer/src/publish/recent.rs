@@ -9,7 +9,7 @@ use super::RunId;
 use crate::error::Result;
 
 /// The number of newest versions that are searched for versions of a run.
-const LOOKED_AT: usize = 64;
+pub(super) const LOOKED_AT: usize = 64;
 
 /// The newest versions of a model. Each manifest is read when a search first needs it.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub(super) struct Recent {
 
 /// The result of reading the manifest of a version.
 #[derive(Debug)]
-enum Seen {
+pub(super) enum Seen {
     /// The manifest was not read yet.
     Unread,
     /// The version cannot be used: another run or another signer published it, it is damaged, or it
@@ -110,7 +110,7 @@ impl Recent {
 
 /// Reads the manifest of a version. A publisher that signs uses only the versions that it signed
 /// itself. So its signature never covers the rows of another writer.
-fn read(model: &Model, run: &RunId, version: VersionId) -> Result<Seen> {
+pub(super) fn read(model: &Model, run: &RunId, version: VersionId) -> Result<Seen> {
     match model.version(version) {
         Ok(manifest) if manifest.origin.run == run.0 && model.is_own(&manifest) => {
             Ok(Seen::Own(Arc::new(manifest)))

@@ -8,6 +8,7 @@
 
 mod by_hand;
 mod judge;
+mod publishing;
 mod replay;
 mod retention;
 mod score;
@@ -15,10 +16,10 @@ mod skip;
 mod state;
 mod way_back;
 
-use std::collections::BTreeMap;
 use std::time::Instant;
 
 use zillion_feature::Cursor;
+use zillion_stream::LogLock;
 
 use super::opening::{Open, open_client};
 use super::prepare::Start;
@@ -27,9 +28,9 @@ use super::{Run, TrainOptions};
 use crate::checkpoint::RunDir;
 use crate::error::{Error, Result};
 use crate::job::Job;
-use crate::observer::{Observer, PublishReport};
+use crate::observer::Observer;
 use crate::online::{
-    FedBatch, FedVersion, FeedSetup, FeedThread, Item, NewestRows, PAUSED, Trip, stream_folder,
+    FedBatch, FeedSetup, FeedThread, Item, NewestRows, PAUSED, Trip, lock_run, stream_folder,
 };
 use crate::online_report::OnlineReport;
 use crate::pipeline::Planned;
@@ -92,16 +93,18 @@ fn train_over_streams(
                 .to_owned(),
         ));
     }
+    // Another process may run the training. Nothing in its folder changes before the lock is taken.
+    let lock = lock_run(&job.output(), &options.files)?;
     options.resume = true;
     remove_bad_checkpoints(&job, &RunDir::new(job.output()), &options.files)?;
     let open: &mut Open<'_> = &mut open_client;
     let (mut run, basis) = Run::open(job, options, Instant::now(), open, observer)?;
     let mut start = Start::From(Box::new(basis));
     loop {
-        let error = match run.prepare_and_follow(start, only_replays, observer) {
+        let error = match run.prepare_and_follow(start, only_replays, &lock, observer) {
             Ok(Followed::Ended(report)) => return Ok(*report),
             Ok(Followed::Tripped(trip)) => {
-                start = run.skip_bad_batches(&trip, open, observer)?;
+                start = run.skip_bad_batches(&trip, &lock, open, observer)?;
                 continue;
             }
             Err(error) if error.rewound().is_some() => error,
@@ -127,16 +130,22 @@ impl Run {
         &mut self,
         start: Start,
         only_replays: bool,
+        lock: &LogLock,
         observer: &mut dyn Observer,
     ) -> Result<Followed> {
         self.prepare(start, observer)?;
         self.report_figures(None, observer)?;
-        let followed = self.follow(only_replays, observer);
+        let followed = self.follow(only_replays, lock, observer);
         self.finish_checkpoint_after(followed, observer)
     }
 
     /// Follows the feed until it ends.
-    fn follow(&mut self, only_replays: bool, observer: &mut dyn Observer) -> Result<Followed> {
+    fn follow(
+        &mut self,
+        only_replays: bool,
+        lock: &LogLock,
+        observer: &mut dyn Observer,
+    ) -> Result<Followed> {
         let setup = FeedSetup {
             job: self.job.clone(),
             statistics: self.data.statistics.clone(),
@@ -147,7 +156,7 @@ impl Run {
         };
         let link = self.output.stream.clone();
         let mut validation = Validation::open(self, link.as_ref())?;
-        let feed = FeedThread::start(setup, self.options.stop.clone())?;
+        let feed = FeedThread::start(setup, lock, self.options.stop.clone())?;
         let mut window = Window::new(None, self.position.cursor, self.job.tasks());
         let mut report = OnlineReport {
             batches: link.as_ref().map_or(0, |link| link.batches),
@@ -175,26 +184,30 @@ impl Run {
                     self.learn(*batch, &mut window, observer)?;
                 }
                 Item::Publish(wanted) => {
-                    let FedVersion { newest, is_settled } = *wanted;
                     let judged = match &mut validation {
                         Some(validation) => self.stage(Stage::Validate, |run| {
                             validation.judge(run, report.batches, observer)
                         })?,
                         None => Judged::Publish,
                     };
-                    match judged {
-                        Judged::Trip(trip) if !is_settled => return Ok(Followed::Tripped(trip)),
-                        Judged::Hold => continue,
-                        Judged::Publish | Judged::Trip(_) => {}
+                    if matches!(judged, Judged::Hold) {
+                        continue;
                     }
-                    self.publish_judged(&newest, &mut validation, &mut report, observer)?;
-                    waiting = self.is_unpublished().then_some(newest);
+                    let is_live = !only_replays;
+                    let ways = (&mut validation, &mut report);
+                    let trip =
+                        self.follow_publication((&wanted, judged), is_live, ways, observer)?;
+                    if let Some(trip) = trip {
+                        return Ok(Followed::Tripped(trip));
+                    }
+                    waiting = self.is_unpublished().then_some(wanted.newest);
                 }
                 Item::Checkpoint(mut link) => {
                     if let Some(validation) = &validation {
                         validation.save(self, &mut link)?;
                     }
                     link.is_unpublished = self.is_unpublished();
+                    link.published = self.newest_version();
                     self.output.stream = Some(link);
                     self.checkpoint_between_steps(true, observer)?;
                     self.retain_streams(&feed)?;
@@ -230,54 +243,6 @@ impl Run {
         Ok(Followed::Ended(Box::new(report)))
     }
 
-    /// Publishes the present state, which the gate has let pass, and takes note of the version.
-    fn publish_judged(
-        &mut self,
-        newest: &NewestRows,
-        validation: &mut Option<Validation>,
-        report: &mut OnlineReport,
-        observer: &mut dyn Observer,
-    ) -> Result<()> {
-        let version = self.publish_online(newest, observer)?;
-        report.published = version.or(report.published);
-        if let (Some(validation), Some(version)) = (validation, version) {
-            validation.note_published(self, version);
-        }
-        Ok(())
-    }
-
-    /// Publishes the present state, with parity rows from the newest messages. Returns the number
-    /// of the version, or `None` if none was published.
-    fn publish_online(
-        &mut self,
-        newest: &NewestRows,
-        observer: &mut dyn Observer,
-    ) -> Result<Option<u64>> {
-        let has_parity = self.job.has_parity_in_streams();
-        if newest.is_empty() && has_parity {
-            return Ok(None);
-        }
-        self.output.publishing.last = None;
-        self.stage(Stage::Publish, |run| {
-            if has_parity && let Err(error) = run.renew_parity_rows(newest) {
-                observer.report_version(&PublishReport { published: None, seconds: 0.0 });
-                run.report_unpublished(error, observer);
-                return Ok(());
-            }
-            run.publish(BTreeMap::new(), false, observer)
-        })?;
-        Ok(self.output.publishing.last.as_ref().map(|last| last.version.version.0))
-    }
-
-    /// Takes the parity rows of further versions from the newest messages.
-    fn renew_parity_rows(&mut self, newest: &NewestRows) -> Result<()> {
-        let folder = stream_folder(self.output.dir.path());
-        let features = &self.job.schema.features;
-        let columns: Vec<&str> = features.iter().map(|feature| feature.column.as_str()).collect();
-        let file = newest.write(&self.options.files, &folder, &columns)?;
-        self.use_parity_rows(&file)
-    }
-
     /// Scores a batch, and then learns from it.
     fn learn(
         &mut self,
@@ -298,3 +263,6 @@ impl Run {
         self.observe_finished(true, window, observer)
     }
 }
+
+#[cfg(test)]
+mod tests;

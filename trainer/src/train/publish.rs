@@ -11,13 +11,13 @@ use std::time::Instant;
 
 use zillion_device::SystemClock;
 use zillion_reader::SideTables;
-use zillion_registry::Origin;
+use zillion_registry::{Link, Origin, VersionManifest};
 
 use super::Run;
 use crate::error::{Error, Result};
 use crate::evaluate::EvalReport;
 use crate::observer::{Observer, PublishReport};
-use crate::publish::{Opening, Published, Publisher, REMEMBERED, Wish};
+use crate::publish::{Opening, Published, Publisher, REMEMBERED, Repeated, Wish};
 
 /// The publisher of a run, and the outcome of the last publication.
 #[derive(Default)]
@@ -47,6 +47,7 @@ impl Run {
             config: &config,
             run: self.output.id.clone(),
             run_folder: self.output.dir.path(),
+            newest: self.output.stream.as_ref().and_then(|link| link.published.clone()),
             statistics: &self.data.statistics,
             sides,
             files: &self.options.files,
@@ -160,6 +161,51 @@ impl Run {
         let wish = Wish { base, new_dense: is_epoch, ..Wish::default() };
         let params = self.model.scoring_params()?;
         let outcome = publisher.publish(origin, self.client.as_mut(), params, wish);
+        self.report_publication(outcome, began, observer);
+        Ok(())
+    }
+
+    /// Finds the version of the present state, if the run repeats its log.
+    pub(super) fn find_repeated(&mut self) -> Result<Repeated> {
+        let Some(publisher) = &mut self.output.publishing.publisher else {
+            return Ok(Repeated::Missing);
+        };
+        let params = self.model.scoring_params()?;
+        publisher.find_repeated(self.position.step, self.client.as_mut(), params)
+    }
+
+    /// Takes the version of the present state as published, and reports it.
+    pub(super) fn take_repeated(
+        &mut self,
+        version: Arc<VersionManifest>,
+        observer: &mut dyn Observer,
+    ) {
+        let Some(publisher) = &mut self.output.publishing.publisher else { return };
+        let began = Instant::now();
+        let outcome = publisher.take_repeated(version, self.client.as_mut());
+        self.report_publication(outcome, began, observer);
+    }
+
+    /// Passes over the version of a state, because later ones of the run exist.
+    pub(super) fn pass_repeated(&mut self) {
+        tracing::debug!(
+            step = self.position.step,
+            "no version is published again, because the run has published later ones"
+        );
+        self.output.publishing.problem = None;
+    }
+
+    /// Returns the version that the run has published or found last.
+    pub(super) fn newest_version(&self) -> Option<Link> {
+        self.output.publishing.publisher.as_ref().and_then(Publisher::newest).cloned()
+    }
+
+    fn report_publication(
+        &mut self,
+        outcome: Result<Published>,
+        began: Instant,
+        observer: &mut dyn Observer,
+    ) {
         let published = outcome.as_ref().ok();
         observer
             .report_version(&PublishReport { published, seconds: began.elapsed().as_secs_f64() });
@@ -172,7 +218,6 @@ impl Run {
             }
             Err(error) => self.report_unpublished(error, observer),
         }
-        Ok(())
     }
 
     /// Reports that a version could not be published. Training goes on.

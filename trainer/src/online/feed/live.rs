@@ -8,7 +8,7 @@ use zillion_stream::{CutReason, Decision, Partition};
 
 use super::{Feed, Sink};
 use crate::error::Result;
-use crate::online::item::{FedVersion, Item};
+use crate::online::item::{FedVersion, Item, Repetition};
 use crate::online::rules::rules_after;
 use crate::online::status::{FeedStatus, PartitionStatus};
 
@@ -199,7 +199,7 @@ impl Feed {
         self.record(&Decision::Publish { batch: self.counts.batches })?;
         self.log.sync()?;
         self.cadence.note_publish();
-        let version = FedVersion { newest: self.newest.clone(), is_settled: false };
+        let version = FedVersion { newest: self.newest.clone(), repetition: Repetition::New };
         Ok(sink(Item::Publish(Box::new(version))))
     }
 

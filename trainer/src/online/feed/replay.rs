@@ -6,7 +6,7 @@ use zillion_stream::{Decision, Partition, Taking, Took, check_took};
 
 use super::{Feed, Sink};
 use crate::error::{Error, Result};
-use crate::online::item::{FedVersion, Item};
+use crate::online::item::{FedVersion, Item, Repetition};
 use crate::online::rules::{check_rules, rules_of};
 
 impl Feed {
@@ -83,8 +83,11 @@ impl Feed {
                 if self.summary.is_unpublished(number, *batch) {
                     return Ok(true);
                 }
-                let is_settled = self.only_replays() || self.summary.publishes_after(number);
-                let version = FedVersion { newest: self.newest.clone(), is_settled };
+                let repetition = match self.summary.publishes_after(number) {
+                    true => Repetition::Earlier,
+                    false => Repetition::Last,
+                };
+                let version = FedVersion { newest: self.newest.clone(), repetition };
                 return Ok(sink(Item::Publish(Box::new(version))));
             }
             Decision::Checkpoint { batch } => {

@@ -15,6 +15,7 @@ use zillion_store::{Operation, Outcome};
 use super::*;
 
 mod compaction;
+mod repetition;
 
 /// The number of users, whose rows change in turns.
 const USERS: u64 = 12;
@@ -111,6 +112,7 @@ fn open(
         config: job.publish.as_ref().unwrap(),
         run: RunId("run".to_owned()),
         run_folder: folder,
+        newest: None,
         statistics: &Statistics::default(),
         sides: &SideTables::load(&job.data, &job.schema).unwrap(),
         files,

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use zillion_device::{DeviceError, Files};
-use zillion_registry::{Model, Registry, VersionId};
+use zillion_registry::{Error as RegistryError, Model, Registry, VersionId};
 use zillion_stream::{Decision, DecisionLog, first_decision, read_decisions};
 
 use super::super::Run;
@@ -19,7 +19,7 @@ use super::way_back::{WayBack, find_way_back};
 use crate::checkpoint::{Checkpoint, RunDir};
 use crate::error::{Error, Result};
 use crate::job::Job;
-use crate::online::{Trip, newest_link, stream_folder};
+use crate::online::{Trip, lock_run, newest_link, stream_folder};
 
 /// The name of the file with a request to rewind, in the folder `stream` of a run.
 pub const REWIND_FILE: &str = "REWIND";
@@ -145,10 +145,12 @@ pub fn versions_after(model: &Model, version: VersionId) -> Result<Vec<VersionId
 }
 
 /// Puts versions into quarantine, apart from those that are there. A version that builds on one in
-/// quarantine is there too, and a base builds on none.
+/// quarantine is there too, and a base builds on none. Versions that do not exist any more are
+/// passed over, because a collection may have removed them. Returns the versions that this call has
+/// put there.
 ///
 /// # Errors
-/// Returns an error if a pointer cannot be moved.
+/// Returns an error if a version cannot be read or a pointer cannot be moved.
 pub fn quarantine_versions(
     model: &Model,
     versions: &[VersionId],
@@ -156,11 +158,23 @@ pub fn quarantine_versions(
     reason: &str,
 ) -> Result<Vec<VersionId>> {
     let mut roots = Vec::new();
+    let mut quarantined = model.quarantined()?;
     for &version in versions {
-        if model.quarantined()?.find(model, version)?.is_none() {
-            model.quarantine(version, by, reason)?;
-            roots.push(version);
+        let found = quarantined.find(model, version);
+        let placed = found.and_then(|root| match root {
+            Some(_) => Ok(false),
+            None => model.quarantine(version, by, reason).map(|_| true),
+        });
+        match placed {
+            Ok(true) => {}
+            Ok(false) => continue,
+            Err(RegistryError::NoVersion { version: missing, .. }) if missing == version => {
+                continue;
+            }
+            Err(error) => return Err(error.into()),
         }
+        roots.push(version);
+        quarantined = model.quarantined()?;
     }
     Ok(roots)
 }
@@ -172,10 +186,11 @@ pub fn quarantine_versions(
 /// Returns an error if a process runs the training, or if a file cannot be written.
 pub fn rewind_stopped(job: &Job, files: &Files, request: &RewindRequest) -> Result<()> {
     let dir = RunDir::new(job.output());
+    let lock = lock_run(dir.path(), files)?;
     if let WayBack::Lost(problem) = find_way_back(job, &dir, request.from)? {
         return Err(refuse_way(&problem));
     }
-    super::skip::leave_out(&log_of(dir.path()), files, request.from, &request.reason)?;
+    super::skip::leave_out(&lock, files, request.from, &request.reason)?;
     remove_bad_checkpoints(job, &dir, files)
 }
 

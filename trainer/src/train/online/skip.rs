@@ -1,14 +1,16 @@
 //! Rewinds that leave batches out.
 //!
-//! A rewind first looks for its way back. Then it puts the versions with a bad batch into
-//! quarantine, records in the log which batches are left out, and removes the checkpoints that
-//! contain such a batch. A run that is killed in between finds the record when it starts again, and
-//! goes on from there. Without a way back, it removes nothing, and records that the batches stay.
+//! A rewind first puts the versions with a bad batch into quarantine, which moves the pointer back.
+//! Then it looks for its way back, records in the log which batches are left out, and removes the
+//! checkpoints that contain such a batch. A run that is killed in between finds the record when it
+//! starts again, and goes on from there. Without a way back, it removes nothing, and records that
+//! the batches stay. If the way back cannot be looked for, the run ends, and no bad version is
+//! served meanwhile.
 
 use std::path::{Path, PathBuf};
 
 use zillion_device::Files;
-use zillion_stream::{Decision, DecisionLog, LogOptions, first_decision, read_decisions};
+use zillion_stream::{Decision, DecisionLog, LogLock, LogOptions, first_decision, read_decisions};
 
 use super::super::Run;
 use super::super::opening::{After, Open};
@@ -32,17 +34,18 @@ impl Run {
     pub(super) fn skip_bad_batches(
         &mut self,
         trip: &Trip,
+        lock: &LogLock,
         open: &mut Open<'_>,
         observer: &mut dyn Observer,
     ) -> Result<Start> {
         if let Some(saving) = self.output.saving.take() {
             saving.abandon(self.client.as_mut());
         }
-        let way = find_way_back(&self.job, &self.output.dir, trip.from)?;
         self.quarantine(trip, observer)?;
-        let (files, log) = (&self.options.files, log_of(self.output.dir.path()));
+        let way = find_way_back(&self.job, &self.output.dir, trip.from)?;
+        let files = &self.options.files;
         if let WayBack::Lost(problem) = way {
-            let last = keep_batches(&log, files, trip, &problem)?;
+            let last = keep_batches(lock, files, trip, &problem)?;
             tracing::warn!(
                 problem,
                 "batches {} to {last} stay in the model, because the way back is lost; no version \
@@ -57,7 +60,7 @@ impl Run {
                 trip.from
             ));
         } else {
-            let last = leave_out(&log, files, trip.from, &trip.reason)?;
+            let last = leave_out(lock, files, trip.from, &trip.reason)?;
             observer.note(&format!("batches {} to {last} are left out", trip.from));
             remove_bad_checkpoints(&self.job, &self.output.dir, files)?;
         }
@@ -69,9 +72,9 @@ impl Run {
 
 /// Records that the batches from `from` to the last one in the log are left out from now on.
 /// Returns the number of the last one.
-pub(super) fn leave_out(log: &Path, files: &Files, from: u64, reason: &str) -> Result<u64> {
-    let mut writer = DecisionLog::open(files, log, LogOptions::default())?;
-    let last = last_batch(log)?;
+pub(super) fn leave_out(lock: &LogLock, files: &Files, from: u64, reason: &str) -> Result<u64> {
+    let mut writer = DecisionLog::open_locked(files, lock, LogOptions::default())?;
+    let last = last_batch(lock.folder())?;
     let reason = reason.to_owned();
     writer.append(&Decision::Skip { from, to: last + 1, reason, unread: None })?;
     writer.sync()?;
@@ -80,9 +83,9 @@ pub(super) fn leave_out(log: &Path, files: &Files, from: u64, reason: &str) -> R
 
 /// Records that the batches of a rewind stay in the model, because the way back is lost. Returns
 /// the number of the last batch.
-fn keep_batches(log: &Path, files: &Files, trip: &Trip, problem: &str) -> Result<u64> {
-    let mut writer = DecisionLog::open(files, log, LogOptions::default())?;
-    let last = last_batch(log)?;
+fn keep_batches(lock: &LogLock, files: &Files, trip: &Trip, problem: &str) -> Result<u64> {
+    let mut writer = DecisionLog::open_locked(files, lock, LogOptions::default())?;
+    let last = last_batch(lock.folder())?;
     let reason = format!("{}; {problem}", trip.reason);
     writer.append(&Decision::Keep { from: trip.from, to: last + 1, reason })?;
     writer.sync()?;

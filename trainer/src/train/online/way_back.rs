@@ -1,9 +1,8 @@
 //! The way back of a rewind: a checkpoint before the bad batches, or the beginning of the log, and
 //! the messages that are read again from there.
 //!
-//! A rewind looks for its way back before it removes a checkpoint or puts a version into
-//! quarantine. Without a way back, it would remove the only checkpoints from which the run can go
-//! on.
+//! A rewind looks for its way back before it removes a checkpoint. Without a way back, it would
+//! remove the only checkpoints from which the run can go on.
 
 use std::path::Path;
 
