@@ -36,6 +36,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use self::listing::Stamp;
+pub use self::listing::is_ignored_name;
 use self::partition::FolderPartition;
 use crate::decisions::Decision;
 use crate::error::{Error, Result};

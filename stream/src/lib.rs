@@ -30,7 +30,7 @@ pub use decisions::{
 };
 pub use error::{Error, Result};
 pub use file::{FileHistory, FileIdentity};
-pub use folder::{FolderSettings, FollowedFolder, Framing, LongMessages};
+pub use folder::{FolderSettings, FollowedFolder, Framing, LongMessages, is_ignored_name};
 pub use joiner::Joiner;
 #[cfg(feature = "kafka")]
 pub use kafka::{KafkaSettings, KafkaSource, Start};

@@ -89,7 +89,7 @@ fn read_entries(folder: &Path, is_known: &impl Fn(&str) -> bool) -> Result<Vec<E
             problem: "the name is not UTF-8".to_owned(),
             remedy: "rename the file or folder",
         })?;
-        if is_ignored(&name) {
+        if is_ignored_name(&name) {
             continue;
         }
         if is_known(&name) {
@@ -107,8 +107,9 @@ fn read_entries(folder: &Path, is_known: &impl Fn(&str) -> bool) -> Result<Vec<E
     Ok(entries)
 }
 
-/// Returns whether a name does not belong to the stream: a hidden or an unfinished file.
-fn is_ignored(name: &str) -> bool {
+/// Returns whether a name in a followed folder does not belong to the stream: a hidden or an
+/// unfinished file.
+pub fn is_ignored_name(name: &str) -> bool {
     name.starts_with('.') || name.ends_with(".tmp")
 }
 

@@ -1,9 +1,12 @@
 //! The columns of the messages that lie in the followed folders of a job.
 
+use std::fs::DirEntry;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use zillion_feature::Schema;
 use zillion_reader::{DataConfig, Dataset, Format, Labels, ReaderError};
+use zillion_stream::is_ignored_name;
 
 use super::parts;
 use super::report::Findings;
@@ -90,20 +93,29 @@ fn check_part(
     }
 }
 
-/// Returns the last file by name of each sub-folder of a followed folder. Hidden files are being
-/// written.
+/// Returns the last file by name of each sub-folder of a followed folder. The names that a run
+/// ignores are left out: such a file is being written.
 fn find_newest_files(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let is_ignored = |entry: &DirEntry| is_ignored_name(&entry.file_name().to_string_lossy());
     let mut newest = Vec::new();
     for entry in std::fs::read_dir(folder)? {
-        let partition = entry?.path();
-        if !partition.is_dir() {
+        let entry = entry?;
+        let partition = entry.path();
+        if is_ignored(&entry) || !partition.is_dir() {
             continue;
         }
         let mut last: Option<PathBuf> = None;
         for entry in std::fs::read_dir(&partition)? {
             let entry = entry?;
-            let is_hidden = entry.file_name().to_string_lossy().starts_with('.');
-            if !is_hidden && entry.metadata()?.is_file() && entry.metadata()?.len() > 0 {
+            if is_ignored(&entry) {
+                continue;
+            }
+            let metadata = match std::fs::metadata(entry.path()) {
+                // The file was removed since the listing.
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                metadata => metadata?,
+            };
+            if metadata.is_file() && metadata.len() > 0 {
                 last = last.max(Some(entry.path()));
             }
         }
@@ -123,7 +135,14 @@ mod tests {
         let partition = place.path().join("events/a");
         std::fs::create_dir_all(&partition).unwrap();
         std::fs::write(partition.join("1"), lines).unwrap();
+        // A run ignores these names, because such a file is being written.
         std::fs::write(partition.join(".2"), "being written").unwrap();
+        std::fs::write(partition.join("3.tmp"), "being written").unwrap();
+        for unfinished in ["b.tmp", ".c"] {
+            let unfinished = place.path().join("events").join(unfinished);
+            std::fs::create_dir_all(&unfinished).unwrap();
+            std::fs::write(unfinished.join("1"), "being written").unwrap();
+        }
         let job = format!(
             "[features.user]\nkind = 'id'\n[labels.click]\n[columns]\nevent_time = 'time'\n\
              event_time_unit = 'ms'\n[model]\nkind = 'lr'\n[run]\noutput = '{0}/run'\n\
