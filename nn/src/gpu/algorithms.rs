@@ -62,7 +62,9 @@ impl GpuExecutor {
     /// [`Product::shape`]: zillion_device::gpu::Product::shape
     pub fn algorithms(&self) -> BTreeMap<String, Algorithm> {
         let mut all = self.library.as_ref().map_or_else(BTreeMap::new, |own| own.kept.clone());
-        for product in self.loaded.iter().chain(&self.spare).flat_map(|loaded| loaded.bound.products()) {
+        for product in
+            self.loaded.iter().chain(&self.spare).flat_map(|loaded| loaded.bound.products())
+        {
             if let Some(algorithm) = self.gpu.algorithm(product) {
                 all.insert(product.shape(), algorithm);
             }

@@ -41,8 +41,8 @@ use crate::params::Params;
 
 /// An engine that runs a [`Program`] on a GPU and keeps its memory between runs.
 ///
-/// Its results have the bits of [`Executor`](crate::Executor), except for the payload of a NaN. With
-/// [`LibraryProducts`], they have those of a model of GPU and a version of the library.
+/// Its results have the bits of [`Executor`](crate::Executor), except for the payload of a NaN.
+/// With [`LibraryProducts`], they have those of a model of GPU and a version of the library.
 #[derive(Debug)]
 pub struct GpuExecutor {
     pub(super) program: Program,

@@ -425,8 +425,7 @@ impl<'a> Binder<'a> {
         // same bits with more blocks of zeros, also if it is a zero.
         let is_whole = dim == Dim::Batch;
         if !is_whole {
-            let out =
-                Rows { data: target.address, stride: target.stride as u32, cols: out.cols };
+            let out = Rows { data: target.address, stride: target.stride as u32, cols: out.cols };
             let zeros = Assemble { out, rows: Count::fixed(m as u32), ..Assemble::default() };
             self.launch(&ASSEMBLE, Geometry::elements((m * n) as u64), &zeros)?;
         }

@@ -1,17 +1,17 @@
 //! The sums over the rows of a batch beside products of the library, in an order of their own.
 //!
 //! Where the products of a layer are the library's, the sums of its gradients need not have the
-//! processor's order either. One launch then masks the gradient behind relu, adds it up by ranges of
-//! rows, and rounds it for the next product.
+//! processor's order either. One launch then masks the gradient behind relu, adds it up by ranges
+//! of rows, and rounds it for the next product.
 //!
 //! # Invariants
 //! The ranges depend on the number of rows of the library's products and on the batch, and not on
 //! the capacity.
 
+use zillion_device::gpu::Element;
 use zillion_device::gpu::kernels::{
     CLEAR_PADDING, ClearPadding, ColumnSums, Count, RANGE_SUMS, RangeSums, Rows,
 };
-use zillion_device::gpu::Element;
 
 use crate::error::Result;
 use crate::gpu::binder::Binder;
@@ -32,9 +32,10 @@ impl Binder<'_> {
     pub(crate) fn mask_and_sum(&mut self, id: NodeId, chain: &[Link], x: NodeId) -> Result<bool> {
         let graph = &self.setting.lowered.graph;
         let dim = graph.shape(id).rows;
-        let is_summed = graph.nodes.iter().zip(&self.setting.lowered.classes).any(|(node, class)| {
-            class.is_some() && node.op == Op::SumRows { mean: false } && node.inputs == [id]
-        });
+        let is_summed =
+            graph.nodes.iter().zip(&self.setting.lowered.classes).any(|(node, class)| {
+                class.is_some() && node.op == Op::SumRows { mean: false } && node.inputs == [id]
+            });
         let (Some(ranges), [Link::UnaryGrad(Unary::Relu)], true) =
             (self.ranges(dim), chain, is_summed)
         else {
@@ -71,8 +72,8 @@ impl Binder<'_> {
     /// columns of zeros.
     fn narrow_operand(&mut self, id: NodeId, cols: usize) -> Option<u64> {
         let library = self.setting.library?;
-        let is_fit = library.precision.element() == Element::Bf16
-            && cols.is_multiple_of(library.unit());
+        let is_fit =
+            library.precision.element() == Element::Bf16 && cols.is_multiple_of(library.unit());
         let total = self.most(self.setting.lowered.graph.shape(id).rows);
         is_fit.then(|| self.insert_operand(id, total, cols))
     }

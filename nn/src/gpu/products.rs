@@ -1,8 +1,8 @@
-//! The launches of matrix products: those of the library where it computes them, and otherwise exact
-//! ones.
+//! The launches of matrix products: those of the library where it computes them, and otherwise
+//! exact ones.
 //!
-//! An exact product has the cases of the CPU: with one column of results it is a dot product for each row,
-//! because the order of its additions is another one.
+//! An exact product has the cases of the CPU: with one column of results it is a dot product for
+//! each row, because the order of its additions is another one.
 
 use zillion_device::gpu::kernels::{
     Geometry, OUTER_80X80, Outer, Product, ROW_DOT, RowDot, Rows, TRANSPOSE, Transpose,
@@ -36,8 +36,8 @@ impl Binder<'_> {
         Ok(relu)
     }
 
-    /// Adds the launches of a product with a transposed weight. Returns whether the library computes
-    /// the product.
+    /// Adds the launches of a product with a transposed weight. Returns whether the library
+    /// computes the product.
     pub(crate) fn product_with_transpose(&mut self, id: NodeId, inputs: &[NodeId]) -> Result<bool> {
         if self.library_transpose(id, inputs)? {
             return Ok(true);

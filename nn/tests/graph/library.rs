@@ -10,8 +10,8 @@ use proptest::test_runner::RngSeed;
 use zillion_device::gpu::{Gpu, Precision};
 use zillion_feature::Pooling;
 use zillion_nn::{
-    Executor, GpuExecutor, GraphBuilder, LibraryProducts, Mode, NodeId, ParamInit, Program,
-    Result, Settings, TrainGraph, Unary, differentiate,
+    Executor, GpuExecutor, GraphBuilder, LibraryProducts, Mode, NodeId, ParamInit, Program, Result,
+    Settings, TrainGraph, Unary, differentiate,
 };
 
 use crate::check::{Step, params_of, weighted_sum};
@@ -110,9 +110,14 @@ fn differences(gpu: &Arc<dyn Gpu>, precision: Precision, activation: Unary) -> V
             values.iter_mut().for_each(|value| *value += 0.01 * (number + all.len()) as f32);
         }
         let step = run_gpu(&mut old, &train, &data, &params);
-        let new = run_gpu(&mut executor(&train, precision, seeded(rows as u64)), &train, &data, &params);
-        let exact =
-            run_cpu(&mut Executor::new(Program::train(&train, settings()).unwrap()), &train, &data, &params);
+        let new =
+            run_gpu(&mut executor(&train, precision, seeded(rows as u64)), &train, &data, &params);
+        let exact = run_cpu(
+            &mut Executor::new(Program::train(&train, settings()).unwrap()),
+            &train,
+            &data,
+            &params,
+        );
         let apart = distance(&exact, &step);
         let bound = match precision {
             Precision::F32 => 2e-6,
@@ -179,7 +184,10 @@ fn precisions_keep_the_bits_that_they_have() {
     });
     let mut params = params_of(&train.graph, 1);
     for (_, values) in params.iter_mut() {
-        values.iter_mut().enumerate().for_each(|(i, value)| *value = f32::from(u8::from(i % 9 == 0)));
+        values
+            .iter_mut()
+            .enumerate()
+            .for_each(|(i, value)| *value = f32::from(u8::from(i % 9 == 0)));
     }
     let with = |bit: i32, precision: Precision| {
         let mut data = Data::new(3, 2);

@@ -65,7 +65,8 @@ mod tests {
         let text = serde_json::to_string(&choice).unwrap();
         assert!(text.contains("\"052a4f74"), "{text}");
         assert_eq!(serde_json::from_str::<ProductChoice>(&text).unwrap(), choice);
-        for wrong in ["05", &"0".repeat(127), &"0".repeat(129), &"g".repeat(128), &"é".repeat(64)] {
+        for wrong in ["05", &"0".repeat(127), &"0".repeat(129), &"g".repeat(128), &"é".repeat(64)]
+        {
             let error = KeptAlgorithm::try_from(wrong.to_owned()).unwrap_err();
             assert!(error.contains("128 hexadecimal digits"), "{error}");
         }

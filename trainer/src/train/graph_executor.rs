@@ -1,8 +1,8 @@
 //! The executor of the training graph of a run, on the pool of threads or on a GPU.
 //!
 //! # Invariants
-//! With the precision `f32`, both executors give the same bytes, so the rest of a step does not know
-//! which of them ran.
+//! With the precision `f32`, both executors give the same bytes, so the rest of a step does not
+//! know which of them ran.
 
 use std::sync::Arc;
 
@@ -37,8 +37,8 @@ impl GraphExecutor {
         Self::Cpu(Box::new(Executor::new(program)))
     }
 
-    /// Creates an executor on a GPU. With `library`, the library of the GPU computes the products of
-    /// layers.
+    /// Creates an executor on a GPU. With `library`, the library of the GPU computes the products
+    /// of layers.
     ///
     /// # Errors
     /// Returns an error if the GPU has no kernel for an operation of the graph, or if it fails.

@@ -1,8 +1,6 @@
 //! The copies and the zeros that products of the library need around the rows of a batch.
 
-use super::super::kernels::{
-    CLEAR_PADDING, ClearPadding, Count, PADDED_ROWS, PaddedRows, Rows,
-};
+use super::super::kernels::{CLEAR_PADDING, ClearPadding, Count, PADDED_ROWS, PaddedRows, Rows};
 use super::super::{Gpu, GpuError};
 use super::chain::round_bf16;
 use super::session::{Random, Session, Values};
@@ -15,7 +13,9 @@ pub(super) fn copies(gpu: &dyn Gpu, size: Size) -> Result<Outcome, GpuError> {
     // The rows of the batch and of the copy, the columns, the stride of both.
     let shapes: &[[usize; 5]] = match size {
         Size::Small => &[[5, 9, 13, 16, 16], [7, 7, 8, 9, 8], [0, 3, 5, 8, 8], [3, 4, 1, 1, 8]],
-        Size::Full => &[[8000, 8192, 429, 432, 432], [8192, 8192, 400, 400, 400], [65, 99, 7, 9, 8]],
+        Size::Full => {
+            &[[8000, 8192, 429, 432, 432], [8192, 8192, 400, 400, 400], [65, 99, 7, 9, 8]]
+        }
     };
     for &[rows, total, cols, stride, to] in shapes {
         for narrow in [false, true] {
