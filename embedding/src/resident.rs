@@ -79,9 +79,7 @@ impl ResidentTables {
                 format!("rows cannot be on a GPU, because {reason}; keep them on the host");
             return Err(Error::misuse(reason));
         }
-        let resident = (0..tables.shapes.len())
-            .map(|index| ResidentTable::new(&options, tables, index))
-            .collect::<Result<Vec<_>>>()?;
+        let resident = ResidentTable::all(&options, tables, |_| 0)?;
         let row_bytes = resident.iter().map(|table| table.form.row_bytes()).max().unwrap_or(0);
         let layout = layout(&resident, &vec![0; resident.len()], &options);
         let mut made = Self {
@@ -136,9 +134,19 @@ impl ResidentTables {
         check_plan(tables, plan)?;
         let (steps, swept) = (tables.steps(update, false)?, tables.steps(update, true)?);
         if self.tables.is_empty() {
-            self.load(tables)?;
+            self.load(tables, plan)?;
         }
-        self.make_room(tables, plan)?;
+        if let Err(error) = self.make_room(tables, plan) {
+            // The old and the new memory of a slab do not fit side by side, but the new one may fit
+            // alone.
+            if !is_about_memory(&error) {
+                return Err(error);
+            }
+            self.settle(tables)?;
+            self.tables.clear();
+            self.load(tables, plan)?;
+            self.make_room(tables, plan)?;
+        }
         let before = total(&tables.shards);
         let clips = self.options.clips;
         let recorder = Recorder { plan, notes, steps: &steps, swept: &swept, clips };
@@ -294,16 +302,21 @@ impl ResidentTables {
         Ok(())
     }
 
-    /// Copies all rows of the set to the device again.
-    fn load(&mut self, tables: &TableSet) -> Result<()> {
-        self.generation += 1;
-        let made = (0..tables.shapes.len())
-            .map(|index| ResidentTable::new(&self.options, tables, index))
-            .collect::<Result<Vec<_>>>()?;
+    /// Copies all rows of the set to the device again, with places for the new rows of a plan.
+    fn load(&mut self, tables: &TableSet, plan: &LookupPlan) -> Result<()> {
+        self.tables = ResidentTable::all(&self.options, tables, |index| {
+            plan.tables[index].keys.len()
+        })?;
         let keys: Vec<usize> = self.block.layout.tables.iter().map(|t| t.needs.keys).collect();
-        self.tables = made;
-        self.lay_out(&keys)?;
-        self.copy_in(tables)
+        let loaded = match self.lay_out(&keys) {
+            Ok(()) => self.copy_in(tables),
+            Err(error) => Err(error.into()),
+        };
+        if loaded.is_err() {
+            // The next step tries again.
+            self.tables.clear();
+        }
+        loaded
     }
 
     fn copy_in(&mut self, tables: &TableSet) -> Result<()> {
@@ -318,8 +331,9 @@ impl ResidentTables {
         self.generation += 1;
         let layout = layout(&self.tables, keys, &self.options);
         self.options.gpu.synchronize(self.options.stream)?;
-        self.norm = Norm::new(&self.options, &layout.norm)?;
+        let norm = Norm::new(&self.options, &layout.norm)?;
         self.block = Block::new(&self.options, layout)?;
+        self.norm = norm;
         Ok(())
     }
 
@@ -418,6 +432,11 @@ impl ResidentTables {
 fn layout(tables: &[ResidentTable], keys: &[usize], options: &ResidentOptions) -> Layout {
     let needs = tables.iter().zip(keys).map(|(table, &keys)| table.needs(keys, options.clips));
     Layout::new(&needs.collect::<Vec<_>>())
+}
+
+/// Returns whether an error says that memory is exhausted.
+fn is_about_memory(error: &Error) -> bool {
+    matches!(error, Error::Mismatch { .. } | Error::Gpu(GpuError::OutOfMemory { .. }))
 }
 
 /// Checks that a plan names all tables in their order.

@@ -49,8 +49,30 @@ pub(super) struct Swept {
 }
 
 impl ResidentTable {
-    /// Makes a table with memory for the present rows. Their numbers are not copied.
-    pub(super) fn new(options: &ResidentOptions, tables: &TableSet, index: usize) -> Result<Self> {
+    /// Makes all tables of a set with memory for their present rows, and for `more` more rows in
+    /// each shard of a table that creates rows. If there is memory for it, there is room for a
+    /// quarter more. The rows are not copied.
+    pub(super) fn all(
+        options: &ResidentOptions,
+        tables: &TableSet,
+        more: impl Fn(usize) -> usize,
+    ) -> Result<Vec<Self>> {
+        let with_spare = |spare: usize| {
+            let of = |index| Self::new(options, tables, index, (more(index), spare));
+            (0..tables.shapes.len()).map(of).collect()
+        };
+        let roomy: Result<Vec<Self>> = with_spare(4);
+        roomy.or_else(|_| with_spare(0))
+    }
+
+    /// Makes a table with `more` free places in each shard, and with a part of `1 / spare` of its
+    /// rows as room.
+    fn new(
+        options: &ResidentOptions,
+        tables: &TableSet,
+        index: usize,
+        (more, spare): (usize, usize),
+    ) -> Result<Self> {
         let shape = &tables.shapes[index];
         let form = RowForm::new(shape);
         let is_frozen = tables.frozen[index];
@@ -64,12 +86,15 @@ impl ResidentTable {
                 rows += end;
             } else {
                 let mut place = ShardPlaces::in_chunks();
-                place.reserve(end, &mut chunks);
+                let more = if is_frozen { 0 } else { more };
+                place.reserve(end + more, &mut chunks);
                 places.push(place);
                 rows = chunks as usize * CHUNK_ROWS;
             }
         }
-        let slab = DeviceSlab::new(options, shape.name(), form.row_bytes(), rows)?;
+        let creates = !shape.spec.dense && !is_frozen;
+        let room = rows + rows.checked_div(spare).filter(|_| creates).unwrap_or(0);
+        let slab = DeviceSlab::new(options, shape.name(), form.row_bytes(), room)?;
         let swept = match shape.swept && !is_frozen {
             true => Some(Swept::new(options, shape, &parts, rows)?),
             false => None,
@@ -77,7 +102,6 @@ impl ResidentTable {
         let mut segments: Vec<u8> = bytemuck::cast_slice(&form.initial).to_vec();
         segments.extend_from_slice(bytemuck::cast_slice(&form.squares));
         let segments = Owned::with(options, &segments)?;
-        let creates = !shape.spec.dense && !is_frozen;
         let refuses = shape.spec.dense || is_frozen || !shape.spec.admission.is_all();
         Ok(Self { form, slab, places, chunks, swept, is_frozen, creates, refuses, segments })
     }
