@@ -15,6 +15,7 @@ use std::sync::Arc;
 use zillion_device::gpu::{self, Gpu};
 use zillion_nn::{LibraryProducts, Program};
 
+use super::engine::HostEngine;
 use super::gpu_engine::GpuEngine;
 use super::graph_executor::GraphExecutor;
 use super::model::Model;
@@ -145,24 +146,20 @@ impl Run {
         let clips = job.train.clip_norm.is_some();
         let reason = match rows_on_host {
             Some(reason) => Some((*reason).to_owned()),
-            None => client.residency_refusal().or_else(|| {
-                // Without enough memory on the GPU, the rows stay where they are.
-                client
-                    .make_resident(executor.gpu(), executor.stream(), clips)
-                    .err()
-                    .map(|e| e.to_string())
-            }),
+            None => client.make_resident(executor.gpu(), executor.stream(), clips)?,
         };
-        let place = match reason {
-            Some(reason) => format!("rows on the host, because {reason}"),
+        self.counts.gpu.has_rows = reason.is_none();
+        match reason {
+            Some(reason) => {
+                self.engine = Box::new(HostEngine);
+                observer.note(&format!("{device}, rows on the host, because {reason}"));
+            }
             None => {
                 let strides = client.layouts().iter().map(|layout| layout.stride).collect();
                 self.engine = Box::new(GpuEngine::new(strides));
-                self.counts.gpu.has_rows = true;
-                "rows on the device".to_owned()
+                observer.note(&format!("{device}, rows on the device"));
             }
-        };
-        observer.note(&format!("{device}, {place}"));
+        }
         Ok(())
     }
 }

@@ -151,6 +151,7 @@ impl Run {
 
     /// Prepares an opened run for its next step.
     pub(super) fn prepare(&mut self, start: Start, observer: &mut dyn Observer) -> Result<()> {
+        self.client.leave_gpu()?;
         self.model.leave_gpu()?;
         match start {
             Start::Onward(continued) => self.continue_run(continued, observer),
