@@ -112,6 +112,11 @@ impl Windows {
         &self.state
     }
 
+    /// Returns the length of the shortest windows, in milliseconds.
+    pub fn shortest_length(&self) -> u64 {
+        self.length(0).unsigned_abs()
+    }
+
     /// Returns the counters since the beginning.
     pub fn counters(&self) -> Counters {
         self.state.counters

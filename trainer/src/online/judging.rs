@@ -9,6 +9,8 @@ mod anchor;
 mod gaps;
 mod held;
 mod recent;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -289,9 +291,10 @@ impl Judging {
             self.history.watermark = self.history.watermark.max(Some(watermark));
             closed.extend(self.windows.close(EventTime(watermark)));
         }
-        let shortest = closed.iter().map(|window| window.length).min();
         if self.gate.is_some() {
-            self.recent.extend(closed.iter().filter(|w| Some(w.length) == shortest).cloned());
+            // Longer windows have rows that were judged before.
+            let shortest = self.windows.shortest_length();
+            self.recent.extend(closed.iter().filter(|w| w.length == shortest).cloned());
             self.recent_batches.resize(self.recent.len(), number);
             let surplus = self.recent.len().saturating_sub(HELD_WINDOWS);
             self.recent.drain(..surplus);

@@ -1,0 +1,70 @@
+//! Tests of the windows that verdicts judge, and of the batches that the log leaves out or keeps.
+
+use zillion_feature::{FeatureKey, PlanScratch};
+use zillion_stream::gate::Outcome;
+
+use super::*;
+
+/// The rows of a batch, which are enough for a window to be judged.
+const ROWS: u64 = 40;
+/// The beginning of event time, a multiple of a minute, in seconds.
+const BEGIN: u64 = 1_700_000_400;
+
+fn job() -> Job {
+    let text = "name = 'm'\n[features.user]\nkind = 'id'\n[labels.click]\n[columns]\nevent_time = 'time'\n\
+                event_time_unit = 'ms'\n[model]\nkind = 'lr'\n[run]\noutput = 'run'\n[publish]\n\
+                registry = 'registry'\n[[stream]]\nname = 'events'\npath = 'events'\n\
+                [validation]\nwindows = [10, 60]\n[gate]\nmin_rows = 40\nanchor_rows = 400\n\
+                anchor_every = 1\nanchor_delay_seconds = 10\n";
+    Job::from_value(toml::from_str(text).unwrap()).unwrap()
+}
+
+/// Observes batch `number`, whose rows have the time `second`, with a watermark at `watermark`
+/// seconds. Returns the lengths of the windows that it closes, in seconds.
+fn observe(
+    judging: &mut Judging,
+    number: u64,
+    (second, rows): (u64, u64),
+    watermark: u64,
+) -> Vec<u64> {
+    let job = job();
+    let mut batch = RowShape::of(&job.schema).empty();
+    batch.rows = rows as usize;
+    batch.sparse[0].keys = (0..rows).map(|row| FeatureKey(1 + row % 7)).collect();
+    batch.labels[0].values = (0..rows).map(|row| (row % 2) as f32).collect();
+    batch.weight = None;
+    batch.event_time = Some(vec![(BEGIN + second) as i64 * 1000; rows as usize]);
+    let plan = LookupPlan::build(&batch, &job.schema, &mut PlanScratch::default());
+    let live: Vec<f32> = batch.labels[0].values.iter().map(|label| label - 0.5).collect();
+    let scores = BatchScores { live: &live, stable: Some(&live), missing: 0 };
+    let watermark = Some(EventTime((BEGIN + watermark) as i64 * 1000));
+    let closed = judging.observe(&job, (number, watermark), (&batch, &plan, None), scores).unwrap();
+    closed.iter().map(|window| window.length / 1000).collect()
+}
+
+/// Judges the present state. It must pass, and becomes a version unless versions are held.
+fn publish(judging: &mut Judging, version: u64) -> bool {
+    let verdict = judging.judge(None).unwrap().unwrap();
+    assert!(verdict.outcome < Outcome::Hold, "{verdict:?}");
+    judging.end_verdict(&verdict);
+    let is_held = judging.is_held();
+    if !is_held {
+        judging.note_published(version);
+    }
+    !is_held
+}
+
+#[test]
+fn a_longer_window_is_not_judged_again() {
+    let mut judging = Judging::open(&job(), None).unwrap().unwrap();
+    assert!(observe(&mut judging, 1, (45, ROWS), 40).is_empty());
+    assert_eq!(observe(&mut judging, 2, (56, 0), 51), [10]);
+    assert_eq!(judging.recent.len(), 1);
+    assert!(publish(&mut judging, 1));
+    // The minute ends, and its last ten seconds have no row.
+    assert_eq!(observe(&mut judging, 3, (66, ROWS), 61), [60]);
+    assert!(judging.recent.is_empty(), "the rows of the minute were judged");
+    assert_eq!(judging.history.good, [2]);
+    assert!(publish(&mut judging, 2));
+    assert_eq!(judging.history.good, [2], "no window was judged");
+}
