@@ -1,9 +1,21 @@
 //! The batches that a log leaves out, and those that it keeps although a rewind should have left
 //! them out.
 
+use serde::{Deserialize, Serialize};
 use zillion_stream::gate::Gate;
+use zillion_stream::validation::Begun;
 
 use super::{HELD_WINDOWS, Judging, Trip};
+
+/// A gap of the log that the run has passed.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PassedGap {
+    /// The number of the first batch behind the gap.
+    batch: u64,
+    /// The windows that may have rows from before the gap.
+    begun: Begun,
+}
 
 impl Judging {
     /// Takes the numbers of the batches behind the gaps of the log.
@@ -40,21 +52,35 @@ impl Judging {
 
     /// Returns whether versions wait, because no window was judged since the batches that the log
     /// leaves out. The labels may still be wrong. If windows have too few rows to be judged, the
-    /// wait ends after [`HELD_WINDOWS`] of them.
+    /// wait ends after [`HELD_WINDOWS`] of them. Windows that may have rows from before the gap say
+    /// nothing about the labels behind it.
     pub(crate) fn is_held(&self) -> bool {
         let Some(gap) = self.last_gap().filter(|_| self.has_gate()) else { return false };
-        let needed = self.min_rows;
-        // A checkpoint may have windows that were closed before the gap.
-        let behind = self.recent_batches.partition_point(|&batch| batch < gap);
-        let behind = &self.recent[behind..];
-        let is_judged = self.history.good.back().is_some_and(|&batch| batch >= gap)
-            || behind.iter().any(|window| window.rows >= needed)
-            || behind.len() >= HELD_WINDOWS;
-        !is_judged
+        if self.history.good.back().is_some_and(|&batch| batch >= gap) {
+            return false;
+        }
+        let passed = self.history.gap.as_ref().filter(|passed| passed.batch == gap);
+        let Some(passed) = passed else { return true };
+        let behind = self.recent.iter().filter(|window| !passed.begun.contains(window));
+        let behind: Vec<u64> = behind.map(|window| window.rows).collect();
+        behind.iter().all(|&rows| rows < self.min_rows) && behind.len() < HELD_WINDOWS
+    }
+
+    /// Takes note of the windows that may have rows from before a gap, if batch `number` is the
+    /// first one behind it.
+    pub(super) fn note_gap(&mut self, number: u64) {
+        let Some(batch) = self.last_gap_before(number) else { return };
+        if self.history.gap.as_ref().is_none_or(|passed| passed.batch != batch) {
+            self.history.gap = Some(PassedGap { batch, begun: self.windows.begun() });
+        }
     }
 
     /// Returns the number of the first batch behind the last gap that the run has passed.
     pub(super) fn last_gap(&self) -> Option<u64> {
-        self.gaps.iter().rev().copied().find(|&gap| gap <= self.history.batch)
+        self.last_gap_before(self.history.batch)
+    }
+
+    fn last_gap_before(&self, batch: u64) -> Option<u64> {
+        self.gaps.iter().rev().copied().find(|&gap| gap <= batch)
     }
 }

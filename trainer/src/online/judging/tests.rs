@@ -54,6 +54,12 @@ fn publish(judging: &mut Judging, version: u64) -> bool {
     !is_held
 }
 
+/// Writes the state of a checkpoint and reads it.
+fn reopen(judging: &Judging) -> Judging {
+    let stored = serde_json::to_string(&judging.state()).unwrap();
+    Judging::open(&job(), Some(serde_json::from_str(&stored).unwrap())).unwrap().unwrap()
+}
+
 #[test]
 fn a_longer_window_is_not_judged_again() {
     let mut judging = Judging::open(&job(), None).unwrap().unwrap();
@@ -67,4 +73,51 @@ fn a_longer_window_is_not_judged_again() {
     assert_eq!(judging.history.good, [2]);
     assert!(publish(&mut judging, 2));
     assert_eq!(judging.history.good, [2], "no window was judged");
+}
+
+#[test]
+fn a_window_from_before_a_gap_does_not_end_the_wait() {
+    let mut judging = Judging::open(&job(), None).unwrap().unwrap();
+    observe(&mut judging, 1, (5, ROWS), 0);
+    observe(&mut judging, 2, (13, ROWS), 11);
+    assert!(publish(&mut judging, 1));
+    observe(&mut judging, 3, (25, ROWS), 19);
+    // An event of the time of later windows must not make the wait longer.
+    observe(&mut judging, 3, (3_000, 1), 19);
+    // The batches from 4 to 9 are left out. The checkpoint has the open windows from 10 s and from
+    // 20 s on.
+    let mut judging = reopen(&judging);
+    judging.set_gaps(vec![10]);
+    assert!(!judging.is_held(), "the gap is ahead");
+    assert_eq!(observe(&mut judging, 10, (29, ROWS), 24), [10]);
+    assert!(!publish(&mut judging, 2), "all rows of the window are from before the gap");
+    assert_eq!(observe(&mut judging, 11, (36, ROWS), 31), [10]);
+    assert!(!publish(&mut judging, 2), "some rows of the window are from before the gap");
+    // A checkpoint between the batches changes nothing.
+    judging = reopen(&judging);
+    judging.set_gaps(vec![10]);
+    assert!(!publish(&mut judging, 2));
+    assert_eq!(observe(&mut judging, 12, (45, ROWS), 40), [10]);
+    assert!(publish(&mut judging, 2));
+    // Later versions do not wait again.
+    observe(&mut judging, 13, (46, ROWS), 41);
+    assert!(publish(&mut judging, 3));
+}
+
+#[test]
+fn windows_with_few_rows_end_the_wait_behind_a_gap() {
+    let mut judging = Judging::open(&job(), None).unwrap().unwrap();
+    observe(&mut judging, 1, (5, ROWS), 0);
+    let mut judging = reopen(&judging);
+    judging.set_gaps(vec![3]);
+    let mut windows = 0;
+    for batch in 3..100 {
+        observe(&mut judging, batch, (batch * 10, 1), batch * 10);
+        if publish(&mut judging, 1) {
+            windows = batch - 3;
+            break;
+        }
+    }
+    // The first window is that of batch 3. Each batch closes the window of the one before.
+    assert_eq!(windows, HELD_WINDOWS as u64);
 }
