@@ -279,10 +279,13 @@ impl Judging {
         })?;
         if let Some(gate) = &mut self.gate {
             gate.observe(&labels, weights.as_deref(), &live)?;
-            let staged = gate.offer(&times, &labels, weights.as_deref())?;
-            let shape = RowShape::of(&job.schema);
-            for row in staged {
-                self.anchor.stage(batch, &shape, rows[row.row], row.place);
+            // Rows of batches that a rewind should have left out must not enter the anchor.
+            if !self.kept.iter().any(|kept| kept.contains(&number)) {
+                let staged = gate.offer(&times, &labels, weights.as_deref())?;
+                let shape = RowShape::of(&job.schema);
+                for row in staged {
+                    self.anchor.stage(batch, &shape, rows[row.row], row.place);
+                }
             }
         }
         let keys: u64 = plan.tables.iter().map(|table| table.keys.len() as u64).sum();

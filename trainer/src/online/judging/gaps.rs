@@ -24,12 +24,21 @@ impl Judging {
         self.gaps = gaps;
     }
 
-    /// Takes the batches that stay in the model although a rewind should have left them out. No
-    /// version follows them until a window was judged, as behind a gap.
-    pub(crate) fn set_kept(&mut self, kept: Vec<(u64, u64)>) {
-        self.gaps.extend(kept.iter().map(|(_, to)| *to));
+    /// Takes the batches that stay in the model although a rewind should have left them out: the
+    /// number of each decision about them, the first batch, and the first one behind them. No
+    /// version follows them until a window was judged, as behind a gap. `next` is the number of the
+    /// first decision behind the present state. A state from before such a decision takes the
+    /// batches for good ones, so that it forgets what it has of them.
+    pub(crate) fn set_kept(&mut self, kept: &[(u64, u64, u64)], next: u64) {
+        self.gaps.extend(kept.iter().map(|(_, _, to)| *to));
         self.gaps.sort_unstable();
-        self.kept = kept.into_iter().map(|(from, to)| from..to).collect();
+        self.kept = kept.iter().map(|(_, from, to)| *from..*to).collect();
+        for &(decision, from, _) in kept {
+            if decision >= next && from <= self.history.batch {
+                self.forget_bad(from);
+                self.history.good.retain(|batch| *batch < from);
+            }
+        }
     }
 
     /// Returns whether a rewind would leave out batches that stay in the model, because the way
@@ -38,10 +47,10 @@ impl Judging {
         self.kept.iter().any(|kept| trip.from < kept.end)
     }
 
-    /// Forgets the versions with a bad batch, and the rows that wait to enter the anchor. The model
-    /// goes on with the batches.
-    pub(crate) fn forget_bad(&mut self, trip: &Trip) {
-        self.history.versions.retain(|(batch, _)| *batch < trip.from);
+    /// Forgets the versions with a bad batch, which is one of those from `from` on, and the rows
+    /// that wait to enter the anchor. The model goes on with the batches.
+    pub(crate) fn forget_bad(&mut self, from: u64) {
+        self.history.versions.retain(|(batch, _)| *batch < from);
         self.gate.iter_mut().for_each(Gate::discard_staged);
     }
 

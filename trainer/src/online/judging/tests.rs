@@ -121,3 +121,39 @@ fn windows_with_few_rows_end_the_wait_behind_a_gap() {
     // The first window is that of batch 3. Each batch closes the window of the one before.
     assert_eq!(windows, HELD_WINDOWS as u64);
 }
+
+/// Returns a validation with versions after the batches 10, 20 and 30, each of which closes the
+/// window before it.
+fn with_versions() -> Judging {
+    let mut judging = Judging::open(&job(), None).unwrap().unwrap();
+    for step in 1..=3 {
+        observe(&mut judging, step * 10 - 9, (step * 10 + 5, ROWS), step * 10);
+        observe(&mut judging, step * 10, (step * 10 + 10, 0), step * 10 + 10);
+        assert!(publish(&mut judging, step));
+    }
+    assert_eq!(judging.history.good, [20, 30]);
+    judging
+}
+
+#[test]
+fn a_state_from_before_batches_were_kept_forgets_their_versions_and_rows() {
+    // The state has the decisions before 50, and decision 70 keeps the batches from 21 to 39.
+    let judging = with_versions();
+    assert_eq!(judging.gate.as_ref().unwrap().anchor().len(), 2 * ROWS as usize);
+    let mut kept = reopen(&judging);
+    kept.set_kept(&[(70, 21, 40)], 50);
+    assert_eq!(kept.history.versions, [(10, 1), (20, 2)]);
+    assert_eq!(kept.known_good(), Some(20));
+    // The batches are repeated, and labels are right again behind them.
+    observe(&mut kept, 35, (45, ROWS), 41);
+    observe(&mut kept, 40, (56, ROWS), 51);
+    observe(&mut kept, 41, (75, ROWS), 70);
+    assert!(publish(&mut kept, 4));
+    assert_eq!(kept.gate.as_ref().unwrap().anchor().len(), 3 * ROWS as usize, "of batch 40 only");
+    assert_eq!(kept.history.good, [20, 41]);
+    assert_eq!(kept.next_stable(0), Some(2), "version 3 is in quarantine");
+    // A state that was written behind the decision has forgotten them already.
+    let mut later = reopen(&judging);
+    later.set_kept(&[(70, 21, 40)], 71);
+    assert_eq!(later.history.versions.len(), 3);
+}
