@@ -286,6 +286,13 @@ impl Source for FollowedFolder {
         }
     }
 
+    fn set_max_message_bytes(&mut self, bytes: usize) -> Result<()> {
+        let settings = FolderSettings { max_message_bytes: bytes, ..self.settings.clone() };
+        settings.check()?;
+        self.settings = settings;
+        Ok(())
+    }
+
     fn find_offset(&mut self, _partition: Partition, _place: Place) -> Result<Option<u64>> {
         Ok(None)
     }

@@ -56,6 +56,7 @@ pub struct KafkaSource {
     turn: usize,
     /// The time of the last look for new partitions.
     looked: Option<Instant>,
+    max_message_bytes: usize,
     wake: SyncSender<()>,
     awoken: Receiver<()>,
 }
@@ -84,7 +85,16 @@ impl KafkaSource {
         }
         let (wake, awoken) = sync_channel(1);
         let (discoveries, looked) = (Vec::new(), None);
-        let source = Self { partitions, client, discoveries, turn: 0, looked, wake, awoken };
+        let source = Self {
+            partitions,
+            client,
+            discoveries,
+            turn: 0,
+            looked,
+            max_message_bytes: settings.max_message_bytes,
+            wake,
+            awoken,
+        };
         source.check_topics()?;
         Ok(source)
     }
@@ -190,7 +200,7 @@ impl KafkaSource {
         Limits {
             until,
             block_bytes: settings.block_bytes,
-            max_message_bytes: settings.max_message_bytes,
+            max_message_bytes: self.max_message_bytes,
             long_messages: settings.long_messages,
         }
     }
@@ -293,6 +303,13 @@ impl Source for KafkaSource {
             }
             _ => Ok(()),
         }
+    }
+
+    fn set_max_message_bytes(&mut self, bytes: usize) -> Result<()> {
+        let settings = self.client.settings().clone();
+        KafkaSettings { max_message_bytes: bytes, ..settings }.check()?;
+        self.max_message_bytes = bytes;
+        Ok(())
     }
 
     fn find_offset(&mut self, partition: Partition, place: Place) -> Result<Option<u64>> {

@@ -55,6 +55,12 @@ pub trait Source: Send {
     /// Returns an error if the decision contradicts what the source knows.
     fn adopt(&mut self, decision: &Decision) -> Result<()>;
 
+    /// Sets the largest size of a message that is read from now on, in bytes.
+    ///
+    /// # Errors
+    /// Returns an error if the size is out of bounds.
+    fn set_max_message_bytes(&mut self, bytes: usize) -> Result<()>;
+
     /// Returns the offset of a place in a partition, or `None` if it is found only by reading.
     ///
     /// # Errors

@@ -49,4 +49,4 @@ pub use figures::{ClosedWindow, Counters, Difference, Figures, Paired, SegmentFi
 pub use groups::compare;
 pub use histogram::Histogram;
 pub use settings::Settings;
-pub use windows::{Batch, State, Windows};
+pub use windows::{Batch, Begun, State, Windows};

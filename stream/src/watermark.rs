@@ -109,9 +109,11 @@ impl Watermarks {
         restored
     }
 
-    /// Sets the time from which `max_ahead` is reckoned before the first event.
-    pub fn set_start(&mut self, start: Option<EventTime>) {
-        self.rules.start = start;
+    /// Sets the rules that hold from now on. If they have a smaller disorder than the rules before,
+    /// the watermark rises at once.
+    pub fn set_rules(&mut self, rules: TimeRules) {
+        self.rules = rules;
+        self.raise();
     }
 
     /// Returns the state for a checkpoint.
@@ -294,7 +296,7 @@ mod tests {
     #[test]
     fn a_first_event_far_ahead_of_the_start_is_refused() {
         let mut marks = watermarks(1);
-        marks.set_start(Some(EventTime(YEAR)));
+        marks.set_rules(TimeRules { start: Some(EventTime(YEAR)), ..marks.rules });
         assert_eq!(see(&mut marks, 0, 2 * YEAR), Err(RefusedTime::Ahead));
         assert_eq!(low(&marks), None);
         // A stream of the past begins before the start.
@@ -302,7 +304,7 @@ mod tests {
         assert_eq!(low(&marks), Some(490));
         // A clock that is behind the events gives way to events that agree with each other.
         let mut marks = watermarks(1);
-        marks.set_start(Some(EventTime(0)));
+        marks.set_rules(TimeRules { start: Some(EventTime(0)), ..marks.rules });
         for _ in 0..2 {
             assert_eq!(see(&mut marks, 0, YEAR), Err(RefusedTime::Ahead));
         }
@@ -423,6 +425,11 @@ mod tests {
         assert_eq!(low(&restored), Some(900));
         see(&mut restored, 0, 1_250).unwrap();
         assert_eq!(low(&restored), Some(950));
+        // New rules change the watermark in the same way.
+        marks.set_rules(larger);
+        assert_eq!(low(&marks), Some(900), "a watermark never goes back");
+        marks.set_rules(smaller);
+        assert_eq!(low(&marks), Some(990));
     }
 
     #[test]

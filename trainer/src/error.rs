@@ -84,22 +84,6 @@ pub enum Error {
         /// The problem with the decision.
         problem: String,
     },
-    /// A setting by which messages become rows was changed while decisions are left to repeat.
-    #[error(
-        "`online.{key}` is {given}, but decision {decision} of the log, which is left to repeat, \
-         was made with {recorded}; set it to {recorded}, let the run repeat the log, stop it by a \
-         signal, and change it then"
-    )]
-    RulesChanged {
-        /// The name of the setting in the section `[online]`.
-        key: &'static str,
-        /// The value with which the decision was made.
-        recorded: String,
-        /// The value of the job.
-        given: String,
-        /// The number of the decision.
-        decision: u64,
-    },
     /// An error of the dense model.
     #[error(transparent)]
     Model(#[from] zillion_nn::Error),

@@ -12,6 +12,9 @@ use super::verdict::{Check, Leg, Outcome, Verdict};
 use crate::partition::EventTime;
 use crate::validation::{Difference, Paired, Tally, Weight, check_batch, check_rows, compare};
 
+/// The name of the check of the newest rows.
+const NEWEST: &str = "newest_auc";
+
 /// The gate of an online model.
 #[derive(Clone, Debug)]
 pub struct Gate {
@@ -28,6 +31,10 @@ pub struct GateState {
     /// The scores of the live model on the rows since the last verdict.
     #[serde(default)]
     newest: Tally,
+    /// Whether the live model has done far worse than usual on the last rows that were enough to be
+    /// judged. Versions are held until it does as usual on as many later rows.
+    #[serde(default)]
+    is_newest_low: bool,
     /// Whether the last verdict was a hold.
     #[serde(default)]
     is_held: bool,
@@ -106,6 +113,9 @@ impl Gate {
     /// be judged stay.
     pub fn end_verdict(&mut self, verdict: &Verdict) {
         self.state.is_held = verdict.outcome == Outcome::Hold;
+        if let Some(check) = verdict.check(Leg::Progressive, NEWEST) {
+            self.state.is_newest_low = check.outcome == Outcome::Hold;
+        }
         if self.state.newest.rows() >= self.settings.min_rows {
             self.state.newest = Tally::default();
         }
@@ -185,25 +195,39 @@ impl Gate {
 
     /// Judges the AUC of the live model on the rows since the last verdict, which may be in no
     /// closed window yet. If it has fallen far, their labels have probably changed their meaning,
-    /// and the version that has learned from them is held until the anchor shows the damage.
+    /// and the version that has learned from them is held until the anchor shows the damage. Rows
+    /// that are too few to be judged neither begin nor end such a hold.
     fn judge_newest(&self) -> Option<Check> {
-        let newest = &self.state.newest;
-        let (auc, usual) = (newest.figures().auc?, self.state.reference.auc.get()?);
+        let GateState { newest, reference, is_newest_low, .. } = &self.state;
+        let (rows, needed) = (newest.rows(), self.settings.min_rows);
+        let usual = reference.auc.get()?;
         let bound = usual - self.settings.bands.auc.warn;
-        let text = format!(
-            "the AUC of the live model on the rows since the last verdict is {auc:.4}, and \
-             {usual:.4} is usual"
-        );
-        let (outcome, reason) = match auc < bound && newest.rows() >= self.settings.min_rows {
-            true => (Outcome::Hold, format!("{text}: held until later rows are as usual")),
+        let auc = newest.figures().auc;
+        let is_low = auc.filter(|_| rows >= needed).map(|auc| auc < bound);
+        let text = match auc {
+            Some(auc) => format!(
+                "the AUC of the live model on the rows since the last verdict is {auc:.4}, and \
+                 {usual:.4} is usual"
+            ),
+            None if *is_newest_low => {
+                "the AUC of the live model on the rows since the last verdict is not known"
+                    .to_owned()
+            }
+            None => return None,
+        };
+        let (outcome, reason) = match is_low.unwrap_or(*is_newest_low) {
+            true => {
+                let reason = format!("{text}: held until {needed} later rows are as usual");
+                (Outcome::Hold, reason)
+            }
             false => (Outcome::Pass, text),
         };
         Some(Check {
             outcome,
-            value: Some(auc),
+            value: auc,
             reference: Some(usual),
             hold: Some(bound),
-            ..Check::skip(Leg::Progressive, "newest_auc", reason)
+            ..Check::skip(Leg::Progressive, NEWEST, reason)
         })
     }
 

@@ -8,15 +8,21 @@ use super::key::Key;
 use super::record::{self, HEAD, Head, Rank};
 use super::settings::{Emit, Late};
 use crate::partition::{EventTime, Partition};
-use crate::watermark::RefusedTime;
+use crate::watermark::{RefusedTime, TimeRules};
 
 /// The part of the bound of memory that early feedback may fill.
 const EARLY_PART: u64 = 4;
 
 impl Joiner {
-    /// Sets the time from which `max_ahead` is reckoned before the first event.
-    pub fn set_start(&mut self, start: Option<EventTime>) {
-        self.watermarks.set_start(start);
+    /// Sets the rules of event times that hold from now on. A smaller disorder raises the watermark.
+    /// The rows that become due by it are to be taken before the next input.
+    pub fn set_rules(&mut self, rules: TimeRules) {
+        let before = self.watermarks.watermark();
+        self.watermarks.set_rules(rules);
+        if self.watermarks.watermark() != before {
+            self.is_drained = false;
+            self.expire_early();
+        }
     }
 
     /// Adds a partition, whose events move the watermark from now on.

@@ -72,6 +72,25 @@ pub struct Windows {
     state: State,
 }
 
+/// The windows of the shortest length that had a row or were closed at a moment. All rows of other
+/// windows come later.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Begun {
+    /// The end of the last closed window.
+    closed_to: Option<i64>,
+    /// The beginnings of the open windows.
+    open: BTreeSet<i64>,
+}
+
+impl Begun {
+    /// Returns whether a window of the shortest length is among these windows.
+    pub fn contains(&self, window: &ClosedWindow) -> bool {
+        let start = window.start.0;
+        self.closed_to.is_some_and(|end| start < end) || self.open.contains(&start)
+    }
+}
+
 impl Windows {
     /// Creates windows without rows.
     ///
@@ -110,6 +129,17 @@ impl Windows {
     /// Returns the state for a checkpoint.
     pub fn state(&self) -> &State {
         &self.state
+    }
+
+    /// Returns the length of the shortest windows, in milliseconds.
+    pub fn shortest_length(&self) -> u64 {
+        self.length(0).unsigned_abs()
+    }
+
+    /// Returns the windows of the shortest length that have a row or are closed.
+    pub fn begun(&self) -> Begun {
+        let State { closed_to, open, .. } = &self.state;
+        Begun { closed_to: *closed_to, open: open.keys().copied().collect() }
     }
 
     /// Returns the counters since the beginning.

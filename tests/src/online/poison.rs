@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::guards::list_moves;
 use super::kills::replay_arguments;
 use super::place::{Place, ROWS, Running, files_below, is_click, mix, now_ms};
-use super::served::served_versions;
+use super::served::{named_versions, newest_event, served_versions};
 
 /// The number of rows in a second of event time.
 const RATE: u64 = 600;
@@ -224,6 +224,36 @@ fn bad_batches_without_a_way_back_stay_and_are_not_served() {
     let mut run = place.start(&SETTINGS);
     run.wait_for_messages(320 * RATE);
     assert_eq!(run.stop()["rows"], report["rows"]);
+}
+
+#[test]
+fn small_versions_with_flipped_labels_are_held() {
+    let place = Place::new(&format!("{GATE}{ROWS}"));
+    let begin = now_ms() / 60_000 * 60_000 - 3_600_000;
+    let (flip, steps) = (120..150, 30);
+    // A version has half of the rows that the gate needs to judge the newest rows.
+    let rows = ["--set", "online.publish_rows=256", "--set", "online.publish_seconds=1000"];
+    let mut run = place.start(&[&SETTINGS[..2], &SETTINGS[4..], &rows].concat());
+    for step in 0..steps {
+        let lines = seconds(begin, step * 5..(step + 1) * 5, &flip);
+        place.put("events/a", &format!("{step:06}"), &lines);
+        run.wait_for_messages(((step + 1) * 5 * RATE).saturating_sub(RATE * 10));
+    }
+    run.wait_for_messages(steps * 5 * RATE);
+    run.stop();
+    let log = place.ok(&["stream", "tail", "runs/live", "--last", "100000"]);
+    assert!(log.contains("\"skip\""), "the gate has not tripped");
+    // The pointer named no version behind the first rows that are enough to be judged. Behind the
+    // gap, none follows while labels are flipped.
+    let bad = begin + flip.start * 1000;
+    let mut named: Vec<u64> = named_versions(&place);
+    let count = named.len();
+    named.sort_unstable();
+    named.dedup();
+    let newest = |version: &u64| newest_event(&place, *version).saturating_sub(bad);
+    let last = named.iter().rev().take(20).map(newest).max().expect("a version");
+    eprintln!("{count} moves; the last version has rows until {last} ms after the first bad one");
+    assert!(last <= 2_000, "a version has rows until {last} ms after the first bad one");
 }
 
 #[test]

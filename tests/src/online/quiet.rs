@@ -51,7 +51,7 @@ fn a_join_that_waits_renews_its_checkpoint() {
     run.wait_for_messages(written);
     let report = run.stop();
     assert_eq!((&report["messages"], &report["batches"]), (&written.into(), &0.into()), "{report}");
-    // After a stop, no decisions are left, so that a setting of rows may change.
+    // After a stop, no decisions are left, and a setting of rows changes.
     let mut run = place.start(&[&more[..], &["--set", "online.disorder_seconds=9"]].concat());
     run.wait_for_messages(written);
     let pending = place.status().expect("a status")["feed"]["join"]["pending_rows"].clone();

@@ -21,12 +21,7 @@ pub(super) struct Served {
 /// Returns the versions that the pointer `stable` named, in the order of its moves: those whose
 /// newest event is behind `from_ms`, and the last one before them.
 pub(super) fn served_versions(place: &Place, from_ms: u64) -> Vec<Served> {
-    let log = ["model", "log", "--model", "live", "--registry", "registry", "--json"];
-    let moves = place.ok(&[&log[..], &["--limit", "100000"]].concat());
-    let moves = crate::harness::last_json(&moves);
-    let moves = moves.as_array().expect("a list of moves").iter().rev();
-    let versions: Vec<u64> =
-        moves.map(|entry| entry["to"]["version"].as_u64().expect("a version")).collect();
+    let versions = named_versions(place);
     let timed: Vec<(u64, u64)> =
         versions.iter().map(|&version| (version, newest_event(place, version))).collect();
     let begin = timed.iter().position(|&(_, time)| time > from_ms).unwrap_or(timed.len() - 1);
@@ -45,8 +40,17 @@ pub(super) fn served_versions(place: &Place, from_ms: u64) -> Vec<Served> {
     timed[begin.saturating_sub(1)..].iter().map(score).collect()
 }
 
+/// Returns the versions that the pointer `stable` named, in the order of its moves.
+pub(super) fn named_versions(place: &Place) -> Vec<u64> {
+    let log = ["model", "log", "--model", "live", "--registry", "registry", "--json"];
+    let moves = place.ok(&[&log[..], &["--limit", "100000"]].concat());
+    let moves = crate::harness::last_json(&moves);
+    let moves = moves.as_array().expect("a list of moves").iter().rev();
+    moves.map(|entry| entry["to"]["version"].as_u64().expect("a version")).collect()
+}
+
 /// Returns the time of the newest event of a version.
-fn newest_event(place: &Place, version: u64) -> u64 {
+pub(super) fn newest_event(place: &Place, version: u64) -> u64 {
     let version = version.to_string();
     let show = ["model", "show", &version, "--model", "live", "--registry", "registry", "--json"];
     let shown: Value = crate::harness::last_json(&place.ok(&show));

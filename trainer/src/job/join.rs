@@ -7,6 +7,7 @@ use zillion_config::ConfigError;
 use zillion_feature::{FeatureKind, RawType, Schema};
 use zillion_rows::ByteSize;
 use zillion_stream::joiner::{Bounds, Emit, Late, Negatives, SamplingCorrection, Settings};
+use zillion_stream::watermark::TimeRules;
 
 use super::online::{OnlineConfig, milliseconds};
 use crate::error::Result;
@@ -86,9 +87,9 @@ fn default_memory() -> ByteSize {
 
 impl JoinConfig {
     /// Returns the settings of the joiner.
-    pub(crate) fn settings(&self, online: &OnlineConfig) -> Settings {
+    pub(crate) fn settings(&self, times: TimeRules) -> Settings {
         Settings {
-            times: online.time_rules(),
+            times,
             wait: milliseconds(self.wait_seconds),
             emit: match (self.emit, self.late) {
                 (EmitConfig::Window, _) => Emit::Window,
@@ -135,6 +136,6 @@ impl JoinConfig {
             let message = "must be a number of seconds from 0 to 10^9";
             return Err(ConfigError::at("join.wait_seconds", message).into());
         }
-        Ok(self.settings(online).validate()?)
+        Ok(self.settings(online.time_rules()).validate()?)
     }
 }

@@ -130,12 +130,13 @@ impl Assembler {
         }
     }
 
-    /// Sets the time from which `online.max_ahead_seconds` is reckoned before the first event.
-    pub(super) fn set_start(&mut self, start: Option<EventTime>) {
+    /// Sets the rules of event times that hold from now on. Rows that become due by them follow.
+    pub(super) fn set_rules(&mut self, rules: TimeRules) -> Result<()> {
         match &mut self.way {
-            Way::Direct(watermarks) => watermarks.set_start(start),
-            Way::Joined(joiner) => joiner.set_start(start),
+            Way::Direct(watermarks) => watermarks.set_rules(rules),
+            Way::Joined(joiner) => joiner.set_rules(rules),
         }
+        self.drain()
     }
 
     /// Returns the state of the joiner, if there is one.

@@ -5,6 +5,7 @@
 
 mod live;
 mod replay;
+mod rules;
 mod schemas;
 mod summary;
 
@@ -21,6 +22,7 @@ use zillion_stream::{
 
 pub(super) use live::Live;
 pub use live::PAUSED;
+use rules::widen;
 use summary::Summary;
 
 use super::assembler::{Assembler, AssemblerState, RefusedRow, open_joiner};
@@ -30,6 +32,7 @@ use super::events::{EventReader, Events};
 use super::item::{FedBatch, Item};
 use super::leftovers::{LeftMessage, Leftovers};
 use super::newest::NewestRows;
+use super::rules::{rules_of, time_rules_of};
 use super::setup::{FeedSetup, open_source};
 use super::snapshot::{self, FeedCounts, FeedState, SnapshotLink};
 use crate::error::{Error, Result};
@@ -130,13 +133,15 @@ impl Feed {
             online.max_rejected,
             &state.letters,
         )?;
+        let rules = state.rules.unwrap_or_else(|| rules_of(&online));
+        let widest = widen(&online, &rules, &summary);
         let sides = setup.sides()?;
         let mut streams = Vec::new();
         for (number, stream) in (0..).zip(&job.streams) {
             streams.push(StreamInput {
                 name: stream.name.clone(),
                 format: stream.format,
-                source: open_source(stream, number, &online, &state.position)?,
+                source: open_source(stream, number, &widest, &state.position)?,
                 reader: EventReader::new(&job, stream, &sides, &setup.statistics)?,
                 registry: match setup.only_replays {
                     true => None,
@@ -148,10 +153,10 @@ impl Feed {
         }
         let (shape, most) = (RowShape::of(&job.schema), job.train.batch_size.get());
         let assembler = match &job.join {
-            None => Assembler::restore(shape, most, online.time_rules(), &state.assembler),
+            None => Assembler::restore(shape, most, time_rules_of(&rules), &state.assembler),
             Some(join) => {
                 let source = place.as_deref().map(snapshot::joiner_of);
-                let settings = join.settings(&online);
+                let settings = join.settings(time_rules_of(&rules));
                 let joiner =
                     open_joiner(source.as_deref(), &folder.join("joiner"), &files, settings)?;
                 Assembler::joined(shape, most, joiner)
@@ -177,7 +182,7 @@ impl Feed {
             spare: Block::new(),
             rules: None,
         };
-        feed.set_rules(state.rules);
+        feed.set_rules(state.rules)?;
         if feed.setup.start.as_ref().is_some_and(|link| link.is_unpublished) {
             feed.cadence.note_unpublished();
         }
@@ -280,7 +285,7 @@ impl Feed {
             self.taking = Some((taking, partition));
         }
         if let Some(long) = block.too_long() {
-            let limit = self.setup.online().max_message_bytes;
+            let limit = zillion_rows::ByteSize(self.present_rules().max_message_bytes);
             self.counts.messages += 1;
             self.letters.reject(DeadLetter {
                 partition: current.partition,
@@ -358,7 +363,7 @@ impl Feed {
     fn apply(&mut self, number: u64, decision: &Decision) -> Result<()> {
         self.position.apply(number, decision)?;
         if let Decision::Rules(rules) = decision {
-            self.set_rules(Some(*rules));
+            self.set_rules(Some(*rules))?;
         }
         if let Decision::Partitions { stream, names, .. } = decision {
             for number in 0..names.len() as u32 {
@@ -366,11 +371,6 @@ impl Feed {
             }
         }
         Ok(())
-    }
-
-    fn set_rules(&mut self, rules: Option<RowRules>) {
-        self.rules = rules;
-        self.assembler.set_start(rules.and_then(|rules| rules.start_ms).map(EventTime));
     }
 
     /// Ends the batch and returns it as an item. The cut is in the log already.

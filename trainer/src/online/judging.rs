@@ -9,6 +9,8 @@ mod anchor;
 mod gaps;
 mod held;
 mod recent;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -24,6 +26,7 @@ use zillion_stream::validation::{self, ClosedWindow, State, Windows};
 
 pub(crate) use self::anchor::AnchorBatch;
 use self::anchor::AnchorStore;
+use self::gaps::PassedGap;
 use self::recent::RecentWindow;
 use super::columns::RowShape;
 use crate::error::Result;
@@ -54,10 +57,8 @@ pub(crate) struct Judging {
     segments: Vec<usize>,
     /// The time by which rows come later than the watermark, in milliseconds.
     delay: u64,
-    /// The shortest windows that were closed since the last verdict, and the batch with which each
-    /// one was closed.
+    /// The windows of the shortest length that were closed since the last verdict.
     recent: Vec<ClosedWindow>,
-    recent_batches: Vec<u64>,
     /// The batches behind the gaps of the log, in ascending order.
     gaps: Vec<u64>,
     /// The batches that stay in the model although a rewind should have left them out.
@@ -95,6 +96,9 @@ struct History {
     /// The watermark at which the gate has held a version first since the last publication.
     #[serde(default)]
     held_since: Option<i64>,
+    /// The last gap of the log; absent before the first one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    gap: Option<PassedGap>,
 }
 
 /// The part of [`Judging`] that a checkpoint stores.
@@ -151,7 +155,7 @@ impl Judging {
             return Ok(None);
         };
         let settings = job.validation.clone().unwrap_or_default();
-        let (windows, gate, anchor, history, recent) = match state {
+        let (windows, gate, anchor, history, mut recent) = match state {
             Some(JudgingState { windows, gate, anchor, history, recent, .. }) => {
                 (Some(windows), gate, anchor, history, recent)
             }
@@ -159,11 +163,13 @@ impl Judging {
         };
         let windows = match windows.map(|state| Windows::restore(settings.clone(), state)) {
             Some(Ok(windows)) => windows,
-            // Other windows begin anew: their sums cannot be made from those of the old ones.
+            // Other windows begin anew: their sums cannot be made from those of the old ones. Closed
+            // ones that wait for a verdict may have another length.
             Some(Err(validation::ValidationError::Changed { setting })) => {
+                recent.clear();
                 tracing::warn!(
-                    "`validation.{setting}` differs from that of the checkpoint, so the open \
-                     windows begin anew"
+                    "`validation.{setting}` differs from that of the checkpoint, so the windows \
+                     that were not judged begin anew"
                 );
                 Windows::new(settings.clone())?
             }
@@ -191,7 +197,6 @@ impl Judging {
                 .collect(),
             segments: find_segments(&job.schema, &settings.segments)?,
             delay: job.join.as_ref().map_or(0, |join| join.delay_ms()),
-            recent_batches: recent.iter().map(|recent| recent.batch).collect(),
             recent: recent.into_iter().map(RecentWindow::into_window).collect(),
             gaps: Vec::new(),
             kept: Vec::new(),
@@ -206,7 +211,7 @@ impl Judging {
             gate: self.gate.as_ref().map(|gate| gate.state().clone()),
             anchor: self.anchor.clone(),
             history: self.history.clone(),
-            recent: self.recent.iter().zip(&self.recent_batches).map(RecentWindow::new).collect(),
+            recent: self.recent.iter().map(RecentWindow::new).collect(),
             lines: None,
             published: None,
         }
@@ -263,6 +268,7 @@ impl Judging {
         };
         let segments: Vec<Vec<u64>> = self.segments.iter().map(segment).collect();
         let segments: Vec<&[u64]> = segments.iter().map(Vec::as_slice).collect();
+        self.note_gap(number);
         let mut closed = self.windows.add(&validation::Batch {
             times: &times,
             labels: &labels,
@@ -273,10 +279,13 @@ impl Judging {
         })?;
         if let Some(gate) = &mut self.gate {
             gate.observe(&labels, weights.as_deref(), &live)?;
-            let staged = gate.offer(&times, &labels, weights.as_deref())?;
-            let shape = RowShape::of(&job.schema);
-            for row in staged {
-                self.anchor.stage(batch, &shape, rows[row.row], row.place);
+            // Rows of batches that a rewind should have left out must not enter the anchor.
+            if !self.kept.iter().any(|kept| kept.contains(&number)) {
+                let staged = gate.offer(&times, &labels, weights.as_deref())?;
+                let shape = RowShape::of(&job.schema);
+                for row in staged {
+                    self.anchor.stage(batch, &shape, rows[row.row], row.place);
+                }
             }
         }
         let keys: u64 = plan.tables.iter().map(|table| table.keys.len() as u64).sum();
@@ -289,13 +298,12 @@ impl Judging {
             self.history.watermark = self.history.watermark.max(Some(watermark));
             closed.extend(self.windows.close(EventTime(watermark)));
         }
-        let shortest = closed.iter().map(|window| window.length).min();
         if self.gate.is_some() {
-            self.recent.extend(closed.iter().filter(|w| Some(w.length) == shortest).cloned());
-            self.recent_batches.resize(self.recent.len(), number);
+            // Longer windows have rows that were judged before.
+            let shortest = self.windows.shortest_length();
+            self.recent.extend(closed.iter().filter(|w| w.length == shortest).cloned());
             let surplus = self.recent.len().saturating_sub(HELD_WINDOWS);
             self.recent.drain(..surplus);
-            self.recent_batches.drain(..surplus);
         }
         Ok(closed)
     }
@@ -366,7 +374,6 @@ impl Judging {
         *keys = (0, 0);
         *missing = (0, Vec::new());
         self.recent.clear();
-        self.recent_batches.clear();
     }
 
     /// Returns the version that becomes the stable one, if it is time: the newest version that

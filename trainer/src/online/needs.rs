@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -62,11 +63,13 @@ pub struct NeededMessages {
 }
 
 impl Needs {
-    /// Returns the messages that a repetition of `log` from a position on needs.
+    /// Returns the messages that a repetition of `log` from a position on needs. Messages that a
+    /// reset has forgotten are not among them.
     ///
     /// # Errors
     /// Returns an error if the log cannot be read, or does not fit to the position.
     pub(crate) fn of(mut position: Position, log: &Path) -> Result<Self> {
+        let unread = read_unread(log, position.next_decision())?;
         let need = |name: &str, offset: u64, files: &FileHistory| Need {
             name: name.to_owned(),
             offset,
@@ -75,13 +78,11 @@ impl Needs {
             again: None,
         };
         let mut partitions: BTreeMap<Partition, Need> = BTreeMap::new();
-        for (partition, known) in position.partitions() {
-            partitions.insert(partition, need(&known.name, known.next_offset, &known.files));
-        }
         for entry in read_decisions(log, position.next_decision())? {
             let (number, decision) = entry?;
             if let Decision::Took(took) = &decision
                 && let Some(known) = position.partition(took.partition)
+                && !unread.iter().any(|unread| unread.contains(&number))
             {
                 let new = || need(&known.name, took.from, &known.files);
                 partitions.entry(took.partition).or_insert_with(new).take(took, &known.files);
@@ -97,6 +98,18 @@ impl Needs {
         }
         Ok(Self { partitions, end: position })
     }
+}
+
+/// Returns the decisions of a log from `first` on whose messages are not read again, because a
+/// reset has forgotten them.
+fn read_unread(log: &Path, first: u64) -> Result<Vec<Range<u64>>> {
+    let mut all = Vec::new();
+    for entry in read_decisions(log, first)? {
+        if let (number, Decision::Skip { unread: Some(unread), .. }) = entry? {
+            all.push(unread..number);
+        }
+    }
+    Ok(all)
 }
 
 impl Need {
@@ -343,5 +356,42 @@ mod tests {
         let need = &needs.partitions[&PARTITION];
         assert_eq!(names(need), ["004", "001", "002", "003", "004"]);
         assert_eq!((need.offset, need.first.as_deref(), need.again), (15, Some("001"), Some(15)));
+    }
+
+    #[test]
+    fn files_that_a_reset_has_forgotten_are_not_needed() {
+        let folder = tempfile::tempdir().unwrap();
+        // The files 003 and 004 were consumed by the decisions 8 and 10, and forgotten.
+        let reset = |to| Decision::Reset {
+            partition: PARTITION,
+            to,
+            files: FileHistory::restore(PARTITION, 0, (0..5).map(file).collect()).unwrap(),
+        };
+        let forget = |from| Decision::Skip {
+            from: 0,
+            to: 0,
+            reason: "they were removed".to_owned(),
+            unread: Some(from),
+        };
+        let next = [Decision::File { partition: PARTITION, file: file(5) }, took(50, 60)];
+        let more = [&[forget(7), reset(50)][..], &next].concat();
+        let position = write(folder.path(), 5, 2, &more);
+        let needs = Needs::of(position, folder.path()).unwrap();
+        let need = &needs.partitions[&PARTITION];
+        assert_eq!(names(need), ["002", "005"]);
+        assert_eq!((need.offset, need.first.as_deref(), need.again), (20, Some("002"), Some(20)));
+        // All messages between a state and the reset were forgotten.
+        let folder = tempfile::tempdir().unwrap();
+        let position = write(folder.path(), 5, 3, &more);
+        let needs = Needs::of(position, folder.path()).unwrap();
+        let need = &needs.partitions[&PARTITION];
+        assert_eq!(names(need), ["005"]);
+        assert_eq!((need.offset, need.first.as_deref(), need.again), (50, Some("005"), Some(50)));
+        // Behind the reset, nothing of before is needed.
+        let folder = tempfile::tempdir().unwrap();
+        let position = write(folder.path(), 5, 3, &[forget(7), reset(50)]);
+        let needs = Needs::of(position, folder.path()).unwrap();
+        let need = &needs.partitions[&PARTITION];
+        assert_eq!((need.offset, need.first.as_deref(), need.again), (50, None, None));
     }
 }

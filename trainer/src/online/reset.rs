@@ -231,21 +231,24 @@ struct Lost {
 impl Lost {
     /// Reads the decisions between two positions of a log.
     fn read(log: &Path, begin: &Position, end: &Position, missing: String) -> Result<Self> {
-        let mut forgotten = Forgotten { batches: 0, rows: 0, missing };
-        let (mut partitions, mut cuts) = (BTreeSet::new(), (u64::MAX, 0));
+        let (mut partitions, mut cuts) = (BTreeSet::new(), Vec::new());
         for entry in read_decisions(log, begin.next_decision())? {
-            match entry?.1 {
-                Decision::Took(took) => {
+            match entry? {
+                (_, Decision::Took(took)) => {
                     partitions.insert(took.partition);
                 }
-                Decision::Cut { batch, rows, .. } => {
-                    forgotten.batches += 1;
-                    forgotten.rows += rows;
-                    cuts = (cuts.0.min(batch), batch + 1);
+                (_, Decision::Cut { batch, rows, .. }) => cuts.push((batch, rows)),
+                // The run has learned from none of the batches that were left out or forgotten.
+                (_, Decision::Skip { from, to, .. }) => {
+                    cuts.retain(|(batch, _)| !(from..to).contains(batch));
                 }
                 _ => {}
             }
         }
+        let rows = cuts.iter().map(|(_, rows)| rows).sum();
+        let forgotten = Forgotten { batches: cuts.len() as u64, rows, missing };
+        let first = cuts.first().map_or(0, |(batch, _)| *batch);
+        let behind = cuts.last().map_or(0, |(batch, _)| batch + 1);
         // The watermark does not follow these decisions. So the partitions that are idle at their
         // end must be those of their beginning.
         let mut decisions = Vec::new();
@@ -258,8 +261,8 @@ impl Lost {
             }
         }
         decisions.push(Decision::Skip {
-            from: cuts.0.min(cuts.1),
-            to: cuts.1,
+            from: first,
+            to: behind,
             reason: format!("an operator has reset the streams, because {}", forgotten.missing),
             unread: Some(begin.next_decision()),
         });

@@ -1,11 +1,13 @@
 //! The settings by which messages become rows. The log records them before the first decision that
-//! depends on them, and a decision is repeated with the same settings only.
+//! depends on them, and a decision is repeated with the recorded ones. Those of the job hold for new
+//! decisions.
 
+use std::num::NonZeroU32;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use zillion_stream::RowRules;
+use zillion_stream::watermark::TimeRules;
+use zillion_stream::{EventTime, RowRules};
 
-use crate::error::{Error, Result};
 use crate::job::OnlineConfig;
 
 /// Returns the settings of a job by which messages become rows.
@@ -33,30 +35,13 @@ pub(super) fn rules_after(recorded: Option<RowRules>, online: &OnlineConfig) -> 
     RowRules { start_ms, ..rules_of(online) }
 }
 
-/// Checks that decision `number` can be repeated by a job with the settings `given`. `recorded` are
-/// the settings with which the decision was made; `None` if the log is one of an earlier version.
-pub(super) fn check_rules(number: u64, recorded: Option<RowRules>, given: RowRules) -> Result<()> {
-    let Some(recorded) = recorded else { return Ok(()) };
-    let seconds = |ms: u64| (ms as f64 / 1000.0).to_string();
-    let keys = [
-        ("disorder_seconds", seconds(recorded.disorder_ms), seconds(given.disorder_ms)),
-        ("max_ahead_seconds", seconds(recorded.max_ahead_ms), seconds(given.max_ahead_ms)),
-        (
-            "accept_jump_after",
-            recorded.accept_jump_after.to_string(),
-            given.accept_jump_after.to_string(),
-        ),
-        (
-            "max_message_bytes",
-            recorded.max_message_bytes.to_string(),
-            given.max_message_bytes.to_string(),
-        ),
-    ];
-    match keys.into_iter().find(|(_, recorded, given)| recorded != given) {
-        None => Ok(()),
-        Some((key, recorded, given)) => {
-            Err(Error::RulesChanged { key, recorded, given, decision: number })
-        }
+/// Returns the rules of event times among recorded settings.
+pub(super) fn time_rules_of(rules: &RowRules) -> TimeRules {
+    TimeRules {
+        disorder: rules.disorder_ms,
+        max_ahead: rules.max_ahead_ms,
+        accept_jump_after: NonZeroU32::new(rules.accept_jump_after).unwrap_or(NonZeroU32::MIN),
+        start: rules.start_ms.map(EventTime),
     }
 }
 
@@ -74,22 +59,14 @@ mod tests {
         // A log of an earlier version has events already.
         let earlier = RowRules { start_ms: None, ..first };
         assert_eq!(rules_after(Some(earlier), &online), earlier);
-        check_rules(7, Some(recorded), RowRules { disorder_ms: 1, ..rules_of(&online) }).unwrap();
     }
 
     #[test]
-    fn each_changed_setting_is_named() {
-        let rules = rules_of(&OnlineConfig::default());
-        check_rules(7, None, rules).unwrap();
-        check_rules(7, Some(rules), rules).unwrap();
-        for (key, other) in [
-            ("`online.disorder_seconds`", RowRules { disorder_ms: 1500, ..rules }),
-            ("`online.max_ahead_seconds`", RowRules { max_ahead_ms: 1, ..rules }),
-            ("`online.accept_jump_after`", RowRules { accept_jump_after: 1, ..rules }),
-            ("`online.max_message_bytes`", RowRules { max_message_bytes: 1, ..rules }),
-        ] {
-            let error = check_rules(7, Some(rules), other).unwrap_err().to_string();
-            assert!(error.contains(key) && error.contains("decision 7"), "{error}");
-        }
+    fn recorded_rules_are_those_of_the_job() {
+        let online = OnlineConfig { disorder_seconds: 1.5, ..OnlineConfig::default() };
+        let rules = rules_of(&online);
+        assert_eq!(time_rules_of(&rules), online.time_rules());
+        let start = time_rules_of(&RowRules { start_ms: Some(7), ..rules }).start;
+        assert_eq!(start, Some(EventTime(7)));
     }
 }

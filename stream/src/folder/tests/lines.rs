@@ -94,6 +94,29 @@ fn a_message_that_is_left_out_keeps_its_beginning() {
 }
 
 #[test]
+fn the_largest_size_of_a_message_can_change() {
+    let site = Site::new(&["a"]);
+    site.put("a/1", "long\nshort\nlonger\nlongest\n");
+    let long_messages = LongMessages::Reject;
+    let settings = FolderSettings { block_bytes: 5, long_messages, ..site.settings() };
+    let mut source = FollowedFolder::open(settings, &Position::default()).unwrap();
+    let mut block = Block::new();
+    let mut read = |limit: usize| {
+        source.set_max_message_bytes(limit).unwrap();
+        assert!(source.poll(&mut block, Duration::ZERO).unwrap());
+        block.get(0).map(|message| String::from_utf8(message.bytes.to_vec()).unwrap())
+    };
+    assert_eq!(read(4).as_deref(), Some("long"));
+    assert_eq!(read(4), None);
+    assert_eq!(read(6).as_deref(), Some("longer"));
+    assert_eq!(read(6), None);
+    for limit in [0, (1 << 30) + 1] {
+        let error = source.set_max_message_bytes(limit).unwrap_err().to_string();
+        assert!(error.contains("`max_message_bytes` is"), "{error}");
+    }
+}
+
+#[test]
 fn a_block_that_is_used_again_keeps_its_memory() {
     let site = Site::new(&["a"]);
     site.put("a/1", &"0123456789\n".repeat(100_000));

@@ -209,3 +209,57 @@ fn nonsense_is_refused() {
     let error = judge(Inputs { update_norm: Some(-1.0), ..inputs() }).to_string();
     assert!(error.contains("`update_norm`"), "{error}");
 }
+
+/// Offers `rows` rows to a gate whose labels fit to the scores, or are all the other ones.
+fn observe(gate: &mut Gate, rows: usize, is_flipped: bool) {
+    let live: Vec<f32> = (0..rows).map(|row| if row % 4 == 0 { 1.0 } else { -2.0 }).collect();
+    let label = |logit: &f32| f32::from(u8::from((*logit > 0.0) != is_flipped));
+    gate.observe(&live.iter().map(label).collect::<Vec<_>>(), None, &live).unwrap();
+}
+
+/// Judges a gate without a window and ends the verdict, and returns the check of the newest rows.
+fn judge_newest(gate: &mut Gate) -> Option<Outcome> {
+    let none = Inputs::default();
+    let verdict = gate.judge(&Evidence { windows: &[], anchor: None, inputs: &none }).unwrap();
+    gate.end_verdict(&verdict);
+    let check = verdict.check(Leg::Progressive, "newest_auc").map(|check| check.outcome);
+    assert_eq!(verdict.outcome, check.unwrap_or(Outcome::Pass), "{verdict:?}");
+    check
+}
+
+#[test]
+fn a_hold_by_the_newest_rows_lasts_until_enough_rows_are_as_usual() {
+    let mut gate = gate(&draw_window(2_000, 0.0));
+    let (pass, hold) = (Some(Outcome::Pass), Some(Outcome::Hold));
+    let mut judge = |rows: usize, is_flipped: bool| {
+        observe(&mut gate, rows, is_flipped);
+        let stored = serde_json::to_string(gate.state()).unwrap();
+        gate = Gate::restore(gate_settings(), serde_json::from_str(&stored).unwrap()).unwrap();
+        judge_newest(&mut gate)
+    };
+    // Each version has half of the rows that are needed.
+    assert_eq!(judge(250, false), pass);
+    assert_eq!(judge(250, false), pass);
+    assert_eq!(judge(250, true), pass, "too few rows begin no hold");
+    for version in 0..8 {
+        assert_eq!(judge(250, true), hold, "version {version}");
+    }
+    // Labels are right again, but half of the rows that are judged have wrong ones.
+    assert_eq!(judge(250, false), hold);
+    assert_eq!(judge(250, false), hold, "too few rows end no hold");
+    assert_eq!(judge(250, false), pass);
+    assert_eq!(judge(250, false), pass);
+}
+
+#[test]
+fn rows_whose_auc_is_not_known_end_no_hold() {
+    let mut gate = gate(&draw_window(2_000, 0.0));
+    observe(&mut gate, 500, true);
+    assert_eq!(judge_newest(&mut gate), Some(Outcome::Hold));
+    assert_eq!(judge_newest(&mut gate), Some(Outcome::Hold), "no row has come");
+    gate.observe(&[0.0; 600], None, &[-2.0; 600]).unwrap();
+    assert_eq!(judge_newest(&mut gate), Some(Outcome::Hold), "all labels are equal");
+    observe(&mut gate, 500, false);
+    assert_eq!(judge_newest(&mut gate), Some(Outcome::Pass));
+    assert_eq!(judge_newest(&mut gate), None);
+}

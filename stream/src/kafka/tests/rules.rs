@@ -23,6 +23,13 @@ fn a_message_too_long_is_an_error_or_left_out() {
     let wanted = crate::TooLong { offset: 1, next: 2, head };
     assert_eq!((block.too_long(), block.len()), (Some(&wanted), 0));
     assert_eq!(of_partition(&take(&mut source, 1).unwrap(), 0), [(2, "next")]);
+    // Another size holds for the messages behind.
+    source.set_max_message_bytes(13).unwrap();
+    cluster.put(0, &["much too long", "is longer still"]);
+    assert_eq!(of_partition(&take(&mut source, 1).unwrap(), 0), [(3, "much too long")]);
+    assert!(source.poll(&mut block, PATIENCE).unwrap());
+    assert_eq!(block.too_long().map(|long| long.offset), Some(4));
+    assert!(source.set_max_message_bytes(0).is_err());
 }
 
 #[test]

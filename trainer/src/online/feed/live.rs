@@ -50,6 +50,8 @@ impl Feed {
     ) -> Result<()> {
         let rules = rules_after(self.rules, &self.setup.online());
         if self.rules != Some(rules) {
+            // A repetition gives the rows that are left before the decision, too.
+            self.give_rows()?;
             self.record(&Decision::Rules(rules))?;
         }
         while !live.stop.load(Ordering::Relaxed) {

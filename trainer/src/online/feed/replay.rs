@@ -7,7 +7,6 @@ use zillion_stream::{Decision, Partition, Taking, Took, check_took};
 use super::{Feed, Sink};
 use crate::error::{Error, Result};
 use crate::online::item::{FedVersion, Item, Repetition};
-use crate::online::rules::{check_rules, rules_of};
 
 impl Feed {
     /// Repeats the decisions after the position, and hands over the same items as the first time.
@@ -42,9 +41,6 @@ impl Feed {
         if self.summary.is_unread(number) {
             self.pass_over(number, decision)?;
             return Ok(true);
-        }
-        if !matches!(decision, Decision::Rules(_)) {
-            check_rules(number, self.rules, rules_of(&self.setup.online()))?;
         }
         // Versions and checkpoints come before the first row of the next batch.
         if !matches!(decision, Decision::Publish { .. } | Decision::Checkpoint { .. }) {

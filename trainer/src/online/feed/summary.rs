@@ -21,6 +21,8 @@ pub(super) struct Summary {
     unread: Vec<Range<u64>>,
     /// The number of the last decision to publish.
     last_version: Option<u64>,
+    /// The largest limit of the size of a message that a decision has recorded.
+    largest_message: u64,
 }
 
 impl Summary {
@@ -37,6 +39,10 @@ impl Summary {
                     summary.keeps.push((number, from..to));
                 }
                 (number, Decision::Publish { .. }) => summary.last_version = Some(number),
+                (_, Decision::Rules(rules)) => {
+                    let largest = summary.largest_message.max(rules.max_message_bytes);
+                    summary.largest_message = largest;
+                }
                 _ => {}
             }
         }
@@ -60,6 +66,11 @@ impl Summary {
         self.unread.iter().any(|unread| unread.contains(&number))
     }
 
+    /// Returns the largest limit of the size of a message that the log has recorded, in bytes.
+    pub(super) fn largest_message(&self) -> u64 {
+        self.largest_message
+    }
+
     /// Returns whether the log has a decision to publish after a decision.
     pub(super) fn publishes_after(&self, number: u64) -> bool {
         self.last_version > Some(number)
@@ -74,7 +85,7 @@ fn has_later(all: &[Batches], number: u64, batch: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use zillion_device::Files;
-    use zillion_stream::LogOptions;
+    use zillion_stream::{LogOptions, RowRules};
 
     use super::*;
 
@@ -84,6 +95,16 @@ mod tests {
         let files = Files::new().scratch();
         let mut log = DecisionLog::open(&files, folder.path(), LogOptions::default()).unwrap();
         let reason = String::new();
+        let rules = |max_message_bytes| {
+            let (disorder_ms, max_ahead_ms, accept_jump_after) = (1, 1, 1);
+            Decision::Rules(RowRules {
+                disorder_ms,
+                max_ahead_ms,
+                accept_jump_after,
+                max_message_bytes,
+                start_ms: None,
+            })
+        };
         for decision in [
             Decision::Publish { batch: 3 },
             Decision::Skip { from: 2, to: 4, reason: reason.clone(), unread: None },
@@ -92,6 +113,8 @@ mod tests {
             Decision::Publish { batch: 7 },
             Decision::Checkpoint { batch: 8 },
             Decision::Skip { from: 9, to: 9, reason, unread: Some(5) },
+            rules(20),
+            rules(10),
         ] {
             log.append(&decision).unwrap();
         }
@@ -103,5 +126,6 @@ mod tests {
         let unread: Vec<u64> = (0..8).filter(|&number| summary.is_unread(number)).collect();
         assert_eq!(unread, [5]);
         assert!(summary.publishes_after(3) && !summary.publishes_after(4));
+        assert_eq!(summary.largest_message(), 20);
     }
 }

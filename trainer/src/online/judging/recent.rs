@@ -7,17 +7,18 @@ use zillion_stream::validation::{ClosedWindow, Histogram};
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RecentWindow {
-    /// The number of the batch with which it was closed.
-    pub(super) batch: u64,
+    /// The number of the batch that closed the window, in a state of an earlier version.
+    #[serde(default, rename = "batch", skip_serializing)]
+    _batch: Option<u64>,
     window: ClosedWindow,
     /// The scores of the live model, which the window does not serialise.
     scores: Histogram,
 }
 
 impl RecentWindow {
-    /// Creates the stored form of a window and the number of the batch that closed it.
-    pub(super) fn new((window, &batch): (&ClosedWindow, &u64)) -> Self {
-        Self { batch, window: window.clone(), scores: window.scores.clone() }
+    /// Creates the stored form of a window.
+    pub(super) fn new(window: &ClosedWindow) -> Self {
+        Self { _batch: None, window: window.clone(), scores: window.scores.clone() }
     }
 
     /// Returns the window with all its scores.

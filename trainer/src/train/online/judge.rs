@@ -58,7 +58,7 @@ impl Validation {
         let log = log_of(run.output.dir.path());
         if log.is_dir() {
             judging.set_gaps(read_skips(&log)?.into_iter().map(|(_, _, to)| to).collect());
-            judging.set_kept(read_keeps(&log)?);
+            judging.set_kept(&read_keeps(&log)?, link.map_or(0, |link| link.next_decision));
         }
         let batches = link.map_or(0, |link| link.batches);
         let history = ValidationHistory::open(&streams, batches, lines)?;
@@ -158,7 +158,7 @@ impl Validation {
         let is_kept = trip.as_ref().is_some_and(|trip| self.judging.must_keep(trip));
         match trip {
             // The versions of these batches went into quarantine when the batches were kept.
-            Some(trip) if is_kept => self.judging.forget_bad(&trip),
+            Some(trip) if is_kept => self.judging.forget_bad(trip.from),
             Some(trip) => return Ok(Judged::Trip(trip)),
             None => {}
         }

@@ -118,14 +118,14 @@ pub(super) fn read_skips(log: &Path) -> Result<Vec<Gap>> {
 }
 
 /// Returns the batches of a log that stay in the model although a rewind should have left them out:
-/// for each decision, the first one and the first one after them.
-pub(super) fn read_keeps(log: &Path) -> Result<Vec<(u64, u64)>> {
+/// for each decision, its number, the first one and the first one after them.
+pub(super) fn read_keeps(log: &Path) -> Result<Vec<Gap>> {
     let mut keeps = Vec::new();
     for entry in read_decisions(log, first_decision(log)?)? {
-        match entry?.1 {
-            Decision::Keep { from, to, .. } => keeps.push((from, to)),
+        match entry? {
+            (number, Decision::Keep { from, to, .. }) => keeps.push((number, from, to)),
             // An operator has rewound the run over these batches later.
-            Decision::Skip { from, .. } => keeps.retain(|keep: &(u64, u64)| keep.0 < from),
+            (_, Decision::Skip { from, .. }) => keeps.retain(|keep: &Gap| keep.1 < from),
             _ => {}
         }
     }
