@@ -304,9 +304,8 @@ impl ResidentTables {
 
     /// Copies all rows of the set to the device again, with places for the new rows of a plan.
     fn load(&mut self, tables: &TableSet, plan: &LookupPlan) -> Result<()> {
-        self.tables = ResidentTable::all(&self.options, tables, |index| {
-            plan.tables[index].keys.len()
-        })?;
+        self.tables =
+            ResidentTable::all(&self.options, tables, |index| plan.tables[index].keys.len())?;
         let keys: Vec<usize> = self.block.layout.tables.iter().map(|t| t.needs.keys).collect();
         let loaded = match self.lay_out(&keys) {
             Ok(()) => self.copy_in(tables),

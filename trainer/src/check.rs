@@ -225,14 +225,13 @@ fn check_precision(job: &Job, findings: &mut Findings) {
     let (precision, device) = (job.train.precision, job.run.device);
     match device {
         _ if precision == Precision::F32 => {}
-        DeviceChoice::Cpu => findings.error(
-            "train.precision",
-            precision.problem_on_processors("`run.device` is \"cpu\""),
-        ),
-        DeviceChoice::Auto | DeviceChoice::Cuda(_) if machine::gpus().is_none() => findings.warning(
-            "train.precision",
-            precision.problem_on_processors("this machine has no NVIDIA driver"),
-        ),
+        DeviceChoice::Cpu => findings
+            .error("train.precision", precision.problem_on_processors("`run.device` is \"cpu\"")),
+        DeviceChoice::Auto | DeviceChoice::Cuda(_) if machine::gpus().is_none() => findings
+            .warning(
+                "train.precision",
+                precision.problem_on_processors("this machine has no NVIDIA driver"),
+            ),
         _ => {}
     }
 }

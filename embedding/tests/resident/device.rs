@@ -163,6 +163,7 @@ impl OnDevice {
             rows: of_rows.address(),
             scale: scale.address(),
             skip: skip.address(),
+            skips: 0,
             most: self.clip.unwrap_or(0.0),
             clips: u32::from(self.clip.is_some()),
             unused: 0,

@@ -1,8 +1,8 @@
 //! The state while the launches of a graph are made: the places of values, and the list itself.
 
 use bytemuck::NoUninit;
-use zillion_device::gpu::{Kernel, Product};
 use zillion_device::gpu::kernels::{Count, Geometry, Rows, Split};
+use zillion_device::gpu::{Kernel, Product};
 
 use crate::error::{Error, Result};
 use crate::gpu::arena::Arena;

@@ -219,7 +219,10 @@ const PLANTS: &[Plant] = &[
     Plant {
         mistake: "the rows of a copy of a weight end in its neighbours instead of zeros",
         unit: "product",
-        replaced: ["row < copy.rows && col < copy.cols ? copy.weight", "row < copy.rows ? copy.weight"],
+        replaced: [
+            "row < copy.rows && col < copy.cols ? copy.weight",
+            "row < copy.rows ? copy.weight",
+        ],
         check: "copy_weights",
         report: "instead of",
     },

@@ -44,11 +44,7 @@ pub(super) const TRAIN: &[Case] = &[
     case("optimizer", "train.optimizer = { kind = 'lamb', lr = 0.01, weight_decay = 0.1 }", Equal),
     case("optimizer", "train.optimizer = { kind = 'ftrl', lr = 0.1, l1 = 0.001 }", Equal),
     case("clip_norm", "train.clip_norm = 0.05", Equal),
-    case(
-        "max_table_bytes",
-        "train.max_table_bytes = '64 MiB'",
-        OnHost("`train.max_table_bytes`"),
-    ),
+    case("max_table_bytes", "train.max_table_bytes = '64 MiB'", OnHost("`train.max_table_bytes`")),
     case("plateau", "train = { epochs = 3, plateau = { factor = 0.5, patience = 1 } }", Equal),
     case(
         "schedule",
