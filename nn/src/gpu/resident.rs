@@ -375,6 +375,7 @@ impl GpuExecutor {
         rate_scale: f32,
         grad_scale: f32,
     ) -> Result<()> {
+        self.drain_steps()?;
         let Some(resident) = &mut self.resident else { return Ok(()) };
         optimizer.count_device_steps(std::mem::take(&mut resident.uncounted));
         let rules = optimizer.begin_device_step(rate_scale, grad_scale)?;

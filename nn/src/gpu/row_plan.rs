@@ -76,28 +76,37 @@ impl Occurrences {
     /// occurrences in `next`. Then sets the first index of each row.
     fn order(&mut self, thresholds: Thresholds) {
         let Thresholds { medium, long } = thresholds;
-        let class = |count: u32| 2 - usize::from(count > medium) - usize::from(count > long);
-        let mut counts = [0u32; 3];
-        self.next.iter().for_each(|&count| counts[class(count)] += 1);
-        let [long_rows, medium_rows, _] = counts;
-        let unique = self.next.len() as u32;
-        self.classes = RowClasses { unique, long_rows, medium_rows, unused: 0 };
-        let mut places = [0, long_rows as usize, (long_rows + medium_rows) as usize];
-        self.rows.clear();
-        self.rows.resize(self.next.len(), 0);
-        for (row, &count) in (0..).zip(&self.next) {
-            let place = &mut places[class(count)];
-            self.rows[*place] = row;
-            *place += 1;
+        // The numbers of rows and of occurrences of long and of medium rows.
+        let (mut rows, mut occurrences) = ([0u32; 2], [0u32; 2]);
+        let mut all = 0;
+        for &count in &self.next {
+            let is_long = u32::from(count > long);
+            let is_medium = u32::from(count > medium) - is_long;
+            rows = [rows[0] + is_long, rows[1] + is_medium];
+            occurrences = [occurrences[0] + is_long * count, occurrences[1] + is_medium * count];
+            all += count;
         }
+        let unique = self.next.len();
+        let [long_rows, medium_rows] = rows;
+        self.classes = RowClasses { unique: unique as u32, long_rows, medium_rows, unused: 0 };
+        self.rows.clear();
+        self.rows.resize(unique, 0);
         self.starts.clear();
-        self.starts.push(0);
-        let mut start = 0;
-        for &row in &self.rows {
-            let next = &mut self.next[row as usize];
-            let count = std::mem::replace(next, start);
-            start += count;
-            self.starts.push(start);
+        self.starts.resize(unique + 1, all);
+        // The next place and the next index of each class. Most rows are short.
+        let mut many = [(0, 0), (long_rows as usize, occurrences[0])];
+        let mut short = ((long_rows + medium_rows) as usize, occurrences[0] + occurrences[1]);
+        for (row, next) in (0..).zip(&mut self.next) {
+            let count = *next;
+            let (place, start) = match count {
+                count if count <= medium => &mut short,
+                _ => &mut many[usize::from(count <= long)],
+            };
+            self.rows[*place] = row;
+            self.starts[*place] = *start;
+            *next = *start;
+            *place += 1;
+            *start += count;
         }
     }
 }

@@ -17,3 +17,4 @@ mod random;
 mod reference;
 mod refusals;
 mod sequences;
+mod steps;

@@ -420,7 +420,7 @@ fn planted_mistakes_are_found() {
         let inputs = Inputs { tables, ..view };
         let scalars = StepScalars { seed: StepSeed::default(), rate_scale: 1.0, clip_norm: None };
         let mut failed = None;
-        for step in 0..6 {
+        for step in 0..16 {
             pair.toy.begin(&slots(step));
             pair.gpu.forget_copies(mistake);
             let outcome = pair.gpu.enqueue_step(&inputs, params, optimizer, &pair.toy, scalars);

@@ -1,0 +1,178 @@
+//! Tests of whole steps on a device: the memory that the rows of tables see, and what is refused.
+//! The bytes of trained models are compared in the tests of the zoo.
+
+use std::sync::Arc;
+
+use zillion_device::gpu::{Gpu, GpuError, Memory, Stream};
+use zillion_feature::Pooling;
+use zillion_nn::optim::{DenseOptimizer, DenseOptimizerSpec};
+use zillion_nn::{
+    DeviceRows, Executor, GpuExecutor, GraphBuilder, Inputs, Mode, Program, Result, Settings,
+    StepScalars, TableView, TrainGraph, differentiate,
+};
+
+use crate::check::{SEED, params_of, weighted_sum};
+use crate::compare::{run_cpu, seeded};
+use crate::data::{Data, graph_inputs};
+
+/// Rows that are copied from memory, and whose gradients are copied to memory.
+struct Copies {
+    rows: Vec<Memory>,
+    seen: Vec<Memory>,
+}
+
+impl Copies {
+    fn new(gpu: &dyn Gpu, stream: Stream, data: &Data) -> Self {
+        let new = |bytes: usize| gpu.allocate(bytes).unwrap();
+        let bytes = |table: &crate::data::Table| 4 * table.values.len();
+        let rows: Vec<Memory> = data.tables.iter().map(|table| new(bytes(table))).collect();
+        for (&memory, table) in rows.iter().zip(&data.tables) {
+            gpu.upload(stream, memory, bytemuck::cast_slice(&table.values)).unwrap();
+        }
+        Self { seen: data.tables.iter().map(|table| new(bytes(table))).collect(), rows }
+    }
+
+    /// Returns the gradients of a table in the last step.
+    fn gradients(&self, gpu: &dyn Gpu, stream: Stream, table: usize) -> Vec<f32> {
+        let mut values = vec![0.0f32; self.seen[table].bytes() / 4];
+        gpu.download(stream, bytemuck::cast_slice_mut(&mut values), self.seen[table]).unwrap();
+        values
+    }
+}
+
+impl DeviceRows for Copies {
+    fn generation(&self) -> u64 {
+        0
+    }
+
+    fn pull(
+        &self,
+        gpu: &dyn Gpu,
+        stream: Stream,
+        rows: &[Option<Memory>],
+    ) -> std::result::Result<(), GpuError> {
+        assert_eq!(rows.len(), 2);
+        let all = rows.iter().zip(&self.rows).filter_map(|(to, from)| Some((to.as_ref()?, from)));
+        all.into_iter().try_for_each(|(&to, &from)| gpu.copy(stream, to, from))
+    }
+
+    fn sq_norm(
+        &self,
+        gpu: &dyn Gpu,
+        stream: Stream,
+        _: &[Memory],
+        out: Memory,
+    ) -> std::result::Result<(), GpuError> {
+        gpu.fill(stream, out, 0)
+    }
+
+    fn update(
+        &self,
+        gpu: &dyn Gpu,
+        stream: Stream,
+        gradients: &[Memory],
+        scale: Memory,
+        skip: Memory,
+    ) -> std::result::Result<(), GpuError> {
+        assert_eq!((gradients.len(), scale.bytes(), skip.bytes()), (2, 4, 4));
+        let all = gradients.iter().zip(&self.seen);
+        all.into_iter().try_for_each(|(from, &to)| gpu.copy(stream, to, from.part(0, to.bytes())?))
+    }
+}
+
+fn train(build: impl Fn(&mut GraphBuilder) -> Result<zillion_nn::NodeId>) -> TrainGraph {
+    let mut b = GraphBuilder::new(graph_inputs(), Mode::Train);
+    let y = build(&mut b).unwrap();
+    let loss = weighted_sum(&mut b, y).unwrap();
+    b.output("y", y).unwrap();
+    differentiate(&b.finish(), loss).unwrap()
+}
+
+/// Returns the inputs of a batch whose rows are on the device.
+fn on_device(data: &Data) -> Inputs<'_> {
+    let inputs = data.inputs();
+    let tables = inputs.tables.iter().map(|table| TableView { values: &[], ..*table }).collect();
+    Inputs { tables, ..inputs }
+}
+
+fn scalars(clip_norm: Option<f64>) -> StepScalars {
+    StepScalars { seed: SEED, rate_scale: 1.0, clip_norm }
+}
+
+fn optimizer(train: &TrainGraph) -> DenseOptimizer {
+    let spec = DenseOptimizerSpec::Sgd { lr: 1e-3, momentum: 0.0 };
+    DenseOptimizer::new(spec, 0.0, &train.graph.params).unwrap()
+}
+
+/// Compares the gradients of all tables. No gradient reaches the second table of the last model,
+/// whose gradients must be zero.
+#[test]
+fn rows_see_the_gradients_of_every_table() {
+    let both = train(|b| {
+        let history = b.gather("history", 1, 0, 4, Pooling::Max)?;
+        let text = b.gather("text", 2, 0, 4, Pooling::Mean)?;
+        let tag = b.gather("tag", 3, 0, 3, Pooling::Sqrtn)?;
+        let all = b.concat("all", &[history, text, tag])?;
+        b.linear("deep", all, 2)
+    });
+    let one = train(|b| {
+        let item = b.gather("item", 0, 0, 8, Pooling::Sum)?;
+        let history = b.gather("history", 1, 2, 5, Pooling::Sum)?;
+        let all = b.concat("all", &[item, history])?;
+        b.linear("deep", all, 2)
+    });
+    for (number, train) in [both, one].iter().enumerate() {
+        for seed in 0..4 {
+            let device = seeded(seed);
+            let settings = Settings { lanes: 3, tile_rows: 16, ..Settings::default() };
+            let program = Program::train(train, settings).unwrap();
+            let mut cpu = Executor::new(program.clone());
+            let mut gpu = GpuExecutor::new(program, Arc::clone(&device)).unwrap();
+            let (params, optimizer) = (params_of(&train.graph, 5), optimizer(train));
+            for rows in [20, 20, 300, 300, 7] {
+                // The parameters are those of the first step in each comparison.
+                gpu.drop_kept().unwrap();
+                let data = Data::new(rows, rows as u64);
+                let expected = run_cpu(&mut cpu, train, &data, &params);
+                let copies = Copies::new(&*device, gpu.stream(), &data);
+                let clip = (rows == 300).then_some(1.0);
+                gpu.enqueue_step(&on_device(&data), &params, &optimizer, &copies, scalars(clip))
+                    .unwrap();
+                let results = gpu.finish_step(true).unwrap().unwrap();
+                assert_eq!(results.loss.to_bits(), expected.loss.to_bits());
+                for table in 0..2 {
+                    let found = copies.gradients(&*device, gpu.stream(), table);
+                    let case = format!("model {number}, {rows} rows, table {table}");
+                    assert_eq!(found, expected.row_grads[table], "{case}");
+                    let is_zero = found.iter().all(|&g| g == 0.0);
+                    assert_eq!(is_zero, (number, table) == (1, 1), "{case}");
+                }
+                for memory in copies.rows.into_iter().chain(copies.seen) {
+                    device.free(memory).unwrap();
+                }
+            }
+            drop(gpu);
+            assert_eq!(device.counters().live_bytes, 0);
+        }
+    }
+}
+
+#[test]
+fn a_program_that_does_not_train_has_no_steps() {
+    let mut b = GraphBuilder::new(graph_inputs(), Mode::Infer);
+    let x = b.numeric("x", &[0]).unwrap();
+    let y = b.linear("y", x, 1).unwrap();
+    let graph = b.finish();
+    let device = seeded(0);
+    let program = Program::infer(&graph, &[y], Settings::default()).unwrap();
+    let mut gpu = GpuExecutor::new(program, Arc::clone(&device)).unwrap();
+    let data = Data::new(3, 1);
+    let copies = Copies::new(&*device, gpu.stream(), &data);
+    let params = params_of(&graph, 5);
+    let spec = DenseOptimizerSpec::Sgd { lr: 1e-3, momentum: 0.0 };
+    let optimizer = DenseOptimizer::new(spec, 0.0, &graph.params).unwrap();
+    let inputs = on_device(&data);
+    let refused = gpu.enqueue_step(&inputs, &params, &optimizer, &copies, scalars(None));
+    assert!(refused.unwrap_err().to_string().contains("an inference program cannot train"));
+    assert!(gpu.finish_step(true).unwrap().is_none());
+}
