@@ -87,7 +87,7 @@ impl Engine for LateEngine {
         next: Option<&Arc<LookupPlan>>,
     ) -> Result<()> {
         if self.losses.iter().any(Result::is_err) {
-            // The steps after a loss that is not finite are of no use to anybody.
+            // The steps after a loss that is not finite have no use.
             return Ok(());
         }
         let loss = HostEngine.step(run, planned, next);
