@@ -148,8 +148,9 @@ impl Ring {
         self.enqueued += 1;
     }
 
-    /// Reads the results of the oldest step that was not read, and keeps them. Returns `None` if there is no such
-    /// step. Returns `None` too if the step has not ended, unless the host may wait for it.
+    /// Reads the results of the oldest step that was not read, and keeps them. Returns `None` if
+    /// there is no such step. Returns `None` too if the step has not ended, unless the host may
+    /// wait for it.
     pub(crate) fn read(&mut self, gpu: &dyn Gpu, wait: bool) -> Result<Option<StepResults>> {
         if self.in_flight() == 0 {
             return Ok(None);
