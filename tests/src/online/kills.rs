@@ -86,6 +86,8 @@ fn a_long_repetition_leads_no_pointer_through_old_states() {
         "online.publish_rows=64",
         "--set",
         "online.checkpoint_seconds=1000",
+        "--set",
+        "online.linger_seconds=20",
     ];
     place.put("events/a", "0", &rows(0..9_600, now_ms()));
     let mut run = place.start(&often);
