@@ -166,8 +166,8 @@ pub enum Decision {
     },
 }
 
-/// The settings that decide which messages become rows. The decisions of a log are repeated with the
-/// settings with which they were made.
+/// The settings that decide which messages become rows. The decisions of a log are repeated with
+/// the settings with which they were made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RowRules {

@@ -14,8 +14,8 @@ use crate::watermark::{RefusedTime, TimeRules};
 const EARLY_PART: u64 = 4;
 
 impl Joiner {
-    /// Sets the rules of event times that hold from now on. A smaller disorder raises the watermark.
-    /// The rows that become due by it are to be taken before the next input.
+    /// Sets the rules of event times that hold from now on. A smaller disorder raises the
+    /// watermark. The rows that become due by it are to be taken before the next input.
     pub fn set_rules(&mut self, rules: TimeRules) {
         let before = self.watermarks.watermark();
         self.watermarks.set_rules(rules);

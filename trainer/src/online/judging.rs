@@ -163,8 +163,8 @@ impl Judging {
         };
         let windows = match windows.map(|state| Windows::restore(settings.clone(), state)) {
             Some(Ok(windows)) => windows,
-            // Other windows begin anew: their sums cannot be made from those of the old ones. Closed
-            // ones that wait for a verdict may have another length.
+            // Other windows begin anew: their sums cannot be made from those of the old ones.
+            // Closed ones that wait for a verdict may have another length.
             Some(Err(validation::ValidationError::Changed { setting })) => {
                 recent.clear();
                 tracing::warn!(

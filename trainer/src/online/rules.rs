@@ -1,6 +1,6 @@
 //! The settings by which messages become rows. The log records them before the first decision that
-//! depends on them, and a decision is repeated with the recorded ones. Those of the job hold for new
-//! decisions.
+//! depends on them, and a decision is repeated with the recorded ones. Those of the job hold for
+//! new decisions.
 
 use std::num::NonZeroU32;
 use std::time::{SystemTime, UNIX_EPOCH};
