@@ -15,7 +15,7 @@ use zillion_nn::{
 };
 
 use crate::check::{Step, params_of, weighted_sum};
-use crate::compare::{assert_same, gpu, run_cpu, run_gpu, seeded};
+use crate::compare::{assert_nothing_lives, assert_same, gpu, run_cpu, run_gpu, seeded};
 use crate::data::{Data, graph_inputs};
 use crate::random::{Choice, build};
 use crate::without::Without;
@@ -150,7 +150,7 @@ fn gradients_are_near_the_exact_ones_and_depend_on_the_batch_alone() {
             let found = differences(&device, precision, activation);
             assert!(found.iter().all(String::is_empty), "{precision:?}: {found:?}");
             assert!(device.counters().products > 0);
-            assert_eq!(device.counters().live_bytes, 0);
+            assert_nothing_lives(&*device);
         }
     }
 }

@@ -15,7 +15,7 @@ use zillion_nn::{
 };
 
 use crate::check::{SEED, params_of, weighted_sum};
-use crate::compare::{run_cpu, run_gpu, seeded};
+use crate::compare::{assert_nothing_lives, run_cpu, run_gpu, seeded};
 use crate::data::{Data, graph_inputs};
 
 /// Rows that are copied from memory, and whose gradients are copied to memory.
@@ -163,7 +163,7 @@ fn rows_see_the_gradients_of_every_table() {
                 copies.free(&*device);
             }
             drop(gpu);
-            assert_eq!(device.counters().live_bytes, 0);
+            assert_nothing_lives(&*device);
         }
     }
 }
@@ -213,6 +213,8 @@ fn steps_with_products_of_the_library_have_the_bits_of_runs() {
             }
             copies.free(&*device);
         }
+        drop((of_runs, of_steps));
+        assert_nothing_lives(&*device);
     }
 }
 

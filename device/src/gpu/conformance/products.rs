@@ -3,7 +3,7 @@
 use super::{expect_equal, expect_error, fail, free_all};
 use crate::gpu::device::{Gpu, Stream};
 use crate::gpu::error::GpuError;
-use crate::gpu::info::Kind;
+use crate::gpu::info::{Counters, Kind};
 use crate::gpu::memory::Memory;
 use crate::gpu::product::{Element, Epilogue, Precision, Product};
 
@@ -329,4 +329,28 @@ pub(super) fn keep_algorithm(gpu: &dyn Gpu) -> Result<(), GpuError> {
     gpu.multiply(stream, &case.product)?;
     case.check(&case.download(gpu, stream)?)?;
     case.free(gpu)
+}
+
+pub(super) fn give_back_memory(gpu: &dyn Gpu) -> Result<(), GpuError> {
+    let check = "the memory of the library of products";
+    let before = gpu.counters();
+    let stream = gpu.create_stream()?;
+    let case = Case::new(gpu, stream, PLAIN)?;
+    gpu.prepare(stream, &case.product)?;
+    gpu.multiply(stream, &case.product)?;
+    case.check(&case.download(gpu, stream)?)?;
+    case.free(gpu)?;
+    gpu.free_stream(stream)?;
+    let after = gpu.counters();
+    let lives = |of: &Counters| [of.live_bytes, of.live_streams];
+    expect_equal(check, &lives(&after), &lives(&before))?;
+    // The algorithm stays, and another stream has memory of its own.
+    let stream = gpu.create_stream()?;
+    let case = Case::new(gpu, stream, PLAIN)?;
+    expect_error(check, gpu.multiply(stream, &case.product))?;
+    gpu.prepare(stream, &case.product)?;
+    gpu.multiply(stream, &case.product)?;
+    case.check(&case.download(gpu, stream)?)?;
+    case.free(gpu)?;
+    gpu.free_stream(stream)
 }

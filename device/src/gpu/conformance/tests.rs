@@ -249,3 +249,30 @@ fn a_lazy_device_runs_nothing_before_the_host_waits() {
     let error = device.synchronize(stream).unwrap_err().to_string();
     assert!(error.contains("wrote pinned memory before a copy of 4 bytes"), "{error}");
 }
+
+/// Gives a stream and an event back while operations use them.
+#[test]
+fn an_early_release_is_found() {
+    let begin = || {
+        let device =
+            Emulated::new(EmulatedOptions { pace: Pace::Lazy, ..EmulatedOptions::seeded(3) });
+        let (stream, event) =
+            (device.create_stream().unwrap(), device.create_event(false).unwrap());
+        let memory = device.allocate(4).unwrap();
+        device.fill(stream, memory, 1).unwrap();
+        device.record(event, stream).unwrap();
+        (device, stream, event)
+    };
+    let (device, stream, _) = begin();
+    let error = device.free_stream(stream).unwrap_err().to_string();
+    assert!(error.contains("a stream was freed before a fill of 4 bytes had run"), "{error}");
+    let (device, stream, event) = begin();
+    let error = device.free_event(event).unwrap_err().to_string();
+    assert!(error.contains("an event was freed before a record of event 0 had run"), "{error}");
+    // A device that was used wrongly stays so.
+    assert!(device.free_stream(stream).is_err());
+    let (device, stream, event) = begin();
+    device.synchronize(stream).unwrap();
+    device.free_event(event).unwrap();
+    device.free_stream(stream).unwrap();
+}
