@@ -184,7 +184,7 @@ fn steps_with_products_of_the_library_have_the_bits_of_runs() {
     for (seed, precision) in (0..).zip([Precision::Tf32, Precision::Bf16]) {
         let device = seeded(seed);
         let new = || {
-            let rows = NonZeroUsize::new(16).unwrap();
+            let rows = NonZeroUsize::new(40).unwrap();
             let library = LibraryProducts { precision, rows, kept: BTreeMap::new() };
             let program = Program::train(&train, Settings::default()).unwrap();
             GpuExecutor::with_products(program, Arc::clone(&device), Some(library)).unwrap()
