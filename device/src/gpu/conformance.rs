@@ -59,6 +59,19 @@ pub const CHECKS: &[Check] = &[
     Check { name: "a freed stream has no memory of products", run: products::give_back_memory },
 ];
 
+/// The name of the question that [`tell_relu_of_nan`] answers.
+pub const RELU_OF_NAN: &str = "relu of NaN in products";
+
+/// Returns a text that says what the relu in the library's products makes of NaN, in each
+/// precision. Devices may differ, because nothing documents it.
+///
+/// # Errors
+/// Returns an error if the relu makes something else than NaN or 0 of NaN, or an error of the
+/// device.
+pub fn tell_relu_of_nan(gpu: &dyn Gpu) -> Result<String, GpuError> {
+    products::tell_relu_of_nan(gpu)
+}
+
 /// The outcome of one check.
 #[derive(Clone, Debug)]
 pub struct Outcome {

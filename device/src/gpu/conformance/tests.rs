@@ -1,11 +1,13 @@
 //! The checks on the emulated device, and mistakes of a program that it must find.
 
 use super::twins::{MixNumbers, filled, mix, mix_on_host};
-use super::{CHECKS, run, upload};
+use super::{CHECKS, run, tell_relu_of_nan, upload};
+use crate::gpu::check::Size;
 use crate::gpu::device::{Event, Gpu, Graph};
 use crate::gpu::emulated::{Emulated, EmulatedOptions, Pace};
 use crate::gpu::error::GpuError;
 use crate::gpu::memory::{Memory, Pinned};
+use crate::gpu::report::check;
 
 /// The number of seeds with which each program runs.
 const SEEDS: u64 = 12;
@@ -25,6 +27,17 @@ fn the_emulated_device_passes_every_check() {
             }
         }
     }
+}
+
+#[test]
+fn the_emulated_device_keeps_nan_in_the_relu_of_products() {
+    let device = Emulated::new(EmulatedOptions::seeded(1));
+    let stays = "NaN stays in f32, NaN stays in tf32, NaN stays in bf16";
+    assert_eq!(tell_relu_of_nan(&device).unwrap(), stays);
+    let report = check(&device, Size::Small, |name| name.contains("relu"), |_| ());
+    let names: Vec<_> = report.checks.iter().map(|line| line.name.as_str()).collect();
+    assert_eq!(names, [format!("relu of NaN in products: {stays}")]);
+    assert_eq!(device.counters().live_bytes, 0);
 }
 
 /// A mistake in the program below.
