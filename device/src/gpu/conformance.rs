@@ -42,6 +42,7 @@ pub const CHECKS: &[Check] = &[
     Check { name: "a question for an event ends", run: orders::ask_for_an_event },
     Check { name: "pinned memory is used again after its event", run: orders::use_pinned_again },
     Check { name: "timed events give a time", run: orders::measure_time },
+    Check { name: "streams and events are given back", run: orders::give_back },
     Check { name: "a kernel uses all dynamic shared memory", run: launches::use_shared_memory },
     Check { name: "wrong launches are refused by name", run: launches::refuse_wrong_launches },
     Check { name: "launches are counted", run: launches::count_launches },
@@ -55,7 +56,21 @@ pub const CHECKS: &[Check] = &[
     Check { name: "products repeat their bits", run: products::repeat_bits },
     Check { name: "wrong products are refused", run: products::refuse_wrong_products },
     Check { name: "the algorithm of a product can be kept", run: products::keep_algorithm },
+    Check { name: "a freed stream has no memory of products", run: products::give_back_memory },
 ];
+
+/// The name of the question that [`tell_relu_of_nan`] answers.
+pub const RELU_OF_NAN: &str = "relu of NaN in products";
+
+/// Returns a text that says what the relu in the library's products makes of NaN, in each
+/// precision. Devices may differ, because nothing documents it.
+///
+/// # Errors
+/// Returns an error if the relu makes something else than NaN or 0 of NaN, or an error of the
+/// device.
+pub fn tell_relu_of_nan(gpu: &dyn Gpu) -> Result<String, GpuError> {
+    products::tell_relu_of_nan(gpu)
+}
 
 /// The outcome of one check.
 #[derive(Clone, Debug)]

@@ -40,9 +40,6 @@ use cublaslt::Products;
 use modules::Modules;
 use state::{GraphEntry, State};
 
-/// The alignment of device memory that the driver guarantees, and the least size of an allocation.
-const ALIGNMENT: usize = 256;
-
 /// The options for opening a device.
 #[derive(Clone, Debug, Default)]
 pub struct CudaOptions {
@@ -166,29 +163,13 @@ impl Gpu for Cuda {
     fn allocate(&self, bytes: usize) -> Result<Memory, GpuError> {
         let mut state = self.enter()?;
         state.refuse_in_capture("memory is allocated")?;
-        // SAFETY: the context is current. The address is freed by `free` or by `drop`.
-        let outcome = unsafe { result::malloc_sync(bytes.max(ALIGNMENT)) };
-        if let Err(DriverError(CUresult::CUDA_ERROR_OUT_OF_MEMORY)) = outcome {
-            let free = result::mem_get_info().map_or(0, |(free, _)| free as u64);
-            return Err(GpuError::OutOfMemory { bytes, free });
-        }
-        let address = state.note("allocate memory", outcome)?;
-        let memory = Memory::new(address, bytes);
-        state.ranges.insert(memory);
-        state.counters.allocations += 1;
-        Ok(memory)
+        state.allocate(bytes)
     }
 
     fn free(&self, memory: Memory) -> Result<(), GpuError> {
         let mut state = self.enter()?;
         state.refuse_in_capture("memory is freed")?;
-        state.ranges.remove(memory)?;
-        // The driver waits for the device before it frees.
-        state.counters.host_waits += 1;
-        // SAFETY: the address came from `malloc_sync`, as the table of ranges says, and is freed
-        // once because it has left the table.
-        let outcome = unsafe { result::free_sync(memory.address()) };
-        state.note("free memory", outcome)
+        state.free(memory)
     }
 
     fn allocate_pinned(&self, bytes: usize) -> Result<Pinned, GpuError> {
@@ -205,6 +186,20 @@ impl Gpu for Cuda {
         state.add_stream(stream)
     }
 
+    fn free_stream(&self, stream: Stream) -> Result<(), GpuError> {
+        let mut state = self.enter()?;
+        state.refuse_in_capture("a stream is freed")?;
+        let handle = state.remove_stream(stream)?;
+        state.counters.host_waits += 1;
+        state.note("finish its work", result::ctx::synchronize())?;
+        if let Some(products) = self.lock_products().as_mut() {
+            products.release(&mut state, stream)?;
+        }
+        // SAFETY: the stream was live, is gone from the table, and its operations have run.
+        let outcome = unsafe { result::stream::destroy(handle) };
+        state.note("free a stream", outcome)
+    }
+
     fn create_event(&self, is_timed: bool) -> Result<Event, GpuError> {
         let mut state = self.enter()?;
         let flags = match is_timed {
@@ -216,10 +211,19 @@ impl Gpu for Cuda {
         state.add_event(event)
     }
 
+    fn free_event(&self, event: Event) -> Result<(), GpuError> {
+        let mut state = self.enter()?;
+        let handle = state.remove_event(event)?;
+        // SAFETY: the event was live and is gone from the table. The driver lets operations that
+        // still wait for it end.
+        let outcome = unsafe { result::event::destroy(handle) };
+        state.note("free an event", outcome)
+    }
+
     fn record(&self, event: Event, stream: Stream) -> Result<(), GpuError> {
         let mut state = self.enter()?;
         let (event, stream) = (state.event(event)?, state.stream(stream)?);
-        // SAFETY: both handles are live: they are in the tables until the device is dropped.
+        // SAFETY: both handles are live, because they are in the tables.
         let outcome = unsafe { result::event::record(event, stream) };
         state.note("record an event", outcome)
     }

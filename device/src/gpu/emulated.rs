@@ -33,6 +33,10 @@ const SHARED_BYTES: u32 = 227 << 10;
 /// The bytes of the one algorithm that the stand-in for the library of products has.
 const ALGORITHM: Algorithm = [1; 64];
 
+/// The bytes that the stand-in for the library of products takes for each stream. It leaves them
+/// alone; they are there so that a program that keeps them is seen.
+const WORKSPACE: usize = 4 << 10;
+
 /// The behaviour of an emulated device.
 #[derive(Clone, Debug)]
 pub struct EmulatedOptions {
@@ -113,6 +117,20 @@ impl Emulated {
         state.counters.host_waits += 1;
         Ok(state)
     }
+
+    fn allocate_in(&self, state: &mut State, bytes: usize) -> Result<Memory, GpuError> {
+        let free = self.options.memory_bytes.saturating_sub(state.ranges.live_bytes());
+        state.counters.allocations += 1;
+        let number = state.counters.allocations;
+        if bytes as u64 > free || self.options.fail_allocation == Some(number) {
+            return Err(GpuError::OutOfMemory { bytes, free });
+        }
+        let address =
+            state.store.allocate(bytes).map_err(|_| GpuError::OutOfMemory { bytes, free })?;
+        let memory = Memory::new(address, bytes);
+        state.ranges.insert(memory);
+        Ok(memory)
+    }
 }
 
 fn refuse_in_capture(state: &State, what: &str) -> Result<(), GpuError> {
@@ -120,6 +138,17 @@ fn refuse_in_capture(state: &State, what: &str) -> Result<(), GpuError> {
         Some(_) => Err(GpuError::Capture(format!("{what} while a stream records"))),
         None => Ok(()),
     }
+}
+
+fn free_in(state: &mut State, memory: Memory) -> Result<(), GpuError> {
+    state.ranges.remove(memory)?;
+    if let Some(label) = state.find_user(memory.address()) {
+        state.note_mistake(format!("memory was freed before {label} had run"));
+    }
+    if let Err(text) = state.store.free(memory.address()) {
+        state.note_mistake(text);
+    }
+    state.check_failed()
 }
 
 fn refuse(product: &Product, problem: String) -> GpuError {
@@ -145,8 +174,7 @@ impl Gpu for Emulated {
     }
 
     fn counters(&self) -> Counters {
-        let state = self.lock();
-        Counters { live_bytes: state.ranges.live_bytes(), ..state.counters }
+        self.lock().counters()
     }
 
     fn launches(&self) -> Vec<(&'static str, u64)> {
@@ -160,31 +188,14 @@ impl Gpu for Emulated {
     fn allocate(&self, bytes: usize) -> Result<Memory, GpuError> {
         let mut state = self.enter()?;
         refuse_in_capture(&state, "memory is allocated")?;
-        let free = self.options.memory_bytes.saturating_sub(state.ranges.live_bytes());
-        state.counters.allocations += 1;
-        let number = state.counters.allocations;
-        if bytes as u64 > free || self.options.fail_allocation == Some(number) {
-            return Err(GpuError::OutOfMemory { bytes, free });
-        }
-        let address =
-            state.store.allocate(bytes).map_err(|_| GpuError::OutOfMemory { bytes, free })?;
-        let memory = Memory::new(address, bytes);
-        state.ranges.insert(memory);
-        Ok(memory)
+        self.allocate_in(&mut state, bytes)
     }
 
     fn free(&self, memory: Memory) -> Result<(), GpuError> {
         let mut state = self.enter()?;
         refuse_in_capture(&state, "memory is freed")?;
-        state.ranges.remove(memory)?;
         state.counters.host_waits += 1;
-        if let Some(label) = state.find_user(memory.address()) {
-            state.note_mistake(format!("memory was freed before {label} had run"));
-        }
-        if let Err(text) = state.store.free(memory.address()) {
-            state.note_mistake(text);
-        }
-        state.check_failed()
+        free_in(&mut state, memory)
     }
 
     fn allocate_pinned(&self, bytes: usize) -> Result<Pinned, GpuError> {
@@ -199,8 +210,21 @@ impl Gpu for Emulated {
         Ok(self.enter()?.add_stream())
     }
 
+    fn free_stream(&self, stream: Stream) -> Result<(), GpuError> {
+        let mut state = self.enter()?;
+        refuse_in_capture(&state, "a stream is freed")?;
+        state.counters.host_waits += 1;
+        state.remove_stream(stream)?;
+        let workspace = state.workspaces.remove(&stream);
+        workspace.map_or(Ok(()), |memory| free_in(&mut state, memory))
+    }
+
     fn create_event(&self, is_timed: bool) -> Result<Event, GpuError> {
         Ok(self.enter()?.add_event(is_timed))
+    }
+
+    fn free_event(&self, event: Event) -> Result<(), GpuError> {
+        self.enter()?.remove_event(event)
     }
 
     fn record(&self, event: Event, stream: Stream) -> Result<(), GpuError> {
@@ -320,7 +344,10 @@ impl Gpu for Emulated {
         check_product(&state, product)?;
         state.finish(stream)?;
         state.prepared.insert(product.key());
-        state.product_streams.insert(stream);
+        if !state.workspaces.contains_key(&stream) {
+            let memory = self.allocate_in(&mut state, WORKSPACE)?;
+            state.workspaces.insert(stream, memory);
+        }
         Ok(())
     }
 
@@ -343,7 +370,7 @@ impl Gpu for Emulated {
     fn multiply(&self, stream: Stream, product: &Product) -> Result<(), GpuError> {
         let mut state = self.enter()?;
         check_product(&state, product)?;
-        if !state.prepared.contains(&product.key()) || !state.product_streams.contains(&stream) {
+        if !state.prepared.contains(&product.key()) || !state.workspaces.contains_key(&stream) {
             return Err(refuse(product, "it was not prepared on this stream".into()));
         }
         state.enqueue(stream, Action::Multiply(*product))?;

@@ -85,6 +85,10 @@ pub struct Counters {
     pub products: u64,
     /// The number of replays of graphs.
     pub replays: u64,
-    /// The bytes of device memory that are allocated now.
+    /// The bytes of device memory that are allocated now, with those of the library of products.
     pub live_bytes: u64,
+    /// The number of streams that exist now.
+    pub live_streams: u64,
+    /// The number of events that exist now.
+    pub live_events: u64,
 }

@@ -12,7 +12,7 @@ use super::info::{Counters, Info};
 /// The outcome of one check.
 #[derive(Clone, Debug, Serialize)]
 pub struct CheckLine {
-    /// The name of the check.
+    /// The name of the check, and what it has found if more than one outcome is right.
     pub name: String,
     /// The number of values that were compared by their bits; 0 for a check of the device itself.
     pub compared: u64,
@@ -47,7 +47,7 @@ pub fn check(
     mut tell: impl FnMut(&CheckLine),
 ) -> CheckReport {
     let mut checks: Vec<CheckLine> = Vec::new();
-    let mut add = |name: &str, run: &dyn Fn() -> Result<u64, super::GpuError>| {
+    let mut add = |name: &str, run: &dyn Fn() -> Result<(u64, String), super::GpuError>| {
         let is_lost = checks.last().is_some_and(|_| gpu.free_bytes().is_err());
         if !is_wanted(name) || is_lost {
             return;
@@ -55,19 +55,23 @@ pub fn check(
         let started = Instant::now();
         let outcome = run();
         let seconds = started.elapsed().as_secs_f64();
-        let (compared, error) = match outcome {
-            Ok(compared) => (compared, None),
-            Err(error) => (0, Some(error.to_string())),
+        let (compared, found, error) = match outcome {
+            Ok((compared, found)) => (compared, found, None),
+            Err(error) => (0, String::new(), Some(error.to_string())),
         };
-        let line = CheckLine { name: name.to_owned(), compared, seconds, error };
+        let line = CheckLine { name: format!("{name}{found}"), compared, seconds, error };
         tell(&line);
         checks.push(line);
     };
     for check in conformance::CHECKS {
-        add(check.name, &|| (check.run)(gpu).map(|()| 0));
+        add(check.name, &|| (check.run)(gpu).map(|()| (0, String::new())));
     }
+    let tell_relu = || conformance::tell_relu_of_nan(gpu).map(|text| (0, format!(": {text}")));
+    add(conformance::RELU_OF_NAN, &tell_relu);
     for check in check::CHECKS {
-        add(check.name, &|| (check.run)(gpu, size).map(|outcome| outcome.compared));
+        add(check.name, &|| {
+            (check.run)(gpu, size).map(|outcome| (outcome.compared, String::new()))
+        });
     }
     let failed = checks.iter().filter(|line| line.error.is_some()).count();
     let (launches, counters) = (gpu.launches(), gpu.counters());

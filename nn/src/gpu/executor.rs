@@ -104,8 +104,12 @@ impl GpuExecutor {
         let values = ValuePlan::new(lowered);
         let plans = RowPlan::all(lowered);
         let block = library.as_ref().map_or(0, LibraryProducts::block);
-        let fixed = Fixed::new(&*gpu, stream, lowered)?;
-        let params_in = gpu.allocate_pinned(fixed.params_bytes.max(1))?;
+        let fixed =
+            Fixed::new(&*gpu, stream, lowered).inspect_err(|_| give_back(&*gpu, stream, &side))?;
+        let params_in = gpu.allocate_pinned(fixed.params_bytes.max(1)).inspect_err(|_| {
+            let _ = gpu.free(fixed.memory);
+            give_back(&*gpu, stream, &side);
+        })?;
         let outputs = vec![Vec::new(); lowered.outputs.len()];
         let executor = Self {
             batch: Measured::new(lowered, block),
@@ -399,5 +403,13 @@ impl Drop for GpuExecutor {
         let _ = self.drop_kept();
         let _ = self.ring.free(&*self.gpu);
         let _ = self.gpu.free(self.fixed.memory);
+        // The graphs, which use the memory that the library has for the stream, are gone.
+        give_back(&*self.gpu, self.stream, &self.side);
     }
+}
+
+/// Frees the streams. An error is reported again by the next use of the device.
+fn give_back(gpu: &dyn Gpu, stream: Stream, side: &Side) {
+    let _ = side.free(gpu);
+    let _ = gpu.free_stream(stream);
 }

@@ -30,11 +30,14 @@ impl<K: Copy + PartialEq> Replayed<K> {
             _ => {
                 self.forget(gpu, stream)?;
                 gpu.begin_capture(stream)?;
-                let enqueued = enqueue();
-                let graph = gpu.end_capture(stream)?;
-                self.graph = Some((key, graph));
-                enqueued.or_else(|error| self.forget(gpu, stream).and(Err(error)))?;
-                graph
+                let (enqueued, ended) = (enqueue(), gpu.end_capture(stream));
+                self.graph = ended.as_ref().ok().map(|&graph| (key, graph));
+                // The record often cannot end after an operation that failed, whose error says why.
+                if let Err(error) = enqueued {
+                    let _ = self.forget(gpu, stream);
+                    return Err(error);
+                }
+                ended?
             }
         };
         Ok(gpu.replay(stream, graph)?)

@@ -483,6 +483,8 @@ impl GpuExecutor {
     pub fn drop_kept(&mut self) -> Result<()> {
         self.drain_steps()?;
         let Some(resident) = self.resident.take() else { return Ok(()) };
+        // A step of which an operation failed has no results, but its copies may still have to run.
+        self.gpu.synchronize(self.stream)?;
         for loaded in [&mut self.loaded, &mut self.spare].into_iter().flatten() {
             loaded.step.forget(&*self.gpu, self.stream)?;
         }

@@ -129,13 +129,20 @@ impl Ring {
         Ok((copies, batch, &mut self.results[self.enqueued as usize % RESULTS]))
     }
 
-    /// Frees the memory on the device. All steps have ended.
+    /// Frees the memory on the device, the stream and the events. All steps have ended.
     pub(crate) fn free(&mut self, gpu: &dyn Gpu) -> Result<()> {
-        let mut staging = self.batches.drain(..).map(|slot| slot.staging);
-        staging.try_for_each(|memory| match memory {
-            Memory::NULL => Ok(()),
-            memory => Ok(gpu.free(memory)?),
-        })
+        if let Some(copies) = self.copies.take() {
+            gpu.synchronize(copies)?;
+            gpu.free_stream(copies)?;
+        }
+        for BatchSlot { staging, copied, taken, .. } in self.batches.drain(..) {
+            if staging != Memory::NULL {
+                gpu.free(staging)?;
+            }
+            gpu.free_event(copied)?;
+            gpu.free_event(taken)?;
+        }
+        Ok(self.results.drain(..).try_for_each(|slot| gpu.free_event(slot.event))?)
     }
 
     /// Returns the slot of the results of the next step.

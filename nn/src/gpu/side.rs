@@ -21,6 +21,14 @@ impl Side {
         Ok(Self { main, stream, fork: gpu.create_event(false)?, join: gpu.create_event(false)? })
     }
 
+    /// Frees the stream and its events, after what is on the stream.
+    pub(crate) fn free(&self, gpu: &dyn Gpu) -> Result<()> {
+        gpu.synchronize(self.stream)?;
+        gpu.free_event(self.fork)?;
+        gpu.free_event(self.join)?;
+        Ok(gpu.free_stream(self.stream)?)
+    }
+
     /// Lets the stream wait for what is on the main one.
     pub(crate) fn fork(&self, gpu: &dyn Gpu) -> Result<()> {
         gpu.record(self.fork, self.main)?;

@@ -6,8 +6,8 @@
 
 use std::sync::{Arc, OnceLock};
 
-use zillion_device::gpu::Gpu;
 use zillion_device::gpu::emulated::{Emulated, EmulatedOptions, Pace};
+use zillion_device::gpu::{Counters, Gpu};
 use zillion_nn::{Executor, GpuExecutor, NodeId, ParamId, Params, Program, Settings, TrainGraph};
 
 use crate::check::{SEED, Step, workers};
@@ -37,6 +37,12 @@ pub(crate) fn seeded(seed: u64) -> Arc<dyn Gpu> {
 pub(crate) fn gpu() -> Arc<dyn Gpu> {
     let eager = || Arc::new(Emulated::new(EmulatedOptions { pace: Pace::Eager, ..options(0) }));
     real().unwrap_or_else(|| eager())
+}
+
+/// Asserts that everything on a device was given back.
+pub(crate) fn assert_nothing_lives(gpu: &dyn Gpu) {
+    let Counters { live_bytes, live_streams, live_events, .. } = gpu.counters();
+    assert_eq!((live_bytes, live_streams, live_events), (0, 0, 0), "bytes, streams and events");
 }
 
 /// Returns a number for the bits of each float, and one number for all NaN.

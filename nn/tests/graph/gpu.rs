@@ -15,7 +15,7 @@ use zillion_nn::{
 };
 
 use crate::check::{SEED, params_of, weighted_sum};
-use crate::compare::{assert_same, gpu, options, run_cpu, run_gpu, seeded};
+use crate::compare::{assert_nothing_lives, assert_same, gpu, options, run_cpu, run_gpu, seeded};
 use crate::data::{Data, graph_inputs};
 use crate::random::{Choice, build};
 
@@ -227,7 +227,7 @@ fn a_warm_step_waits_once_and_allocates_nothing() {
         }
         assert_eq!(executor.growths(), 1);
         drop(executor);
-        assert_eq!(device.counters().live_bytes, 0);
+        assert_nothing_lives(&*device);
     }
 }
 
@@ -251,7 +251,7 @@ fn memory_that_is_exhausted_is_an_error_and_not_a_leak() {
             Err(error) => assert!(error.to_string().contains("exhausted"), "{error}"),
             Ok(()) => assert_eq!(failing, 3, "a run allocates twice"),
         }
-        assert_eq!(device.counters().live_bytes, 0);
+        assert_nothing_lives(&*device);
     }
 }
 

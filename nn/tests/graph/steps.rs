@@ -1,6 +1,7 @@
 //! Tests of whole steps on a device: the memory that the rows of tables see, and what is refused.
 //! The bytes of trained models are compared in the tests of the zoo.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -14,13 +15,15 @@ use zillion_nn::{
 };
 
 use crate::check::{SEED, params_of, weighted_sum};
-use crate::compare::{run_cpu, run_gpu, seeded};
+use crate::compare::{assert_nothing_lives, run_cpu, run_gpu, seeded};
 use crate::data::{Data, graph_inputs};
 
 /// Rows that are copied from memory, and whose gradients are copied to memory.
 struct Copies {
     rows: Vec<Memory>,
     seen: Vec<Memory>,
+    /// Whether the update fails.
+    fails: Cell<bool>,
 }
 
 impl Copies {
@@ -31,7 +34,12 @@ impl Copies {
         for (&memory, table) in rows.iter().zip(&data.tables) {
             gpu.upload(stream, memory, bytemuck::cast_slice(&table.values)).unwrap();
         }
-        Self { seen: data.tables.iter().map(|table| new(bytes(table))).collect(), rows }
+        let seen = data.tables.iter().map(|table| new(bytes(table))).collect();
+        Self { rows, seen, fails: Cell::new(false) }
+    }
+
+    fn free(self, gpu: &dyn Gpu) {
+        self.rows.into_iter().chain(self.seen).for_each(|memory| gpu.free(memory).unwrap());
     }
 
     /// Returns the gradients of a table in the last step.
@@ -77,6 +85,9 @@ impl DeviceRows for Copies {
         skip: Memory,
     ) -> std::result::Result<(), GpuError> {
         assert_eq!((gradients.len(), scale.bytes(), skip.bytes()), (2, 4, 4));
+        if self.fails.get() {
+            return Err(GpuError::OutOfMemory { bytes: 4321, free: 0 });
+        }
         let all = gradients.iter().zip(&self.seen);
         all.into_iter().try_for_each(|(from, &to)| gpu.copy(stream, to, from.part(0, to.bytes())?))
     }
@@ -149,12 +160,10 @@ fn rows_see_the_gradients_of_every_table() {
                     let is_zero = found.iter().all(|&g| g == 0.0);
                     assert_eq!(is_zero, (number, table) == (1, 1), "{case}");
                 }
-                for memory in copies.rows.into_iter().chain(copies.seen) {
-                    device.free(memory).unwrap();
-                }
+                copies.free(&*device);
             }
             drop(gpu);
-            assert_eq!(device.counters().live_bytes, 0);
+            assert_nothing_lives(&*device);
         }
     }
 }
@@ -202,10 +211,41 @@ fn steps_with_products_of_the_library_have_the_bits_of_runs() {
                 device.download(stream, bytemuck::cast_slice_mut(&mut found), memory).unwrap();
                 assert_eq!(&found, grad, "{precision:?}, {}", train.graph.param(*param).name);
             }
-            for memory in copies.rows.into_iter().chain(copies.seen) {
-                device.free(memory).unwrap();
+            copies.free(&*device);
+        }
+        drop((of_runs, of_steps));
+        assert_nothing_lives(&*device);
+    }
+}
+
+/// Fails an operation while the second stream of a step has not been joined, so that the record of
+/// the graph fails too. The error is that of the operation, and the next step is recorded again.
+#[test]
+fn an_operation_that_fails_in_a_record_is_the_error() {
+    let train = train(|b| {
+        let item = b.gather("item", 0, 0, 8, Pooling::Sum)?;
+        b.linear("deep", item, 2)
+    });
+    for seed in 0..4 {
+        let device = seeded(seed);
+        let program = Program::train(&train, Settings::default()).unwrap();
+        let mut gpu = GpuExecutor::new(program, Arc::clone(&device)).unwrap();
+        let (params, optimizer) = (params_of(&train.graph, 5), optimizer(&train));
+        let data = Data::new(20, 5);
+        let (inputs, copies) = (on_device(&data), Copies::new(&*device, gpu.stream(), &data));
+        let mut losses = Vec::new();
+        for fails in [false, true, false, false] {
+            copies.fails.set(fails);
+            // Each step begins with the same parameters. All but the first one record a graph.
+            gpu.drop_kept().unwrap();
+            let step = gpu.enqueue_step(&inputs, &params, &optimizer, &copies, scalars(None));
+            match step {
+                Err(error) => assert!(fails && error.to_string().contains("4321"), "{error}"),
+                Ok(_) => losses.push(gpu.finish_step(true).unwrap().unwrap().loss.to_bits()),
             }
         }
+        assert_eq!(losses, [losses[0]; 3]);
+        copies.free(&*device);
     }
 }
 

@@ -59,8 +59,14 @@ impl Gpu for Without {
     fn create_stream(&self) -> Outcome<Stream> {
         self.gpu.create_stream()
     }
+    fn free_stream(&self, stream: Stream) -> Outcome<()> {
+        self.gpu.free_stream(stream)
+    }
     fn create_event(&self, is_timed: bool) -> Outcome<Event> {
         self.gpu.create_event(is_timed)
+    }
+    fn free_event(&self, event: Event) -> Outcome<()> {
+        self.gpu.free_event(event)
     }
     fn record(&self, event: Event, stream: Stream) -> Outcome<()> {
         self.gpu.record(event, stream)

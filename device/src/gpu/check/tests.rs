@@ -81,7 +81,13 @@ impl Gpu for Direct {
     fn create_stream(&self) -> Result<Stream, GpuError> {
         Ok(Stream(0))
     }
+    fn free_stream(&self, _: Stream) -> Result<(), GpuError> {
+        refuse()
+    }
     fn create_event(&self, _: bool) -> Result<Event, GpuError> {
+        refuse()
+    }
+    fn free_event(&self, _: Event) -> Result<(), GpuError> {
         refuse()
     }
     fn record(&self, _: Event, _: Stream) -> Result<(), GpuError> {

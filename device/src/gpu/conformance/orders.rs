@@ -164,3 +164,29 @@ pub(super) fn measure_time(gpu: &dyn Gpu) -> Result<(), GpuError> {
     super::expect_error(check, gpu.elapsed(from, untimed))?;
     gpu.free(memory)
 }
+
+pub(super) fn give_back(gpu: &dyn Gpu) -> Result<(), GpuError> {
+    let check = "streams and events that are freed";
+    let lives = || {
+        let counters = gpu.counters();
+        [counters.live_streams, counters.live_events]
+    };
+    let before = lives();
+    let (stream, other) = (gpu.create_stream()?, gpu.create_stream()?);
+    let event = gpu.create_event(false)?;
+    let memory = upload(gpu, stream, &filled(COUNT, 7))?;
+    gpu.record(event, stream)?;
+    gpu.wait(other, event)?;
+    gpu.synchronize(other)?;
+    expect_equal(check, &lives(), &[before[0] + 2, before[1] + 1])?;
+    gpu.free_stream(stream)?;
+    gpu.free_event(event)?;
+    super::expect_error(check, gpu.synchronize(stream))?;
+    super::expect_error(check, gpu.record(event, other))?;
+    super::expect_error(check, gpu.free_stream(stream))?;
+    super::expect_error(check, gpu.free_event(event))?;
+    expect_equal(check, &download(gpu, other, memory)?, &filled(COUNT, 7))?;
+    gpu.free(memory)?;
+    gpu.free_stream(other)?;
+    expect_equal(check, &lives(), &before)
+}

@@ -1,9 +1,9 @@
 //! Checks of matrix products.
 
-use super::{expect_equal, expect_error, fail, free_all};
+use super::{RELU_OF_NAN, expect_equal, expect_error, fail, free_all};
 use crate::gpu::device::{Gpu, Stream};
 use crate::gpu::error::GpuError;
-use crate::gpu::info::Kind;
+use crate::gpu::info::{Counters, Kind};
 use crate::gpu::memory::Memory;
 use crate::gpu::product::{Element, Epilogue, Precision, Product};
 
@@ -159,6 +159,11 @@ impl Case {
     }
 
     fn check(&self, bytes: &[u8]) -> Result<(), GpuError> {
+        self.check_from(0, bytes)
+    }
+
+    /// Checks the rows from `first` on.
+    fn check_from(&self, first: usize, bytes: &[u8]) -> Result<(), GpuError> {
         let product = &self.product;
         // Sums of k terms in f32, in any order; inputs are exact in every precision.
         let relative = match product.output {
@@ -166,7 +171,7 @@ impl Case {
             Element::Bf16 => 1.0 / 128.0,
         };
         let found = from_bytes(bytes, product.output);
-        for row in 0..product.m {
+        for row in first..product.m {
             for column in 0..product.ldc {
                 // The last row may end with its last column.
                 let Some(found) = found.get(row * product.ldc + column) else { continue };
@@ -329,4 +334,57 @@ pub(super) fn keep_algorithm(gpu: &dyn Gpu) -> Result<(), GpuError> {
     gpu.multiply(stream, &case.product)?;
     case.check(&case.download(gpu, stream)?)?;
     case.free(gpu)
+}
+
+/// Returns a text that says what the relu in products makes of NaN. Both outcomes are right, since
+/// nothing documents the relu of a library. Other values in the same product must be right.
+pub(super) fn tell_relu_of_nan(gpu: &dyn Gpu) -> Result<String, GpuError> {
+    let stream = gpu.create_stream()?;
+    let mut texts = Vec::new();
+    for (name, precision) in
+        [("f32", Precision::F32), ("tf32", Precision::Tf32), ("bf16", Precision::Bf16)]
+    {
+        let transposes = [false, true];
+        let shape = Shape { precision, transposes, epilogue: Epilogue::BiasRelu, ..PLAIN };
+        let mut case = Case::new(gpu, stream, shape)?;
+        case.a[3] = f32::NAN;
+        gpu.upload(stream, case.product.a, &to_bytes(&case.a, precision.element()))?;
+        gpu.prepare(stream, &case.product)?;
+        gpu.multiply(stream, &case.product)?;
+        let bytes = case.download(gpu, stream)?;
+        case.check_from(1, &bytes)?;
+        let row = &from_bytes(&bytes, shape.output)[..case.product.n];
+        texts.push(match row {
+            row if row.iter().all(|value| value.is_nan()) => format!("NaN stays in {name}"),
+            row if row.iter().all(|&value| value == 0.0) => format!("NaN becomes 0 in {name}"),
+            row => return fail(RELU_OF_NAN, format!("{name}: a row of NaN becomes {row:?}")),
+        });
+        case.free(gpu)?;
+    }
+    gpu.free_stream(stream)?;
+    Ok(texts.join(", "))
+}
+
+pub(super) fn give_back_memory(gpu: &dyn Gpu) -> Result<(), GpuError> {
+    let check = "the memory of the library of products";
+    let before = gpu.counters();
+    let stream = gpu.create_stream()?;
+    let case = Case::new(gpu, stream, PLAIN)?;
+    gpu.prepare(stream, &case.product)?;
+    gpu.multiply(stream, &case.product)?;
+    case.check(&case.download(gpu, stream)?)?;
+    case.free(gpu)?;
+    gpu.free_stream(stream)?;
+    let after = gpu.counters();
+    let lives = |of: &Counters| [of.live_bytes, of.live_streams];
+    expect_equal(check, &lives(&after), &lives(&before))?;
+    // The algorithm stays, and another stream has memory of its own.
+    let stream = gpu.create_stream()?;
+    let case = Case::new(gpu, stream, PLAIN)?;
+    expect_error(check, gpu.multiply(stream, &case.product))?;
+    gpu.prepare(stream, &case.product)?;
+    gpu.multiply(stream, &case.product)?;
+    case.check(&case.download(gpu, stream)?)?;
+    case.free(gpu)?;
+    gpu.free_stream(stream)
 }

@@ -1,11 +1,13 @@
 //! The checks on the emulated device, and mistakes of a program that it must find.
 
 use super::twins::{MixNumbers, filled, mix, mix_on_host};
-use super::{CHECKS, run, upload};
+use super::{CHECKS, run, tell_relu_of_nan, upload};
+use crate::gpu::check::Size;
 use crate::gpu::device::{Event, Gpu, Graph};
 use crate::gpu::emulated::{Emulated, EmulatedOptions, Pace};
 use crate::gpu::error::GpuError;
 use crate::gpu::memory::{Memory, Pinned};
+use crate::gpu::report::check;
 
 /// The number of seeds with which each program runs.
 const SEEDS: u64 = 12;
@@ -25,6 +27,17 @@ fn the_emulated_device_passes_every_check() {
             }
         }
     }
+}
+
+#[test]
+fn the_emulated_device_keeps_nan_in_the_relu_of_products() {
+    let device = Emulated::new(EmulatedOptions::seeded(1));
+    let stays = "NaN stays in f32, NaN stays in tf32, NaN stays in bf16";
+    assert_eq!(tell_relu_of_nan(&device).unwrap(), stays);
+    let report = check(&device, Size::Small, |name| name.contains("relu"), |_| ());
+    let names: Vec<_> = report.checks.iter().map(|line| line.name.as_str()).collect();
+    assert_eq!(names, [format!("relu of NaN in products: {stays}")]);
+    assert_eq!(device.counters().live_bytes, 0);
 }
 
 /// A mistake in the program below.
@@ -248,4 +261,31 @@ fn a_lazy_device_runs_nothing_before_the_host_waits() {
     pinned.write(0, &[6u32]).unwrap();
     let error = device.synchronize(stream).unwrap_err().to_string();
     assert!(error.contains("wrote pinned memory before a copy of 4 bytes"), "{error}");
+}
+
+/// Gives a stream and an event back while operations use them.
+#[test]
+fn an_early_release_is_found() {
+    let begin = || {
+        let device =
+            Emulated::new(EmulatedOptions { pace: Pace::Lazy, ..EmulatedOptions::seeded(3) });
+        let (stream, event) =
+            (device.create_stream().unwrap(), device.create_event(false).unwrap());
+        let memory = device.allocate(4).unwrap();
+        device.fill(stream, memory, 1).unwrap();
+        device.record(event, stream).unwrap();
+        (device, stream, event)
+    };
+    let (device, stream, _) = begin();
+    let error = device.free_stream(stream).unwrap_err().to_string();
+    assert!(error.contains("a stream was freed before a fill of 4 bytes had run"), "{error}");
+    let (device, stream, event) = begin();
+    let error = device.free_event(event).unwrap_err().to_string();
+    assert!(error.contains("an event was freed before a record of event 0 had run"), "{error}");
+    // A device that was used wrongly stays so.
+    assert!(device.free_stream(stream).is_err());
+    let (device, stream, event) = begin();
+    device.synchronize(stream).unwrap();
+    device.free_event(event).unwrap();
+    device.free_stream(stream).unwrap();
 }

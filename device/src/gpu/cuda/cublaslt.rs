@@ -79,7 +79,7 @@ impl Products {
         check(state, product)?;
         let handle = state.stream(stream)?;
         if let Entry::Vacant(entry) = self.workspaces.entry(stream) {
-            entry.insert(allocate(state, WORKSPACE)?);
+            entry.insert(state.allocate(WORKSPACE)?);
         }
         let key = product.key();
         if self.plans.contains_key(&key) {
@@ -110,7 +110,7 @@ impl Products {
     ) -> Result<(), GpuError> {
         let proposals = self.proposals(product, plan)?;
         // The output goes elsewhere, so that C stays as it is.
-        let scratch = allocate(state, product.c.bytes())?;
+        let scratch = state.allocate(product.c.bytes())?;
         let timed = Product { c: scratch, ..*product };
         let workspace = self.workspaces[&stream];
         let mut best: Option<(f64, usize)> = None;
@@ -125,11 +125,7 @@ impl Products {
                 Err(problem) => problems.push(problem),
             }
         }
-        // SAFETY: the scratch memory was allocated above, and the stream has been waited for.
-        let freed = unsafe { driver::free_sync(scratch.address()) };
-        let _ = state.ranges.remove(scratch);
-        state.note("free memory", freed)?;
-        state.counters.host_waits += 1;
+        state.free(scratch)?;
         let Some((_, index)) = best else {
             return Err(refuse(product, problems.join("; ")));
         };
@@ -250,6 +246,11 @@ impl Products {
             .map_err(|problem| refuse(product, problem))?;
         state.counters.products += 1;
         Ok(())
+    }
+
+    /// Frees the workspace of a stream whose products have run. The context must be current.
+    pub(super) fn release(&mut self, state: &mut State, stream: Stream) -> Result<(), GpuError> {
+        self.workspaces.remove(&stream).map_or(Ok(()), |workspace| state.free(workspace))
     }
 
     /// Frees everything but the workspaces, which the device frees. The context must be current.
@@ -407,16 +408,6 @@ fn check(state: &State, product: &Product) -> Result<(), GpuError> {
         Epilogue::None => Ok(()),
         Epilogue::Bias | Epilogue::BiasRelu => state.ranges.check(product.bias),
     }
-}
-
-/// Allocates memory of the device that counts as any other.
-fn allocate(state: &mut State, bytes: usize) -> Result<Memory, GpuError> {
-    // SAFETY: the context is current. The address is freed by its user or by the device.
-    let outcome = unsafe { driver::malloc_sync(bytes.max(256)) };
-    let memory = Memory::new(state.note("allocate memory", outcome)?, bytes);
-    state.ranges.insert(memory);
-    state.counters.allocations += 1;
-    Ok(memory)
 }
 
 fn data_type(element: Element) -> sys::cudaDataType_t {

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use cudarc::driver::sys::{CUevent, CUgraphExec, CUstream};
+use cudarc::driver::sys::{CUevent, CUgraphExec, CUresult, CUstream};
 use cudarc::driver::{DriverError, result};
 
 use super::errors::{describe, is_fatal};
@@ -12,9 +12,11 @@ use crate::gpu::device::{Event, Graph, Stream};
 use crate::gpu::error::GpuError;
 use crate::gpu::info::Counters;
 use crate::gpu::launch::Label;
-use crate::gpu::memory::PinnedOwner;
+use crate::gpu::memory::{Memory, PinnedOwner};
 use crate::gpu::ranges::Ranges;
 
+/// The alignment of device memory that the driver guarantees, and the least size of an allocation.
+const ALIGNMENT: usize = 256;
 /// The number of launches that an error of a failed device names.
 const REMEMBERED: usize = 8;
 
@@ -40,8 +42,8 @@ pub(super) struct State {
     pub(super) lost: Option<GpuError>,
     /// The stream that records, and the pinned memory of the copies so far.
     pub(super) capture: Option<(Stream, Vec<Arc<dyn PinnedOwner>>)>,
-    streams: Vec<CUstream>,
-    events: Vec<CUevent>,
+    streams: Vec<Option<CUstream>>,
+    events: Vec<Option<CUevent>>,
     graphs: Vec<Option<GraphEntry>>,
     recent: VecDeque<Recent>,
 }
@@ -65,7 +67,12 @@ impl State {
     }
 
     pub(super) fn counters(&self) -> Counters {
-        Counters { live_bytes: self.ranges.live_bytes(), ..self.counters }
+        Counters {
+            live_bytes: self.ranges.live_bytes(),
+            live_streams: self.streams.iter().flatten().count() as u64,
+            live_events: self.events.iter().flatten().count() as u64,
+            ..self.counters
+        }
     }
 
     /// Turns the outcome of a call of the driver into ours. A fatal error is kept for all later
@@ -83,6 +90,31 @@ impl State {
             let lost = GpuError::Lost { action, problem, launches: self.recent() };
             self.lost.get_or_insert(lost).clone()
         })
+    }
+
+    /// Allocates memory of the device. The context must be current.
+    pub(super) fn allocate(&mut self, bytes: usize) -> Result<Memory, GpuError> {
+        // SAFETY: the context is current. The address is freed by `free` or by `destroy`.
+        let outcome = unsafe { result::malloc_sync(bytes.max(ALIGNMENT)) };
+        if let Err(DriverError(CUresult::CUDA_ERROR_OUT_OF_MEMORY)) = outcome {
+            let free = result::mem_get_info().map_or(0, |(free, _)| free as u64);
+            return Err(GpuError::OutOfMemory { bytes, free });
+        }
+        let memory = Memory::new(self.note("allocate memory", outcome)?, bytes);
+        self.ranges.insert(memory);
+        self.counters.allocations += 1;
+        Ok(memory)
+    }
+
+    /// Frees memory that `allocate` returned. The context must be current.
+    pub(super) fn free(&mut self, memory: Memory) -> Result<(), GpuError> {
+        self.ranges.remove(memory)?;
+        // The driver waits for the device before it frees.
+        self.counters.host_waits += 1;
+        // SAFETY: the address came from `malloc_sync`, as the table of ranges says, and is freed
+        // once because it has left the table.
+        let outcome = unsafe { result::free_sync(memory.address()) };
+        self.note("free memory", outcome)
     }
 
     /// Remembers a launch for the error of a device that fails later.
@@ -129,12 +161,12 @@ impl State {
     }
 
     pub(super) fn add_stream(&mut self, stream: CUstream) -> Result<Stream, GpuError> {
-        self.streams.push(stream);
+        self.streams.push(Some(stream));
         Ok(Stream(number(self.streams.len())?))
     }
 
     pub(super) fn add_event(&mut self, event: CUevent) -> Result<Event, GpuError> {
-        self.events.push(event);
+        self.events.push(Some(event));
         Ok(Event(number(self.events.len())?))
     }
 
@@ -145,17 +177,27 @@ impl State {
 
     pub(super) fn stream(&self, stream: Stream) -> Result<CUstream, GpuError> {
         let unknown = GpuError::Handle { what: "stream", number: stream.0.into() };
-        self.streams.get(stream.0 as usize).copied().ok_or(unknown)
+        self.streams.get(stream.0 as usize).copied().flatten().ok_or(unknown)
     }
 
     pub(super) fn event(&self, event: Event) -> Result<CUevent, GpuError> {
         let unknown = GpuError::Handle { what: "event", number: event.0.into() };
-        self.events.get(event.0 as usize).copied().ok_or(unknown)
+        self.events.get(event.0 as usize).copied().flatten().ok_or(unknown)
     }
 
     pub(super) fn graph(&self, graph: Graph) -> Result<CUgraphExec, GpuError> {
         let unknown = GpuError::Handle { what: "graph", number: graph.0.into() };
         self.graphs.get(graph.0 as usize).and_then(Option::as_ref).map(|g| g.exec).ok_or(unknown)
+    }
+
+    pub(super) fn remove_stream(&mut self, stream: Stream) -> Result<CUstream, GpuError> {
+        let unknown = GpuError::Handle { what: "stream", number: stream.0.into() };
+        self.streams.get_mut(stream.0 as usize).and_then(Option::take).ok_or(unknown)
+    }
+
+    pub(super) fn remove_event(&mut self, event: Event) -> Result<CUevent, GpuError> {
+        let unknown = GpuError::Handle { what: "event", number: event.0.into() };
+        self.events.get_mut(event.0 as usize).and_then(Option::take).ok_or(unknown)
     }
 
     pub(super) fn remove_graph(&mut self, graph: Graph) -> Result<GraphEntry, GpuError> {
@@ -171,10 +213,10 @@ impl State {
             for graph in self.graphs.drain(..).flatten() {
                 let _ = result::graph::exec_destroy(graph.exec);
             }
-            for event in self.events.drain(..) {
+            for event in self.events.drain(..).flatten() {
                 let _ = result::event::destroy(event);
             }
-            for stream in self.streams.drain(..) {
+            for stream in self.streams.drain(..).flatten() {
                 let _ = result::stream::destroy(stream);
             }
             let all: Vec<_> = self.ranges.all().collect();

@@ -177,6 +177,14 @@ impl Action {
         }
     }
 
+    /// Returns the event that the operation records, or for which it waits.
+    pub(super) fn event(&self) -> Option<Event> {
+        match self {
+            Self::Record { event, .. } | Self::Wait { event, .. } => Some(*event),
+            _ => None,
+        }
+    }
+
     /// Returns the text of the operation in errors.
     pub(super) fn label(&self) -> String {
         match self {

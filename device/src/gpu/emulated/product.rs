@@ -33,8 +33,9 @@ pub(super) fn multiply(product: &Product) {
             if product.epilogue != Epilogue::None {
                 sum += read_element(product.bias, product.output, column);
             }
-            if product.epilogue == Epilogue::BiasRelu {
-                sum = sum.max(0.0);
+            // A NaN stays, as in our own relu.
+            if product.epilogue == Epilogue::BiasRelu && sum < 0.0 {
+                sum = 0.0;
             }
             write_element(product.c, product.output, place, sum);
         }

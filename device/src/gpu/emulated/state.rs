@@ -15,6 +15,7 @@ use super::operation::{Action, Operation};
 use crate::gpu::device::{Event, Graph, Stream};
 use crate::gpu::error::GpuError;
 use crate::gpu::info::Counters;
+use crate::gpu::memory::Memory;
 use crate::gpu::product::ProductKey;
 use crate::gpu::ranges::Ranges;
 
@@ -34,6 +35,23 @@ enum Item {
     One(Box<Operation>),
     /// A replay, and which of its nodes have run.
     Replay(Arc<Vec<Node>>, Vec<bool>),
+}
+
+impl Item {
+    /// Returns the operations that have not run yet.
+    fn waiting(&self) -> Box<dyn Iterator<Item = &Operation> + '_> {
+        match self {
+            Self::One(operation) => Box::new(std::iter::once(operation.as_ref())),
+            Self::Replay(nodes, done) => {
+                let open = nodes.iter().zip(done).filter(|(_, done)| !**done);
+                Box::new(open.map(|(node, _)| &node.operation))
+            }
+        }
+    }
+}
+
+fn label(operation: &Operation) -> String {
+    operation.action.label()
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -57,12 +75,15 @@ pub(super) struct State {
     pub(super) launches: BTreeMap<&'static str, u64>,
     pub(super) capture: Option<Capture>,
     pub(super) prepared: BTreeSet<ProductKey>,
-    pub(super) product_streams: BTreeSet<Stream>,
+    /// The streams on which products were prepared, with the memory of the library.
+    pub(super) workspaces: BTreeMap<Stream, Memory>,
     pub(super) next_pinned: u64,
     /// The error of an operation or the mistake of the program, which all later calls return.
     pub(super) failed: Option<GpuError>,
-    queues: Vec<VecDeque<Item>>,
-    events: Vec<EventState>,
+    queues: BTreeMap<Stream, VecDeque<Item>>,
+    events: BTreeMap<Event, EventState>,
+    next_stream: u32,
+    next_event: u32,
     graphs: Vec<Option<Arc<Vec<Node>>>>,
     pace: Pace,
     random: u64,
@@ -81,11 +102,13 @@ impl State {
             launches: BTreeMap::new(),
             capture: None,
             prepared: BTreeSet::new(),
-            product_streams: BTreeSet::new(),
+            workspaces: BTreeMap::new(),
             next_pinned: 0,
             failed: None,
-            queues: Vec::new(),
-            events: Vec::new(),
+            queues: BTreeMap::new(),
+            events: BTreeMap::new(),
+            next_stream: 0,
+            next_event: 0,
             graphs: Vec::new(),
             pace,
             random: seed,
@@ -115,13 +138,50 @@ impl State {
     }
 
     pub(super) fn add_stream(&mut self) -> Stream {
-        self.queues.push(VecDeque::new());
-        Stream(self.queues.len() as u32 - 1)
+        let stream = Stream(self.next_stream);
+        self.next_stream += 1;
+        self.queues.insert(stream, VecDeque::new());
+        stream
+    }
+
+    /// Removes a stream. Notes a mistake if one of its operations has not run.
+    pub(super) fn remove_stream(&mut self, stream: Stream) -> Result<(), GpuError> {
+        self.queue(stream)?;
+        let queue = self.queues.remove(&stream);
+        let user = queue.iter().flatten().flat_map(Item::waiting).next().map(label);
+        if let Some(label) = user {
+            self.note_mistake(format!("a stream was freed before {label} had run"));
+        }
+        self.check_failed()
     }
 
     pub(super) fn add_event(&mut self, is_timed: bool) -> Event {
-        self.events.push(EventState { is_timed, ..EventState::default() });
-        Event(self.events.len() as u32 - 1)
+        let event = Event(self.next_event);
+        self.next_event += 1;
+        self.events.insert(event, EventState { is_timed, ..EventState::default() });
+        event
+    }
+
+    /// Removes an event. Notes a mistake if a record of it, or a wait for it, has not run.
+    pub(super) fn remove_event(&mut self, event: Event) -> Result<(), GpuError> {
+        self.event(event)?;
+        let uses = |one: &&Operation| one.action.event() == Some(event);
+        let user = self.waiting().find(uses).map(label);
+        if let Some(label) = user {
+            self.note_mistake(format!("an event was freed before {label} had run"));
+        }
+        self.events.remove(&event);
+        self.check_failed()
+    }
+
+    /// Returns the counts, with what exists now.
+    pub(super) fn counters(&self) -> Counters {
+        Counters {
+            live_bytes: self.ranges.live_bytes(),
+            live_streams: self.queues.len() as u64,
+            live_events: self.events.len() as u64,
+            ..self.counters
+        }
     }
 
     pub(super) fn add_graph(&mut self, nodes: Vec<Node>) -> Graph {
@@ -141,12 +201,12 @@ impl State {
 
     pub(super) fn event(&mut self, event: Event) -> Result<&mut EventState, GpuError> {
         let unknown = GpuError::Handle { what: "event", number: event.0.into() };
-        self.events.get_mut(event.0 as usize).ok_or(unknown)
+        self.events.get_mut(&event).ok_or(unknown)
     }
 
     fn queue(&mut self, stream: Stream) -> Result<&mut VecDeque<Item>, GpuError> {
         let unknown = GpuError::Handle { what: "stream", number: stream.0.into() };
-        self.queues.get_mut(stream.0 as usize).ok_or(unknown)
+        self.queues.get_mut(&stream).ok_or(unknown)
     }
 
     /// Puts an operation on a stream, or into the graph that the stream records.
@@ -205,14 +265,14 @@ impl State {
     }
 
     /// Returns all operations that may run now: their streams, and the nodes within replays.
-    fn ready(&self) -> Vec<(usize, usize)> {
+    fn ready(&self) -> Vec<(Stream, usize)> {
         let mut ready = Vec::new();
-        for (stream, queue) in self.queues.iter().enumerate() {
+        for (&stream, queue) in &self.queues {
             match queue.front() {
                 None => {}
                 Some(Item::One(operation)) => match operation.action {
                     Action::Wait { event, generation } => {
-                        if self.events[event.0 as usize].done >= generation {
+                        if self.is_past(event, generation) {
                             ready.push((stream, 0));
                         }
                     }
@@ -233,8 +293,9 @@ impl State {
     }
 
     /// Runs one operation that may run.
-    fn run_one(&mut self, stream: usize, index: usize) -> Result<(), GpuError> {
-        let (operation, is_last) = match self.queues[stream].front_mut() {
+    fn run_one(&mut self, stream: Stream, index: usize) -> Result<(), GpuError> {
+        let queue = self.queue(stream)?;
+        let (operation, is_last) = match queue.front_mut() {
             None => return Ok(()),
             Some(Item::One(operation)) => (Some(operation.as_ref().clone()), true),
             Some(Item::Replay(nodes, done)) => {
@@ -246,7 +307,7 @@ impl State {
             }
         };
         if is_last {
-            self.queues[stream].pop_front();
+            queue.pop_front();
         }
         let Some(operation) = operation else { return Ok(()) };
         self.clock += 1;
@@ -325,18 +386,16 @@ impl State {
     /// Runs at least everything on a stream.
     pub(super) fn finish(&mut self, stream: Stream) -> Result<(), GpuError> {
         self.queue(stream)?;
-        self.run_until(|state| state.queues[stream.0 as usize].is_empty())
+        self.run_until(|state| state.queues.get(&stream).is_none_or(VecDeque::is_empty))
     }
 
     /// Runs at least what the latest record of an event needs.
     pub(super) fn finish_event(&mut self, event: Event) -> Result<(), GpuError> {
-        if self.event(event)?.is_captured {
+        let EventState { recorded, is_captured, .. } = *self.event(event)?;
+        if is_captured {
             return Err(GpuError::Capture("an event of a graph is waited for outside".into()));
         }
-        self.run_until(|state| {
-            let event = state.events[event.0 as usize];
-            event.done >= event.recorded
-        })
+        self.run_until(|state| state.is_past(event, recorded))
     }
 
     /// Returns whether the latest record of an event has run.
@@ -363,15 +422,12 @@ impl State {
 
     /// Returns the operations that have not run yet.
     fn waiting(&self) -> impl Iterator<Item = &Operation> {
-        self.queues.iter().flatten().flat_map(|item| -> Box<dyn Iterator<Item = &Operation>> {
-            match item {
-                Item::One(operation) => Box::new(std::iter::once(operation.as_ref())),
-                Item::Replay(nodes, done) => {
-                    let open = nodes.iter().zip(done).filter(|(_, done)| !**done);
-                    Box::new(open.map(|(node, _)| &node.operation))
-                }
-            }
-        })
+        self.queues.values().flatten().flat_map(Item::waiting)
+    }
+
+    /// Returns whether a record of an event has run.
+    fn is_past(&self, event: Event, generation: u64) -> bool {
+        self.events.get(&event).is_none_or(|state| state.done >= generation)
     }
 
     /// Finds an operation that has not run yet and uses the allocation at `address`.

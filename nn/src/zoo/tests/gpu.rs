@@ -4,8 +4,8 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use zillion_device::Workers;
-use zillion_device::gpu::Gpu;
 use zillion_device::gpu::emulated::{Emulated, EmulatedOptions};
+use zillion_device::gpu::{Counters, Gpu};
 
 use super::super::{LOSS, build};
 use super::batch::TestBatch;
@@ -105,7 +105,8 @@ fn every_model_has_the_bits_of_the_cpu() {
         compare(&text, &batches[0].model, Settings::default(), views, &device);
         let unweighted = batches.iter().map(|batch| Inputs { weight: None, ..batch.view() });
         compare(&text, &batches[0].model, Settings::default(), unweighted, &device);
-        assert_eq!(device.counters().live_bytes, 0, "the executors free their memory");
+        let Counters { live_bytes, live_streams, live_events, .. } = device.counters();
+        assert_eq!([live_bytes, live_streams, live_events], [0; 3], "what executors leave");
     }
 }
 

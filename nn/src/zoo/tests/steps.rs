@@ -239,7 +239,8 @@ fn every_model_has_the_bits_of_the_cpu() {
         }
         assert!(pair.gpu.growths() >= 3, "{case}");
         assert_eq!(pair.end(&case), 4, "{case}: skipped steps");
-        assert_eq!(device.counters().live_bytes, 0, "{case}");
+        let Counters { live_bytes, live_streams, live_events, .. } = device.counters();
+        assert_eq!([live_bytes, live_streams, live_events], [0; 3], "{case}");
     }
 }
 
@@ -348,31 +349,41 @@ fn since(device: &Arc<dyn Gpu>, before: Counters) -> [u64; 4] {
     ]
 }
 
+/// Counts what warm steps do on devices of every pace, and on a real one with `ZILLION_TEST_GPU`.
+/// The host may wait for a device that falls behind, but only if it is three batches ahead.
 #[test]
 fn a_warm_step_neither_waits_nor_allocates() {
-    for (number, pace) in [Pace::Eager, Pace::Mixed, Pace::Lazy].into_iter().enumerate() {
-        let device = paced(pace, number as u64);
+    let mut devices: Vec<_> = (0..)
+        .zip([Pace::Eager, Pace::Mixed, Pace::Lazy])
+        .map(|(seed, pace)| (format!("{pace:?}"), paced(pace, seed)))
+        .collect();
+    devices.extend(std::env::var("ZILLION_TEST_GPU").ok().map(|name| (name, device(0))));
+    for (case, device) in devices {
         let batches = batches(|step| step == 3);
         let of = (&batches[0].model, batches[0].stride);
         let mut pair = Pair::new((SMALL[9], OPTIMIZERS[0], Some(0.5)), of, small(), &device, 100);
         // The largest batch comes first, and its second step records the graph.
         (0..2).for_each(|_| pair.step(&batches[8].view()));
         pair.finish(true);
-        let (before, stalls) = (device.counters(), pair.gpu.stalls());
+        let (before, mut stalls) = (device.counters(), pair.gpu.stalls());
+        let first = stalls;
         for step in 0..80 {
             pair.step(&batches[step % 12].view());
+            if std::mem::replace(&mut stalls, pair.gpu.stalls()) < stalls {
+                let unread = pair.gpu.unread_steps();
+                assert!(unread > 3, "{case}: the host waited {unread} steps ahead");
+            }
             pair.finish(false);
         }
         let [waits, allocations, pinned, launches] = since(&device, before);
-        assert_eq!([allocations, pinned, launches], [0; 3], "{pace:?}");
-        assert_eq!(device.counters().replays - before.replays, 80, "{pace:?}");
-        // A device that never works ahead holds the host back.
-        let stalls = pair.gpu.stalls() - stalls;
-        match pace {
-            Pace::Eager => assert_eq!((waits, stalls), (0, 0)),
-            _ => assert!(waits <= stalls && stalls <= 80, "{waits} waits, {stalls} stalls"),
+        assert_eq!([allocations, pinned, launches], [0; 3], "{case}");
+        assert_eq!(device.counters().replays - before.replays, 80, "{case}");
+        let stalls = stalls - first;
+        assert!(waits <= stalls, "{case}: {waits} waits, {stalls} stalls");
+        if case == "Eager" {
+            assert_eq!(stalls, 0);
         }
-        pair.end("warm steps");
+        pair.end(&case);
     }
 }
 
