@@ -9,7 +9,7 @@ use zillion_device::gpu::kernels::Geometry;
 /// The device on which rows live, and what its steps need.
 #[derive(Clone, Debug)]
 pub struct ResidentOptions {
-    /// The device.
+    /// The device that holds the rows.
     pub gpu: Arc<dyn Gpu>,
     /// The stream on which all work on rows is enqueued. It is the stream of the executor.
     pub stream: Stream,

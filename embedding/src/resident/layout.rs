@@ -11,7 +11,7 @@ use crate::groups::GROUPS;
 /// The alignment of a list in the block.
 const ALIGNMENT: usize = 16;
 
-/// What a table needs in the block.
+/// The room that a table needs in the block.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TableNeeds {
     /// The largest number of unique keys of a batch so far.

@@ -15,7 +15,7 @@ const AHEAD: usize = 64;
 /// The events of one step on rows of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResidentReport {
-    /// The step.
+    /// The number of the step.
     pub step: Step,
     /// Whether the step moved no weight, because the norm of its gradients was not finite.
     pub is_skipped: bool,

@@ -24,7 +24,7 @@ struct Model {
     skip: Memory,
 }
 
-/// What a step leaves to be compared later.
+/// The results of a step, which are compared later.
 pub(crate) struct Left {
     rows: Vec<Memory>,
     norm: Memory,

@@ -26,7 +26,7 @@ const EPOCHS: usize = 3;
 /// The largest number of ids of a table.
 const MOST_IDS: u64 = 3_000;
 
-/// What a step on the host returned, and what the device will return.
+/// The results of a step on the host, and those that the device will return.
 struct Open {
     step: u64,
     rows: Vec<Vec<f32>>,

@@ -7,10 +7,10 @@ use crate::gpu::batch::BatchPlaces;
 use crate::gpu::bind::{Bound, Regions};
 use crate::gpu::binder::{BoundLaunch, Operation, Setting};
 use crate::gpu::replayed::Replayed;
+use crate::gpu::results::StepKey;
 use crate::gpu::row_plan::RowPlan;
 use crate::gpu::side::Side;
 use crate::gpu::sizes::{Form, Sizes};
-use crate::gpu::step::StepKey;
 
 /// The memory and the launches for batches of one form that fit a capacity.
 #[derive(Debug)]

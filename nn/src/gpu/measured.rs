@@ -1,4 +1,4 @@
-//! What the host computes of each batch: its division, its sizes, its form, and the occurrences of
+//! The properties of each batch that the host computes: its division, its sizes, its form, and the occurrences of
 //! its rows.
 
 use zillion_device::gpu::Pinned;
@@ -45,7 +45,7 @@ impl Measured {
         Self { cut: Cut::new(lowered), sizes, form, occurrences: Occurrences::default() }
     }
 
-    /// Measures a batch.
+    /// Computes all properties of a batch.
     pub(crate) fn set(&mut self, lowered: &Lowered, plans: &[RowPlan], inputs: &Inputs<'_>) {
         let Self { cut, sizes, form, .. } = self;
         cut.set(lowered, inputs);

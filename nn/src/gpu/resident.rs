@@ -9,7 +9,6 @@
 //! * A step for which the host does not wait is counted in the optimizer by
 //!   [`GpuExecutor::settle_params`]. Until then, [`Resident`] counts it.
 
-use bytemuck::{Pod, Zeroable};
 use zillion_device::gpu::kernels::{
     ChooseRules, DENSE_SQUARES, DENSE_UPDATE, DensePiece, DenseRule, DenseUpdate, Geometry,
     LAMB_SQUARES, LAMB_WEIGHTS, OrderedSums,
@@ -19,28 +18,12 @@ use zillion_device::gpu::{Kernel, Memory, Param, Pinned, Stream};
 use crate::error::{Error, Result};
 use crate::gpu::arena::Arena;
 use crate::gpu::executor::GpuExecutor;
-use crate::gpu::ring::RESULTS;
-use crate::gpu::step::StepScalars;
+use crate::gpu::results::{RESULTS, Record, StepScalars};
 use crate::graph::shape::ParamId;
 use crate::inputs::Inputs;
 use crate::ops::StepSeed;
 use crate::optim::{DEVICE_BLOCK, DenseOptimizer};
 use crate::params::Params;
-
-/// The numbers of a step on the device, which the host downloads together.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
-pub(crate) struct Record {
-    pub(crate) dense_sq_norm: f64,
-    pub(crate) rows_sq_norm: f64,
-    /// The factor of the gradients.
-    pub(crate) scale: f32,
-    /// 1 if the step is skipped.
-    pub(crate) skip: u32,
-    pub(crate) loss: f32,
-    /// The number of steps that were skipped.
-    pub(crate) skips: u32,
-}
 
 /// The number of bytes in front of the choices of rules, which hold the number of skipped steps
 /// that the host knows.

@@ -16,14 +16,7 @@ use std::collections::VecDeque;
 use zillion_device::gpu::{Event, Gpu, Memory, Pinned, Stream};
 
 use crate::error::Result;
-use crate::gpu::resident::Record;
-use crate::gpu::step::{StepResults, Ticket};
-
-/// The number of batches whose copies to the device may not have run yet.
-pub(crate) const BATCHES: usize = 3;
-
-/// The number of steps whose results may not have been read yet.
-pub(crate) const RESULTS: usize = 8;
+use crate::gpu::results::{BATCHES, RESULTS, Record, StepResults, Ticket};
 
 /// A batch and the rules of its step on their way to the device.
 #[derive(Debug)]
@@ -196,11 +189,11 @@ impl Ring {
 }
 
 #[cfg(test)]
-impl crate::GpuExecutor {
+impl Ring {
     /// Forgets which copies of batches, or of results, have not run, as a mistaken program would.
-    pub(crate) fn forget_copies(&mut self, (batches, results): (bool, bool)) {
-        let fresh = || self.gpu.create_event(false).unwrap();
-        let Ring { batches: from_host, results: to_host, .. } = &mut self.ring;
+    pub(crate) fn forget_copies(&mut self, gpu: &dyn Gpu, (batches, results): (bool, bool)) {
+        let fresh = || gpu.create_event(false).unwrap();
+        let Self { batches: from_host, results: to_host, .. } = self;
         from_host.iter_mut().filter(|_| batches).for_each(|slot| slot.copied = fresh());
         to_host.iter_mut().filter(|_| results).for_each(|slot| slot.event = fresh());
     }

@@ -24,54 +24,10 @@ use crate::error::{Error, Result};
 use crate::gpu::device_rows::DeviceRows;
 use crate::gpu::executor::GpuExecutor;
 use crate::gpu::loaded::{Loaded, enqueue};
-use crate::gpu::resident::Record;
-use crate::gpu::ring::RESULTS;
+use crate::gpu::results::{RESULTS, Record, StepKey, StepResults, StepScalars, Ticket};
 use crate::inputs::Inputs;
-use crate::ops::StepSeed;
 use crate::optim::{DenseOptimizer, check_factors};
 use crate::params::Params;
-
-/// The numbers of a step that do not come from its batch.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct StepScalars {
-    /// The seed of the step's random bits.
-    pub seed: StepSeed,
-    /// The factor of the learning rates of dense parameters.
-    pub rate_scale: f32,
-    /// The largest norm of all gradients together, if the job clips gradients.
-    pub clip_norm: Option<f64>,
-}
-
-/// The number of a step of an executor, counted from 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Ticket(pub(crate) u64);
-
-impl Ticket {
-    /// Returns the number of steps that were enqueued before.
-    pub fn number(self) -> u64 {
-        self.0
-    }
-}
-
-/// The results of a step.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct StepResults {
-    /// The number of the step.
-    pub ticket: Ticket,
-    /// The loss of the batch.
-    pub loss: f32,
-    /// The squared norm of the dense gradients, with the regulariser.
-    pub dense_sq_norm: f64,
-    /// Whether the step changed nothing, because the norm of its gradients is not finite.
-    pub is_skipped: bool,
-}
-
-/// What the recorded graph of a step depends on, besides the capacity.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct StepKey {
-    generation: u64,
-    clip_norm: Option<u64>,
-}
 
 /// The moment in a step at which a result is copied.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -325,4 +281,12 @@ impl GpuExecutor {
 /// Returns the place of a step's rules in the pinned memory of its batch.
 fn rules_at(loaded: &Loaded) -> usize {
     loaded.places.bytes_without_rows.next_multiple_of(16)
+}
+
+#[cfg(test)]
+impl GpuExecutor {
+    /// Forgets which copies of batches, or of results, have not run, as a mistaken program would.
+    pub(crate) fn forget_copies(&mut self, which: (bool, bool)) {
+        self.ring.forget_copies(&*self.gpu, which);
+    }
 }

@@ -296,7 +296,7 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// What an executor ran before leaves no trace, and finite values stay finite.
+    /// Earlier runs of an executor leave no trace, and finite values stay finite.
     #[test]
     fn random_graphs_depend_on_the_batch_alone(
         rows in 1usize..17,

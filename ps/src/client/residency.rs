@@ -98,7 +98,7 @@ fn refused(call: &'static str) -> Error {
 /// The events of one step on rows of a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResidentStep {
-    /// The step.
+    /// The number of the step.
     pub step: Step,
     /// Whether the step moved no weight, because the norm of its gradients was not finite.
     pub is_skipped: bool,

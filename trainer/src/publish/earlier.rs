@@ -26,9 +26,9 @@ const PAGE: usize = 1000;
 /// The place in the versions of a model behind which the versions of a repetition are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Begin {
-    /// Behind this version.
+    /// The versions behind this one are searched.
     Behind(VersionId),
-    /// Among the newest versions, because the run has published at most one.
+    /// The newest versions are searched, because the run has published at most one.
     Newest,
 }
 

@@ -12,6 +12,7 @@ use zillion_feature::LookupPlan;
 
 use super::Run;
 use super::behind::Begun;
+use super::window::RecentFigures;
 use crate::error::Result;
 use crate::observer::{GpuFigures, Observer, RunFigures};
 use crate::pipeline::Planned;
@@ -52,14 +53,6 @@ pub(super) struct Counts {
     /// The number of rows that were trained on in the last complete epoch; absent before the first
     /// epoch is complete.
     pub(super) epoch_trained: Option<u64>,
-}
-
-/// The loss and the AUCs of the rows that were trained on since the last figures.
-pub(super) struct RecentFigures {
-    /// The mean loss of these rows.
-    pub(super) loss: f64,
-    /// The AUC of the most recent predictions of each task.
-    pub(super) aucs: Vec<(String, Option<f64>)>,
 }
 
 impl Counts {

@@ -9,9 +9,8 @@ use zillion_nn::optim::Verdict;
 use zillion_reader::BatchOrder;
 
 use super::Run;
-use super::counts::RecentFigures;
 use super::model::{Model, select_scoring_params};
-use super::window::Window;
+use super::window::{RecentFigures, Window};
 use crate::checkpoint::Best;
 use crate::error::{Error, Result};
 use crate::evaluate::{EvalReport, Judge};

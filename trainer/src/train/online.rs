@@ -193,11 +193,10 @@ impl Run {
                     if matches!(judged, Judged::Hold) {
                         continue;
                     }
-                    let is_live = !only_replays;
-                    let ways = (&mut validation, &mut report);
-                    let trip =
-                        self.follow_publication((&wanted, judged), is_live, ways, observer)?;
-                    if let Some(trip) = trip {
+                    let (of, ways) = ((&wanted, judged), (&mut validation, &mut report));
+                    if let Some(trip) =
+                        self.follow_publication(of, !only_replays, ways, observer)?
+                    {
                         return Ok(Followed::Tripped(trip));
                     }
                     waiting = self.is_unpublished().then_some(wanted.newest);

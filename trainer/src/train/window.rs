@@ -5,12 +5,19 @@ use std::time::{Duration, Instant};
 use zillion_feature::{Batch, Cursor};
 use zillion_nn::zoo::Task;
 
-use super::counts::RecentFigures;
 use crate::observer::StepReport;
 use crate::recent_auc::RecentTasks;
 
 /// The shortest time between two step reports.
 const REPORT_INTERVAL: Duration = Duration::from_millis(200);
+
+/// The loss and the AUCs of the rows that were trained on since the last figures.
+pub(super) struct RecentFigures {
+    /// The mean loss of these rows.
+    pub(super) loss: f64,
+    /// The AUC of the most recent predictions of each task.
+    pub(super) aucs: Vec<(String, Option<f64>)>,
+}
 
 /// The sums over the rows since the last step report, and the most recent predictions.
 pub(super) struct Window {

@@ -109,44 +109,43 @@ pub(super) fn clips(gpu: &dyn Gpu, size: Size) -> Result<Outcome, GpuError> {
             let got: Vec<f64> = session.download(at, expected.len())?;
             session.compare_words(&format!("sums, {name}"), &got, &expected)?;
         }
-        for (dense, most, clips) in [
-            (3.5, 1.0, 1),
-            (3.5, 1e9, 1),
-            (f64::NAN, 1.0, 1),
-            (f64::INFINITY, 1.0, 0),
-            (2.0, 1.0, 0),
-        ] {
-            let norm = (expected[0] + dense).sqrt();
-            let is_skipped = !f64::is_finite(dense) || (clips == 1 && !norm.is_finite());
-            let clipped = (most / (norm + 1e-6)).min(1.0) as f32;
-            let scale = match (is_skipped, clips) {
-                (true, _) => 0.0,
-                (false, 1) => clipped,
-                _ => 1.0,
-            };
-            let [to_scale, to_skip] = [session.poisoned::<f32>(1)?, session.poisoned::<u32>(1)?];
-            let (to_scale, to_skip) = (to_scale.address(), to_skip.address());
-            let dense = session.upload(&[dense])?;
-            let skips = session.upload(&[6u32])?;
-            let parameters = Clip {
-                dense,
-                rows: at,
-                scale: to_scale,
-                skip: to_skip,
-                skips,
-                most,
-                clips,
-                unused: 0,
-            };
-            session.launch(&CLIP, Geometry::line(1, 32), &parameters)?;
-            let got = session.download(to_scale, 1)?;
-            session.compare(&format!("factor, {name}"), &got, &[scale])?;
-            let got: Vec<u32> = session.download(to_skip, 1)?;
-            session.compare_words(&format!("skip, {name}"), &got, &[u32::from(is_skipped)])?;
-            let got: Vec<u32> = session.download(skips, 1)?;
-            session.compare_words(&format!("skips, {name}"), &got, &[6 + u32::from(is_skipped)])?;
-        }
+        clip_all(&mut session, &name, (at, expected[0]))?;
         session.end_case(&name)?;
     }
     session.finish()
+}
+
+/// Compares the factors of steps with several dense norms. `rows` has the address of the squared norm
+/// of the rows, and its value.
+fn clip_all(
+    session: &mut Session<'_>,
+    name: &str,
+    (rows, squares): (u64, f64),
+) -> Result<(), GpuError> {
+    for (dense, most, clips) in
+        [(3.5, 1.0, 1), (3.5, 1e9, 1), (f64::NAN, 1.0, 1), (f64::INFINITY, 1.0, 0), (2.0, 1.0, 0)]
+    {
+        let norm = (squares + dense).sqrt();
+        let is_skipped = !f64::is_finite(dense) || (clips == 1 && !norm.is_finite());
+        let clipped = (most / (norm + 1e-6)).min(1.0) as f32;
+        let scale = match (is_skipped, clips) {
+            (true, _) => 0.0,
+            (false, 1) => clipped,
+            _ => 1.0,
+        };
+        let [to_scale, to_skip] = [session.poisoned::<f32>(1)?, session.poisoned::<u32>(1)?];
+        let (to_scale, to_skip) = (to_scale.address(), to_skip.address());
+        let dense = session.upload(&[dense])?;
+        let skips = session.upload(&[6u32])?;
+        let parameters =
+            Clip { dense, rows, scale: to_scale, skip: to_skip, skips, most, clips, unused: 0 };
+        session.launch(&CLIP, Geometry::line(1, 32), &parameters)?;
+        let got = session.download(to_scale, 1)?;
+        session.compare(&format!("factor, {name}"), &got, &[scale])?;
+        let got: Vec<u32> = session.download(to_skip, 1)?;
+        session.compare_words(&format!("skip, {name}"), &got, &[u32::from(is_skipped)])?;
+        let got: Vec<u32> = session.download(skips, 1)?;
+        session.compare_words(&format!("skips, {name}"), &got, &[6 + u32::from(is_skipped)])?;
+    }
+    Ok(())
 }

@@ -34,7 +34,7 @@ const OPTIMIZERS: [&str; 8] = [
     "kind = 'adam'\nlr = 0.03\nbeta2 = 0.9",
 ];
 
-/// What a step must give: its results, and the requested results by name.
+/// The expected outcome of a step: its results, and the requested results by name.
 struct Expected {
     results: (f32, f64, bool),
     outputs: Vec<(String, Vec<f32>)>,
