@@ -30,8 +30,9 @@ use state::State;
 
 /// The dynamic shared memory of a block, as on an H100.
 const SHARED_BYTES: u32 = 227 << 10;
-/// The bytes of the one algorithm that the stand-in for the library of products has.
-const ALGORITHM: Algorithm = [1; 64];
+/// The algorithms that the stand-in for the library of products proposes. They add up in ascending
+/// and in descending order.
+const ALGORITHMS: [Algorithm; 2] = [[1; 64], [2; 64]];
 
 /// The bytes that the stand-in for the library of products takes for each stream. It leaves them
 /// alone; they are there so that a program that keeps them is seen.
@@ -44,6 +45,9 @@ pub struct EmulatedOptions {
     pub seed: u64,
     /// The time at which operations run.
     pub pace: Pace,
+    /// The fastest algorithm of products: 0 for sums in ascending order, and 1 for sums in
+    /// descending order, whose bits differ.
+    pub fastest: usize,
     /// The bytes of the device's memory.
     pub memory_bytes: u64,
     /// The number of the allocation that fails, counted from 1.
@@ -53,14 +57,23 @@ pub struct EmulatedOptions {
 }
 
 impl EmulatedOptions {
-    /// Chooses the pace by the seed.
+    /// Chooses the pace by the seed, and the fastest algorithm by its hundreds. So devices with
+    /// seeds below 100 give products the same bits, and those from 100 to 199 other ones.
     pub fn seeded(seed: u64) -> Self {
         let pace = match seed % 4 {
             0 | 1 => Pace::Lazy,
             2 => Pace::Mixed,
             _ => Pace::Eager,
         };
-        Self { seed, pace, memory_bytes: 4 << 30, fail_allocation: None, fail_launch: None }
+        let fastest = (seed / 100 % 2) as usize;
+        Self {
+            seed,
+            pace,
+            fastest,
+            memory_bytes: 4 << 30,
+            fail_allocation: None,
+            fail_launch: None,
+        }
     }
 }
 
@@ -343,7 +356,8 @@ impl Gpu for Emulated {
         let mut state = self.enter_to_wait()?;
         check_product(&state, product)?;
         state.finish(stream)?;
-        state.prepared.insert(product.key());
+        let fastest = ALGORITHMS[self.options.fastest % ALGORITHMS.len()];
+        state.prepared.entry(product.key()).or_insert(fastest);
         if !state.workspaces.contains_key(&stream) {
             let memory = self.allocate_in(&mut state, WORKSPACE)?;
             state.workspaces.insert(stream, memory);
@@ -352,7 +366,7 @@ impl Gpu for Emulated {
     }
 
     fn algorithm(&self, product: &Product) -> Option<Algorithm> {
-        self.lock().prepared.contains(&product.key()).then_some(ALGORITHM)
+        self.lock().prepared.get(&product.key()).copied()
     }
 
     fn set_algorithm(&self, product: &Product, algorithm: Algorithm) -> Result<(), GpuError> {
@@ -360,20 +374,22 @@ impl Gpu for Emulated {
         if let Some(problem) = product.problem() {
             return Err(refuse(product, problem));
         }
-        if algorithm != ALGORITHM {
+        if !ALGORITHMS.contains(&algorithm) {
             return Err(refuse(product, "the kept algorithm does not fit this device".into()));
         }
-        state.prepared.insert(product.key());
+        state.prepared.insert(product.key(), algorithm);
         Ok(())
     }
 
     fn multiply(&self, stream: Stream, product: &Product) -> Result<(), GpuError> {
         let mut state = self.enter()?;
         check_product(&state, product)?;
-        if !state.prepared.contains(&product.key()) || !state.workspaces.contains_key(&stream) {
+        let algorithm = state.prepared.get(&product.key());
+        let (Some(algorithm), true) = (algorithm, state.workspaces.contains_key(&stream)) else {
             return Err(refuse(product, "it was not prepared on this stream".into()));
-        }
-        state.enqueue(stream, Action::Multiply(*product))?;
+        };
+        let is_descending = *algorithm == ALGORITHMS[1];
+        state.enqueue(stream, Action::Multiply { product: *product, is_descending })?;
         state.counters.products += 1;
         Ok(())
     }

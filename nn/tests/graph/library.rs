@@ -287,6 +287,30 @@ fn algorithms_are_kept_and_set_again() {
     assert!(exact.algorithms().is_empty());
 }
 
+/// Runs a model on a device whose fastest algorithms are other ones. With the algorithms of the
+/// first device it has the bits of the first device, and without them it has other bits.
+#[test]
+fn kept_algorithms_have_the_bits_of_the_first_device() {
+    let train = model(Unary::Tanh);
+    let (data, params) = (Data::new(16, 3), params_of(&train.graph, 3));
+    for precision in PRECISIONS {
+        let mut first = executor(&train, precision, seeded(0));
+        let expected = run_gpu(&mut first, &train, &data, &params);
+        let (kept, other) = (first.algorithms(), seeded(100));
+        let mut without = executor(&train, precision, Arc::clone(&other));
+        let found = run_gpu(&mut without, &train, &data, &params);
+        // A real device is the same one, and has chosen already.
+        let is_real = other.info().kind == Kind::Cuda;
+        assert_eq!(without.algorithms() == kept, is_real, "{precision:?}");
+        assert_eq!(bits(&found) == bits(&expected), is_real, "{precision:?}");
+        let mut with = executor(&train, precision, seeded(100));
+        assert_eq!(with.keep_algorithms(&kept).unwrap(), [""; 0]);
+        assert_eq!(with.algorithms(), kept);
+        assert_same(&expected, &run_gpu(&mut with, &train, &data, &params), &train);
+        assert_eq!(with.algorithms(), kept, "{precision:?}");
+    }
+}
+
 proptest! {
     // The graphs are the same in every run. PROPTEST_CASES sets another number of graphs.
     #![proptest_config(ProptestConfig {

@@ -17,7 +17,8 @@ const STEPS: u32 = 8;
 
 #[test]
 fn the_emulated_device_passes_every_check() {
-    for seed in 0..8 {
+    // Products have another order in the second hundred of seeds.
+    for seed in (0..8).chain(100..104) {
         let device = Emulated::new(EmulatedOptions::seeded(seed));
         let outcomes = run(&device);
         assert_eq!(outcomes.len(), CHECKS.len());

@@ -89,7 +89,11 @@ pub(super) enum Action {
         byte: u8,
     },
     Kernel(KernelRun),
-    Multiply(Product),
+    /// A product, whose terms are added up in ascending or in descending order.
+    Multiply {
+        product: Product,
+        is_descending: bool,
+    },
     /// Marks the generation of an event as done.
     Record {
         event: Event,
@@ -137,7 +141,7 @@ impl Action {
             Self::CopyIn { to, .. } | Self::Fill { to, .. } => vec![*to],
             Self::CopyOut { from, .. } => vec![*from],
             Self::Copy { to, from } => vec![*to, *from],
-            Self::Multiply(product) => vec![product.a, product.b, product.c, product.bias],
+            Self::Multiply { product, .. } => vec![product.a, product.b, product.c, product.bias],
             Self::Kernel(_) | Self::Record { .. } | Self::Wait { .. } => Vec::new(),
         }
     }
@@ -193,7 +197,7 @@ impl Action {
             Self::Copy { from, .. } => format!("a copy of {} bytes", from.bytes()),
             Self::Fill { to, .. } => format!("a fill of {} bytes", to.bytes()),
             Self::Kernel(run) => format!("the launch {}", run.label),
-            Self::Multiply(product) => format!("the {}", product.label()),
+            Self::Multiply { product, .. } => format!("the {}", product.label()),
             Self::Record { event, .. } => format!("a record of event {}", event.0),
             Self::Wait { event, .. } => format!("a wait for event {}", event.0),
         }
@@ -220,7 +224,9 @@ impl Action {
             // SAFETY: as above.
             Self::Fill { to, byte } => unsafe { place(*to).write_bytes(*byte, to.bytes()) },
             Self::Kernel(run) => return run.run(seed),
-            Self::Multiply(product) => product::multiply(product),
+            Self::Multiply { product, is_descending } => {
+                product::multiply(product, *is_descending);
+            }
             Self::Record { .. } | Self::Wait { .. } => {}
         }
         Ok(())

@@ -1,11 +1,11 @@
-//! A stand-in for the library of products: plain sums in ascending order, with operands rounded as
-//! the library rounds them.
+//! A stand-in for the library of products: plain sums in ascending or in descending order, with
+//! operands rounded as the library rounds them.
 
 use crate::gpu::memory::Memory;
 use crate::gpu::product::{Element, Epilogue, Precision, Product};
 
 /// Computes a product whose ranges are live and large enough.
-pub(super) fn multiply(product: &Product) {
+pub(super) fn multiply(product: &Product, is_descending: bool) {
     let round = |value: f32| match product.precision {
         Precision::F32 | Precision::Bf16 => value,
         Precision::Tf32 => round_tf32(value),
@@ -15,7 +15,8 @@ pub(super) fn multiply(product: &Product) {
     for row in 0..product.m {
         for column in 0..product.n {
             let mut sum = 0.0f32;
-            for term in 0..product.k {
+            for index in 0..product.k {
+                let term = if is_descending { product.k - 1 - index } else { index };
                 let a = match product.transpose_a {
                     true => term * product.lda + row,
                     false => row * product.lda + term,

@@ -5,7 +5,7 @@
 //! and the events restrict it. So a program that forgot an event gets a wrong result for some
 //! seeds, though a real device would nearly always be kind.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::gpu::device::{Event, Graph, Stream};
 use crate::gpu::error::GpuError;
 use crate::gpu::info::Counters;
 use crate::gpu::memory::Memory;
-use crate::gpu::product::ProductKey;
+use crate::gpu::product::{Algorithm, ProductKey};
 use crate::gpu::ranges::Ranges;
 
 /// The time at which operations run.
@@ -74,7 +74,8 @@ pub(super) struct State {
     pub(super) counters: Counters,
     pub(super) launches: BTreeMap<&'static str, u64>,
     pub(super) capture: Option<Capture>,
-    pub(super) prepared: BTreeSet<ProductKey>,
+    /// The algorithms of products.
+    pub(super) prepared: BTreeMap<ProductKey, Algorithm>,
     /// The streams on which products were prepared, with the memory of the library.
     pub(super) workspaces: BTreeMap<Stream, Memory>,
     pub(super) next_pinned: u64,
@@ -101,7 +102,7 @@ impl State {
             counters: Counters::default(),
             launches: BTreeMap::new(),
             capture: None,
-            prepared: BTreeSet::new(),
+            prepared: BTreeMap::new(),
             workspaces: BTreeMap::new(),
             next_pinned: 0,
             failed: None,
