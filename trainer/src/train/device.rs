@@ -101,19 +101,11 @@ fn describe(device: DeviceChoice, precision: Precision, name: &str) -> String {
 /// Returns the setting of the run that a GPU cannot train with and the reason. Returns `None` if
 /// only the operations of the graph are left to check.
 fn unsupported(job: &Job, options: &TrainOptions) -> Option<String> {
-    let train = &job.train;
-    if !train.mode.is_sync() {
-        return Some(format!(
-            "`train.mode` is \"{}\", and steps whose gradients are applied when they arrive are \
-             computed on processors",
-            train.mode.name()
-        ));
+    if let Some(problem) = job.problem_on_gpu() {
+        return Some(problem);
     }
-    if job.ps.is_some() || options.trainer.count > 1 {
-        return Some(
-            "`[ps]` puts the tables on servers, and trainers with servers compute on processors"
-                .to_owned(),
-        );
+    if options.trainer.count > 1 {
+        return Some("trainers with servers compute on processors".to_owned());
     }
     if options.profile.is_some() {
         return Some("a profile records the work of the threads of a processor".to_owned());
