@@ -168,6 +168,16 @@ impl ResidentTables {
         Ok(())
     }
 
+    /// Drops the rows of the device and the step that has begun, because all rows of the set are
+    /// about to be replaced. The next step copies all rows again.
+    ///
+    /// # Errors
+    /// Returns an error if the device has failed. The caller then drops the value.
+    pub fn abandon(&mut self, tables: &mut TableSet) -> Result<()> {
+        self.begun = None;
+        self.forget(tables)
+    }
+
     /// Enqueues the fill of the rows of the step: `rows` has the memory of the unique rows of each
     /// table of the plan, with the stride of the table's layout; `None` if no row is read.
     ///
