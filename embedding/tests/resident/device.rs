@@ -191,7 +191,7 @@ impl OnDevice {
 }
 
 /// Returns what a step without statistics of use notes about a plan.
-fn notes(plan: &LookupPlan) -> RowBuffer {
+pub(crate) fn notes(plan: &LookupPlan) -> RowBuffer {
     let mut notes = RowBuffer::default();
     notes.reshape(plan.tables.iter().map(|_| (0, 1)));
     notes

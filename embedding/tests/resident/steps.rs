@@ -143,7 +143,7 @@ fn rows_that_do_not_fit_into_the_memory_are_refused_by_their_bytes() {
         assert!(step < 10_000, "the memory is never full");
     };
     assert!(error.contains("table `plain`: its rows need "), "{error}");
-    assert!(error.contains(" bytes are free; use a GPU with more memory"), "{error}");
+    assert!(error.contains(" must stay free for the batches; use a GPU"), "{error}");
     device.tables.settle(&mut set).unwrap();
     assert_eq!(set.rows(TableId(0)), (step - 1) * 30);
     // The rows may take most of the memory, although a slab that grows is copied.
