@@ -82,11 +82,12 @@ impl ResidentTables {
 
     /// Copies all rows of the set to the device again, with places for the new rows of a plan.
     fn load(&mut self, tables: &TableSet, plan: &LookupPlan) -> Result<()> {
+        let ranges = tables.ranges(plan);
         let loaded = with_most_room(&ROOM_AGAIN, |room| {
             // The memory of an earlier try is free again.
             self.tables.clear();
-            self.tables = ResidentTable::all(&self.options, tables, room, |_, index| {
-                plan.tables[index].keys.len()
+            self.tables = ResidentTable::all(&self.options, tables, room, |shard, index| {
+                ranges[shard][index].len()
             })?;
             let lists = self.block.layout.tables.iter();
             let keys: Vec<usize> = lists.map(|table| table.needs.keys).collect();

@@ -13,6 +13,9 @@ use zillion_rows::{InitializerSpec, OptimizerSpec, SegmentSpec, TableSpec};
 
 use crate::device::{notes, workers};
 
+/// The bytes of a row: eight weights and twice as much state, with padding.
+const MOST_ROW_BYTES: u64 = 128;
+
 /// Returns a set with one table, whose rows are created by steps.
 fn set(shards: usize) -> TableSet {
     let normal = InitializerSpec::Normal { mean: 0.0, std: 0.1 };
@@ -114,4 +117,17 @@ fn a_slab_that_cannot_double_is_not_copied_in_every_step() {
     assert!(refused.contains(" must stay free for the batches"), "{refused}");
     assert!(most > memory * 7 / 10, "the rows had only {most} bytes");
     assert!(moves <= 16, "the rows have moved {moves} times");
+}
+
+#[test]
+fn rows_that_are_loaded_again_have_places_for_the_keys_of_their_shard_alone() {
+    let workers = workers(1);
+    let mut set = set(16);
+    let mut tables = move_rows(&set, &gpu(64 << 20)).unwrap();
+    tables.forget(&mut set).unwrap();
+    let plan = plan(0..4_000);
+    assert_eq!(begin_and_end(&mut tables, &mut set, &workers, (&plan, 1)), None);
+    // One chunk of each shard, and a quarter more.
+    let most = 20 * 1024 * MOST_ROW_BYTES;
+    assert!(tables.device_bytes() <= most, "{} bytes", tables.device_bytes());
 }
