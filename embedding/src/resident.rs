@@ -40,7 +40,7 @@ use crate::resident::norm::{Norm, Starts};
 use crate::resident::phase::{Recorder, ShardRecord};
 pub use crate::resident::results::ResidentReport;
 use crate::resident::results::{Pending, Results};
-use crate::resident::room::with_most_room;
+use crate::resident::room::{is_about_memory, with_most_room};
 use crate::resident::table::ResidentTable;
 use crate::set::{TableSet, Update, total};
 use crate::statistics::Counters;
@@ -104,10 +104,13 @@ impl ResidentTables {
     /// each table of the plan, of which only `uses` is read. Entries whose `counts` are set get the
     /// numbers of pushes before the step.
     ///
+    /// Returns `None` if the step has begun. If the memory of the device or pinned memory is too
+    /// small, returns the reason. Then no step has begun, nothing has changed, and the set has the
+    /// newest rows.
+    ///
     /// # Errors
-    /// Returns [`Error::Misuse`] or [`Error::Mismatch`] if the arguments do not fit the tables, or
-    /// if the memory of the device is exhausted; then nothing has changed. After any other error,
-    /// training can continue only from a checkpoint.
+    /// Returns [`Error::Misuse`] or [`Error::Mismatch`] if the arguments do not fit the tables; then
+    /// nothing has changed. After any other error, training can continue only from a checkpoint.
     pub fn begin(
         &mut self,
         tables: &mut TableSet,
@@ -115,14 +118,21 @@ impl ResidentTables {
         plan: &LookupPlan,
         notes: &mut RowBuffer,
         update: Update,
-    ) -> Result<()> {
+    ) -> Result<Option<String>> {
         if self.begun.is_some() {
             return Err(Error::misuse("a step has begun on the GPU; end it first"));
         }
         tables.check_notes(plan, notes)?;
         check_plan(tables, plan)?;
         let (steps, swept) = (tables.steps(update, false)?, tables.steps(update, true)?);
-        self.have_room(tables, plan)?;
+        if let Err(error) = self.have_room(tables, plan) {
+            if !is_about_memory(&error) {
+                return Err(error);
+            }
+            self.settle(tables)?;
+            self.tables.clear();
+            return Ok(Some(error.to_string()));
+        }
         let before = total(&tables.shards);
         let clips = self.options.clips;
         let recorder = Recorder { plan, notes, steps: &steps, swept: &swept, clips };
@@ -141,7 +151,7 @@ impl ResidentTables {
         self.give_counts(notes);
         let pushed = (0..self.tables.len()).map(|index| self.pushed(index)).collect();
         self.begun = Some(Pending { step: update.step, counters, pushed });
-        Ok(())
+        Ok(None)
     }
 
     /// Drops the rows of the device and the step that has begun, because all rows of the set are

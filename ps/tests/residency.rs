@@ -138,7 +138,8 @@ impl Pair {
         gradients.reshape(plan.tables.iter().map(stride));
         self.gradients(&mut gradients);
         self.on_gpu.begin_step(Step(self.step), Rates::default()).unwrap();
-        self.on_gpu.begin_resident_step(&plan, &mut gradients.clone()).unwrap();
+        let refused = self.on_gpu.begin_resident_step(&plan, &mut gradients.clone()).unwrap();
+        assert_eq!(refused, None);
         let refused = self.on_gpu.lookup(&plan, RowBuffer::default()).unwrap_err().to_string();
         assert!(refused.contains("on the GPU; call `end_resident_step`"), "{refused}");
         let values = gradients.tables.iter().map(|table| bytemuck::cast_slice(&table.values));
@@ -227,6 +228,35 @@ fn a_client_with_rows_on_a_gpu_is_that_of_the_host() {
         assert_eq!(pair.step_on_host(true), pair.step_on_host(false));
         pair.compare(root.path());
     }
+}
+
+#[test]
+fn a_step_without_memory_is_done_on_the_host_instead() {
+    let options = EmulatedOptions { memory_bytes: 6_500_000, ..EmulatedOptions::seeded(3) };
+    let gpu: Arc<dyn Gpu> = Arc::new(Emulated::new(options));
+    let stream = gpu.create_stream().unwrap();
+    let mut pair = Pair::on(gpu, stream);
+    (0..4).for_each(|_| pair.step());
+    pair.step += 1;
+    let keys: Vec<FeatureKey> = (0..20_000).map(FeatureKey::from_u64).collect();
+    let large = Arc::new(plan_of(&[keys, Vec::new(), Vec::new()]));
+    let mut notes = RowBuffer::default();
+    notes.reshape(large.tables.iter().map(|_| (0, 1)));
+    pair.on_gpu.begin_step(Step(pair.step), Rates::default()).unwrap();
+    let refused = pair.on_gpu.begin_resident_step(&large, &mut notes).unwrap().unwrap();
+    assert!(refused.contains("bytes of the memory of the GPU"), "{refused}");
+    // The same step may be done on the GPU with a smaller batch, or on the host.
+    pair.on_gpu.discard().unwrap();
+    pair.step -= 1;
+    pair.step();
+    pair.on_gpu.begin_step(Step(pair.step + 1), Rates::default()).unwrap();
+    assert!(pair.on_gpu.begin_resident_step(&large, &mut notes).unwrap().is_some());
+    pair.on_gpu.leave_gpu().unwrap();
+    pair.on_gpu.discard().unwrap();
+    pair.step += 1;
+    assert_eq!(pair.step_on_host(true), pair.step_on_host(false));
+    pair.reports.clear();
+    pair.compare(tempfile::tempdir().unwrap().path());
 }
 
 #[test]

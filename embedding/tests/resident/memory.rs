@@ -56,11 +56,11 @@ fn begin_and_end(
     workers: &Workers,
     (plan, step): (&LookupPlan, u64),
 ) -> Option<String> {
-    let begun = tables.begin(set, workers, plan, &mut notes(plan), update(step));
-    match begun {
-        Ok(()) => tables.end(set).map(|_| None).unwrap(),
-        Err(error) => Some(error.to_string()),
+    let refused = tables.begin(set, workers, plan, &mut notes(plan), update(step)).unwrap();
+    if refused.is_none() {
+        tables.end(set).unwrap();
     }
+    refused
 }
 
 #[test]
@@ -130,4 +130,25 @@ fn rows_that_are_loaded_again_have_places_for_the_keys_of_their_shard_alone() {
     // One chunk of each shard, and a quarter more.
     let most = 20 * 1024 * MOST_ROW_BYTES;
     assert!(tables.device_bytes() <= most, "{} bytes", tables.device_bytes());
+}
+
+#[test]
+fn a_step_without_room_has_not_begun() {
+    let workers = workers(1);
+    let mut set = set(2);
+    let gpu = gpu(9_000_000);
+    let mut tables = move_rows(&set, &gpu).unwrap();
+    let few = plan(0..100);
+    assert_eq!(begin_and_end(&mut tables, &mut set, &workers, (&few, 1)), None);
+    let before = set.statistics();
+    let many = plan(100..80_000);
+    let refused = begin_and_end(&mut tables, &mut set, &workers, (&many, 2)).unwrap();
+    assert!(refused.contains("bytes of the memory of the GPU"), "{refused}");
+    tables.count(&mut set).unwrap();
+    assert_eq!(set.statistics()[0].counters.pushed, 100);
+    assert_eq!(set.rows(zillion_feature::TableId(0)), 100);
+    assert_eq!(before[0].rows, set.statistics()[0].rows);
+    // A smaller step is done on the device again.
+    let some = plan(50..150);
+    assert_eq!(begin_and_end(&mut tables, &mut set, &workers, (&some, 2)), None);
 }

@@ -93,7 +93,11 @@ impl Residency for LocalClient {
         self.resident.as_ref()
     }
 
-    fn begin_resident_step(&mut self, plan: &Arc<LookupPlan>, notes: &mut RowBuffer) -> Result<()> {
+    fn begin_resident_step(
+        &mut self,
+        plan: &Arc<LookupPlan>,
+        notes: &mut RowBuffer,
+    ) -> Result<Option<String>> {
         const CALL: &str = "begin_resident_step";
         self.check_whole()?;
         self.order.allow_in_step(CALL)?;
@@ -103,9 +107,11 @@ impl Residency for LocalClient {
             return Err(Error::Argument { call: CALL, reason });
         };
         let begun = resident.begin(tables, workers, plan, notes, update);
-        self.note_failure(begun)?;
-        self.order.record_on_gpu();
-        Ok(())
+        let refused = self.note_failure(begun)?;
+        if refused.is_none() {
+            self.order.record_on_gpu();
+        }
+        Ok(refused)
     }
 
     fn end_resident_step(&mut self) -> Result<()> {

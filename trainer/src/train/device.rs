@@ -154,6 +154,27 @@ impl Run {
         }
         Ok(())
     }
+
+    /// Moves the rows from the GPU to the host between two steps, because a step has no room for
+    /// its rows. The results of all earlier steps have been observed. The GPU still computes the
+    /// graph.
+    pub(super) fn move_rows_to_host(
+        &mut self,
+        reason: &str,
+        observer: &mut dyn Observer,
+    ) -> Result<()> {
+        self.client.leave_gpu()?;
+        // The steps with rows on the host keep the dense parameters on the GPU by themselves.
+        self.model.settle()?;
+        self.model.leave_gpu()?;
+        self.engine = Box::new(HostEngine);
+        // A push of the host has no counts.
+        self.buffers.grads.tables.iter_mut().for_each(|rows| rows.counts = None);
+        self.counts.gpu.has_rows = false;
+        let step = self.position.step + 1;
+        observer.note(&format!("rows on the host from step {step} on, because {reason}"));
+        Ok(())
+    }
 }
 
 #[cfg(test)]
