@@ -172,6 +172,7 @@ impl Run {
             let cursor = Cursor { epoch, row: row + batch.rows as u64 };
             let planned = Planned { batch, plan, cursor, rejected: Vec::new() };
             self.train_and_count(planned, None, observer, &mut |run, _| run.drop_results(true))?;
+            self.drop_results(false)?;
         }
         self.drop_results(true)
     }
@@ -183,5 +184,48 @@ impl Run {
             self.buffers.last_plan = Some(begun.planned.plan);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+
+    use super::super::tests::Place;
+    use super::*;
+    use crate::observer::Silent;
+
+    #[test]
+    fn a_span_of_many_batches_leaves_none_behind() {
+        let place = Place::new();
+        let mut text = "user,item,price,label,time\n".to_owned();
+        for row in 0..300 {
+            writeln!(text, "{},{},0.5,{},{}", row % 40, row, row % 3 / 2, 1_000 + row).unwrap();
+        }
+        std::fs::write(place.path("valid.csv"), text).unwrap();
+        let more = "[columns]\nevent_time = 'time'\nevent_time_unit = 's'\n\
+            [model]\nkind = 'lr'\n[train]\nbatch_size = 10\n";
+        let mut job = place.job("timed", more);
+        job.data.train.clone_from(&job.data.valid);
+        let options = TrainOptions::new(1).unwrap();
+        let (mut run, basis) =
+            Run::open(job, options, Instant::now(), &mut open_client, &mut Silent).unwrap();
+        run.prepare(Start::From(Box::new(basis)), &mut Silent).unwrap();
+        let mut pass = Pass {
+            unit: TimeUnit::Second,
+            span: 200_000,
+            learns: true,
+            group: None,
+            last: i64::MIN,
+            waiting: Vec::new(),
+            scratch: PlanScratch::default(),
+            report: TimedReport::default(),
+        };
+        let dataset = run.data.valid.take().unwrap();
+        let mut rows = 0;
+        let mut count = |scores: &TimedScores<'_>| rows += scores.times.len();
+        run.pass_over(&dataset, false, &mut pass, &mut Silent, &mut count).unwrap();
+        assert_eq!((rows, pass.report.versions), (300, 1));
+        assert_eq!((run.position.step, run.behind.len()), (20, 0));
     }
 }
