@@ -15,16 +15,18 @@ mod filling;
 mod form;
 mod launches;
 mod layout;
+mod loading;
 mod norm;
 mod phase;
 mod places;
 mod refusal;
 mod results;
+mod room;
 mod slab;
 mod table;
 
 use zillion_device::Workers;
-use zillion_device::gpu::{Gpu, GpuError, Memory, Stream};
+use zillion_device::gpu::{Gpu, Memory, Stream};
 use zillion_feature::{LookupPlan, RowBuffer, TablePlan};
 
 use crate::error::{Error, Result};
@@ -33,11 +35,12 @@ use crate::resident::copies::Copies;
 pub use crate::resident::device::ResidentOptions;
 use crate::resident::filling::Filling;
 use crate::resident::launches::TableLaunches;
-use crate::resident::layout::Layout;
+use crate::resident::loading::ROOM;
 use crate::resident::norm::{Norm, Starts};
 use crate::resident::phase::{Recorder, ShardRecord};
 pub use crate::resident::results::ResidentReport;
 use crate::resident::results::{Pending, Results};
+use crate::resident::room::{is_about_memory, with_most_room};
 use crate::resident::table::ResidentTable;
 use crate::set::{TableSet, Update, total};
 use crate::statistics::Counters;
@@ -71,30 +74,16 @@ impl ResidentTables {
     /// Copies all rows of a set to the device.
     ///
     /// # Errors
-    /// Returns [`Error::Misuse`] if the set is refused, [`Error::Mismatch`] if the rows of a table
-    /// do not fit into the memory of the device, and [`Error::Gpu`] if the device fails.
+    /// Returns [`Error::Misuse`] if the set is refused, [`Error::Mismatch`] if the rows do not fit
+    /// into the memory of the device beside what is kept for batches, and [`Error::Gpu`] if the
+    /// device fails.
     pub fn new(tables: &TableSet, options: ResidentOptions) -> Result<Self> {
         if let Some(reason) = Self::refusal(tables) {
             let reason =
                 format!("rows cannot be on a GPU, because {reason}; keep them on the host");
             return Err(Error::misuse(reason));
         }
-        let resident = ResidentTable::all(&options, tables, |_| 0)?;
-        let row_bytes = resident.iter().map(|table| table.form.row_bytes()).max().unwrap_or(0);
-        let layout = layout(&resident, &vec![0; resident.len()], &options);
-        let mut made = Self {
-            norm: Norm::new(&options, &layout.norm)?,
-            results: Results::new(&options, layout.results.len())?,
-            block: Block::new(&options, layout)?,
-            copies: Copies::new(&options, row_bytes)?,
-            options,
-            tables: resident,
-            generation: 1,
-            begun: None,
-            keys: Vec::new(),
-            records: Vec::new(),
-            starts: Starts::default(),
-        };
+        let mut made = with_most_room(&ROOM, |room| Self::without_rows(&options, tables, room))?;
         made.copy_in(tables)?;
         Ok(made)
     }
@@ -115,10 +104,13 @@ impl ResidentTables {
     /// each table of the plan, of which only `uses` is read. Entries whose `counts` are set get the
     /// numbers of pushes before the step.
     ///
+    /// Returns `None` if the step has begun. If the memory of the device or pinned memory is too
+    /// small, returns the reason. Then no step has begun, nothing has changed, and the set has the
+    /// newest rows.
+    ///
     /// # Errors
-    /// Returns [`Error::Misuse`] or [`Error::Mismatch`] if the arguments do not fit the tables, or
-    /// if the memory of the device is exhausted; then nothing has changed. After any other error,
-    /// training can continue only from a checkpoint.
+    /// Returns [`Error::Misuse`] or [`Error::Mismatch`] if the arguments do not fit the tables; then
+    /// nothing has changed. After any other error, training can continue only from a checkpoint.
     pub fn begin(
         &mut self,
         tables: &mut TableSet,
@@ -126,26 +118,20 @@ impl ResidentTables {
         plan: &LookupPlan,
         notes: &mut RowBuffer,
         update: Update,
-    ) -> Result<()> {
+    ) -> Result<Option<String>> {
         if self.begun.is_some() {
             return Err(Error::misuse("a step has begun on the GPU; end it first"));
         }
         tables.check_notes(plan, notes)?;
         check_plan(tables, plan)?;
         let (steps, swept) = (tables.steps(update, false)?, tables.steps(update, true)?);
-        if self.tables.is_empty() {
-            self.load(tables, plan)?;
-        }
-        if let Err(error) = self.make_room(tables, plan) {
-            // The old and the new memory of a slab do not fit side by side, but the new one may fit
-            // alone.
+        if let Err(error) = self.have_room(tables, plan) {
             if !is_about_memory(&error) {
                 return Err(error);
             }
             self.settle(tables)?;
             self.tables.clear();
-            self.load(tables, plan)?;
-            self.make_room(tables, plan)?;
+            return Ok(Some(error.to_string()));
         }
         let before = total(&tables.shards);
         let clips = self.options.clips;
@@ -165,7 +151,17 @@ impl ResidentTables {
         self.give_counts(notes);
         let pushed = (0..self.tables.len()).map(|index| self.pushed(index)).collect();
         self.begun = Some(Pending { step: update.step, counters, pushed });
-        Ok(())
+        Ok(None)
+    }
+
+    /// Drops the rows of the device and the step that has begun, because all rows of the set are
+    /// about to be replaced. The next step copies all rows again.
+    ///
+    /// # Errors
+    /// Returns an error if the device has failed. The caller then drops the value.
+    pub fn abandon(&mut self, tables: &mut TableSet) -> Result<()> {
+        self.begun = None;
+        self.forget(tables)
     }
 
     /// Enqueues the fill of the rows of the step: `rows` has the memory of the unique rows of each
@@ -302,67 +298,6 @@ impl ResidentTables {
         Ok(())
     }
 
-    /// Copies all rows of the set to the device again, with places for the new rows of a plan.
-    fn load(&mut self, tables: &TableSet, plan: &LookupPlan) -> Result<()> {
-        self.tables =
-            ResidentTable::all(&self.options, tables, |index| plan.tables[index].keys.len())?;
-        let keys: Vec<usize> = self.block.layout.tables.iter().map(|t| t.needs.keys).collect();
-        let loaded = match self.lay_out(&keys) {
-            Ok(()) => self.copy_in(tables),
-            Err(error) => Err(error.into()),
-        };
-        if loaded.is_err() {
-            // The next step tries again.
-            self.tables.clear();
-        }
-        loaded
-    }
-
-    fn copy_in(&mut self, tables: &TableSet) -> Result<()> {
-        for (index, table) in self.tables.iter().enumerate() {
-            self.copies.load(&self.options, tables, table, index)?;
-        }
-        Ok(())
-    }
-
-    /// Makes the block and the norm for batches with these numbers of keys. Waits for the device.
-    fn lay_out(&mut self, keys: &[usize]) -> Result<(), GpuError> {
-        self.generation += 1;
-        let layout = layout(&self.tables, keys, &self.options);
-        self.options.gpu.synchronize(self.options.stream)?;
-        let norm = Norm::new(&self.options, &layout.norm)?;
-        self.block = Block::new(&self.options, layout)?;
-        self.norm = norm;
-        Ok(())
-    }
-
-    /// Makes room for the keys of a plan: in the block, and for the rows that it may create.
-    fn make_room(&mut self, tables: &TableSet, plan: &LookupPlan) -> Result<()> {
-        self.keys = plan.tables.iter().map(|table| table.keys.len()).collect();
-        let present = self.block.layout.tables.iter().map(|table| table.needs.keys);
-        let pairs: Vec<(usize, usize)> = present.zip(self.keys.iter().copied()).collect();
-        if pairs.iter().any(|(present, needed)| needed > present) {
-            // An eighth more, so that a few larger batches change nothing.
-            let grown = pairs.iter().map(|&(present, needed)| match needed > present {
-                true => needed + needed / 8,
-                false => present,
-            });
-            self.lay_out(&grown.collect::<Vec<_>>())?;
-        }
-        let ranges = tables.ranges(plan);
-        for (index, table) in self.tables.iter_mut().enumerate().filter(|(_, t)| t.creates) {
-            let rows = tables
-                .shards
-                .iter()
-                .zip(&ranges)
-                .map(|(shard, ranges)| shard.tables[index].slabs.len() + ranges[index].len());
-            if table.reserve(&self.options, tables.shapes[index].name(), rows)? {
-                self.generation += 1;
-            }
-        }
-        Ok(())
-    }
-
     /// Gives the numbers of pushes before the step to the entries of `notes` that ask for them.
     fn give_counts(&self, notes: &mut RowBuffer) {
         for (index, notes) in notes.tables.iter_mut().enumerate() {
@@ -425,17 +360,6 @@ impl ResidentTables {
         );
         Err(Error::misuse(reason))
     }
-}
-
-/// Returns the layout of the block for batches with these numbers of keys.
-fn layout(tables: &[ResidentTable], keys: &[usize], options: &ResidentOptions) -> Layout {
-    let needs = tables.iter().zip(keys).map(|(table, &keys)| table.needs(keys, options.clips));
-    Layout::new(&needs.collect::<Vec<_>>())
-}
-
-/// Returns whether an error says that memory is exhausted.
-fn is_about_memory(error: &Error) -> bool {
-    matches!(error, Error::Mismatch { .. } | Error::Gpu(GpuError::OutOfMemory { .. }))
 }
 
 /// Checks that a plan names all tables in their order.

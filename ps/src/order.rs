@@ -183,6 +183,18 @@ impl StepOrder {
         }
     }
 
+    /// Checks that the tables can be replaced: in the cases of [`StepOrder::check_settled`], and in a
+    /// step on a GPU, which may have failed after it began.
+    ///
+    /// # Errors
+    /// Returns an error if staged gradients or whole-table rules are not applied yet.
+    pub fn check_restorable(&self, call: &'static str) -> Result<()> {
+        match self.moment {
+            Moment::OnGpu => Ok(()),
+            _ => self.check_settled(call),
+        }
+    }
+
     /// Records that the bookkeeping of a step on a GPU is done.
     pub fn record_on_gpu(&mut self) {
         self.moment = Moment::OnGpu;
@@ -262,6 +274,7 @@ mod tests {
         assert!(order.allow_end_on_gpu("end_resident_step").is_err());
         order.record_on_gpu();
         assert!(order.allow_in_step("pull").is_err() && order.check_settled("lookup").is_err());
+        assert!(order.check_restorable("restore").is_ok());
         order.allow_end_on_gpu("end_resident_step").unwrap();
         order.end();
         assert!(order.begin(Step(1)).is_err());

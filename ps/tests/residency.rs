@@ -57,6 +57,11 @@ impl Pair {
     fn new(seed: u64) -> Self {
         let gpu: Arc<dyn Gpu> = Arc::new(Emulated::new(EmulatedOptions::seeded(seed)));
         let stream = gpu.create_stream().unwrap();
+        Self::on(gpu, stream)
+    }
+
+    /// Makes both clients, with the rows of one on this GPU.
+    fn on(gpu: Arc<dyn Gpu>, stream: Stream) -> Self {
         let mut pair = Self {
             on_gpu: client(specs(), 3),
             on_host: client(specs(), 1),
@@ -133,7 +138,8 @@ impl Pair {
         gradients.reshape(plan.tables.iter().map(stride));
         self.gradients(&mut gradients);
         self.on_gpu.begin_step(Step(self.step), Rates::default()).unwrap();
-        self.on_gpu.begin_resident_step(&plan, &mut gradients.clone()).unwrap();
+        let refused = self.on_gpu.begin_resident_step(&plan, &mut gradients.clone()).unwrap();
+        assert_eq!(refused, None);
         let refused = self.on_gpu.lookup(&plan, RowBuffer::default()).unwrap_err().to_string();
         assert!(refused.contains("on the GPU; call `end_resident_step`"), "{refused}");
         let values = gradients.tables.iter().map(|table| bytemuck::cast_slice(&table.values));
@@ -221,6 +227,86 @@ fn a_client_with_rows_on_a_gpu_is_that_of_the_host() {
         pair.step += 1;
         assert_eq!(pair.step_on_host(true), pair.step_on_host(false));
         pair.compare(root.path());
+    }
+}
+
+#[test]
+fn a_step_without_memory_is_done_on_the_host_instead() {
+    let options = EmulatedOptions { memory_bytes: 6_500_000, ..EmulatedOptions::seeded(3) };
+    let gpu: Arc<dyn Gpu> = Arc::new(Emulated::new(options));
+    let stream = gpu.create_stream().unwrap();
+    let mut pair = Pair::on(gpu, stream);
+    (0..4).for_each(|_| pair.step());
+    pair.step += 1;
+    let keys: Vec<FeatureKey> = (0..20_000).map(FeatureKey::from_u64).collect();
+    let large = Arc::new(plan_of(&[keys, Vec::new(), Vec::new()]));
+    let mut notes = RowBuffer::default();
+    notes.reshape(large.tables.iter().map(|_| (0, 1)));
+    pair.on_gpu.begin_step(Step(pair.step), Rates::default()).unwrap();
+    let refused = pair.on_gpu.begin_resident_step(&large, &mut notes).unwrap().unwrap();
+    assert!(refused.contains("bytes of the memory of the GPU"), "{refused}");
+    // The same step may be done on the GPU with a smaller batch, or on the host.
+    pair.on_gpu.discard().unwrap();
+    pair.step -= 1;
+    pair.step();
+    pair.on_gpu.begin_step(Step(pair.step + 1), Rates::default()).unwrap();
+    assert!(pair.on_gpu.begin_resident_step(&large, &mut notes).unwrap().is_some());
+    pair.on_gpu.leave_gpu().unwrap();
+    pair.on_gpu.discard().unwrap();
+    pair.step += 1;
+    assert_eq!(pair.step_on_host(true), pair.step_on_host(false));
+    pair.reports.clear();
+    pair.compare(tempfile::tempdir().unwrap().path());
+}
+
+#[test]
+fn a_checkpoint_heals_a_client_after_a_failed_step_and_without_its_gpu() {
+    let root = tempfile::tempdir().unwrap();
+    for fails in [false, true] {
+        // The kernel that fails runs after the checkpoint.
+        let fail_launch = fails.then_some(150);
+        let options = EmulatedOptions { fail_launch, ..EmulatedOptions::seeded(3) };
+        let gpu: Arc<dyn Gpu> = Arc::new(Emulated::new(options));
+        let stream = gpu.create_stream().unwrap();
+        let mut pair = Pair::on(gpu, stream);
+        pair.step();
+        let folder = root.path().join(format!("fails-{fails}"));
+        std::fs::create_dir(&folder).unwrap();
+        let (folder, parts) = pair.checkpoint(&folder);
+        pair.reports.clear();
+        // A step begins on the GPU, and its launches are never enqueued.
+        let plan = pair.plan();
+        let mut notes = RowBuffer::default();
+        notes.reshape(plan.tables.iter().map(|_| (0, 1)));
+        pair.step += 1;
+        pair.on_gpu.begin_step(Step(pair.step), Rates::default()).unwrap();
+        pair.on_gpu.begin_resident_step(&plan, &mut notes).unwrap();
+        if fails {
+            // All launches until the device fails.
+            let pull = || {
+                let resident = pair.on_gpu.resident().unwrap();
+                resident.pull(&*pair.gpu, pair.stream, &[None; 3])?;
+                Ok::<_, zillion_embedding::Error>(pair.gpu.synchronize(pair.stream)?)
+            };
+            assert!((0..200).any(|_| pull().is_err()), "the device never fails");
+        }
+        for client in [&mut pair.on_gpu, &mut pair.on_host] {
+            client.restore(&folder, &parts).unwrap();
+        }
+        assert_eq!(pair.on_gpu.resident().is_none(), fails);
+        if !fails {
+            (0..3).for_each(|_| pair.step());
+        }
+        pair.on_gpu.leave_gpu().unwrap();
+        pair.step += 1;
+        assert_eq!(pair.step_on_host(true), pair.step_on_host(false));
+        pair.reports.clear();
+        let found = [&mut pair.on_gpu, &mut pair.on_host].map(|client| {
+            let (rows, _) = client.lookup(&plan, RowBuffer::default()).unwrap();
+            let values = rows.tables.into_iter().flat_map(|table| table.values);
+            values.map(f32::to_bits).collect::<Vec<u32>>()
+        });
+        assert_eq!(found[0], found[1]);
     }
 }
 

@@ -220,18 +220,23 @@ fn check_machine(
     }
 }
 
-/// Checks that the device of the run has the precision of the job.
+/// Checks that the device of the run has the precision of the job, and that a GPU trains the job.
 fn check_precision(job: &Job, findings: &mut Findings) {
     let (precision, device) = (job.train.precision, job.run.device);
-    match device {
-        _ if precision == Precision::F32 => {}
-        DeviceChoice::Cpu => findings
-            .error("train.precision", precision.problem_on_processors("`run.device` is \"cpu\"")),
-        DeviceChoice::Auto | DeviceChoice::Cuda(_) if machine::gpus().is_none() => findings
-            .warning(
-                "train.precision",
-                precision.problem_on_processors("this machine has no NVIDIA driver"),
-            ),
+    if precision == Precision::F32 {
+        return;
+    }
+    let problem = |reason: &str| precision.problem_on_processors(reason);
+    match (device, job.problem_on_gpu()) {
+        (DeviceChoice::Cpu, _) => {
+            findings.error("train.precision", problem("`run.device` is \"cpu\""));
+        }
+        (_, Some(refused)) => {
+            findings.error("train.precision", problem(&format!("none trains this job: {refused}")));
+        }
+        (DeviceChoice::Auto | DeviceChoice::Cuda(_), None) if machine::gpus().is_none() => {
+            findings.warning("train.precision", problem("this machine has no NVIDIA driver"));
+        }
         _ => {}
     }
 }

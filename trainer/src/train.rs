@@ -38,6 +38,7 @@ mod resident;
 mod rewind;
 mod round;
 mod rounding;
+mod row_placement;
 mod saving;
 mod step;
 mod timing;

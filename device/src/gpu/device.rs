@@ -69,7 +69,7 @@ pub trait Gpu: fmt::Debug + Send + Sync {
     /// Creates an event. Only an event that `is_timed` can be given to [`Gpu::elapsed`].
     fn create_event(&self, is_timed: bool) -> Result<Event, GpuError>;
 
-    /// Frees an event.
+    /// Frees an event that no stream waits for any more.
     fn free_event(&self, event: Event) -> Result<(), GpuError>;
 
     /// Puts the event after the operations that are on `stream` now.

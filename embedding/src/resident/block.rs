@@ -68,6 +68,11 @@ impl Block {
         gpu.record(*copied, *stream)
     }
 
+    /// Returns the bytes of the device's memory that the block takes.
+    pub(super) fn bytes(&self) -> usize {
+        self.device.bytes()
+    }
+
     /// Returns the address of an offset on the device.
     pub(super) fn at(&self, offset: usize) -> u64 {
         self.device.address() + offset as u64

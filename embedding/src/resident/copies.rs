@@ -47,6 +47,11 @@ impl Copies {
         })
     }
 
+    /// Returns the bytes of the device's memory that the buffers take.
+    pub(super) fn bytes(&self) -> usize {
+        self.device.bytes() + self.device_slots.bytes()
+    }
+
     /// Copies all rows of a table to the device.
     pub(super) fn load(
         &mut self,

@@ -41,6 +41,11 @@ impl Norm {
         Ok(Self { memory, lists: lists.clone() })
     }
 
+    /// Returns the bytes of the device's memory that the numbers take.
+    pub(super) fn bytes(&self) -> usize {
+        self.memory.bytes()
+    }
+
     /// Returns the address of the squared norm at a place.
     pub(super) fn square(&self, place: usize) -> u64 {
         self.memory.address() + (place * size_of::<f64>()) as u64

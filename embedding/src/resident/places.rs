@@ -18,6 +18,8 @@ pub(super) struct ShardPlaces {
     rows: usize,
     /// A bit for each row of the shard that has changed since the last copy to the host.
     dirty: Vec<u64>,
+    /// Whether a bit may be set. Without any, nothing goes through the bits.
+    is_dirty: bool,
 }
 
 #[derive(Debug)]
@@ -31,12 +33,13 @@ enum Form {
 impl ShardPlaces {
     /// Makes the places of a shard in chunks, without rows.
     pub(super) fn in_chunks() -> Self {
-        Self { form: Form::Chunks(Vec::new()), rows: 0, dirty: Vec::new() }
+        Self { form: Form::Chunks(Vec::new()), rows: 0, dirty: Vec::new(), is_dirty: false }
     }
 
     /// Makes the places of a run of rows that begins at `first`.
     pub(super) fn in_a_run(first: u32, rows: usize) -> Self {
-        Self { form: Form::Run(first), rows, dirty: vec![0; rows.div_ceil(64)] }
+        let dirty = vec![0; rows.div_ceil(64)];
+        Self { form: Form::Run(first), rows, dirty, is_dirty: false }
     }
 
     /// Makes room for `rows` rows in all. New chunks get numbers from `next` on.
@@ -70,18 +73,24 @@ impl ShardPlaces {
     #[inline(always)]
     pub(super) fn mark(&mut self, row: u32) {
         self.dirty[row as usize / 64] |= 1 << (row % 64);
+        self.is_dirty = true;
     }
 
     /// Marks all rows of a run as newer on the device.
     pub(super) fn mark_all(&mut self) {
+        self.is_dirty = true;
         self.dirty.fill(u64::MAX);
         if let (Some(last), 1..) = (self.dirty.last_mut(), self.rows % 64) {
             *last = (1 << (self.rows % 64)) - 1;
         }
     }
 
-    /// Calls `f` with each marked row, in ascending order, and removes the marks.
+    /// Calls `f` with each marked row, in ascending order, and removes the marks. Costs nothing if
+    /// no row was marked since the last call.
     pub(super) fn take_marked(&mut self, mut f: impl FnMut(u32)) {
+        if !std::mem::take(&mut self.is_dirty) {
+            return;
+        }
         for (at, word) in self.dirty.iter_mut().enumerate() {
             let mut bits = std::mem::take(word);
             while bits != 0 {
@@ -128,5 +137,19 @@ mod tests {
             places.take_marked(|row| assert_eq!(taken.next(), Some(row)));
             assert_eq!(taken.next(), None);
         }
+    }
+
+    #[test]
+    fn the_bits_are_looked_at_only_if_a_row_was_marked() {
+        let mut places = ShardPlaces::in_a_run(0, 200);
+        // A bit without a mark shows whether the bits are looked at.
+        places.dirty[1] = 4;
+        places.take_marked(|row| panic!("row {row} was found, although nothing was marked"));
+        places.mark(7);
+        let mut taken = Vec::new();
+        places.take_marked(|row| taken.push(row));
+        assert_eq!(taken, [7, 66]);
+        places.dirty[1] = 4;
+        places.take_marked(|row| panic!("row {row} was found after the marks were taken"));
     }
 }

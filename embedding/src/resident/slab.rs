@@ -4,9 +4,14 @@ use zillion_device::gpu::{GpuError, Memory};
 
 use crate::error::{Error, Result};
 use crate::resident::device::{Owned, ResidentOptions};
+use crate::resident::room::is_about_memory;
 
 /// The largest number of places of a slab: the top bit of a place has another meaning.
 const MOST_ROWS: usize = 1 << 31;
+
+/// The parts by which a slab grows, as `1 / part` of its memory. The first one with enough memory is
+/// taken.
+const GROWTH: [usize; 5] = [1, 2, 4, 8, 16];
 
 /// The slab of a table.
 #[derive(Debug)]
@@ -27,30 +32,47 @@ impl DeviceSlab {
     ) -> Result<Self> {
         check_rows(table, rows)?;
         let memory = Owned::new(options, rows * row_bytes)
-            .map_err(|e| describe(options, e, table, row_bytes, rows))?;
+            .map_err(|error| describe(options, error, table, (rows, row_bytes)))?;
         Ok(Self { memory, row_bytes, rows })
     }
 
-    /// Makes room for `rows` rows. If there is no room, allocates twice the memory, or what is
-    /// needed if that is too much, and copies the rows. Returns whether the rows have moved.
-    pub(super) fn reserve(
+    /// Returns whether there is memory for `rows` rows.
+    pub(super) fn holds(&self, rows: usize) -> bool {
+        rows <= self.rows
+    }
+
+    /// Makes room for `rows` rows, which are more than there is memory for, and copies the present
+    /// rows. Takes up to twice the memory, and at least a sixteenth more, because a slab that grew
+    /// by less would be copied in almost every step. At least `kept` bytes stay free when the old
+    /// memory is gone.
+    ///
+    /// # Errors
+    /// Returns an error if there is no memory for that.
+    pub(super) fn grow(
         &mut self,
         options: &ResidentOptions,
         table: &str,
         rows: usize,
-    ) -> Result<bool> {
-        if rows <= self.rows {
-            return Ok(false);
+        kept: u64,
+    ) -> Result<()> {
+        let size = |part: usize| rows.max((self.rows + self.rows / part).min(MOST_ROWS));
+        let mut grown = Err(no_room(options, table, (rows, self.row_bytes), kept));
+        for part in GROWTH {
+            let bytes = (size(part) * self.row_bytes) as u64;
+            let free = options.gpu.free_bytes()?;
+            if bytes > free || free - bytes + (self.bytes() as u64) < kept {
+                continue;
+            }
+            grown = Self::new(options, table, self.row_bytes, size(part));
+            if !grown.as_ref().is_err_and(is_about_memory) {
+                break;
+            }
         }
-        let doubled = rows.max((2 * self.rows).min(MOST_ROWS));
-        let grown = match Self::new(options, table, self.row_bytes, doubled) {
-            Ok(grown) => grown,
-            Err(_) => Self::new(options, table, self.row_bytes, rows)?,
-        };
+        let grown = grown?;
         options.gpu.copy(options.stream, grown.memory.memory(), self.memory.memory())?;
         // The old memory waits for the copy before it is freed.
         *self = grown;
-        Ok(true)
+        Ok(())
     }
 
     pub(super) fn address(&self) -> u64 {
@@ -61,10 +83,26 @@ impl DeviceSlab {
         self.memory.bytes()
     }
 
+    /// Returns the number of rows for which there is memory, and the bytes of each.
+    pub(super) fn sizes(&self) -> (usize, usize) {
+        (self.rows, self.row_bytes)
+    }
+
     /// Returns the memory of some rows.
     pub(super) fn part(&self, first: usize, rows: usize) -> Result<Memory, GpuError> {
         self.memory.memory().part(first * self.row_bytes, rows * self.row_bytes)
     }
+}
+
+/// Returns the error of an allocation for rows.
+fn describe(
+    options: &ResidentOptions,
+    error: GpuError,
+    table: &str,
+    rows: (usize, usize),
+) -> Error {
+    let GpuError::OutOfMemory { .. } = error else { return error.into() };
+    no_room(options, table, rows, 0)
 }
 
 fn check_rows(table: &str, rows: usize) -> Result<()> {
@@ -78,19 +116,19 @@ fn check_rows(table: &str, rows: usize) -> Result<()> {
     Err(Error::mismatch(table, reason))
 }
 
-/// Returns the error of rows that do not fit into the memory of the device.
-fn describe(
+/// Returns the error of rows that do not fit into the memory of the device, of which `kept` bytes
+/// must stay free.
+pub(super) fn no_room(
     options: &ResidentOptions,
-    error: GpuError,
     table: &str,
-    row_bytes: usize,
-    rows: usize,
+    (rows, row_bytes): (usize, usize),
+    kept: u64,
 ) -> Error {
-    let GpuError::OutOfMemory { .. } = error else { return error.into() };
     let free = options.gpu.free_bytes().unwrap_or(0);
     let reason = format!(
         "its rows need {} bytes of the memory of the GPU ({rows} rows of {row_bytes} bytes), and \
-         {free} bytes are free; use a GPU with more memory, or train with `run.device = \"cpu\"`",
+         {free} bytes are free, of which {kept} must stay free for the batches; use a GPU with \
+         more memory, or train with `run.device = \"cpu\"`",
         rows * row_bytes
     );
     Error::mismatch(table, reason)

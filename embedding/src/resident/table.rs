@@ -49,36 +49,32 @@ pub(super) struct Swept {
 }
 
 impl ResidentTable {
-    /// Makes all tables of a set with memory for their present rows, and for `more` more rows in
-    /// each shard of a table that creates rows. If there is memory for it, there is room for a
-    /// quarter more. The rows are not copied.
+    /// Makes all tables of a set with memory for their present rows, for `more` more rows of each
+    /// table in each shard, and with a part of `1 / room` of these rows as further room. Only tables
+    /// that create rows have free places. The rows are not copied.
     pub(super) fn all(
         options: &ResidentOptions,
         tables: &TableSet,
-        more: impl Fn(usize) -> usize,
+        room: Option<usize>,
+        more: impl Fn(usize, usize) -> usize,
     ) -> Result<Vec<Self>> {
-        let with_spare = |spare: usize| {
-            let of = |index| Self::new(options, tables, index, (more(index), spare));
-            (0..tables.shapes.len()).map(of).collect()
-        };
-        let roomy: Result<Vec<Self>> = with_spare(4);
-        roomy.or_else(|_| with_spare(0))
+        let of = |index| Self::new(options, tables, index, (&|shard| more(shard, index), room));
+        (0..tables.shapes.len()).map(of).collect()
     }
 
-    /// Makes a table with `more` free places in each shard, and with a part of `1 / spare` of its
-    /// rows as room.
+    /// Makes a table. `more` returns the number of free places of a shard.
     fn new(
         options: &ResidentOptions,
         tables: &TableSet,
         index: usize,
-        (more, spare): (usize, usize),
+        (more, room): (&dyn Fn(usize) -> usize, Option<usize>),
     ) -> Result<Self> {
         let shape = &tables.shapes[index];
         let form = RowForm::new(shape);
         let is_frozen = tables.frozen[index];
         let parts: Vec<&Table> = tables.shards.iter().map(|shard| &shard.tables[index]).collect();
         let (mut places, mut chunks, mut rows) = (Vec::new(), 0, 0);
-        for part in &parts {
+        for (shard, part) in parts.iter().enumerate() {
             let end = part.index.slots().flat_map(|slot| part.index.slot_entries(slot));
             let end = end.map(|(_, entry)| entry.row() as usize + 1).max().unwrap_or(0);
             if shape.spec.dense {
@@ -86,15 +82,15 @@ impl ResidentTable {
                 rows += end;
             } else {
                 let mut place = ShardPlaces::in_chunks();
-                let more = if is_frozen { 0 } else { more };
+                let more = if is_frozen { 0 } else { more(shard) };
                 place.reserve(end + more, &mut chunks);
                 places.push(place);
                 rows = chunks as usize * CHUNK_ROWS;
             }
         }
         let creates = !shape.spec.dense && !is_frozen;
-        let room = rows + rows.checked_div(spare).filter(|_| creates).unwrap_or(0);
-        let slab = DeviceSlab::new(options, shape.name(), form.row_bytes(), room)?;
+        let with_room = rows + room.filter(|_| creates).map_or(0, |room| rows / room);
+        let slab = DeviceSlab::new(options, shape.name(), form.row_bytes(), with_room)?;
         let swept = match shape.swept && !is_frozen {
             true => Some(Swept::new(options, shape, &parts, rows)?),
             false => None,
@@ -106,18 +102,33 @@ impl ResidentTable {
         Ok(Self { form, slab, places, chunks, swept, is_frozen, creates, refuses, segments })
     }
 
-    /// Makes places for `more` more rows of each shard, of which `rows` are taken. Returns whether
-    /// the slab has moved.
-    pub(super) fn reserve(
-        &mut self,
-        options: &ResidentOptions,
-        name: &str,
-        rows: impl Iterator<Item = usize>,
-    ) -> Result<bool> {
+    /// Makes places for the rows of each shard, of which `rows` has the numbers. Returns whether the
+    /// slab has no memory for them yet.
+    pub(super) fn reserve(&mut self, rows: impl Iterator<Item = usize>) -> bool {
         for (places, rows) in self.places.iter_mut().zip(rows) {
             places.reserve(rows, &mut self.chunks);
         }
-        self.slab.reserve(options, name, self.chunks as usize * CHUNK_ROWS)
+        !self.slab.holds(self.placed())
+    }
+
+    /// Makes memory for all places, of which there is too little. At least `kept` bytes of the
+    /// device stay free. The rows move.
+    pub(super) fn grow(&mut self, options: &ResidentOptions, name: &str, kept: u64) -> Result<()> {
+        self.slab.grow(options, name, self.placed(), kept)
+    }
+
+    /// Returns the number of places in chunks.
+    fn placed(&self) -> usize {
+        self.chunks as usize * CHUNK_ROWS
+    }
+
+    /// Returns the bytes of the device's memory that the table takes.
+    pub(super) fn bytes(&self) -> usize {
+        let swept = self.swept.as_ref();
+        let of_swept = swept.map_or(0, |swept| {
+            swept.unique_of.bytes() + swept.keys.as_ref().map_or(0, Owned::bytes)
+        });
+        self.slab.bytes() + of_swept + self.segments.bytes()
     }
 
     pub(super) fn initial_segments(&self) -> u64 {

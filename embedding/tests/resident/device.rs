@@ -8,7 +8,7 @@ use zillion_device::Workers;
 use zillion_device::gpu::emulated::{Emulated, EmulatedOptions};
 use zillion_device::gpu::kernels::{CLIP, Clip, Geometry};
 use zillion_device::gpu::{Gpu, Graph, Memory, Param, Pinned, Stream};
-use zillion_embedding::{ResidentOptions, ResidentTables, Result, TableSet, Update};
+use zillion_embedding::{ResidentOptions, ResidentTables, TableSet, Update};
 use zillion_feature::{LookupPlan, RowBuffer};
 
 /// The largest number of unique keys of a table in a batch.
@@ -77,7 +77,8 @@ impl OnDevice {
             notes.uses.clone_from(&given.uses);
             notes.counts = Some(Vec::new());
         }
-        self.tables.begin(set, workers, plan, &mut notes, update).unwrap();
+        let refused = self.tables.begin(set, workers, plan, &mut notes, update).unwrap();
+        assert_eq!(refused, None);
         for (table, counts) in notes.tables.iter().zip(&gradients.tables) {
             assert_eq!(table.counts, counts.counts, "numbers of pushes before the step");
         }
@@ -109,18 +110,21 @@ impl OnDevice {
         Left { rows, norm: copy(self.model.norms), _gradients: pinned }
     }
 
-    /// Does a step with the gradients that the device has.
+    /// Does a step with the gradients that the device has. Returns the text of an error, or the
+    /// reason for which the step has not begun.
     pub(crate) fn step_again(
         &mut self,
         set: &mut TableSet,
         workers: &Workers,
         plan: &LookupPlan,
         update: Update,
-    ) -> Result<()> {
-        self.tables.begin(set, workers, plan, &mut notes(plan), update)?;
+    ) -> Result<(), String> {
+        let begun = self.tables.begin(set, workers, plan, &mut notes(plan), update);
+        if let Some(reason) = begun.map_err(|error| error.to_string())? {
+            return Err(reason);
+        }
         self.launch();
-        self.tables.end(set)?;
-        Ok(())
+        self.tables.end(set).map(|_| ()).map_err(|error| error.to_string())
     }
 
     /// Sets all gradients and the norm of the dense gradients to zero.
@@ -191,7 +195,7 @@ impl OnDevice {
 }
 
 /// Returns what a step without statistics of use notes about a plan.
-fn notes(plan: &LookupPlan) -> RowBuffer {
+pub(crate) fn notes(plan: &LookupPlan) -> RowBuffer {
     let mut notes = RowBuffer::default();
     notes.reshape(plan.tables.iter().map(|_| (0, 1)));
     notes

@@ -8,6 +8,7 @@ mod chance;
 mod compare;
 mod device;
 mod history;
+mod memory;
 mod steps;
 mod tables;
 

@@ -61,6 +61,10 @@ pub trait Residency {
     /// of the plan: its `uses` are given as for a push, and its `counts`, if they are set, are
     /// filled as by a pull.
     ///
+    /// Returns `None` if the step is on the GPU. If the memory of the GPU or pinned memory is too
+    /// small for the rows, returns the reason. Then nothing has changed, and the caller may do the
+    /// step on the host after `leave_gpu`.
+    ///
     /// # Errors
     /// Returns an error if no step has begun, if the plan does not fit the tables, or if the rows
     /// are not on a GPU.
@@ -68,7 +72,7 @@ pub trait Residency {
         &mut self,
         _plan: &Arc<LookupPlan>,
         _notes: &mut RowBuffer,
-    ) -> Result<()> {
+    ) -> Result<Option<String>> {
         Err(refused("begin_resident_step"))
     }
 

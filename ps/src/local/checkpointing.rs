@@ -70,9 +70,9 @@ impl Checkpointing for LocalClient {
 
     fn restore(&mut self, folder: &Path, parts: &[TableParts]) -> Result<()> {
         if self.broken.is_none() {
-            self.order.check_settled("restore")?;
+            self.order.check_restorable("restore")?;
         }
-        self.forget_resident()?;
+        self.abandon_resident();
         self.tables.restore(&self.workers, folder, parts)?;
         self.order.reset();
         self.staged = None;

@@ -24,14 +24,22 @@ impl LocalClient {
     /// next step on the GPU copies all rows to it.
     pub(super) fn take_back(&mut self) -> Result<()> {
         self.settle()?;
-        self.forget_resident()
-    }
-
-    /// Drops the rows on a GPU, because all rows are replaced.
-    pub(super) fn forget_resident(&mut self) -> Result<()> {
         let Some(resident) = &mut self.resident else { return Ok(()) };
         let forgotten = resident.forget(&mut self.tables);
         self.note_failure(forgotten)
+    }
+
+    /// Drops the rows on a GPU, because all rows are replaced by those of a checkpoint. A step that
+    /// has begun there is dropped too. If the GPU has failed, the rows are on the host from then
+    /// on.
+    pub(super) fn abandon_resident(&mut self) {
+        // If the files of the checkpoint are bad, the newest rows are still needed. A failed GPU or
+        // step has no rows that can be copied.
+        let _ = self.settle();
+        let Some(resident) = &mut self.resident else { return };
+        if resident.abandon(&mut self.tables).is_err() {
+            self.resident = None;
+        }
     }
 
     /// Adds the counts of the steps that have run on a GPU to the counters of the tables.
@@ -85,7 +93,11 @@ impl Residency for LocalClient {
         self.resident.as_ref()
     }
 
-    fn begin_resident_step(&mut self, plan: &Arc<LookupPlan>, notes: &mut RowBuffer) -> Result<()> {
+    fn begin_resident_step(
+        &mut self,
+        plan: &Arc<LookupPlan>,
+        notes: &mut RowBuffer,
+    ) -> Result<Option<String>> {
         const CALL: &str = "begin_resident_step";
         self.check_whole()?;
         self.order.allow_in_step(CALL)?;
@@ -95,9 +107,11 @@ impl Residency for LocalClient {
             return Err(Error::Argument { call: CALL, reason });
         };
         let begun = resident.begin(tables, workers, plan, notes, update);
-        self.note_failure(begun)?;
-        self.order.record_on_gpu();
-        Ok(())
+        let refused = self.note_failure(begun)?;
+        if refused.is_none() {
+            self.order.record_on_gpu();
+        }
+        Ok(refused)
     }
 
     fn end_resident_step(&mut self) -> Result<()> {

@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 use zillion_config::ConfigError;
 use zillion_device::gpu;
 
+use super::Job;
+
 /// The device that a job asks for, written as in `"cuda:0"`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -119,6 +121,25 @@ impl Precision {
              it is not replaced)",
             self.name()
         )
+    }
+}
+
+impl Job {
+    /// Returns the setting that a GPU cannot train with and the reason. Returns `None` if only the
+    /// operations of the graph are left to check.
+    pub(crate) fn problem_on_gpu(&self) -> Option<String> {
+        let train = &self.train;
+        if !train.mode.is_sync() {
+            return Some(format!(
+                "`train.mode` is \"{}\", and steps whose gradients are applied when they arrive are \
+                 computed on processors",
+                train.mode.name()
+            ));
+        }
+        self.ps.is_some().then(|| {
+            "`[ps]` puts the tables on servers, and trainers with servers compute on processors"
+                .to_owned()
+        })
     }
 }
 

@@ -80,7 +80,7 @@ pub fn test_then_train(
     let sets = [(run.data.valid.take(), false), (run.data.test.take(), true)];
     for (dataset, is_test) in sets {
         if let Some(dataset) = dataset {
-            run.pass_over(&dataset, is_test, &mut pass, take)?;
+            run.pass_over(&dataset, is_test, &mut pass, observer, take)?;
         }
     }
     Ok(pass.report)
@@ -108,6 +108,7 @@ impl Run {
         dataset: &Dataset,
         is_test: bool,
         pass: &mut Pass,
+        observer: &mut dyn Observer,
         take: &mut dyn FnMut(&TimedScores<'_>),
     ) -> Result<()> {
         let mut batches = pipeline(&self.job, dataset, &self.options.workers)?;
@@ -130,7 +131,7 @@ impl Run {
                 let is_same = |time: &&i64| time.div_euclid(pass.span) == group;
                 let end = begin + times[begin..].iter().take_while(is_same).count();
                 if pass.group.replace(group) != Some(group) {
-                    self.learn_waiting(pass)?;
+                    self.learn_waiting(pass, observer)?;
                 }
                 let rows = copy_rows(&self.job.schema, &batch, begin..end)?;
                 self.score_rows(rows, &times[begin..end], is_test, pass, take)?;
@@ -164,17 +165,67 @@ impl Run {
     }
 
     /// Learns from the rows of the span that has ended.
-    fn learn_waiting(&mut self, pass: &mut Pass) -> Result<()> {
+    fn learn_waiting(&mut self, pass: &mut Pass, observer: &mut dyn Observer) -> Result<()> {
         pass.report.versions += u64::from(!pass.waiting.is_empty());
         for (batch, plan) in pass.waiting.drain(..) {
             let Cursor { epoch, row } = self.position.cursor;
             let cursor = Cursor { epoch, row: row + batch.rows as u64 };
             let planned = Planned { batch, plan, cursor, rejected: Vec::new() };
-            self.train_and_count(planned, None)?;
+            self.train_and_count(planned, None, observer, &mut |run, _| run.drop_results(true))?;
+            self.drop_results(false)?;
         }
-        while let Some((begun, _)) = self.finish_batch(true)? {
+        self.drop_results(true)
+    }
+
+    /// Takes the results of the batches whose results are known, or of all batches. Keeps only the
+    /// plan of the last one.
+    fn drop_results(&mut self, waits: bool) -> Result<()> {
+        while let Some((begun, _)) = self.finish_batch(waits)? {
             self.buffers.last_plan = Some(begun.planned.plan);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+
+    use super::super::tests::Place;
+    use super::*;
+    use crate::observer::Silent;
+
+    #[test]
+    fn a_span_of_many_batches_leaves_none_behind() {
+        let place = Place::new();
+        let mut text = "user,item,price,label,time\n".to_owned();
+        for row in 0..300 {
+            writeln!(text, "{},{},0.5,{},{}", row % 40, row, row % 3 / 2, 1_000 + row).unwrap();
+        }
+        std::fs::write(place.path("valid.csv"), text).unwrap();
+        let more = "[columns]\nevent_time = 'time'\nevent_time_unit = 's'\n\
+            [model]\nkind = 'lr'\n[train]\nbatch_size = 10\n";
+        let mut job = place.job("timed", more);
+        job.data.train.clone_from(&job.data.valid);
+        let options = TrainOptions::new(1).unwrap();
+        let (mut run, basis) =
+            Run::open(job, options, Instant::now(), &mut open_client, &mut Silent).unwrap();
+        run.prepare(Start::From(Box::new(basis)), &mut Silent).unwrap();
+        let mut pass = Pass {
+            unit: TimeUnit::Second,
+            span: 200_000,
+            learns: true,
+            group: None,
+            last: i64::MIN,
+            waiting: Vec::new(),
+            scratch: PlanScratch::default(),
+            report: TimedReport::default(),
+        };
+        let dataset = run.data.valid.take().unwrap();
+        let mut rows = 0;
+        let mut count = |scores: &TimedScores<'_>| rows += scores.times.len();
+        run.pass_over(&dataset, false, &mut pass, &mut Silent, &mut count).unwrap();
+        assert_eq!((rows, pass.report.versions), (300, 1));
+        assert_eq!((run.position.step, run.behind.len()), (20, 0));
     }
 }

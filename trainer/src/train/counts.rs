@@ -12,6 +12,7 @@ use zillion_feature::LookupPlan;
 
 use super::Run;
 use super::behind::Begun;
+use super::engine::Stepped;
 use super::window::RecentFigures;
 use crate::error::Result;
 use crate::observer::{GpuFigures, Observer, RunFigures};
@@ -82,15 +83,27 @@ impl Counts {
 impl Run {
     /// Begins to train on a batch and updates the counts. [`Run::finish_batch`] returns the batch
     /// with its results.
+    ///
+    /// If its rows have no room on the GPU, calls `observe_rest`, which must take the results of all
+    /// earlier batches. Then the rows move to the host, and the run trains there.
     pub(super) fn train_and_count(
         &mut self,
         planned: Planned,
         next: Option<&Arc<LookupPlan>>,
+        observer: &mut dyn Observer,
+        observe_rest: &mut dyn FnMut(&mut Self, &mut dyn Observer) -> Result<()>,
     ) -> Result<()> {
         let before = self.position.cursor.row;
-        let began = Instant::now();
-        let gpu_before = self.model.executor.gpu_counters();
-        self.with_engine(|engine, run| engine.step(run, &planned, next))?;
+        let mut began = Instant::now();
+        let mut gpu_before = self.model.executor.gpu_counters();
+        let stepped = self.with_engine(|engine, run| engine.step(run, &planned, next))?;
+        if let Stepped::NoRoom(reason) = stepped {
+            observe_rest(self, observer)?;
+            self.move_rows_to_host(&reason, observer)?;
+            began = Instant::now();
+            gpu_before = self.model.executor.gpu_counters();
+            self.with_engine(|engine, run| engine.step(run, &planned, next))?;
+        }
         self.counts.gpu.steps += u64::from(gpu_before.is_some());
         self.counts.has_waited = false;
         self.count_gpu_work(gpu_before);

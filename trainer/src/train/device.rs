@@ -1,13 +1,8 @@
-//! The choice of the device that computes the training graph of a run (`run.device`), and of the
-//! place of its rows.
+//! The choice of the device that computes the training graph of a run (`run.device`), and the
+//! reasons for which the rows of its tables stay on the host.
 //!
 //! A GPU computes the graph of a run that trains alone. A job that a GPU cannot train is refused by
 //! the name of the setting, or trains on the processor if its device is `auto`.
-//!
-//! The rows of the tables, the dense parameters and both optimizers stay on the GPU, if nothing on
-//! the host needs the rows or their gradients in each step, if the tables have no rule that is the
-//! host's alone, and if the rows fit. Otherwise the rows stay on the host, and the step copies
-//! those of its batch. The place changes no byte of the result, so it is not a setting.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,14 +10,11 @@ use std::sync::Arc;
 use zillion_device::gpu::{self, Gpu};
 use zillion_nn::{LibraryProducts, Program};
 
-use super::engine::HostEngine;
-use super::gpu_engine::GpuEngine;
+use super::TrainOptions;
 use super::graph_executor::GraphExecutor;
-use super::model::Model;
-use super::{Run, TrainOptions};
 use crate::error::{Error, Result};
 use crate::job::{DeviceChoice, Job, Precision};
-use crate::observer::{InspectOptions, Observer};
+use crate::observer::InspectOptions;
 
 /// Creates the executor of a training graph on the device that the job asks for. Also returns one
 /// line that names the device and the reason of the choice.
@@ -101,19 +93,11 @@ fn describe(device: DeviceChoice, precision: Precision, name: &str) -> String {
 /// Returns the setting of the run that a GPU cannot train with and the reason. Returns `None` if
 /// only the operations of the graph are left to check.
 fn unsupported(job: &Job, options: &TrainOptions) -> Option<String> {
-    let train = &job.train;
-    if !train.mode.is_sync() {
-        return Some(format!(
-            "`train.mode` is \"{}\", and steps whose gradients are applied when they arrive are \
-             computed on processors",
-            train.mode.name()
-        ));
+    if let Some(problem) = job.problem_on_gpu() {
+        return Some(problem);
     }
-    if job.ps.is_some() || options.trainer.count > 1 {
-        return Some(
-            "`[ps]` puts the tables on servers, and trainers with servers compute on processors"
-                .to_owned(),
-        );
+    if options.trainer.count > 1 {
+        return Some("trainers with servers compute on processors".to_owned());
     }
     if options.profile.is_some() {
         return Some("a profile records the work of the threads of a processor".to_owned());
@@ -134,34 +118,6 @@ pub(super) fn find_reader_of_rows(job: &Job, inspect: &InspectOptions) -> Option
         (inspect.steps, "the norms of the gradients of each step are requested"),
     ];
     reasons.into_iter().find_map(|(is_so, reason)| is_so.then_some(reason))
-}
-
-impl Run {
-    /// Moves the rows of a prepared run to the GPU, if it has one and they can stay there. Tells
-    /// the observer which device was chosen, and where the rows are.
-    pub(super) fn place_rows(&mut self, observer: &mut dyn Observer) -> Result<()> {
-        let Self { job, client, model, .. } = self;
-        let Model { executor, device, rows_on_host, .. } = model;
-        let GraphExecutor::Gpu(executor) = executor else { return Ok(()) };
-        let clips = job.train.clip_norm.is_some();
-        let reason = match rows_on_host {
-            Some(reason) => Some((*reason).to_owned()),
-            None => client.make_resident(executor.gpu(), executor.stream(), clips)?,
-        };
-        self.counts.gpu.has_rows = reason.is_none();
-        match reason {
-            Some(reason) => {
-                self.engine = Box::new(HostEngine);
-                observer.note(&format!("{device}, rows on the host, because {reason}"));
-            }
-            None => {
-                let strides = client.layouts().iter().map(|layout| layout.stride).collect();
-                self.engine = Box::new(GpuEngine::new(strides));
-                observer.note(&format!("{device}, rows on the device"));
-            }
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]

@@ -17,6 +17,16 @@ use crate::error::{Error, Result};
 use crate::pipeline::Planned;
 use crate::profile::Stage;
 
+/// The outcome of the step of an engine.
+#[derive(Debug)]
+pub(super) enum Stepped {
+    /// The engine has trained on the batch.
+    Done,
+    /// The engine has done nothing, because the rows of the batch have no room in the memory of the GPU, for the given
+    /// reason. The run trains on the batch with its rows on the host.
+    NoRoom(String),
+}
+
 /// A way to compute the steps of a run that trains alone.
 ///
 /// The results of a batch may come later than its step. The caller asks for them in the order of
@@ -43,7 +53,7 @@ pub(super) trait Engine {
         run: &mut Run,
         planned: &Planned,
         next: Option<&Arc<LookupPlan>>,
-    ) -> Result<()>;
+    ) -> Result<Stepped>;
 
     /// Returns the mean loss of the oldest batch whose loss has not been returned, before its step.
     /// The executor of the run then has the requested outputs of this batch. Returns `None` if
@@ -66,7 +76,7 @@ impl Engine for HostEngine {
         run: &mut Run,
         planned: &Planned,
         next: Option<&Arc<LookupPlan>>,
-    ) -> Result<()> {
+    ) -> Result<Stepped> {
         run.stage(Stage::Pull, |run| {
             if run.buffers.accumulated.batches() == 0 {
                 run.begin_step()?;
@@ -83,7 +93,7 @@ impl Engine for HostEngine {
         run.buffers.loss = Some(loss);
         let Some(plan) = run.accumulate(planned, next.is_none())? else {
             run.end_batch(planned);
-            return Ok(());
+            return Ok(Stepped::Done);
         };
         run.buffers.inspection.set_table_norms(&run.buffers.grads);
         run.give_event_time()?;
@@ -94,7 +104,7 @@ impl Engine for HostEngine {
         run.keep_event_time();
         run.end_batch(planned);
         run.end_step();
-        Ok(())
+        Ok(Stepped::Done)
     }
 
     fn finish(&mut self, run: &mut Run, _waits: bool) -> Result<Option<f64>> {

@@ -108,7 +108,9 @@ impl Run {
                 Some(Ok(Some(planned))) => Some(&planned.plan),
                 _ => None,
             };
-            self.train_and_count(planned, next_plan)?;
+            self.train_and_count(planned, next_plan, observer, &mut |run, observer| {
+                run.observe_finished(true, window, observer)
+            })?;
             self.observe_finished(false, window, observer)?;
             self.profile_next_batch();
             next = match following {

@@ -18,7 +18,7 @@ use zillion_embedding::ResidentTables;
 use zillion_feature::LookupPlan;
 use zillion_nn::{DeviceRows, Inputs, StepScalars, StepSeed};
 
-use super::engine::Engine;
+use super::engine::{Engine, Stepped};
 use super::model::Model;
 use super::step::{StepBuffers, fill_log_counts};
 use super::{Run, uses};
@@ -48,20 +48,24 @@ impl Engine for GpuEngine {
         run: &mut Run,
         planned: &Planned,
         _next: Option<&Arc<LookupPlan>>,
-    ) -> Result<()> {
-        run.stage(Stage::Pull, |run| {
+    ) -> Result<Stepped> {
+        let refused = run.stage(Stage::Pull, |run| {
             run.begin_step()?;
             run.note_event_time(&planned.batch);
             run.give_event_time()?;
             run.look_up_rows(planned)
         })?;
+        if let Some(reason) = refused {
+            run.client.discard()?;
+            return Ok(Stepped::NoRoom(reason));
+        }
         run.stage(Stage::Model, |run| run.enqueue_step(planned, &self.strides))?;
         run.client.end_resident_step()?;
         self.steps.push_back(run.position.step + 1);
         run.keep_event_time();
         run.end_batch(planned);
         run.end_step();
-        Ok(())
+        Ok(Stepped::Done)
     }
 
     fn finish(&mut self, run: &mut Run, waits: bool) -> Result<Option<f64>> {
@@ -85,7 +89,8 @@ impl Engine for GpuEngine {
 
 impl Run {
     /// Looks up the rows of a batch, which the tables then count, and creates those that are new.
-    fn look_up_rows(&mut self, planned: &Planned) -> Result<()> {
+    /// If the rows have no room on the GPU, returns the reason, and nothing has changed.
+    fn look_up_rows(&mut self, planned: &Planned) -> Result<Option<String>> {
         let Self { job, data, client, buffers, .. } = self;
         let StepBuffers { grads, item_column, .. } = buffers;
         grads.reshape(client.layouts().iter().map(|layout| (0, layout.stride)));

@@ -257,7 +257,9 @@ impl Run {
             self.weigh_corrections(&mut batch, &plan, &cancels)?;
         }
         let planned = Planned { batch, plan, cursor, rejected: Vec::new() };
-        self.train_and_count(planned, None)?;
+        self.train_and_count(planned, None, observer, &mut |run, observer| {
+            run.observe_finished(true, window, observer)
+        })?;
         // The next batch may be scored, and a version may follow.
         self.observe_finished(true, window, observer)
     }

@@ -2,6 +2,7 @@
 //! of runs on processors, for every key of a job that a GPU does not refuse by name.
 
 mod cases;
+mod memory;
 mod precision;
 mod rows;
 

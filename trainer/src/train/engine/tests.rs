@@ -85,15 +85,15 @@ impl Engine for LateEngine {
         run: &mut Run,
         planned: &Planned,
         next: Option<&Arc<LookupPlan>>,
-    ) -> Result<()> {
+    ) -> Result<Stepped> {
         if self.losses.iter().any(Result::is_err) {
             // The steps after a loss that is not finite have no use.
-            return Ok(());
+            return Ok(Stepped::Done);
         }
         let loss = HostEngine.step(run, planned, next);
-        let loss = loss.map(|()| run.buffers.loss.take().unwrap());
+        let loss = loss.map(|_| run.buffers.loss.take().unwrap());
         self.losses.push_back(loss);
-        Ok(())
+        Ok(Stepped::Done)
     }
 
     fn finish(&mut self, _run: &mut Run, waits: bool) -> Result<Option<f64>> {

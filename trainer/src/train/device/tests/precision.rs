@@ -189,6 +189,16 @@ fn processors_refuse_a_precision_by_name() {
         let report = crate::check(&job, 10, &workers).unwrap();
         let found = |finding: &&crate::Finding| finding.about == "train.precision";
         assert!(report.findings.iter().find(found).unwrap().text.contains(precision));
+        // No GPU trains a job with servers, so the check says so on every machine.
+        for device in [DeviceChoice::Auto, DeviceChoice::Cuda(0), DeviceChoice::Emulated(1)] {
+            let settings = format!("{SERVICE}\n{settings}");
+            let job = place.job("servers", &settings, device).unwrap();
+            let report = crate::check(&job, 10, &workers).unwrap();
+            let finding = report.findings.iter().find(found).unwrap();
+            assert_eq!(finding.severity, crate::Severity::Error);
+            let words = ["`[ps]`", precision, "none trains this job"];
+            assert!(words.iter().all(|words| finding.text.contains(words)), "{}", finding.text);
+        }
         // On a machine with a GPU, the GPU trains.
         if zillion_device::gpu::open("cuda:0", None).is_err() {
             let error = place.train("auto", &settings, DeviceChoice::Auto).unwrap_err().to_string();

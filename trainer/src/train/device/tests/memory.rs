@@ -1,0 +1,141 @@
+//! Tests of runs whose tables outgrow the memory of an emulated GPU in the middle of training.
+
+use std::time::Instant;
+
+use zillion_device::gpu::emulated::{Emulated, EmulatedOptions};
+
+use super::*;
+use crate::observer::EpochReport;
+use crate::train::graph_executor::GraphExecutor;
+
+/// An observer that keeps the notes of a run and the mean loss of each epoch.
+#[derive(Default)]
+struct Seen {
+    notes: Vec<String>,
+    losses: Vec<u64>,
+}
+
+impl Observer for Seen {
+    fn note(&mut self, text: &str) {
+        self.notes.push(text.to_owned());
+    }
+
+    fn epoch(&mut self, report: &EpochReport) {
+        self.losses.push(report.mean_loss.to_bits());
+    }
+}
+
+impl Seen {
+    /// Returns the step from which on the rows were on the host. Returns `None` if they stayed on
+    /// the GPU.
+    fn left_at(&self) -> Option<u64> {
+        let mut lines = self.notes.iter().filter(|line| line.starts_with("rows on the host from"));
+        let line = lines.next()?;
+        assert_eq!(lines.next(), None);
+        assert!(line.contains("because table `"), "{line}");
+        assert!(line.contains("bytes of the memory of the GPU"), "{line}");
+        let step = line.strip_prefix("rows on the host from step ").unwrap();
+        step.split_once(' ').unwrap().0.parse().ok()
+    }
+}
+
+/// Writes training rows of which almost each has items of its own.
+fn write_rows(place: &Place) {
+    let mut text = "user,item,recent,price,click,buy,at\n".to_owned();
+    for row in 0..3_000_u64 {
+        let draw = |salt: u64, below: u64| mix64(combine(row, salt)) % below;
+        let item = if draw(1, 4) == 0 { draw(2, 50) } else { row };
+        let click = u64::from(draw(3, 10) + item % 3 > 6);
+        let (user, recent, at) = (draw(4, 40), 10_000 + 2 * row, 1_700_000_000 + row);
+        writeln!(text, "{user},{item},{recent}|{},0.5,{click},0,{at}", recent + 1).unwrap();
+    }
+    std::fs::write(place.0.path().join("train.csv"), text).unwrap();
+}
+
+/// Trains on an emulated GPU with this memory.
+fn train_in(
+    place: &Place,
+    (output, settings): (&str, &str),
+    gpu: EmulatedOptions,
+    resume: bool,
+) -> (TrainReport, Seen) {
+    let mut seen = Seen::default();
+    let job = place.job(output, settings, DeviceChoice::Emulated(0)).unwrap();
+    let options = TrainOptions { resume, ..TrainOptions::new(2).unwrap() };
+    let began = Instant::now();
+    let (mut run, basis) = Run::open(job, options, began, &mut open_client, &mut seen).unwrap();
+    let program = run.model.executor.gpu_mut().unwrap().program().clone();
+    run.model.executor =
+        GraphExecutor::on_gpu(program, Arc::new(Emulated::new(gpu)), None).unwrap();
+    let start = Start::From(Box::new(basis));
+    let report = run.prepare_and_train(start, began, &mut seen).unwrap();
+    (report, seen)
+}
+
+const PLAIN: &str = "tables.'*'.dim = 64\n[train]\nepochs = 2\nbatch_size = 100\n\
+    checkpoint_every = 7\noptimizer = { kind = 'adam', lr = 0.01 }\n";
+
+/// Settings with state of all kinds, and with steps that are clipped.
+const WITH_STATE: &str = "tables.'*' = { dim = 64, l2 = 0.001 }\n\
+    tables.user = { admission = { kind = 'count', at_least = 2 }, dtype = 'bf16' }\n\
+    tables.item.optimizer = { kind = 'adam', lr = 0.01 }\n\
+    tables.item.statistics = { decay = 0.9, every_steps = 2 }\n\
+    model = { kind = 'deepfm', hidden = [8, 4], batch_norm = true, dropout = 0.2 }\n\
+    [train]\nepochs = 2\nbatch_size = 100\nclip_norm = 0.5\ncheckpoint_every = 5\n\
+    optimizer = { kind = 'adam', lr = 0.01 }\n";
+
+#[test]
+fn a_table_that_outgrows_the_gpu_moves_to_the_host_in_the_same_step() {
+    let place = Place::new();
+    write_rows(&place);
+    for (case, settings) in [PLAIN, WITH_STATE].into_iter().enumerate() {
+        let cpu = format!("cpu-{case}");
+        let mut expected = Seen::default();
+        let job = place.job(&cpu, settings, DeviceChoice::Cpu).unwrap();
+        let report = train(job, TrainOptions::new(2).unwrap(), &mut expected).unwrap();
+        let files = place.files(&cpu);
+        assert_eq!(report.steps, 60);
+        let mut left = BTreeSet::new();
+        for (seed, megabytes) in [(1, 12), (2, 10), (3, 12), (4, 11)] {
+            let output = format!("gpu-{case}-{seed}");
+            let memory_bytes = megabytes * 1_000_000;
+            let gpu = EmulatedOptions { memory_bytes, ..EmulatedOptions::seeded(seed) };
+            let (on_gpu, seen) = train_in(&place, (&output, settings), gpu.clone(), false);
+            let step = seen.left_at().unwrap_or_else(|| panic!("{output}: {:?}", seen.notes));
+            assert!(step > 2 && step < 30, "{output}: {step}");
+            left.insert(step);
+            let figures = on_gpu.gpu.unwrap();
+            assert_eq!((figures.has_rows, figures.steps), (false, 60), "{output}");
+            assert_eq!(on_gpu.valid_auc, report.valid_auc, "{output}");
+            assert_eq!(seen.losses, expected.losses, "{output}");
+            assert!(place.files(&output) == files, "{output}");
+        }
+        assert!(left.len() > 1, "the same step in each memory: {left:?}");
+    }
+}
+
+#[test]
+fn a_gpu_with_enough_memory_keeps_the_rows() {
+    let place = Place::new();
+    write_rows(&place);
+    let gpu = EmulatedOptions::seeded(2);
+    let (report, seen) = train_in(&place, ("gpu", PLAIN), gpu, false);
+    assert!(report.gpu.unwrap().has_rows && seen.left_at().is_none(), "{:?}", seen.notes);
+}
+
+#[test]
+fn rows_of_a_checkpoint_that_leave_no_memory_for_batches_stay_on_the_host() {
+    let place = Place::new();
+    write_rows(&place);
+    let once = PLAIN.replace("epochs = 2", "epochs = 1");
+    place.train("run", &once, DeviceChoice::Cpu).unwrap();
+    place.train("cpu", PLAIN, DeviceChoice::Cpu).unwrap();
+    let memory_bytes = 10_000_000;
+    let gpu = EmulatedOptions { memory_bytes, ..EmulatedOptions::seeded(2) };
+    let (report, seen) = train_in(&place, ("run", PLAIN), gpu, true);
+    assert!(!report.gpu.unwrap().has_rows);
+    let line = seen.notes.iter().find(|line| line.starts_with("device ")).unwrap();
+    assert!(line.contains("rows on the host, because table `item`"), "{line}");
+    assert!(line.contains("bytes of the memory of the GPU"), "{line}");
+    assert!(place.files("run") == place.files("cpu"));
+}

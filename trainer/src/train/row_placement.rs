@@ -1,0 +1,63 @@
+//! The place of the rows of a run: the GPU that computes its graph, or the host.
+//!
+//! The rows of the tables, the dense parameters and both optimizers stay on the GPU, if nothing on
+//! the host needs the rows or their gradients in each step, if the tables have no rule that is the
+//! host's alone, and if the rows fit. Otherwise the rows stay on the host, and the step copies
+//! those of its batch. The place changes no byte of the result, so it is not a setting.
+
+use super::Run;
+use super::engine::HostEngine;
+use super::gpu_engine::GpuEngine;
+use super::graph_executor::GraphExecutor;
+use super::model::Model;
+use crate::error::Result;
+use crate::observer::Observer;
+
+impl Run {
+    /// Moves the rows of a prepared run to the GPU, if it has one and they can stay there. Tells
+    /// the observer which device was chosen, and where the rows are.
+    pub(super) fn place_rows(&mut self, observer: &mut dyn Observer) -> Result<()> {
+        let Self { job, client, model, .. } = self;
+        let Model { executor, device, rows_on_host, .. } = model;
+        let GraphExecutor::Gpu(executor) = executor else { return Ok(()) };
+        let clips = job.train.clip_norm.is_some();
+        let reason = match rows_on_host {
+            Some(reason) => Some((*reason).to_owned()),
+            None => client.make_resident(executor.gpu(), executor.stream(), clips)?,
+        };
+        self.counts.gpu.has_rows = reason.is_none();
+        match reason {
+            Some(reason) => {
+                self.engine = Box::new(HostEngine);
+                observer.note(&format!("{device}, rows on the host, because {reason}"));
+            }
+            None => {
+                let strides = client.layouts().iter().map(|layout| layout.stride).collect();
+                self.engine = Box::new(GpuEngine::new(strides));
+                observer.note(&format!("{device}, rows on the device"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves the rows from the GPU to the host between two steps, because a step has no room for
+    /// its rows. The results of all earlier steps have been observed. The GPU still computes the
+    /// graph.
+    pub(super) fn move_rows_to_host(
+        &mut self,
+        reason: &str,
+        observer: &mut dyn Observer,
+    ) -> Result<()> {
+        self.client.leave_gpu()?;
+        // The steps with rows on the host keep the dense parameters on the GPU by themselves.
+        self.model.settle()?;
+        self.model.leave_gpu()?;
+        self.engine = Box::new(HostEngine);
+        // A push of the host has no counts.
+        self.buffers.grads.tables.iter_mut().for_each(|rows| rows.counts = None);
+        self.counts.gpu.has_rows = false;
+        let step = self.position.step + 1;
+        observer.note(&format!("rows on the host from step {step} on, because {reason}"));
+        Ok(())
+    }
+}
