@@ -33,8 +33,8 @@ pub struct Graph(pub(crate) u32);
 ///   copied into the graph: a replay sees the same values. What changes from replay to replay must
 ///   lie in device memory.
 /// * The caller frees memory, streams and events only after the operations that use them have run.
-///   The graphs of a stream with products are freed before the stream. What is not freed stays until
-///   the device is dropped.
+///   The graphs of a stream with products are freed before the stream. What is not freed stays
+///   until the device is dropped.
 /// * A failure in a kernel is reported by a later call, and then by all later calls.
 pub trait Gpu: fmt::Debug + Send + Sync {
     /// Returns the properties of the device.
@@ -63,13 +63,14 @@ pub trait Gpu: fmt::Debug + Send + Sync {
     /// Creates a stream without operations.
     fn create_stream(&self) -> Result<Stream, GpuError>;
 
-    /// Frees a stream, and the memory that the library of products has for it. Waits for the device.
+    /// Frees a stream, and the memory that the library of products has for it. Waits for the
+    /// device.
     fn free_stream(&self, stream: Stream) -> Result<(), GpuError>;
 
     /// Creates an event. Only an event that `is_timed` can be given to [`Gpu::elapsed`].
     fn create_event(&self, is_timed: bool) -> Result<Event, GpuError>;
 
-    /// Frees an event that no stream waits for any more.
+    /// Frees an event, which no operation uses any more.
     fn free_event(&self, event: Event) -> Result<(), GpuError>;
 
     /// Puts the event after the operations that are on `stream` now.
