@@ -193,7 +193,7 @@ impl Run {
                     if matches!(judged, Judged::Hold) {
                         continue;
                     }
-                    let (of, ways) = ((&wanted, judged), (&mut validation, &mut report));
+                    let (of, ways) = ((&*wanted, judged), (&mut validation, &mut report));
                     if let Some(trip) =
                         self.follow_publication(of, !only_replays, ways, observer)?
                     {
