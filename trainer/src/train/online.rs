@@ -171,8 +171,7 @@ impl Run {
             observer.note("the run is paused; `zillion stream resume` lets it go on");
         }
         loop {
-            let item = self.stage(Stage::Wait, |_| feed.next())?;
-            match item {
+            match self.stage(Stage::Wait, |_| feed.next())? {
                 Item::Batch(batch) => {
                     report.batches = batch.number;
                     waiting = None;
