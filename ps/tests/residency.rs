@@ -245,15 +245,9 @@ fn a_step_without_memory_is_done_on_the_host_instead() {
     pair.on_gpu.begin_step(Step(pair.step), Rates::default()).unwrap();
     let refused = pair.on_gpu.begin_resident_step(&large, &mut notes).unwrap().unwrap();
     assert!(refused.contains("bytes of the memory of the GPU"), "{refused}");
-    // The same step may be done on the GPU with a smaller batch, or on the host.
-    pair.on_gpu.discard().unwrap();
-    pair.step -= 1;
-    pair.step();
-    pair.on_gpu.begin_step(Step(pair.step + 1), Rates::default()).unwrap();
-    assert!(pair.on_gpu.begin_resident_step(&large, &mut notes).unwrap().is_some());
+    // The same step may be done on the host.
     pair.on_gpu.leave_gpu().unwrap();
     pair.on_gpu.discard().unwrap();
-    pair.step += 1;
     assert_eq!(pair.step_on_host(true), pair.step_on_host(false));
     pair.reports.clear();
     pair.compare(tempfile::tempdir().unwrap().path());
