@@ -200,7 +200,8 @@ mod tests {
         let place = Place::new();
         let mut text = "user,item,price,label,time\n".to_owned();
         for row in 0..300 {
-            writeln!(text, "{},{},0.5,{},{}", row % 40, row, row % 3 / 2, 1_700_000_000 + row).unwrap();
+            writeln!(text, "{},{},0.5,{},{}", row % 40, row, row % 3 / 2, 1_700_000_000 + row)
+                .unwrap();
         }
         std::fs::write(place.path("valid.csv"), text).unwrap();
         let more = "[columns]\nevent_time = 'time'\nevent_time_unit = 's'\n\
