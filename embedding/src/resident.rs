@@ -109,8 +109,9 @@ impl ResidentTables {
     /// newest rows.
     ///
     /// # Errors
-    /// Returns [`Error::Misuse`] or [`Error::Mismatch`] if the arguments do not fit the tables; then
-    /// nothing has changed. After any other error, training can continue only from a checkpoint.
+    /// Returns [`Error::Misuse`] or [`Error::Mismatch`] if the arguments do not fit the tables;
+    /// then nothing has changed. After any other error, training can continue only from a
+    /// checkpoint.
     pub fn begin(
         &mut self,
         tables: &mut TableSet,

@@ -183,8 +183,8 @@ impl StepOrder {
         }
     }
 
-    /// Checks that the tables can be replaced: in the cases of [`StepOrder::check_settled`], and in a
-    /// step on a GPU, which may have failed after it began.
+    /// Checks that the tables can be replaced: in the cases of [`StepOrder::check_settled`], and in
+    /// a step on a GPU, which may have failed after it began.
     ///
     /// # Errors
     /// Returns an error if staged gradients or whole-table rules are not applied yet.

@@ -9,8 +9,8 @@ use crate::resident::room::is_about_memory;
 /// The largest number of places of a slab: the top bit of a place has another meaning.
 const MOST_ROWS: usize = 1 << 31;
 
-/// The parts by which a slab grows, as `1 / part` of its memory. The first one with enough memory is
-/// taken.
+/// The parts by which a slab grows, as `1 / part` of its memory. The first one with enough memory
+/// is taken.
 const GROWTH: [usize; 5] = [1, 2, 4, 8, 16];
 
 /// The slab of a table.

@@ -50,8 +50,8 @@ pub(super) struct Swept {
 
 impl ResidentTable {
     /// Makes all tables of a set with memory for their present rows, for `more` more rows of each
-    /// table in each shard, and with a part of `1 / room` of these rows as further room. Only tables
-    /// that create rows have free places. The rows are not copied.
+    /// table in each shard, and with a part of `1 / room` of these rows as further room. Only
+    /// tables that create rows have free places. The rows are not copied.
     pub(super) fn all(
         options: &ResidentOptions,
         tables: &TableSet,
@@ -102,8 +102,8 @@ impl ResidentTable {
         Ok(Self { form, slab, places, chunks, swept, is_frozen, creates, refuses, segments })
     }
 
-    /// Makes places for the rows of each shard, of which `rows` has the numbers. Returns whether the
-    /// slab has no memory for them yet.
+    /// Makes places for the rows of each shard, of which `rows` has the numbers. Returns whether
+    /// the slab has no memory for them yet.
     pub(super) fn reserve(&mut self, rows: impl Iterator<Item = usize>) -> bool {
         for (places, rows) in self.places.iter_mut().zip(rows) {
             places.reserve(rows, &mut self.chunks);

@@ -1,5 +1,5 @@
-//! The properties of each batch that the host computes: its division, its sizes, its form, and the occurrences of
-//! its rows.
+//! The properties of each batch that the host computes: its division, its sizes, its form, and the
+//! occurrences of its rows.
 
 use zillion_device::gpu::Pinned;
 

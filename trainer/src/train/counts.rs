@@ -84,8 +84,8 @@ impl Run {
     /// Begins to train on a batch and updates the counts. [`Run::finish_batch`] returns the batch
     /// with its results.
     ///
-    /// If its rows have no room on the GPU, calls `observe_rest`, which must take the results of all
-    /// earlier batches. Then the rows move to the host, and the run trains there.
+    /// If its rows have no room on the GPU, calls `observe_rest`, which must take the results of
+    /// all earlier batches. Then the rows move to the host, and the run trains there.
     pub(super) fn train_and_count(
         &mut self,
         planned: Planned,

@@ -22,8 +22,8 @@ use crate::profile::Stage;
 pub(super) enum Stepped {
     /// The engine has trained on the batch.
     Done,
-    /// The engine has done nothing, because the rows of the batch have no room in the memory of the GPU, for the given
-    /// reason. The run trains on the batch with its rows on the host.
+    /// The engine has done nothing, because the rows of the batch have no room in the memory of the
+    /// GPU, for the given reason. The run trains on the batch with its rows on the host.
     NoRoom(String),
 }
 

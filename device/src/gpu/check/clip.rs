@@ -115,8 +115,8 @@ pub(super) fn clips(gpu: &dyn Gpu, size: Size) -> Result<Outcome, GpuError> {
     session.finish()
 }
 
-/// Compares the factors of steps with several dense norms. `rows` has the address of the squared norm
-/// of the rows, and its value.
+/// Compares the factors of steps with several dense norms. `rows` has the address of the squared
+/// norm of the rows, and its value.
 fn clip_all(
     session: &mut Session<'_>,
     name: &str,
