@@ -6,7 +6,9 @@ mod checkpoint_oracle;
 pub(crate) mod fixtures;
 mod index_alone;
 mod live_rows;
+mod optimizers;
 
 pub use checkpoint_oracle::checkpoint_oracle;
 pub use index_alone::IndexAlone;
 pub use live_rows::LiveRows;
+pub use optimizers::row_optimizers;

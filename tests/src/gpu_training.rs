@@ -127,24 +127,30 @@ fn a_run_in_another_precision_is_killed_and_ends_in_its_own_bytes() {
     }
 }
 
+/// Returns the arguments of the job of Frappe, or `None` if the data is not beside the checkout.
+fn frappe() -> Option<[String; 3]> {
+    let data = root().join("../shared/data/frappe_x1r");
+    if !data.join("train.parquet").exists() {
+        skip("frappe", "the data set is not beside the checkout");
+        return None;
+    }
+    let job = root().join("examples/frappe/job.toml");
+    Some([job.display().to_string(), "--set".into(), format!("data.root={}", data.display())])
+}
+
 /// Trains Frappe on a part of its rows in each precision, on the emulated GPU or on the GPU that
 /// `ZILLION_TEST_GPU` names.
 #[test]
 fn frappe_has_nearly_one_auc_in_each_precision() {
-    let data = root().join("../shared/data/frappe_x1r");
-    if !data.join("train.parquet").exists() {
-        return skip("frappe", "the data set is not beside the checkout");
-    }
+    let Some(frappe) = frappe() else { return };
     let place = Workplace::new();
-    let job = root().join("examples/frappe/job.toml");
-    let job = job.to_str().expect("a plain path");
-    let set_root = format!("data.root={}", data.display());
     let device = std::env::var("ZILLION_TEST_GPU").unwrap_or_else(|_| "emulated:6".to_owned());
     let auc_of = |precision: &str| {
         let set_output = format!("run.output={}", place.text(precision));
         let set_precision = format!("train.precision={precision}");
-        let mut arguments = vec!["train", job, "--device", &device, "--json", "--set", &set_root];
-        arguments.extend(["--set", &set_output, "--set", &set_precision, "--set", "data.test=[]"]);
+        let mut arguments = vec!["train", "--device", &device, "--json", "--set", &set_output];
+        arguments.extend(frappe.iter().map(String::as_str));
+        arguments.extend(["--set", &set_precision, "--set", "data.test=[]"]);
         arguments.extend(["--set", "data.sample=0.05", "--set", "train.epochs=2"]);
         arguments.extend(["--set", "train.batch_size=512", "--set", "model.hidden=[64,32]"]);
         let output = zillion(&arguments).output().expect("the binary runs");
@@ -161,19 +167,14 @@ fn frappe_has_nearly_one_auc_in_each_precision() {
 
 #[test]
 fn frappe_ends_in_the_bytes_of_processors() {
-    let data = root().join("../shared/data/frappe_x1r");
-    if !data.join("train.parquet").exists() {
-        return skip("frappe", "the data set is not beside the checkout");
-    }
+    let Some(frappe) = frappe() else { return };
     let place = Workplace::new();
-    let job = root().join("examples/frappe/job.toml");
-    let job = job.to_str().expect("a plain path");
-    let set_root = format!("data.root={}", data.display());
     // The emulated GPU runs every thread of a kernel, so the test trains on a part of the rows.
     let train = |name: &str, device: &str| {
         let set_output = format!("run.output={}", place.text(name));
-        let mut arguments = vec!["train", job, "--device", device, "--set", &set_root];
-        arguments.extend(["--set", &set_output, "--set", "data.sample=0.02"]);
+        let mut arguments = vec!["train", "--device", device, "--set", &set_output];
+        arguments.extend(frappe.iter().map(String::as_str));
+        arguments.extend(["--set", "data.sample=0.02"]);
         arguments.extend(["--set", "train.epochs=1", "--set", "train.batch_size=512"]);
         arguments.extend(["--set", "data.test=[]"]);
         let output = zillion(&arguments).output().expect("the binary runs");

@@ -49,6 +49,8 @@ mod window;
 #[cfg(test)]
 mod joint_tests;
 #[cfg(test)]
+mod steep;
+#[cfg(test)]
 mod tests;
 
 use std::collections::VecDeque;

@@ -1,6 +1,7 @@
 //! The random tables of a history: every rule, number type, admission and form of a table whose
 //! rows can be on a device.
 
+use zillion_embedding::testing::row_optimizers;
 use zillion_rows::{
     Admission, Bounds, ClipSpec, Dtype, EventSpan, InitializerSpec, OptimizerSpec, Scope,
     SegmentSpec, TableSpec, Unknown, UseStatistics,
@@ -93,23 +94,7 @@ fn segment(chance: &mut Chance, name: &str) -> SegmentSpec {
             name,
             chance.pick(&[1, 3, 8, 16, 21]),
             chance.pick(&initializers),
-            chance.pick(&optimizers()),
+            chance.pick(&row_optimizers()),
         )
     }
-}
-
-fn optimizers() -> Vec<OptimizerSpec> {
-    let ftrl = |l21| OptimizerSpec::Ftrl { lr: 0.1, beta: 1.0, l1: 0.001, l2: 0.01, l21 };
-    let momentum =
-        |nesterov| OptimizerSpec::Momentum { lr: 0.05, momentum: 0.9, nesterov, scope: None };
-    vec![
-        OptimizerSpec::Sgd { lr: 0.1 },
-        momentum(false),
-        momentum(true),
-        OptimizerSpec::Adagrad { lr: 0.1, initial_accumulator: 0.0, eps: 1e-8 },
-        OptimizerSpec::RowwiseAdagrad { lr: 0.1, initial_accumulator: 0.1, eps: 1e-8 },
-        OptimizerSpec::adam(0.01),
-        ftrl(0.0),
-        ftrl(0.05),
-    ]
 }

@@ -30,8 +30,8 @@ pub trait DeviceRows {
     fn pull(&self, gpu: &dyn Gpu, stream: Stream, rows: &[Option<Memory>]) -> Result<(), GpuError>;
 
     /// Enqueues the squared norm of the gradients of all rows, of type f64, with the regularisers.
-    /// It is called only if the job clips gradients. `gradients` has the sums of each table. They
-    /// are zero for a table whose rows no gradient reaches.
+    /// The executor calls this function only if the job clips gradients. `gradients` has the sums
+    /// of each table, which are zero for a table whose rows no gradient reaches.
     ///
     /// # Errors
     /// Returns the error of the device.

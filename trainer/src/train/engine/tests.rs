@@ -9,32 +9,21 @@ use zillion_nn::{Mode, Params};
 
 use super::super::opening::{Open, open_client};
 use super::super::prepare::Start;
+use super::super::steep::steep_model;
 use super::super::tests::Place;
 use super::super::{TrainOptions, TrainReport, train};
 use super::*;
 use crate::checkpoint::{Checkpoint, RunDir};
 use crate::observer::{EpochReport, InspectOptions, InspectedStep, Observer, Silent};
 
-/// A model whose loss is finite and whose dense gradient is not: a square root has an infinite
-/// slope at 0, which is multiplied by 0.
-const STEEP: &str = "[model]\nkind = 'graph'\nlogits = 'score'\n\
-    [model.nodes.fields]\nop = 'embedding'\n\
-    [model.nodes.hidden]\nop = 'linear'\ninputs = ['fields']\nwidth = 6\n\
-    [model.nodes.active]\nop = 'relu'\ninputs = ['hidden']\n\
-    [model.nodes.factor]\nop = 'param'\nshape = [1, 6]\n\
-    [model.nodes.scaled]\nop = 'mul'\ninputs = ['active', 'factor']\n\
-    [model.nodes.square]\nop = 'square'\ninputs = ['scaled']\n\
-    [model.nodes.root]\nop = 'sqrt'\ninputs = ['square']\n\
-    [model.nodes.score]\nop = 'linear'\ninputs = ['root']\nwidth = 1\n";
-
 #[test]
 fn a_skipped_step_creates_its_rows_and_moves_no_weight() {
-    let place = Place::new();
+    let (place, steep) = (Place::new(), steep_model(6));
     let endings =
         [("plain", ""), ("clipped", "clip_norm = 1.0\n"), ("accumulated", "accumulate = 3\n")];
     for (name, more) in endings {
         let train =
-            |epochs: u64| format!("{STEEP}[train]\nepochs = {epochs}\nbatch_size = 64\n{more}");
+            |epochs: u64| format!("{steep}[train]\nepochs = {epochs}\nbatch_size = 64\n{more}");
         let report = place.run(name, &train(3));
         assert_eq!(report.skipped_steps, report.steps, "{name}");
         assert!(report.steps >= 6, "{name}");

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::*;
 use crate::job::DeviceChoice::{Cpu, Emulated};
 use crate::observer::{CheckpointReport, EpochReport};
+use crate::train::steep::steep_model;
 
 /// The seed of an emulated GPU that is always faster than the host, so that the host never has to
 /// wait for room.
@@ -123,26 +124,14 @@ fn without_bytes(report: &serde_json::Value) -> serde_json::Value {
     report
 }
 
-/// A model whose loss is finite and whose dense gradient is not, if a sum is negative: the slope of
-/// a square root at 0 is infinite, and is multiplied by 0.
-const STEEP: &str = "[model]\nkind = 'graph'\nlogits = 'score'\n\
-    [model.nodes.fields]\nop = 'embedding'\n\
-    [model.nodes.hidden]\nop = 'linear'\ninputs = ['fields']\nwidth = 1\n\
-    [model.nodes.active]\nop = 'relu'\ninputs = ['hidden']\n\
-    [model.nodes.factor]\nop = 'param'\nshape = [1, 1]\n\
-    [model.nodes.scaled]\nop = 'mul'\ninputs = ['active', 'factor']\n\
-    [model.nodes.square]\nop = 'square'\ninputs = ['scaled']\n\
-    [model.nodes.root]\nop = 'sqrt'\ninputs = ['square']\n\
-    [model.nodes.score]\nop = 'linear'\ninputs = ['root']\nwidth = 1\n";
-
 #[test]
 fn skipped_steps_among_others_are_those_of_processors() {
-    let place = Place::new();
+    let (place, steep) = (Place::new(), steep_model(1));
     let mut mixed = 0;
     for (case, batch) in [(0, 2), (1, 1), (2, 28)] {
         for (clip, more) in [(0, ""), (1, "clip_norm = 0.1\n")] {
             let settings = format!(
-                "{STEEP}[train]\nepochs = 2\nbatch_size = {batch}\n{more}\
+                "{steep}[train]\nepochs = 2\nbatch_size = {batch}\n{more}\
                  optimizer = {{ kind = 'adam', lr = 0.02 }}\ncheckpoint_every = 7\n"
             );
             let run = |name: &str, device| {
