@@ -2,17 +2,17 @@
 //!
 //! [`Scoring::admit`] decides from the head of a request alone: the work is estimated from the
 //! bytes that the head announces, so that a request which will be refused need not send its body.
-//! The work itself (reading the body, encoding, lookup, model, writing the answer) is one task on
-//! the pool, and the network's thread only waits for it. A request whose client has left is not
-//! begun.
+//! The work itself (reading the body, encoding, lookup, model, writing the answer) is one piece,
+//! which [`Scoring::run`] does on the network thread that read the request if it is small and no
+//! request waits, and on the pool otherwise. A request whose client has left is not begun.
+
+mod run;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::oneshot;
-use tracing::Span;
 use zillion_access::{OpenRequest, Principal, QuotaUse, Usage};
 use zillion_device::Workers;
 
@@ -20,9 +20,10 @@ use crate::budget::{Budget, HeldBytes, Holder};
 use crate::config::Limits;
 use crate::error::{Result, ServeError};
 use crate::host::Host;
-use crate::metrics::{Metrics, Stage};
-use crate::queue::{Claim, FlowKey, Full, Known, OfWires, Queue, Turn, Wire};
-use crate::trace::span;
+use crate::metrics::Metrics;
+use crate::queue::{Claim, FlowKey, Full, Known, OfWires, Queue, SmallWork, Wire};
+
+pub(crate) use self::run::{Outcome, Turned};
 
 /// The bytes in flight after which freed memory is returned to the system.
 const BURST_BYTES: usize = 4 << 20;
@@ -33,6 +34,10 @@ const MOST_PRINCIPALS: usize = 100_000;
 /// The number of pairs of a model and a principal whose work is remembered. They are forgotten
 /// together, and measured again.
 const MOST_ESTIMATES: usize = 4096;
+
+/// The smallest wait for a network thread after which requests are refused. Shorter waits come from
+/// other processes.
+const LEAST_LAG: Duration = Duration::from_millis(10);
 
 /// The name of the principal of a listener without authentication.
 const ANONYMOUS: &str = "anonymous";
@@ -52,6 +57,8 @@ pub(crate) struct Head<'a> {
     pub(crate) booked: usize,
     /// The time that the client gives the request, if the head says one.
     pub(crate) time: Option<Duration>,
+    /// The time for which the request waited for its network thread after it was read.
+    pub(crate) lag: Duration,
 }
 
 /// A request that was admitted. It counts as open until the value is dropped.
@@ -59,6 +66,8 @@ pub(crate) struct Head<'a> {
 pub(crate) struct Admitted {
     flow: FlowKey,
     estimates: Known,
+    pub(crate) small: Arc<SmallWork>,
+    lag: Duration,
     pub(crate) limit: Duration,
     /// The bytes of the request that are in flight.
     pub(crate) held: HeldBytes,
@@ -226,7 +235,8 @@ impl Scoring {
         }
         let waiting = self.open.fetch_add(1, Ordering::Relaxed);
         let open = Open(self.open.clone());
-        if waiting >= limits.waiting {
+        // Requests of one connection can come faster than their network thread reads them.
+        if waiting >= limits.waiting || head.lag > limits.queue_time.max(LEAST_LAG) {
             return Err(ServeError::Overloaded { waiting, backlog: self.queue.backlog() });
         }
         let limit = head.time.unwrap_or(limits.request_time).min(limits.request_time);
@@ -242,7 +252,8 @@ impl Scoring {
         if !held.fits(head.bytes, most) || !held.grow(head.booked, most) {
             return Err(ServeError::Overloaded { waiting, backlog: self.queue.backlog() });
         }
-        Ok(Admitted { flow, estimates, limit, held, caller: head.caller.clone(), _open: open })
+        let (small, caller) = (head.host.small(head.wire).clone(), head.caller.clone());
+        Ok(Admitted { flow, estimates, small, lag: head.lag, limit, held, caller, _open: open })
     }
 
     /// Returns the averages that estimate a request. Anonymous callers share those of the model.
@@ -283,70 +294,6 @@ impl Scoring {
             ServeError::Quota { caller: caller.name.clone(), wait }
         })?;
         Ok((used, Some(open)))
-    }
-
-    /// Runs `work` on the pool and returns its result. The body has arrived, and has `bytes` bytes.
-    /// The arguments of `work` are the time for which the request waited, and its deadline.
-    pub(crate) async fn run<T: Send + 'static>(
-        &self,
-        admitted: &Admitted,
-        bytes: usize,
-        limits: &Limits,
-        work: impl FnOnce(Duration, Instant) -> Result<T> + Send + 'static,
-    ) -> Result<T> {
-        let (sender, mut receiver) = oneshot::channel();
-        let (now, metrics) = (Instant::now(), self.metrics.clone());
-        let (limit, deadline) = (admitted.limit, now + admitted.limit);
-        let estimates = admitted.estimates.clone();
-        let estimate = estimates.of_bytes(bytes);
-        let claim = Claim { flow: admitted.flow.clone(), estimate, deadline };
-        let (request, queued) = (Span::current(), span!("queue"));
-        let turn = move |turn| {
-            drop(queued);
-            let waited = match turn {
-                Turn::Begin(waited) => waited,
-                Turn::TooLate => {
-                    let _ = sender.send(Err(ServeError::Deadline { limit }));
-                    return;
-                }
-                Turn::Crowded(full) => {
-                    let _ = sender.send(Err(overloaded(full)));
-                    return;
-                }
-            };
-            metrics.record_stage(Stage::Queue, waited);
-            let _inside = request.enter();
-            // The client may have left meanwhile, so that the result is not wanted any more.
-            if sender.is_closed() {
-                return;
-            }
-            let began = Instant::now();
-            let result = work(waited, deadline);
-            estimates.record(bytes, began.elapsed(), result.is_err());
-            let _ = sender.send(result);
-        };
-        let bound = limits.queue_time;
-        // The place is held until the answer has come: dropping it withdraws a request that has not
-        // begun.
-        let place = self.queue.push(claim, bound, now, turn).map_err(overloaded)?;
-        let queue = self.queue.clone();
-        self.workers.spawn_detached(move || queue.run_next(bound));
-        // A request that has waited too long is refused at once, and not when a thread comes to it.
-        let outcome = match tokio::time::timeout(place.patience.min(limit), &mut receiver).await {
-            Ok(outcome) => Ok(outcome),
-            Err(_) => match place.withdraw() {
-                Some(_) if now.elapsed() >= limit => return Err(ServeError::Deadline { limit }),
-                Some(full) => return Err(overloaded(full)),
-                None => tokio::time::timeout_at(deadline.into(), receiver).await,
-            },
-        };
-        match outcome {
-            Ok(Ok(result)) => result,
-            Ok(Err(_)) => Err(ServeError::Internal(
-                "the task of the request ended without a result".to_owned(),
-            )),
-            Err(_) => Err(ServeError::Deadline { limit }),
-        }
     }
 }
 

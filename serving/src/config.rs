@@ -135,6 +135,9 @@ pub struct Limits {
     /// The largest estimated time until the work of a request begins. A request that comes when
     /// more work waits is refused.
     pub queue_time: Duration,
+    /// The largest average work of requests that are scored on the network thread that read them,
+    /// if no request waits. 0 leaves all work to the threads that score.
+    pub inline_time: Duration,
     /// The largest number of bytes in flight: bodies, their unpacked forms, and answers. One
     /// principal has at most half of them, and so has an address whose callers need no proof.
     pub bytes_in_flight: usize,
@@ -166,6 +169,7 @@ impl Default for Limits {
             values: 4 << 20,
             waiting: 1024,
             queue_time: Duration::from_millis(30),
+            inline_time: Duration::from_micros(200),
             bytes_in_flight: 512 << 20,
             answer_bytes: 64 << 20,
             connections: 1024,

@@ -15,7 +15,7 @@ use zillion_device::{Files, Workers};
 use zillion_registry::Registry;
 use zillion_scorer::Servable;
 
-use crate::admission::{Admitted, Caller, Head, Scoring};
+use crate::admission::{Admitted, Caller, Head, Outcome, Scoring, Turned};
 use crate::audit::Audit;
 use crate::budget::{HeldBytes, Holder};
 use crate::config::{Follow, Limits, ServeConfig};
@@ -302,9 +302,10 @@ impl Domain {
         self.scoring.admit(head, &self.limits())
     }
 
-    /// Runs the work of a request on the pool, against one version: `work` reads the body, which
-    /// has `bytes` bytes, calls [`Scored::score`], and writes the answer. Returns the lines of the
-    /// request log too, if the request belongs to its sample.
+    /// Runs the work of a request against one version, on this thread or on the pool: `work` reads
+    /// the body, calls [`Scored::score`], and writes the answer. It is called a second time if the
+    /// work turns out to be too long for this thread. The body has `bytes` bytes, and may be packed.
+    /// Returns the lines of the request log too, if the request belongs to its sample.
     ///
     /// # Errors
     /// Returns [`ServeError::Overloaded`] if too much work waits, [`ServeError::Deadline`] if the
@@ -313,8 +314,8 @@ impl Domain {
         &self,
         chosen: Chosen,
         admitted: &Admitted,
-        bytes: usize,
-        work: impl FnOnce(&Scored) -> Result<T> + Send + 'static,
+        (bytes, is_packed): (usize, bool),
+        mut work: impl FnMut(&Scored) -> Result<T> + Send + 'static,
     ) -> Result<(T, Option<Sample>)> {
         let Chosen { version, shadow, sampling } = chosen;
         let statistics = version.statistics.clone();
@@ -322,25 +323,36 @@ impl Domain {
         let (limits, metrics) = (self.limits(), self.metrics.clone());
         let (caller, limit) = (admitted.caller.clone(), admitted.limit);
         let scoring = self.scoring.clone();
-        let work = move |queue: Duration, deadline: Instant| {
-            let spent = Cell::new(Spent { queue, ..Spent::default() });
-            let shadow = shadow.map(|servable| Shadow { servable, scoring });
-            let sample = RefCell::new(None);
-            let scored = Scored {
-                version,
-                limits,
-                metrics,
-                spent,
-                caller,
-                limit,
-                deadline,
-                shadow,
-                sampling,
-                sample,
-            };
-            work(&scored).map(|done| (done, scored.spent.get(), scored.sample.take()))
+        let small = admitted.small.clone();
+        let mut scored = Scored {
+            version,
+            limits,
+            metrics,
+            spent: Cell::default(),
+            caller,
+            limit,
+            deadline: Instant::now(),
+            inline: None,
+            values: Cell::new(None),
+            is_handed_over: Cell::new(false),
+            shadow: shadow.map(|servable| Shadow { servable, scoring }),
+            sampling,
+            sample: RefCell::new(None),
         };
-        let (done, spent, sample) = self.scoring.run(admitted, bytes, &limits, work).await?;
+        let work = move |turned: &Turned| {
+            scored.spent.set(Spent { queue: turned.waited, ..Spent::default() });
+            scored.deadline = turned.deadline;
+            scored.inline = turned.inline_time.map(|bound| (small.clone(), bound));
+            scored.is_handed_over.set(false);
+            let done = work(&scored);
+            if scored.is_handed_over.get() {
+                return Outcome::HandedOver;
+            }
+            let done = done.map(|done| (done, scored.spent.get(), scored.sample.take()));
+            Outcome::Done(done, scored.values.get())
+        };
+        let run = self.scoring.run(admitted, (bytes, is_packed), &limits, work);
+        let (done, spent, sample) = run.await?;
         begun.finish(&spent);
         Ok((done, sample))
     }

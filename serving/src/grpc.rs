@@ -1,8 +1,8 @@
 //! The gRPC protocol: Triton's and TensorFlow Serving's services, health and reflection.
 //!
-//! This module is a thin adapter over the domain. A message that holds rows stays bytes until a
-//! task of the pool reads it; the network's thread reads only the name of the model. All other
-//! messages are small, and generated servers answer them.
+//! This module is a thin adapter over the domain. A message that holds rows stays bytes until its
+//! work begins, on the pool if it is not small; before that, the network's thread reads only the
+//! name of the model. All other messages are small, and generated servers answer them.
 
 mod counted;
 mod deadline;
@@ -73,7 +73,8 @@ trait Scores: Copy + Send + Sync + 'static {
     /// Reads the model and the time limit of a message.
     fn target(self, message: &Bytes) -> Result<Target>;
 
-    /// Reads the message, scores its rows, and writes the answer. This function runs on the pool.
+    /// Reads the message, scores its rows, and writes the answer. The message is small, or this
+    /// function runs on the pool.
     fn score(self, scored: &Scored, message: Bytes) -> Result<Vec<u8>>;
 }
 

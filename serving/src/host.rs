@@ -21,7 +21,7 @@ use zillion_scorer::Servable;
 use crate::config::Follow;
 use crate::error::{Result, ServeError};
 use crate::problem::ProblemKind;
-use crate::queue::{Estimates, Wire};
+use crate::queue::{Estimates, SmallWork, Wire};
 use crate::statistics::VersionStatistics;
 
 /// The version that a request asks for.
@@ -80,6 +80,8 @@ pub struct Host {
     name: Arc<str>,
     /// The estimates of the work of requests, by their protocol.
     estimates: [Arc<Estimates>; Wire::COUNT],
+    /// The averages that tell small requests from others, by their protocol.
+    small: [Arc<SmallWork>; Wire::COUNT],
     /// Whether the server is ready only if a version of this model is loaded.
     is_required: bool,
     /// The version that the loader follows, which answers by default.
@@ -109,10 +111,10 @@ impl Host {
         max_stale: Option<Duration>,
     ) -> Self {
         let (name, follow) = (name.into(), Mutex::new(follow));
-        let estimates = Default::default();
+        let (estimates, small) = Default::default();
         let contact = Contact { answered: Instant::now(), age: Duration::ZERO, is_lost: false };
         let (open, contact) = (RwLock::default(), Mutex::new(contact));
-        Self { name, estimates, is_required, follow, open, contact, max_stale }
+        Self { name, estimates, small, is_required, follow, open, contact, max_stale }
     }
 
     /// Returns whether the model answers: its version has no damaged file, and the last answer of
@@ -202,6 +204,11 @@ impl Host {
     /// Returns the name of the model as a shared text.
     pub(crate) fn shared_name(&self) -> Arc<str> {
         self.name.clone()
+    }
+
+    /// Returns the averages that tell small requests of a protocol from others.
+    pub(crate) fn small(&self, wire: Wire) -> &Arc<SmallWork> {
+        &self.small[wire as usize]
     }
 
     /// Returns the estimates of the work of requests of a protocol.

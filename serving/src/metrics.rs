@@ -79,6 +79,7 @@ pub struct Metrics {
     bytes_in_flight: IntGauge,
     shadow_difference: HistogramVec,
     shadow_skipped: IntCounterVec,
+    scored_inline: IntCounterVec,
     closed_connections: IntCounterVec,
     refused_callers: IntCounterVec,
     current_version: IntGaugeVec,
@@ -172,6 +173,11 @@ impl Metrics {
                 "Requests that a shadow version was to score and did not.",
                 &["model"],
             )?,
+            scored_inline: counter(
+                "zillion_serving_scored_inline_total",
+                "Requests that were scored on the network thread that read them.",
+                &["model"],
+            )?,
             closed_connections: counter(
                 "zillion_serving_closed_connections_total",
                 "Connections that the server closed or refused, by reason.",
@@ -232,6 +238,7 @@ impl Metrics {
         self.load_seconds.with_label_values(&[model]);
         self.shadow_difference.with_label_values(&[model]);
         self.shadow_skipped.with_label_values(&[model]).inc_by(0);
+        self.scored_inline.with_label_values(&[model]).inc_by(0);
         self.closed_connections.with_label_values(&["idle"]).inc_by(0);
         self.refused_callers.with_label_values(&["no_credentials"]).inc_by(0);
         for stage in Stage::ALL {
@@ -282,6 +289,11 @@ impl Metrics {
     /// Counts a request that a shadow version was to score and did not.
     pub(crate) fn record_shadow_skipped(&self, model: &str) {
         self.shadow_skipped.with_label_values(&[model]).inc();
+    }
+
+    /// Counts a request that was scored on the network thread that read it.
+    pub(crate) fn record_inline(&self, model: &str) {
+        self.scored_inline.with_label_values(&[model]).inc();
     }
 
     pub(crate) fn record_stage(&self, stage: Stage, time: Duration) {

@@ -2,9 +2,10 @@
 //! under time limits, and drained at the end.
 //!
 //! # Concurrency
-//! Each listener has threads of its own, each with its own socket on the same address
-//! (`SO_REUSEPORT`) and its own runtime. So a listener for health and metrics answers whatever the
-//! scoring listeners are doing. A connection stays on the thread that accepted it.
+//! Each listener has threads of its own, each with its own runtime ([`reactor`]). So a listener for
+//! health and metrics answers whatever the scoring listeners are doing. The first thread of a
+//! listener accepts its connections and deals them out. A connection stays on the thread that it
+//! was dealt to.
 
 mod activity;
 mod answer;
@@ -13,30 +14,30 @@ mod connection;
 mod connections;
 mod listener;
 mod peer;
+mod reactor;
 mod stream;
 
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use tokio::net::TcpListener;
 use tokio::sync::watch;
+use zillion_access::Principal;
 use zillion_device::machine;
 
 pub use self::beats::Beats;
 pub use self::connection::InMemoryServer;
+pub(crate) use self::connection::read_lag;
 pub(crate) use self::connections::Connections;
 pub use self::listener::{Api, Listener, Proof};
 pub(crate) use self::peer::Peer;
+use self::peer::Rules;
+use self::reactor::Acceptor;
 use crate::domain::Domain;
 use crate::error::{Result, ServeError};
 use crate::grpc::Readiness;
 
 /// The number of file descriptors that are left for other uses than connections.
 const OTHER_FILES: u64 = 128;
-
-/// The wait after a failed accept, which may come from a lack of file descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// The state of the server that its connections follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,15 +72,17 @@ pub async fn serve(
         listeners.iter().map(|_| Arc::new(Connections::new(most))).collect();
     let mut threads = Vec::new();
     for (listener, own) in listeners.into_iter().zip(connections.iter()) {
-        let (shared, sockets) = connection::Shared::new(&domain, own.clone(), &watched, listener)?;
-        let shared = Arc::new(shared);
-        for socket in sockets {
-            let acceptor = Acceptor {
-                shared: shared.clone(),
-                connections: connections.clone(),
-                phase: follow.clone(),
-            };
-            threads.push(start_thread(acceptor, socket, beats)?);
+        let Listener { socket, threads: count, apis, tls, proofs, identities } = listener;
+        let rules =
+            Rules { apis, proofs, identities, anonymous: Arc::new(Principal::anonymous()) };
+        let shared = connection::Shared::new(&domain, own.clone(), &watched, rules, tls)?;
+        let (dealer, seats) = reactor::seats(count);
+        let connections = connections.clone();
+        let mut acceptor =
+            Some(Acceptor { shared: Arc::new(shared), socket, connections, dealer });
+        for seat in seats {
+            let thread = reactor::start(seat, acceptor.take(), follow.clone(), beats)?;
+            threads.push(thread);
         }
     }
     drop(follow);
@@ -131,89 +134,6 @@ fn most_connections(listeners: usize, wanted: usize) -> usize {
         );
     }
     most
-}
-
-/// The parts of a thread that accepts connections.
-struct Acceptor {
-    shared: Arc<connection::Shared>,
-    /// The connections of all listeners.
-    connections: Arc<[Arc<Connections>]>,
-    phase: watch::Receiver<Phase>,
-}
-
-/// Starts a thread that accepts the connections of one socket.
-fn start_thread(
-    acceptor: Acceptor,
-    socket: std::net::TcpListener,
-    beats: &Beats,
-) -> Result<JoinHandle<()>> {
-    let internal = |e: std::io::Error| {
-        ServeError::Internal(format!(
-            "cannot accept connections ({e}); raise the limits of the system on open files and \
-             threads"
-        ))
-    };
-    socket.set_nonblocking(true).map_err(internal)?;
-    // The answers of the pool come before new requests. By default, the runtime takes one of them
-    // for every 31 events of connections, so a flood of requests would delay ready answers.
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().global_queue_interval(1).enable_all().build();
-    let runtime = runtime.map_err(internal)?;
-    let thread = thread::Builder::new().name("zillion-network".to_owned());
-    let beat = beats.register();
-    let run = move || {
-        let accept = async {
-            tokio::select! {
-                ended = accept(acceptor, socket) => ended,
-                never = beat.repeat() => match never {},
-            }
-        };
-        if let Err(error) = runtime.block_on(accept) {
-            tracing::error!("a network thread ended: {error}");
-        }
-    };
-    thread.spawn(run).map_err(internal)
-}
-
-/// Accepts connections until the server drains, and waits for the end of the open ones.
-async fn accept(acceptor: Acceptor, socket: std::net::TcpListener) -> std::io::Result<()> {
-    let Acceptor { shared, connections, mut phase } = acceptor;
-    let socket = TcpListener::from_std(socket)?;
-    let mut open = tokio::task::JoinSet::new();
-    let follow = phase.clone();
-    loop {
-        tokio::select! {
-            accepted = socket.accept() => match accepted {
-                Ok((stream, address)) => {
-                    if let Some(connection) = connection::begin(&shared, stream, address) {
-                        open.spawn(connection.run(follow.clone()));
-                    }
-                }
-                Err(error) => {
-                    tracing::warn!("cannot accept a connection: {error}");
-                    if machine::is_out_of_files(&error) {
-                        evict_one(&connections);
-                    }
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
-            },
-            Some(_) = open.join_next() => {}
-            changed = phase.wait_for(|phase| *phase == Phase::Draining) => {
-                drop(changed);
-                break;
-            }
-        }
-    }
-    drop(socket);
-    while open.join_next().await.is_some() {}
-    Ok(())
-}
-
-/// Closes an idle connection of the listener that has most of them.
-fn evict_one(connections: &[Arc<Connections>]) {
-    let mut all: Vec<_> = connections.iter().map(|own| (own.count(), own)).collect();
-    all.sort_unstable_by_key(|(count, _)| std::cmp::Reverse(*count));
-    let _ = all.iter().any(|(_, own)| own.evict_idle());
 }
 
 #[cfg(test)]

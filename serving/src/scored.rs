@@ -14,6 +14,7 @@ use crate::config::Limits;
 use crate::error::{Result, ServeError};
 use crate::host::Resolved;
 use crate::metrics::{Metrics, Stage};
+use crate::queue::SmallWork;
 use crate::request_log::{Sample, Sampling, Scores};
 use crate::score::{Answer, output_names};
 use crate::statistics::Spent;
@@ -43,6 +44,12 @@ pub struct Scored {
     /// The time that the request had when it was admitted.
     pub(crate) limit: Duration,
     pub(crate) deadline: Instant,
+    /// The averages of small requests and the largest average, if this is a network thread.
+    pub(crate) inline: Option<(Arc<SmallWork>, Duration)>,
+    /// The number of rows and values of the request, once it is known.
+    pub(crate) values: Cell<Option<usize>>,
+    /// Whether the request is too long for this thread, and must be done on the pool.
+    pub(crate) is_handed_over: Cell<bool>,
     pub(crate) shadow: Option<Shadow>,
     /// The choice of the request log, if the server has one.
     pub(crate) sampling: Option<Sampling>,
@@ -171,12 +178,13 @@ impl Scored {
         if request.rows > self.limits.rows {
             return Err(too_many_rows(&self.limits));
         }
-        self.caller.take_rows(request.rows)?;
         let values: usize = request.columns.values().map(|column| column.values.len()).sum();
         // A shared value stands for one value in every row.
         let shared = request.columns.values().filter(|column| column.is_shared);
         let shared: usize = shared.map(|column| column.values.len()).sum();
         let values = values.saturating_add(shared.saturating_mul(request.rows));
+        self.check_thread(values.saturating_add(request.rows))?;
+        self.caller.take_rows(request.rows)?;
         if values > self.limits.values {
             return Err(too_many_values(&self.limits));
         }
@@ -212,6 +220,21 @@ impl Scored {
             ..spent
         });
         Answer::choose(self.servable(), scores, &request.outputs)
+    }
+
+    /// Checks whether this thread may score a request with this number of rows and values.
+    ///
+    /// # Errors
+    /// Returns an error that no client sees if it may not. The request is then done on the pool.
+    fn check_thread(&self, values: usize) -> Result<()> {
+        self.values.set(Some(values));
+        match &self.inline {
+            Some((small, bound)) if !small.has_values(values, *bound) => {
+                self.is_handed_over.set(true);
+                Err(ServeError::Deadline { limit: self.limit })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Writes the lines of the request log for rows that were scored.

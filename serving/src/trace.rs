@@ -24,8 +24,9 @@ pub(crate) use span;
 /// Makes the span of a request, as a child of the span that its `traceparent` names. `name` is the
 /// protocol's name of the request. The metadata of gRPC is a [`HeaderMap`] too.
 pub fn request_span(name: fmt::Arguments<'_>, headers: &HeaderMap) -> Span {
-    let status = tracing::field::Empty;
-    let span = span!("request", otel.name = %name, otel.kind = "server", status = status);
+    let empty = tracing::field::Empty;
+    let span =
+        span!("request", otel.name = %name, otel.kind = "server", status = empty, inline = empty);
     if !span.is_disabled() {
         let parent = global::get_text_map_propagator(|p| p.extract(&Headers(headers)));
         // Only a span that has begun refuses a parent, and this one has not.

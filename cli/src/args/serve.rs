@@ -45,7 +45,8 @@ pub(crate) struct ServeArgs {
     #[arg(skip)]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) listener: Vec<ListenerSettings>,
-    /// Number of network threads of each address [default: 1]
+    /// Number of network threads of each address, to which its connections are dealt; absent: one
+    /// for each core, at most 16; --admin has one
     #[arg(long, value_name = "THREADS")]
     pub(crate) network_threads: Option<NonZeroUsize>,
     /// Kind of proof of identity that callers may use (repeatable): token, jwt or mtls; absent:
@@ -104,6 +105,10 @@ pub(crate) struct ServeArgs {
     /// [default: 30]
     #[arg(long, value_name = "MS")]
     pub(crate) queue_ms: Option<u64>,
+    /// Microseconds of average work up to which a request is scored by the network thread that read
+    /// it, if no request waits; at most 2000, and 0 for never [default: 200]
+    #[arg(long, value_name = "US")]
+    pub(crate) inline_us: Option<u64>,
     /// Maximum number of bytes of a model's files in the cache; the files of loaded versions stay
     #[arg(long, value_name = "BYTES")]
     pub(crate) cache_bytes: Option<u64>,

@@ -151,13 +151,12 @@ fn format_status(domain: &Domain) -> String {
 #[expect(clippy::print_stdout, reason = "the result of a command")]
 fn announce(listeners: &[(&str, Listener)]) -> Result<()> {
     for (text, listener) in listeners {
-        let Some(socket) = listener.sockets.first() else { continue };
         let text = if listener.tls.is_some() {
             text.replace("http:", "https:")
         } else {
             (*text).to_owned()
         };
-        println!("{text}{}", socket.local_addr()?);
+        println!("{text}{}", listener.socket.local_addr()?);
     }
     Ok(())
 }

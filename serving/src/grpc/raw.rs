@@ -1,5 +1,5 @@
-//! The unary calls whose message and answer stay bytes: a task of the pool reads the message and
-//! writes the answer.
+//! The unary calls whose message and answer stay bytes: the work of the request reads the message
+//! and writes the answer.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -27,7 +27,7 @@ use crate::domain::Domain;
 use crate::error::{Result, ServeError};
 use crate::host::Host;
 use crate::metrics::Stage;
-use crate::network::Peer;
+use crate::network::{Peer, read_lag};
 use crate::request_log::Sample;
 use crate::scored::Scored;
 use crate::trace::request_span;
@@ -166,19 +166,19 @@ async fn score(
     let target = what.target(request.get_ref())?;
     check_model(domain, request.extensions(), Role::Score, &target.model)?;
     let unguarded = || ServeError::Internal("a call passed no guard".to_owned());
-    let peer = request.extensions().get::<Arc<Peer>>().cloned().ok_or_else(unguarded)?;
-    let headers = request.metadata().clone().into_headers();
-    let message = request.into_inner();
+    let (metadata, extensions, message) = request.into_parts();
+    let peer = extensions.get::<Arc<Peer>>().ok_or_else(unguarded)?;
+    let (headers, lag) = (metadata.into_headers(), read_lag(&extensions));
     let host = domain.host(&target.model)?;
     let _ = facts.host.set(host.clone());
     let chosen = domain.resolve(&host, &target.selector, &headers)?;
     let bytes = message.len();
     let time = [left, target.time].into_iter().flatten().min();
     let (holder, wire) = (peer.holder(caller.principal()), what.wire());
-    let head = Head { host: &host, caller, wire, bytes, holder, booked: bytes, time };
+    let head = Head { host: &host, caller, wire, bytes, holder, booked: bytes, time, lag };
     let admitted = domain.admit(&head)?;
-    let work = move |scored: &Scored| what.score(scored, message);
-    let (answer, sample) = domain.request(chosen, &admitted, bytes, work).await?;
+    let work = move |scored: &Scored| what.score(scored, message.clone());
+    let (answer, sample) = domain.request(chosen, &admitted, (bytes, false), work).await?;
     let limit = domain.limits().answer_bytes;
     if answer.len() > limit {
         let what = "the size of the answer in bytes";

@@ -33,7 +33,7 @@ pub(super) enum Encoding {
 }
 
 /// The bytes of a body as they were received, and their encoding.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Received {
     pub(super) bytes: Bytes,
     pub(super) encoding: Encoding,

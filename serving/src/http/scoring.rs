@@ -1,5 +1,5 @@
-//! The requests that ask for scores: the network's thread receives the body, and one task of the
-//! pool does all other work.
+//! The requests that ask for scores: the network's thread receives the body. All other work is one
+//! piece, which that thread does if it is small, and a task of the pool otherwise.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ use crate::domain::Domain;
 use crate::error::{Result, ServeError};
 use crate::host::{Host, Selector};
 use crate::metrics::Stage;
-use crate::network::Api;
+use crate::network::{Api, read_lag};
 use crate::queue::Wire;
 use crate::request_log::Sample;
 use crate::score::{Answer, check_outputs};
@@ -90,7 +90,7 @@ struct Answered {
     logged: Option<(HeaderName, HeaderValue)>,
 }
 
-/// Receives the body and scores it on the pool.
+/// Receives the body and scores it.
 async fn score(
     domain: &Domain,
     host: &Arc<Host>,
@@ -119,7 +119,8 @@ async fn score(
     let holder = find_holder(request.extensions(), Some(caller))?;
     let caller = &domain.enter(caller)?;
     let booked = bytes.min(body::FIRST_BYTES);
-    let head = Head { host, caller, wire, bytes, holder, booked, time: None };
+    let lag = read_lag(request.extensions());
+    let head = Head { host, caller, wire, bytes, holder, booked, time: None, lag };
     let mut admitted = domain.admit(&head)?;
     // A body without an announced length is counted while it arrives.
     let quota = caller.body_bytes().filter(|&quota| quota < limits.body_bytes);
@@ -135,12 +136,12 @@ async fn score(
     })?;
     domain.metrics().record_stage(Stage::Receive, began.elapsed());
     let arrived = Instant::now();
-    let bytes = received.bytes.len();
+    let (bytes, is_packed) = (received.bytes.len(), received.encoding != Encoding::Plain);
     let mut unpacked = admitted.held.another();
     let work = move |scored: &Scored| {
         let body = match received.encoding {
-            Encoding::Plain => received.bytes,
-            _ => scored.time(Stage::Decompress, || received.decode(&limits))?,
+            Encoding::Plain => received.bytes.clone(),
+            _ => scored.time(Stage::Decompress, || received.clone().decode(&limits))?,
         };
         if body.len() > bytes && !unpacked.grow(body.len() - bytes, limits.bytes_in_flight) {
             return Err(ServeError::Overloaded { waiting: 0, backlog: Duration::ZERO });
@@ -150,7 +151,7 @@ async fn score(
             _ => score_rows(scored, verb, &body),
         }
     };
-    let (reply, sample) = domain.request(chosen, &admitted, bytes, work).await?;
+    let (reply, sample) = domain.request(chosen, &admitted, (bytes, is_packed), work).await?;
     if reply.bytes.len() > limits.answer_bytes {
         let what = "the size of the answer in bytes";
         let remedy = "send fewer rows at a time, or raise the setting `serve.max_answer_bytes`";

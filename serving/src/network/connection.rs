@@ -6,10 +6,10 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::body::Body;
-use axum::http::{HeaderValue, header};
+use axum::http::{Extensions, HeaderValue, header};
 use axum::response::Response;
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -18,13 +18,13 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use tonic::codegen::Service as _;
-use zillion_access::{CertificateNames, Principal, Reloading, client_names};
+use zillion_access::{CertificateNames, client_names};
 
 use super::Phase;
 use super::activity::{Activity, Expired};
 use super::answer::AnswerBody;
 use super::connections::{Connections, Crowded, Member};
-use super::listener::Listener;
+use super::listener::FromFiles;
 use super::peer::{Peer, Rules};
 use super::stream::{Transport, Watched};
 use crate::budget::HeldBytes;
@@ -69,11 +69,11 @@ pub(super) struct Shared {
     http: axum::Router,
     grpc: Grpc,
     rules: Arc<Rules>,
-    tls: Option<Arc<Reloading<Arc<rustls::ServerConfig>, zillion_access::Error>>>,
+    tls: Option<FromFiles<Arc<rustls::ServerConfig>>>,
 }
 
 impl Shared {
-    /// Creates the shared parts of a listener, and returns them with its sockets.
+    /// Creates the shared parts of a listener with these rules.
     ///
     /// # Errors
     /// Returns an error if a service cannot be created, which is a bug.
@@ -81,31 +81,25 @@ impl Shared {
         domain: &Arc<Domain>,
         connections: Arc<Connections>,
         readiness: &watch::Receiver<Readiness>,
-        listener: Listener,
-    ) -> Result<(Self, Vec<std::net::TcpListener>)> {
-        let Listener { sockets, apis, tls, proofs, identities } = listener;
-        let shared = Self {
+        rules: Rules,
+        tls: Option<FromFiles<Arc<rustls::ServerConfig>>>,
+    ) -> Result<Self> {
+        Ok(Self {
             domain: domain.clone(),
             connections,
             http: http::router(domain.clone()),
             grpc: Grpc::new(domain.clone(), readiness)?,
-            rules: Arc::new(Rules {
-                apis,
-                proofs,
-                identities,
-                anonymous: Arc::new(Principal::anonymous()),
-            }),
+            rules: Arc::new(rules),
             tls,
-        };
-        Ok((shared, sockets))
+        })
     }
 }
 
-/// A connection that was accepted.
+/// A connection that was accepted, and belongs to no network thread yet.
 #[derive(Debug)]
 pub(super) struct Connection {
     shared: Arc<Shared>,
-    stream: TcpStream,
+    stream: std::net::TcpStream,
     address: SocketAddr,
     member: Member,
 }
@@ -120,6 +114,14 @@ pub(super) fn begin(
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!("cannot turn off Nagle's algorithm: {error}");
     }
+    // The thread that serves the connection waits for its bytes, and not the one that accepts it.
+    let stream = match stream.into_std() {
+        Ok(stream) => stream,
+        Err(error) => {
+            tracing::debug!("a connection ended before it began: {error}");
+            return None;
+        }
+    };
     match shared.connections.admit(address.ip(), &shared.domain.limits()) {
         Ok(member) => Some(Connection { shared: shared.clone(), stream, address, member }),
         Err(reason) => {
@@ -134,9 +136,21 @@ pub(super) fn begin(
 }
 
 impl Connection {
-    /// Serves the connection to its end.
+    /// Closes a connection that no network thread can take.
+    pub(super) fn refuse(self) {
+        self.shared.domain.metrics().record_closed("full");
+    }
+
+    /// Serves the connection to its end, on this thread.
     pub(super) async fn run(self, mut phase: watch::Receiver<Phase>) {
         let Self { shared, stream, address, member } = self;
+        let stream = match TcpStream::from_std(stream) {
+            Ok(stream) => stream,
+            Err(error) => {
+                tracing::warn!("cannot serve a connection: {error}");
+                return;
+            }
+        };
         let domain = &shared.domain;
         let activity = member.activity();
         let shaken = tokio::select! {
@@ -239,6 +253,16 @@ fn protocols() -> auto::Builder<TokioExecutor> {
     builder
 }
 
+/// The time for which a request waited for its network thread after it was read. The requests of an
+/// HTTP/2 connection are read together, and answered one after the other.
+#[derive(Clone, Copy, Debug)]
+struct Lag(Duration);
+
+/// Returns the time for which the request with these extensions waited for its network thread.
+pub(crate) fn read_lag(extensions: &Extensions) -> Duration {
+    extensions.get().map_or(Duration::ZERO, |Lag(lag)| *lag)
+}
+
 /// The requests of a connection, for HTTP and for gRPC.
 #[derive(Clone, Debug)]
 struct Requests {
@@ -259,7 +283,9 @@ impl hyper::service::Service<hyper::Request<Incoming>> for Requests {
         request.extensions_mut().insert(self.peer.clone());
         let (shared, activity) = (self.shared.clone(), self.activity.clone());
         let is_endless = is_grpc(request.headers()) && is_stream(request.uri().path());
+        let read = Instant::now();
         Box::pin(async move {
+            request.extensions_mut().insert(Lag(read.elapsed()));
             let response = if is_grpc(request.headers()) {
                 shared.grpc.clone().answer(request).await
             } else {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::TcpListener;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use rustls::ServerConfig;
@@ -43,13 +44,15 @@ pub enum Proof {
 }
 
 /// A value that is read again when its files change.
-type FromFiles<T> = Arc<Reloading<T, zillion_access::Error>>;
+pub(super) type FromFiles<T> = Arc<Reloading<T, zillion_access::Error>>;
 
 /// A listener of a server.
 #[derive(Debug)]
 pub struct Listener {
-    /// The sockets, all on one address. Each has a network thread of its own.
-    pub sockets: Vec<TcpListener>,
+    /// The socket of the address.
+    pub socket: TcpListener,
+    /// The number of network threads, to which the connections are dealt.
+    pub threads: NonZeroUsize,
     /// The groups of calls that are answered. All other paths are unknown here.
     pub apis: BTreeSet<Api>,
     /// The TLS settings. Without them, bytes are sent as they are.
@@ -61,10 +64,11 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Creates a listener that answers all calls of every caller, without TLS.
+    /// Creates a listener with one thread that answers all calls of every caller, without TLS.
     pub fn open(socket: TcpListener) -> Self {
         Self {
-            sockets: vec![socket],
+            socket,
+            threads: NonZeroUsize::MIN,
             apis: Api::ALL.into(),
             tls: None,
             proofs: BTreeSet::new(),

@@ -25,6 +25,14 @@ pub(crate) struct Rules {
     pub(crate) anonymous: Arc<Principal>,
 }
 
+impl Rules {
+    /// Returns the rules of a listener that answers all calls of every caller.
+    pub(crate) fn open() -> Self {
+        let anonymous = Arc::new(Principal::anonymous());
+        Self { apis: Api::ALL.into(), proofs: BTreeSet::new(), identities: None, anonymous }
+    }
+}
+
 /// The other end of a connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
@@ -120,9 +128,7 @@ impl Peer {
     /// Returns a peer whose calls are those of a principal.
     #[cfg(test)]
     pub(crate) fn of_principal(principal: Principal) -> Self {
-        let anonymous = Arc::new(principal);
-        let (apis, proofs) = (Api::ALL.into(), BTreeSet::new());
-        let rules = Arc::new(Rules { apis, proofs, identities: None, anonymous });
+        let rules = Arc::new(Rules { anonymous: Arc::new(principal), ..Rules::open() });
         Self {
             address: IpAddr::from([127, 0, 0, 1]),
             certificate: None,

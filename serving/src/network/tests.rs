@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::thread::{self, JoinHandle};
 
 use tokio::sync::oneshot;
 use zillion_device::{Files, SystemClock};

@@ -87,6 +87,18 @@ impl Estimates {
         class.store(average.max(1), Ordering::Relaxed);
     }
 
+    /// Returns whether the class of this size was measured, and its average is at most `bound`.
+    fn is_within(&self, size: usize, bound: Duration) -> bool {
+        self.known(class(size)).is_some_and(|average| Duration::from_nanos(average) <= bound)
+    }
+
+    /// Takes the work of a request into the average of its class, at most [`MOST_RATIO`] times the
+    /// average.
+    fn record_damped(&self, size: usize, work: Duration) {
+        let most = self.known(class(size)).map(|average| average.saturating_mul(MOST_RATIO));
+        self.record(size, most.map_or(work, |most| work.min(Duration::from_nanos(most))));
+    }
+
     /// Takes the work of a request that failed into the average of its class, if it was longer than
     /// the average. A request that is refused early says nothing about the work of others.
     pub(crate) fn record_failure(&self, bytes: usize, work: Duration) {
@@ -94,6 +106,39 @@ impl Estimates {
         if work > Duration::from_nanos(average) {
             self.record(bytes, work);
         }
+    }
+}
+
+/// The ratio of a measurement to the average above which it counts as this multiple. A thread that
+/// was interrupted for a time slice says little about the work.
+const MOST_RATIO: u64 = 8;
+
+/// The averages that tell small requests of one model and protocol from others: by the bytes of the
+/// body, which are known before it is read, and by the rows and values in it. Both must be small,
+/// because a few bytes can hold many rows that share their values.
+#[derive(Debug, Default)]
+pub(crate) struct SmallWork {
+    by_bytes: Estimates,
+    by_values: Estimates,
+}
+
+impl SmallWork {
+    /// Returns whether requests of about this number of bytes were measured, and took at most
+    /// `bound` on average.
+    pub(crate) fn has_bytes(&self, bytes: usize, bound: Duration) -> bool {
+        self.by_bytes.is_within(bytes, bound)
+    }
+
+    /// Returns whether requests with about this number of rows and values were measured, and took
+    /// at most `bound` on average.
+    pub(crate) fn has_values(&self, values: usize, bound: Duration) -> bool {
+        self.by_values.is_within(values, bound)
+    }
+
+    /// Takes the work of a request into both averages.
+    pub(crate) fn record(&self, bytes: usize, values: usize, work: Duration) {
+        self.by_bytes.record_damped(bytes, work);
+        self.by_values.record_damped(values, work);
     }
 }
 
@@ -180,6 +225,26 @@ mod tests {
         assert_eq!(estimates.of_bytes(1000), Duration::from_millis(1));
         (0..100).for_each(|_| estimates.record_failure(1000, Duration::from_secs(1)));
         assert!(estimates.of_bytes(1000) > Duration::from_millis(900));
+    }
+
+    #[test]
+    fn small_work_is_measured_and_small_by_bytes_and_by_values() {
+        let (small, micros) = (SmallWork::default(), Duration::from_micros);
+        let is_small = |bytes, values| {
+            [small.has_bytes(bytes, micros(200)), small.has_values(values, micros(200))]
+        };
+        assert_eq!(is_small(1000, 40), [false, false], "nothing was measured");
+        small.record(1000, 40, micros(100));
+        assert_eq!(is_small(1000, 40), [true, true]);
+        assert_eq!(is_small(5000, 400), [false, false]);
+        // As many bytes with many rows.
+        small.record(1000, 4000, micros(8000));
+        assert_eq!(is_small(1000, 40), [true, true], "one measurement counts for little");
+        assert_eq!(is_small(1000, 4000), [true, false]);
+        (0..3).for_each(|_| small.record(1000, 4000, micros(8000)));
+        assert_eq!(is_small(1000, 40), [false, true]);
+        (0..20).for_each(|_| small.record(1000, 40, micros(100)));
+        assert_eq!(is_small(1000, 40), [true, true]);
     }
 
     #[test]

@@ -26,12 +26,17 @@ use serde::{Deserialize, Serialize};
 use socket2::{Domain as Family, Protocol, Socket, Type};
 use zillion_access::{Identities, Reloading, TlsFiles};
 use zillion_console::exit::usage_error;
+use zillion_device::machine;
 use zillion_serving::{Api, Listener, Proof};
 
 use super::settings::Settings;
 
 /// The number of connections that may wait to be accepted.
 const BACKLOG: i32 = 1024;
+
+/// The largest number of network threads of a listener that the settings do not name. More of them
+/// would compete with the threads that score large requests.
+const MOST_USUAL_THREADS: NonZeroUsize = NonZeroUsize::new(16).expect("it is above 0");
 
 /// The settings of one listener.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -87,7 +92,7 @@ struct Resolved {
     apis: BTreeSet<Api>,
     auth: BTreeSet<Proof>,
     tls: Option<TlsSettings>,
-    threads: usize,
+    threads: NonZeroUsize,
 }
 
 /// Opens the listeners of the settings. Sockets that systemd opened are used for `http` and `grpc`.
@@ -123,7 +128,7 @@ fn resolve(
 ) -> Result<Vec<Resolved>> {
     let auth: BTreeSet<Proof> = settings.auth.iter().copied().collect();
     let tls = settings.tls()?;
-    let threads = settings.network_threads.map_or(1, NonZeroUsize::get);
+    let threads = settings.network_threads.unwrap_or_else(usual_threads);
     if !settings.listener.is_empty() {
         if settings.http.is_some() || settings.grpc.is_some() || settings.admin.is_some() {
             return usage_error(
@@ -146,7 +151,7 @@ fn resolve(
             apis: listener.apis.clone().unwrap_or_else(|| usual.clone()),
             auth: listener.auth.clone().unwrap_or_else(|| auth.clone()),
             tls: listener.tls.clone().or_else(|| tls.clone()),
-            threads: listener.threads.map_or(threads, NonZeroUsize::get),
+            threads: listener.threads.unwrap_or(threads),
         });
         return Ok(resolved.collect());
     }
@@ -173,7 +178,7 @@ fn resolve(
             apis: apis.clone(),
             auth: auth.clone(),
             tls: tls.clone(),
-            threads: if name == "admin" { 1 } else { threads },
+            threads: if name == "admin" { NonZeroUsize::MIN } else { threads },
         });
     }
     Ok(resolved)
@@ -202,15 +207,14 @@ fn check_effect(settings: &Settings, resolved: &[Resolved]) -> Result<()> {
 impl Listeners {
     fn add(&mut self, settings: &Settings, listener: Resolved) -> Result<()> {
         let Resolved { announcement, socket, address, apis, auth, tls, threads } = listener;
-        let sockets = match socket {
-            Some(socket) => vec![socket],
-            None => bind(&address, threads).with_context(|| {
+        let socket = match socket {
+            Some(socket) => socket,
+            None => bind(&address).with_context(|| {
                 format!("cannot listen on {address}; name a free address as HOST:PORT")
             })?,
         };
-        let bound = sockets.first().map(TcpListener::local_addr).transpose()?;
-        if let Some(bound) = bound.filter(|_| !settings.insecure) {
-            check_exposure(bound, &apis, &auth, tls.is_some())?;
+        if !settings.insecure {
+            check_exposure(socket.local_addr()?, &apis, &auth, tls.is_some())?;
         }
         if !auth.is_empty() && self.identities.is_none() {
             return usage_error(format!(
@@ -229,7 +233,7 @@ impl Listeners {
         let tls = tls.map(read_again).transpose()?;
         self.tls.extend(tls.clone());
         let identities = self.identities.clone().filter(|_| !auth.is_empty());
-        let listener = Listener { sockets, apis, tls, proofs: auth, identities };
+        let listener = Listener { socket, threads, apis, tls, proofs: auth, identities };
         self.all.push((announcement, listener));
         Ok(())
     }
@@ -271,29 +275,23 @@ fn read_again(tls: TlsSettings) -> Result<FromFiles<Arc<rustls::ServerConfig>>> 
     Ok(Arc::new(Reloading::new(load)?))
 }
 
-/// Opens `count` sockets on one address. If there are several sockets, the kernel distributes the
-/// connections among them.
-fn bind(address: &str, count: usize) -> Result<Vec<TcpListener>> {
-    let mut address = address
+/// Returns the number of network threads without a setting: one for each processor, up to
+/// [`MOST_USUAL_THREADS`].
+fn usual_threads() -> NonZeroUsize {
+    machine::cpus().min(MOST_USUAL_THREADS)
+}
+
+/// Opens a socket on an address.
+fn bind(address: &str) -> Result<TcpListener> {
+    let address = address
         .to_socket_addrs()?
         .next()
         .context("the name of the host has no address; correct it")?;
-    let mut sockets = Vec::new();
-    for _ in 0..count {
-        let socket = Socket::new(Family::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-        socket.set_reuse_address(true)?;
-        if count > 1 {
-            socket.set_reuse_port(true)?;
-        }
-        socket.bind(&address.into())?;
-        socket.listen(BACKLOG)?;
-        let socket = TcpListener::from(socket);
-        // If the port is 0, the system chooses a free port for the first socket. The next sockets
-        // use the same port.
-        address = socket.local_addr()?;
-        sockets.push(socket);
-    }
-    Ok(sockets)
+    let socket = Socket::new(Family::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(TcpListener::from(socket))
 }
 
 #[cfg(test)]
@@ -354,10 +352,16 @@ mod tests {
     }
 
     #[test]
-    fn several_sockets_share_a_free_port() {
-        let sockets = bind("127.0.0.1:0", 3).expect("sockets");
-        let ports: BTreeSet<u16> =
-            sockets.iter().map(|s| s.local_addr().expect("an address").port()).collect();
-        assert_eq!((sockets.len(), ports.len()), (3, 1));
+    fn threads_are_one_for_each_processor_and_one_for_admin() {
+        let threads = |text: &str| -> Vec<usize> {
+            let resolved = resolve(&settings(text), &mut HashMap::new()).expect("listeners");
+            resolved.iter().map(|listener| listener.threads.get()).collect()
+        };
+        let usual = usual_threads().get();
+        assert!((1..=16).contains(&usual));
+        assert_eq!(threads("http = '127.0.0.1:0'\nadmin = '127.0.0.1:0'"), [usual, 1]);
+        let own = "network_threads = 3\n[[listener]]\naddress = '127.0.0.1:0'\n";
+        assert_eq!(threads(own), [3]);
+        assert_eq!(threads(&format!("{own}threads = 5\n")), [5]);
     }
 }

@@ -30,6 +30,9 @@ const LOCAL_POLL_MS: u64 = 200;
 /// because each check sends a few requests that cost money.
 const REMOTE_POLL_MS: u64 = 2000;
 
+/// The largest average work of a request, in microseconds, that a network thread may do in one go.
+const MOST_INLINE_US: u64 = 2000;
+
 /// The settings that cannot change while the server runs. [`Settings::take_changeable`] keeps their
 /// old values.
 const FIXED: [&str; 28] = [
@@ -149,6 +152,12 @@ impl Settings {
                  says which version is the newest; follow a pointer"
             ));
         }
+        if let Some(inline_us) = self.inline_us.filter(|&inline_us| inline_us > MOST_INLINE_US) {
+            return usage_error(format!(
+                "`{SECTION}.inline_us` is {inline_us}, and a network thread must not keep its other \
+                 connections waiting for so long; set it to at most {MOST_INLINE_US}"
+            ));
+        }
         let table = Table::try_from(self)?;
         match NOT_ZERO.iter().find(|key| table.get(**key) == Some(&Value::Integer(0))) {
             Some(key) => usage_error(format!(
@@ -250,6 +259,7 @@ impl Settings {
             values: self.max_values.unwrap_or(usual.values),
             waiting: self.max_waiting.unwrap_or(usual.waiting),
             queue_time: time(self.queue_ms, usual.queue_time),
+            inline_time: self.inline_us.map_or(usual.inline_time, Duration::from_micros),
             bytes_in_flight: self.max_bytes_in_flight.unwrap_or(usual.bytes_in_flight),
             answer_bytes: self.max_answer_bytes.unwrap_or(usual.answer_bytes),
             connections: self.max_connections.unwrap_or(usual.connections),
@@ -428,6 +438,18 @@ mod tests {
         let error = read("clicks@latest").expect_err("no signature");
         assert!(error.to_string().contains("follow a pointer"), "{error}");
         assert_eq!(read("clicks@canary").expect("settings"), Some("keys".into()));
+    }
+
+    #[test]
+    fn a_network_thread_scores_small_requests_only() {
+        let read = |inline_us| {
+            let more = ["--registry", "r", "--model", "m", "--inline-us", inline_us];
+            read(&args(&more), &[]).map(|settings| settings.limits().inline_time)
+        };
+        assert_eq!(read("0").expect("settings"), Duration::ZERO);
+        assert_eq!(read("2000").expect("settings"), Duration::from_millis(2));
+        let error = read("2001").expect_err("too long");
+        assert!(error.to_string().contains("at most 2000"), "{error}");
     }
 
     #[test]

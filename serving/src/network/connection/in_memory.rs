@@ -9,11 +9,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
-use super::{Activity, Connections, Listener, Peer, Requests, Shared, protocols};
+use super::{Activity, Connections, Peer, Requests, Rules, Shared, protocols};
 use crate::domain::Domain;
 use crate::error::{Result, ServeError};
 use crate::grpc::Readiness;
-use crate::network::Api;
 
 /// The number of bytes of a direction that may be on their way.
 const WINDOW: usize = 64 << 10;
@@ -43,16 +42,10 @@ impl InMemoryServer {
     pub fn new(domain: &Arc<Domain>) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|e| ServeError::Internal(e.to_string()))?;
-        let listener = Listener {
-            sockets: Vec::new(),
-            apis: Api::ALL.into(),
-            tls: None,
-            proofs: [].into(),
-            identities: None,
-        };
+        let rules = Rules::open();
         let connections = Arc::new(Connections::new(usize::MAX));
         let (sender, readiness) = watch::channel(Readiness::of(domain));
-        let (shared, _) = Shared::new(domain, connections, &readiness, listener)?;
+        let shared = Shared::new(domain, connections, &readiness, rules, None)?;
         Ok(Self { runtime, shared: Arc::new(shared), _readiness: sender })
     }
 

@@ -1,0 +1,203 @@
+//! The turn of a request: on the network thread that read it, or on the pool.
+//!
+//! A small request costs less than the way to the pool and back: a lock, two wake-ups and a cold
+//! cache. So its work is done where it was read, if no request waits and the average work of
+//! requests of its size is small. The work itself is the same function in both places.
+//!
+//! # Invariants
+//! A network thread begins the work of a request only if requests with as many bytes, and with as
+//! many rows and values, were measured and took at most [`Limits::inline_time`] on average. The rows
+//! are known after the body was read. If they are too many, the work ends there, and is done again
+//! on the pool.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+use tracing::Span;
+
+use super::{Admitted, Scoring, overloaded};
+use crate::config::Limits;
+use crate::error::{Result, ServeError};
+use crate::metrics::{Metrics, Stage};
+use crate::queue::{Claim, Known, SmallWork, Turn};
+use crate::trace::span;
+
+/// The largest body that a network thread reads, in bytes. Reading it takes about 0.1 ms.
+const MOST_BYTES: usize = 16 << 10;
+
+/// The smallest wait for a network thread after which its requests go to the queue.
+const LEAST_LAG: Duration = Duration::from_millis(2);
+
+/// The turn of a request, as its work sees it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Turned {
+    /// The time for which the request waited in the queue.
+    pub(crate) waited: Duration,
+    /// The time by which the answer must be there.
+    pub(crate) deadline: Instant,
+    /// The largest average work of requests of this size, if the turn is on a network thread.
+    pub(crate) inline_time: Option<Duration>,
+}
+
+/// The outcome of the work of a request.
+#[derive(Debug)]
+pub(crate) enum Outcome<T> {
+    /// The work is done. The number is that of rows and values, if they were counted.
+    Done(Result<T>, Option<usize>),
+    /// The work is too long for a network thread, and was not done.
+    HandedOver,
+}
+
+/// The facts of a request that its work needs, on whatever thread it is done.
+struct Facts {
+    estimates: Known,
+    small: Arc<SmallWork>,
+    metrics: Arc<Metrics>,
+    bytes: usize,
+    limit: Duration,
+    deadline: Instant,
+}
+
+impl Facts {
+    /// Does the work of a request whose turn has come, and records its time. Returns `None` if the
+    /// work was handed over.
+    fn perform<T>(
+        &self,
+        turn: Turn,
+        inline_time: Option<Duration>,
+        work: &mut impl FnMut(&Turned) -> Outcome<T>,
+    ) -> Option<Result<T>> {
+        let waited = match turn {
+            Turn::Begin(waited) => waited,
+            Turn::TooLate => return Some(Err(ServeError::Deadline { limit: self.limit })),
+            Turn::Crowded(full) => return Some(Err(overloaded(full))),
+        };
+        let began = Instant::now();
+        let Outcome::Done(result, values) =
+            work(&Turned { waited, deadline: self.deadline, inline_time })
+        else {
+            return None;
+        };
+        let took = began.elapsed();
+        self.metrics.record_stage(Stage::Queue, waited);
+        self.estimates.record(self.bytes, took, result.is_err());
+        if let (true, Some(values)) = (result.is_ok(), values) {
+            self.small.record(self.bytes, values, took);
+        }
+        Some(result)
+    }
+}
+
+impl Scoring {
+    /// Runs `work` and returns its result: at once if it is small and no request waits, and on the
+    /// pool otherwise. The body has arrived, and has `bytes` bytes. `is_packed` says whether the
+    /// body must be unpacked first, which may take long.
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        admitted: &Admitted,
+        (bytes, is_packed): (usize, bool),
+        limits: &Limits,
+        mut work: impl FnMut(&Turned) -> Outcome<T> + Send + 'static,
+    ) -> Result<T> {
+        let now = Instant::now();
+        let (limit, deadline) = (admitted.limit, now + admitted.limit);
+        let estimates = admitted.estimates.clone();
+        let estimate = estimates.of_bytes(bytes);
+        let claim = Claim { flow: admitted.flow.clone(), estimate, deadline };
+        let (metrics, small) = (self.metrics.clone(), admitted.small.clone());
+        let facts = Facts { estimates, small, metrics, bytes, limit, deadline };
+        if !is_packed
+            && admitted.may_be_inline(bytes, limits)
+            && let Some(result) = self.run_here(&claim, &facts, limits, &mut work)
+        {
+            return result;
+        }
+        self.run_queued(claim, facts, limits, work).await
+    }
+
+    /// Does the work on this thread, and returns its result. Returns `None` if a request waits, or
+    /// the work is too long.
+    fn run_here<T>(
+        &self,
+        claim: &Claim,
+        facts: &Facts,
+        limits: &Limits,
+        work: &mut impl FnMut(&Turned) -> Outcome<T>,
+    ) -> Option<Result<T>> {
+        let turn = match Instant::now() < claim.deadline {
+            true => Turn::Begin(Duration::ZERO),
+            false => Turn::TooLate,
+        };
+        let _running = self.queue.begin_now(claim)?;
+        // A panic of one request must not end the thread of all others.
+        let inline_time = Some(limits.inline_time);
+        let done = catch_unwind(AssertUnwindSafe(|| facts.perform(turn, inline_time, work)));
+        let Ok(done) = done else { return Some(Err(ended_without_result())) };
+        if done.is_some() {
+            self.metrics.record_inline(&claim.flow.model);
+            Span::current().record("inline", true);
+        }
+        done
+    }
+
+    /// Does the work on the pool, when its turn comes.
+    async fn run_queued<T: Send + 'static>(
+        &self,
+        claim: Claim,
+        facts: Facts,
+        limits: &Limits,
+        mut work: impl FnMut(&Turned) -> Outcome<T> + Send + 'static,
+    ) -> Result<T> {
+        let (sender, mut receiver) = oneshot::channel();
+        let (now, bound) = (Instant::now(), limits.queue_time);
+        let (limit, deadline) = (facts.limit, facts.deadline);
+        let (request, queued) = (Span::current(), span!("queue"));
+        let turn = move |turn: Turn| {
+            drop(queued);
+            let _inside = request.enter();
+            // The client may have left meanwhile, so that the result is not wanted any more.
+            if sender.is_closed() {
+                return;
+            }
+            let result = facts.perform(turn, None, &mut work);
+            let _ = sender.send(result.unwrap_or_else(|| Err(ended_without_result())));
+        };
+        // The place is held until the answer has come: dropping it withdraws a request that has not
+        // begun.
+        let place = self.queue.push(claim, bound, now, turn).map_err(overloaded)?;
+        let queue = self.queue.clone();
+        self.workers.spawn_detached(move || queue.run_next(bound));
+        // A request that has waited too long is refused at once, and not when a thread comes to it.
+        let outcome = match tokio::time::timeout(place.patience.min(limit), &mut receiver).await {
+            Ok(outcome) => Ok(outcome),
+            Err(_) => match place.withdraw() {
+                Some(_) if now.elapsed() >= limit => return Err(ServeError::Deadline { limit }),
+                Some(full) => return Err(overloaded(full)),
+                None => tokio::time::timeout_at(deadline.into(), receiver).await,
+            },
+        };
+        match outcome {
+            Ok(Ok(result)) => result,
+            Ok(Err(_)) => Err(ended_without_result()),
+            Err(_) => Err(ServeError::Deadline { limit }),
+        }
+    }
+}
+
+impl Admitted {
+    /// Returns whether the request may be begun on the network thread that read it, as far as its
+    /// bytes say it. A thread that lags behind its requests leaves them to the queue, which is fair
+    /// to all flows.
+    fn may_be_inline(&self, bytes: usize, limits: &Limits) -> bool {
+        bytes <= MOST_BYTES
+            && !limits.inline_time.is_zero()
+            && self.lag <= (limits.queue_time / 3).max(LEAST_LAG)
+            && self.small.has_bytes(bytes, limits.inline_time)
+    }
+}
+
+fn ended_without_result() -> ServeError {
+    ServeError::Internal("the task of the request ended without a result".to_owned())
+}
