@@ -180,6 +180,8 @@ SERVING = [
               *quantiles("zillion_serving_request_seconds", ["model"], M), mean("zillion_serving_request_seconds", ["model"], M)),
         panel("Time of a stage", SECONDS, "receive: the client's network. queue: too few threads. score: encoding, lookup, model.",
               *quantiles("zillion_serving_stage_seconds", ["stage"], I)[2:], mean("zillion_serving_stage_seconds", ["stage"], I)),
+        panel("Scored on network threads", RATE, "Small requests, which the network thread that read them scored because no request waited.",
+              (f"rate(zillion_serving_scored_inline_total{{{M}}}{R})", "{{model}}")),
         panel("Waiting work", "ms", "Estimated time until a request that comes now begins. Above the bound, requests are refused with 429.",
               (f"zillion_serving_waiting_work_milliseconds{{{I}}}", "work")),
         panel("Waiting", COUNT, "Requests that wait for a thread.", (f"zillion_serving_waiting_requests{{{I}}}", "requests")),

@@ -322,7 +322,6 @@ impl Domain {
         let begun = Begun::now(&statistics);
         let (limits, metrics) = (self.limits(), self.metrics.clone());
         let (caller, limit) = (admitted.caller.clone(), admitted.limit);
-        let scoring = self.scoring.clone();
         let small = admitted.small.clone();
         let mut scored = Scored {
             version,
@@ -335,7 +334,7 @@ impl Domain {
             inline: None,
             values: Cell::new(None),
             is_handed_over: Cell::new(false),
-            shadow: shadow.map(|servable| Shadow { servable, scoring }),
+            shadow: shadow.map(|servable| Shadow { servable, scoring: self.scoring.clone() }),
             sampling,
             sample: RefCell::new(None),
         };

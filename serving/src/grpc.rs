@@ -17,6 +17,7 @@ mod server;
 mod status;
 mod tf;
 mod timed;
+mod unary;
 mod v2;
 
 use std::sync::Arc;

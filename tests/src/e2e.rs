@@ -31,6 +31,7 @@ mod grpc;
 mod harness;
 mod histories;
 mod init;
+mod inline;
 mod inspect;
 mod interrupt;
 mod kafka;

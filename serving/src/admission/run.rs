@@ -201,3 +201,6 @@ impl Admitted {
 fn ended_without_result() -> ServeError {
     ServeError::Internal("the task of the request ended without a result".to_owned())
 }
+
+#[cfg(test)]
+mod tests;

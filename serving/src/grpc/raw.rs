@@ -12,6 +12,7 @@ use axum::response::Response;
 use bytes::{Buf, BufMut, Bytes};
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::codegen::BoxFuture;
+use tonic::metadata::MetadataMap;
 use tonic::server::UnaryService;
 use tonic::{Code, Status};
 use tracing::Instrument as _;
@@ -19,6 +20,7 @@ use zillion_access::{Principal, Role};
 
 use super::counted::CountedBody;
 use super::status::{http_status, status};
+use super::unary::{self, Received};
 use super::{Scores, limit_time, status_code};
 use crate::access::{check_model, find_holder};
 use crate::admission::{Caller, Head};
@@ -67,7 +69,7 @@ async fn answer_call(
         }
     };
     let most = caller.body_bytes().unwrap_or(usize::MAX).min(limits.body_bytes);
-    let call = Call { domain: domain.clone(), what, began, limit, caller, facts: facts.clone() };
+    let mut call = Call { domain: domain.clone(), what, began, limit, caller, facts: facts.clone() };
     let refused = Arc::new(AtomicBool::new(false));
     let held = match find_holder(request.extensions(), None) {
         Ok(holder) => domain.hold_bytes(holder),
@@ -76,11 +78,23 @@ async fn answer_call(
     let request = request.map(|body| {
         Body::new(CountedBody::new(body, held, limits.bytes_in_flight, refused.clone()))
     });
-    let unary = async move {
+    let answering = async move {
+        let (parts, body) = request.into_parts();
+        let body = match unary::receive(&parts.headers, body, most).await {
+            Received::Message(message) => {
+                let metadata = MetadataMap::from_headers(parts.headers);
+                let request = tonic::Request::from_parts(metadata, parts.extensions, message);
+                return match call.call(request).await {
+                    Ok(answer) => unary::respond(answer.get_ref()),
+                    Err(status) => status.into_http::<Body>(),
+                };
+            }
+            Received::Other(body) => body,
+        };
         let mut grpc = tonic::server::Grpc::new(Raw).max_decoding_message_size(most);
-        grpc.unary(call, request).await.map(Body::new)
+        grpc.unary(call, Request::from_parts(parts, body)).await.map(Body::new)
     };
-    let mut response = limit_time(limit, unary, most).await;
+    let mut response = limit_time(limit, answering, most).await;
     if refused.load(Ordering::Relaxed) {
         let error = ServeError::Overloaded { waiting: 0, backlog: Duration::ZERO };
         let _ = facts.failed.set(error.kind().http_status());

@@ -34,18 +34,15 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// The number of connections that may wait for a reactor.
 const MOST_DEALT: usize = 256;
 
-/// A connection on its way to its reactor.
-type Dealt = (Connection, Seated);
-
 /// The place of a reactor, at which connections arrive.
 #[derive(Debug)]
-pub(super) struct Seat {
-    dealt: mpsc::Receiver<Dealt>,
+pub(super) struct Seat<C> {
+    dealt: mpsc::Receiver<(C, Seated)>,
 }
 
 /// A connection that counts for its reactor, until the value is dropped.
 #[derive(Debug)]
-struct Seated(Arc<AtomicUsize>);
+pub(super) struct Seated(Arc<AtomicUsize>);
 
 impl Drop for Seated {
     fn drop(&mut self) {
@@ -55,47 +52,57 @@ impl Drop for Seated {
 
 /// The sender of connections to the reactors of a listener.
 #[derive(Debug)]
-pub(super) struct Dealer {
-    /// The channel to each reactor, and the number of its connections.
-    seats: Vec<(mpsc::Sender<Dealt>, Arc<AtomicUsize>)>,
+pub(super) struct Dealer<C> {
+    reactors: Vec<Reactor<C>>,
     /// The reactor that comes first among those with the same number of connections.
     first: usize,
 }
 
-/// Creates the places of `count` reactors, and the dealer that sends connections to them.
-pub(super) fn seats(count: NonZeroUsize) -> (Dealer, Vec<Seat>) {
-    let channels = (0..count.get()).map(|_| {
-        let (sender, dealt) = mpsc::channel(MOST_DEALT);
-        ((sender, Arc::<AtomicUsize>::default()), Seat { dealt })
-    });
-    let (seats, of_reactors) = channels.unzip();
-    (Dealer { seats, first: 0 }, of_reactors)
+/// A reactor, as the dealer sees it.
+#[derive(Debug)]
+struct Reactor<C> {
+    sender: mpsc::Sender<(C, Seated)>,
+    /// The number of its connections.
+    open: Arc<AtomicUsize>,
 }
 
-impl Dealer {
+/// Creates the places of `count` reactors, and the dealer that sends connections to them.
+pub(super) fn seats<C>(count: NonZeroUsize) -> (Dealer<C>, Vec<Seat<C>>) {
+    let channels = (0..count.get()).map(|_| {
+        let (sender, dealt) = mpsc::channel(MOST_DEALT);
+        (Reactor { sender, open: Arc::default() }, Seat { dealt })
+    });
+    let (reactors, seats) = channels.unzip();
+    (Dealer { reactors, first: 0 }, seats)
+}
+
+impl<C> Dealer<C> {
     /// Returns the numbers of the reactors in the order in which they are asked to take the next
     /// connection.
     fn order(&mut self) -> Vec<usize> {
-        let count = self.seats.len();
+        let count = self.reactors.len();
         let mut order: Vec<usize> = (0..count).map(|at| (self.first + at) % count).collect();
-        order.sort_by_key(|&at| self.seats[at].1.load(Ordering::Relaxed));
+        order.sort_by_key(|&at| self.reactors[at].open.load(Ordering::Relaxed));
         self.first = (self.first + 1) % count.max(1);
         order
     }
 
-    /// Sends a connection to the reactor that has the fewest, or closes it if no reactor takes it.
-    fn deal(&mut self, mut connection: Connection) {
+    /// Sends a connection to the reactor that has the fewest.
+    ///
+    /// # Errors
+    /// Returns the connection if no reactor takes it.
+    fn deal(&mut self, mut connection: C) -> Result<(), C> {
         for at in self.order() {
-            let (sender, open) = &self.seats[at];
+            let Reactor { sender, open } = &self.reactors[at];
             open.fetch_add(1, Ordering::Relaxed);
             match sender.try_send((connection, Seated(open.clone()))) {
-                Ok(()) => return,
+                Ok(()) => return Ok(()),
                 Err(TrySendError::Full((back, _)) | TrySendError::Closed((back, _))) => {
                     connection = back;
                 }
             }
         }
-        connection.refuse();
+        Err(connection)
     }
 }
 
@@ -105,7 +112,7 @@ pub(super) struct Acceptor {
     pub(super) socket: std::net::TcpListener,
     /// The connections of all listeners.
     pub(super) connections: Arc<[Arc<Connections>]>,
-    pub(super) dealer: Dealer,
+    pub(super) dealer: Dealer<Connection>,
 }
 
 /// Starts the thread of a reactor, which also accepts connections if it has an acceptor.
@@ -113,7 +120,7 @@ pub(super) struct Acceptor {
 /// # Errors
 /// Returns an error if the system refuses the socket or the thread.
 pub(super) fn start(
-    seat: Seat,
+    seat: Seat<Connection>,
     acceptor: Option<Acceptor>,
     phase: watch::Receiver<Phase>,
     beats: &Beats,
@@ -160,7 +167,7 @@ pub(super) fn start(
 
 /// Serves the connections that are dealt to this thread, until no more of them come and the last
 /// one has ended.
-async fn serve_dealt(mut seat: Seat, phase: watch::Receiver<Phase>) {
+async fn serve_dealt(mut seat: Seat<Connection>, phase: watch::Receiver<Phase>) {
     let mut open = JoinSet::new();
     loop {
         tokio::select! {
@@ -186,8 +193,10 @@ async fn accept(acceptor: Acceptor, mut phase: watch::Receiver<Phase>) -> std::i
         tokio::select! {
             accepted = socket.accept() => match accepted {
                 Ok((stream, address)) => {
-                    if let Some(connection) = connection::begin(&shared, stream, address) {
-                        dealer.deal(connection);
+                    if let Some(connection) = connection::begin(&shared, stream, address)
+                        && let Err(connection) = dealer.deal(connection)
+                    {
+                        connection.refuse();
                     }
                 }
                 Err(error) => {
@@ -211,4 +220,47 @@ fn evict_one(connections: &[Arc<Connections>]) {
     let mut all: Vec<_> = connections.iter().map(|own| (own.count(), own)).collect();
     all.sort_unstable_by_key(|(count, _)| std::cmp::Reverse(*count));
     let _ = all.iter().any(|(_, own)| own.evict_idle());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn count(dealer: &Dealer<u32>) -> Vec<usize> {
+        dealer.reactors.iter().map(|reactor| reactor.open.load(Ordering::Relaxed)).collect()
+    }
+
+    #[test]
+    fn connections_are_spread_evenly() {
+        let (mut dealer, mut seats) = seats(NonZeroUsize::new(3).unwrap());
+        for connection in 0..8 {
+            dealer.deal(connection).unwrap();
+        }
+        let mut spread = count(&dealer);
+        spread.sort_unstable();
+        assert_eq!(spread, [2, 3, 3]);
+        // All connections of one reactor end, and it gets the next ones.
+        while seats[1].dealt.try_recv().is_ok() {}
+        assert_eq!(count(&dealer)[1], 0);
+        (8..10).for_each(|connection| dealer.deal(connection).unwrap());
+        assert_eq!(count(&dealer)[1], 2);
+        assert_eq!(seats[1].dealt.try_recv().unwrap().0, 8);
+    }
+
+    #[test]
+    fn a_reactor_that_is_stuck_or_gone_gets_no_more() {
+        let (mut dealer, mut seats) = seats(NonZeroUsize::new(2).unwrap());
+        // One reactor serves its connections fast, and the other takes none.
+        for connection in 0..3 * MOST_DEALT as u32 {
+            dealer.deal(connection).unwrap();
+            while seats[0].dealt.try_recv().is_ok() {}
+        }
+        assert!(count(&dealer)[1] <= MOST_DEALT && count(&dealer)[0] == 0);
+        drop(seats.pop());
+        assert_eq!(dealer.deal(1), Ok(()));
+        assert_eq!(count(&dealer)[0], 1);
+        drop(seats);
+        assert_eq!(dealer.deal(2), Err(2));
+        assert_eq!(count(&dealer), [0, 0]);
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::num::NonZeroUsize;
 use std::thread::{self, JoinHandle};
 
 use tokio::sync::oneshot;
@@ -16,7 +17,7 @@ struct Running {
     addresses: [SocketAddr; 2],
     beats: Arc<Beats>,
     /// The domain, which must not be dropped inside of a runtime.
-    _domain: Arc<Domain>,
+    domain: Arc<Domain>,
     stop: oneshot::Sender<()>,
     thread: JoinHandle<Result<usize>>,
     _folder: tempfile::TempDir,
@@ -24,6 +25,11 @@ struct Running {
 
 impl Running {
     fn start(limits: Limits) -> Self {
+        Self::start_threads(limits, 1)
+    }
+
+    /// Starts a server whose listeners have this number of threads.
+    fn start_threads(limits: Limits, threads: usize) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let url = folder.path().join("registry").display().to_string();
         let registry = Registry::create(&url, Files::new(), Arc::new(SystemClock::new())).unwrap();
@@ -33,7 +39,9 @@ impl Running {
         let domain = Arc::new(domain);
         let sockets = [0, 1].map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
         let addresses = [0, 1].map(|at: usize| sockets[at].local_addr().unwrap());
-        let listeners = sockets.map(Listener::open).into();
+        let threads = NonZeroUsize::new(threads).unwrap();
+        let listeners =
+            sockets.map(|socket| Listener { threads, ..Listener::open(socket) }).into();
         let (stop, stopped) = oneshot::channel();
         let beats = Arc::new(Beats::default());
         let (own, of_thread) = (beats.clone(), domain.clone());
@@ -44,7 +52,7 @@ impl Running {
                 serve(of_thread, listeners, &own, stopped).await
             })
         });
-        Self { addresses, beats, _domain: domain, stop, thread, _folder: folder }
+        Self { addresses, beats, domain, stop, thread, _folder: folder }
     }
 
     fn connect(&self, listener: usize) -> TcpStream {
@@ -63,6 +71,19 @@ impl Running {
         let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n").unwrap() + 4;
         let body = answer.split_off(end);
         (String::from_utf8(answer).unwrap().to_ascii_lowercase(), body)
+    }
+
+    /// Asks whether the server is alive over an open connection, and returns the head of the answer.
+    fn ask(stream: &mut TcpStream) -> String {
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        let mut answer = Vec::new();
+        // The body ends with a brace, and has no other.
+        while answer.last() != Some(&b'}') {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).unwrap();
+            answer.push(byte[0]);
+        }
+        String::from_utf8(answer).unwrap().to_ascii_lowercase()
     }
 
     /// Watches the health of the server over a new connection, once its first status has come.
@@ -138,5 +159,51 @@ fn watches_are_idle_and_fill_one_listener_only() {
         Err(error) => assert_ne!(error.kind(), std::io::ErrorKind::WouldBlock, "still open"),
     }
     drop(watches);
+    assert_eq!(server.stop(), 0);
+}
+
+#[test]
+fn several_threads_serve_and_stop_as_one() {
+    let server = Running::start_threads(Limits::default(), 3);
+    let mut streams: Vec<TcpStream> = (0..7).map(|_| server.connect(0)).collect();
+    for stream in &mut streams {
+        let head = Running::ask(stream);
+        assert!(head.starts_with("http/1.1 200") && !head.contains("connection: close"), "{head}");
+    }
+    assert!(server.beats.oldest() < Duration::from_secs(60));
+    // A lame duck still answers, and every thread tells its clients to leave.
+    let (told, kept) = streams.split_at_mut(4);
+    server.domain.drain();
+    for stream in told {
+        let head = Running::ask(stream);
+        assert!(head.starts_with("http/1.1 200") && head.contains("connection: close"), "{head}");
+    }
+    let (head, _) = server.get(0, "/healthz");
+    assert!(head.starts_with("http/1.1 200"), "new connections are accepted: {head}");
+    let mut kept: Vec<TcpStream> = kept.iter().map(|s| s.try_clone().unwrap()).collect();
+    assert_eq!(server.stop(), 0, "no idle connection is waited for");
+    for stream in kept.iter_mut().chain(&mut streams) {
+        assert_eq!(stream.read(&mut [0; 16]).unwrap(), 0, "the connection is closed");
+    }
+}
+
+#[test]
+fn limits_of_connections_count_those_of_all_threads() {
+    let limits = Limits { connections: 100, connections_per_address: 4, ..Limits::default() };
+    let server = Running::start_threads(limits, 3);
+    let mut streams: Vec<TcpStream> = (0..4).map(|_| server.connect(0)).collect();
+    streams.iter_mut().for_each(|stream| drop(Running::ask(stream)));
+    // A fifth connection takes the place of the one that was idle for the longest time.
+    let mut fifth = server.connect(0);
+    assert!(Running::ask(&mut fifth).starts_with("http/1.1 200"));
+    let mut ended = [false; 4];
+    while ended == [false; 4] {
+        thread::sleep(Duration::from_millis(5));
+        for (ended, stream) in ended.iter_mut().zip(&mut streams) {
+            stream.set_nonblocking(true).unwrap();
+            *ended |= matches!(stream.read(&mut [0; 16]), Ok(0));
+        }
+    }
+    assert_eq!(ended.iter().filter(|ended| **ended).count(), 1);
     assert_eq!(server.stop(), 0);
 }
