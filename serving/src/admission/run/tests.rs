@@ -85,7 +85,7 @@ impl Place {
         let families = self.registry.gather();
         let family =
             families.iter().find(|family| family.name() == "zillion_serving_scored_inline_total");
-        family.unwrap().get_metric()[0].get_counter().value() as u64
+        family.unwrap().get_metric()[0].get_counter().get_value() as u64
     }
 }
 
@@ -165,7 +165,7 @@ fn no_small_request_overtakes_one_that_waits() {
     let admitted = ["big", "big", "small"].map(|name| place.admit(name, Duration::ZERO).unwrap());
     let limits = &place.limits;
     let blocking = {
-        let (mut work, began) = (note("first"), began.0);
+        let (work, began) = (note("first"), began.0);
         move |turned: &Turned| {
             began.send(()).unwrap();
             released.recv().unwrap();
