@@ -343,6 +343,7 @@ impl Domain {
             scored.deadline = turned.deadline;
             scored.inline = turned.inline_time.map(|bound| (small.clone(), bound));
             scored.is_handed_over.set(false);
+            scored.values.set(None);
             let done = work(&scored);
             if scored.is_handed_over.get() {
                 return Outcome::HandedOver;

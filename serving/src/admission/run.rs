@@ -135,7 +135,7 @@ impl Scoring {
         let inline_time = Some(limits.inline_time);
         let done = catch_unwind(AssertUnwindSafe(|| facts.perform(turn, inline_time, work)));
         let Ok(done) = done else { return Some(Err(ended_without_result())) };
-        if done.is_some() {
+        if let Some(Ok(_)) = done {
             self.metrics.record_inline(&claim.flow.model);
             Span::current().record("inline", true);
         }
