@@ -73,13 +73,11 @@ pub async fn serve(
     let mut threads = Vec::new();
     for (listener, own) in listeners.into_iter().zip(connections.iter()) {
         let Listener { socket, threads: count, apis, tls, proofs, identities } = listener;
-        let rules =
-            Rules { apis, proofs, identities, anonymous: Arc::new(Principal::anonymous()) };
+        let rules = Rules { apis, proofs, identities, anonymous: Arc::new(Principal::anonymous()) };
         let shared = connection::Shared::new(&domain, own.clone(), &watched, rules, tls)?;
         let (dealer, seats) = reactor::seats(count);
         let connections = connections.clone();
-        let mut acceptor =
-            Some(Acceptor { shared: Arc::new(shared), socket, connections, dealer });
+        let mut acceptor = Some(Acceptor { shared: Arc::new(shared), socket, connections, dealer });
         for seat in seats {
             let thread = reactor::start(seat, acceptor.take(), follow.clone(), beats)?;
             threads.push(thread);

@@ -69,7 +69,8 @@ async fn answer_call(
         }
     };
     let most = caller.body_bytes().unwrap_or(usize::MAX).min(limits.body_bytes);
-    let mut call = Call { domain: domain.clone(), what, began, limit, caller, facts: facts.clone() };
+    let mut call =
+        Call { domain: domain.clone(), what, began, limit, caller, facts: facts.clone() };
     let refused = Arc::new(AtomicBool::new(false));
     let held = match find_holder(request.extensions(), None) {
         Ok(holder) => domain.hold_bytes(holder),

@@ -40,8 +40,7 @@ impl Running {
         let sockets = [0, 1].map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
         let addresses = [0, 1].map(|at: usize| sockets[at].local_addr().unwrap());
         let threads = NonZeroUsize::new(threads).unwrap();
-        let listeners =
-            sockets.map(|socket| Listener { threads, ..Listener::open(socket) }).into();
+        let listeners = sockets.map(|socket| Listener { threads, ..Listener::open(socket) }).into();
         let (stop, stopped) = oneshot::channel();
         let beats = Arc::new(Beats::default());
         let (own, of_thread) = (beats.clone(), domain.clone());
