@@ -12,8 +12,10 @@ mod answer;
 mod beats;
 mod connection;
 mod connections;
+mod lag;
 mod listener;
 mod peer;
+mod phase;
 mod reactor;
 mod stream;
 
@@ -26,11 +28,12 @@ use zillion_device::machine;
 
 pub use self::beats::Beats;
 pub use self::connection::InMemoryServer;
-pub(crate) use self::connection::read_lag;
 pub(crate) use self::connections::Connections;
+pub(crate) use self::lag::read_lag;
 pub use self::listener::{Api, Listener, Proof};
 pub(crate) use self::peer::Peer;
 use self::peer::Rules;
+use self::phase::Phase;
 use self::reactor::Acceptor;
 use crate::domain::Domain;
 use crate::error::{Result, ServeError};
@@ -38,17 +41,6 @@ use crate::grpc::Readiness;
 
 /// The number of file descriptors that are left for other uses than connections.
 const OTHER_FILES: u64 = 128;
-
-/// The state of the server that its connections follow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    /// Connections are accepted and kept.
-    Serving,
-    /// Connections are accepted, and each is closed after its open requests.
-    LameDuck,
-    /// No connection is accepted, and open requests end.
-    Draining,
-}
 
 /// Serves HTTP/1.1, HTTP/2 and gRPC on each of `listeners` until `shutdown` completes. Open
 /// requests then have [`Limits::drain_time`](crate::Limits) to end. Each listener has its own

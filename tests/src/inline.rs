@@ -1,5 +1,5 @@
-//! Tests of small requests, which the network thread that read them scores: the answers are those of
-//! the threads for scoring, and connections are served by several network threads.
+//! Tests of small requests, which the network thread that read them scores: the answers are those
+//! of the threads for scoring, and connections are served by several network threads.
 
 use serde_json::{Value, json};
 

@@ -6,9 +6,9 @@
 //!
 //! # Invariants
 //! A network thread begins the work of a request only if requests with as many bytes, and with as
-//! many rows and values, were measured and took at most [`Limits::inline_time`] on average. The rows
-//! are known after the body was read. If they are too many, the work ends there, and is done again
-//! on the pool.
+//! many rows and values, were measured and took at most [`Limits::inline_time`] on average. The
+//! rows are known after the body was read. If they are too many, the work ends there, and is done
+//! again on the pool.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! The message and the answer of a unary call without the generic reader and writer of gRPC.
 //!
-//! Nearly all calls come as one message that is not compressed. Its bytes are taken as they are. Any
-//! other body goes to the generic reader with all its bytes, so that its errors stay the same.
+//! Nearly all calls come as one message that is not compressed. Its bytes are taken as they are.
+//! Any other body goes to the generic reader with all its bytes, so that its errors stay the same.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

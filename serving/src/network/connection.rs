@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::body::Body;
-use axum::http::{Extensions, HeaderValue, header};
+use axum::http::{HeaderValue, header};
 use axum::response::Response;
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -20,12 +20,13 @@ use tokio_rustls::TlsAcceptor;
 use tonic::codegen::Service as _;
 use zillion_access::{CertificateNames, client_names};
 
-use super::Phase;
 use super::activity::{Activity, Expired};
 use super::answer::AnswerBody;
 use super::connections::{Connections, Crowded, Member};
+use super::lag::Lag;
 use super::listener::FromFiles;
 use super::peer::{Peer, Rules};
+use super::phase::Phase;
 use super::stream::{Transport, Watched};
 use crate::budget::HeldBytes;
 use crate::domain::Domain;
@@ -251,16 +252,6 @@ fn protocols() -> auto::Builder<TokioExecutor> {
         .keep_alive_interval(KEEP_ALIVE)
         .keep_alive_timeout(KEEP_ALIVE_ANSWER);
     builder
-}
-
-/// The time for which a request waited for its network thread after it was read. The requests of an
-/// HTTP/2 connection are read together, and answered one after the other.
-#[derive(Clone, Copy, Debug)]
-struct Lag(Duration);
-
-/// Returns the time for which the request with these extensions waited for its network thread.
-pub(crate) fn read_lag(extensions: &Extensions) -> Duration {
-    extensions.get().map_or(Duration::ZERO, |Lag(lag)| *lag)
 }
 
 /// The requests of a connection, for HTTP and for gRPC.

@@ -22,10 +22,10 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use zillion_device::machine;
 
-use super::Phase;
 use super::beats::Beats;
 use super::connection::{self, Connection};
 use super::connections::Connections;
+use super::phase::Phase;
 use crate::error::{Result, ServeError};
 
 /// The wait after a failed accept, which may come from a lack of file descriptors.
