@@ -304,8 +304,8 @@ impl Domain {
 
     /// Runs the work of a request against one version, on this thread or on the pool: `work` reads
     /// the body, calls [`Scored::score`], and writes the answer. It is called a second time if the
-    /// work turns out to be too long for this thread. The body has `bytes` bytes, and may be packed.
-    /// Returns the lines of the request log too, if the request belongs to its sample.
+    /// work turns out to be too long for this thread. The body has `bytes` bytes, and may be
+    /// packed. Returns the lines of the request log too, if the request belongs to its sample.
     ///
     /// # Errors
     /// Returns [`ServeError::Overloaded`] if too much work waits, [`ServeError::Deadline`] if the

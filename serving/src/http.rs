@@ -1,8 +1,8 @@
 //! The HTTP protocols: the router from paths to the domain, and the responses.
 //!
 //! This module is a thin adapter over the domain: it finds the model and the version in the path,
-//! passes the body to the work of the request, and puts the bytes of the answer into a response. The
-//! network's thread parses no JSON except small bodies.
+//! passes the body to the work of the request, and puts the bytes of the answer into a response.
+//! The network's thread parses no JSON except small bodies.
 //!
 //! axum's router chooses a handler by path and method. It matches whole segments, so that
 //! [`answer_tf`] itself reads the verb at the end of the last segment of TF-Serving's paths, as in

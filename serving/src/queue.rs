@@ -25,8 +25,8 @@
 //! each request, so an estimate that is too high is measured again.
 //!
 //! # Concurrency
-//! One mutex guards the queue. It is taken three or four times for a request, for a few comparisons,
-//! and never on the way of a key. Work runs outside of it.
+//! One mutex guards the queue. It is taken three or four times for a request, for a few
+//! comparisons, and never on the way of a key. Work runs outside of it.
 //!
 //! A small request that comes while no request waits is begun by the network thread that read it
 //! ([`Queue::begin_now`]), and is counted like one that was taken out of the queue.

@@ -72,7 +72,7 @@ impl Running {
         (String::from_utf8(answer).unwrap().to_ascii_lowercase(), body)
     }
 
-    /// Asks whether the server is alive over an open connection, and returns the head of the answer.
+    /// Asks over an open connection whether the server is alive, and returns the answer.
     fn ask(stream: &mut TcpStream) -> String {
         stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
         let mut answer = Vec::new();
