@@ -9,6 +9,7 @@ use zillion_device::mmap::overlaps;
 use zillion_device::prefetch::prefetch_read;
 use zillion_feature::FeatureKey;
 
+use super::weights::{PackedWeights, WeightColumn, WeightFormat};
 use super::{entry_of, part_of};
 
 /// The rows of a table in one layer.
@@ -22,7 +23,7 @@ pub(super) struct TableRows {
 /// The rows of one width.
 #[derive(Clone, Debug)]
 pub(super) struct WidthRows {
-    pub(super) width: usize,
+    pub(super) format: WeightFormat,
     /// The parts in key order. Their number is a power of two, or 0.
     pub(super) parts: Vec<PartColumns>,
 }
@@ -33,7 +34,7 @@ pub(super) struct PartColumns {
     pub(super) bits: u32,
     pub(super) starts: ScalarBuffer<u32>,
     pub(super) keys: ScalarBuffer<u64>,
-    pub(super) weights: ScalarBuffer<f32>,
+    pub(super) weights: WeightColumn,
     pub(super) counts: ScalarBuffer<u32>,
     pub(super) tombstones: ScalarBuffer<u8>,
 }
@@ -52,7 +53,7 @@ pub(super) struct Place {
 }
 
 /// The entry of a key in a layer: a row or a tombstone.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Found<'a> {
     /// The key has this row in the layer.
     Row(LayerRow<'a>),
@@ -61,11 +62,12 @@ pub enum Found<'a> {
 }
 
 /// A row of a layer.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct LayerRow<'a> {
-    /// The weights of all segments. A narrow row has only some of the floats (see
+    /// The weights of all segments as f32 numbers, which are a copy if the layer has another number
+    /// type. A narrow row has only some of the floats (see
     /// [`LayerSource::whole`](super::LayerSource::whole)).
-    pub weights: &'a [f32],
+    pub weights: Cow<'a, [f32]>,
     /// The number of pushes of the row in training.
     pub count: u32,
 }
@@ -127,6 +129,13 @@ impl TableRows {
         self.of_width(place.is_narrow).at(place)
     }
 
+    /// Returns the weights at a position in the number type of the layer, or `None` for a tombstone
+    /// and for a position outside of the part.
+    #[inline(always)]
+    pub(super) fn weights_at(&self, place: Place) -> Option<PackedWeights<'_>> {
+        self.of_width(place.is_narrow).weights_at(place)
+    }
+
     #[inline(always)]
     fn of_width(&self, is_narrow: bool) -> &WidthRows {
         if is_narrow { &self.narrow } else { &self.full }
@@ -164,9 +173,8 @@ impl TableRows {
 impl PartColumns {
     fn overlaps(&self, ranges: &[Range<usize>]) -> bool {
         let Self { bits: _, starts, keys, weights, counts, tombstones } = self;
-        let columns =
-            [starts.inner(), keys.inner(), weights.inner(), counts.inner(), tombstones.inner()];
-        columns.iter().any(|column| overlaps(column, ranges))
+        let columns = [starts.inner(), keys.inner(), counts.inner(), tombstones.inner()];
+        columns.iter().any(|column| overlaps(column, ranges)) || weights.overlaps(ranges)
     }
 }
 
@@ -189,9 +197,7 @@ impl WidthRows {
     #[inline(always)]
     fn prefetch_row(&self, place: Place) {
         if let Some(part) = self.parts.get(place.part as usize) {
-            let first = place.row as usize * self.width;
-            prefetch_read(&part.weights, first);
-            prefetch_read(&part.weights, first + self.width - 1);
+            part.weights.prefetch(place.row as usize, self.format.width);
             prefetch_read(&part.tombstones, place.row as usize);
         }
     }
@@ -209,16 +215,22 @@ impl WidthRows {
     }
 
     #[inline(always)]
-    fn at(&self, place: Place) -> Found<'_> {
+    fn weights_at(&self, place: Place) -> Option<PackedWeights<'_>> {
         let row = place.row as usize;
-        let found = self.parts.get(place.part as usize).and_then(|part| {
-            if *part.tombstones.get(row)? != 0 {
-                return None;
-            }
-            let weights = part.weights.get(row * self.width..(row + 1) * self.width)?;
-            Some(LayerRow { weights, count: *part.counts.get(row)? })
+        let part = self.parts.get(place.part as usize)?;
+        if *part.tombstones.get(row)? != 0 {
+            return None;
+        }
+        part.weights.row(row, self.format.width)
+    }
+
+    fn at(&self, place: Place) -> Found<'_> {
+        let row = self.weights_at(place).and_then(|weights| {
+            let part = self.parts.get(place.part as usize)?;
+            let count = *part.counts.get(place.row as usize)?;
+            Some(LayerRow { weights: weights.to_floats(), count })
         });
-        found.map_or(Found::Tombstone, Found::Row)
+        row.map_or(Found::Tombstone, Found::Row)
     }
 
     fn rows(&self) -> usize {
@@ -226,7 +238,7 @@ impl WidthRows {
     }
 
     fn bytes(&self) -> usize {
-        let row = size_of::<u64>() + size_of::<u32>() + 1 + self.width * size_of::<f32>();
+        let row = size_of::<u64>() + size_of::<u32>() + 1 + self.format.row_bytes();
         self.parts.iter().map(|p| p.keys.len() * row + p.starts.len() * size_of::<u32>()).sum()
     }
 
