@@ -49,6 +49,7 @@ mod open;
 mod owners;
 mod pack;
 mod part;
+mod records;
 mod source;
 mod weights;
 mod write;

@@ -12,9 +12,10 @@ use std::sync::Arc;
 use arrow_buffer::{Buffer, ScalarBuffer};
 use arrow_schema::Field;
 use bytes::Bytes;
-use zillion_device::{DeviceError, mmap};
+use zillion_device::{DeviceError, machine, mmap};
 
 use super::part::{Found, PartColumns, TableRows, WidthRows};
+use super::records::Records;
 use super::weights::WeightFormat;
 use super::write::{directory_fields, part_fields, part_label};
 use super::{
@@ -100,9 +101,36 @@ impl Layer {
                     Some(narrow) => rows(&narrow.parts, &narrow.segments, true)?,
                     None => rows(&[], &[], true)?,
                 },
+                records: None,
             })
         });
         Ok(Self { tables: tables.collect::<Result<Vec<_>>>()?.into() })
+    }
+
+    /// Copies the rows into memory as records, from which lookups of the returned layer read. The
+    /// files stay mapped for merges and for [`Layer::iter`].
+    ///
+    /// # Errors
+    /// Returns an error if the machine has less free memory than the records need.
+    pub fn with_records(&self, throttle: &mut dyn Throttle) -> Result<Self> {
+        let needed: u64 = self.tables.iter().map(Records::bytes_of).sum();
+        if let Some(free) = machine::available_memory().filter(|&free| needed > free) {
+            return Err(Error::misuse(format!(
+                "the rows need {needed} bytes of memory as records, but {free} bytes are free; \
+                 look them up in the mapped files (without `row_records`), or publish them in a \
+                 smaller number type (`publish.rows`)"
+            )));
+        }
+        let tables = self.tables.iter().map(|table| {
+            let records = Arc::new(Records::copy(table, throttle)?);
+            Ok(TableRows { records: Some(records), ..table.clone() })
+        });
+        Ok(Self { tables: tables.collect::<Result<Vec<_>>>()?.into() })
+    }
+
+    /// Returns whether lookups read records in memory instead of the mapped files.
+    pub fn has_records(&self) -> bool {
+        self.tables.iter().all(|table| table.records.is_some())
     }
 
     /// Returns whether another clone of this layer is alive.

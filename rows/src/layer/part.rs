@@ -3,12 +3,14 @@
 use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::ops::Range;
+use std::sync::Arc;
 
 use arrow_buffer::ScalarBuffer;
 use zillion_device::mmap::overlaps;
 use zillion_device::prefetch::prefetch_read;
 use zillion_feature::FeatureKey;
 
+use super::records::Records;
 use super::weights::{PackedWeights, WeightColumn, WeightFormat};
 use super::{entry_of, part_of};
 
@@ -18,6 +20,8 @@ pub(super) struct TableRows {
     pub(super) full: WidthRows,
     /// The narrow rows; empty if no row is narrow.
     pub(super) narrow: WidthRows,
+    /// The same rows in memory, which lookups then read; `None` if they read the mapped files.
+    pub(super) records: Option<Arc<Records>>,
 }
 
 /// The rows of one width.
@@ -50,6 +54,8 @@ pub(super) struct Place {
     pub(super) row: u32,
     /// Whether the part is a part of narrow rows.
     pub(super) is_narrow: bool,
+    /// Whether a record is a tombstone. In a mapped file, a column says it.
+    pub(super) is_tombstone: bool,
 }
 
 /// The entry of a key in a layer: a row or a tombstone.
@@ -87,32 +93,55 @@ impl TableRows {
         self.full.parts.is_empty() && self.narrow.parts.is_empty()
     }
 
-    /// Prefetches the cache lines of the directory that a lookup of `key` will read.
+    /// Prefetches the cache lines of the directory, or of the index of the records, that a lookup
+    /// of `key` will read.
     #[inline(always)]
     pub(super) fn prefetch_entry(&self, key: FeatureKey) {
+        if let Some(records) = &self.records {
+            return records.prefetch_bucket(key);
+        }
         self.full.prefetch_entry(key);
         if !self.narrow.parts.is_empty() {
             self.narrow.prefetch_entry(key);
         }
     }
 
-    /// Prefetches the cache lines of the keys that a lookup of `key` will read. The function reads
-    /// the directory, so the cache lines of the directory should have been prefetched earlier.
+    /// Prefetches the cache lines of the keys, or of the record, that a lookup of `key` will read.
+    /// The function reads the directory or the index, so their cache lines should have been
+    /// prefetched earlier.
     #[inline(always)]
     pub(super) fn prefetch_keys(&self, key: FeatureKey) {
+        if let Some(records) = &self.records {
+            return records.prefetch_record(key);
+        }
         self.full.prefetch_keys(key);
         if !self.narrow.parts.is_empty() {
             self.narrow.prefetch_keys(key);
         }
     }
 
-    /// Prefetches the cache lines of a row.
+    /// Prefetches the cache lines of a row that [`TableRows::locate`] has found.
     #[inline(always)]
     pub(super) fn prefetch_row(&self, place: Place) {
+        // A record was prefetched with its key.
+        if self.records.is_some() {
+            return;
+        }
         self.of_width(place.is_narrow).prefetch_row(place);
     }
 
-    /// Returns the position of `key`, or `None` if the table does not have the key.
+    /// Returns the position of `key` for [`TableRows::weights_at`], or `None` if the table does not
+    /// have the key.
+    #[inline(always)]
+    pub(super) fn locate(&self, key: FeatureKey) -> Option<Place> {
+        match &self.records {
+            Some(records) => records.find(key),
+            None => self.find(key),
+        }
+    }
+
+    /// Returns the position of `key` in the mapped files, or `None` if the table does not have the
+    /// key.
     #[inline(always)]
     pub(super) fn find(&self, key: FeatureKey) -> Option<Place> {
         match self.full.find(key) {
@@ -122,17 +151,20 @@ impl TableRows {
         }
     }
 
-    /// Returns the entry at a position. For a position outside of the part, returns a tombstone;
+    /// Returns the entry at a position in the mapped files. For a position outside of the part, returns a tombstone;
     /// only a damaged file can lead to such a position.
     #[inline(always)]
     pub(super) fn at(&self, place: Place) -> Found<'_> {
         self.of_width(place.is_narrow).at(place)
     }
 
-    /// Returns the weights at a position in the number type of the layer, or `None` for a tombstone
-    /// and for a position outside of the part.
+    /// Returns the weights at a position that [`TableRows::locate`] has found, in the number type of
+    /// the layer. Returns `None` for a tombstone and for a position outside of the part.
     #[inline(always)]
     pub(super) fn weights_at(&self, place: Place) -> Option<PackedWeights<'_>> {
+        if let Some(records) = &self.records {
+            return records.weights_at(place);
+        }
         self.of_width(place.is_narrow).weights_at(place)
     }
 
@@ -211,7 +243,7 @@ impl WidthRows {
         let among = part.keys.get(start..end)?;
         let row = start + position(among.len(), |at| among[at], key.0)?;
         let part = part_of(key.0, self.parts.len()) as u32;
-        Some(Place { part, row: row as u32, is_narrow: false })
+        Some(Place { part, row: row as u32, is_narrow: false, is_tombstone: false })
     }
 
     #[inline(always)]
@@ -233,7 +265,7 @@ impl WidthRows {
         row.map_or(Found::Tombstone, Found::Row)
     }
 
-    fn rows(&self) -> usize {
+    pub(super) fn rows(&self) -> usize {
         self.parts.iter().map(|part| part.keys.len()).sum()
     }
 
@@ -245,7 +277,7 @@ impl WidthRows {
     fn iter(&self) -> impl Iterator<Item = (FeatureKey, Found<'_>)> {
         (0u32..).zip(&self.parts).flat_map(move |(part, rows)| {
             (0u32..).zip(rows.keys.iter()).map(move |(row, &key)| {
-                (FeatureKey(key), self.at(Place { part, row, is_narrow: false }))
+                (FeatureKey(key), self.at(Place { part, row, is_narrow: false, is_tombstone: false }))
             })
         })
     }

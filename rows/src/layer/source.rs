@@ -60,10 +60,10 @@ impl LayerSource {
         Ok(Self { layouts: layouts.into(), shapes: shapes.into(), layers, workers })
     }
 
-    /// Returns whether any row or directory entry lies in one of the address ranges. The ranges are
-    /// those of mapped files that have lost pages.
+    /// Returns whether a lookup can read one of the address ranges. The ranges are those of mapped
+    /// files that have lost pages. Records in memory do not lose any.
     pub fn overlaps(&self, ranges: &[Range<usize>]) -> bool {
-        self.layers.iter().any(|layer| layer.overlaps(ranges))
+        self.layers.iter().any(|layer| !layer.has_records() && layer.overlaps(ranges))
     }
 
     /// Returns the layers, oldest first.
@@ -145,7 +145,7 @@ impl LayerSource {
             each_bit(open, |i| rows.prefetch_entry(keys[i]));
             each_bit(open, |i| rows.prefetch_keys(keys[i]));
             each_bit(open, |i| {
-                if let Some(place) = rows.find(keys[i]) {
+                if let Some(place) = rows.locate(keys[i]) {
                     rows.prefetch_row(place);
                     places[i] = (index as u8, Some(place));
                     open &= !(1 << i);

@@ -167,6 +167,16 @@ proptest! {
         let source = |layers| source_of(row_type, layers);
         check(&mut source(opened.clone()), &expected);
 
+        // Records in memory read as the mapped rows, for all layers or for some of them.
+        for kept in [0, 1] {
+            let with_records = |(at, layer): (usize, &Layer)| match at % 2 < kept {
+                true => layer.clone(),
+                false => layer.with_records(&mut Unthrottled).unwrap(),
+            };
+            let records = opened.iter().enumerate().map(with_records).collect();
+            check(&mut source(records), &expected);
+        }
+
         // The newest layers are merged as a delta, and the other layers stay.
         let cut = cut.min(opened.len() - 1);
         let merge = |layers: &[Layer], is_base| {
