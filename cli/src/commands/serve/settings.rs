@@ -32,7 +32,7 @@ const REMOTE_POLL_MS: u64 = 2000;
 
 /// The settings that cannot change while the server runs. [`Settings::take_changeable`] keeps their
 /// old values.
-const FIXED: [&str; 28] = [
+const FIXED: [&str; 29] = [
     "registry",
     "model_control",
     "http",
@@ -141,6 +141,12 @@ impl Settings {
                      `serve.models`, or leave the section out"
                 ));
             }
+        }
+        if self.load_into_memory && self.row_records {
+            return usage_error(format!(
+                "`{SECTION}.load_into_memory` and `{SECTION}.row_records` are two ways to keep rows \
+                 in memory; set one of them"
+            ));
         }
         self.check_request_log()?;
         let newest = self.models().into_iter().find(|(_, follow)| *follow == Follow::Latest);
