@@ -61,8 +61,8 @@ impl HugeWords {
     /// Returns [`DeviceError::OutOfMemory`] if the system refuses the memory.
     pub fn zeroed(words: usize) -> Result<Self, DeviceError> {
         let bytes = words.saturating_mul(size_of::<u64>()).max(1);
-        let memory =
-            MmapMut::map_anon(bytes).map_err(|source| DeviceError::OutOfMemory { bytes, source })?;
+        let memory = MmapMut::map_anon(bytes)
+            .map_err(|source| DeviceError::OutOfMemory { bytes, source })?;
         // Small pages contain the same bytes, so a refusal does not matter.
         #[cfg(target_os = "linux")]
         let _ = memory.advise(memmap2::Advice::HugePage);

@@ -25,10 +25,10 @@ use zillion_device::mmap::HugeWords;
 use zillion_device::prefetch::prefetch_read;
 use zillion_feature::FeatureKey;
 
+use super::Throttle;
 use super::part::{PartColumns, Place, TableRows, WidthRows};
 use super::weights::{PackedWeights, WeightFormat};
 use super::write::PIECE_ROWS;
-use super::Throttle;
 use crate::error::Result;
 use crate::row_type::RowType;
 
@@ -307,4 +307,72 @@ fn load<'a>(format: &'a WeightFormat, record: &'a [u64]) -> Option<PackedWeights
             PackedWeights::Int8 { values, scales, dims }
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use zillion_device::Files;
+    use zillion_feature::random::mix64;
+
+    use super::*;
+    use crate::layer::{Layer, LayerWriter, Unthrottled};
+    use crate::layout::{SegmentLayout, TableLayout};
+
+    fn layout(dim: usize, published: RowType) -> TableLayout {
+        let segment = |name: &str, offset, dim| SegmentLayout { name: name.into(), offset, dim };
+        let segments = vec![segment("vector", 0, dim), segment("linear", dim, 1)];
+        let stride = (dim + 1).next_multiple_of(4);
+        TableLayout { name: "ids".into(), stride, segments, narrow: None, published }
+    }
+
+    #[test]
+    fn keys_are_found_in_any_place_and_absent_ones_are_not() {
+        let (folder, files) = (tempfile::tempdir().unwrap(), Files::new());
+        let sets: [Vec<u64>; 3] = [
+            (0..20_000).map(mix64).collect(),
+            // Keys that share their first bits, and keys that share their last bits.
+            (0..20_000).map(|i| (7 << 56) | i).collect(),
+            (0..20_000).map(|i| i << 44).collect(),
+        ];
+        for (mut keys, row_type) in
+            sets.into_iter().zip([RowType::F32, RowType::F16, RowType::Int8])
+        {
+            keys.sort_unstable();
+            let layout = layout(16, row_type);
+            let mut pace = Unthrottled;
+            let mut writer = LayerWriter::new(&files, folder.path(), &mut pace);
+            writer.table(&layout, 1).unwrap();
+            for (number, &key) in keys.iter().enumerate() {
+                let row = [(number % 100) as f32; 17];
+                let row = Some(&row[..]).filter(|_| number % 7 != 6);
+                writer.push(FeatureKey(key), row, 1).unwrap();
+            }
+            let manifest = writer.finish().unwrap();
+            let layer = Layer::open(folder.path(), &manifest, &[layout]).unwrap();
+            let layer = layer.with_records(&mut Unthrottled).unwrap();
+            let table = &layer.tables[0];
+            for (number, &key) in keys.iter().enumerate() {
+                let place = table.locate(FeatureKey(key)).unwrap();
+                let found = table.weights_at(place).map(|weights| weights.to_floats().into_owned());
+                let mapped = table.find(FeatureKey(key)).map(|place| table.at(place)).unwrap();
+                match mapped {
+                    crate::layer::Found::Row(row) => assert_eq!(found, Some(row.weights.to_vec())),
+                    crate::layer::Found::Tombstone => assert_eq!((found, number % 7), (None, 6)),
+                }
+                let other = FeatureKey(key ^ (1 << 43));
+                assert!(table.locate(other).is_none() || keys.binary_search(&other.0).is_ok());
+            }
+        }
+    }
+
+    #[test]
+    fn a_record_begins_and_ends_in_as_few_lines_as_possible() {
+        let words = |dim: usize, row_type: RowType| {
+            let segments = [("vector".to_owned(), dim), ("linear".to_owned(), 1)];
+            record_words(&WeightFormat::new(row_type, &segments))
+        };
+        assert_eq!([RowType::F32, RowType::F16, RowType::Int8].map(|t| words(16, t)), [10, 8, 8]);
+        assert_eq!((words(4, RowType::F32), words(4, RowType::Int8)), (4, 4));
+        assert_eq!((words(13, RowType::F32), words(14, RowType::F32)), (8, 10));
+    }
 }

@@ -16,6 +16,7 @@ use super::*;
 
 mod compaction;
 mod repetition;
+mod row_types;
 
 /// The number of users, whose rows change in turns.
 const USERS: u64 = 12;
