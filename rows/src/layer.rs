@@ -6,7 +6,7 @@
 //! divided by key into *parts*, whose number is a power of two. A part is an Arrow IPC file with
 //! one uncompressed record batch, without nulls, and with the columns `key` (u64, ascending),
 //! `weights` (a fixed-size list of f32: all segments of a row), `count` (u32: the number of pushes
-//! of the row) and `tombstone` (u8: 1 for a removed key). Any Arrow tool can open it. If the version
+//! of the row) and `tombstone` (u8: 1 for a removed key). Any Arrow tool can open it. If a version
 //! publishes its rows in a smaller number type ([`RowType`]), the column `weights` has this type,
 //! and rows of int8 have a column `scale` behind it.
 //!

@@ -151,15 +151,15 @@ impl TableRows {
         }
     }
 
-    /// Returns the entry at a position in the mapped files. For a position outside of the part, returns a tombstone;
-    /// only a damaged file can lead to such a position.
+    /// Returns the entry at a position in the mapped files. For a position outside of the part,
+    /// returns a tombstone; only a damaged file can lead to such a position.
     #[inline(always)]
     pub(super) fn at(&self, place: Place) -> Found<'_> {
         self.of_width(place.is_narrow).at(place)
     }
 
-    /// Returns the weights at a position that [`TableRows::locate`] has found, in the number type of
-    /// the layer. Returns `None` for a tombstone and for a position outside of the part.
+    /// Returns the weights at a position that [`TableRows::locate`] has found, in the number type
+    /// of the layer. Returns `None` for a tombstone and for a position outside of the part.
     #[inline(always)]
     pub(super) fn weights_at(&self, place: Place) -> Option<PackedWeights<'_>> {
         if let Some(records) = &self.records {

@@ -11,7 +11,7 @@
 //!
 //! The index consists of buckets of one cache line. A bucket has room for 12 rows, each with 8 bits
 //! of the hash of its key, and holds 8 on average. A row whose bucket is full is in one of the next
-//! buckets. The hash has a random factor, so that nobody can choose ids that fall into one bucket.
+//! buckets. The hash has a random factor, so that no ids can be chosen that share one bucket.
 //!
 //! # Invariants
 //! * A record has the very bits of the row in the mapped file. So lookups of both give the same

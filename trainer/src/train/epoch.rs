@@ -293,8 +293,8 @@ impl Run {
         Ok(tables + self.model.optimizer.regulariser(&self.model.params))
     }
 
-    /// Validates the epoch with rows that are rounded to numbers of `row_type`. Returns `None` if the
-    /// job has no validation data.
+    /// Validates the epoch with rows that are rounded to numbers of `row_type`. Returns `None` if
+    /// the job has no validation data.
     pub(super) fn validate(&mut self, row_type: RowType) -> Result<Option<EvalReport>> {
         let Self { job, options, data, client, model, .. } = self;
         let Some(dataset) = &data.valid else { return Ok(None) };
