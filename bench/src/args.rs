@@ -67,6 +67,11 @@ Example: zillion bench capacity --max-mib 512 --threads 1 --json")]
     #[command(after_help = "\
 Example: zillion bench delta --rows 10000000 --dim 16 --json")]
     Delta(BenchDeltaArgs),
+    /// Measure the time of a lookup in a published table, from mapped files and from records in
+    /// memory, for each number type of published rows
+    #[command(after_help = "\
+Example: zillion bench lookup --rows 2000000 --json")]
+    Lookup(BenchLookupArgs),
     /// Measure the rows read per second from a file: decoded to columns, and assembled to batches
     #[command(after_help = "\
 Example: zillion bench reader --data train.parquet --threads 1 --json")]
@@ -226,6 +231,19 @@ pub(crate) struct BenchDeltaArgs {
     /// Number of compute threads
     #[arg(long, default_value = "1")]
     pub(crate) threads: NonZeroUsize,
+    /// Folder in which layers are written and then removed; absent: the folder for temporary files
+    #[arg(long, value_name = "DIR")]
+    pub(crate) folder: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct BenchLookupArgs {
+    /// Number of rows in the table
+    #[arg(long, default_value = "2000000", value_parser = clap::value_parser!(u64).range(1..1 << 31))]
+    pub(crate) rows: u64,
+    /// Number of batches of up to 4,000 keys for each law of the keys
+    #[arg(long, default_value = "500")]
+    pub(crate) batches: NonZeroUsize,
     /// Folder in which layers are written and then removed; absent: the folder for temporary files
     #[arg(long, value_name = "DIR")]
     pub(crate) folder: Option<PathBuf>,

@@ -22,6 +22,7 @@ mod gpu;
 mod hot_load;
 pub mod load;
 pub mod loadgen;
+mod lookup;
 mod online;
 mod overload;
 mod ps;
@@ -56,6 +57,7 @@ pub fn run(args: &BenchArgs, draft: impl FnOnce(&Path) -> Result<Job>) -> Result
         Bench::Stalls(args) => stalls::run(args, is_json),
         Bench::Capacity(args) => capacity::run(args, is_json),
         Bench::Delta(args) => delta::run(args, is_json),
+        Bench::Lookup(args) => lookup::run(args, is_json),
         Bench::Reader(args) => reader::run(args, is_json, draft),
         Bench::Serve(args) => serve::run(args, is_json),
         Bench::Train(args) => train::run(args, is_json),

@@ -9,8 +9,10 @@
 
 mod faults;
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _};
+use std::ops::{Deref, DerefMut};
 use std::path::Path;
 
 use bytes::Bytes;
@@ -44,6 +46,51 @@ pub fn copy(path: impl AsRef<Path>, piece: &mut dyn FnMut()) -> Result<Bytes, De
     }
     let memory = memory.make_read_only().map_err(failed("protect the copy of"))?;
     Ok(Bytes::from_owner(memory))
+}
+
+/// Words of anonymous memory on huge pages, if the system has them. They are zero at first.
+pub struct HugeWords {
+    memory: MmapMut,
+    words: usize,
+}
+
+impl HugeWords {
+    /// Maps this many words.
+    ///
+    /// # Errors
+    /// Returns [`DeviceError::OutOfMemory`] if the system refuses the memory.
+    pub fn zeroed(words: usize) -> Result<Self, DeviceError> {
+        let bytes = words.saturating_mul(size_of::<u64>()).max(1);
+        let memory = MmapMut::map_anon(bytes)
+            .map_err(|source| DeviceError::OutOfMemory { bytes, source })?;
+        // Small pages contain the same bytes, so a refusal does not matter.
+        #[cfg(target_os = "linux")]
+        let _ = memory.advise(memmap2::Advice::HugePage);
+        Ok(Self { memory, words })
+    }
+}
+
+impl Deref for HugeWords {
+    type Target = [u64];
+
+    #[inline(always)]
+    fn deref(&self) -> &[u64] {
+        // A mapping begins at a page, so it is aligned for words.
+        bytemuck::cast_slice(&self.memory[..self.words * size_of::<u64>()])
+    }
+}
+
+impl DerefMut for HugeWords {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut [u64] {
+        bytemuck::cast_slice_mut(&mut self.memory[..self.words * size_of::<u64>()])
+    }
+}
+
+impl fmt::Debug for HugeWords {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HugeWords").field("words", &self.words).finish_non_exhaustive()
+    }
 }
 
 /// Maps a regular, non-empty file for reading.
@@ -121,6 +168,18 @@ mod tests {
         File::options().write(true).open(&path).unwrap().set_len(1).unwrap();
         assert_eq!((&bytes[..], pieces), (&contents[..], 2));
         assert!(copy(folder.path(), &mut || ()).unwrap_err().to_string().contains("regular file"));
+    }
+
+    #[test]
+    fn words_are_zero_at_first_and_hold_what_is_written() {
+        for words in [0, 1, 513, 1 << 19] {
+            let mut memory = HugeWords::zeroed(words).unwrap();
+            assert!(memory.len() == words && memory.iter().all(|&word| word == 0));
+            memory.iter_mut().zip(1..).for_each(|(word, value)| *word = value);
+            assert!(memory.iter().copied().eq(1..=words as u64));
+        }
+        let refused = HugeWords::zeroed(usize::MAX).unwrap_err();
+        assert!(matches!(refused, DeviceError::OutOfMemory { .. }), "{refused}");
     }
 
     #[test]

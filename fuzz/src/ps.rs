@@ -1,7 +1,7 @@
 //! The targets of the crate `ps`: the messages that a parameter server reads.
 
 use zillion_ps::{read_message, sample_messages};
-use zillion_rows::{SegmentLayout, TableLayout};
+use zillion_rows::{RowType, SegmentLayout, TableLayout};
 
 use crate::harness::Target;
 
@@ -29,6 +29,7 @@ fn layouts() -> Vec<TableLayout> {
         stride: dim.next_multiple_of(4),
         segments: vec![SegmentLayout { name: "vector".to_owned(), offset: 0, dim }],
         narrow: None,
+        published: RowType::F32,
     };
     vec![table("user", 5), table("item", 8)]
 }

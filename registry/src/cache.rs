@@ -23,6 +23,7 @@ mod fetch;
 mod manifests;
 mod merging;
 mod places;
+mod records;
 mod repair;
 #[cfg(test)]
 mod tests;
@@ -82,6 +83,8 @@ pub struct Cache {
     is_offline: bool,
     /// Whether files are copied into memory instead of being mapped.
     in_memory: bool,
+    /// Whether lookups read records in memory instead of the mapped files.
+    has_records: bool,
     /// Whether versions are opened before their layers are merged.
     merges_later: bool,
     /// The time when the merge began that runs beside this cache.
@@ -146,6 +149,7 @@ impl Cache {
             unscrubbed: Default::default(),
             is_offline: false,
             in_memory: false,
+            has_records: false,
             merges_later: false,
             merging_since: None,
             claimed: Default::default(),
@@ -258,7 +262,8 @@ impl Cache {
         let layouts = newest.layouts();
         let mut layers = Vec::new();
         for run in self.choose_runs(chain)? {
-            layers.push(self.open_run(model, chain, run, &layouts, pace)?);
+            let layer = self.open_run(model, chain, run.clone(), &layouts, pace)?;
+            layers.push(self.with_records(layer, chain, &run, pace)?);
         }
         Ok(LayerSource::new(&newest.frame.tables, layers, workers.clone())?)
     }

@@ -8,6 +8,7 @@ use zillion_device::mmap;
 use zillion_rows::layer::{LayerFile, LayerManifest, pack_layer};
 
 use crate::error::{Error, Result};
+use crate::frame::Frame;
 use crate::model::Model;
 use crate::new_frame::NewFrame;
 use crate::origin::Origin;
@@ -214,6 +215,12 @@ impl Model {
         }
         if parent.frame.schema_hash != draft.frame.frame.schema_hash {
             return refuse("its schema differs from the schema of the delta; publish a base");
+        }
+        let types = |frame: &Frame| frame.tables.iter().map(|t| t.published).collect::<Vec<_>>();
+        if types(&parent.frame) != types(&draft.frame.frame) {
+            return refuse(
+                "its rows have another number type than those of the delta; publish a base",
+            );
         }
         if parent.origin.run != draft.origin.run {
             return refuse("its training run differs from the run of the delta; publish a base");

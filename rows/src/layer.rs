@@ -6,7 +6,9 @@
 //! divided by key into *parts*, whose number is a power of two. A part is an Arrow IPC file with
 //! one uncompressed record batch, without nulls, and with the columns `key` (u64, ascending),
 //! `weights` (a fixed-size list of f32: all segments of a row), `count` (u32: the number of pushes
-//! of the row) and `tombstone` (u8: 1 for a removed key). Any Arrow tool can open it.
+//! of the row) and `tombstone` (u8: 1 for a removed key). Any Arrow tool can open it. If a version
+//! publishes its rows in a smaller number type ([`RowType`]), the column `weights` has this type,
+//! and rows of int8 have a column `scale` behind it.
 //!
 //! If rows grow, the narrow rows have parts of their own, whose column `weights` has the width of a
 //! narrow row. Tombstones are stored with the full rows. A reader takes the missing floats of a
@@ -47,11 +49,15 @@ mod open;
 mod owners;
 mod pack;
 mod part;
+mod records;
 mod source;
+mod weights;
 mod write;
 
 use serde::{Deserialize, Serialize};
 use zillion_feature::SLOTS;
+
+use crate::row_type::RowType;
 
 pub use checkpoint::layer_of_checkpoint;
 pub use difference::difference;
@@ -64,8 +70,12 @@ pub use part::{Found, LayerRow, WholeRow};
 pub use source::{LayerSource, MAX_LAYERS, MAX_OPEN_LAYERS};
 pub use write::LayerWriter;
 
-/// The version of the file format, which the metadata of every file contain.
+/// The version of the file format, which the metadata of every file contain. Directories and parts
+/// with f32 weights have it.
 const FORMAT: &str = "1";
+
+/// The version of the file format of parts with weights of another type.
+const TYPED_FORMAT: &str = "2";
 
 /// The largest number of bytes of the rows of a part. A part that has only one slot may be larger.
 /// A writer holds one part in memory.
@@ -107,6 +117,10 @@ pub struct LayerTable {
     pub table: String,
     /// The names and dimensions of the segments of a row, in order.
     pub segments: Vec<(String, usize)>,
+    /// The number type of the weights. A program of a version without this field refuses a manifest
+    /// that has it.
+    #[serde(default, skip_serializing_if = "RowType::is_f32")]
+    pub row_type: RowType,
     /// The number of keys, including tombstones and narrow rows.
     pub rows: u64,
     /// The number of tombstones: keys that were removed from the table.
@@ -193,10 +207,7 @@ impl LayerFile {
 impl LayerManifest {
     /// Yields the files of all parts, and then the files of the directories.
     pub fn files(&self) -> impl Iterator<Item = &LayerFile> {
-        let parts = self.tables.iter().flat_map(|t| {
-            let narrow = t.narrow.iter().flat_map(|narrow| &narrow.parts);
-            t.parts.iter().chain(narrow).map(|part| &part.file)
-        });
+        let parts = self.tables.iter().flat_map(LayerTable::all_parts).map(|part| &part.file);
         parts.chain(self.directories())
     }
 
@@ -217,6 +228,11 @@ impl LayerManifest {
 }
 
 impl LayerTable {
+    /// Yields the parts with full rows, and then those with narrow rows.
+    pub fn all_parts(&self) -> impl Iterator<Item = &LayerPart> {
+        self.parts.iter().chain(self.narrow.iter().flat_map(|narrow| &narrow.parts))
+    }
+
     /// Returns the number of floats of a row.
     pub fn width(&self) -> usize {
         self.segments.iter().map(|(_, dim)| dim).sum()
@@ -241,7 +257,13 @@ pub fn part_count(rows: u64, width: usize) -> usize {
     usize::try_from(parts).unwrap_or(SLOTS).min(SLOTS)
 }
 
-/// Returns the number of bytes of a row in a part.
+/// Returns the version of the file format of a part with weights of this type.
+fn part_format(row_type: RowType) -> &'static str {
+    if row_type.is_f32() { FORMAT } else { TYPED_FORMAT }
+}
+
+/// Returns the number of bytes of a row in a part, if its weights are f32. The cut into parts is
+/// the same for all number types.
 fn row_bytes(width: usize) -> u64 {
     (size_of::<u64>() + size_of::<u32>() + 1 + width * size_of::<f32>()) as u64
 }

@@ -1,5 +1,7 @@
 //! The layout of a row: the positions of the floats of its segments.
 
+use crate::row_type::RowType;
+
 /// The layout of the rows of one table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableLayout {
@@ -13,6 +15,8 @@ pub struct TableLayout {
     /// The parts of the segments that a narrow row has, in the order of its floats. Each part has
     /// its position in a full row. `None` if all rows are full.
     pub narrow: Option<Vec<SegmentLayout>>,
+    /// The number type of the weights in published versions.
+    pub published: RowType,
 }
 
 /// The position of one segment in a row.

@@ -17,6 +17,7 @@ mod layout;
 pub mod memory;
 pub mod part;
 pub mod row;
+mod row_type;
 mod shape;
 mod source;
 mod spec;
@@ -31,6 +32,7 @@ pub use part::{
     ChangedParts, ListedParts, MAX_PART_ROWS, PartInfo, PartSource, PartsBelow, RowDigest,
     TableParts,
 };
+pub use row_type::{RoundedRows, RowType};
 pub use shape::{RowShape, SegmentPlace};
 pub use source::{FetchedRows, LookupReport, RowSource, conformance, shape_rows};
 pub use spec::{

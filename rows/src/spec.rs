@@ -24,6 +24,7 @@ pub use span::{EventSpan, Span, TableClock};
 use crate::dtype::Dtype;
 use crate::initializer::InitializerSpec;
 use crate::layout::{SegmentLayout, TableLayout};
+use crate::row_type::RowType;
 
 /// The number of rows that a dense table may have if the job does not set `max_rows`.
 pub const DEFAULT_DENSE_ROWS: u64 = 1 << 24;
@@ -71,10 +72,13 @@ pub struct TableSpec {
     /// The condition under which a row is removed from the table.
     #[serde(default, skip_serializing_if = "Eviction::is_never")]
     pub eviction: Eviction,
-    /// The number type of the weights in memory and in checkpoints. Optimizer state and served
-    /// weights are always f32.
+    /// The number type of the weights in memory and in checkpoints. Optimizer state is always f32.
     #[serde(default, skip_serializing_if = "Dtype::is_f32")]
     pub dtype: Dtype,
+    /// The number type of the weights in published versions, which does not change training. A job
+    /// has it in `publish.rows`.
+    #[serde(default, skip_serializing_if = "RowType::is_f32")]
+    pub published: RowType,
     /// The ids whose rows are never evicted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pinned: Vec<PinnedId>,
@@ -174,6 +178,7 @@ impl TableSpec {
             admission_window: None,
             eviction: Eviction::default(),
             dtype: Dtype::default(),
+            published: RowType::default(),
             pinned: Vec::new(),
             statistics: None,
             grow: None,
@@ -195,6 +200,7 @@ impl TableSpec {
             stride: offset.next_multiple_of(STRIDE_UNIT),
             narrow: self.narrow_layout(&segments),
             segments,
+            published: self.published,
         }
     }
 

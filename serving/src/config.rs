@@ -42,6 +42,9 @@ pub struct ServeConfig {
     /// Whether the rows of versions are copied into memory instead of being mapped. A copy survives
     /// a disk that fails and a file that is truncated, and no other process shares it.
     pub load_into_memory: bool,
+    /// Whether lookups read records in memory on huge pages instead of the mapped files. They take
+    /// about the memory of the files, and no other process shares them.
+    pub row_records: bool,
     /// The age of the registry's last answer above which the server is not ready. Without a value,
     /// the server answers from its versions for as long as it runs.
     pub max_stale: Option<Duration>,
@@ -195,6 +198,7 @@ impl Default for ServeConfig {
             retain_cached: 128,
             cache_bytes: None,
             load_into_memory: false,
+            row_records: false,
             max_stale: None,
             registry_wait: Duration::from_millis(150),
             stagger: Duration::ZERO,

@@ -71,6 +71,7 @@ impl Loader {
     ) -> Result<Self, Error> {
         let mut cache = Cache::open(&config.cache, model.name(), files.clone())?;
         cache.set_in_memory(config.load_into_memory);
+        cache.set_row_records(config.row_records);
         let stop = Arc::new(AtomicBool::new(false));
         let store_stop = StoreStop::default();
         let model = model.with_stop(store_stop.clone()).with_memory(&config.cache, files);

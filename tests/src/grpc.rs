@@ -32,12 +32,14 @@ use zillion_serving::proto::tensorflow::{DataType, TensorProto, TensorShapeProto
 use crate::harness::{Workplace, csv};
 use crate::server::{MODEL, PATIENCE, REGISTRY, Server, infer_body, instances, operate, output};
 
-/// Trains a model for a few steps, publishes it and starts its server.
+/// Trains a model for a few steps, publishes it with rounded rows, and starts a server that has its
+/// rows as records in memory.
 fn served(more: &[&str]) -> (Workplace, Server) {
     let place = Workplace::new();
     let registry = format!("publish.registry={}", place.text(REGISTRY));
-    place.train_ok("run", &["--set", &registry, "--set", "train.epochs=1"]);
-    let mut server = Server::start(&place, more);
+    let rows = ["--set", "publish.rows='int8'"];
+    place.train_ok("run", &[&["--set", &registry, "--set", "train.epochs=1"], &rows[..]].concat());
+    let mut server = Server::start(&place, &[&["--row-records"], more].concat());
     assert!(server.becomes_ready());
     (place, server)
 }

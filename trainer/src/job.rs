@@ -320,7 +320,7 @@ impl Job {
         }
         zoo::check_labels(&model, schema.labels.len())?;
         let needs = zoo::needs(&model);
-        let tables = tables::resolve(&value, &schema, needs, |t| random::text_seed(seed, t))?;
+        let mut tables = tables::resolve(&value, &schema, needs, |t| random::text_seed(seed, t))?;
         let mut train: TrainConfig = zillion_config::section(&value, "train")?;
         train.resolve_mode()?;
         if train.clip_norm.is_some_and(|c| !(c.is_finite() && c > 0.0)) {
@@ -343,7 +343,8 @@ impl Job {
         }
         let data: DataConfig = zillion_config::section(&value, "data")?;
         data.negatives(&schema)?;
-        let publish = read_key(root, "publish")?;
+        let publish: Option<PublishConfig> = read_key(root, "publish")?;
+        publish.iter().try_for_each(|publish| publish.set_rows(&mut tables))?;
         let run: RunConfig = zillion_config::section(&value, "run")?;
         run.check()?;
         let ps = read_key(root, "ps")?;

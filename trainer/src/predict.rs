@@ -7,7 +7,7 @@ use zillion_device::Workers;
 use zillion_feature::{Batch, Statistics};
 use zillion_nn::{Mode, Params};
 use zillion_reader::Dataset;
-use zillion_rows::PartSource;
+use zillion_rows::{PartSource, RoundedRows, RowType, TableSpec};
 use zillion_scorer::Scorer;
 
 use crate::checkpoint::Checkpoint;
@@ -90,6 +90,22 @@ impl Loaded {
         let Self { job, scorer, towers, frequencies, rows, params, workers, .. } = self;
         let towers = towers.as_mut();
         Judge { job, scorer, towers, frequencies, source: rows, params, workers }.evaluate(dataset)
+    }
+
+    /// Scores a data set with the rows as a version of the number type `row_type` has them, and
+    /// compares it with its labels.
+    ///
+    /// # Errors
+    /// Returns an error if the rows of a table cannot have the type, or if the data cannot be read.
+    pub fn evaluate_as(&mut self, dataset: &Dataset, row_type: RowType) -> Result<EvalReport> {
+        let mut tables = self.job.tables.clone();
+        tables.iter_mut().for_each(|table| table.published = row_type);
+        tables.iter().try_for_each(TableSpec::validate)?;
+        let layouts = tables.iter().map(TableSpec::layout).collect();
+        let Self { job, scorer, towers, frequencies, rows, params, workers, .. } = self;
+        let source = &mut RoundedRows::new(rows, layouts);
+        let towers = towers.as_mut();
+        Judge { job, scorer, towers, frequencies, source, params, workers }.evaluate(dataset)
     }
 
     /// Scores every row in file order, batch by batch, until `sink` returns `false`.

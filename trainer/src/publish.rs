@@ -47,12 +47,14 @@ mod published;
 mod publisher;
 mod recent;
 mod registry;
+mod rounding_cost;
 mod run_id;
 mod schedule;
 
 pub use checkpoint::publish_checkpoint;
 pub use compactor::CompactionCounts;
 pub use published::Published;
+pub use rounding_cost::RoundingCost;
 
 pub(crate) use publisher::{Opening, Publisher, REMEMBERED, Repeated, Wish};
 pub(crate) use run_id::RunId;

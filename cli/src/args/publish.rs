@@ -3,6 +3,8 @@
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
+use zillion_rows::RowType;
+
 use super::{ModelRef, OperatorArgs};
 
 #[derive(Debug, clap::Args)]
@@ -27,6 +29,10 @@ pub(crate) struct PublishArgs {
     /// Number of parity rows
     #[arg(long, default_value = "64")]
     pub(crate) parity_rows: NonZeroUsize,
+    /// Number type of the weights in the version: f32, f16, bf16 or int8; smaller rows are rounded,
+    /// and their AUC on the job's validation files is printed
+    #[arg(long, value_name = "TYPE", default_value = "f32", value_parser = parse_row_type)]
+    pub(crate) rows: RowType,
     /// Override a key of the checkpoint's job, as in --set data.root=... (repeatable)
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
@@ -38,4 +44,11 @@ pub(crate) struct PublishArgs {
     /// Print the version as one line of JSON on stdout
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+fn parse_row_type(name: &str) -> Result<RowType, String> {
+    RowType::from_name(name).ok_or_else(|| {
+        let names = RowType::ALL.map(RowType::name).join(", ");
+        format!("rows of versions cannot have this number type; choose one of {names}")
+    })
 }

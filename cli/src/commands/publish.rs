@@ -3,12 +3,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use serde_json::json;
 use zillion_console::{compute_pool, data_settings, durable_files, print_json, print_line};
 use zillion_device::SystemClock;
-use zillion_reader::Paths;
-use zillion_trainer::{Checkpoint, Job, PublishConfig, Published, publish_checkpoint};
+use zillion_reader::{DataConfig, Dataset, Paths};
+use zillion_trainer::{
+    Checkpoint, Job, Loaded, PublishConfig, Published, RoundingCost, publish_checkpoint,
+};
 
 use crate::args::PublishArgs;
 use crate::operator::{audited, check_key_path, describe_publication};
@@ -18,6 +20,7 @@ pub(crate) fn run(args: &PublishArgs) -> Result<()> {
     let checkpoint = Checkpoint::find(&args.checkpoint)?;
     let mut job = checkpoint.job()?;
     job.data = data_settings::of_checkpoint(&job, &args.set)?;
+    let cost = measure_rounding(args, &checkpoint, &job.data);
     if !args.parity.is_empty() {
         read_parity_from(&mut job, &args.parity);
     }
@@ -28,6 +31,7 @@ pub(crate) fn run(args: &PublishArgs) -> Result<()> {
         parity_rows: args.parity_rows,
         sign: args.operator.sign.clone(),
         valid_for: args.operator.valid_for,
+        rows: args.rows,
         ..PublishConfig::new(&args.model.registry)
     };
     let workers = compute_pool(args.threads)?;
@@ -39,12 +43,47 @@ pub(crate) fn run(args: &PublishArgs) -> Result<()> {
     let name = &args.model.model;
     let describe = |published: &Published| describe_publication(published, &config.promote);
     let published = audited(&args.operator, "publish", name, &asked, act, describe)?;
+    let cost = cost.as_ref().map(Result::as_ref);
     if args.json {
-        return print_json(&summary(&published));
+        return print_json(&summary(&published, cost.and_then(Result::ok)));
     }
     print_line(&published.to_string());
+    match cost {
+        Some(Ok(cost)) => print_line(&cost.to_string()),
+        Some(Err(error)) => eprintln!(
+            "the cost of {} rows is not known, because the validation files cannot be scored: \
+             {error:#}",
+            args.rows.name()
+        ),
+        None => {}
+    }
     print_store_retries(&published.store);
     Ok(())
+}
+
+/// Scores the validation files of the job with the rows of the checkpoint and with those of the
+/// version. Returns `None` if both are the same, or if the job has no validation files.
+fn measure_rounding(
+    args: &PublishArgs,
+    checkpoint: &Checkpoint,
+    data: &DataConfig,
+) -> Option<Result<RoundingCost>> {
+    if args.rows.is_f32() || data.valid.is_empty() {
+        return None;
+    }
+    let measure = || {
+        let workers = compute_pool(args.threads)?;
+        let mut loaded = Loaded::from_checkpoint(checkpoint.clone(), workers)?;
+        let dataset = Dataset::open(data, &data.files(&data.valid)?, &loaded.job.schema)?
+            .with_statistics(loaded.statistics().clone());
+        let whole = loaded.evaluate(&dataset)?.auc;
+        let rounded = loaded.evaluate_as(&dataset, args.rows)?.auc;
+        let (Some(whole), Some(rounded)) = (whole, rounded) else {
+            bail!("the rows have no AUC, because all have the same label; add rows of both classes")
+        };
+        Ok(RoundingCost { row_type: args.rows, whole, rounded })
+    };
+    Some(measure())
 }
 
 /// Makes the given files the validation files of the job. Parity rows are read from the validation
@@ -58,7 +97,7 @@ fn read_parity_from(job: &mut Job, files: &[String]) {
     job.data.valid = Paths(files.iter().map(absolute).collect());
 }
 
-fn summary(published: &Published) -> serde_json::Value {
+fn summary(published: &Published, cost: Option<&RoundingCost>) -> serde_json::Value {
     let version = &published.version;
     json!({
         "model": version.model,
@@ -69,5 +108,6 @@ fn summary(published: &Published) -> serde_json::Value {
         "moved": published.moved.is_some(),
         "was_there": published.was_there,
         "store": published.store,
+        "rounding": cost,
     })
 }

@@ -86,7 +86,7 @@ impl Model {
         for ((key, found), (expected, (weights, count))) in layer.iter(0).zip(&self.rows) {
             assert_eq!(key, *expected);
             let Found::Row(row) = found else { panic!("{key:?} is a tombstone") };
-            assert_eq!((row.weights, row.count), (&weights[..], *count), "{key:?}");
+            assert_eq!((&row.weights[..], row.count), (&weights[..], *count), "{key:?}");
         }
     }
 }

@@ -172,7 +172,7 @@ fn same_rows(what: &str, layer: &Layer, state: &State) -> Result<(), String> {
         let found: BTreeMap<FeatureKey, (Vec<u32>, u32)> = layer
             .iter(table)
             .filter_map(|(key, found)| match found {
-                Found::Row(row) => Some((key, (bits(row.weights), row.count))),
+                Found::Row(row) => Some((key, (bits(&row.weights), row.count))),
                 Found::Tombstone => None,
             })
             .collect();

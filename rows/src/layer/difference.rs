@@ -52,7 +52,7 @@ pub fn difference(
         writer.table_of_rows(layout, rows[table].0, rows[table].1)?;
         for (compared, change) in compare(old, new, table).enumerate() {
             match change {
-                Some((key, Found::Row(row))) => writer.push(key, Some(row.weights), row.count)?,
+                Some((key, Found::Row(row))) => writer.push(key, Some(&row.weights), row.count)?,
                 Some((key, Found::Tombstone)) => writer.push(key, None, 0)?,
                 None if compared.is_multiple_of(PIECE_ROWS) => writer.pause(),
                 None => {}
@@ -80,7 +80,7 @@ fn compare<'a>(
         let key = keys.chain(now.peek().map(|&(key, _)| key)).min()?;
         let (before, now) = (before.next_if(|r| r.0 == key), now.next_if(|r| r.0 == key));
         Some(match (before, now) {
-            (Some((_, before)), Some((_, now))) if is_same(before, now) => None,
+            (Some((_, before)), Some((_, now))) if is_same(&before, &now) => None,
             (_, Some((key, now))) => Some((key, Found::Row(now))),
             (_, None) => Some((key, Found::Tombstone)),
         })
@@ -89,7 +89,7 @@ fn compare<'a>(
 
 /// Returns whether two rows have the same count and the same bits in all weights. So 0.0 and -0.0
 /// differ.
-fn is_same(a: LayerRow<'_>, b: LayerRow<'_>) -> bool {
+fn is_same(a: &LayerRow<'_>, b: &LayerRow<'_>) -> bool {
     let bits = bytemuck::cast_slice::<f32, u32>;
-    a.count == b.count && bits(a.weights) == bits(b.weights)
+    a.count == b.count && bits(&a.weights) == bits(&b.weights)
 }

@@ -41,7 +41,7 @@ pub fn merge_layers(
                 return Err(Error::Stopped);
             }
             match found {
-                Found::Row(row) => writer.push(key, Some(row.weights), row.count)?,
+                Found::Row(row) => writer.push(key, Some(&row.weights), row.count)?,
                 Found::Tombstone if !is_base => writer.push(key, None, 0)?,
                 Found::Tombstone => {}
             }

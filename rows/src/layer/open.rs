@@ -12,11 +12,16 @@ use std::sync::Arc;
 use arrow_buffer::{Buffer, ScalarBuffer};
 use arrow_schema::Field;
 use bytes::Bytes;
-use zillion_device::{DeviceError, mmap};
+use zillion_device::{DeviceError, machine, mmap};
 
 use super::part::{Found, PartColumns, TableRows, WidthRows};
+use super::records::Records;
+use super::weights::WeightFormat;
 use super::write::{directory_fields, part_fields, part_label};
-use super::{FORMAT, LayerFile, LayerManifest, LayerPart, LayerTable, Throttle, entry_of, part_of};
+use super::{
+    FORMAT, LayerFile, LayerManifest, LayerPart, LayerTable, Throttle, entry_of, part_format,
+    part_of,
+};
 use crate::arrow_file::ArrowFile;
 use crate::error::{Error, Result};
 use crate::layout::TableLayout;
@@ -83,20 +88,49 @@ impl Layer {
         let directories = manifest.directories().map(|file| open_directory(places, file));
         let starts = directories.collect::<Result<Vec<_>>>()?;
         let tables = manifest.tables.iter().map(|table| {
-            let rows = |parts: &[LayerPart], width: usize, is_narrow: bool| -> Result<WidthRows> {
-                let listed = Listed { table: &table.table, parts, width, is_narrow };
+            let rows = |parts: &[LayerPart], segments: &[(String, usize)], is_narrow: bool| {
+                let format = WeightFormat::new(table.row_type, segments);
+                let listed = Listed { table: &table.table, parts, format: &format, is_narrow };
                 let parts = (0..parts.len()).map(|i| open_part(places, &listed, i, &starts));
-                Ok(WidthRows { width, parts: parts.collect::<Result<_>>()? })
+                let parts = parts.collect::<Result<_>>()?;
+                Ok::<_, Error>(WidthRows { format, parts })
             };
             Ok(TableRows {
-                full: rows(&table.parts, table.width(), false)?,
+                full: rows(&table.parts, &table.segments, false)?,
                 narrow: match &table.narrow {
-                    Some(narrow) => rows(&narrow.parts, narrow.width(), true)?,
-                    None => rows(&[], 0, true)?,
+                    Some(narrow) => rows(&narrow.parts, &narrow.segments, true)?,
+                    None => rows(&[], &[], true)?,
                 },
+                records: None,
             })
         });
         Ok(Self { tables: tables.collect::<Result<Vec<_>>>()?.into() })
+    }
+
+    /// Copies the rows into memory as records, from which lookups of the returned layer read. The
+    /// files stay mapped for merges and for [`Layer::iter`].
+    ///
+    /// # Errors
+    /// Returns an error if the machine has less free memory than the records need.
+    pub fn with_records(&self, throttle: &mut dyn Throttle) -> Result<Self> {
+        let needed: u64 = self.tables.iter().map(Records::bytes_of).sum();
+        if let Some(free) = machine::available_memory().filter(|&free| needed > free) {
+            return Err(Error::misuse(format!(
+                "the rows need {needed} bytes of memory as records, but {free} bytes are free; \
+                 look them up in the mapped files (without `row_records`), or publish them in a \
+                 smaller number type (`publish.rows`)"
+            )));
+        }
+        let tables = self.tables.iter().map(|table| {
+            let records = Arc::new(Records::copy(table, throttle)?);
+            Ok(TableRows { records: Some(records), ..table.clone() })
+        });
+        Ok(Self { tables: tables.collect::<Result<Vec<_>>>()?.into() })
+    }
+
+    /// Returns whether lookups read records in memory instead of the mapped files.
+    pub fn has_records(&self) -> bool {
+        self.tables.iter().all(|table| table.records.is_some())
     }
 
     /// Returns whether another clone of this layer is alive.
@@ -237,9 +271,7 @@ fn verify_rows(rows: &WidthRows, index: usize) -> Result<(), String> {
             part.tombstones[row]
         ));
     }
-    if let Some(at) = part.weights.iter().position(|w| !w.is_finite()) {
-        return Err(format!("row {}: a weight is infinite or NaN", at / rows.width));
-    }
+    part.weights.verify(rows.format.width)?;
     for (entry, &start) in part.starts.iter().enumerate() {
         let before = |&key: &u64| entry_of(key, parts, part.bits) < entry;
         if keys.partition_point(before) != start as usize {
@@ -264,6 +296,14 @@ fn check_listing(manifest: &LayerManifest, layouts: &[TableLayout]) -> Result<()
             return Err(format!(
                 "table `{}` of the layer has segments {found:?}, but table `{}` of the job has {wanted:?}; {REMEDY}",
                 table.table, layout.name
+            ));
+        }
+        if table.row_type != layout.published {
+            let (found, wanted) = (table.row_type.name(), layout.published.name());
+            return Err(format!(
+                "table `{}` of the layer has rows of the type {found}, but those of the job have \
+                 the type {wanted}; {REMEDY}",
+                table.table
             ));
         }
         for parts in
@@ -313,7 +353,7 @@ fn check_narrow(table: &LayerTable, layout: &TableLayout) -> Result<(), String> 
 
 fn open_directory(places: &(impl Places + ?Sized), file: &LayerFile) -> Result<ScalarBuffer<u32>> {
     open_file(places, file, |file| {
-        check_schema(file, "directory", &directory_fields())?;
+        check_schema(file, "directory", FORMAT, &directory_fields())?;
         file.columns().numbers::<u32>("start")
     })
 }
@@ -322,7 +362,7 @@ fn open_directory(places: &(impl Places + ?Sized), file: &LayerFile) -> Result<S
 struct Listed<'a> {
     table: &'a str,
     parts: &'a [LayerPart],
-    width: usize,
+    format: &'a WeightFormat,
     is_narrow: bool,
 }
 
@@ -334,7 +374,8 @@ fn open_part(
 ) -> Result<PartColumns> {
     let LayerPart { file, rows, first_entry, bits, directory } = &table.parts[index];
     open_file(places, file, |file| {
-        check_schema(file, "part", &part_fields(table.width))?;
+        let format = table.format;
+        check_schema(file, "part", part_format(format.row_type), &part_fields(format))?;
         if file.rows as u64 != *rows {
             let found = file.rows;
             return Err(format!("the file has {found} rows, but the manifest lists {rows}"));
@@ -367,19 +408,24 @@ fn open_part(
             bits: *bits,
             starts: starts.slice(first, entries),
             keys: columns.numbers("key")?,
-            weights: columns.lists("weights", table.width)?,
+            weights: format.read(&mut columns)?,
             counts: columns.numbers("count")?,
             tombstones: columns.numbers("tombstone")?,
         })
     })
 }
 
-fn check_schema(file: &ArrowFile<'_>, what: &str, fields: &[Field]) -> Result<(), String> {
+fn check_schema(
+    file: &ArrowFile<'_>,
+    what: &str,
+    format: &str,
+    fields: &[Field],
+) -> Result<(), String> {
     let metadata = |key: &str| file.metadata(key);
     let schema = &file.schema;
-    if metadata("zillion.format") != FORMAT || metadata("zillion.layer") != what {
+    if metadata("zillion.format") != format || metadata("zillion.layer") != what {
         return Err(format!(
-            "the file is a `{}` of format `{}` instead of a `{what}` of format `{FORMAT}`",
+            "the file is a `{}` of format `{}` instead of a `{what}` of format `{format}`",
             metadata("zillion.layer"),
             metadata("zillion.format")
         ));

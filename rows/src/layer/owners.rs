@@ -98,11 +98,13 @@ impl LayerManifest {
 fn append(table: &mut LayerTable, more: &LayerTable, directory: u32) -> Result<()> {
     let segments = |narrow: &NarrowRows| narrow.segments.clone();
     if table.table != more.table
+        || table.row_type != more.row_type
         || table.segments != more.segments
         || table.narrow.as_ref().map(segments) != more.narrow.as_ref().map(segments)
     {
         let reason = format!(
-            "another writer wrote table `{}` with other segments in its place; use writers of the \
+            "another writer wrote table `{}` with other segments or another number type in its \
+             place; use writers of the \
              same job",
             more.table
         );
@@ -126,6 +128,7 @@ mod tests {
     use zillion_feature::random::mix64;
 
     use super::*;
+    use crate::RowType;
     use crate::layer::{Layer, LayerWriter, Unthrottled, verify_layer};
     use crate::layout::SegmentLayout;
 
@@ -135,6 +138,7 @@ mod tests {
             name: name.to_owned(),
             segments: segments(),
             narrow: None,
+            published: RowType::F32,
             stride: 4,
         };
         vec![table("ids"), table("empty")]

@@ -3,12 +3,15 @@
 use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::ops::Range;
+use std::sync::Arc;
 
 use arrow_buffer::ScalarBuffer;
 use zillion_device::mmap::overlaps;
 use zillion_device::prefetch::prefetch_read;
 use zillion_feature::FeatureKey;
 
+use super::records::Records;
+use super::weights::{PackedWeights, WeightColumn, WeightFormat};
 use super::{entry_of, part_of};
 
 /// The rows of a table in one layer.
@@ -17,12 +20,14 @@ pub(super) struct TableRows {
     pub(super) full: WidthRows,
     /// The narrow rows; empty if no row is narrow.
     pub(super) narrow: WidthRows,
+    /// The same rows in memory, which lookups then read; `None` if they read the mapped files.
+    pub(super) records: Option<Arc<Records>>,
 }
 
 /// The rows of one width.
 #[derive(Clone, Debug)]
 pub(super) struct WidthRows {
-    pub(super) width: usize,
+    pub(super) format: WeightFormat,
     /// The parts in key order. Their number is a power of two, or 0.
     pub(super) parts: Vec<PartColumns>,
 }
@@ -33,7 +38,7 @@ pub(super) struct PartColumns {
     pub(super) bits: u32,
     pub(super) starts: ScalarBuffer<u32>,
     pub(super) keys: ScalarBuffer<u64>,
-    pub(super) weights: ScalarBuffer<f32>,
+    pub(super) weights: WeightColumn,
     pub(super) counts: ScalarBuffer<u32>,
     pub(super) tombstones: ScalarBuffer<u8>,
 }
@@ -49,10 +54,12 @@ pub(super) struct Place {
     pub(super) row: u32,
     /// Whether the part is a part of narrow rows.
     pub(super) is_narrow: bool,
+    /// Whether a record is a tombstone. In a mapped file, a column says it.
+    pub(super) is_tombstone: bool,
 }
 
 /// The entry of a key in a layer: a row or a tombstone.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Found<'a> {
     /// The key has this row in the layer.
     Row(LayerRow<'a>),
@@ -61,11 +68,12 @@ pub enum Found<'a> {
 }
 
 /// A row of a layer.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct LayerRow<'a> {
-    /// The weights of all segments. A narrow row has only some of the floats (see
+    /// The weights of all segments as f32 numbers, which are a copy if the layer has another number
+    /// type. A narrow row has only some of the floats (see
     /// [`LayerSource::whole`](super::LayerSource::whole)).
-    pub weights: &'a [f32],
+    pub weights: Cow<'a, [f32]>,
     /// The number of pushes of the row in training.
     pub count: u32,
 }
@@ -85,32 +93,55 @@ impl TableRows {
         self.full.parts.is_empty() && self.narrow.parts.is_empty()
     }
 
-    /// Prefetches the cache lines of the directory that a lookup of `key` will read.
+    /// Prefetches the cache lines of the directory, or of the index of the records, that a lookup
+    /// of `key` will read.
     #[inline(always)]
     pub(super) fn prefetch_entry(&self, key: FeatureKey) {
+        if let Some(records) = &self.records {
+            return records.prefetch_bucket(key);
+        }
         self.full.prefetch_entry(key);
         if !self.narrow.parts.is_empty() {
             self.narrow.prefetch_entry(key);
         }
     }
 
-    /// Prefetches the cache lines of the keys that a lookup of `key` will read. The function reads
-    /// the directory, so the cache lines of the directory should have been prefetched earlier.
+    /// Prefetches the cache lines of the keys, or of the record, that a lookup of `key` will read.
+    /// The function reads the directory or the index, so their cache lines should have been
+    /// prefetched earlier.
     #[inline(always)]
     pub(super) fn prefetch_keys(&self, key: FeatureKey) {
+        if let Some(records) = &self.records {
+            return records.prefetch_record(key);
+        }
         self.full.prefetch_keys(key);
         if !self.narrow.parts.is_empty() {
             self.narrow.prefetch_keys(key);
         }
     }
 
-    /// Prefetches the cache lines of a row.
+    /// Prefetches the cache lines of a row that [`TableRows::locate`] has found.
     #[inline(always)]
     pub(super) fn prefetch_row(&self, place: Place) {
+        // A record was prefetched with its key.
+        if self.records.is_some() {
+            return;
+        }
         self.of_width(place.is_narrow).prefetch_row(place);
     }
 
-    /// Returns the position of `key`, or `None` if the table does not have the key.
+    /// Returns the position of `key` for [`TableRows::weights_at`], or `None` if the table does not
+    /// have the key.
+    #[inline(always)]
+    pub(super) fn locate(&self, key: FeatureKey) -> Option<Place> {
+        match &self.records {
+            Some(records) => records.find(key),
+            None => self.find(key),
+        }
+    }
+
+    /// Returns the position of `key` in the mapped files, or `None` if the table does not have the
+    /// key.
     #[inline(always)]
     pub(super) fn find(&self, key: FeatureKey) -> Option<Place> {
         match self.full.find(key) {
@@ -120,11 +151,21 @@ impl TableRows {
         }
     }
 
-    /// Returns the entry at a position. For a position outside of the part, returns a tombstone;
-    /// only a damaged file can lead to such a position.
+    /// Returns the entry at a position in the mapped files. For a position outside of the part,
+    /// returns a tombstone; only a damaged file can lead to such a position.
     #[inline(always)]
     pub(super) fn at(&self, place: Place) -> Found<'_> {
         self.of_width(place.is_narrow).at(place)
+    }
+
+    /// Returns the weights at a position that [`TableRows::locate`] has found, in the number type
+    /// of the layer. Returns `None` for a tombstone and for a position outside of the part.
+    #[inline(always)]
+    pub(super) fn weights_at(&self, place: Place) -> Option<PackedWeights<'_>> {
+        if let Some(records) = &self.records {
+            return records.weights_at(place);
+        }
+        self.of_width(place.is_narrow).weights_at(place)
     }
 
     #[inline(always)]
@@ -164,9 +205,8 @@ impl TableRows {
 impl PartColumns {
     fn overlaps(&self, ranges: &[Range<usize>]) -> bool {
         let Self { bits: _, starts, keys, weights, counts, tombstones } = self;
-        let columns =
-            [starts.inner(), keys.inner(), weights.inner(), counts.inner(), tombstones.inner()];
-        columns.iter().any(|column| overlaps(column, ranges))
+        let columns = [starts.inner(), keys.inner(), counts.inner(), tombstones.inner()];
+        columns.iter().any(|column| overlaps(column, ranges)) || weights.overlaps(ranges)
     }
 }
 
@@ -189,9 +229,7 @@ impl WidthRows {
     #[inline(always)]
     fn prefetch_row(&self, place: Place) {
         if let Some(part) = self.parts.get(place.part as usize) {
-            let first = place.row as usize * self.width;
-            prefetch_read(&part.weights, first);
-            prefetch_read(&part.weights, first + self.width - 1);
+            part.weights.prefetch(place.row as usize, self.format.width);
             prefetch_read(&part.tombstones, place.row as usize);
         }
     }
@@ -205,35 +243,44 @@ impl WidthRows {
         let among = part.keys.get(start..end)?;
         let row = start + position(among.len(), |at| among[at], key.0)?;
         let part = part_of(key.0, self.parts.len()) as u32;
-        Some(Place { part, row: row as u32, is_narrow: false })
+        Some(Place { part, row: row as u32, is_narrow: false, is_tombstone: false })
     }
 
     #[inline(always)]
-    fn at(&self, place: Place) -> Found<'_> {
+    fn weights_at(&self, place: Place) -> Option<PackedWeights<'_>> {
         let row = place.row as usize;
-        let found = self.parts.get(place.part as usize).and_then(|part| {
-            if *part.tombstones.get(row)? != 0 {
-                return None;
-            }
-            let weights = part.weights.get(row * self.width..(row + 1) * self.width)?;
-            Some(LayerRow { weights, count: *part.counts.get(row)? })
-        });
-        found.map_or(Found::Tombstone, Found::Row)
+        let part = self.parts.get(place.part as usize)?;
+        if *part.tombstones.get(row)? != 0 {
+            return None;
+        }
+        part.weights.row(row, self.format.width)
     }
 
-    fn rows(&self) -> usize {
+    fn at(&self, place: Place) -> Found<'_> {
+        let row = self.weights_at(place).and_then(|weights| {
+            let part = self.parts.get(place.part as usize)?;
+            let count = *part.counts.get(place.row as usize)?;
+            Some(LayerRow { weights: weights.to_floats(), count })
+        });
+        row.map_or(Found::Tombstone, Found::Row)
+    }
+
+    pub(super) fn rows(&self) -> usize {
         self.parts.iter().map(|part| part.keys.len()).sum()
     }
 
     fn bytes(&self) -> usize {
-        let row = size_of::<u64>() + size_of::<u32>() + 1 + self.width * size_of::<f32>();
+        let row = size_of::<u64>() + size_of::<u32>() + 1 + self.format.row_bytes();
         self.parts.iter().map(|p| p.keys.len() * row + p.starts.len() * size_of::<u32>()).sum()
     }
 
     fn iter(&self) -> impl Iterator<Item = (FeatureKey, Found<'_>)> {
         (0u32..).zip(&self.parts).flat_map(move |(part, rows)| {
             (0u32..).zip(rows.keys.iter()).map(move |(row, &key)| {
-                (FeatureKey(key), self.at(Place { part, row, is_narrow: false }))
+                (
+                    FeatureKey(key),
+                    self.at(Place { part, row, is_narrow: false, is_tombstone: false }),
+                )
             })
         })
     }

@@ -60,10 +60,10 @@ impl LayerSource {
         Ok(Self { layouts: layouts.into(), shapes: shapes.into(), layers, workers })
     }
 
-    /// Returns whether any row or directory entry lies in one of the address ranges. The ranges are
-    /// those of mapped files that have lost pages.
+    /// Returns whether a lookup can read one of the address ranges. The ranges are those of mapped
+    /// files that have lost pages. Records in memory do not lose any.
     pub fn overlaps(&self, ranges: &[Range<usize>]) -> bool {
-        self.layers.iter().any(|layer| layer.overlaps(ranges))
+        self.layers.iter().any(|layer| !layer.has_records() && layer.overlaps(ranges))
     }
 
     /// Returns the layers, oldest first.
@@ -77,11 +77,11 @@ impl LayerSource {
         match self.shapes.get(table) {
             Some(shape) if row.weights.len() < shape.width => {
                 let mut whole = vec![0.0; shape.stride()];
-                fill_narrow(shape, key, row.weights, &mut whole);
+                fill_narrow(shape, key, &row.weights, &mut whole);
                 whole.truncate(shape.width);
                 Cow::Owned(whole)
             }
-            _ => Cow::Borrowed(row.weights),
+            _ => row.weights,
         }
     }
 
@@ -97,7 +97,8 @@ impl LayerSource {
     /// Yields the same rows as [`LayerSource::rows_of`], each with all its floats.
     pub fn whole_rows_of(&self, table: usize) -> impl Iterator<Item = (FeatureKey, WholeRow<'_>)> {
         self.rows_of(table).map(move |(key, row)| {
-            (key, WholeRow { weights: self.whole(table, key, row), count: row.count })
+            let count = row.count;
+            (key, WholeRow { weights: self.whole(table, key, row), count })
         })
     }
 
@@ -106,7 +107,7 @@ impl LayerSource {
     pub fn default_row(&self, table: usize, key: FeatureKey) -> Option<Vec<f32>> {
         let shape = self.shapes.get(table)?;
         let mut row = vec![0.0; shape.stride()];
-        shape.fill_unknown(key, &mut row);
+        fill_unknown(shape, key, &mut row);
         row.truncate(shape.width);
         Some(row)
     }
@@ -144,7 +145,7 @@ impl LayerSource {
             each_bit(open, |i| rows.prefetch_entry(keys[i]));
             each_bit(open, |i| rows.prefetch_keys(keys[i]));
             each_bit(open, |i| {
-                if let Some(place) = rows.find(keys[i]) {
+                if let Some(place) = rows.locate(keys[i]) {
                     rows.prefetch_row(place);
                     places[i] = (index as u8, Some(place));
                     open &= !(1 << i);
@@ -157,18 +158,18 @@ impl LayerSource {
         let mut missing = 0;
         let targets = out.chunks_exact_mut(shape.stride());
         for ((&key, target), &(layer, place)) in keys.iter().zip(targets).zip(&places) {
-            let found = place.map(|place| self.layers[usize::from(layer)].tables[table].at(place));
-            match found {
-                Some(Found::Row(row)) if row.weights.len() < shape.width => {
-                    fill_narrow(shape, key, row.weights, target);
+            let rows = &self.layers[usize::from(layer)].tables[table];
+            match place.and_then(|place| rows.weights_at(place)) {
+                Some(weights) if weights.len() < shape.width => {
+                    fill_narrow(shape, key, &weights.to_floats(), target);
                 }
-                Some(Found::Row(row)) => {
-                    target[..shape.width].copy_from_slice(row.weights);
+                Some(weights) => {
+                    weights.widen(&mut target[..shape.width]);
                     target[shape.width..].fill(0.0);
                 }
-                Some(Found::Tombstone) | None => {
+                None => {
                     missing += 1;
-                    shape.fill_unknown(key, target);
+                    fill_unknown(shape, key, target);
                 }
             }
         }
@@ -202,6 +203,14 @@ impl LayerSource {
 fn fill_narrow(shape: &RowShape, key: FeatureKey, weights: &[f32], target: &mut [f32]) {
     shape.fill_initial(key, target);
     shape.layout.spread(weights, target);
+    shape.spec.published.round(&shape.layout, &mut target[..shape.width]);
+}
+
+/// Writes the row that an unknown key reads, including the padding. It is rounded like the rows of
+/// the version.
+fn fill_unknown(shape: &RowShape, key: FeatureKey, target: &mut [f32]) {
+    shape.fill_unknown(key, target);
+    shape.spec.published.round(&shape.layout, &mut target[..shape.width]);
 }
 
 /// Calls `each` with the position of every bit that is set, in ascending order.

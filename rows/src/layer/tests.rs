@@ -13,6 +13,7 @@ use super::*;
 use crate::conformance;
 use crate::error::{Error, Result};
 use crate::layout::TableLayout;
+use crate::row_type::RowType;
 use crate::spec::TableSpec;
 use crate::{InitializerSpec, OptimizerSpec, SegmentSpec, Unknown};
 
@@ -36,11 +37,24 @@ fn spec(name: &str, dims: &[usize], unknown: Unknown) -> TableSpec {
 }
 
 fn specs() -> Vec<TableSpec> {
-    vec![spec("a", &[4, 1], Unknown::Seeded), spec("b", &[3], Unknown::Zero)]
+    specs_of(RowType::F32)
+}
+
+fn specs_of(published: RowType) -> Vec<TableSpec> {
+    let specs = [spec("a", &[4, 1], Unknown::Seeded), spec("b", &[3], Unknown::Zero)];
+    specs.into_iter().map(|spec| TableSpec { published, ..spec }).collect()
 }
 
 fn layouts() -> Vec<TableLayout> {
-    specs().iter().map(TableSpec::layout).collect()
+    layouts_of(RowType::F32)
+}
+
+fn layouts_of(published: RowType) -> Vec<TableLayout> {
+    specs_of(published).iter().map(TableSpec::layout).collect()
+}
+
+fn row_types() -> impl Strategy<Value = RowType> {
+    prop::sample::select(&RowType::ALL[..])
 }
 
 fn row(key: u64, salt: u64, width: usize) -> Vec<f32> {
@@ -48,9 +62,18 @@ fn row(key: u64, salt: u64, width: usize) -> Vec<f32> {
 }
 
 fn write(folder: &Path, models: &[Model; 2], parts: Option<usize>) -> Result<LayerManifest> {
+    write_of(RowType::F32, folder, models, parts)
+}
+
+fn write_of(
+    row_type: RowType,
+    folder: &Path,
+    models: &[Model; 2],
+    parts: Option<usize>,
+) -> Result<LayerManifest> {
     let (files, mut throttle) = (Files::new(), Unthrottled);
     let mut writer = LayerWriter::new(&files, folder, &mut throttle);
-    for (model, layout) in models.iter().zip(layouts()) {
+    for (model, layout) in models.iter().zip(layouts_of(row_type)) {
         let wanted = part_count(model.len() as u64, layout.width());
         writer.table(&layout, parts.filter(|_| !model.is_empty()).unwrap_or(wanted))?;
         for (&key, row) in model {
@@ -61,8 +84,21 @@ fn write(folder: &Path, models: &[Model; 2], parts: Option<usize>) -> Result<Lay
 }
 
 fn source(layers: Vec<Layer>) -> LayerSource {
+    source_of(RowType::F32, layers)
+}
+
+fn source_of(row_type: RowType, layers: Vec<Layer>) -> LayerSource {
     let workers = Arc::new(Workers::new(NonZeroUsize::MIN).unwrap());
-    LayerSource::new(&specs(), layers, workers).unwrap()
+    LayerSource::new(&specs_of(row_type), layers, workers).unwrap()
+}
+
+/// Returns the rows as a layer of this type has them.
+fn rounded(row_type: RowType, models: &[Model; 2]) -> [Model; 2] {
+    let mut models = models.clone();
+    for (model, layout) in models.iter_mut().zip(layouts_of(row_type)) {
+        model.values_mut().flatten().for_each(|row| row_type.round(&layout, row));
+    }
+    models
 }
 
 /// Returns the state of the tables after all layers. `layers` are given oldest first, and a newer
@@ -111,6 +147,7 @@ fn models() -> impl Strategy<Value = [Model; 2]> {
 proptest! {
     #[test]
     fn layers_read_as_their_sum_and_so_does_their_merge(
+        row_type in row_types(),
         layers in prop::collection::vec(models(), 1..=MAX_OPEN_LAYERS),
         parts in prop_oneof![Just(None), (0u32..6).prop_map(|p| Some(1usize << p))],
         cut in 0usize..4,
@@ -119,19 +156,32 @@ proptest! {
         let opened: Vec<Layer> = layers
             .iter()
             .map(|models| {
-                let manifest = write(folder.path(), models, parts).unwrap();
-                verify_layer(folder.path(), &manifest, &layouts(), &mut Unthrottled).unwrap();
-                Layer::open(folder.path(), &manifest, &layouts()).unwrap()
+                let manifest = write_of(row_type, folder.path(), models, parts).unwrap();
+                let layouts = layouts_of(row_type);
+                verify_layer(folder.path(), &manifest, &layouts, &mut Unthrottled).unwrap();
+                Layer::open(folder.path(), &manifest, &layouts).unwrap()
             })
             .collect();
-        let expected = stacked(&layers);
+        // Rows that were rounded do not change in merges.
+        let expected = rounded(row_type, &stacked(&layers));
+        let source = |layers| source_of(row_type, layers);
         check(&mut source(opened.clone()), &expected);
+
+        // Records in memory read as the mapped rows, for all layers or for some of them.
+        for kept in [0, 1] {
+            let with_records = |(at, layer): (usize, &Layer)| match at % 2 < kept {
+                true => layer.clone(),
+                false => layer.with_records(&mut Unthrottled).unwrap(),
+            };
+            let records = opened.iter().enumerate().map(with_records).collect();
+            check(&mut source(records), &expected);
+        }
 
         // The newest layers are merged as a delta, and the other layers stay.
         let cut = cut.min(opened.len() - 1);
         let merge = |layers: &[Layer], is_base| {
             let layers: Vec<&Layer> = layers.iter().collect();
-            let layouts = layouts();
+            let layouts = layouts_of(row_type);
             let manifest = merge_layers(
                 &Files::new(), folder.path(), &layouts, &layers, is_base, &mut Unthrottled,
             ).unwrap();
@@ -152,15 +202,16 @@ proptest! {
     /// the difference has no entry for a key that did not change.
     #[test]
     fn a_difference_leads_from_one_state_to_the_other(
-        old in prop::collection::vec(models(), 0..4), new in models(), kept in 0u64..4,
+        row_type in row_types(), old in prop::collection::vec(models(), 0..4), new in models(), kept in 0u64..4,
     ) {
         let folder = tempfile::tempdir().unwrap();
+        let layouts = layouts_of(row_type);
         let open = |models: &[Model; 2]| {
-            let manifest = write(folder.path(), models, None).unwrap();
-            Layer::open(folder.path(), &manifest, &layouts()).unwrap()
+            let manifest = write_of(row_type, folder.path(), models, None).unwrap();
+            Layer::open(folder.path(), &manifest, &layouts).unwrap()
         };
-        let before = stacked(&old);
-        let mut now = new;
+        let before = rounded(row_type, &stacked(&old));
+        let mut now = rounded(row_type, &new);
         for (now, before) in now.iter_mut().zip(&before) {
             now.retain(|_, row| row.is_some());
             // Some rows do not change.
@@ -170,10 +221,10 @@ proptest! {
         let opened: Vec<Layer> = old.iter().map(open).collect();
         let opened: Vec<&Layer> = opened.iter().collect();
         let manifest = difference(
-            &Files::new(), folder.path(), &layouts(), &opened, &open(&now), &mut Unthrottled,
+            &Files::new(), folder.path(), &layouts, &opened, &open(&now), &mut Unthrottled,
         ).unwrap();
-        verify_layer(folder.path(), &manifest, &layouts(), &mut Unthrottled).unwrap();
-        let delta = Layer::open(folder.path(), &manifest, &layouts()).unwrap();
+        verify_layer(folder.path(), &manifest, &layouts, &mut Unthrottled).unwrap();
+        let delta = Layer::open(folder.path(), &manifest, &layouts).unwrap();
         for table in 0..2 {
             let row = |key: u64, model: &Model| model.get(&key).cloned().flatten();
             let keys = before[table].keys().chain(now[table].keys()).copied();
@@ -203,11 +254,12 @@ proptest! {
     /// fault.
     #[test]
     fn damage_is_refused_by_name_and_never_a_fault(
-        models in models(), which in any::<prop::sample::Index>(), at in any::<prop::sample::Index>(),
+        row_type in row_types(), models in models(), which in any::<prop::sample::Index>(), at in any::<prop::sample::Index>(),
         change in 1u8..=255, cut in prop::bool::ANY,
     ) {
         let folder = tempfile::tempdir().unwrap();
-        let manifest = write(folder.path(), &models, None).unwrap();
+        let manifest = write_of(row_type, folder.path(), &models, None).unwrap();
+        let layouts = layouts_of(row_type);
         let files: Vec<&LayerFile> = manifest.files().collect();
         let file = files[which.index(files.len())];
         let path = folder.path().join(file.name());
@@ -215,12 +267,12 @@ proptest! {
         let at = at.index(bytes.len());
         if cut { bytes.truncate(at.max(1)) } else { bytes[at] ^= change }
         std::fs::write(&path, &bytes).unwrap();
-        let refused = verify_layer(folder.path(), &manifest, &layouts(), &mut Unthrottled);
+        let refused = verify_layer(folder.path(), &manifest, &layouts, &mut Unthrottled);
         match refused {
             Err(Error::Part { path: named, .. }) => prop_assert_eq!(named, path),
             other => prop_assert!(false, "{:?}", other),
         }
-        if let Ok(layer) = Layer::open(folder.path(), &manifest, &layouts()) {
+        if let Ok(layer) = Layer::open(folder.path(), &manifest, &layouts) {
             for (table, model) in models.iter().enumerate() {
                 let found = model.keys().filter_map(|&key| layer.find(table, FeatureKey(key)));
                 prop_assert!(found.count() <= model.len());
@@ -250,7 +302,7 @@ fn a_large_table_is_cut_and_found_whole() {
     for &key in &keys {
         let wanted = row(key, 3, 5);
         let found = layer.find(0, FeatureKey(key));
-        assert_eq!(found, Some(Found::Row(LayerRow { weights: &wanted, count: 9 })));
+        assert_eq!(found, Some(Found::Row(LayerRow { weights: (&wanted).into(), count: 9 })));
         assert_eq!(layer.find(1, FeatureKey(key)), None);
     }
     // A lookup through the plan on several threads gives the same rows.

@@ -6,20 +6,20 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow_array::{
-    ArrayRef, FixedSizeListArray, Float32Array, RecordBatch, UInt8Array, UInt32Array, UInt64Array,
-};
+use arrow_array::{ArrayRef, RecordBatch, UInt8Array, UInt32Array, UInt64Array};
 use arrow_schema::{ArrowError, DataType, Field, Schema};
 use zillion_device::Files;
 use zillion_feature::FeatureKey;
 
+use super::weights::{WeightFormat, WeightRows};
 use super::{
     FORMAT, LayerCut, LayerFile, LayerManifest, LayerPart, LayerTable, NarrowRows, PART_BYTES,
-    Throttle, entry_bits, entry_of, part_count, part_of, row_bytes,
+    Throttle, entry_bits, entry_of, part_count, part_format, part_of, row_bytes,
 };
 use crate::arrow_writer::{Hashed, write_batch};
 use crate::error::{Error, Result};
 use crate::layout::{SegmentLayout, TableLayout};
+use crate::row_type::RowType;
 
 /// The number of bytes that are written and hashed between two calls of [`Throttle::piece`]. This
 /// takes about 0.1 ms.
@@ -71,8 +71,8 @@ impl Span {
 struct OpenRows {
     is_narrow: bool,
     segments: Vec<(String, usize)>,
+    format: WeightFormat,
     parts: usize,
-    width: usize,
     rows: Rows,
     /// The largest number of rows in a part.
     room: usize,
@@ -84,10 +84,9 @@ struct OpenRows {
 }
 
 /// The rows of a part in columns.
-#[derive(Default)]
 struct Rows {
     keys: Vec<u64>,
-    weights: Vec<f32>,
+    weights: WeightRows,
     counts: Vec<u32>,
     tombstones: Vec<u8>,
 }
@@ -141,8 +140,9 @@ impl<'a> LayerWriter<'a> {
         let narrow = layout.narrow.as_ref().filter(|_| narrow_parts.parts > 0);
         self.open = Some(OpenTable {
             last: None,
-            full: OpenRows::new(&layout.segments, full, false),
-            narrow: narrow.map(|segments| OpenRows::new(segments, narrow_parts, true)),
+            full: OpenRows::new(layout.published, &layout.segments, full, false),
+            narrow: narrow
+                .map(|segments| OpenRows::new(layout.published, segments, narrow_parts, true)),
             name: layout.name.clone(),
             tombstones: 0,
         });
@@ -169,19 +169,19 @@ impl<'a> LayerWriter<'a> {
                 ),
             ));
         }
-        let is_narrow = |rows: &OpenRows| weights.is_some_and(|row| row.len() == rows.width);
+        let is_narrow = |rows: &OpenRows| weights.is_some_and(|row| row.len() == rows.format.width);
         let is_narrow = open.narrow.as_ref().is_some_and(is_narrow);
         let rows = open.rows_of(is_narrow);
         if rows.parts == 0 {
             return Err(refuse(open, "a row was added to a table that was begun as empty; begin it with at least one part".into()));
         }
         if let Some(row) = weights
-            && row.len() != rows.width
+            && row.len() != rows.format.width
         {
             let reason = format!(
                 "a row has {} floats instead of {}; use the table's layout",
                 row.len(),
-                rows.width
+                rows.format.width
             );
             return Err(refuse(open, reason));
         }
@@ -199,12 +199,16 @@ impl<'a> LayerWriter<'a> {
         let Some(open) = &mut self.open else { return Ok(()) };
         open.last = Some(key.0);
         open.tombstones += u64::from(weights.is_none());
-        let OpenRows { rows, room, width, .. } = open.rows_of(is_narrow);
+        let OpenRows { rows, room, format, .. } = open.rows_of(is_narrow);
         if rows.keys.is_empty() {
-            rows.reserve(*room, *width);
+            rows.reserve(*room, format);
         }
-        rows.push(key.0, weights, *width, count);
-        if rows.keys.len().is_multiple_of(PIECE_ROWS) {
+        let pushed = rows.push(key.0, weights, format, count);
+        let is_piece = rows.keys.len().is_multiple_of(PIECE_ROWS);
+        if let Err(reason) = pushed {
+            return Err(refuse(open, format!("key {:#018x}: {reason}", key.0)));
+        }
+        if is_piece {
             self.throttle.piece();
         }
         Ok(())
@@ -227,9 +231,10 @@ impl<'a> LayerWriter<'a> {
     pub fn finish(mut self) -> Result<LayerManifest> {
         self.end_table()?;
         let starts = std::mem::take(&mut self.starts);
-        let directory = self.write(&schema("directory", directory_fields()), move || {
-            Ok(vec![Arc::new(UInt32Array::from(starts)) as ArrayRef])
-        })?;
+        let directory = self
+            .write(&schema("directory", FORMAT, directory_fields()), move || {
+                Ok(vec![Arc::new(UInt32Array::from(starts)) as ArrayRef])
+            })?;
         Ok(LayerManifest { tables: self.tables, directory, more_directories: Vec::new() })
     }
 
@@ -253,13 +258,13 @@ impl<'a> LayerWriter<'a> {
         let name = table.name.clone();
         let open = table.rows_of(is_narrow);
         let schema = part_schema(&name, open);
-        let rows = std::mem::take(&mut open.rows);
+        let rows = std::mem::replace(&mut open.rows, Rows::new(open.format.row_type));
         let count = rows.keys.len();
         let bits = entry_bits(count);
         let first_entry = self.starts.len() as u64;
         list_entries(&rows.keys, open.parts, bits, &mut self.starts, self.throttle);
-        let width = open.width;
-        let file = self.write(&schema, || rows.columns(width))?;
+        let format = open.format.clone();
+        let file = self.write(&schema, || rows.columns(&format))?;
         let rows = count as u64;
         open.done.push(LayerPart { file, rows, first_entry, bits, directory: 0 });
         open.part += 1;
@@ -310,6 +315,7 @@ impl OpenTable {
         LayerTable {
             table: self.name,
             segments: self.full.segments,
+            row_type: self.full.format.row_type,
             rows: rows(&self.full.done) + narrow.as_ref().map_or(0, |narrow| narrow.rows),
             tombstones: self.tombstones,
             parts: self.full.done,
@@ -319,47 +325,54 @@ impl OpenTable {
 }
 
 impl OpenRows {
-    fn new(segments: &[SegmentLayout], span: Span, is_narrow: bool) -> Self {
+    fn new(row_type: RowType, segments: &[SegmentLayout], span: Span, is_narrow: bool) -> Self {
         let Span { parts, own, most } = span;
         let segments: Vec<_> = segments.iter().map(|s| (s.name.clone(), s.dim)).collect();
-        let width = segments.iter().map(|(_, dim)| dim).sum();
-        let room = usize::try_from((PART_BYTES / row_bytes(width)).min(most)).unwrap_or(usize::MAX);
+        let format = WeightFormat::new(row_type, &segments);
+        let most = (PART_BYTES / row_bytes(format.width)).min(most);
+        let room = usize::try_from(most).unwrap_or(usize::MAX);
         let (part, done) = (own.start, Vec::with_capacity(own.len()));
-        Self { is_narrow, segments, parts, width, rows: Rows::default(), room, part, own, done }
+        let rows = Rows::new(row_type);
+        Self { is_narrow, segments, format, parts, rows, room, part, own, done }
     }
 }
 
 impl Rows {
+    fn new(row_type: RowType) -> Self {
+        let weights = WeightRows::new(row_type);
+        Self { keys: Vec::new(), weights, counts: Vec::new(), tombstones: Vec::new() }
+    }
+
     /// Reserves the memory of a whole part at once, because growing would copy megabytes between
     /// two pauses. Reserved memory takes no physical memory until it is written.
-    fn reserve(&mut self, rows: usize, width: usize) {
+    fn reserve(&mut self, rows: usize, format: &WeightFormat) {
         self.keys.reserve_exact(rows);
-        self.weights.reserve_exact(rows.saturating_mul(width));
+        self.weights.reserve(rows, format);
         self.counts.reserve_exact(rows);
         self.tombstones.reserve_exact(rows);
     }
 
-    fn push(&mut self, key: u64, weights: Option<&[f32]>, width: usize, count: u32) {
+    fn push(
+        &mut self,
+        key: u64,
+        weights: Option<&[f32]>,
+        format: &WeightFormat,
+        count: u32,
+    ) -> Result<(), String> {
+        self.weights.push(weights, format)?;
         self.keys.push(key);
-        match weights {
-            Some(row) => self.weights.extend_from_slice(row),
-            None => self.weights.resize(self.weights.len() + width, 0.0),
-        }
         self.counts.push(count);
         self.tombstones.push(u8::from(weights.is_none()));
+        Ok(())
     }
 
-    fn columns(self, width: usize) -> Result<Vec<ArrayRef>, ArrowError> {
+    fn columns(self, format: &WeightFormat) -> Result<Vec<ArrayRef>, ArrowError> {
         let rows = self.keys.len();
-        let values = Arc::new(Float32Array::from(self.weights));
-        let weights =
-            FixedSizeListArray::try_new_with_length(item(), width as i32, values, None, rows)?;
-        Ok(vec![
-            Arc::new(UInt64Array::from(self.keys)),
-            Arc::new(weights),
-            Arc::new(UInt32Array::from(self.counts)),
-            Arc::new(UInt8Array::from(self.tombstones)),
-        ])
+        let mut columns: Vec<ArrayRef> = vec![Arc::new(UInt64Array::from(self.keys))];
+        columns.extend(self.weights.columns(format, rows)?);
+        columns.push(Arc::new(UInt32Array::from(self.counts)));
+        columns.push(Arc::new(UInt8Array::from(self.tombstones)));
+        Ok(columns)
     }
 }
 
@@ -387,14 +400,13 @@ fn list_entries(
     }
 }
 
-/// Returns the columns of a part whose rows have `width` floats.
-pub(super) fn part_fields(width: usize) -> Vec<Field> {
-    vec![
-        Field::new("key", DataType::UInt64, false),
-        Field::new("weights", DataType::FixedSizeList(item(), width as i32), false),
-        Field::new("count", DataType::UInt32, false),
-        Field::new("tombstone", DataType::UInt8, false),
-    ]
+/// Returns the columns of a part whose weights have this format.
+pub(super) fn part_fields(format: &WeightFormat) -> Vec<Field> {
+    let mut fields = vec![Field::new("key", DataType::UInt64, false)];
+    fields.extend(format.fields());
+    fields.push(Field::new("count", DataType::UInt32, false));
+    fields.push(Field::new("tombstone", DataType::UInt8, false));
+    fields
 }
 
 /// Returns the columns of the directory.
@@ -402,13 +414,10 @@ pub(super) fn directory_fields() -> Vec<Field> {
     vec![Field::new("start", DataType::UInt32, false)]
 }
 
-fn item() -> Arc<Field> {
-    Arc::new(Field::new("item", DataType::Float32, false))
-}
-
 fn part_schema(table: &str, open: &OpenRows) -> Arc<Schema> {
     let segments = open.segments.iter().map(|(name, dim)| format!("{name}:{dim}"));
-    let mut schema = Schema::clone(&schema("part", part_fields(open.width)));
+    let format = part_format(open.format.row_type);
+    let mut schema = Schema::clone(&schema("part", format, part_fields(&open.format)));
     let metadata = [
         ("zillion.part", part_label(open.part, open.parts, open.is_narrow)),
         ("zillion.segments", segments.collect::<Vec<_>>().join(",")),
@@ -424,8 +433,8 @@ pub(super) fn part_label(part: usize, parts: usize, is_narrow: bool) -> String {
     format!("{part} of {parts}{}", if is_narrow { " narrow" } else { "" })
 }
 
-fn schema(what: &str, fields: Vec<Field>) -> Arc<Schema> {
-    let entries = [("zillion.format", FORMAT), ("zillion.layer", what)];
+fn schema(what: &str, format: &str, fields: Vec<Field>) -> Arc<Schema> {
+    let entries = [("zillion.format", format), ("zillion.layer", what)];
     let metadata = entries.map(|(key, value)| (key.to_owned(), value.to_owned()));
     Arc::new(Schema::new(fields).with_metadata(std::collections::HashMap::from(metadata)))
 }

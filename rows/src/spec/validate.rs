@@ -4,6 +4,7 @@ use super::{
     Admission, ByteSize, Eviction, OptimizerSpec, Scope, SegmentSpec, TableClock, TableSpec,
 };
 use crate::error::{Error, Result};
+use crate::row_type::RowType;
 
 /// The largest number of floats of a segment. A larger number is refused, because it must be a
 /// mistake.
@@ -36,6 +37,15 @@ impl TableSpec {
                 return self.refuse(&format!("segments.{index}.name"), reason);
             }
             self.validate_segment(segment)?;
+        }
+        if self.published == RowType::Int8 && self.grow.is_some_and(|grow| !grow.is_off()) {
+            let reason = format!(
+                "rows of table `{}` begin narrow, and a narrow row has no weights to which the \
+                 scale of int8 could belong; use `f16` or `bf16`, or set `grow = {{ at = 1 }}` \
+                 for the table",
+                self.name
+            );
+            return Err(Error::Spec { key: "publish.rows".to_owned(), reason });
         }
         match self.growth_problem() {
             Some((key, reason)) => self.refuse(key, reason),

@@ -7,6 +7,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use zillion_registry::{Retention, STABLE, Validity};
+use zillion_rows::{RowType, TableSpec};
+
+use crate::error::Result;
 
 /// The settings of the versions that a run publishes: their registry, interval and contents.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -41,6 +44,9 @@ pub struct PublishConfig {
     /// parameters of their parent.
     #[serde(default = "default_dense_every")]
     pub dense_every: NonZeroUsize,
+    /// The number type of the weights in the rows of versions. Training does not change.
+    #[serde(default)]
+    pub rows: RowType,
     /// The number of newest versions that the publisher keeps while it removes older ones; absent:
     /// it removes nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -69,11 +75,24 @@ impl PublishConfig {
             parity_rows: default_parity_rows(),
             max_deltas: default_max_deltas(),
             dense_every: default_dense_every(),
+            rows: RowType::default(),
             keep_versions: None,
             keep_seconds: default_keep_seconds(),
             sign: None,
             valid_for: None,
         }
+    }
+
+    /// Sets the number type of the published rows in the specs of the tables.
+    ///
+    /// # Errors
+    /// Returns an error if the rows of a table cannot have the type.
+    pub(crate) fn set_rows(&self, tables: &mut [TableSpec]) -> Result<()> {
+        for table in tables {
+            table.published = self.rows;
+            table.validate()?;
+        }
+        Ok(())
     }
 
     /// Returns the rules by which the publisher removes old versions, if it removes any.

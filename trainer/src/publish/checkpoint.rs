@@ -31,6 +31,9 @@ pub fn publish_checkpoint(
     clock: Arc<dyn Clock>,
 ) -> Result<Published> {
     let manifest = &checkpoint.manifest;
+    let mut job = job.clone();
+    config.set_rows(&mut job.tables)?;
+    let job = &job;
     let run = RunId::of_checkpoint(checkpoint)?;
     let scratch = checkpoint.path().parent().unwrap_or(Path::new("."));
     let name = format!(".publish-{}", std::process::id());

@@ -2,6 +2,7 @@
 
 use zillion_registry::VersionId;
 use zillion_registry::{Chain, Error as RegistryError, Model, MoveKind, PointerMove};
+use zillion_rows::TableSpec;
 
 use super::RunId;
 use super::recent::Recent;
@@ -40,6 +41,13 @@ pub(super) fn read_chain_to_continue(
         Err(RegistryError::Chain { .. }) => Ok(None),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Returns whether the rows of a chain's newest version have the number types of `tables`.
+pub(super) fn has_row_types(chain: &Chain, tables: &[TableSpec]) -> bool {
+    let Some(newest) = chain.newest() else { return false };
+    let types = |tables: &[TableSpec]| tables.iter().map(|t| t.published).collect::<Vec<_>>();
+    types(&newest.frame.tables) == types(tables)
 }
 
 /// Reads the last move of the pointer. Returns `None` if the pointer was never set.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use zillion_feature::{Batch, Encoder, LookupPlan, PlanScratch, RawColumns, Schema};
 use zillion_nn::Params;
 use zillion_reader::{DataConfig, Format, Paths, RawRows};
-use zillion_rows::RowSource;
+use zillion_rows::{RoundedRows, RowSource, TableSpec};
 use zillion_scorer::{ParityRows, Scorer};
 
 use crate::error::{Error, Result};
@@ -81,14 +81,17 @@ impl Parity {
 
     /// Scores the rows, and returns them with their scores in the form of a version's parity rows.
     /// Each row is scored alone, as a server scores a request, but their keys are looked up
-    /// together.
+    /// together. The rows of `source` are rounded as versions of `tables` have them.
     pub(super) fn score(
         &self,
         scorer: &mut Scorer,
+        tables: &[TableSpec],
         source: &mut dyn RowSource,
         params: &Params,
     ) -> Result<ParityRows> {
-        let logits = scorer.score_each(&self.rows, source, params)?;
+        let layouts = tables.iter().map(TableSpec::layout).collect();
+        let mut rounded = RoundedRows::new(source, layouts);
+        let logits = scorer.score_each(&self.rows, &mut rounded, params)?;
         Ok(ParityRows::new(self.rows.len(), &self.columns, logits))
     }
 }
@@ -105,7 +108,7 @@ mod tests {
     use zillion_feature::random::{combine, mix64};
     use zillion_feature::{FeatureKey, RowBuffer, Statistics};
     use zillion_nn::{Mode, Settings};
-    use zillion_rows::{LookupReport, TableLayout, TableSpec, shape_rows};
+    use zillion_rows::{LookupReport, TableLayout, shape_rows};
 
     use super::*;
 
@@ -211,7 +214,7 @@ mod tests {
             assert!(source.missing.len() > 3 && source.found.len() + source.missing.len() < keys);
             let is_empty = |(_, plan): &(Batch, LookupPlan)| plan.tables[2].keys.is_empty();
             assert!(job.tables.len() == 3 && parity.rows.iter().any(is_empty));
-            let scored = parity.score(&mut scorer, &mut source, &params).unwrap();
+            let scored = parity.score(&mut scorer, &job.tables, &mut source, &params).unwrap();
             assert_eq!(source.lookups, 1);
             let alone = ParityRows::new(ROWS as usize, &parity.columns, vec![single.clone()]);
             assert_eq!(scored.to_json(), alone.to_json(), "{model}");

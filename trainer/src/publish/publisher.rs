@@ -314,12 +314,12 @@ impl Publisher {
         if !is_trained || (wish.base && !version.is_base()) {
             return Ok(false);
         }
-        let Self { parity, scorer, dense, model, .. } = self;
+        let Self { parity, scorer, dense, model, tables, .. } = self;
         let params = match later {
             None => trained.params,
             Some(_) => dense.params(model, &version.dense)?,
         };
-        let parity = parity.score(scorer, rows.row_source()?.as_mut(), params)?.to_json();
+        let parity = parity.score(scorer, tables, rows.row_source()?.as_mut(), params)?.to_json();
         Ok(version.parity == VersionFile::of("json", &parity))
     }
 
@@ -339,13 +339,13 @@ impl Publisher {
         let chain = chain.filter(|_| !is_base);
         let parent = chain.and_then(|chain| chain.last());
         // The version is scored with the parameters that it will have.
-        let Self { parity, scorer, dense, model, .. } = self;
+        let Self { parity, scorer, dense, model, tables, .. } = self;
         let older = parent.filter(|_| !wish.new_dense && !dense.is_due(chain));
         let params = match older {
             None => trained.params,
             Some(parent) => dense.params(model, &parent.dense)?,
         };
-        let parity = parity.score(scorer, rows.row_source()?.as_mut(), params)?.to_json();
+        let parity = parity.score(scorer, tables, rows.row_source()?.as_mut(), params)?.to_json();
         let later_dense = older.filter(|parent| parent.dense != trained.file);
         let later_dense = later_dense.map(|_| trained.file.blake3.clone());
         let epoch = rows.end_dirty_epoch()?;

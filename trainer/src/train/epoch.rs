@@ -7,6 +7,7 @@ use std::time::Instant;
 use zillion_feature::Cursor;
 use zillion_nn::optim::Verdict;
 use zillion_reader::BatchOrder;
+use zillion_rows::{RoundedRows, RowType, TableSpec};
 
 use super::Run;
 use super::model::{Model, select_scoring_params};
@@ -246,7 +247,7 @@ impl Run {
         self.position.progress.loss_sum = 0.0;
         self.position.progress.left_out = 0;
         let valid = match self.data.valid {
-            Some(_) => self.stage(Stage::Validate, Self::validate)?,
+            Some(_) => self.stage(Stage::Validate, |run| run.validate(RowType::F32))?,
             None => None,
         };
         let mut is_best = true;
@@ -292,12 +293,18 @@ impl Run {
         Ok(tables + self.model.optimizer.regulariser(&self.model.params))
     }
 
-    /// Validates the epoch. Returns `None` if the job has no validation data.
-    fn validate(&mut self) -> Result<Option<EvalReport>> {
+    /// Validates the epoch with rows that are rounded to numbers of `row_type`. Returns `None` if
+    /// the job has no validation data.
+    pub(super) fn validate(&mut self, row_type: RowType) -> Result<Option<EvalReport>> {
         let Self { job, options, data, client, model, .. } = self;
         let Some(dataset) = &data.valid else { return Ok(None) };
         model.settle()?;
         let mut rows = client.row_source()?;
+        let layouts = job
+            .tables
+            .iter()
+            .map(|table| TableSpec { published: row_type, ..table.clone() }.layout());
+        let mut rows = RoundedRows::new(rows.as_mut(), layouts.collect());
         let none = Frequencies::default();
         let Model { scorer, towers, params, average, .. } = model;
         let judge = Judge {
@@ -305,7 +312,7 @@ impl Run {
             scorer,
             towers: towers.as_mut(),
             frequencies: data.frequencies.as_ref().unwrap_or(&none),
-            source: rows.as_mut(),
+            source: &mut rows,
             params: select_scoring_params(average.as_ref(), params),
             workers: &options.workers,
         };

@@ -12,12 +12,13 @@ use std::time::Instant;
 use zillion_device::SystemClock;
 use zillion_reader::SideTables;
 use zillion_registry::{Link, Origin, VersionManifest};
+use zillion_rows::RowType;
 
 use super::Run;
 use crate::error::{Error, Result};
 use crate::evaluate::EvalReport;
 use crate::observer::{Observer, PublishReport};
-use crate::publish::{Opening, Published, Publisher, REMEMBERED, Repeated, Wish};
+use crate::publish::{Opening, Published, Publisher, REMEMBERED, Repeated, RoundingCost, Wish};
 
 /// The publisher of a run, and the outcome of the last publication.
 #[derive(Default)]
@@ -135,8 +136,21 @@ impl Run {
             ];
             let figures = figures.into_iter().filter_map(|(name, value)| Some((name, value?)));
             metrics.extend(figures.map(|(name, value)| (format!("valid_{name}"), value)));
+            if let Some(cost) = self.measure_rounding(valid)? {
+                observer.note(&cost.to_string());
+                metrics.insert("valid_auc_as_published".to_owned(), cost.rounded);
+            }
         }
         self.publish(metrics, true, observer)
+    }
+
+    /// Measures the AUC of the validation data with the rows as versions have them. Returns `None`
+    /// if versions have the very rows of training, or if there is no AUC.
+    fn measure_rounding(&mut self, valid: &EvalReport) -> Result<Option<RoundingCost>> {
+        let row_type = self.job.publish.as_ref().map_or(RowType::F32, |publish| publish.rows);
+        let Some(whole) = valid.auc.filter(|_| !row_type.is_f32()) else { return Ok(None) };
+        let rounded = self.validate(row_type)?.and_then(|report| report.auc);
+        Ok(rounded.map(|rounded| RoundingCost { row_type, whole, rounded }))
     }
 
     /// Publishes the present state, and reports the outcome to the observer. At the end of an

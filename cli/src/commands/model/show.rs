@@ -47,11 +47,13 @@ pub(super) fn run(args: &ShowArgs) -> Result<()> {
     }
     for table in &model.layer(&manifest)?.tables {
         print_line(&format!(
-            "table      {}: {} rows, {} tombstones, {} parts",
+            "table      {}: {} {} rows, {} tombstones, {} parts, {} bytes",
             table.table,
             table.rows - table.tombstones,
+            table.row_type.name(),
             table.tombstones,
-            table.parts.len() + table.narrow.as_ref().map_or(0, |narrow| narrow.parts.len())
+            table.all_parts().count(),
+            table.all_parts().map(|part| part.file.bytes).sum::<u64>()
         ));
     }
     let files = manifest.files();

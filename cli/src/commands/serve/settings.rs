@@ -35,7 +35,7 @@ const MOST_INLINE_US: u64 = 2000;
 
 /// The settings that cannot change while the server runs. [`Settings::take_changeable`] keeps their
 /// old values.
-const FIXED: [&str; 28] = [
+const FIXED: [&str; 29] = [
     "registry",
     "model_control",
     "http",
@@ -54,6 +54,7 @@ const FIXED: [&str; 28] = [
     "traffic",
     "cache_bytes",
     "load_into_memory",
+    "row_records",
     "max_stale_ms",
     "registry_wait_ms",
     "stagger_ms",
@@ -143,6 +144,12 @@ impl Settings {
                      `serve.models`, or leave the section out"
                 ));
             }
+        }
+        if self.load_into_memory && self.row_records {
+            return usage_error(format!(
+                "`{SECTION}.load_into_memory` and `{SECTION}.row_records` are two ways to keep rows \
+                 in memory; set one of them"
+            ));
         }
         self.check_request_log()?;
         let newest = self.models().into_iter().find(|(_, follow)| *follow == Follow::Latest);
@@ -293,6 +300,7 @@ impl Settings {
             model_control: self.model_control,
             cache_bytes: self.cache_bytes,
             load_into_memory: self.load_into_memory,
+            row_records: self.row_records,
             max_stale: self.max_stale_ms.map(Duration::from_millis),
             registry_wait: self.registry_wait_ms.map_or(usual.registry_wait, Duration::from_millis),
             stagger: self.stagger_ms.map_or(usual.stagger, Duration::from_millis),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use zillion_embedding::Rates;
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, Step, TableId};
 use zillion_rows::layer::WholeRow;
-use zillion_rows::{SegmentLayout, TableLayout};
+use zillion_rows::{RowType, SegmentLayout, TableLayout};
 
 use super::{Tables, bad, message, put, read_decision};
 use crate::client::{PullOptions, PushMode, StepClient, StepReport, TableAccess};
@@ -247,7 +247,13 @@ impl Tables {
             let reason = "the numbers of keys, counts and weights do not fit together".to_owned();
             return Err(Error::Argument { call: "adopt", reason });
         }
-        let layout = TableLayout { name: String::new(), stride: width, segments, narrow: None };
+        let layout = TableLayout {
+            name: String::new(),
+            stride: width,
+            segments,
+            narrow: None,
+            published: RowType::F32,
+        };
         let weights: Vec<f32> = rows.weights.iter().map(|&bits| f32::from_bits(bits)).collect();
         let row = |(at, (&key, &count)): (usize, (&u64, &u32))| {
             let weights = Cow::Borrowed(&weights[at * width..(at + 1) * width]);

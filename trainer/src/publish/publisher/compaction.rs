@@ -6,6 +6,7 @@ use zillion_registry::{Chain, VersionManifest};
 
 use super::super::branch::Branch;
 use super::super::compactor::CompactionCounts;
+use super::super::parent::has_row_types;
 use super::super::schedule::{ChainSize, Schedule};
 use super::Publisher;
 use crate::error::Result;
@@ -23,7 +24,9 @@ impl Publisher {
         chain: Option<Chain>,
     ) -> Option<Chain> {
         let max_deltas = self.config.max_deltas;
-        let chain = chain.filter(|chain| !chain.is_too_long());
+        // A delta has the number type of its base.
+        let has_types = |chain: &Chain| has_row_types(chain, &self.tables);
+        let chain = chain.filter(|chain| !chain.is_too_long() && has_types(chain));
         let versions = chain.iter().flat_map(Chain::versions).map(Arc::as_ref);
         let Some(schedule) =
             Schedule::of(versions, max_deltas).filter(|_| self.compactor.is_some())

@@ -16,6 +16,7 @@ use super::*;
 
 mod compaction;
 mod repetition;
+mod row_types;
 
 /// The number of users, whose rows change in turns.
 const USERS: u64 = 12;
@@ -451,9 +452,9 @@ fn the_parity_rows_of_a_delta_are_scored_with_its_own_parameters() {
     add(&mut run.params, 0.5);
     let version = run.publish().unwrap().version;
     assert!(version.origin.later_dense.is_some());
-    let Publisher { parity, scorer, .. } = &mut run.publisher;
+    let Publisher { parity, scorer, tables, .. } = &mut run.publisher;
     let mut score = |params: &Params| {
-        let scored = parity.score(scorer, &mut run.table, params).unwrap();
+        let scored = parity.score(scorer, tables, &mut run.table, params).unwrap();
         VersionFile::of("json", &scored.to_json())
     };
     assert_eq!(version.parity, score(&before));

@@ -33,7 +33,8 @@ impl Export<'_> {
             let mut bar = Bar::new(&table.name, most, "rows");
             let rows = source
                 .rows_of(index)
-                .map(|(key, row)| (key, source.whole(index, key, row), row.count));
+                .map(|(key, row)| (row.count, key, source.whole(index, key, row)))
+                .map(|(count, key, whole)| (key, whole, count));
             let written = spec.write(&target, &self.files, rows, |seen| bar.update(seen))?;
             drop(bar);
             let bytes = std::fs::metadata(&target)?.len();

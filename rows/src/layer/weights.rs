@@ -1,0 +1,474 @@
+//! The weights of a part in the number type of the layer: the columns that a writer fills, the
+//! mapped columns of a reader, and the widening of a row to f32.
+//!
+//! | type | column `weights` | column `scale` |
+//! |---|---|---|
+//! | f32 | a list of f32 | none |
+//! | f16 | a list of f16 | none |
+//! | bf16 | a list of u16, the upper halves of f32 numbers | none |
+//! | int8 | a list of i8, from -127 to 127 | a list of f32, one for each segment of a row |
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow_array::{
+    ArrayRef, FixedSizeListArray, Float16Array, Float32Array, Int8Array, UInt16Array,
+};
+use arrow_buffer::{ArrowNativeType, Buffer, ScalarBuffer};
+use arrow_schema::{ArrowError, DataType, Field};
+use zillion_device::mmap::overlaps;
+use zillion_device::prefetch::prefetch_read;
+use zillion_device::simd::vectorised;
+
+use crate::arrow_file::Columns;
+use crate::dtype::{Bf16, F16, Half};
+use crate::row::widen_row;
+use crate::row_type::{RowType, is_scale, quantize, scale_of};
+
+/// The number type of the rows of one width, and the dimensions of their segments.
+#[derive(Clone, Debug)]
+pub(super) struct WeightFormat {
+    pub(super) row_type: RowType,
+    /// The number of weights of a row.
+    pub(super) width: usize,
+    /// The number of weights of each segment.
+    pub(super) dims: Arc<[usize]>,
+}
+
+impl WeightFormat {
+    pub(super) fn new(row_type: RowType, segments: &[(String, usize)]) -> Self {
+        let dims: Arc<[usize]> = segments.iter().map(|&(_, dim)| dim).collect();
+        Self { row_type, width: dims.iter().sum(), dims }
+    }
+
+    /// Returns the number of bytes of the weights of one row.
+    pub(super) fn row_bytes(&self) -> usize {
+        self.row_type.row_bytes(self.width, self.dims.len())
+    }
+
+    /// Returns the columns of a file that hold the weights.
+    pub(super) fn fields(&self) -> Vec<Field> {
+        let list = |name: &str, item: Arc<Field>, width: usize| {
+            Field::new(name, DataType::FixedSizeList(item, width as i32), false)
+        };
+        let mut fields = vec![list("weights", item(self.row_type), self.width)];
+        if self.row_type == RowType::Int8 {
+            fields.push(list("scale", item(RowType::F32), self.dims.len()));
+        }
+        fields
+    }
+
+    /// Reads the columns with the weights.
+    pub(super) fn read(&self, columns: &mut Columns<'_>) -> Result<WeightColumn, String> {
+        let width = self.width;
+        Ok(match self.row_type {
+            RowType::F32 => WeightColumn::F32(columns.lists("weights", width)?),
+            RowType::F16 => WeightColumn::F16(columns.lists("weights", width)?),
+            RowType::Bf16 => WeightColumn::Bf16(columns.lists("weights", width)?),
+            RowType::Int8 => WeightColumn::Int8 {
+                values: columns.lists("weights", width)?,
+                scales: columns.lists("scale", self.dims.len())?,
+                dims: self.dims.clone(),
+            },
+        })
+    }
+}
+
+/// Returns the field of one number in a list. Arrow has no bf16, so the metadata of the field name
+/// the type, as in checkpoints.
+fn item(row_type: RowType) -> Arc<Field> {
+    let data_type = match row_type {
+        RowType::F32 => DataType::Float32,
+        RowType::F16 => DataType::Float16,
+        RowType::Bf16 => DataType::UInt16,
+        RowType::Int8 => DataType::Int8,
+    };
+    let field = Field::new("item", data_type, false);
+    Arc::new(match row_type {
+        RowType::Bf16 => {
+            let name = ("zillion.dtype".to_owned(), row_type.name().to_owned());
+            field.with_metadata(HashMap::from([name]))
+        }
+        _ => field,
+    })
+}
+
+/// The weights of the rows that a writer has added to a part.
+#[derive(Debug)]
+pub(super) enum WeightRows {
+    F32(Vec<f32>),
+    F16(Vec<u16>),
+    Bf16(Vec<u16>),
+    Int8 { values: Vec<i8>, scales: Vec<f32> },
+}
+
+impl WeightRows {
+    pub(super) fn new(row_type: RowType) -> Self {
+        match row_type {
+            RowType::F32 => Self::F32(Vec::new()),
+            RowType::F16 => Self::F16(Vec::new()),
+            RowType::Bf16 => Self::Bf16(Vec::new()),
+            RowType::Int8 => Self::Int8 { values: Vec::new(), scales: Vec::new() },
+        }
+    }
+
+    /// Reserves the memory of this many rows.
+    pub(super) fn reserve(&mut self, rows: usize, format: &WeightFormat) {
+        let weights = rows.saturating_mul(format.width);
+        match self {
+            Self::F32(all) => all.reserve_exact(weights),
+            Self::F16(all) | Self::Bf16(all) => all.reserve_exact(weights),
+            Self::Int8 { values, scales } => {
+                values.reserve_exact(weights);
+                scales.reserve_exact(rows.saturating_mul(format.dims.len()));
+            }
+        }
+    }
+
+    /// Adds a row, rounded to the type. `None` adds the zeros of a tombstone.
+    ///
+    /// # Errors
+    /// Returns the reason if the type cannot hold the row.
+    pub(super) fn push(
+        &mut self,
+        row: Option<&[f32]>,
+        format: &WeightFormat,
+    ) -> Result<(), String> {
+        let width = format.width;
+        match (self, row) {
+            (Self::F32(all), Some(row)) => all.extend_from_slice(row),
+            (Self::F32(all), None) => all.resize(all.len() + width, 0.0),
+            (Self::F16(all), Some(row)) => all.extend(row.iter().map(|&w| F16::nearest(w))),
+            (Self::Bf16(all), Some(row)) => all.extend(row.iter().map(|&w| Bf16::nearest(w))),
+            (Self::F16(all) | Self::Bf16(all), None) => all.resize(all.len() + width, 0),
+            (Self::Int8 { values, scales }, Some(mut row)) => {
+                for &dim in &*format.dims {
+                    let (segment, rest) = row.split_at(dim.min(row.len()));
+                    row = rest;
+                    let scale = scale_of(segment);
+                    if scale.is_nan() {
+                        return Err(
+                            "a weight is infinite or NaN, which int8 cannot hold; publish \
+                                    an earlier state of the training"
+                                .to_owned(),
+                        );
+                    }
+                    values.extend(segment.iter().map(|&w| quantize(w, scale)));
+                    scales.push(scale);
+                }
+            }
+            (Self::Int8 { values, scales }, None) => {
+                values.resize(values.len() + width, 0);
+                scales.resize(scales.len() + format.dims.len(), 0.0);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the columns of a file, in the order of [`WeightFormat::fields`].
+    pub(super) fn columns(
+        self,
+        format: &WeightFormat,
+        rows: usize,
+    ) -> Result<Vec<ArrayRef>, ArrowError> {
+        let list = |row_type: RowType, values: ArrayRef, width: usize| -> Result<ArrayRef, _> {
+            let (item, width) = (item(row_type), width as i32);
+            let list = FixedSizeListArray::try_new_with_length(item, width, values, None, rows)?;
+            Ok::<ArrayRef, ArrowError>(Arc::new(list))
+        };
+        let weights: ArrayRef = match self {
+            Self::F32(all) => Arc::new(Float32Array::from(all)),
+            // Arrow has the same bits of a number in memory.
+            Self::F16(all) => Arc::new(Float16Array::new(Buffer::from_vec(all).into(), None)),
+            Self::Bf16(all) => Arc::new(UInt16Array::from(all)),
+            Self::Int8 { values, scales } => {
+                let scales = Arc::new(Float32Array::from(scales));
+                let values = list(RowType::Int8, Arc::new(Int8Array::from(values)), format.width)?;
+                return Ok(vec![values, list(RowType::F32, scales, format.dims.len())?]);
+            }
+        };
+        Ok(vec![list(format.row_type, weights, format.width)?])
+    }
+}
+
+/// The mapped weights of a part.
+#[derive(Clone, Debug)]
+pub(super) enum WeightColumn {
+    F32(ScalarBuffer<f32>),
+    F16(ScalarBuffer<u16>),
+    Bf16(ScalarBuffer<u16>),
+    Int8 {
+        values: ScalarBuffer<i8>,
+        scales: ScalarBuffer<f32>,
+        /// The number of weights of each segment.
+        dims: Arc<[usize]>,
+    },
+}
+
+/// The weights of one row in the number type of its layer.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum PackedWeights<'a> {
+    F32(&'a [f32]),
+    F16(&'a [u16]),
+    Bf16(&'a [u16]),
+    Int8 { values: &'a [i8], scales: &'a [f32], dims: &'a [usize] },
+}
+
+impl WeightColumn {
+    /// Returns the weights of a row, or `None` if the part has no such row.
+    #[inline(always)]
+    pub(super) fn row(&self, row: usize, width: usize) -> Option<PackedWeights<'_>> {
+        let range = row * width..(row + 1) * width;
+        Some(match self {
+            Self::F32(all) => PackedWeights::F32(all.get(range)?),
+            Self::F16(all) => PackedWeights::F16(all.get(range)?),
+            Self::Bf16(all) => PackedWeights::Bf16(all.get(range)?),
+            Self::Int8 { values, scales, dims } => {
+                let scales = scales.get(row * dims.len()..(row + 1) * dims.len())?;
+                PackedWeights::Int8 { values: values.get(range)?, scales, dims }
+            }
+        })
+    }
+
+    /// Prefetches the first and the last cache line of a row's weights, and the line of its scales.
+    #[inline(always)]
+    pub(super) fn prefetch(&self, row: usize, width: usize) {
+        let (first, last) = (row * width, (row + 1) * width - 1);
+        match self {
+            Self::F32(all) => {
+                prefetch_read(all, first);
+                prefetch_read(all, last);
+            }
+            Self::F16(all) | Self::Bf16(all) => {
+                prefetch_read(all, first);
+                prefetch_read(all, last);
+            }
+            Self::Int8 { values, scales, dims } => {
+                prefetch_read(values, first);
+                prefetch_read(values, last);
+                prefetch_read(scales, row * dims.len());
+            }
+        }
+    }
+
+    /// Returns whether a column lies in one of the address ranges.
+    pub(super) fn overlaps(&self, ranges: &[Range<usize>]) -> bool {
+        match self {
+            Self::F32(all) => overlaps(all.inner(), ranges),
+            Self::F16(all) | Self::Bf16(all) => overlaps(all.inner(), ranges),
+            Self::Int8 { values, scales, .. } => {
+                overlaps(values.inner(), ranges) || overlaps(scales.inner(), ranges)
+            }
+        }
+    }
+
+    /// Checks that every weight is a finite number, and that it is one that a writer can have
+    /// written.
+    pub(super) fn verify(&self, width: usize) -> Result<(), String> {
+        fn find<T: ArrowNativeType>(
+            all: &ScalarBuffer<T>,
+            width: usize,
+            is_bad: impl Fn(T) -> bool,
+            reason: &str,
+        ) -> Result<(), String> {
+            match all.iter().position(|&x| is_bad(x)) {
+                Some(at) => Err(format!("row {}: {reason}", at / width.max(1))),
+                None => Ok(()),
+            }
+        }
+        let reason = "a weight is infinite or NaN";
+        match self {
+            Self::F32(all) => find(all, width, |w| !w.is_finite(), reason),
+            Self::F16(all) => find(all, width, |w| !F16::widen(w).is_finite(), reason),
+            Self::Bf16(all) => find(all, width, |w| !Bf16::widen(w).is_finite(), reason),
+            Self::Int8 { values, scales, dims } => {
+                let reason = "the scale of a segment is negative, infinite or NaN";
+                find(scales, dims.len(), |scale| !is_scale(scale), reason)?;
+                find(values, width, |q| q == i8::MIN, "a weight is -128 instead of at least -127")
+            }
+        }
+    }
+}
+
+impl<'a> PackedWeights<'a> {
+    /// Returns the number of weights.
+    #[inline(always)]
+    pub(super) fn len(self) -> usize {
+        match self {
+            Self::F32(row) => row.len(),
+            Self::F16(row) | Self::Bf16(row) => row.len(),
+            Self::Int8 { values, .. } => values.len(),
+        }
+    }
+
+    /// Writes the weights to `out` as f32 numbers.
+    #[inline(always)]
+    pub(super) fn widen(self, out: &mut [f32]) {
+        match self {
+            Self::F32(row) => out.copy_from_slice(row),
+            Self::F16(row) => widen_row::<F16>(row, out),
+            Self::Bf16(row) => widen_row::<Bf16>(row, out),
+            Self::Int8 { values, scales, dims } => widen_int8(values, scales, dims, out),
+        }
+    }
+
+    /// Returns the weights as f32 numbers, without a copy if they have this type.
+    pub(super) fn to_floats(self) -> Cow<'a, [f32]> {
+        if let Self::F32(row) = self {
+            return Cow::Borrowed(row);
+        }
+        let mut floats = vec![0.0; self.len()];
+        self.widen(&mut floats);
+        Cow::Owned(floats)
+    }
+}
+
+/// Multiplies the numbers of each segment with the scale of the segment.
+fn widen_int8(values: &[i8], scales: &[f32], dims: &[usize], out: &mut [f32]) {
+    vectorised(
+        #[inline(always)]
+        || {
+            let (mut values, mut out) = (values, out);
+            for (&dim, &scale) in dims.iter().zip(scales) {
+                let (segment, more) = values.split_at(dim.min(values.len()));
+                let (target, rest) = std::mem::take(&mut out).split_at_mut(segment.len());
+                for (x, &q) in target.iter_mut().zip(segment) {
+                    *x = f32::from(q) * scale;
+                }
+                (values, out) = (more, rest);
+            }
+        },
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use zillion_device::Files;
+    use zillion_feature::FeatureKey;
+
+    use super::*;
+    use crate::layer::{Layer, LayerManifest, LayerWriter, Unthrottled, verify_layer};
+    use crate::layout::{SegmentLayout, TableLayout};
+
+    fn layout(published: RowType) -> TableLayout {
+        let segment = |name: &str, offset, dim| SegmentLayout { name: name.into(), offset, dim };
+        let segments = vec![segment("vector", 0, 16), segment("linear", 16, 1)];
+        TableLayout { name: "ids".into(), stride: 20, segments, narrow: None, published }
+    }
+
+    fn write(folder: &Path, row_type: RowType) -> LayerManifest {
+        let (files, mut pace) = (Files::new(), Unthrottled);
+        let mut writer = LayerWriter::new(&files, folder, &mut pace);
+        writer.table(&layout(row_type), 1).unwrap();
+        for key in 0..1000u64 {
+            let row: Vec<f32> = (0..17).map(|i| ((key * 17 + i) % 101) as f32 / 50.0).collect();
+            writer.push(FeatureKey(key << 50), Some(&row), 1).unwrap();
+        }
+        writer.finish().unwrap()
+    }
+
+    /// Opens the layer after a change of one file, whose new hash the manifest gets.
+    fn verify_changed(
+        folder: &Path,
+        manifest: &LayerManifest,
+        row_type: RowType,
+        change: impl Fn(&mut Vec<u8>),
+    ) -> String {
+        let mut changed = manifest.clone();
+        let file = &mut changed.tables[0].parts[0].file;
+        let mut bytes = std::fs::read(folder.join(file.name())).unwrap();
+        change(&mut bytes);
+        file.blake3 = blake3::hash(&bytes).to_hex().to_string();
+        file.bytes = bytes.len() as u64;
+        std::fs::write(folder.join(file.name()), &bytes).unwrap();
+        let layouts = [layout(row_type)];
+        let verified = verify_layer(folder, &changed, &layouts, &mut Unthrottled);
+        verified.err().map_or_else(String::new, |error| error.to_string())
+    }
+
+    /// Replaces the first bytes that equal `from`.
+    fn replace(bytes: &mut [u8], from: &[u8], to: &[u8]) {
+        let at = bytes.windows(from.len()).position(|window| window == from).unwrap();
+        bytes[at..at + to.len()].copy_from_slice(to);
+    }
+
+    #[test]
+    fn smaller_types_make_smaller_files() {
+        let bytes = RowType::ALL.map(|row_type| {
+            let folder = tempfile::tempdir().unwrap();
+            let manifest = write(folder.path(), row_type);
+            manifest.tables[0].parts[0].file.bytes
+        });
+        let saved = |row: usize| (68 - row as u64) * 1000;
+        for (found, wanted) in bytes.iter().zip([68, 34, 34, 25]) {
+            assert!(found.abs_diff(bytes[0] - saved(wanted)) < 2048, "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn numbers_that_no_writer_wrote_are_refused_by_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let manifest = write(folder.path(), RowType::Int8);
+        // The scales of the first row: 16 and 1 weights up to 16/50.
+        let scale = scale_of(&(0..16).map(|i| i as f32 / 50.0).collect::<Vec<_>>());
+        for bad in [f32::NAN, f32::INFINITY, -scale, f32::MAX] {
+            let change = |bytes: &mut Vec<u8>| {
+                replace(bytes, &scale.to_le_bytes(), &bad.to_le_bytes());
+            };
+            let said = verify_changed(folder.path(), &manifest, RowType::Int8, change);
+            assert!(said.contains("row 0: the scale of a segment"), "{bad}: {said}");
+        }
+        let change = |bytes: &mut Vec<u8>| replace(bytes, &[119, 127], &[128, 127]);
+        let said = verify_changed(folder.path(), &manifest, RowType::Int8, change);
+        assert!(said.contains("-128"), "{said}");
+        for (row_type, bits) in [(RowType::F16, 0x7c00u16), (RowType::Bf16, 0xff80)] {
+            let manifest = write(folder.path(), row_type);
+            let half = |x: f32| match row_type {
+                RowType::F16 => F16::nearest(x).to_le_bytes(),
+                _ => Bf16::nearest(x).to_le_bytes(),
+            };
+            let change = |bytes: &mut Vec<u8>| {
+                replace(bytes, &[half(1.98), half(2.0)].concat(), &bits.to_le_bytes());
+            };
+            let said = verify_changed(folder.path(), &manifest, row_type, change);
+            assert!(said.contains("infinite or NaN"), "{row_type:?}: {said}");
+        }
+    }
+
+    #[test]
+    fn a_layer_of_another_type_is_refused_by_name() {
+        let folder = tempfile::tempdir().unwrap();
+        for row_type in RowType::ALL {
+            let manifest = write(folder.path(), row_type);
+            for other in RowType::ALL.into_iter().filter(|&other| other != row_type) {
+                let open = |manifest: &LayerManifest| {
+                    let opened = Layer::open(folder.path(), manifest, &[layout(other)]);
+                    opened.unwrap_err().to_string()
+                };
+                let said = open(&manifest);
+                assert!(said.contains(row_type.name()) && said.contains(other.name()), "{said}");
+                // A manifest that lies about the type does not fit its files.
+                let mut lying = manifest.clone();
+                lying.tables[0].row_type = other;
+                let said = open(&lying);
+                assert!(said.contains("format") || said.contains("the columns"), "{said}");
+            }
+        }
+    }
+
+    #[test]
+    fn int8_refuses_rows_that_are_not_finite() {
+        let (folder, files) = (tempfile::tempdir().unwrap(), Files::new());
+        let mut pace = Unthrottled;
+        let mut writer = LayerWriter::new(&files, folder.path(), &mut pace);
+        writer.table(&layout(RowType::Int8), 1).unwrap();
+        let mut row = [0.0; 17];
+        row[9] = f32::NAN;
+        let said = writer.push(FeatureKey(5), Some(&row), 1).unwrap_err().to_string();
+        assert!(said.contains("`ids`") && said.contains("infinite or NaN"), "{said}");
+    }
+}

@@ -1,0 +1,69 @@
+//! Tests of versions with rows of a smaller number type: the same scores from mapped files, from
+//! records in memory and from `zillion predict`, and the AUC that a publication prints.
+
+use serde_json::Value;
+
+use crate::harness::{Workplace, csv, stdout, zillion};
+use crate::server::{MODEL, REGISTRY, Server, infer_body, instances, operate, output};
+use crate::serving::{bits, published, publishing};
+
+const ROWS: usize = 500;
+
+#[test]
+fn rounded_rows_score_the_same_everywhere() {
+    let place = Workplace::new();
+    place.write("rows.csv", &csv(7, ROWS));
+    let rows = instances(&csv(7, ROWS));
+    publishing(&place, "run", 8, &["--set", "publish.rows='int8'"]);
+    let listed: Value =
+        serde_json::from_str(&operate(&place, &["model", "list", "--json"])).expect("JSON");
+    let newest = listed["versions"][0]["version"].as_u64().expect("a number");
+    assert!(newest > 1, "the newest version is a delta");
+    let shown = operate(&place, &["model", "show"]);
+    assert!(shown.contains(" int8 rows"), "{shown}");
+    let wanted = published(&place, newest, "rows.csv", ROWS);
+    let infer = format!("/v2/models/{MODEL}/infer");
+    for more in [&[][..], &["--row-records"], &["--load-into-memory"]] {
+        let mut server = Server::start(&place, more);
+        assert!(server.becomes_ready());
+        server.wait_for(newest);
+        let reply = server.post(&infer, infer_body(&rows, &["logits"]).as_bytes());
+        assert_eq!(reply.status, 200, "{reply:?}");
+        assert_eq!(bits(&output(&reply, "logits")), bits(&wanted), "{more:?}");
+        assert!(server.terminate().success());
+    }
+    operate(&place, &["model", "verify"]);
+}
+
+#[test]
+fn a_publication_prints_what_rounding_costs() {
+    let place = Workplace::new();
+    place.train_ok("run", &[]);
+    place.write("valid.csv", &csv(3, 2000));
+    let (registry, root) = (place.text(REGISTRY), format!("data.root={}", place.text("")));
+    for rows in ["f16", "bf16", "int8"] {
+        let valid = "data.valid=['valid.csv']";
+        let result = zillion(&[
+            "publish",
+            &place.text("run"),
+            "--registry",
+            &registry,
+            "--model",
+            rows,
+            "--rows",
+            rows,
+            "--set",
+            &root,
+            "--set",
+            valid,
+            "--json",
+        ])
+        .output()
+        .expect("the binary runs");
+        let said: Value = serde_json::from_str(stdout(&result).trim()).expect("JSON");
+        let cost = &said["rounding"];
+        assert_eq!(cost["row_type"], rows, "{said}");
+        let auc = |name: &str| cost[name].as_f64().expect("a number");
+        assert!((auc("whole") - auc("rounded")).abs() < 0.01 && auc("whole") > 0.5, "{said}");
+    }
+}
