@@ -32,13 +32,15 @@ use zillion_scorer::{ParityRows, Scorer};
 use zillion_trainer::Job;
 
 use crate::load::bodies::row_of;
-pub(crate) use requests::Requests;
+pub(crate) use requests::{Requests, UserPart};
 use zillion_console::{create_registry, durable_files};
 
 /// The name of the model in the registry of a benchmark.
 pub(crate) const MODEL: &str = "bench";
 
 const IDS: usize = 26;
+/// The name of the feature with the user's history, in a model that has one.
+const HISTORY: &str = "H";
 const NUMBERS: usize = 13;
 /// The number of floats in a row: 16 for the vector and one for the linear weight.
 const WIDTH: usize = 17;
@@ -65,7 +67,14 @@ pub(crate) struct Criteo {
 impl Criteo {
     /// Returns the model for a table of `rows` rows.
     pub(crate) fn new(rows: u64, workers: &Arc<Workers>) -> Result<Self> {
-        let job = job().parse::<Table>().context("the job of the benchmark is not valid")?;
+        Self::with_history(rows, workers, 0)
+    }
+
+    /// Returns the model of [`Criteo::new`] with an additional feature, whose lists have `history`
+    /// ids in the parity rows. With 0, the model has no such feature.
+    fn with_history(rows: u64, workers: &Arc<Workers>, history: usize) -> Result<Self> {
+        let job =
+            job(history > 0).parse::<Table>().context("the job of the benchmark is not valid")?;
         let job = Job::from_value(job.into())?;
         let graph = job.graph(Mode::Infer)?;
         let params = Params::init(&graph.params, SEED);
@@ -77,7 +86,10 @@ impl Criteo {
         )?;
         let statistics = Statistics::default();
         let encoder = Encoder::new(&job.schema, &statistics, &[])?;
-        let parity = Requests::new(rows, PARITY, 1).get(0).clone();
+        let mut parity = Requests::new(rows, PARITY, 1).get(0).clone();
+        if history > 0 {
+            parity.insert(HISTORY.into(), requests::history(rows, PARITY, history, 0));
+        }
         let mut parity_rows = Vec::with_capacity(PARITY);
         let mut scratch = PlanScratch::default();
         for row in 0..PARITY {
@@ -148,7 +160,19 @@ pub(crate) fn publish(
     folder: &Path,
     workers: &Arc<Workers>,
 ) -> Result<VersionManifest> {
-    let mut criteo = Criteo::new(rows, workers)?;
+    publish_with_history(model, rows, folder, workers, 0)
+}
+
+/// Does what [`publish`] does, for a model with a history of `history` ids (see
+/// [`Criteo::with_history`]).
+pub(crate) fn publish_with_history(
+    model: &Model,
+    rows: u64,
+    folder: &Path,
+    workers: &Arc<Workers>,
+    history: usize,
+) -> Result<VersionManifest> {
+    let mut criteo = Criteo::with_history(rows, workers, history)?;
     let layouts = criteo.layouts();
     let files = durable_files()?;
     let folder = folder.join("rows");
@@ -182,7 +206,7 @@ fn random_rows(rows: u64, layout: &TableLayout, folder: &Path) -> Result<LayerMa
     Ok(writer.finish()?)
 }
 
-fn job() -> String {
+fn job(has_history: bool) -> String {
     let mut job = String::from(
         r#"
         name = "bench"
@@ -203,6 +227,9 @@ fn job() -> String {
     );
     for i in 1..=NUMBERS {
         let _ = writeln!(job, "[features.I{i}]\nkind = 'numeric'");
+    }
+    if has_history {
+        let _ = writeln!(job, "[features.{HISTORY}]\nkind = 'ids'\ntable = 'ids'");
     }
     for i in 1..=IDS {
         let _ = writeln!(job, "[features.C{i}]\nkind = 'id'\ntable = 'ids'");

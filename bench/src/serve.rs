@@ -18,7 +18,7 @@ use zillion_rows::layer::Unthrottled;
 use zillion_scorer::Servable;
 
 use crate::args::BenchServeArgs;
-use crate::criteo::{MODEL, Requests, open_model, publish};
+use crate::criteo::{MODEL, Requests, UserPart, open_model, publish_with_history};
 use crate::load::figures::Percentiles;
 use crate::print_outcome;
 use zillion_console::{compute_pool, durable_files};
@@ -37,6 +37,13 @@ struct Outcome {
     requests: usize,
     /// The number of rows in the table.
     rows: u64,
+    /// The number of ids that have one value for all rows of a request.
+    shared_fields: usize,
+    /// The number of ids in the history, which all rows of a request share.
+    history: usize,
+    /// The number of floating-point operations of the dense model for a request. What is computed
+    /// once for all rows counts once.
+    flops_per_request: u64,
     /// The number of unique keys in requests that are missing in the table. The figures are valid
     /// only if this number is 0.
     missing: u64,
@@ -60,14 +67,22 @@ pub(crate) fn run(args: &BenchServeArgs, is_json: bool) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let published = open_model(&folder.path().join("registry"))?;
     let workers = compute_pool(Some(args.threads))?;
-    let version = publish(&published, args.rows.get(), folder.path(), &workers)?.version;
+    let user = UserPart {
+        shared_fields: usize::from(args.shared_fields),
+        history: args.history.map_or(0, std::num::NonZeroUsize::get),
+    };
+    let rows = args.rows.get();
+    let version =
+        publish_with_history(&published, rows, folder.path(), &workers, user.history)?.version;
     let mut cache = Cache::open(&folder.path().join("cache"), MODEL, durable_files()?)?;
     let began = Instant::now();
     let servable = Servable::load(&published, version, [], &mut cache, &workers, &mut Unthrottled)?;
     let load = began.elapsed();
 
     let candidates = args.candidates.get();
-    let requests = Requests::new(args.rows.get(), candidates, DIFFERENT);
+    let requests = Requests::with_user(rows, candidates, DIFFERENT, user);
+    let first = servable.encoder().encode(candidates, requests.get(0))?;
+    let flops_per_request = servable.cost(&first)?.flops;
     let count = args.requests.map_or_else(|| usual_count(candidates), std::num::NonZeroUsize::get);
     let mut missing = 0;
     for i in 0..WARM_UP {
@@ -91,7 +106,10 @@ pub(crate) fn run(args: &BenchServeArgs, is_json: bool) -> Result<()> {
         candidates,
         threads: args.threads.get(),
         requests: count,
-        rows: args.rows.get(),
+        rows,
+        shared_fields: user.shared_fields,
+        history: user.history,
+        flops_per_request,
         missing,
         latency: Percentiles::of(whole),
         encode_p50_ms: Percentiles::of(encode).p50_ms,

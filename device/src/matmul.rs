@@ -12,6 +12,7 @@ mod fallback;
 mod panel;
 mod product;
 mod reference;
+mod resume;
 mod scratch;
 #[cfg(test)]
 mod tests;
@@ -23,7 +24,11 @@ mod transpose;
 mod vector;
 
 pub use panel::Panel;
-pub use product::{Epilogue, Right, linear, linear_at, outer_product, outer_product_at};
+pub use product::{
+    Begun, Epilogue, Right, linear, linear_at, linear_from, linear_from_at, outer_product,
+    outer_product_at,
+};
+pub use resume::{begin, begin_at, can_resume};
 pub use scratch::{OUTER_BLOCK, Scratch};
 
 /// An operand of a product. Element (i, j) is at `values[i * row_stride + j * column_stride]`. A

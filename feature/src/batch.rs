@@ -1,7 +1,11 @@
 //! Batches: sets of rows in the form of columns.
 
+mod shared;
+
 use crate::key::FeatureKey;
 use crate::schema::Schema;
+
+pub use shared::SharedColumns;
 
 /// A set of rows in the form of columns. The reader makes batches, and all other parts consume
 /// them.
@@ -11,8 +15,11 @@ use crate::schema::Schema;
 /// label. All follow the order of the schema.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Batch {
-    /// The number of rows, which is equal in all columns.
+    /// The number of rows, which is equal in all columns except the shared ones.
     pub rows: usize,
+    /// The columns that have one row, which stands for all rows of the batch. There are none in
+    /// training.
+    pub shared: SharedColumns,
     /// The keys of each sparse feature. A row may have any number of keys.
     pub sparse: Vec<KeyColumn>,
     /// The transformed values of each numeric feature.
@@ -58,6 +65,7 @@ impl Batch {
     pub fn empty(schema: &Schema) -> Self {
         Self {
             rows: 0,
+            shared: SharedColumns::default(),
             sparse: schema.sparse().map(|_| KeyColumn::default()).collect(),
             numeric: schema.numeric().map(|_| Vec::new()).collect(),
             labels: schema.labels.iter().map(|_| LabelColumn::default()).collect(),

@@ -41,21 +41,34 @@ impl Crosses {
     /// Computes the crosses of a batch whose other columns have been filled. The schema lists the
     /// members of a cross before the cross, so a cross that is itself a member is filled in time.
     /// If the batch lacks a member column, because a pass reads only some features, the cross is
-    /// not changed.
+    /// not changed. A cross of shared columns is shared.
     pub fn fill(&self, batch: &mut Batch) {
         for (column, members) in &self.columns {
-            let filled = |&member: &usize| batch.sparse[member].keys.len() == batch.rows;
+            let is_shared = |member: usize| batch.shared.has_sparse(member);
+            let rows_of = |member| if is_shared(member) { 1 } else { batch.rows };
+            let filled = |&member: &usize| batch.sparse[member].keys.len() == rows_of(member);
             if !members.iter().all(filled) {
                 continue;
             }
-            let keys = |member: usize| batch.sparse[member].keys.iter();
+            let all_shared = members.iter().all(|&member| is_shared(member));
+            let keys = |member: usize| batch.sparse[member].keys.as_slice();
             // The work goes column by column: each loop is over two slices, which the compiler
             // vectorises.
-            let mut chain = vec![0u64; batch.rows];
+            let mut chain = vec![0u64; if all_shared { 1 } else { batch.rows }];
             for &member in members {
-                for (key, word) in chain.iter_mut().zip(keys(member)) {
-                    *key = random::combine(*key, word.0);
+                match keys(member) {
+                    &[word] if is_shared(member) => {
+                        chain.iter_mut().for_each(|key| *key = random::combine(*key, word.0));
+                    }
+                    words => {
+                        for (key, word) in chain.iter_mut().zip(words) {
+                            *key = random::combine(*key, word.0);
+                        }
+                    }
                 }
+            }
+            if all_shared {
+                batch.shared.add_sparse(*column);
             }
             batch.sparse[*column] = KeyColumn::single(chain.into_iter().map(FeatureKey).collect());
         }
@@ -134,6 +147,18 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_cross_of_a_shared_and_another_column_is_made_for_each_row() {
+        let mut batch = filled(&[7, 7, 7], &[1, 2, 3], &[5, 5, 5]);
+        let copied = batch.clone();
+        batch.shared = crate::SharedColumns::new([0, 3], []);
+        batch.sparse[0].keys.truncate(1);
+        batch.sparse[3].keys.truncate(1);
+        Crosses::of(&schema()).fill(&mut batch);
+        assert_eq!(batch.shared, crate::SharedColumns::new([0, 3], []));
+        assert_eq!(batch.expand(), copied);
     }
 
     #[test]

@@ -44,7 +44,7 @@ mod side;
 mod statistics;
 mod transform;
 
-pub use batch::{Batch, KeyColumn, LabelColumn};
+pub use batch::{Batch, KeyColumn, LabelColumn, SharedColumns};
 pub use cross::{Crosses, cross_key};
 pub use cursor::Cursor;
 pub use error::{PlanError, RequestError, SchemaError};

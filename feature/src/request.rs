@@ -206,7 +206,8 @@ impl Encoder {
         &self.schema
     }
 
-    /// Encodes a request as a batch. `rows` is the number of rows of the request.
+    /// Encodes a request as a batch. `rows` is the number of rows of the request. An input that the
+    /// request gives once for several rows gets columns of one row (see [`Batch::shared`]).
     ///
     /// # Errors
     /// Returns an error if an input is missing or unknown, or if a value cannot be used. The error
@@ -241,6 +242,12 @@ impl Encoder {
         batch: &mut Batch,
     ) -> Result<(), RequestError> {
         let value = |row: usize| column.values.at(row);
+        match &input.rule {
+            Rule::Number { .. } if shape.is_shared() => batch.shared.add_numeric(input.at),
+            Rule::Side { .. } => {}
+            _ if shape.is_shared() => batch.shared.add_sparse(input.at),
+            _ => {}
+        }
         match &input.rule {
             Rule::Id { raw, missing } => {
                 let key = |row| Ok(value(row).id(*raw)?.unwrap_or(*missing));
@@ -283,9 +290,13 @@ impl Encoder {
                 };
                 let side_rows: Vec<u32> = shape.single(input, found)?;
                 let missing = side_rows.iter().filter(|&&row| row == absent).count();
+                let missing = missing * shape.rows_of_each();
                 batch.side_missing[join.reference.side] += missing as u64;
                 for attribute in &join.attributes {
                     attribute.fill(&side_rows, batch);
+                    if shape.is_shared() {
+                        attribute.mark_shared(batch);
+                    }
                 }
             }
         }

@@ -191,6 +191,14 @@ impl Attribute {
         }
     }
 
+    /// Marks the column of the feature as one whose single row stands for all rows of the batch.
+    pub(crate) fn mark_shared(&self, batch: &mut Batch) {
+        match &self.values {
+            Values::Keys(_) | Values::Lists { .. } => batch.shared.add_sparse(self.at),
+            Values::Numbers(_) => batch.shared.add_numeric(self.at),
+        }
+    }
+
     /// Returns the first row of the side table whose transformed number is too large for an `f32`,
     /// or `None` if there is no such row.
     pub fn first_infinite(&self) -> Option<usize> {

@@ -16,6 +16,7 @@ pub(crate) mod sizes;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use zillion_feature::SharedColumns;
 
 use op::Op;
 use shape::{NodeId, ParamId, Shape};
@@ -132,6 +133,10 @@ pub struct Graph {
     /// The additional names of nodes. For example, the name of a layer with several nodes is an
     /// additional name of the layer's last node.
     pub aliases: Vec<(String, NodeId)>,
+    /// The columns of the inputs that have one row, which stands for all rows of the batch. Only a
+    /// pass over the graph of a program sets them, so they are never part of a file.
+    #[serde(skip)]
+    pub(crate) shared: SharedColumns,
 }
 
 impl Graph {

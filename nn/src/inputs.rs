@@ -1,12 +1,16 @@
 //! The inputs of one run: a batch, the rows of its keys, and the indices that map values to rows.
 
+mod copies;
+
 use std::ops::Range;
 
-use zillion_feature::{Batch, LookupPlan, RowBuffer};
+use zillion_feature::{Batch, LookupPlan, RowBuffer, SharedColumns};
 
 use crate::error::{Error, Result};
 use crate::graph::GraphInputs;
 use crate::graph::shape::Dim;
+
+pub use copies::ColumnCopies;
 
 /// The inputs of one run. They have the same tables and columns as the graph's [`GraphInputs`], at
 /// the same indices.
@@ -73,6 +77,11 @@ pub struct LabelView<'a> {
 }
 
 impl<'a> ColumnView<'a> {
+    /// Returns the number of rows of the column.
+    pub(crate) fn rows(&self) -> usize {
+        self.offsets.map_or(self.inverse.len(), |offsets| offsets.len().saturating_sub(1))
+    }
+
     /// Returns the number of values in all rows before this row.
     #[inline(always)]
     pub(crate) fn values_before(&self, row: usize) -> usize {
@@ -162,12 +171,14 @@ impl<'a> Inputs<'a> {
     /// Checks all values that kernels use as an index, so that a batch that does not fit the graph
     /// cannot make a kernel panic. `labels` tells whether labels are read, and `train` tells
     /// whether a backward pass runs. The floats of rows that are on a device are not here, so
-    /// `rows_are_here` tells whether their number is checked.
+    /// `rows_are_here` tells whether their number is checked. The columns `one_row` must have one
+    /// row, and the others a row for each row of the batch.
     pub(crate) fn check(
         &self,
         graph: &GraphInputs,
         (labels, train): (bool, bool),
         rows_are_here: bool,
+        one_row: &SharedColumns,
     ) -> Result<()> {
         if self.rows == 0 || self.rows > MAX_ROWS {
             return Err(wrong(
@@ -177,21 +188,25 @@ impl<'a> Inputs<'a> {
         }
         self.check_tables(graph, rows_are_here)?;
         count("sparse columns", self.columns.len(), graph.columns.len())?;
-        for (column, known) in self.columns.iter().zip(&graph.columns) {
-            self.check_column(column, known.table).map_err(|reason| wrong(&known.name, reason))?;
+        for (at, (column, known)) in self.columns.iter().zip(&graph.columns).enumerate() {
+            let rows = if one_row.has_sparse(at) { 1 } else { self.rows };
+            let checked = self.check_column(column, known.table, rows);
+            checked.map_err(|reason| wrong(&known.name, reason))?;
         }
         count("numeric columns", self.numeric.len(), graph.numeric.len())?;
-        for (values, name) in self.numeric.iter().zip(&graph.numeric) {
-            self.one_a_row(name, values.len())?;
+        for (at, (values, name)) in self.numeric.iter().zip(&graph.numeric).enumerate() {
+            let rows = if one_row.has_numeric(at) { 1 } else { self.rows };
+            one_a_row(name, values.len(), rows)?;
         }
         if labels {
             count("labels", self.labels.len(), graph.labels.len())?;
             for (label, name) in self.labels.iter().zip(&graph.labels) {
-                self.one_a_row(name, label.values.len())?;
-                self.one_a_row(name, label.mask.map_or(self.rows, <[bool]>::len))?;
+                one_a_row(name, label.values.len(), self.rows)?;
+                one_a_row(name, label.mask.map_or(self.rows, <[bool]>::len), self.rows)?;
             }
         }
-        self.one_a_row("the sample weight", self.weight.map_or(self.rows, <[f32]>::len))?;
+        let weights = self.weight.map_or(self.rows, <[f32]>::len);
+        one_a_row("the sample weight", weights, self.rows)?;
         if train { self.check_occurrences(graph) } else { Ok(()) }
     }
 
@@ -224,16 +239,6 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    fn one_a_row(&self, name: &str, len: usize) -> Result<()> {
-        if len == self.rows {
-            return Ok(());
-        }
-        Err(wrong(
-            name,
-            format!("found {len} values for {} rows; give one value for each row", self.rows),
-        ))
-    }
-
     fn check_tables(&self, graph: &GraphInputs, rows_are_here: bool) -> Result<()> {
         count("tables", self.tables.len(), graph.tables.len())?;
         for (table, known) in self.tables.iter().zip(&graph.tables) {
@@ -263,6 +268,7 @@ impl<'a> Inputs<'a> {
         &self,
         column: &ColumnView<'_>,
         table: usize,
+        rows: usize,
     ) -> std::result::Result<(), String> {
         if column.table != table {
             return Err(format!(
@@ -282,14 +288,13 @@ impl<'a> Inputs<'a> {
         }
         let values = column.inverse.len();
         match column.offsets {
-            None if values != self.rows => {
-                return Err(format!("found {values} values for {} rows", self.rows));
+            None if values != rows => {
+                return Err(format!("found {values} values for {rows} rows"));
             }
             None => {}
             Some(offsets) => {
                 let end = offsets.last().and_then(|&end| usize::try_from(end).ok());
-                if offsets.len() != self.rows + 1 || end != Some(values) || !ascend_from_0(offsets)
-                {
+                if offsets.len() != rows + 1 || end != Some(values) || !ascend_from_0(offsets) {
                     return Err(
                         "the offsets do not ascend from 0 to the number of values; correct them"
                             .into(),
@@ -351,6 +356,13 @@ const MAX_ROWS: usize = 1 << 24;
 fn ascend_from_0<T: Copy + PartialOrd + From<u8>>(offsets: &[T]) -> bool {
     let descends = offsets.windows(2).fold(false, |bad, w| bad | (w[0] > w[1]));
     offsets.first().is_some_and(|&first| first == T::from(0)) && !descends
+}
+
+fn one_a_row(name: &str, len: usize, rows: usize) -> Result<()> {
+    if len == rows {
+        return Ok(());
+    }
+    Err(wrong(name, format!("found {len} values for {rows} rows; give one value for each row")))
 }
 
 fn count(what: &str, have: usize, want: usize) -> Result<()> {

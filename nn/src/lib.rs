@@ -76,7 +76,7 @@ pub use graph::op::{Binary, Focal, Fused, Gather, InBatch, Link, Op, Unary};
 pub use graph::shape::{Dim, NodeId, ParamId, Shape};
 pub use graph::sizes::Sizes;
 pub use graph::{ColumnInput, Graph, GraphInputs, Node, ParamInit, ParamSpec, TableInput};
-pub use inputs::{ColumnView, Inputs, LabelView, OccurrenceView, TableView};
+pub use inputs::{ColumnCopies, ColumnView, Inputs, LabelView, OccurrenceView, TableView};
 pub use lowered::Settings;
 pub use onnx::{OnnxColumn, OnnxHolds, OnnxInput, OnnxModel};
 pub use ops::{StepSeed, dropout_keeps};

@@ -11,13 +11,15 @@ mod sharing;
 
 use std::ops::Range;
 
+use zillion_feature::SharedColumns;
+
 use crate::error::{Error, Result};
 use crate::graph::Graph;
 use crate::graph::op::{Gather, Op};
 use crate::graph::shape::{Dim, NodeId, ParamId};
 use crate::inputs::Inputs;
 use crate::params::Params;
-use crate::passes::{Ir, Passes};
+use crate::passes::{Ir, Passes, share_columns};
 
 pub(crate) use class::{Class, classify, is_view};
 pub(crate) use sharing::{Moment, Parts, Width, share_buffers};
@@ -74,6 +76,8 @@ pub(crate) struct Lowered {
     pub(crate) value_columns: Vec<usize>,
     /// The indices of the sparse columns that must have one value in each row.
     pub(crate) single_columns: Vec<usize>,
+    /// The columns of the inputs that have one row, which stands for all rows of the batch.
+    pub(crate) one_row: SharedColumns,
 }
 
 impl Lowered {
@@ -84,6 +88,14 @@ impl Lowered {
     /// Returns an error if a setting is out of range, or if a requested node does not exist or
     /// cannot be a result.
     pub(crate) fn new(ir: Ir, settings: Settings) -> Result<Self> {
+        Self::with_shared(ir, settings, &SharedColumns::default())
+    }
+
+    /// Does what [`Lowered::new`] does, for batches in which the columns `shared` have one row.
+    ///
+    /// # Errors
+    /// Returns an error for the same reasons as [`Lowered::new`].
+    pub(crate) fn with_shared(ir: Ir, settings: Settings, shared: &SharedColumns) -> Result<Self> {
         check_settings(settings)?;
         let graph = &ir.graph;
         let unknown = ir.outputs.iter().find(|id| id.0 as usize >= graph.nodes.len());
@@ -105,6 +117,7 @@ impl Lowered {
             return Err(Error::Shape { node: graph.node(id).name.clone(), reason });
         }
         let requested = ir.outputs.clone();
+        let ir = if shared.is_empty() { ir } else { share_columns(&ir, shared)? };
         let ir = settings.passes.run(ir, |_, _| {})?;
         let roots = ir.roots();
         let Ir { graph, outputs, loss, param_grads, row_grads, .. } = ir;
@@ -133,6 +146,8 @@ impl Lowered {
         }
         value_columns.sort_unstable();
         value_columns.dedup();
+        let mut one_row = shared.clone();
+        value_columns.iter().for_each(|&column| one_row.remove_sparse(column));
         Ok(Self {
             graph,
             settings,
@@ -147,6 +162,7 @@ impl Lowered {
             columns_read,
             value_columns,
             single_columns,
+            one_row,
         })
     }
 
@@ -169,7 +185,7 @@ impl Lowered {
     fn check_with(&self, inputs: &Inputs<'_>, params: &Params, rows_are_here: bool) -> Result<()> {
         params.fits(&self.graph.params)?;
         let reads = (self.reads_labels, self.loss.is_some());
-        inputs.check(&self.graph.inputs, reads, rows_are_here)?;
+        inputs.check(&self.graph.inputs, reads, rows_are_here, &self.one_row)?;
         inputs.check_values(&self.graph.inputs, &self.value_columns)?;
         inputs.check_single(&self.graph.inputs, &self.single_columns)
     }

@@ -30,6 +30,7 @@ mod linear;
 mod list_column;
 mod loss;
 mod reduce;
+mod resumed;
 mod segment;
 mod softmax;
 mod source;
@@ -42,6 +43,7 @@ pub(crate) use columns::copy_part;
 pub(crate) use dropout::dropout_parameters;
 pub(crate) use fused::{compute_in_place, is_operand, link_of};
 pub(crate) use gather::{BatchRows, GatherSource, add_row_gradients};
+pub(crate) use interaction::is_blocked;
 pub(crate) use list_column::{ListColumn, factor_kind};
 
 // The files of the groups import these names with `use super::*`.
@@ -219,6 +221,8 @@ macro_rules! with_group {
             Op::Collect | Op::InBatchLse(_)
             | Op::InBatchQueryGrad(_) | Op::InBatchItemGrad(_) => in_batch_softmax::InBatchSoftmax,
             Op::BceSum | Op::BceGrad | Op::FocalSum(_) | Op::FocalGrad(_) => loss::Loss,
+            Op::LinearState | Op::LinearRest { .. } | Op::FmState { .. } | Op::FmRest { .. }
+            | Op::DotInteractionRest { .. } => resumed::Resumed,
             Op::Fused(_) => fused::FusedChain,
         }
     };
@@ -382,6 +386,11 @@ impl Op {
             Self::BceGrad => "bce_grad",
             Self::FocalSum(_) => "focal_sum",
             Self::FocalGrad(_) => "focal_grad",
+            Self::LinearState => "linear_state",
+            Self::LinearRest { .. } => "linear_rest",
+            Self::FmState { .. } => "fm_state",
+            Self::FmRest { .. } => "fm_rest",
+            Self::DotInteractionRest { .. } => "dot_interaction_rest",
             Self::Fused(fused) => fused.head.name(),
         }
     }

@@ -17,6 +17,7 @@ mod dead_code;
 mod epilogues;
 mod ir;
 mod running_sums;
+mod shared_columns;
 #[cfg(test)]
 mod tests;
 
@@ -29,6 +30,7 @@ use crate::graph::op::Op;
 use crate::graph::shape::NodeId;
 pub(crate) use ir::Ir;
 use ir::Rewrite;
+pub(crate) use shared_columns::run as share_columns;
 
 /// A pass over a graph, with its name and purpose.
 struct Pass {

@@ -11,6 +11,7 @@
 mod damage;
 mod error;
 mod parity;
+mod programs;
 mod scorer;
 mod scratch;
 mod servable;

@@ -3,17 +3,23 @@
 use std::sync::Arc;
 
 use zillion_device::Workers;
-use zillion_feature::{Batch, LookupPlan, RowBuffer};
+use zillion_feature::{Batch, LookupPlan, RowBuffer, SharedColumns};
 use zillion_nn::zoo::LOGITS;
-use zillion_nn::{Executor, Graph, Inputs, NodeId, Params, Program, Settings};
+use zillion_nn::{ColumnCopies, Executor, Graph, Inputs, NodeId, Params, Settings};
 use zillion_rows::{FetchedRows, RowSource};
 
 use crate::error::{Error, Result};
+use crate::programs::Programs;
 
 /// A scorer of batches for one model. It holds the buffers of scoring, which all batches reuse.
 #[derive(Debug)]
 pub struct Scorer {
-    executor: Executor,
+    programs: Arc<Programs>,
+    /// The executors, each with the shared columns of its batches. The first one is for batches in
+    /// which all columns have all rows.
+    executors: Vec<(SharedColumns, Executor)>,
+    /// The index of the executor of the last batch.
+    last: usize,
     outputs: Vec<NodeId>,
     workers: Arc<Workers>,
     rows: RowBuffer,
@@ -57,17 +63,24 @@ impl Scorer {
         settings: Settings,
         workers: Arc<Workers>,
     ) -> Result<Self> {
-        if graph.output(LOGITS).is_none() {
-            return Err(Error::NoLogits);
-        }
-        let of_task = |name: &str| {
-            name.strip_prefix(LOGITS).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        };
-        let outputs = graph.outputs.iter().filter(|(name, _)| of_task(name));
-        let logits: Vec<NodeId> = outputs.map(|&(_, id)| id).collect();
+        let logits = logits(graph)?;
         let results: Vec<NodeId> = logits.iter().chain(further).copied().collect();
-        let executor = Executor::new(Program::infer(graph, &results, settings)?);
-        Ok(Self { executor, outputs: logits, workers, rows: RowBuffer::default() })
+        let programs = Programs::new(graph.clone(), results, settings);
+        Self::with_programs(Arc::new(programs), logits, workers)
+    }
+
+    /// Creates a scorer of the nodes `outputs`, which must be results of the programs.
+    ///
+    /// # Errors
+    /// Returns an error if a result does not have one row for each row of a batch.
+    pub(crate) fn with_programs(
+        programs: Arc<Programs>,
+        outputs: Vec<NodeId>,
+        workers: Arc<Workers>,
+    ) -> Result<Self> {
+        let executors = vec![(SharedColumns::default(), Executor::new(programs.plan()?))];
+        let rows = RowBuffer::default();
+        Ok(Self { programs, executors, last: 0, outputs, workers, rows })
     }
 
     /// Creates a scorer that computes the outputs with the names `outputs` of a graph.
@@ -83,14 +96,14 @@ impl Scorer {
         let missing = |name: &str| Error::NoOutput { name: name.to_owned() };
         let find = |name: &&str| graph.output(name).ok_or_else(|| missing(name));
         let outputs: Vec<NodeId> = outputs.iter().map(find).collect::<Result<_>>()?;
-        let executor = Executor::new(Program::infer(graph, &outputs, settings)?);
-        Ok(Self { executor, outputs, workers, rows: RowBuffer::default() })
+        let programs = Programs::new(graph.clone(), outputs.clone(), settings);
+        Self::with_programs(Arc::new(programs), outputs, workers)
     }
 
     /// Returns the executor. It holds the results of the last batch, including the results of the
     /// further nodes.
     pub fn executor(&self) -> &Executor {
-        &self.executor
+        &self.executors[self.last].1
     }
 
     /// Computes the scores of a batch: looks up its rows in `source`, and runs the dense model.
@@ -162,25 +175,63 @@ impl Scorer {
         params: &Params,
         is_late: Option<LateCheck<'_>>,
     ) -> Result<Vec<&[f32]>> {
-        let inputs = Inputs::new(batch, plan, &self.rows, false);
-        self.executor.infer_unless(&self.workers, &inputs, params, is_late)?;
-        let outputs =
-            self.outputs.iter().map(|&id| self.executor.output(id).ok_or(Error::NoLogits));
-        outputs.collect()
+        self.last = self.executor_for(&batch.shared)?;
+        let executor = &mut self.executors[self.last].1;
+        let mut inputs = Inputs::new(batch, plan, &self.rows, false);
+        let kept = executor.program().one_row_columns();
+        let copies = ColumnCopies::new(&inputs, &batch.shared, kept)?;
+        copies.apply(&mut inputs);
+        executor.infer_unless(&self.workers, &inputs, params, is_late)?;
+        let executor = &self.executors[self.last].1;
+        self.outputs.iter().map(|&id| executor.output(id).ok_or(Error::NoLogits)).collect()
+    }
+
+    /// Returns the index of the executor for batches with these shared columns.
+    fn executor_for(&mut self, shared: &SharedColumns) -> Result<usize> {
+        if let Some(index) = self.executors.iter().position(|(columns, _)| columns == shared) {
+            return Ok(index);
+        }
+        let Some(program) = self.programs.of(shared)? else { return Ok(0) };
+        self.executors.push((shared.clone(), Executor::new((*program).clone())));
+        Ok(self.executors.len() - 1)
+    }
+
+    /// Returns the number of sets of shared columns for which the scorer has an executor.
+    #[cfg(test)]
+    pub(crate) fn sets(&self) -> usize {
+        self.executors.len() - 1
     }
 
     /// Drops all buffers and the results of the last batch. The next batch allocates the buffers
     /// that it needs.
     pub fn release(&mut self) {
-        self.executor.release();
+        self.executors.truncate(1);
+        self.executors[0].1.release();
+        self.last = 0;
         self.rows = RowBuffer::default();
     }
 
     /// Returns the number of bytes of the buffers that grow with a batch.
     pub fn buffer_bytes(&self) -> usize {
         let floats: usize = self.rows.tables.iter().map(|table| table.values.capacity()).sum();
-        self.executor.buffer_bytes() + floats * size_of::<f32>()
+        let executors = self.executors.iter().map(|(_, executor)| executor.buffer_bytes());
+        executors.sum::<usize>() + floats * size_of::<f32>()
     }
+}
+
+/// Returns the nodes of the log odds of a graph's tasks.
+///
+/// # Errors
+/// Returns an error if the graph has no logits.
+pub(crate) fn logits(graph: &Graph) -> Result<Vec<NodeId>> {
+    if graph.output(LOGITS).is_none() {
+        return Err(Error::NoLogits);
+    }
+    let of_task = |name: &str| {
+        name.strip_prefix(LOGITS).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    let outputs = graph.outputs.iter().filter(|(name, _)| of_task(name));
+    Ok(outputs.map(|&(_, id)| id).collect())
 }
 
 /// Checks that there is still time to compute the answer.

@@ -60,9 +60,14 @@ struct Recent {
     largest: Option<(f64, Instant)>,
 }
 
-/// Returns the size of a request: the sum of the numbers of its rows and of its ids.
+/// Returns the size of a request: the sum of the numbers of its rows and of its ids. An id that all
+/// rows share counts once for each row, because some programs copy it to all rows.
 pub(crate) fn request_size(batch: &Batch) -> usize {
-    batch.rows + batch.sparse.iter().map(|column| column.keys.len()).sum::<usize>()
+    let ids = batch.sparse.iter().enumerate().map(|(at, column)| {
+        let copies = if batch.shared.has_sparse(at) { batch.rows } else { 1 };
+        column.keys.len().saturating_mul(copies)
+    });
+    ids.fold(batch.rows, usize::saturating_add)
 }
 
 impl Scratch {

@@ -7,7 +7,7 @@ use std::time::Instant;
 use zillion_device::{Workers, mmap};
 use zillion_feature::{Batch, Encoder, LookupPlan, RawColumns, Schema};
 use zillion_nn::zoo::LOGITS;
-use zillion_nn::{Graph, Params, Settings};
+use zillion_nn::{Cost, Graph, NodeId, Params, Settings};
 use zillion_registry::{
     Cache, Error as RegistryError, Model, ScoreSettings, VersionFile, VersionId, VersionManifest,
     read_side,
@@ -17,7 +17,8 @@ use zillion_rows::layer::{LayerFile, LayerSource, Throttle};
 use crate::damage::DamageWatch;
 use crate::error::{Error, Result};
 use crate::parity::ParityRows;
-use crate::scorer::{LateCheck, Scorer, check_time};
+use crate::programs::Programs;
+use crate::scorer::{LateCheck, Scorer, check_time, logits};
 use crate::scratch::{Scratch, ScratchPool, request_size};
 
 /// A loaded version. Several threads can compute scores with it at the same time.
@@ -36,8 +37,9 @@ pub struct Servable {
 struct Engine {
     encoder: Encoder,
     tasks: Vec<String>,
-    graph: Graph,
-    settings: Settings,
+    programs: Arc<Programs>,
+    /// The nodes of the log odds, in the order of the tasks.
+    logits: Vec<NodeId>,
     workers: Arc<Workers>,
     scratches: ScratchPool,
 }
@@ -81,7 +83,7 @@ impl Servable {
             None => Arc::new(Engine::load(model, &manifest, cache, workers, pace)?),
         };
         let dense = read(model, &manifest.dense, cache, pace)?;
-        let specs = &engine.graph.params;
+        let specs = &engine.programs.graph().params;
         let params = Params::from_safetensors_by_piece(specs, &dense, &mut || pace.piece())?;
         pace.piece();
         let parity = ParityRows::from_json(&read(model, &manifest.parity, cache, pace)?)?;
@@ -184,6 +186,15 @@ impl Servable {
         self.score_encoded(batch, Some(is_late))
     }
 
+    /// Returns the cost of the dense model for a batch. What is computed once for all rows is
+    /// counted once.
+    ///
+    /// # Errors
+    /// Returns an error if the model cannot be planned.
+    pub fn cost(&self, batch: &Batch) -> Result<Cost> {
+        self.engine.programs.cost(batch)
+    }
+
     /// Releases the memory of buffers that recent requests did not need. Every request does this
     /// too, so a server needs to call this function only while it gets no requests.
     pub fn release_idle(&self) {
@@ -245,14 +256,17 @@ impl Engine {
         let ScoreSettings { lanes, tile_rows } = manifest.frame.settings;
         let settings = Settings { lanes, tile_rows, ..Settings::default() };
         let (workers, scratches) = (workers.clone(), ScratchPool::default());
-        Ok(Self { encoder, tasks, graph, settings, workers, scratches })
+        let logits = logits(&graph)?;
+        let programs = Arc::new(Programs::new(graph, logits.clone(), settings));
+        Ok(Self { encoder, tasks, programs, logits, workers, scratches })
     }
 
     fn take_scratch(&self) -> Result<Scratch> {
         if let Some(scratch) = self.scratches.take() {
             return Ok(scratch);
         }
-        Ok(Scratch::new(Scorer::new(&self.graph, self.settings, self.workers.clone())?))
+        let (programs, logits) = (self.programs.clone(), self.logits.clone());
+        Ok(Scratch::new(Scorer::with_programs(programs, logits, self.workers.clone())?))
     }
 }
 

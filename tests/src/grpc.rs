@@ -25,7 +25,7 @@ use zillion_serving::proto::inference::{
 use zillion_serving::proto::reflection::{v1, v1alpha};
 use zillion_serving::proto::tensorflow::serving::model_spec::VersionChoice;
 use zillion_serving::proto::tensorflow::serving::prediction_service_client::PredictionServiceClient;
-use zillion_serving::proto::tensorflow::serving::{ModelSpec, PredictRequest};
+use zillion_serving::proto::tensorflow::serving::{ModelSpec, PredictRequest, PredictResponse};
 use zillion_serving::proto::tensorflow::tensor_shape_proto::Dim;
 use zillion_serving::proto::tensorflow::{DataType, TensorProto, TensorShapeProto};
 
@@ -210,11 +210,34 @@ fn tensorflow_requests_have_the_same_scores() {
             let found: Vec<u32> = output.float_val.iter().map(|score| score.to_bits()).collect();
             assert_eq!(found, bits(wanted.get_ref(), "probabilities"));
         }
+        // One value of the user stands for all rows, and gives the scores of its copies.
+        let user = rows[0]["user"].clone();
+        let copies: Vec<Value> = rows
+            .iter()
+            .map(|row| {
+                let mut row = row.as_object().expect("a row").clone();
+                row.insert("user".to_owned(), user.clone());
+                Value::Object(row)
+            })
+            .collect();
+        let copied = predict_request(&copies, None);
+        let mut shared = copied.clone();
+        let of_user = shared.inputs.get_mut("user").expect("the user");
+        of_user.int64_val.truncate(1);
+        of_user.string_val.truncate(1);
+        assert_ne!(shared, copied);
+        let copied = tf.predict(copied).await.expect("scores").into_inner();
+        let shared = tf.predict(shared).await.expect("scores").into_inner();
+        let found = |answer: &PredictResponse| {
+            let scores = &answer.outputs["probabilities"].float_val;
+            scores.iter().map(|score| score.to_bits()).collect::<Vec<u32>>()
+        };
+        assert_eq!((found(&shared).len(), found(&shared)), (30, found(&copied)));
         let canary = tf.predict(predict_request(&rows, Some("canary"))).await;
         assert_eq!(canary.expect_err("no such label").code(), Code::NotFound);
     });
     let ours = format!("zillion_serving_requests_total{{model=\"{MODEL}\",protocol=\"grpc_tf\"");
-    assert_eq!(sample(&server, &format!("{ours},status=\"200\"}}")), 2.0);
+    assert_eq!(sample(&server, &format!("{ours},status=\"200\"}}")), 4.0);
     assert_eq!(sample(&server, &format!("{ours},status=\"404\"}}")), 1.0);
     assert!(server.terminate().success());
 }

@@ -82,6 +82,14 @@ pub(crate) struct BenchServeArgs {
     /// rows, otherwise 250
     #[arg(long)]
     pub(crate) requests: Option<NonZeroUsize>,
+    /// Number of the 26 ids, from the first on, that belong to the user: they have one value for
+    /// all rows of a request, and another one in each request
+    #[arg(long, default_value = "0", value_parser = clap::value_parser!(u8).range(0..=26))]
+    pub(crate) shared_fields: u8,
+    /// Number of ids in the user's history; the model then has one more feature, which is pooled;
+    /// absent: no history
+    #[arg(long)]
+    pub(crate) history: Option<NonZeroUsize>,
 }
 
 /// The protocol of the requests.

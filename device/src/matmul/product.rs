@@ -88,6 +88,25 @@ impl Right<'_> {
     }
 }
 
+/// The state of a product after the first columns of its left operand, for one row.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Begun<'a> {
+    /// The number of columns that were multiplied.
+    pub columns: usize,
+    /// The sum of the complete blocks for each column of the result. It is not read if no block is
+    /// complete.
+    pub sums: &'a [f32],
+    /// The sum so far of the block that is not complete, for each column of the result.
+    pub chain: &'a [f32],
+}
+
+impl Begun<'_> {
+    /// Returns whether at least one block is complete, so that `sums` is read.
+    pub(super) fn has_blocks(&self) -> bool {
+        self.columns >= BLOCK
+    }
+}
+
 /// Computes `out = x * w` and then the epilogue. It is the forward product of a layer or, with the
 /// transposed weight, the gradient of its input. `out` is row-major with `out_row` floats from one
 /// row to the next, so `out` can be some columns of a wider matrix.
@@ -122,29 +141,79 @@ pub fn linear_at(
     out: &mut [f32],
     out_row: usize,
 ) {
+    linear_from_at(wanted, Begun::default(), x, w, epilogue, out, out_row);
+}
+
+/// Computes [`linear`] of rows whose first `begun.columns` columns have been
+/// multiplied by [`begin`](super::begin). `x` has the other columns. `w` is the whole weight.
+///
+/// # Panics
+///
+/// Panics for the reasons of [`linear`], if no column is left, if the state does not
+/// have a value for each column of `w`, or if `epilogue` accumulates, which cannot be combined with
+/// a state.
+pub fn linear_from(
+    begun: Begun<'_>,
+    x: View<'_>,
+    w: Right<'_>,
+    epilogue: Epilogue<'_>,
+    out: &mut [f32],
+    out_row: usize,
+) {
+    linear_from_at(level(), begun, x, w, epilogue, out, out_row);
+}
+
+/// Computes [`linear_from`] with the kernels of a level. If the machine's level is lower, its
+/// kernels are used. Without a state, this is [`linear_at`].
+///
+/// # Panics
+///
+/// Panics for the same reasons as [`linear_from`].
+pub fn linear_from_at(
+    wanted: Level,
+    begun: Begun<'_>,
+    x: View<'_>,
+    w: Right<'_>,
+    epilogue: Epilogue<'_>,
+    out: &mut [f32],
+    out_row: usize,
+) {
     let (m, (k, n)) = (x.rows, w.shape());
     if m == 0 || n == 0 {
         return;
     }
-    assert_eq!(x.columns, k, "inner dimensions differ");
-    assert_fits("x", x.values.len(), m, k, x.row_stride, x.column_stride);
+    assert_eq!(begun.columns + x.columns, k, "inner dimensions differ");
+    assert_fits("x", x.values.len(), m, x.columns, x.row_stride, x.column_stride);
     assert_fits("out", out.len(), m, n, out_row, 1);
     assert!(m == 1 || out_row >= n, "rows of the result overlap: stride {out_row}, {n} columns");
     assert!(epilogue.bias.is_none_or(|bias| bias.len() >= n), "too short a bias");
     w.check();
+    if begun.columns > 0 {
+        assert!(x.columns > 0, "no column is left");
+        assert!(!epilogue.accumulate, "a state and an old value");
+        assert!(begun.sums.len() == n && begun.chain.len() == n, "one state for each column");
+    } else {
+        assert!(begun.chain.is_empty(), "a chain without columns");
+    }
     #[cfg(target_arch = "x86_64")]
     if let Some(kernels) = Kernels::of(wanted.min(level())) {
-        return blocks(kernels, x, w, (m, k, n), epilogue, out, out_row);
+        if begun.has_blocks() {
+            for row in out.chunks_mut(out_row.max(n)).take(m) {
+                row[..n].copy_from_slice(begun.sums);
+            }
+        }
+        return blocks(kernels, (begun, x), w, (m, k, n), epilogue, out, out_row);
     }
-    reference::linear(x, w, (m, k, n), epilogue, out, out_row);
+    reference::linear((begun, x), w, (m, k, n), epilogue, out, out_row);
 }
 
 /// Computes the product after its arguments were checked. The loops are over blocks of the inner
-/// dimension, then over panels, then over rows.
+/// dimension, then over panels, then over rows. If some columns were begun before, the caller has
+/// written the sums of their blocks to `out`.
 #[cfg(target_arch = "x86_64")]
 fn blocks(
     kernels: Kernels,
-    x: View<'_>,
+    (begun, x): (Begun<'_>, View<'_>),
     w: Right<'_>,
     (m, k, n): (usize, usize, usize),
     epilogue: Epilogue<'_>,
@@ -152,11 +221,12 @@ fn blocks(
     out_row: usize,
 ) {
     let groups = m.div_ceil(kernels.rows());
-    let mut begin = 0;
+    let mut begin = begun.columns;
+    let mut chain = begun.chain;
     // Without an inner dimension there is one empty block: the sum is zero, and the epilogue
     // follows.
     loop {
-        let end = k.min(begin + BLOCK);
+        let end = k.min((begin / BLOCK + 1) * BLOCK);
         let last = end == k;
         let mut panel_of = |first: usize, columns: usize, right: *const f32, right_step: usize| {
             for group in 0..groups {
@@ -166,7 +236,8 @@ fn blocks(
                     left: x
                         .values
                         .as_ptr()
-                        .wrapping_add(top * x.row_stride + begin * x.column_stride),
+                        .wrapping_add(top * x.row_stride)
+                        .wrapping_add((begin - begun.columns) * x.column_stride),
                     left_row: x.row_stride,
                     left_step: x.column_stride,
                     right,
@@ -174,7 +245,11 @@ fn blocks(
                     out: out.as_mut_ptr().wrapping_add(top * out_row + first),
                     out_row,
                     columns,
-                    accumulate: epilogue.accumulate || begin > 0,
+                    chain: match chain {
+                        [] => std::ptr::null(),
+                        chain => chain[first..].as_ptr(),
+                    },
+                    accumulate: epilogue.accumulate || begin >= BLOCK,
                     bias: match epilogue.bias {
                         Some(bias) if last => bias[first..].as_ptr(),
                         _ => std::ptr::null(),
@@ -186,8 +261,9 @@ fn blocks(
                 // one and the width for that many rows, which for fewer rows is no less. So `get`
                 // returns the kernel of just these rows and registers. Rows top..bottom of `x` and
                 // of `out`, inner indices begin..end and columns first..first + columns lie inside
-                // the matrices, which `linear_at` has checked against their slices. `right` is such
-                // a panel (see below). `out` is borrowed mutably and overlaps nothing.
+                // the matrices, which `linear_from_at` has checked against their slices. `chain` is
+                // null or, checked too, has a value for each of these columns. `right` is such a
+                // panel (see below). `out` is borrowed mutably and overlaps nothing.
                 unsafe { kernels.get(bottom - top, columns)(&call) };
             }
         };
@@ -210,6 +286,7 @@ fn blocks(
             }
         }
         begin = end;
+        chain = &[];
         if last {
             return;
         }
@@ -304,6 +381,7 @@ fn outer_blocks(
                 out: out.as_mut_ptr().wrapping_add(top * out_row + first),
                 out_row,
                 columns,
+                chain: std::ptr::null(),
                 accumulate: accumulate || begin > 0,
                 bias: std::ptr::null(),
                 relu: false,

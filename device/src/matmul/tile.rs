@@ -1,10 +1,11 @@
 //! The innermost loop, which computes a tile of the result in registers, over the whole inner
 //! dimension.
 //!
-//! Each element is one chain of fused multiplications and additions that begins at zero, in
-//! ascending order of the inner dimension. Lanes of a register never mix. So the bits of an element
-//! depend only on its row of the left operand and on its column of the right operand. The width of
-//! the registers, the tile and packing have no effect.
+//! Each element is one chain of fused multiplications and additions, in ascending order of the
+//! inner dimension. The chain begins at zero, or goes on from a chain that was begun before. Lanes
+//! of a register never mix. So the bits of an element depend only on its row of the left operand
+//! and on its column of the right operand. The width of the registers, the tile and packing have
+//! no effect.
 
 use std::arch::x86_64::{__m256, __m512, _MM_HINT_T0, _mm_prefetch};
 
@@ -28,6 +29,9 @@ pub(super) struct Call {
     pub(super) out: *mut f32,
     pub(super) out_row: usize,
     pub(super) columns: usize,
+    /// The address of the values at which the sums begin, one for each column, or null if the sums
+    /// begin at zero.
+    pub(super) chain: *const f32,
     /// Whether the sum is added to the old value. If not, it replaces the old value.
     pub(super) accumulate: bool,
     /// The address of the biases, or null if there is no bias. There is one bias for each column,
@@ -44,8 +48,8 @@ pub(super) struct Call {
 /// The machine must have the kernel's instructions. `columns` must be larger than the kernel's
 /// width minus one register, and at most the width. Let `m` be the kernel's number of rows. The
 /// left elements (i, p) must be readable for i < m and p < k, the right elements (p, j) for j <
-/// columns, and `bias` (if not null) for j < columns. The result elements must be readable and
-/// writable, and no other thread may use them at the same time.
+/// columns, and `bias` and `chain` (if not null) for j < columns. The result elements must be
+/// readable and writable, and no other thread may use them at the same time.
 pub(super) type Kernel = unsafe fn(&Call);
 
 /// The kernels of an instruction set. The first index is the number of rows minus one, and the
@@ -115,6 +119,15 @@ unsafe fn tile<V: Vector, const M: usize, const N: usize>(call: &Call) {
             }
         }
         let mut sums = [[V::zero(); N]; M];
+        if !call.chain.is_null() {
+            for v in 0..N {
+                let begun = call.chain.add(v * V::LANES);
+                let begun = if v + 1 < N { V::load(begun) } else { V::load_part(begun, mask) };
+                for sums in &mut sums {
+                    sums[v] = begun;
+                }
+            }
+        }
         let mut right = call.right;
         let mut at = 0;
         for _ in 0..k {

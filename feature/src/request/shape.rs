@@ -68,8 +68,19 @@ impl Shape {
         Ok(Self { rows, ends, is_shared: column.is_shared })
     }
 
+    /// Returns whether the columns of the input have one row that stands for several rows of the
+    /// batch.
+    pub(super) fn is_shared(&self) -> bool {
+        self.is_shared && self.rows > 1
+    }
+
+    /// Returns the number of rows of the request for which one row of the input stands.
+    pub(super) fn rows_of_each(&self) -> usize {
+        if self.is_shared() { self.rows } else { 1 }
+    }
+
     /// Calls `of` with the index of the value of each row, and returns one result for each row. If
-    /// the input is shared, `of` is called once, and all rows get its result.
+    /// the input is shared, it has one row.
     pub(super) fn single<T: Clone>(
         &self,
         input: &Input,
@@ -77,13 +88,14 @@ impl Shape {
     ) -> Result<Vec<T>, RequestError> {
         if self.is_shared {
             let value = of(0).map_err(|reason| input.refuse(None, reason))?;
-            return Ok(vec![value; self.rows]);
+            return Ok(vec![value; self.rows.min(1)]);
         }
         let value = |row| of(row).map_err(|reason| input.refuse(Some(row), reason));
         (0..self.rows).map(value).collect()
     }
 
-    /// Returns the keys of each row, without missing values. A row may have any number of keys.
+    /// Returns the keys of each row, without missing values. A row may have any number of keys. If
+    /// the input is shared, it has one row. Its copies in all rows must still fit a column.
     pub(super) fn lists(
         &self,
         input: &Input,
@@ -103,14 +115,9 @@ impl Shape {
             offsets.push(offset(input, keys.len())?);
         }
         if self.is_shared {
-            let list = keys.clone();
-            for row in 1..self.rows {
-                offset(input, list.len().saturating_mul(row + 1))?;
-                keys.extend_from_slice(&list);
-                offsets.push(offset(input, keys.len())?);
-            }
+            offset(input, keys.len().saturating_mul(self.rows))?;
             offsets.truncate(self.rows + 1);
-            keys.truncate(list.len() * self.rows);
+            keys.truncate(keys.len() * self.rows.min(1));
         }
         Ok(KeyColumn::ragged(offsets, keys))
     }

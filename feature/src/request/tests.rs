@@ -1,6 +1,7 @@
 //! Tests of requests with all kinds of inputs, and of refused requests.
 
 use super::*;
+use crate::batch::SharedColumns;
 use crate::side::{SideColumn, SideIndex};
 use crate::statistics::ColumnStatistics;
 
@@ -91,11 +92,17 @@ fn a_shared_column_is_one_row_for_all() {
     let tags = RawColumn { lengths: Some(vec![2]), is_shared: true, ..tags };
     given.insert("tags".into(), tags);
     let shared = encoder.encode(3, &given).unwrap();
+    // The cross of two shared columns and the column of the side table are shared too.
+    assert_eq!(shared.shared, SharedColumns::new(0..4, []));
+    assert_eq!(shared.sparse[1], KeyColumn::ragged(vec![0, 2], shared.sparse[1].keys.clone()));
+    assert!([0, 2, 3].iter().all(|&column| shared.sparse[column].keys.len() == 1));
+    assert_eq!(shared.numeric[0].len(), 3);
+    assert_eq!(shared.side_missing, [0]);
     let user = RawValues::Ints(vec![8; 3]);
     given.insert("user_id".into(), RawColumn { values: user, lengths: None, is_shared: false });
     let repeated = ["x", "y"].repeat(3).into_iter().map(|t| RawValue::Text(t.into())).collect();
     given.insert("tags".into(), RawColumn { lengths: Some(vec![2; 3]), ..any(repeated) });
-    assert_eq!(shared, encoder.encode(3, &given).unwrap());
+    assert_eq!(shared.expand(), encoder.encode(3, &given).unwrap());
     assert_eq!(
         encoder
             .encode(
@@ -117,6 +124,31 @@ fn a_shared_column_is_one_row_for_all() {
             .rows,
         0
     );
+}
+
+#[test]
+fn a_shared_price_and_an_unknown_shared_user_are_those_of_every_row() {
+    let encoder = encoder();
+    let mut given = columns();
+    let one = |values| RawColumn { values, lengths: None, is_shared: true };
+    given.insert("price".into(), one(RawValues::Floats(vec![3.0])));
+    let shared = encoder.encode(3, &given).unwrap();
+    assert_eq!(shared.shared, SharedColumns::new([], [0]));
+    let price =
+        RawColumn { values: RawValues::Floats(vec![3.0; 3]), lengths: None, is_shared: false };
+    given.insert("price".into(), price);
+    assert_eq!(shared.expand(), encoder.encode(3, &given).unwrap());
+    // User 1 is not in the side table. In a request with one row, no column is shared.
+    given.insert("user_id".into(), one(RawValues::Ints(vec![1])));
+    assert_eq!(encoder.encode(3, &given).unwrap().side_missing, [3]);
+    let single = RawColumns::from([
+        ("user_id".into(), one(RawValues::Ints(vec![1]))),
+        ("tags".into(), RawColumn { lengths: Some(vec![0]), ..any(vec![]) }),
+        ("price".into(), one(RawValues::Floats(vec![3.0]))),
+    ]);
+    let batch = encoder.encode(1, &single).unwrap();
+    assert!(batch.shared.is_empty());
+    assert_eq!((batch.side_missing[0], batch.sparse[0].keys.len()), (1, 1));
 }
 
 #[test]

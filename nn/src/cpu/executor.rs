@@ -389,7 +389,7 @@ impl Executor {
             }
             for gather in graph.nodes.iter().flat_map(|node| gathers_of(&node.op)) {
                 if gather.column == index {
-                    list.set_factors(column, factor_kind(gather.pooling), inputs.rows);
+                    list.set_factors(column, factor_kind(gather.pooling), column.rows());
                 }
             }
             log.end(begun, Work::Lists);

@@ -43,7 +43,7 @@ impl Weight {
     fn of(graph: &Graph, places: &[Place], id: NodeId) -> Option<Self> {
         let node = graph.node(id);
         let turned = match node.op.head() {
-            Op::Linear => false,
+            Op::Linear | Op::LinearRest { .. } => false,
             Op::MatMulNt => true,
             _ => return None,
         };

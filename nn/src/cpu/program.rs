@@ -1,7 +1,10 @@
 //! A program: the plan of a lowered graph for the CPU. It has the order of the nodes in phases, and
 //! the places of their values in the buffers of lanes and threads.
 
+use zillion_feature::SharedColumns;
+
 use crate::autodiff::TrainGraph;
+use crate::cost::{Cost, cost};
 use crate::cpu::packing;
 use crate::cpu::placement::Placement;
 use crate::cpu::schedule::Schedule;
@@ -9,6 +12,7 @@ use crate::error::Result;
 use crate::graph::Graph;
 use crate::graph::op::Op;
 use crate::graph::shape::{Dim, NodeId, ParamId};
+use crate::graph::sizes::Sizes;
 use crate::lowered::{Class, Lowered, Settings, VALUES_A_ROW, Width, is_view};
 use crate::passes::{Ir, Passes, Stage};
 
@@ -68,6 +72,39 @@ impl Program {
     /// Plans the computation of the given results and of the nodes on which they depend.
     pub fn infer(graph: &Graph, outputs: &[NodeId], settings: Settings) -> Result<Self> {
         Self::plan(Lowered::new(Ir::infer(graph, outputs), settings)?)
+    }
+
+    /// Plans what [`Program::infer`] plans, for batches in which the columns `shared` have one row,
+    /// which stands for all rows. What depends only on these columns is computed once. The results
+    /// have the bits of [`Program::infer`] for the batch with the rows copied. They have them on
+    /// machines with kernels for products (see
+    /// [`can_resume`](zillion_device::matmul::can_resume)); on other machines, products of one row
+    /// may be rounded differently.
+    ///
+    /// # Errors
+    /// Returns an error for the same reasons as [`Program::infer`].
+    pub fn infer_shared(
+        graph: &Graph,
+        outputs: &[NodeId],
+        settings: Settings,
+        shared: &SharedColumns,
+    ) -> Result<Self> {
+        Self::plan(Lowered::with_shared(Ir::infer(graph, outputs), settings, shared)?)
+    }
+
+    /// Returns the columns that must have one row in the inputs of a run. Of the shared columns of
+    /// [`Program::infer_shared`], these are all but the lists whose values have rows of their own
+    /// in some node. Such lists must be copied to all rows (see
+    /// [`ColumnCopies`](crate::ColumnCopies)).
+    pub fn one_row_columns(&self) -> &SharedColumns {
+        &self.lowered.one_row
+    }
+
+    /// Returns the cost of one run: the sum of the costs of all nodes that it computes.
+    pub fn cost(&self, sizes: &Sizes) -> Cost {
+        let nodes = self.lowered.classes.iter().enumerate();
+        let computed = nodes.filter(|(_, class)| class.is_some());
+        computed.map(|(index, _)| cost(self.graph(), NodeId(index as u32), sizes)).sum()
     }
 
     /// Returns the graph of a training step before the first pass and after each pass.

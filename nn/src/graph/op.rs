@@ -414,6 +414,38 @@ pub enum Op {
     /// The gradient of [`Op::FocalSum`]'s logits: (g `[1, 1]`, logits, labels, weights) → `[B, 1]`.
     FocalGrad(Focal),
 
+    /// The state of a product `x·w` after the first columns of x, which all rows share: (x `[1,
+    /// p]`, w `[k, n]`) → `[1, 2n]`. The first n columns are the sum of the complete blocks of the
+    /// product, and the others are the chain of the block that is not complete. Only the pass for
+    /// shared columns creates this operation and the next four.
+    LinearState,
+    /// The product `x·w + b` of rows whose first columns have been multiplied: (the other columns x
+    /// `[r, k − start]`, w `[k, n]`, state `[1, 2n]`, optionally b `[1, n]`) → `[r, n]`.
+    LinearRest {
+        /// The number of columns that have been multiplied.
+        start: usize,
+    },
+    /// The state of [`Op::FmInteraction`] after the first fields, which all rows share: (x
+    /// `[1, F·dim]`) → `[1, 2·dim]`, the sums of the vectors and of their squares.
+    FmState {
+        /// The number of floats of a field.
+        dim: usize,
+    },
+    /// [`Op::FmInteraction`] of rows whose first fields have been added: (the other fields x `[r,
+    /// F·dim]`, state `[1, 2·dim]`) → `[r, 1]`.
+    FmRest {
+        /// The number of floats of a field.
+        dim: usize,
+    },
+    /// The dot products of [`Op::DotInteraction`] without the pairs of two of the first fields: (x
+    /// `[r, F·dim]`) → one column for each other pair.
+    DotInteractionRest {
+        /// The number of floats of a field.
+        dim: usize,
+        /// The number of fields whose pairs are left out.
+        first: usize,
+    },
+
     /// An operation with a chain of fused links: (the inputs of the head, then the operands of the
     /// links) → the shape of the head. Only passes create this operation, after differentiation.
     Fused(Box<Fused>),

@@ -31,6 +31,8 @@ impl Class {
             (_, Dim::Batch | Dim::Values(_)) => Self::RowWise,
             (_, Dim::Whole) => Self::Collect,
             (_, Dim::Unique(_)) => Self::Unique,
+            // The lookup of a column that has one row for the whole batch.
+            (Op::Gather(_), Dim::Const(_)) => Self::Global,
             (_, Dim::Const(_)) if inputs.iter().any(|s| matches!(s.rows, Dim::Unique(_))) => {
                 Self::Unique
             }

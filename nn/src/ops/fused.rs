@@ -129,6 +129,10 @@ fn forward_chain(fused: &Fused, tile: &Tile<'_>, inputs: &[View<'_>], out: ViewM
             (Op::Linear, [Link::Unary(Unary::Relu), rest @ ..]) => {
                 (linear::forward_relu(&part, views, from(data, start, stride, cols)), rest)
             }
+            (&Op::LinearRest { start: begun }, [Link::Unary(Unary::Relu), rest @ ..]) => {
+                resumed::forward_relu(begun, &part, views, from(data, start, stride, cols));
+                (true, rest)
+            }
             (_, chain) => (false, chain),
         };
         if in_head {

@@ -35,7 +35,7 @@ impl OpGroup for Lookup {
                     ));
                 }
                 match gather.offset.checked_add(gather.dim) {
-                    Some(end) if end <= rows.cols => Ok(shape_of(gather)),
+                    Some(end) if end <= rows.cols => Ok(shape_of(gather, graph)),
                     _ => Err(format!(
                         "the rows {rows} have no {} floats from float {} on; read floats that the \
                          rows have",
@@ -57,7 +57,7 @@ impl OpGroup for Lookup {
                         ));
                     }
                     for _ in 0..inputs_of(gather) {
-                        if given.next() != Some(&shape_of(gather)) {
+                        if given.next() != Some(&shape_of(gather, graph)) {
                             return Err(format!(
                                 "a gradient of column {} is missing or has another shape; give a \
                                  gradient for each gather",
@@ -125,7 +125,12 @@ impl OpGroup for Lookup {
             Op::Gather(gather)
                 if sizes.sizes.list_len.get(gather.column).is_some_and(|&n| n > 1) =>
             {
-                sizes.sizes.rows_of(Dim::Values(gather.column)) * gather.dim as u64
+                let values = sizes.sizes.list_len[gather.column] as u64;
+                let rows = match (gather.pooling, sizes.output.rows) {
+                    (Some(_), rows) => sizes.sizes.rows_of(rows),
+                    (None, _) => sizes.sizes.rows as u64,
+                };
+                rows * values * gather.dim as u64
             }
             Op::GatherGrad { .. } => (0..sizes.inputs.len()).map(|at| sizes.input(at)).sum(),
             _ => 0,
@@ -149,8 +154,12 @@ impl OpGroup for Lookup {
     }
 }
 
-fn shape_of(gather: &Gather) -> Shape {
-    let rows = if gather.pooling.is_some() { Dim::Batch } else { Dim::Values(gather.column) };
+fn shape_of(gather: &Gather, graph: &Graph) -> Shape {
+    let rows = match gather.pooling {
+        Some(_) if graph.shared.has_sparse(gather.column) => Dim::Const(1),
+        Some(_) => Dim::Batch,
+        None => Dim::Values(gather.column),
+    };
     Shape { rows, cols: gather.dim }
 }
 

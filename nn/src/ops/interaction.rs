@@ -62,21 +62,7 @@ impl OpGroup for Interaction {
                     fm_grad(g.at(i), x.row(i), dim, out.row(i));
                 }
             }),
-            (&Op::DotInteraction { dim }, &[x]) => {
-                let lanes = (x.cols / dim).next_multiple_of(WIDTH);
-                let mut scratch = [0.0f32; SCRATCH];
-                let blocked = lanes * dim <= SCRATCH;
-                simd!({
-                    for i in 0..rows {
-                        let (x, out) = (x.row(i), out.row(i));
-                        if blocked {
-                            dots_blocked(x, dim, lanes, &mut scratch, out)
-                        } else {
-                            dots(x, dim, out)
-                        }
-                    }
-                })
-            }
+            (&Op::DotInteraction { dim }, &[x]) => dots_from(rows, x, dim, 0, &mut out),
             (&Op::DotInteractionGrad { dim }, &[g, x]) => {
                 let fields = x.cols / dim;
                 let mut scratch = [0.0f32; SCRATCH];
@@ -177,10 +163,36 @@ fn field_sum(x: &[f32], dim: usize, start: usize) -> [f32; WIDTH] {
 
 #[inline(always)]
 fn fm(x: &[f32], dim: usize) -> f32 {
+    fm_after(x, dim, |_| ([0.0; WIDTH], [0.0; WIDTH]))
+}
+
+/// Computes the interactions of a row whose first fields have the state `state`, which
+/// [`fm_state`] has written. `x` has the other fields.
+#[inline(always)]
+pub(super) fn fm_rest(x: &[f32], dim: usize, state: &[f32]) -> f32 {
+    let (sums, squares) = state.split_at(dim);
+    fm_after(x, dim, |start| (part(sums, start), part(squares, start)))
+}
+
+/// Writes the sums of the vectors, and then the sums of their squares.
+pub(super) fn fm_state(x: &[f32], dim: usize, out: &mut [f32]) {
+    out.fill(0.0);
+    let (sums, squares) = out.split_at_mut(dim);
+    for vector in x.chunks_exact(dim) {
+        for ((sum, square), &v) in sums.iter_mut().zip(&mut *squares).zip(vector) {
+            *sum += v;
+            *square += v * v;
+        }
+    }
+}
+
+/// Computes the interactions of the fields in `x` and of fields before them. `before` returns the
+/// sums of the vectors before and of their squares, for the part of a vector from an index on.
+#[inline(always)]
+fn fm_after(x: &[f32], dim: usize, before: impl Fn(usize) -> ([f32; WIDTH], [f32; WIDTH])) -> f32 {
     let mut total = [0.0; WIDTH];
     for start in (0..dim).step_by(WIDTH) {
-        let mut squares = [0.0; WIDTH];
-        let mut sum = [0.0; WIDTH];
+        let (mut sum, mut squares) = before(start);
         for vector in x.chunks_exact(dim) {
             let v = part(vector, start);
             for k in 0..WIDTH {
@@ -217,10 +229,45 @@ fn fm_grad(g: f32, x: &[f32], dim: usize, out: &mut [f32]) {
     }
 }
 
+/// Returns the number of pairs of `fields` fields.
+pub(super) fn pairs_of(fields: usize) -> usize {
+    fields.saturating_mul(fields.saturating_sub(1)) / 2
+}
+
+/// Returns whether the dot products of rows with `cols` floats are computed in blocks. The order of
+/// the additions in blocks differs from the order without blocks.
+pub(crate) fn is_blocked(cols: usize, dim: usize) -> bool {
+    (cols / dim).next_multiple_of(WIDTH) * dim <= SCRATCH
+}
+
+/// Computes the dot products of all pairs of fields, without the pairs of two of the `skipped`
+/// first fields.
+pub(super) fn dots_from(
+    rows: usize,
+    x: View<'_>,
+    dim: usize,
+    skipped: usize,
+    out: &mut ViewMut<'_>,
+) {
+    let lanes = (x.cols / dim).next_multiple_of(WIDTH);
+    let mut scratch = [0.0f32; SCRATCH];
+    let blocked = is_blocked(x.cols, dim);
+    simd!({
+        for i in 0..rows {
+            let (x, out) = (x.row(i), out.row(i));
+            if blocked {
+                dots_blocked(x, dim, lanes, skipped, &mut scratch, out)
+            } else {
+                dots(x, dim, skipped, out)
+            }
+        }
+    })
+}
+
 #[inline(always)]
-fn dots(x: &[f32], dim: usize, out: &mut [f32]) {
+fn dots(x: &[f32], dim: usize, skipped: usize, out: &mut [f32]) {
     let mut next = 0;
-    for (i, a) in x.chunks_exact(dim).enumerate() {
+    for (i, a) in x.chunks_exact(dim).enumerate().skip(skipped) {
         for b in x.chunks_exact(dim).take(i) {
             out[next] = dot(a, b);
             next += 1;
@@ -231,14 +278,22 @@ fn dots(x: &[f32], dim: usize, out: &mut [f32]) {
 /// Computes `4 × 16` pairs at a time. First the vectors are transposed. Then the products of a
 /// field with sixteen other fields take `dim` multiplications of a register by a number.
 #[inline(always)]
-fn dots_blocked(x: &[f32], dim: usize, lanes: usize, scratch: &mut [f32], out: &mut [f32]) {
+fn dots_blocked(
+    x: &[f32],
+    dim: usize,
+    lanes: usize,
+    skipped: usize,
+    scratch: &mut [f32],
+    out: &mut [f32],
+) {
     let fields = x.len() / dim;
+    let skipped_pairs = pairs_of(skipped);
     for (j, vector) in x.chunks_exact(dim).enumerate() {
         for (line, &v) in scratch.chunks_exact_mut(lanes).zip(vector) {
             line[j] = v;
         }
     }
-    for first in (0..fields).step_by(BLOCK) {
+    for first in (skipped..fields).step_by(BLOCK) {
         let last = (first + BLOCK).min(fields) - 1;
         // If fewer than four fields are left, the last field is used repeatedly, and its additional
         // sums are ignored.
@@ -258,7 +313,7 @@ fn dots_blocked(x: &[f32], dim: usize, lanes: usize, scratch: &mut [f32], out: &
             for (i, sums) in (first..=last).zip(&sums) {
                 if let Some(width) = i.checked_sub(start) {
                     let width = width.min(WIDTH);
-                    let from = i * i.saturating_sub(1) / 2 + start;
+                    let from = pairs_of(i) - skipped_pairs + start;
                     for (o, &s) in out[from..from + width].iter_mut().zip(sums) {
                         *o = s;
                     }

@@ -156,7 +156,7 @@ fn linear(
 }
 
 /// Converts rows to the view type that the product kernels read.
-fn matrix(rows: usize, view: View<'_>) -> matmul::View<'_> {
+pub(super) fn matrix(rows: usize, view: View<'_>) -> matmul::View<'_> {
     matmul::View::new(view.data, rows, view.cols, view.stride)
 }
 

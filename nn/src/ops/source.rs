@@ -21,6 +21,16 @@ impl OpGroup for Source {
                 Some(column) => {
                     Err(format!("there is no numeric column {column}; name a column of the inputs"))
                 }
+                // The pass for shared columns splits nodes that mix shared and other columns.
+                None if !columns.is_empty()
+                    && columns.iter().all(|&column| graph.shared.has_numeric(column)) =>
+                {
+                    Ok(Shape::constant(1, columns.len()))
+                }
+                None if columns.iter().any(|&column| graph.shared.has_numeric(column)) => Err(
+                    "some of the columns have one row for all rows; read them with another node"
+                        .into(),
+                ),
                 None => Ok(Shape::batch(columns.len())),
             },
             Op::Label { label } | Op::Weight { label: Some(label) }

@@ -18,5 +18,6 @@ mod random;
 mod reference;
 mod refusals;
 mod sequences;
+mod shared;
 mod steps;
 mod without;

@@ -46,6 +46,7 @@ impl RowShape {
             group: self.group.then(Vec::new),
             event_time: Some(Vec::new()),
             side_missing: Vec::new(),
+            ..Batch::default()
         }
     }
 }
@@ -157,6 +158,7 @@ pub(super) mod tests {
             group: Some(vec![5, 6, u64::MAX]),
             event_time: Some(vec![10, 11, 12]),
             side_missing: Vec::new(),
+            ..Batch::default()
         };
         (shape, batch)
     }

@@ -185,7 +185,7 @@ proptest! {
     #[test]
     fn lines_are_trained_as_they_were_scored((rows, columns) in request()) {
         let encoder = encoder_of(JOB);
-        let scored = encoder.encode(rows, &columns).unwrap();
+        let scored = encoder.encode(rows, &columns).unwrap().expand();
         let usual = ModelLogSettings::default();
         let lines = write_lines(&encoder, rows, &columns, &usual, usize::MAX).unwrap();
         prop_assert_eq!(lines.lines().count(), rows);
