@@ -5,7 +5,7 @@ use std::sync::Arc;
 use zillion_device::Workers;
 use zillion_feature::{Batch, LookupPlan, RowBuffer};
 use zillion_nn::zoo::LOGITS;
-use zillion_nn::{Executor, Graph, Inputs, NodeId, Params, Program, Settings};
+use zillion_nn::{Executor, Graph, Inputs, NodeId, PackedParams, Params, Program, Settings};
 use zillion_rows::{FetchedRows, RowSource};
 
 use crate::error::{Error, Result};
@@ -91,6 +91,12 @@ impl Scorer {
     /// further nodes.
     pub fn executor(&self) -> &Executor {
         &self.executor
+    }
+
+    /// Sets the packed weights that the next batches read, or `None` so that each batch packs its
+    /// own. They must have been made from the parameters of these batches.
+    pub fn set_packed(&mut self, packed: Option<Arc<PackedParams>>) {
+        self.executor.set_packed(packed);
     }
 
     /// Computes the scores of a batch: looks up its rows in `source`, and runs the dense model.

@@ -7,7 +7,7 @@ use std::time::Instant;
 use zillion_device::{Workers, mmap};
 use zillion_feature::{Batch, Encoder, LookupPlan, RawColumns, Schema};
 use zillion_nn::zoo::LOGITS;
-use zillion_nn::{Graph, Params, Settings};
+use zillion_nn::{Graph, PackedParams, Params, Settings};
 use zillion_registry::{
     Cache, Error as RegistryError, Model, ScoreSettings, VersionFile, VersionId, VersionManifest,
     read_side,
@@ -27,6 +27,8 @@ pub struct Servable {
     engine: Arc<Engine>,
     rows: LayerSource,
     params: Params,
+    /// The weights of `params` in the layout that products read.
+    packed: Arc<PackedParams>,
     watch: DamageWatch,
 }
 
@@ -84,10 +86,11 @@ impl Servable {
         let specs = &engine.graph.params;
         let params = Params::from_safetensors_by_piece(specs, &dense, &mut || pace.piece())?;
         pace.piece();
+        let packed = Arc::new(engine.pack(&params, pace)?);
         let parity = ParityRows::from_json(&read(model, &manifest.parity, cache, pace)?)?;
         pace.piece();
         let watch = DamageWatch::new();
-        let servable = Self { manifest, engine, rows, params, watch };
+        let servable = Self { manifest, engine, rows, params, packed, watch };
         let score = |row: &RawColumns<'_>| Ok(servable.score(1, row)?.logits);
         parity.replay(version, servable.tasks(), score, pace)?;
         // Small files are mapped only while they are read here, so a fault of another version looks
@@ -116,6 +119,12 @@ impl Servable {
     /// Returns the dense parameters.
     pub fn params(&self) -> &Params {
         &self.params
+    }
+
+    /// Returns the number of bytes of the packed weights, which the version has beside its
+    /// parameters.
+    pub fn packed_bytes(&self) -> usize {
+        self.packed.bytes()
     }
 
     /// Returns the source from which scoring reads the embedding rows.
@@ -207,6 +216,7 @@ impl Servable {
         let Scratch { scorer, plan, .. } = scratch;
         let lookups = LookupPlan::build(batch, self.encoder().schema(), plan);
         let mut rows = self.rows.clone();
+        scorer.set_packed(Some(self.packed.clone()));
         let scores = scorer.score_unless(batch, &lookups, &mut rows, &self.params, is_late);
         if self.is_damaged() {
             return Err(Error::Damaged { version: self.version() });
@@ -246,6 +256,15 @@ impl Engine {
         let settings = Settings { lanes, tile_rows, ..Settings::default() };
         let (workers, scratches) = (workers.clone(), ScratchPool::default());
         Ok(Self { encoder, tasks, graph, settings, workers, scratches })
+    }
+
+    /// Packs the weights of `params`.
+    fn pack(&self, params: &Params, pace: &mut dyn Throttle) -> Result<PackedParams> {
+        let scratch = self.take_scratch()?;
+        let program = scratch.scorer.executor().program();
+        let packed = PackedParams::new(program, params, &mut || pace.piece());
+        self.scratches.put(scratch, 0, Instant::now());
+        Ok(packed)
     }
 
     fn take_scratch(&self) -> Result<Scratch> {
