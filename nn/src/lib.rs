@@ -64,6 +64,7 @@ pub mod zoo;
 pub use autodiff::{TrainGraph, differentiate};
 pub use cost::{Cost, cost};
 pub use cpu::executor::Executor;
+pub use cpu::packed_params::PackedParams;
 pub use cpu::program::{Memory, Program};
 pub use error::{Error, Result};
 pub use gpu::device_rows::DeviceRows;

@@ -48,6 +48,14 @@ impl Default for Settings {
 /// fewer rows, the partial sums of the lanes would take more time than another thread saves.
 const LEAST_SHARE: usize = 64;
 
+/// The minimum number of rows of a piece of a request. Waking a thread takes the time in which
+/// another thread scores a few rows.
+const LEAST_PIECE: usize = 32;
+
+/// The number of rows of which a piece has a multiple. The kernels of products work on eight rows
+/// at a time.
+const PIECE_STEP: usize = 8;
+
 /// The maximum number of values of a column in a tile, divided by the number of rows of a full
 /// tile. If a tile would have more values, it gets fewer rows. For example, the values of 256 rows
 /// with histories of fifty items would not fit in the cache.
@@ -230,20 +238,34 @@ impl Lowered {
 
     /// Returns the number of rows in a share. A batch is divided into shares of this size, and each
     /// lane gets some of them. Usually a share is a tile. In a training step, a share has fewer
-    /// rows if otherwise some lanes would get no rows. Scoring always uses whole tiles, because
-    /// many small requests at the same time run faster with one thread for each.
-    pub(crate) fn share_rows(&self, rows: usize) -> usize {
+    /// rows if otherwise some lanes would get no rows. If rows are scored, a share has fewer rows
+    /// if otherwise some of the `free_threads` threads would get no rows. With one free thread it
+    /// is a whole tile, because many requests at the same time run faster with one thread for
+    /// each. A score does not depend on its share, and a training step does not depend on threads.
+    pub(crate) fn share_rows(&self, rows: usize, free_threads: usize) -> usize {
         let Settings { lanes, tile_rows, .. } = self.settings;
-        if self.param_grads.is_empty() {
+        if !self.param_grads.is_empty() {
+            return rows.div_ceil(lanes).max(1).next_multiple_of(LEAST_SHARE).min(tile_rows);
+        }
+        if free_threads <= 1 || self.couples_rows() {
             return tile_rows;
         }
-        rows.div_ceil(lanes).max(1).next_multiple_of(LEAST_SHARE).min(tile_rows)
+        let share = rows.div_ceil(free_threads.min(lanes)).max(LEAST_PIECE);
+        share.next_multiple_of(PIECE_STEP).min(tile_rows)
     }
 
-    /// Returns the rows of the lane with this index, in a batch of `rows` rows.
-    pub(crate) fn lane_rows(&self, lane: usize, rows: usize) -> Range<usize> {
+    /// Returns whether a value depends on several rows of the batch.
+    fn couples_rows(&self) -> bool {
+        let couples = |class: &Option<Class>| {
+            matches!(class, Some(Class::BatchReduce | Class::Collect))
+        };
+        self.classes.iter().any(couples)
+    }
+
+    /// Returns the rows of the lane with this index, in a batch of `rows` rows that is divided into
+    /// shares of `share` rows.
+    pub(crate) fn lane_rows(&self, lane: usize, rows: usize, share: usize) -> Range<usize> {
         let lanes = self.settings.lanes;
-        let share = self.share_rows(rows);
         let shares = rows.div_ceil(share);
         let first = (shares * lane / lanes * share).min(rows);
         first..(shares * (lane + 1) / lanes * share).min(rows)
@@ -308,7 +330,7 @@ mod tests {
     use crate::{GraphBuilder, GraphInputs, Mode, differentiate};
 
     #[test]
-    fn small_steps_use_all_lanes_and_requests_stay_whole() {
+    fn small_steps_use_all_lanes_and_requests_free_threads() {
         let inputs = GraphInputs {
             numeric: vec!["x".into()],
             labels: vec!["label".into()],
@@ -324,17 +346,20 @@ mod tests {
             Lowered::new(Ir::train(&differentiate(&graph, loss).unwrap()), settings).unwrap()
         };
         let train = lower(settings);
-        let shares = [1, 64, 256, 512, 513, 1024, 2048, 4096].map(|rows| train.share_rows(rows));
+        let shares = [1, 64, 256, 512, 513, 1024, 2048, 4096].map(|rows| train.share_rows(rows, 1));
         assert_eq!(shares, [64, 64, 64, 64, 128, 128, 256, 256]);
         let small = Settings { tile_rows: 20, ..settings };
         let small = lower(small);
-        assert_eq!(small.share_rows(300), 20, "a tile is the most");
+        assert_eq!(small.share_rows(300, 4), 20, "a tile is the most");
         let infer = Lowered::new(Ir::infer(&graph, &[logit]), settings).unwrap();
-        assert_eq!(infer.share_rows(100), settings.tile_rows);
+        assert_eq!(infer.share_rows(100, 1), settings.tile_rows, "no other thread is free");
+        let pieces = [1, 40, 63, 64, 100, 256, 500, 1000].map(|rows| infer.share_rows(rows, 2));
+        assert_eq!(pieces, [32, 32, 32, 32, 56, 128, 256, 256]);
+        assert_eq!(infer.share_rows(256, 100), 32, "a piece is not smaller");
         for rows in [0, 1, 63, 500, 4096, 9999] {
             let mut next = 0;
             for lane in 0..settings.lanes {
-                let part = train.lane_rows(lane, rows);
+                let part = train.lane_rows(lane, rows, train.share_rows(rows, 1));
                 assert_eq!(part.start, next, "lanes follow each other, {rows} rows");
                 next = part.end;
             }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use zillion_device::Workers;
 use zillion_feature::{Batch, LookupPlan, RowBuffer, SharedColumns};
 use zillion_nn::zoo::LOGITS;
-use zillion_nn::{ColumnCopies, Executor, Graph, Inputs, NodeId, Params, Settings};
+use zillion_nn::{
+    ColumnCopies, Executor, Graph, Inputs, NodeId, PackedParams, Params, Program, Settings,
+};
 use zillion_rows::{FetchedRows, RowSource};
 
 use crate::error::{Error, Result};
@@ -23,6 +25,8 @@ pub struct Scorer {
     outputs: Vec<NodeId>,
     workers: Arc<Workers>,
     rows: RowBuffer,
+    /// The packed weights of the next batches.
+    packed: Option<Arc<PackedParams>>,
 }
 
 /// The largest number of batches whose rows [`Scorer::score_each`] fetches with one lookup. It
@@ -80,7 +84,7 @@ impl Scorer {
     ) -> Result<Self> {
         let executors = vec![(SharedColumns::default(), Executor::new(programs.plan()?))];
         let rows = RowBuffer::default();
-        Ok(Self { programs, executors, last: 0, outputs, workers, rows })
+        Ok(Self { programs, executors, last: 0, outputs, workers, rows, packed: None })
     }
 
     /// Creates a scorer that computes the outputs with the names `outputs` of a graph.
@@ -104,6 +108,17 @@ impl Scorer {
     /// further nodes.
     pub fn executor(&self) -> &Executor {
         &self.executors[self.last].1
+    }
+
+    /// Returns the program for batches in which all columns have all rows.
+    pub(crate) fn plain_program(&self) -> &Program {
+        self.executors[0].1.program()
+    }
+
+    /// Sets the packed weights that the next batches read, or `None` so that each batch packs its
+    /// own. They must have been made from the parameters of these batches.
+    pub fn set_packed(&mut self, packed: Option<Arc<PackedParams>>) {
+        self.packed = packed;
     }
 
     /// Computes the scores of a batch: looks up its rows in `source`, and runs the dense model.
@@ -181,6 +196,7 @@ impl Scorer {
         let kept = executor.program().one_row_columns();
         let copies = ColumnCopies::new(&inputs, &batch.shared, kept)?;
         copies.apply(&mut inputs);
+        executor.set_packed(self.packed.clone());
         executor.infer_unless(&self.workers, &inputs, params, is_late)?;
         let executor = &self.executors[self.last].1;
         self.outputs.iter().map(|&id| executor.output(id).ok_or(Error::NoLogits)).collect()

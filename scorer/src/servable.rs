@@ -7,7 +7,7 @@ use std::time::Instant;
 use zillion_device::{Workers, mmap};
 use zillion_feature::{Batch, Encoder, LookupPlan, RawColumns, Schema};
 use zillion_nn::zoo::LOGITS;
-use zillion_nn::{Cost, Graph, NodeId, Params, Settings};
+use zillion_nn::{Cost, Graph, NodeId, PackedParams, Params, Settings};
 use zillion_registry::{
     Cache, Error as RegistryError, Model, ScoreSettings, VersionFile, VersionId, VersionManifest,
     read_side,
@@ -28,6 +28,8 @@ pub struct Servable {
     engine: Arc<Engine>,
     rows: LayerSource,
     params: Params,
+    /// The weights of `params` in the layout that products read.
+    packed: Arc<PackedParams>,
     watch: DamageWatch,
 }
 
@@ -86,10 +88,11 @@ impl Servable {
         let specs = &engine.programs.graph().params;
         let params = Params::from_safetensors_by_piece(specs, &dense, &mut || pace.piece())?;
         pace.piece();
+        let packed = Arc::new(engine.pack(&params, pace)?);
         let parity = ParityRows::from_json(&read(model, &manifest.parity, cache, pace)?)?;
         pace.piece();
         let watch = DamageWatch::new();
-        let servable = Self { manifest, engine, rows, params, watch };
+        let servable = Self { manifest, engine, rows, params, packed, watch };
         let score = |row: &RawColumns<'_>| Ok(servable.score(1, row)?.logits);
         parity.replay(version, servable.tasks(), score, pace)?;
         // Small files are mapped only while they are read here, so a fault of another version looks
@@ -118,6 +121,12 @@ impl Servable {
     /// Returns the dense parameters.
     pub fn params(&self) -> &Params {
         &self.params
+    }
+
+    /// Returns the number of bytes of the packed weights, which the version has beside its
+    /// parameters.
+    pub fn packed_bytes(&self) -> usize {
+        self.packed.bytes()
     }
 
     /// Returns the source from which scoring reads the embedding rows.
@@ -218,6 +227,7 @@ impl Servable {
         let Scratch { scorer, plan, .. } = scratch;
         let lookups = LookupPlan::build(batch, self.encoder().schema(), plan);
         let mut rows = self.rows.clone();
+        scorer.set_packed(Some(self.packed.clone()));
         let scores = scorer.score_unless(batch, &lookups, &mut rows, &self.params, is_late);
         if self.is_damaged() {
             return Err(Error::Damaged { version: self.version() });
@@ -259,6 +269,15 @@ impl Engine {
         let logits = logits(&graph)?;
         let programs = Arc::new(Programs::new(graph, logits.clone(), settings));
         Ok(Self { encoder, tasks, programs, logits, workers, scratches })
+    }
+
+    /// Packs the weights of `params`.
+    fn pack(&self, params: &Params, pace: &mut dyn Throttle) -> Result<PackedParams> {
+        let scratch = self.take_scratch()?;
+        let program = scratch.scorer.plain_program();
+        let packed = PackedParams::new(program, params, &mut || pace.piece());
+        self.scratches.put(scratch, 0, Instant::now());
+        Ok(packed)
     }
 
     fn take_scratch(&self) -> Result<Scratch> {

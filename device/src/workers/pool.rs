@@ -9,7 +9,7 @@ use super::phase::{self, Board, Phase, spin_until};
 use super::record::{Activity, Record, Stretch};
 use super::task::{self, Job, Task};
 use crate::error::DeviceError;
-use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::sync::thread::{self, JoinHandle, ThreadId};
 use crate::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -46,6 +46,7 @@ impl Workers {
         let spin = if threads.get() <= cpus { SPIN } else { Duration::ZERO };
         let shared = Arc::new(Shared {
             epoch: AtomicU64::new(0),
+            idle: AtomicUsize::new(0),
             queue: Mutex::new(Queue::default()),
             wake: Condvar::new(),
             background_wake: Condvar::new(),
@@ -78,6 +79,13 @@ impl Workers {
     /// Returns the number of threads that work on a phase, including its caller.
     pub fn threads(&self) -> usize {
         self.shared.helpers + 1
+    }
+
+    /// Returns the number of threads that would begin a phase at this moment: its caller, and the
+    /// threads of the pool without work. Another caller may take these threads first, so the
+    /// number is a hint for the size of pieces and not a promise.
+    pub fn free_threads(&self) -> usize {
+        1 + self.shared.idle.load(Ordering::Relaxed)
     }
 
     /// Returns whether background tasks run without a thread that joins them.
@@ -162,6 +170,8 @@ pub(super) struct Shared {
     /// The number of changes of the queue, which is written under the lock. A spinning thread reads
     /// this number, so it does not have to lock the queue.
     epoch: AtomicU64,
+    /// The number of threads that look for work or sleep. It may be late by a moment.
+    idle: AtomicUsize,
     queue: Mutex<Queue>,
     wake: Condvar,
     /// Wakes the thread for background tasks.
@@ -305,6 +315,12 @@ impl Shared {
     /// Waits until the number of changes of the queue differs from `seen`. The thread spins for a
     /// short time and then sleeps.
     fn wait_for_work(&self, seen: u64) {
+        self.idle.fetch_add(1, Ordering::Relaxed);
+        self.wait_for_change(seen);
+        self.idle.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn wait_for_change(&self, seen: u64) {
         if spin_until(self.spin, || self.epoch.load(Ordering::Acquire) != seen) {
             return;
         }

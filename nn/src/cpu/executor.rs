@@ -20,12 +20,13 @@ mod row_gradients;
 mod statistics;
 mod watch;
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use zillion_device::Workers;
 
 use crate::cpu::executor::batch_pass::Shared;
 use crate::cpu::executor::lane::{Lane, TileBuffers};
+use crate::cpu::packed_params::PackedParams;
 use crate::cpu::packing::Packing;
 use crate::cpu::placement::Place;
 use crate::cpu::program::Program;
@@ -92,6 +93,12 @@ impl Executor {
     /// Returns the program that is run.
     pub fn program(&self) -> &Program {
         &self.program
+    }
+
+    /// Sets the packed weights that the next runs read, or `None` so that each run packs its own.
+    /// They must have been made from the parameters of these runs. Results do not depend on them.
+    pub fn set_packed(&mut self, packed: Option<Arc<PackedParams>>) {
+        self.packing.set_packed(packed);
     }
 
     /// Starts or stops the measurement of the time of each node. Both remove the times that were
@@ -194,8 +201,10 @@ impl Executor {
 
     /// Drops the buffers and the results of the last run. The next run allocates what it needs.
     pub fn release(&mut self) {
+        let packed = self.packing.take_packed();
         let Self { profile, log, is_recorded, logged, .. } = self;
-        let fresh = Self::new(self.program.clone());
+        let mut fresh = Self::new(self.program.clone());
+        fresh.packing.set_packed(packed);
         *self = Self {
             profile: profile.take(),
             log: std::mem::take(log),
@@ -251,7 +260,7 @@ impl Executor {
     ) -> Result<()> {
         let train = self.program.lowered.loss.is_some();
         self.program.lowered.check(inputs, params)?;
-        self.share_rows(inputs, workers.threads());
+        self.share_rows(inputs, workers);
         self.prepare_lists(workers, inputs, train);
         self.packing.pack(workers, params, inputs.rows, &self.log);
         for phase in 0..self.program.phases.len() {
@@ -299,15 +308,16 @@ impl Executor {
 
     /// Divides the rows of the batch among the lanes, and grows the buffers to the size of the
     /// batch.
-    fn share_rows(&mut self, inputs: &Inputs<'_>, threads: usize) {
+    fn share_rows(&mut self, inputs: &Inputs<'_>, workers: &Workers) {
         let Settings { lanes, tile_rows, .. } = self.program.lowered.settings;
         let rows = inputs.rows;
+        let share = self.program.lowered.share_rows(rows, workers.free_threads());
         let timed = self.is_timed();
         self.log.is_on = timed;
         self.logged = self.log.events().len();
         self.locate.clear();
         for (index, lane) in self.lanes.iter_mut().enumerate() {
-            let of_lane = self.program.lowered.lane_rows(index, rows);
+            let of_lane = self.program.lowered.lane_rows(index, rows, share);
             let lane_bits = (index as u32) << 24;
             self.locate.extend((0..of_lane.len() as u32).map(|local| lane_bits | local));
             lane.set_rows(of_lane, &self.program.placement, inputs);
@@ -328,7 +338,7 @@ impl Executor {
             }
         }
         let buffers = &self.program.placement.tile_buffers;
-        let needed = threads.min(lanes);
+        let needed = workers.threads().min(lanes);
         while self.tile_buffers.len() < needed {
             self.tile_buffers.push(TileBuffers::new(buffers.len()));
         }

@@ -1,21 +1,24 @@
 //! The packed weights of products, in the layout that the kernels read. Weights are packed once in
-//! each run.
+//! each run, or once for all runs with the same parameters (see
+//! [`PackedParams`](crate::PackedParams)).
 //!
 //! The gradient of an input needs the transposed weight. A transposed weight is packed in every
 //! run, because its columns are far apart in memory, and all tiles and lanes read them. A forward
-//! product can also read its weight without packing, and is then a few percent slower. So forward
-//! weights are packed only in runs with many rows, and not in a request of a few rows. The results
-//! do not depend on this choice: a product has the same bits in both cases.
+//! product can also read its weight without packing, and is then up to 20 percent slower. So
+//! forward weights are packed in runs with many rows. The results do not depend on this choice: a
+//! product has the same bits in both cases.
 //!
 //! # Invariants
 //! Panels are filled from the parameters of the run before its first tile. Until the end of the
 //! run, they are only read.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use zillion_device::Workers;
 use zillion_device::matmul::{Panel, Scratch, View};
 
+use crate::cpu::packed_params::PackedParams;
 use crate::cpu::placement::Place;
 use crate::cpu::program::{Program, Step};
 use crate::graph::Graph;
@@ -25,12 +28,12 @@ use crate::params::Params;
 use crate::timeline::{Log, Work};
 
 /// The minimum number of rows of a run in which forward weights are packed. Packing takes the time
-/// of 10 to 40 rows of the product, and makes the product up to seven percent faster.
-const FORWARD_ROWS: usize = 1024;
+/// of 10 to 40 rows of the product, and makes the product up to 20 percent faster.
+const FORWARD_ROWS: usize = 256;
 
 /// A weight that can be packed: a parameter, and whether the product reads it transposed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Weight {
+pub(crate) struct Weight {
     param: ParamId,
     rows: usize,
     cols: usize,
@@ -58,11 +61,11 @@ impl Weight {
     }
 
     /// Returns the numbers of rows and columns of the packed matrix.
-    fn packed_shape(&self) -> (usize, usize) {
+    pub(crate) fn packed_shape(&self) -> (usize, usize) {
         if self.turned { (self.cols, self.rows) } else { (self.rows, self.cols) }
     }
 
-    fn view<'a>(&self, params: &'a Params) -> View<'a> {
+    pub(crate) fn view<'a>(&self, params: &'a Params) -> View<'a> {
         let view = View::packed(params.value(self.param), self.rows, self.cols);
         if self.turned { view.transposed() } else { view }
     }
@@ -80,6 +83,8 @@ pub(crate) struct Packing {
     panels: Vec<Panel>,
     /// Whether forward weights are packed in this run.
     forward: bool,
+    /// The weights that were packed before, for the parameters of the next runs.
+    packed: Option<Arc<PackedParams>>,
 }
 
 impl Packing {
@@ -103,11 +108,30 @@ impl Packing {
             }
         }
         let panels_of = vec![0..0; weights.len()];
-        Self { weights, of_node, panels_of, panels: Vec::new(), forward: false }
+        Self { weights, of_node, panels_of, panels: Vec::new(), forward: false, packed: None }
+    }
+
+    /// Returns the weights.
+    pub(crate) fn into_weights(self) -> Vec<Weight> {
+        self.weights
+    }
+
+    /// Sets the packed weights that the next runs read. They must be those of the parameters of
+    /// these runs. `None` means that each run packs its weights.
+    pub(crate) fn set_packed(&mut self, packed: Option<Arc<PackedParams>>) {
+        self.packed = packed;
+    }
+
+    /// Returns the packed weights that the next runs read.
+    pub(crate) fn take_packed(&mut self) -> Option<Arc<PackedParams>> {
+        self.packed.take()
     }
 
     /// Packs the weights that a run of `rows` rows reads.
     pub(crate) fn pack(&mut self, workers: &Workers, params: &Params, rows: usize, log: &Log) {
+        if self.packed.is_some() {
+            return;
+        }
         self.forward = rows >= FORWARD_ROWS;
         let turned = self.weights.iter().take_while(|weight| weight.turned).count();
         let wanted = if self.forward { self.weights.len() } else { turned };
@@ -133,6 +157,9 @@ impl Packing {
     /// run.
     pub(crate) fn of(&self, id: NodeId) -> Option<&[Panel]> {
         let index = self.of_node[id.0 as usize]?;
+        if let Some(packed) = &self.packed {
+            return packed.panels(&self.weights[index]);
+        }
         if !self.weights[index].turned && !self.forward {
             return None;
         }

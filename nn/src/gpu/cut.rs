@@ -81,8 +81,10 @@ impl Cut {
         self.lanes.clear();
         self.lanes.push(0);
         let mut tiles = 0;
+        // A device works on a whole batch at once, so that no thread waits for a share.
+        let share = lowered.share_rows(inputs.rows, 1);
         for lane in 0..lowered.settings.lanes {
-            let rows = lowered.lane_rows(lane, inputs.rows);
+            let rows = lowered.lane_rows(lane, inputs.rows, share);
             let mut first = rows.start;
             while first < rows.end {
                 let tile = lowered.tile(inputs, first, rows.end);

@@ -2,8 +2,8 @@
 //! result of a row must not depend on other rows.
 
 use zillion_nn::{
-    Executor, Graph, GraphBuilder, GraphInputs, Inputs, LabelView, Mode, Params, Program, Settings,
-    StepSeed, differentiate,
+    Executor, Graph, GraphBuilder, GraphInputs, Inputs, LabelView, Mode, PackedParams, Params,
+    Program, Settings, StepSeed, differentiate,
 };
 
 use crate::check::{params_of, workers};
@@ -67,6 +67,36 @@ fn a_row_scores_the_same_in_a_batch_of_any_size() {
         assert_eq!(score(range.clone()), all[range.clone()], "{range:?}");
     }
     assert_eq!(score(0..rows), all);
+}
+
+#[test]
+fn weights_that_were_packed_once_give_the_same_scores() {
+    let graph = model(Mode::Infer);
+    let logit = graph.output("logit").unwrap();
+    let program = Program::infer(&graph, &[logit], Settings::default()).unwrap();
+    let mut executor = Executor::new(program.clone());
+    let mut pieces = 0;
+    for seed in [3, 4] {
+        let params = params_of(&graph, seed);
+        let packed = PackedParams::new(&program, &params, &mut || pieces += 1);
+        assert!(packed.bytes() >= 4 * (21 * 75 + 75 * 19), "{} bytes", packed.bytes());
+        let packed = std::sync::Arc::new(packed);
+        for rows in [1, 8, 63, 64, 100, 257, 1500] {
+            let (columns, labels) = (columns(rows), vec![0.0; rows]);
+            let inputs = inputs(&columns, &labels, 0..rows);
+            let mut score = |packed: Option<_>, threads| -> Vec<u32> {
+                executor.set_packed(packed);
+                executor.infer(&workers(threads), &inputs, &params).unwrap();
+                executor.output(logit).unwrap().iter().map(|score| score.to_bits()).collect()
+            };
+            let expected = score(None, 1);
+            for threads in [1, 2, 5] {
+                assert_eq!(score(Some(packed.clone()), threads), expected, "{rows} rows");
+            }
+        }
+        executor.release();
+    }
+    assert!(pieces >= 4, "a loader can pause between panels");
 }
 
 #[test]
