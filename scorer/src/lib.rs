@@ -10,7 +10,10 @@
 
 mod damage;
 mod error;
+mod items;
+mod nearest;
 mod parity;
+mod retrieval;
 mod scorer;
 mod scratch;
 mod servable;
@@ -18,6 +21,9 @@ mod servable;
 mod testing;
 
 pub use error::{Error, Result};
+pub use items::{ItemIds, ItemVectors, Texts};
+pub use nearest::{Choice, Found, find_nearest};
 pub use parity::{ParityColumn, ParityRows, ParityValue};
+pub use retrieval::{Retrievable, Retrieved};
 pub use scorer::{LateCheck, Scorer, Scores};
 pub use servable::{RowScores, Servable};

@@ -58,7 +58,7 @@ pub use error::{Error, Result};
 pub use evaluate::{EvalReport, Predicted};
 pub use fetch::Fetched;
 pub use job::{
-    AvroConfig, DeviceChoice, EmitConfig, EvalConfig, ItemCounts, Job, JoinConfig, LateConfig,
+    AvroConfig, DeviceChoice, EmitConfig, EvalConfig, ItemCounts, ItemsConfig, Job, JoinConfig, LateConfig,
     Memory, Mode, OnlineConfig, Precision, ProtobufConfig, PsConfig, PublishConfig, RateConfig,
     RunConfig, ServerLoss, StreamConfig, StreamFormat, StreamKind, StreamRole, TableConfig,
     TrainConfig, WarmStart, Wire,
