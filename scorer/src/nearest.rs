@@ -253,7 +253,9 @@ mod tests {
                 Choice { only: Some(vec![last, 0, last / 2, 0]), exclude: vec![last / 2] },
                 Choice { only: Some(Vec::new()), exclude: Vec::new() },
             ];
-            for (k, choice) in [1, 20, 1000].into_iter().flat_map(|k| choices.iter().map(move |c| (k, c))) {
+            for (k, choice) in
+                [1, 20, 1000].into_iter().flat_map(|k| choices.iter().map(move |c| (k, c)))
+            {
                 let expected = match count {
                     0 => Vec::new(),
                     _ => brute_force(&items, &user, k, choice),

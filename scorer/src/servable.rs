@@ -80,7 +80,8 @@ impl Servable {
         let manifest = manifest.expect("a chain has at least the version itself in it");
         let mut others = others.into_iter().filter(|o| is_same_engine(&o.manifest, &manifest));
         let same = others.next();
-        let same_items = same.into_iter().chain(others).find(|o| o.manifest.items == manifest.items);
+        let same_items =
+            same.into_iter().chain(others).find(|o| o.manifest.items == manifest.items);
         let engine = match same {
             Some(other) => other.engine.clone(),
             None => Arc::new(Engine::load(model, &manifest, cache, workers, pace)?),

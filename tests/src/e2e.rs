@@ -46,6 +46,7 @@ mod quarantine;
 mod quickstart;
 mod request_log;
 mod retrieval;
+mod retrieval_serving;
 mod schedule;
 mod server;
 mod service;

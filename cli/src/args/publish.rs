@@ -27,6 +27,12 @@ pub(crate) struct PublishArgs {
     /// Number of parity rows
     #[arg(long, default_value = "64")]
     pub(crate) parity_rows: NonZeroUsize,
+    /// File with one row for each item that servers shall retrieve; for two_tower
+    #[arg(long, value_name = "FILE")]
+    pub(crate) items: Option<String>,
+    /// Column of that file with the ids of the items; absent: the column of the item's feature
+    #[arg(long, value_name = "COLUMN", requires = "items")]
+    pub(crate) items_id: Option<String>,
     /// Override a key of the checkpoint's job, as in --set data.root=... (repeatable)
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,

@@ -8,7 +8,7 @@ use serde_json::json;
 use zillion_console::{compute_pool, data_settings, durable_files, print_json, print_line};
 use zillion_device::SystemClock;
 use zillion_reader::Paths;
-use zillion_trainer::{Checkpoint, Job, PublishConfig, Published, publish_checkpoint};
+use zillion_trainer::{Checkpoint, ItemsConfig, Job, PublishConfig, Published, publish_checkpoint};
 
 use crate::args::PublishArgs;
 use crate::operator::{audited, check_key_path, describe_publication};
@@ -28,6 +28,10 @@ pub(crate) fn run(args: &PublishArgs) -> Result<()> {
         parity_rows: args.parity_rows,
         sign: args.operator.sign.clone(),
         valid_for: args.operator.valid_for,
+        items: args
+            .items
+            .as_ref()
+            .map(|path| ItemsConfig { path: absolute(path), id: args.items_id.clone() }),
         ..PublishConfig::new(&args.model.registry)
     };
     let workers = compute_pool(args.threads)?;
@@ -50,12 +54,14 @@ pub(crate) fn run(args: &PublishArgs) -> Result<()> {
 /// Makes the given files the validation files of the job. Parity rows are read from the validation
 /// files if there are any.
 fn read_parity_from(job: &mut Job, files: &[String]) {
-    // Files that are named on the command line are relative to the current folder.
-    let absolute = |file: &String| {
-        std::path::absolute(Path::new(file))
-            .map_or_else(|_| file.clone(), |p| p.display().to_string())
-    };
-    job.data.valid = Paths(files.iter().map(absolute).collect());
+    job.data.valid = Paths(files.iter().map(|file| absolute(file)).collect());
+}
+
+/// Returns the path of a file that is named on the command line, and so is relative to the current
+/// folder.
+fn absolute(file: &str) -> String {
+    std::path::absolute(Path::new(file))
+        .map_or_else(|_| file.to_owned(), |p| p.display().to_string())
 }
 
 fn summary(published: &Published) -> serde_json::Value {

@@ -12,7 +12,7 @@ use super::table::{Column, Name, RowVisitor, Table, Trouble};
 use super::values::{Meter, Nesting, Seed, Values, to_integer};
 use crate::config::Limits;
 use crate::error::{Result, ServeError};
-use crate::retrieve::{RetrieveRequest, Retrieval};
+use crate::retrieve::{Retrieval, RetrieveRequest};
 use crate::tensor::MOST_NAME_BYTES;
 use crate::text::shorten;
 

@@ -143,7 +143,8 @@ impl Catalogue {
             self.take_ids(&named.values, ids, first)?;
         }
         self.encoder.encode(rows, &columns).map_err(|error| {
-            let row = error.row.map_or(String::new(), |row| format!(", row {}", first + row as u64 + 1));
+            let row =
+                error.row.map_or(String::new(), |row| format!(", row {}", first + row as u64 + 1));
             self.refuse(format!("input `{}`{row}: {}", error.input, error.reason))
         })
     }
@@ -151,9 +152,7 @@ impl Catalogue {
     /// Appends the ids of items.
     fn take_ids(&self, values: &RawValues<'_>, ids: &mut ItemIds, first: u64) -> Result<()> {
         let refused = match values {
-            RawValues::Ints(values) => {
-                values.iter().position(|&id| !ids.push(&RawValue::Int(id)))
-            }
+            RawValues::Ints(values) => values.iter().position(|&id| !ids.push(&RawValue::Int(id))),
             RawValues::Uints(values) => {
                 values.iter().position(|&id| !ids.push(&RawValue::Uint(id)))
             }
