@@ -220,6 +220,10 @@ SERVING = [
               (f"rate(zillion_serving_missing_keys_total{{{M}}}{R}) / rate(zillion_serving_rows_total{{{M}}}{R})", "{{model}}")),
         panel("Rows without a row in a side table", RATE, "The features of that table are missing in these rows.",
               (f"rate(zillion_serving_missing_side_rows_total{{{M}}}{R})", "{{model}}")),
+        panel("Items", COUNT, "Items that the current version can retrieve.",
+              (f"zillion_serving_items{{{M}}}", "{{model}}")),
+        panel("Memory of items", BYTES, "Ids and vectors of these items.",
+              (f"zillion_serving_item_bytes{{{M}}}", "{{model}}")),
     ]),
     ("Under Triton's names", [
         panel("Requests", RATE, "Requests that were answered, and that were not, as Triton counts them.",

@@ -24,8 +24,8 @@ pub(crate) use online::{
 };
 pub(crate) use ps::BenchPsArgs;
 pub(crate) use versions::{
-    BenchColdStartArgs, BenchHotLoadArgs, BenchOverloadArgs, BenchRegistryArgs, BenchTlsArgs,
-    BenchWireArgs,
+    BenchColdStartArgs, BenchHotLoadArgs, BenchOverloadArgs, BenchRegistryArgs, BenchRetrieveArgs,
+    BenchTlsArgs, BenchWireArgs,
 };
 
 /// The arguments of `zillion bench`.
@@ -116,6 +116,11 @@ Example: zillion bench tls --candidates 1,100 --json")]
 Example: zillion bench registry --versions 100000 --json
          zillion bench registry --versions 50000 --publish --json")]
     Registry(BenchRegistryArgs),
+    /// Measure the time of a search for the nearest items of a user, among random vectors in
+    /// clusters
+    #[command(after_help = "\
+Example: zillion bench retrieve --items 1000000 --dim 64 --k 100 --json")]
+    Retrieve(BenchRetrieveArgs),
     /// Measure the keys per second and the times of pulls and pushes of a parameter server in a
     /// separate process
     #[command(after_help = "\

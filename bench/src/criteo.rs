@@ -141,6 +141,7 @@ impl Criteo {
             folder: Some(folder.to_owned()),
             dense: Some(self.params.to_safetensors()?),
             parity: ParityRows::new(PARITY, &self.parity, logits).to_json(),
+            items: None,
             origin: Origin { run: "bench".to_owned(), step, ..Origin::default() },
         })
     }

@@ -28,6 +28,7 @@ mod overload;
 mod ps;
 mod reader;
 mod registry;
+mod retrieve;
 mod serve;
 pub mod server;
 mod spill;
@@ -67,6 +68,7 @@ pub fn run(args: &BenchArgs, draft: impl FnOnce(&Path) -> Result<Job>) -> Result
         Bench::Overload(args) => overload::run(args, is_json),
         Bench::Tls(args) => tls::run(args, is_json),
         Bench::Registry(args) => registry::run(args, is_json),
+        Bench::Retrieve(args) => retrieve::run(args, is_json),
         Bench::Ps(args) => ps::run(args, is_json),
         Bench::Online(args) => online::run(args, is_json),
         Bench::Gpu(args) => gpu::run(args, is_json),

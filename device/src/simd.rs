@@ -43,7 +43,7 @@ pub mod math;
 mod reduce;
 
 pub use lanes::equal_lanes;
-pub use reduce::{dot, sum, sum_of_squares};
+pub use reduce::{dot, scaled_dots, sum, sum_of_squares};
 
 /// The instruction sets that a kernel may use, in ascending order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -10,6 +10,7 @@
 //! data. A feature from a side table is not an input. The input is the column with the key of the
 //! side table.
 
+mod part;
 mod shape;
 
 use std::borrow::Cow;
@@ -25,6 +26,7 @@ use crate::schema::{FeatureKind, FeatureSpec, RawType, Schema, SideRef};
 use crate::side::{Attribute, SideTable};
 use crate::statistics::Statistics;
 use crate::transform::{Bucketizer, NumericMap};
+use part::Omitted;
 use shape::Shape;
 
 /// The maximum number of characters of an unknown input's name that an error message repeats.
@@ -92,6 +94,8 @@ pub struct Encoder {
     names: Arc<Vec<String>>,
     joins: Arc<Vec<Join>>,
     crosses: Crosses,
+    /// The columns that no input fills, because the encoder reads only a part of the features.
+    omitted: Arc<Vec<Omitted>>,
 }
 
 #[derive(Clone, Debug)]
@@ -181,6 +185,7 @@ impl Encoder {
             schema: Arc::new(schema.clone()),
             inputs: Arc::new(inputs),
             joins: Arc::new(joins),
+            omitted: Arc::default(),
         })
     }
 
@@ -216,6 +221,7 @@ impl Encoder {
         self.refuse_unread(columns)?;
         let empty = Batch::empty(&self.schema);
         let mut batch = Batch { rows, weight: None, group: None, event_time: None, ..empty };
+        self.omitted.iter().for_each(|omitted| omitted.fill(&mut batch));
         for input in self.inputs.iter() {
             let column = columns
                 .get(input.spec.name.as_str())

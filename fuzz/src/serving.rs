@@ -27,13 +27,14 @@ pub const REQUEST_BODIES: Target = Target {
     name: "request_bodies",
     read: |bytes| read_body(bytes).contains(&true),
     seeds: || {
-        let seeds: [&[u8]; 6] = [
+        let seeds: [&[u8]; 7] = [
             include_bytes!("../seeds/request_bodies/infer.json"),
             include_bytes!("../seeds/request_bodies/binary.bin"),
             include_bytes!("../seeds/request_bodies/predict.json"),
             include_bytes!("../seeds/request_bodies/columns.json"),
             include_bytes!("../seeds/request_bodies/examples.json"),
             include_bytes!("../seeds/request_bodies/rank.json"),
+            include_bytes!("../seeds/request_bodies/retrieve.json"),
         ];
         seeds.map(<[u8]>::to_vec).into()
     },

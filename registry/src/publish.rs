@@ -15,6 +15,9 @@ use crate::origin::Origin;
 use crate::reference::{Link, VersionFile, VersionId};
 use crate::version::{VersionLayer, VersionManifest};
 
+/// The kind of the file with the vectors of items.
+const ITEMS: &str = "items";
+
 /// The contents of a version to publish.
 #[derive(Clone, Debug)]
 pub struct Draft {
@@ -30,6 +33,8 @@ pub struct Draft {
     pub dense: Option<Vec<u8>>,
     /// The parity rows, as `ParityRows` of `zillion-scorer` writes them.
     pub parity: Vec<u8>,
+    /// The vectors of the items that the version can retrieve, or `None` if it retrieves none.
+    pub items: Option<Vec<u8>>,
     /// The run and the step of the training from which the version was made.
     pub origin: Origin,
 }
@@ -82,6 +87,11 @@ impl Model {
             }
         };
         let parity = put("json", draft.parity);
+        let items = draft.items.map(|bytes| match parent.as_ref().and_then(|p| p.items.as_ref()) {
+            // The files of the parent are there, so unchanged vectors are not written again.
+            Some(known) if *known == VersionFile::of(ITEMS, &bytes) => known.clone(),
+            _ => put(ITEMS, bytes),
+        });
         let NewFrame { frame, file, files } = &*draft.frame;
         if !self.has_frame(parent.as_ref(), file, known.is_some())? {
             let files = files.iter();
@@ -106,6 +116,7 @@ impl Model {
             layer,
             dense,
             parity,
+            items,
             origin: draft.origin,
             signatures: Vec::new(),
         })

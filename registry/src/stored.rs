@@ -64,6 +64,8 @@ pub(crate) struct Stored<'a> {
     dense: Cow<'a, VersionFile>,
     parity: Cow<'a, VersionFile>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    items: Option<Cow<'a, VersionFile>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     sides: Option<Cow<'a, [VersionFile]>>,
     origin: Cow<'a, Origin>,
     #[serde(default, skip_serializing_if = "is_empty")]
@@ -90,6 +92,7 @@ impl<'a> Stored<'a> {
             layer,
             dense,
             parity,
+            items,
             origin,
             signatures,
         } = manifest;
@@ -120,6 +123,7 @@ impl<'a> Stored<'a> {
             settings: inline.map(|frame| frame.settings),
             dense: Cow::Borrowed(dense),
             parity: Cow::Borrowed(parity),
+            items: items.as_ref().map(Cow::Borrowed),
             sides: inline.map(|frame| Cow::Borrowed(&frame.sides[..])),
             origin: Cow::Borrowed(origin),
             signatures: Cow::Borrowed(signatures),
@@ -282,6 +286,7 @@ impl Stored<'static> {
             layer,
             dense: self.dense.into_owned(),
             parity: self.parity.into_owned(),
+            items: self.items.map(Cow::into_owned),
             origin: self.origin.into_owned(),
             signatures: self.signatures.into_owned(),
         })

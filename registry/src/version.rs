@@ -45,6 +45,9 @@ pub struct VersionManifest {
     pub dense: VersionFile,
     /// The file of the parity rows.
     pub parity: VersionFile,
+    /// The file with the vectors of the items that the version can retrieve, or `None` if it
+    /// retrieves none.
+    pub items: Option<VersionFile>,
     /// The run and the step of the training from which the version was made.
     pub origin: Origin,
     /// The signatures of [`version_statement`](zillion_access::version_statement), which the chain
@@ -123,8 +126,8 @@ impl VersionManifest {
 
     /// Returns the names, hashes and sizes of the files that do not belong to the layer.
     pub(crate) fn own_files(&self) -> Vec<(String, LayerFile)> {
-        let own = [&self.dense, &self.parity].into_iter().map(VersionFile::entry);
-        own.chain(self.frame_files()).collect()
+        let own = [&self.dense, &self.parity].into_iter().chain(&self.items);
+        own.map(VersionFile::entry).chain(self.frame_files()).collect()
     }
 
     /// Returns the names, hashes and sizes of the files that versions with the same frame share:

@@ -80,6 +80,7 @@ impl Fixture {
             folder: Some(folder),
             dense: Some(format!("dense of {} rows", rows.len()).into_bytes()),
             parity: b"parity".to_vec(),
+            items: None,
             origin: Origin { run: "one".into(), ..Origin::default() },
         }
     }

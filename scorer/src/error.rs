@@ -36,6 +36,24 @@ pub enum Error {
     /// A version whose contents do not fit together.
     #[error("{0}")]
     Refused(String),
+    /// Vectors of items that cannot be used.
+    #[error("the vectors of the items cannot be used: {0}")]
+    Items(String),
+    /// A request for the nearest items to a version that has no items.
+    #[error(
+        "version {version} has no items to retrieve; publish it with a catalogue of items \
+         (`publish.items`)"
+    )]
+    NoItems {
+        /// The number of the version.
+        version: VersionId,
+    },
+    /// A user whose vector has a float that is not finite.
+    #[error(
+        "the vector of the user has a float that is not finite; send other inputs, or train the \
+         model again"
+    )]
+    UserVector,
     /// A version with a mapped file that has lost pages, because the file was truncated or its disk
     /// failed.
     #[error(

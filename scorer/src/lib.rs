@@ -10,8 +10,11 @@
 
 mod damage;
 mod error;
+mod items;
+mod nearest;
 mod parity;
 mod programs;
+mod retrieval;
 mod scorer;
 mod scratch;
 mod servable;
@@ -19,6 +22,9 @@ mod servable;
 mod testing;
 
 pub use error::{Error, Result};
+pub use items::{ItemIds, ItemVectors, Texts};
+pub use nearest::{Choice, Found, find_nearest};
 pub use parity::{ParityColumn, ParityRows, ParityValue};
+pub use retrieval::{Retrievable, Retrieved};
 pub use scorer::{LateCheck, Scorer, Scores};
 pub use servable::{RowScores, Servable};

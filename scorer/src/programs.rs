@@ -38,6 +38,10 @@ impl Programs {
         &self.graph
     }
 
+    pub(crate) fn settings(&self) -> Settings {
+        self.settings
+    }
+
     /// Plans the program for batches in which all columns have all rows.
     ///
     /// # Errors

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use zillion_device::{Workers, mmap};
 use zillion_feature::{Batch, Encoder, LookupPlan, RawColumns, Schema};
-use zillion_nn::zoo::LOGITS;
+use zillion_nn::zoo::{LOGITS, USER};
 use zillion_nn::{Cost, Graph, NodeId, PackedParams, Params, Settings};
 use zillion_registry::{
     Cache, Error as RegistryError, Model, ScoreSettings, VersionFile, VersionId, VersionManifest,
@@ -16,8 +16,10 @@ use zillion_rows::layer::{LayerFile, LayerSource, Throttle};
 
 use crate::damage::DamageWatch;
 use crate::error::{Error, Result};
+use crate::nearest::{Choice, find_nearest};
 use crate::parity::ParityRows;
 use crate::programs::Programs;
+use crate::retrieval::{Retrievable, Retrieved};
 use crate::scorer::{LateCheck, Scorer, check_time, logits};
 use crate::scratch::{Scratch, ScratchPool, request_size};
 
@@ -30,6 +32,7 @@ pub struct Servable {
     params: Params,
     /// The weights of `params` in the layout that products read.
     packed: Arc<PackedParams>,
+    retrievable: Option<Arc<Retrievable>>,
     watch: DamageWatch,
 }
 
@@ -79,8 +82,11 @@ impl Servable {
         let rows = cache.rows(model, &chain, workers, pace)?;
         let manifest = chain.into_iter().next_back();
         let manifest = manifest.expect("a chain has at least the version itself in it");
-        let mut others = others.into_iter();
-        let engine = match others.find(|other| is_same_engine(&other.manifest, &manifest)) {
+        let mut others = others.into_iter().filter(|o| is_same_engine(&o.manifest, &manifest));
+        let same = others.next();
+        let same_items =
+            same.into_iter().chain(others).find(|o| o.manifest.items == manifest.items);
+        let engine = match same {
             Some(other) => other.engine.clone(),
             None => Arc::new(Engine::load(model, &manifest, cache, workers, pace)?),
         };
@@ -91,8 +97,18 @@ impl Servable {
         let packed = Arc::new(engine.pack(&params, pace)?);
         let parity = ParityRows::from_json(&read(model, &manifest.parity, cache, pace)?)?;
         pace.piece();
+        let retrievable = match (&manifest.items, same_items) {
+            (None, _) => None,
+            // Versions whose items have not changed share their vectors.
+            (Some(_), Some(other)) => other.retrievable.clone(),
+            (Some(file), None) => {
+                let bytes = read(model, file, cache, pace)?;
+                let (encoder, scorer) = (&engine.encoder, engine.user_scorer()?);
+                Some(Arc::new(Retrievable::read(&bytes, encoder, scorer, pace)?))
+            }
+        };
         let watch = DamageWatch::new();
-        let servable = Self { manifest, engine, rows, params, packed, watch };
+        let servable = Self { manifest, engine, rows, params, packed, retrievable, watch };
         let score = |row: &RawColumns<'_>| Ok(servable.score(1, row)?.logits);
         parity.replay(version, servable.tasks(), score, pace)?;
         // Small files are mapped only while they are read here, so a fault of another version looks
@@ -204,10 +220,56 @@ impl Servable {
         self.engine.programs.cost(batch)
     }
 
+    /// Returns the items that the version can retrieve, or `None` if it has none.
+    pub fn retrievable(&self) -> Option<&Retrievable> {
+        self.retrievable.as_deref()
+    }
+
+    /// Returns the items with the highest scores for a user, the best first. `columns` has one row
+    /// with the inputs of the user's tower, `k` is the largest number of items, and `choice` says
+    /// which items may be returned. The search stops when `is_late` returns `true`.
+    ///
+    /// # Errors
+    /// Returns [`Error::NoItems`] if the version has no items, [`Error::Late`] if the work was
+    /// stopped, and another error if an input does not fit the model or if the model cannot be
+    /// computed.
+    pub fn retrieve(
+        &self,
+        columns: &RawColumns<'_>,
+        k: usize,
+        choice: Choice,
+        is_late: Option<LateCheck<'_>>,
+    ) -> Result<Retrieved> {
+        let Some(retrievable) = &self.retrievable else {
+            return Err(Error::NoItems { version: self.version() });
+        };
+        check_time(is_late)?;
+        let batch = retrievable.encode(columns)?;
+        let mut scratch = match retrievable.take_scratch() {
+            Some(scratch) => scratch,
+            None => Scratch::new(self.engine.user_scorer()?),
+        };
+        let Scratch { scorer, plan, .. } = &mut scratch;
+        let lookups = LookupPlan::build(&batch, self.encoder().schema(), plan);
+        let mut rows = self.rows.clone();
+        let scores = scorer.score_unless(&batch, &lookups, &mut rows, &self.params, is_late);
+        let user = scores.map(|scores| scores.outputs.first().map_or(Vec::new(), |v| v.to_vec()));
+        retrievable.put_scratch(scratch, &batch);
+        if self.is_damaged() {
+            return Err(Error::Damaged { version: self.version() });
+        }
+        let workers = &self.engine.workers;
+        let found = find_nearest(retrievable.items(), &user?, k, choice, workers, is_late)?;
+        Ok(Retrieved { found, missing_side_rows: batch.side_missing.iter().sum() })
+    }
+
     /// Releases the memory of buffers that recent requests did not need. Every request does this
     /// too, so a server needs to call this function only while it gets no requests.
     pub fn release_idle(&self) {
         self.engine.scratches.release_idle(Instant::now());
+        if let Some(retrievable) = &self.retrievable {
+            retrievable.release_idle();
+        }
     }
 
     fn score_encoded(&self, batch: &Batch, is_late: Option<LateCheck<'_>>) -> Result<RowScores> {
@@ -278,6 +340,12 @@ impl Engine {
         let packed = PackedParams::new(program, params, &mut || pace.piece());
         self.scratches.put(scratch, 0, Instant::now());
         Ok(packed)
+    }
+
+    /// Returns a scorer of the user's tower.
+    fn user_scorer(&self) -> Result<Scorer> {
+        let (graph, settings) = (self.programs.graph(), self.programs.settings());
+        Scorer::with_outputs(graph, &[USER], settings, self.workers.clone())
     }
 
     fn take_scratch(&self) -> Result<Scratch> {

@@ -133,6 +133,8 @@ pub struct Limits {
     pub rows: usize,
     /// The largest number of values of a request, over all inputs.
     pub values: usize,
+    /// The largest number of items that a request may retrieve.
+    pub retrieved: usize,
     /// The largest number of requests that wait or are being processed.
     pub waiting: usize,
     /// The largest estimated time until the work of a request begins. A request that comes when
@@ -170,6 +172,7 @@ impl Default for Limits {
             body_bytes: 32 << 20,
             rows: 16_384,
             values: 4 << 20,
+            retrieved: 1000,
             waiting: 1024,
             queue_time: Duration::from_millis(30),
             inline_time: Duration::from_micros(200),

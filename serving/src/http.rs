@@ -16,6 +16,7 @@ mod openapi;
 mod parameters;
 mod repository;
 mod respond;
+mod retrieve;
 mod route;
 mod rows;
 mod scoring;
@@ -48,7 +49,7 @@ use crate::trace::request_span;
 
 /// Reads a body with the reader of each protocol, and returns which readers accept it. Fuzzers call
 /// this function. The first two bytes are the length of the JSON of a body with binary tensors.
-pub fn read_body(body: &[u8]) -> [bool; 5] {
+pub fn read_body(body: &[u8]) -> [bool; 6] {
     let limits = Limits::default();
     let with_binary = body.split_at_checked(2).is_some_and(|(length, body)| {
         let length = usize::from(length[0]) | usize::from(length[1]) << 8;
@@ -61,6 +62,7 @@ pub fn read_body(body: &[u8]) -> [bool; 5] {
         rows(Form::Predict),
         rows(Form::Examples),
         rows(Form::Rank),
+        retrieve::parse(body, &limits).is_ok(),
     ]
 }
 

@@ -29,6 +29,7 @@ mod queue;
 mod refused_version;
 mod repository;
 mod request_log;
+mod retrieve;
 mod score;
 mod scored;
 mod statistics;

@@ -193,11 +193,7 @@ impl Scored {
         let scores = self.time(Stage::Score, || {
             let scores =
                 self.servable().score_unless(request.rows, &request.columns, Some(&is_late));
-            scores.map_err(|error| match error {
-                zillion_scorer::Error::Input(input) => ServeError::Input(input),
-                zillion_scorer::Error::Late => ServeError::Deadline { limit: self.limit },
-                other => ServeError::Scoring(other),
-            })
+            scores.map_err(|error| self.describe_failure(error))
         })?;
         if let Some(shadow) = &self.shadow {
             shadow.compare(self, request, &scores);
@@ -234,6 +230,15 @@ impl Scored {
                 Err(ServeError::Deadline { limit: self.limit })
             }
             _ => Ok(()),
+        }
+    }
+
+    /// Returns the error of a request whose scoring has failed.
+    pub(crate) fn describe_failure(&self, error: zillion_scorer::Error) -> ServeError {
+        match error {
+            zillion_scorer::Error::Input(input) => ServeError::Input(input),
+            zillion_scorer::Error::Late => ServeError::Deadline { limit: self.limit },
+            other => ServeError::Scoring(other),
         }
     }
 

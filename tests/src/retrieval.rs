@@ -13,7 +13,8 @@ use zillion_feature::random::{combine, mix64};
 
 use crate::harness::{Workplace, stderr, stdout, zillion};
 
-const ITEMS: u64 = 60;
+/// The number of items.
+pub(crate) const ITEMS: u64 = 60;
 const USERS: u64 = 400;
 
 /// Generates the sequence of items of each user. There are six groups of ten items, and a user
@@ -66,7 +67,8 @@ fn rows(place: &Workplace, name: &str) -> Vec<(i64, Vec<i64>, i64)> {
     rows
 }
 
-fn place() -> Workplace {
+/// Returns a workplace with sequences, items, and a job of two towers.
+pub(crate) fn place() -> Workplace {
     let place = Workplace::new();
     write_sequences(&place, "sequences.parquet");
     let (input, out) = (place.text("sequences.parquet"), place.text("data"));

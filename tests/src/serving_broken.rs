@@ -314,6 +314,7 @@ fn parity_refuses_a_changed_weight_with_right_checksums() {
             folder: Some(folder),
             dense: Some(bytes(&manifest.dense)),
             parity: bytes(&manifest.parity),
+            items: None,
             origin: manifest.origin.clone(),
         };
         let version =

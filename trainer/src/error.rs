@@ -73,6 +73,14 @@ pub enum Error {
          the output of the run"
     )]
     MergePanicked,
+    /// A catalogue of items that cannot be published.
+    #[error("the catalogue of items `{path}`: {reason}")]
+    Catalogue {
+        /// The path of the file, as the job names it.
+        path: String,
+        /// The problem and its remedy.
+        reason: String,
+    },
     /// A replay of the log of decisions that gives other batches than the first time.
     #[error(
         "decision {decision} of the log cannot be repeated: {problem}; undo the changes of the job \

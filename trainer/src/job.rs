@@ -55,7 +55,7 @@ pub use online::{
     AvroConfig, OnlineConfig, ProtobufConfig, StreamConfig, StreamFormat, StreamKind, StreamRole,
 };
 pub use ps::PsConfig;
-pub use publish::PublishConfig;
+pub use publish::{ItemsConfig, PublishConfig};
 pub use run::RunConfig;
 pub use spill::Memory;
 pub use tables::TableConfig;
@@ -377,6 +377,7 @@ impl Job {
         job.check_online(has_places)?;
         job.check_judge()?;
         job.check_eval()?;
+        job.check_publish()?;
         job.check_spill()?;
         job.check_ps()?;
         job.check_mode()?;

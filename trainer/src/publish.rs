@@ -33,6 +33,7 @@
 //! time, however many they are ([`earlier`]).
 
 mod branch;
+mod catalogue;
 mod checkpoint;
 mod checkpoint_rows;
 mod collector;

@@ -154,3 +154,22 @@ pub(crate) struct BenchTlsArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) folder: Option<PathBuf>,
 }
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct BenchRetrieveArgs {
+    /// Number of items
+    #[arg(long, default_value = "1000000")]
+    pub(crate) items: std::num::NonZeroU32,
+    /// Number of floats of a vector
+    #[arg(long, default_value = "64")]
+    pub(crate) dim: NonZeroUsize,
+    /// Number of items that a search returns
+    #[arg(long, default_value = "100")]
+    pub(crate) k: NonZeroUsize,
+    /// Number of searches
+    #[arg(long, default_value = "200")]
+    pub(crate) searches: NonZeroUsize,
+    /// Number of compute threads
+    #[arg(long, default_value = "1")]
+    pub(crate) threads: NonZeroUsize,
+}

@@ -33,6 +33,12 @@ pub(crate) struct PublishArgs {
     /// and their AUC on the job's validation files is printed
     #[arg(long, value_name = "TYPE", default_value = "f32", value_parser = parse_row_type)]
     pub(crate) rows: RowType,
+    /// File with one row for each item that servers shall retrieve; for two_tower
+    #[arg(long, value_name = "FILE")]
+    pub(crate) items: Option<String>,
+    /// Column of that file with the ids of the items; absent: the column of the item's feature
+    #[arg(long, value_name = "COLUMN", requires = "items")]
+    pub(crate) items_id: Option<String>,
     /// Override a key of the checkpoint's job, as in --set data.root=... (repeatable)
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,

@@ -165,6 +165,9 @@ pub(crate) struct ServeArgs {
     /// with 429 [default: 536870912]
     #[arg(long, value_name = "BYTES")]
     pub(crate) max_bytes_in_flight: Option<usize>,
+    /// Largest number of items that a request may retrieve [default: 1000]
+    #[arg(long, value_name = "ITEMS")]
+    pub(crate) max_retrieved: Option<usize>,
     /// Largest number of bytes of an answer [default: 67108864]
     #[arg(long, value_name = "BYTES")]
     pub(crate) max_answer_bytes: Option<usize>,

@@ -9,7 +9,8 @@ use zillion_console::{compute_pool, data_settings, durable_files, print_json, pr
 use zillion_device::SystemClock;
 use zillion_reader::{DataConfig, Dataset, Paths};
 use zillion_trainer::{
-    Checkpoint, Job, Loaded, PublishConfig, Published, RoundingCost, publish_checkpoint,
+    Checkpoint, ItemsConfig, Job, Loaded, PublishConfig, Published, RoundingCost,
+    publish_checkpoint,
 };
 
 use crate::args::PublishArgs;
@@ -32,6 +33,10 @@ pub(crate) fn run(args: &PublishArgs) -> Result<()> {
         sign: args.operator.sign.clone(),
         valid_for: args.operator.valid_for,
         rows: args.rows,
+        items: args
+            .items
+            .as_ref()
+            .map(|path| ItemsConfig { path: absolute(path), id: args.items_id.clone() }),
         ..PublishConfig::new(&args.model.registry)
     };
     let workers = compute_pool(args.threads)?;
@@ -89,12 +94,14 @@ fn measure_rounding(
 /// Makes the given files the validation files of the job. Parity rows are read from the validation
 /// files if there are any.
 fn read_parity_from(job: &mut Job, files: &[String]) {
-    // Files that are named on the command line are relative to the current folder.
-    let absolute = |file: &String| {
-        std::path::absolute(Path::new(file))
-            .map_or_else(|_| file.clone(), |p| p.display().to_string())
-    };
-    job.data.valid = Paths(files.iter().map(absolute).collect());
+    job.data.valid = Paths(files.iter().map(|file| absolute(file)).collect());
+}
+
+/// Returns the path of a file that is named on the command line, and so is relative to the current
+/// folder.
+fn absolute(file: &str) -> String {
+    std::path::absolute(Path::new(file))
+        .map_or_else(|_| file.to_owned(), |p| p.display().to_string())
 }
 
 fn summary(published: &Published, cost: Option<&RoundingCost>) -> serde_json::Value {

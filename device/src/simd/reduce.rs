@@ -32,6 +32,19 @@ pub fn dot(left: &[f32], right: &[f32]) -> f32 {
     )
 }
 
+/// Computes the inner product of `left` and each row of a row-major matrix, times `scale`. The
+/// products have the bits of [`dot`]. A row has as many floats as `left`.
+pub fn scaled_dots(left: &[f32], rows: &[f32], scale: f32, out: &mut [f32]) {
+    vectorised(
+        #[inline(always)]
+        || {
+            for (out, row) in out.iter_mut().zip(rows.chunks_exact(left.len().max(1))) {
+                *out = scale * fold(left, row, |left, right| left * right);
+            }
+        },
+    );
+}
+
 /// Returns the sum of `term` over the pairs of elements with the same index. It is for use inside a
 /// [`vectorised`] closure.
 #[inline(always)]
@@ -83,6 +96,19 @@ mod tests {
             }
             assert_eq!(sum_of_squares(&left), dot(&left, &left));
             assert_eq!(sum(&left), dot(&left, &vec![1.0; length]));
+        }
+    }
+
+    #[test]
+    fn products_with_rows_have_the_bits_of_single_products() {
+        for length in [1, 5, 16, 37, 64] {
+            let left: Vec<f32> = (0..length).map(|i| (i as f32 * 0.7).sin()).collect();
+            let rows: Vec<f32> = (0..9 * length).map(|i| (i as f32 * 1.3).cos()).collect();
+            let mut out = vec![0.0; 9];
+            scaled_dots(&left, &rows, 3.0, &mut out);
+            for (out, row) in out.iter().zip(rows.chunks(length)) {
+                assert_eq!(out.to_bits(), (3.0 * dot(&left, row)).to_bits());
+            }
         }
     }
 

@@ -76,6 +76,7 @@ impl Fixture {
             folder: Some(folder),
             dense: Some(value.to_le_bytes().to_vec()),
             parity: b"parity".to_vec(),
+            items: None,
             origin: Origin { run: "one".into(), ..Origin::default() },
         };
         self.model().publish(draft).unwrap()

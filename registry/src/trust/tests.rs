@@ -88,6 +88,7 @@ impl Fixture {
             folder: Some(folder),
             dense: Some(name.as_bytes().to_vec()),
             parity: b"parity".to_vec(),
+            items: None,
             origin: Origin { run: "one".into(), ..Origin::default() },
         }
     }

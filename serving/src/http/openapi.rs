@@ -207,6 +207,9 @@ fn add_scoring(document: &mut Value, calls: &[Call], model: &str, open: &OpenVer
         if verb == ":classify" && current.is_some_and(|servable| !servable.has_probabilities()) {
             continue;
         }
+        if verb == ":retrieve" && current.is_some_and(|s| s.retrievable().is_none()) {
+            continue;
+        }
         let schema = format!("{model}.{body}");
         document["components"]["schemas"][&schema] = match (&inputs, current) {
             (Some(inputs), Some(servable)) => inputs.request(body, servable),

@@ -39,6 +39,8 @@ pub(super) enum Verb {
     Regress,
     /// The path `POST /v1/models/{m}:rank`.
     Rank,
+    /// The path `POST /v1/models/{m}:retrieve`.
+    Retrieve,
 }
 
 impl Verb {
@@ -49,6 +51,7 @@ impl Verb {
             "classify" => Some(Self::Classify),
             "regress" => Some(Self::Regress),
             "rank" => Some(Self::Rank),
+            "retrieve" => Some(Self::Retrieve),
             _ => None,
         }
     }
@@ -59,6 +62,7 @@ impl Verb {
             Self::Infer => "v2",
             Self::Predict | Self::Classify | Self::Regress => "tf",
             Self::Rank => "rank",
+            Self::Retrieve => "retrieve",
         }
     }
 }
@@ -158,6 +162,7 @@ mod tests {
             ("m:classify", Verb::Classify),
             ("m:regress", Verb::Regress),
             ("m:rank", Verb::Rank),
+            ("m:retrieve", Verb::Retrieve),
         ] {
             assert_eq!(read(&[("model", text)]), Some((target(Selector::Default), Some(verb))));
         }

@@ -13,6 +13,7 @@ use zillion_access::Principal;
 use super::answers::{PredictAnswer, RankAnswer, classify, regress};
 use super::body::{self, Encoding};
 use super::respond::{self, HEADER_LENGTH, Reply, to_bytes};
+use super::retrieve::{self, RetrieveAnswer};
 use super::route::{Target, Verb};
 use super::rows::{self, Form};
 use super::{infer, observe};
@@ -114,7 +115,11 @@ async fn score(
     };
     let began = Instant::now();
     let limits = domain.limits();
-    let wire = if verb == Verb::Infer { Wire::Tensors } else { Wire::Rows };
+    let wire = match verb {
+        Verb::Infer => Wire::Tensors,
+        Verb::Retrieve => Wire::Retrieval,
+        _ => Wire::Rows,
+    };
     let bytes = body::announced_bytes(&limits, request.headers())?;
     let holder = find_holder(request.extensions(), Some(caller))?;
     let caller = &domain.enter(caller)?;
@@ -148,6 +153,7 @@ async fn score(
         }
         match verb {
             Verb::Infer => score_tensors(scored, &body, header_length.as_deref(), arrived),
+            Verb::Retrieve => retrieve_items(scored, &body),
             _ => score_rows(scored, verb, &body),
         }
     };
@@ -219,6 +225,17 @@ fn score_rows(scored: &Scored, verb: Verb, body: &[u8]) -> Result<Reply> {
     let (rows, columns) = (parsed.rows, parsed.columns);
     let answer = scored.score(&RowsRequest { rows, columns, outputs: Vec::new(), id: None })?;
     let bytes = scored.time(Stage::Write, || write_answer(verb, &answer, is_columnar, top_k))?;
+    Ok(Reply { bytes, header_length: None })
+}
+
+/// Finds the nearest items of the user of a retrieve request.
+fn retrieve_items(scored: &Scored, body: &[u8]) -> Result<Reply> {
+    let request = scored.time(Stage::Parse, || retrieve::parse(body, scored.limits()))?;
+    let retrieval = scored.retrieve(request)?;
+    let bytes = scored.time(Stage::Write, || match scored.servable().retrievable() {
+        Some(retrievable) => to_bytes(&RetrieveAnswer::new(retrievable.items(), &retrieval)),
+        None => Err(ServeError::Internal("the items of the version are gone".to_owned())),
+    })?;
     Ok(Reply { bytes, header_length: None })
 }
 

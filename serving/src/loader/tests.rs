@@ -63,6 +63,7 @@ fn publish(folder: &Path, model: &Model, sides: Vec<Vec<u8>>) -> VersionManifest
         folder: Some(staged),
         dense: Some(b"dense".to_vec()),
         parity: b"parity".to_vec(),
+        items: None,
         origin: Origin::default(),
     };
     model.publish(draft).unwrap()

@@ -24,6 +24,8 @@ pub(crate) struct Loading {
     table_layers: IntGaugeVec,
     table_rows: IntGaugeVec,
     table_bytes: IntGaugeVec,
+    items: IntGaugeVec,
+    item_bytes: IntGaugeVec,
     cache_files: IntGaugeVec,
     cache_bytes: IntGaugeVec,
     fetched_files: IntCounterVec,
@@ -55,6 +57,7 @@ const OK: &str = "ok";
 fn classify_failure(error: &Error) -> &'static str {
     match error {
         Error::Parity { .. } => "parity",
+        Error::Items(_) => "file",
         Error::Registry(error) => match error {
             RegistryError::NoModel { .. }
             | RegistryError::NoVersion { .. }
@@ -130,6 +133,16 @@ impl Loading {
                 "Mapped bytes of a table in the layers of the current version.",
                 of_table,
             )?,
+            items: gauge(
+                "zillion_serving_items",
+                "Items that the current version can retrieve.",
+                of_model,
+            )?,
+            item_bytes: gauge(
+                "zillion_serving_item_bytes",
+                "Bytes of the ids and vectors of these items in memory.",
+                of_model,
+            )?,
             cache_files: gauge(
                 "zillion_serving_cache_files",
                 "Files in the model's cache folder after the last load.",
@@ -201,8 +214,14 @@ impl Loading {
             &self.write_failures,
         ];
         counters.iter().for_each(|counter| counter.with_label_values(&[model]).inc_by(0));
-        let gauges =
-            [&self.published_at, &self.newest_event_at, &self.cache_files, &self.cache_bytes];
+        let gauges = [
+            &self.published_at,
+            &self.newest_event_at,
+            &self.items,
+            &self.item_bytes,
+            &self.cache_files,
+            &self.cache_bytes,
+        ];
         gauges.iter().for_each(|gauge| gauge.with_label_values(&[model]).set(0));
         for histogram in [&self.freshness, &self.publish_to_servable] {
             histogram.with_label_values(&[model]);
@@ -279,6 +298,10 @@ impl Loading {
         let event = manifest.origin.newest_event_ms.unwrap_or(0) / 1000;
         self.published_at.with_label_values(&[model]).set(to_gauge(manifest.published_ms / 1000));
         self.newest_event_at.with_label_values(&[model]).set(to_gauge(event));
+        let items = version.retrievable().map(|retrievable| retrievable.items());
+        let counts = items.map_or((0, 0), |items| (items.len() as u64, items.bytes() as u64));
+        self.items.with_label_values(&[model]).set(to_gauge(counts.0));
+        self.item_bytes.with_label_values(&[model]).set(to_gauge(counts.1));
         let layers = version.rows().layers();
         for (index, table) in version.rows().tables().iter().enumerate() {
             let labels = &[model, table.name.as_str()];

@@ -26,6 +26,8 @@ pub(crate) enum Wire {
     Tensors,
     /// Rows over HTTP: the requests of TF-Serving's kinds.
     Rows,
+    /// A user whose nearest items are asked for, over HTTP.
+    Retrieval,
     /// A message of the Open Inference Protocol over gRPC.
     GrpcTensors,
     /// A message of TensorFlow Serving over gRPC.
@@ -34,7 +36,7 @@ pub(crate) enum Wire {
 
 impl Wire {
     /// The number of protocols.
-    pub(crate) const COUNT: usize = 4;
+    pub(crate) const COUNT: usize = 5;
 }
 
 /// The average work of requests, by the class of their size.

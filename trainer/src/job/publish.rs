@@ -6,9 +6,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use zillion_config::ConfigError;
+use zillion_nn::zoo::ModelSpec;
 use zillion_registry::{Retention, STABLE, Validity};
 use zillion_rows::{RowType, TableSpec};
 
+use crate::error::Result;
+
+use super::Job;
 use crate::error::Result;
 
 /// The settings of the versions that a run publishes: their registry, interval and contents.
@@ -61,6 +66,22 @@ pub struct PublishConfig {
     /// The time for which a signed move of the pointer is valid, as in `30d`; absent: for ever.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub valid_for: Option<Validity>,
+    /// The catalogue of the items that servers retrieve; for `two_tower`. Absent: versions cannot
+    /// retrieve.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub items: Option<ItemsConfig>,
+}
+
+/// The `[publish.items]` section: the catalogue of the items that servers retrieve.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ItemsConfig {
+    /// The file with one row for each item, relative to the root folder of the data. It has the
+    /// columns of the item's tower. It is read again for each version.
+    pub path: String,
+    /// The column of the file with the ids of the items; absent: the column of the item's feature.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
 }
 
 impl PublishConfig {
@@ -80,6 +101,7 @@ impl PublishConfig {
             keep_seconds: default_keep_seconds(),
             sign: None,
             valid_for: None,
+            items: None,
         }
     }
 
@@ -105,6 +127,22 @@ impl PublishConfig {
     /// Returns the pointer that is moved to each version, if there is one.
     pub fn pointer(&self) -> Option<&str> {
         Some(self.promote.as_str()).filter(|pointer| !pointer.is_empty())
+    }
+}
+
+impl Job {
+    /// Checks the settings of `[publish]` that depend on other settings.
+    pub(super) fn check_publish(&self) -> Result<()> {
+        let has_items = self.publish.as_ref().is_some_and(|publish| publish.items.is_some());
+        if has_items && !matches!(self.model, ModelSpec::TwoTower(_)) {
+            let message = format!(
+                "needs a two_tower to retrieve items, but the model is {}; remove it, or change \
+                 the model",
+                self.model.kind()
+            );
+            return Err(ConfigError::at("publish.items", message).into());
+        }
+        Ok(())
     }
 }
 

@@ -1,6 +1,7 @@
 //! The publisher of a run's versions, which writes them and moves the pointer.
 
 mod compaction;
+mod layers;
 mod repetition;
 
 use std::path::{Path, PathBuf};
@@ -9,20 +10,18 @@ use std::sync::Arc;
 use zillion_device::{Clock, Files, Workers};
 use zillion_feature::{Encoder, Schema, Statistics};
 use zillion_nn::{Mode, Params, Settings};
-use zillion_ps::{LayerTarget, Publishing, Since};
+use zillion_ps::Publishing;
 use zillion_reader::{DataConfig, SideTables};
 use zillion_registry::{
-    Cache, Chain, Draft, Error as RegistryError, FrameDraft, Link, Model, MoveKind, NewFrame,
-    Origin, PointerMove, STABLE, ScoreSettings, VersionFile, VersionId, VersionManifest,
-    write_side,
+    Chain, Draft, Error as RegistryError, FrameDraft, Link, Model, MoveKind, NewFrame, Origin,
+    PointerMove, STABLE, ScoreSettings, VersionFile, VersionId, VersionManifest, write_side,
 };
-use zillion_rows::layer::{Layer, LayerManifest, Unthrottled, difference};
-use zillion_rows::{TableLayout, TableSpec};
+use zillion_rows::TableSpec;
 use zillion_scorer::Scorer;
-use zillion_store::Location;
 
 use super::RunId;
 use super::branch::Branch;
+use super::catalogue::Catalogue;
 use super::collector::Collector;
 use super::compactor::{Compactor, OpenModel};
 use super::dense::{DenseCadence, Trained};
@@ -35,6 +34,7 @@ use super::registry::open_registry;
 use crate::error::{Error, Result};
 use crate::job::{Job, PublishConfig};
 use crate::trace_span::span;
+use layers::Rows;
 pub(crate) use repetition::Repeated;
 
 /// The number of newest versions for which the tables track the later changes. After a rollback to
@@ -43,15 +43,6 @@ pub(crate) const REMEMBERED: usize = 16;
 
 /// The name of the folder for the files of a version that is being made.
 const FOLDER: &str = "publish";
-
-/// The layer of a new version.
-struct Rows {
-    layer: LayerManifest,
-    /// The folder of the layer's files, or `None` if the registry has them already.
-    folder: Option<PathBuf>,
-    /// Whether the layer has all rows.
-    is_base: bool,
-}
 
 /// The options of one publication.
 #[derive(Clone, Copy, Debug, Default)]
@@ -77,6 +68,8 @@ pub(crate) struct Publisher {
     scorer: Scorer,
     encoder: Encoder,
     parity: Parity,
+    /// The items that versions can retrieve; absent: none.
+    catalogue: Option<Catalogue>,
     schema: Schema,
     tables: Vec<TableSpec>,
     /// The contents that are the same in all versions of this publisher.
@@ -144,11 +137,12 @@ impl Publisher {
         let graph = job.graph(Mode::Infer)?;
         let train = &job.train;
         let (lanes, tile_rows) = (train.lanes.get(), train.tile_rows.get());
-        let scorer = Scorer::new(
-            &graph,
-            Settings { lanes, tile_rows, ..Settings::default() },
-            workers.clone(),
-        )?;
+        let settings = Settings { lanes, tile_rows, ..Settings::default() };
+        let scorer = Scorer::new(&graph, settings, workers.clone())?;
+        let catalogue = match &config.items {
+            Some(items) => Some(Catalogue::open(job, items, &encoder, &graph, settings, workers)?),
+            None => None,
+        };
         let folder = run_folder.join(FOLDER);
         let written = sides.tables().iter().map(|side| write_side(&job.schema, side));
         let frame = NewFrame::new(FrameDraft {
@@ -170,6 +164,7 @@ impl Publisher {
             scorer,
             encoder,
             parity,
+            catalogue,
             schema: job.schema.clone(),
             tables: job.tables.clone(),
             frame: Arc::new(frame),
@@ -314,13 +309,28 @@ impl Publisher {
         if !is_trained || (wish.base && !version.is_base()) {
             return Ok(false);
         }
-        let Self { parity, scorer, dense, model, tables, .. } = self;
+        let Self { parity, scorer, dense, model, tables, catalogue, .. } = self;
+        if version.items.is_some() != catalogue.is_some() {
+            return Ok(false);
+        }
         let params = match later {
             None => trained.params,
             Some(_) => dense.params(model, &version.dense)?,
         };
-        let parity = parity.score(scorer, tables, rows.row_source()?.as_mut(), params)?.to_json();
-        Ok(version.parity == VersionFile::of("json", &parity))
+        let mut source = rows.row_source()?;
+        let parity = parity.score(scorer, tables, source.as_mut(), params)?.to_json();
+        if version.parity != VersionFile::of("json", &parity) {
+            return Ok(false);
+        }
+        // A run that repeats its log finds its version, even if the file of the items has changed
+        // since. A command publishes the items of now.
+        match (catalogue, &version.items) {
+            (Some(catalogue), Some(items)) if wish.is_command => {
+                let bytes = catalogue.compute(tables, source.as_mut(), params)?;
+                Ok(*items == VersionFile::of(&items.kind, &bytes))
+            }
+            _ => Ok(true),
+        }
     }
 
     /// Writes a version that continues `chain`, or a base if there is none. `newest` is the newest
@@ -339,13 +349,17 @@ impl Publisher {
         let chain = chain.filter(|_| !is_base);
         let parent = chain.and_then(|chain| chain.last());
         // The version is scored with the parameters that it will have.
-        let Self { parity, scorer, dense, model, tables, .. } = self;
+        let Self { parity, scorer, dense, model, tables, catalogue, .. } = self;
         let older = parent.filter(|_| !wish.new_dense && !dense.is_due(chain));
         let params = match older {
             None => trained.params,
             Some(parent) => dense.params(model, &parent.dense)?,
         };
         let parity = parity.score(scorer, tables, rows.row_source()?.as_mut(), params)?.to_json();
+        let items = match catalogue {
+            Some(catalogue) => Some(catalogue.compute(tables, rows.row_source()?.as_mut(), params)?),
+            None => None,
+        };
         let later_dense = older.filter(|parent| parent.dense != trained.file);
         let later_dense = later_dense.map(|_| trained.file.blake3.clone());
         let epoch = rows.end_dirty_epoch()?;
@@ -357,6 +371,7 @@ impl Publisher {
             folder,
             dense: is_new.then_some(trained.bytes),
             parity,
+            items,
             origin: Origin { run: self.run.0.clone(), dirty_epoch: epoch, later_dense, ..origin },
         };
         if let (Some(link), None) = (&draft.parent, self.config.pointer()) {
@@ -375,59 +390,6 @@ impl Publisher {
         self.known.push((version, epoch));
         let surplus = self.known.len().saturating_sub(REMEMBERED);
         self.known.drain(..surplus);
-    }
-
-    /// Writes the layer of a version that continues `chain`, in one of the ways that the
-    /// documentation of [`publish`](super) describes.
-    fn rows(
-        &self,
-        chain: Option<&[Arc<VersionManifest>]>,
-        rows: &mut dyn Publishing,
-    ) -> Result<Rows> {
-        let folder = self.layer_folder();
-        let here = |layer, is_base| Rows { layer, folder: Some(self.layer_folder()), is_base };
-        let parent = chain.and_then(|chain| Some((chain, chain.last()?)));
-        if let Some((_, parent)) = parent {
-            let known = self.known.iter().rev().find(|(version, _)| *version == parent.version);
-            if let Some(&(_, epoch)) = known
-                && let Some(layer) = rows.write_layer(Since::Epoch(epoch), &folder, &self.files)?
-            {
-                return Ok(here(layer, false));
-            }
-        }
-        // Servers do not compare their rows with the parent, because a comparison here would need
-        // the rows of all servers on this machine.
-        if let Some(layer) = rows.write_base(&self.target()?)? {
-            return Ok(Rows { layer, folder: None, is_base: true });
-        }
-        let Some((chain, _)) = parent else {
-            return Ok(here(write_base(rows, &folder, &self.files)?, true));
-        };
-        let whole = self.folder.join("whole");
-        self.files.create_dir(&whole)?;
-        let layouts: Vec<TableLayout> = self.tables.iter().map(TableSpec::layout).collect();
-        let all = write_base(rows, &whole, &self.files)?;
-        let new = Layer::open(whole.as_path(), &all, &layouts)?;
-        let mut cache =
-            Cache::open(&self.folder.join("cache"), self.model.name(), self.files.clone())?;
-        let old = cache.rows(&self.model, chain, &self.workers, &mut Unthrottled)?;
-        let old: Vec<&Layer> = old.layers().iter().collect();
-        let changes = difference(&self.files, &folder, &layouts, &old, &new, &mut Unthrottled)?;
-        Ok(here(changes, false))
-    }
-
-    /// Returns the place of the files of a layer in the registry.
-    fn target(&self) -> Result<LayerTarget> {
-        let url = self.model.url();
-        let registry = match Location::parse(url).map_err(RegistryError::from)? {
-            Location::Bucket { .. } => url.to_owned(),
-            Location::Folder(path) => {
-                let absolute = std::path::absolute(&path);
-                let absolute = absolute.map_err(Error::io("cannot resolve the path", &path))?;
-                absolute.to_string_lossy().into_owned()
-            }
-        };
-        Ok(LayerTarget { registry, folder: self.model.files_folder() })
     }
 
     /// Moves the pointer to a version that this run published earlier, because the run may have
@@ -479,17 +441,6 @@ fn model_opener(opening: &Opening<'_>) -> OpenModel {
     let clock = opening.clock.clone();
     let name = config.model.clone().unwrap_or_else(|| opening.job.name.clone());
     Arc::new(move || Ok(open_registry(&config, &files, clock.clone())?.model(&name)?))
-}
-
-/// Writes all rows into the layer of a base, below `folder`.
-fn write_base(rows: &mut dyn Publishing, folder: &Path, files: &Files) -> Result<LayerManifest> {
-    let layer = rows.write_layer(Since::Base, folder, files)?;
-    layer.ok_or_else(|| {
-        Error::Unsupported(
-            "the parameter service did not write a base; publish from a checkpoint instead"
-                .to_owned(),
-        )
-    })
 }
 
 #[cfg(test)]

@@ -68,11 +68,12 @@ const FIXED: [&str; 29] = [
 ];
 
 /// The settings that must not be 0, because the server would then answer nothing.
-const NOT_ZERO: [&str; 13] = [
+const NOT_ZERO: [&str; 14] = [
     "max_waiting",
     "max_body_bytes",
     "max_rows",
     "max_values",
+    "max_retrieved",
     "max_bytes_in_flight",
     "max_answer_bytes",
     "max_connections_per_address",
@@ -264,6 +265,7 @@ impl Settings {
             body_bytes: self.max_body_bytes.unwrap_or(usual.body_bytes),
             rows: self.max_rows.unwrap_or(usual.rows),
             values: self.max_values.unwrap_or(usual.values),
+            retrieved: self.max_retrieved.unwrap_or(usual.retrieved),
             waiting: self.max_waiting.unwrap_or(usual.waiting),
             queue_time: time(self.queue_ms, usual.queue_time),
             inline_time: self.inline_us.map_or(usual.inline_time, Duration::from_micros),

@@ -6,7 +6,7 @@
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use zillion_feature::{Encoder, InputSpec};
+use zillion_feature::{Encoder, InputSpec, RawType};
 use zillion_scorer::Servable;
 
 use super::super::parameters::MOST_PARAMETERS;
@@ -56,6 +56,7 @@ impl Inputs {
         match body {
             "InferRequest" => self.infer(servable),
             "PredictRequest" => self.predict(),
+            "RetrieveRequest" => retrieve(servable),
             "ExamplesRequest" => self.with_context("examples", "signature_name", signature()),
             _ => {
                 let top_k =
@@ -172,6 +173,29 @@ impl Inputs {
         let field = |input: &Input| (input.name.clone(), input.in_row());
         all_of(inputs.iter().map(field).collect())
     }
+}
+
+/// Describes a request for the nearest items of a user.
+fn retrieve(servable: &Servable) -> Value {
+    let Some(retrievable) = servable.retrievable() else { return object(json!({}), &[]) };
+    let user = Inputs::of(retrievable.encoder());
+    // The ids of items that are integers may be written as texts.
+    let id = match retrievable.items().ids().raw() {
+        RawType::String => json!({ "type": "string" }),
+        RawType::I64 => within(&["integer"], i64::MIN, i64::MAX),
+        RawType::U64 => within(&["integer"], 0, u64::MAX),
+    };
+    let ids = |text: &str| json!({ "type": ["array", "null"], "items": id, "description": text });
+    object(
+        json!({
+            "context": user.row(&user.0),
+            "k": { "type": ["integer", "null"], "minimum": 1, "maximum": 1000, "description": "The number of items; without it, 10. The setting `serve.max_retrieved` can allow more." },
+            "only": ids("The ids of the only items that may be returned."),
+            "exclude": ids("The ids of items that may not be returned."),
+            "exact": { "enum": [true, null], "description": "Whether every item is scored." },
+        }),
+        &["context"],
+    )
 }
 
 impl Input {

@@ -7,9 +7,10 @@ use std::time::{Duration, SystemTime};
 
 use zillion_device::ManualClock;
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer};
-use zillion_registry::Retention;
-use zillion_rows::layer::{LayerWriter, part_count};
-use zillion_rows::{LookupReport, RowSource, shape_rows};
+use zillion_ps::Since;
+use zillion_registry::{Cache, Retention};
+use zillion_rows::layer::{Layer, LayerManifest, LayerWriter, Unthrottled, part_count};
+use zillion_rows::{LookupReport, RowSource, TableLayout, shape_rows};
 use zillion_store::{Operation, Outcome};
 
 use super::*;

@@ -1,0 +1,131 @@
+//! The benchmark `zillion bench retrieve`: the time of a search for the nearest items of a user.
+//!
+//! The vectors are random, and lie in clusters as those of a trained tower do. There is a centre for
+//! every 1,000 items, with the direction of normal draws. A vector is a centre plus 0.5 times a
+//! vector of normal draws, scaled to length 1. A user is drawn like an item. The draws are those of
+//! a fixed seed.
+//!
+//! The search is the one of the server, without the tower of the user, a queue and a network. The
+//! processor time is that of the calling thread, which is all of it on one thread.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use serde::Serialize;
+use zillion_console::compute_pool;
+use zillion_device::clock::thread_time;
+use zillion_device::machine::CpuTimes;
+use zillion_feature::random::{combine, mix64};
+use zillion_rows::layer::Unthrottled;
+use zillion_scorer::{Choice, ItemIds, ItemVectors, find_nearest};
+
+use crate::args::BenchRetrieveArgs;
+use crate::load::figures::{Percentiles, round};
+use crate::print_outcome;
+
+/// The number of items for each cluster.
+const CLUSTER: usize = 1000;
+/// The size of the draws around a centre, against those of the centre.
+const SPREAD: f32 = 0.5;
+
+#[derive(Serialize)]
+struct Outcome {
+    items: usize,
+    dim: usize,
+    k: usize,
+    threads: usize,
+    searches: usize,
+    search: &'static str,
+    #[serde(flatten)]
+    latency: Percentiles,
+    min_ms: f64,
+    /// The processor time of the calling thread for a search, in milliseconds.
+    cpu_ms: Option<f64>,
+    /// The bytes of the vectors that a search reads in a second, in GB, at its shortest time.
+    gb_per_second: f64,
+    file_bytes: usize,
+    memory_bytes: usize,
+    /// The time for writing the file of a version from the vectors, in seconds.
+    write_seconds: f64,
+    /// The time for reading the file, with all checks, in seconds.
+    read_seconds: f64,
+    /// The number of processors that other programs kept busy.
+    other_cpus: Option<f64>,
+}
+
+pub(crate) fn run(args: &BenchRetrieveArgs, is_json: bool) -> Result<()> {
+    let (count, dim) = (args.items.get() as usize, args.dim.get());
+    let workers = compute_pool(Some(args.threads))?;
+    let vectors: Vec<f32> = (0..count).flat_map(|item| draw(count, dim, item as u64)).collect();
+    let ids = ItemIds::Ints((0..count as i64).collect());
+    let items = ItemVectors::new(ids, vectors, dim, 10.0, Vec::new(), &mut Unthrottled)?;
+    let began = Instant::now();
+    let bytes = items.to_bytes()?;
+    let write_seconds = began.elapsed().as_secs_f64();
+    drop(items);
+    let began = Instant::now();
+    let items = ItemVectors::from_bytes(&bytes, &mut Unthrottled)?;
+    let read_seconds = began.elapsed().as_secs_f64();
+    let file_bytes = bytes.len();
+    drop(bytes);
+    let search = |number: usize| {
+        let user = draw(count, dim, u64::MAX - number as u64);
+        let k = args.k.get();
+        find_nearest(&items, &user, k, Choice::default(), &workers, None)
+    };
+    // The first search is not counted, because it is the first to touch the vectors.
+    search(args.searches.get())?;
+    let (cpus, cpu) = (CpuTimes::now(), thread_time());
+    let mut latencies = Vec::with_capacity(args.searches.get());
+    for number in 0..args.searches.get() {
+        let began = Instant::now();
+        search(number)?;
+        latencies.push(began.elapsed());
+    }
+    let cpu = thread_time().zip(cpu).map(|(now, before)| now.saturating_sub(before));
+    let shortest = latencies.iter().min().copied().unwrap_or_default();
+    let searches = latencies.len();
+    let outcome = Outcome {
+        items: count,
+        dim,
+        k: args.k.get(),
+        threads: args.threads.get(),
+        searches,
+        search: "exact",
+        min_ms: round(shortest.as_secs_f64() * 1e3),
+        latency: Percentiles::of(latencies),
+        cpu_ms: cpu.map(|cpu| round(cpu.as_secs_f64() * 1e3 / searches as f64)),
+        gb_per_second: round(rate(4 * count * dim, shortest)),
+        file_bytes,
+        memory_bytes: items.bytes(),
+        write_seconds,
+        read_seconds,
+        other_cpus: CpuTimes::now().since(&cpus).other_cpus,
+    };
+    print_outcome(&outcome, is_json)
+}
+
+/// Returns a rate in GB a second.
+fn rate(bytes: usize, time: Duration) -> f64 {
+    bytes as f64 / 1e9 / time.as_secs_f64().max(1e-9)
+}
+
+/// Draws a vector of length 1 near the centre of one of the clusters of `count` items.
+fn draw(count: usize, dim: usize, number: u64) -> Vec<f32> {
+    let clusters = count.div_ceil(CLUSTER).max(1) as u64;
+    let centre = mix64(combine(1, number)) % clusters;
+    let float = |at: usize| {
+        let of = |seed: u64, which: u64| normal(combine(combine(seed, which), at as u64));
+        of(2, centre) + SPREAD * of(3, number)
+    };
+    let mut vector: Vec<f32> = (0..dim).map(float).collect();
+    let length = vector.iter().map(|x| x * x).sum::<f32>().sqrt().max(f32::MIN_POSITIVE);
+    vector.iter_mut().for_each(|x| *x /= length);
+    vector
+}
+
+/// Returns a draw that is nearly normal: the sum of twelve uniform ones.
+fn normal(seed: u64) -> f32 {
+    let uniform = |i: u64| (mix64(combine(seed, i)) >> 40) as f32 / (1u64 << 24) as f32;
+    (0..12).map(uniform).sum::<f32>() - 6.0
+}

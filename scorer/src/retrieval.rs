@@ -1,0 +1,91 @@
+//! The items of a loaded version, and the user's tower with which they are retrieved.
+//!
+//! The vectors of the items are a file of the version ([`ItemVectors`]), so the user's tower and
+//! the items are always of one version. A later version of the same training whose items have not
+//! changed shares them.
+
+use std::time::Instant;
+
+use zillion_feature::{Batch, Encoder, RawColumns};
+use zillion_rows::layer::Throttle;
+
+use crate::error::{Error, Result};
+use crate::items::ItemVectors;
+use crate::nearest::Found;
+use crate::scorer::Scorer;
+use crate::scratch::{Scratch, ScratchPool, request_size};
+
+/// The items that a version can retrieve.
+#[derive(Debug)]
+pub struct Retrievable {
+    items: ItemVectors,
+    /// The encoder of the inputs of the user's tower.
+    encoder: Encoder,
+    /// The buffers of the user's tower.
+    scratches: ScratchPool,
+}
+
+/// The items that were retrieved for a user.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Retrieved {
+    /// The items, the best first.
+    pub found: Vec<Found>,
+    /// The number of keys that a side table does not contain, summed over all side tables.
+    pub missing_side_rows: u64,
+}
+
+impl Retrievable {
+    /// Reads the file with the vectors. `encoder` is the encoder of the version, and `scorer` has
+    /// the user's tower of its graph.
+    ///
+    /// # Errors
+    /// Returns an error if the file is damaged or names a feature that the version does not have.
+    pub(crate) fn read(
+        bytes: &[u8],
+        encoder: &Encoder,
+        scorer: Scorer,
+        pace: &mut dyn Throttle,
+    ) -> Result<Self> {
+        let items = ItemVectors::from_bytes(bytes, pace)?;
+        let features = &encoder.schema().features;
+        let is_known = |name: &&String| features.iter().any(|feature| feature.name == **name);
+        if let Some(name) = items.user_features().iter().find(|name| !is_known(name)) {
+            let name: String = name.chars().take(100).collect();
+            return Err(Error::Items(format!(
+                "they name the feature `{name}`, which the version does not have"
+            )));
+        }
+        let encoder = encoder.for_features(items.user_features());
+        let scratches = ScratchPool::default();
+        // The program was planned to find out whether the graph has the tower. It is not thrown away.
+        scratches.put(Scratch::new(scorer), 0, Instant::now());
+        Ok(Self { items, encoder, scratches })
+    }
+
+    /// Returns the vectors of the items.
+    pub fn items(&self) -> &ItemVectors {
+        &self.items
+    }
+
+    /// Returns the encoder of the inputs of the user's tower.
+    pub fn encoder(&self) -> &Encoder {
+        &self.encoder
+    }
+
+    /// Encodes the inputs of one user.
+    pub(crate) fn encode(&self, columns: &RawColumns<'_>) -> Result<Batch> {
+        Ok(self.encoder.encode(1, columns)?)
+    }
+
+    pub(crate) fn take_scratch(&self) -> Option<Scratch> {
+        self.scratches.take()
+    }
+
+    pub(crate) fn put_scratch(&self, scratch: Scratch, batch: &Batch) {
+        self.scratches.put(scratch, request_size(batch), Instant::now());
+    }
+
+    pub(crate) fn release_idle(&self) {
+        self.scratches.release_idle(Instant::now());
+    }
+}
