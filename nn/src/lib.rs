@@ -69,6 +69,7 @@ pub use error::{Error, Result};
 pub use gpu::device_rows::DeviceRows;
 pub use gpu::executor::GpuExecutor;
 pub use gpu::library::LibraryProducts;
+pub use gpu::staging::{BatchStager, StagedBatch};
 pub use gpu::results::{StepResults, StepScalars, Ticket};
 pub use graph::builder::{GraphBuilder, Mode, NORM_EPS, NORM_MOMENTUM};
 pub use graph::drawing;

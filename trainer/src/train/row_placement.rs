@@ -52,6 +52,7 @@ impl Run {
         // The steps with rows on the host keep the dense parameters on the GPU by themselves.
         self.model.settle()?;
         self.model.leave_gpu()?;
+        self.model.executor.gpu_mut()?.stop_staging();
         self.engine = Box::new(HostEngine);
         // A push of the host has no counts.
         self.buffers.grads.tables.iter_mut().for_each(|rows| rows.counts = None);
