@@ -8,6 +8,7 @@ mod learning;
 mod passes;
 mod reference;
 mod shapes;
+mod staging;
 mod steps;
 mod tasks;
 mod toy_rows;

@@ -129,7 +129,8 @@ impl Run {
     /// Returns the work of the GPU, or `None` if the run trains on processors.
     pub(super) fn gpu_figures(&self) -> Option<GpuFigures> {
         let bytes = self.model.executor.gpu_counters()?.live_bytes;
-        Some(GpuFigures { bytes, ..self.counts.gpu })
+        let staged_steps = self.model.executor.staged_steps();
+        Some(GpuFigures { bytes, staged_steps, ..self.counts.gpu })
     }
 
     /// Counts the time from the start of the run to the end of the first step, at its end.
