@@ -249,7 +249,7 @@ fn median(mut times: Vec<Duration>) -> f64 {
 
 /// Prints the processor time of the thread of the steps, and of the thread that stages, in
 /// microseconds. The device runs nothing meanwhile. The model is small, because the emulated device
-/// is slow, and a replay takes the host no longer for a larger one.
+/// is slow, so the time of a replay, which both kinds of steps have, is that of a few launches.
 #[test]
 #[ignore = "a measurement for docs/design/gpu.md"]
 fn print_the_time_of_the_host_in_a_step() {
