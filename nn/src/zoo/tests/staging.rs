@@ -182,12 +182,7 @@ impl DeviceRows for Zeros {
         0
     }
 
-    fn pull(
-        &self,
-        gpu: &dyn Gpu,
-        stream: Stream,
-        rows: &[Option<Memory>],
-    ) -> Result<(), GpuError> {
+    fn pull(&self, gpu: &dyn Gpu, stream: Stream, rows: &[Option<Memory>]) -> Result<(), GpuError> {
         rows.iter().flatten().try_for_each(|rows| gpu.fill(stream, *rows, 0))
     }
 

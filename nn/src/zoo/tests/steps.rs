@@ -19,8 +19,8 @@ use super::two_tower::SPEC;
 use crate::optim::{DenseOptimizer, DenseOptimizerSpec, clip_scale};
 use crate::zoo::ModelInputs;
 use crate::{
-    Executor, GpuExecutor, Graph, Inputs, Mode, Params, Program, Settings, StagedBatch, StepResults,
-    StepScalars, StepSeed, TableView, differentiate,
+    Executor, GpuExecutor, Graph, Inputs, Mode, Params, Program, Settings, StagedBatch,
+    StepResults, StepScalars, StepSeed, TableView, differentiate,
 };
 
 pub(super) const OPTIMIZERS: [&str; 8] = [
