@@ -201,7 +201,7 @@ impl Staging {
         Self { stager: BatchStager { shared: Arc::new(shared) }, blocks, bytes: 0 }
     }
 
-    /// Returns the stager.
+    /// Returns a stager that shares the blocks of this one.
     pub(crate) fn stager(&self) -> BatchStager {
         self.stager.clone()
     }
