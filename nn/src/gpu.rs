@@ -38,6 +38,7 @@ mod row_plan;
 mod side;
 mod sizes;
 mod sources;
+pub(crate) mod staging;
 mod step;
 mod sums;
 mod values;

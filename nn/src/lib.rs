@@ -71,6 +71,7 @@ pub use gpu::device_rows::DeviceRows;
 pub use gpu::executor::GpuExecutor;
 pub use gpu::library::LibraryProducts;
 pub use gpu::results::{StepResults, StepScalars, Ticket};
+pub use gpu::staging::{BatchStager, StagedBatch};
 pub use graph::builder::{GraphBuilder, Mode, NORM_EPS, NORM_MOMENTUM};
 pub use graph::drawing;
 pub use graph::op::{Binary, Focal, Fused, Gather, InBatch, Link, Op, Unary};

@@ -179,19 +179,27 @@ impl Lowered {
     /// # Errors
     /// Returns an error that names the input or the parameter that does not fit.
     pub(crate) fn check(&self, inputs: &Inputs<'_>, params: &Params) -> Result<()> {
-        self.check_with(inputs, params, true)
+        self.check_params(params)?;
+        self.check_inputs(inputs, true)
     }
 
-    /// Checks what [`Lowered::check`] does, for a batch whose rows are on a device.
+    /// Checks that the parameters are those of the graph.
     ///
     /// # Errors
-    /// Returns an error that names the input or the parameter that does not fit.
-    pub(crate) fn check_on_device(&self, inputs: &Inputs<'_>, params: &Params) -> Result<()> {
-        self.check_with(inputs, params, false)
+    /// Returns an error that names the parameter that does not fit.
+    pub(crate) fn check_params(&self, params: &Params) -> Result<()> {
+        params.fits(&self.graph.params)
     }
 
-    fn check_with(&self, inputs: &Inputs<'_>, params: &Params, rows_are_here: bool) -> Result<()> {
-        params.fits(&self.graph.params)?;
+    /// Checks a batch whose rows are on a device, without the parameters.
+    ///
+    /// # Errors
+    /// Returns an error that names the input that does not fit.
+    pub(crate) fn check_inputs_on_device(&self, inputs: &Inputs<'_>) -> Result<()> {
+        self.check_inputs(inputs, false)
+    }
+
+    fn check_inputs(&self, inputs: &Inputs<'_>, rows_are_here: bool) -> Result<()> {
         let reads = (self.reads_labels, self.loss.is_some());
         inputs.check(&self.graph.inputs, reads, rows_are_here, &self.one_row)?;
         inputs.check_values(&self.graph.inputs, &self.value_columns)?;

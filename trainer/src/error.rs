@@ -121,6 +121,18 @@ pub enum Error {
         /// The setting that the device cannot train with, and the reason.
         problem: String,
     },
+    /// A run that ended because of its GPU: the GPU failed, or its memory is too small.
+    #[error("training stopped at step {step}, because of the GPU `{device}`: {cause}; {remedy}")]
+    StoppedByGpu {
+        /// The step in which the run ended.
+        step: u64,
+        /// The name of the device, such as `cuda:0`.
+        device: String,
+        /// The error of the GPU.
+        cause: Box<Error>,
+        /// The checkpoint to resume from.
+        remedy: String,
+    },
     /// A configuration that could not be printed.
     #[error("cannot print the configuration: {0}")]
     Print(#[source] toml::ser::Error),
@@ -346,6 +358,19 @@ impl Error {
             next = error.source();
         }
         None
+    }
+
+    /// Returns whether the error is one of a GPU, in whichever part of a step.
+    pub(crate) fn is_of_gpu(&self) -> bool {
+        matches!(
+            self,
+            Self::Gpu(_)
+                | Self::Model(zillion_nn::Error::Gpu(_))
+                | Self::Embedding(zillion_embedding::Error::Gpu(_))
+                | Self::ParameterService(zillion_ps::Error::Tables(zillion_embedding::Error::Gpu(
+                    _
+                )))
+        )
     }
 
     /// Returns a function that makes the error of an action on a file.

@@ -17,6 +17,7 @@ use std::time::Instant;
 
 use zillion_device::Workers;
 use zillion_feature::{Batch, Cursor, LookupPlan, Schema};
+use zillion_nn::{BatchStager, Inputs, StagedBatch};
 use zillion_ps::TrainerPlace;
 use zillion_reader::BatchStream;
 
@@ -35,6 +36,20 @@ pub(crate) struct Planned {
     /// The positions of the bad rows that were left out after the end of the previous batch and
     /// before the end of this batch.
     pub(crate) rejected: Vec<u64>,
+    /// The batch in pinned memory for a step on a GPU; `None` if the step writes it.
+    pub(crate) staged: Option<StagedBatch>,
+}
+
+impl Planned {
+    /// Creates a planned batch that its step writes to a GPU, if there is one.
+    pub(crate) fn new(
+        batch: Batch,
+        plan: Arc<LookupPlan>,
+        cursor: Cursor,
+        rejected: Vec<u64>,
+    ) -> Self {
+        Self { batch, plan, cursor, rejected, staged: None }
+    }
 }
 
 /// The counts that are known after the last batch.
@@ -95,21 +110,37 @@ pub(crate) struct AheadOptions {
     pub(crate) place: TrainerPlace,
     /// The largest number of batches that are prepared ahead.
     pub(crate) ahead: NonZeroUsize,
+    /// The writer of planned batches to pinned memory, if a GPU with the rows of the tables trains
+    /// on them.
+    pub(crate) stager: Option<PlanStager>,
+}
+
+/// A writer of planned batches to pinned memory.
+#[derive(Clone)]
+pub(crate) struct PlanStager {
+    pub(crate) batches: BatchStager,
+    /// The number of floats of a row of each table.
+    pub(crate) strides: Vec<usize>,
+}
+
+impl PlanStager {
+    fn stage(&self, batch: &Batch, plan: &LookupPlan) -> Option<StagedBatch> {
+        self.batches.stage(&Inputs::with_device_rows(batch, plan, &self.strides))
+    }
 }
 
 impl AheadOptions {
     /// Returns the settings of a job, for a trainer that is alone.
     pub(crate) fn of_job(job: &Job, workers: &Arc<Workers>) -> Self {
         let ahead = job.run.ahead(workers.threads());
-        Self { workers: workers.clone(), place: TrainerPlace::ALONE, ahead }
+        Self { workers: workers.clone(), place: TrainerPlace::ALONE, ahead, stager: None }
     }
 }
 
 impl Pipeline {
     /// Opens a pipeline that prepares batches ahead.
     pub(crate) fn new(batches: BatchStream, schema: Arc<Schema>, with: AheadOptions) -> Self {
-        let AheadOptions { workers, place, ahead } = with;
-        let next = Next::Ahead(Some(Ahead::new(batches, schema, workers, place, ahead)));
+        let next = Next::Ahead(Some(Ahead::new(batches, schema, with)));
         Self { next, ending: Ending::default(), seconds: 0.0, times: None }
     }
 

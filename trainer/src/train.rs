@@ -217,8 +217,19 @@ struct Run {
 }
 
 impl Run {
-    /// Prepares the run, trains it to its end, and tests the best epoch.
+    /// Prepares the run, trains it to its end, and tests the best epoch. If a GPU ends the run, the
+    /// error names the checkpoint to resume from.
     fn prepare_and_train(
+        &mut self,
+        start: Start,
+        began: Instant,
+        observer: &mut dyn Observer,
+    ) -> Result<TrainReport> {
+        let trained = self.train_from(start, began, observer);
+        trained.map_err(|error| self.name_checkpoint(error))
+    }
+
+    fn train_from(
         &mut self,
         start: Start,
         began: Instant,

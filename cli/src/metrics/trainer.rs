@@ -73,6 +73,11 @@ const COUNTERS: [(&str, &str, Figure); 10] = [
         |f| f.gpu.map_or(0, |gpu| gpu.allocating_steps),
     ),
     (
+        "zillion_trainer_gpu_staged_steps_total",
+        "Steps whose batch was in pinned memory before they began.",
+        |f| f.gpu.map_or(0, |gpu| gpu.staged_steps),
+    ),
+    (
         "zillion_reader_rows_total",
         "Rows of the training data that training has passed: trained, bad, or not drawn.",
         |f| f.passed_rows,

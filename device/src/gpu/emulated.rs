@@ -112,6 +112,12 @@ impl Emulated {
         Self { info, options, state: Arc::new(Mutex::new(state)) }
     }
 
+    /// Returns the number of kernels that have run, with those of replays. The next one has the
+    /// number above, by which it can be made to fail.
+    pub fn kernels_run(&self) -> u64 {
+        self.lock().kernels_run
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

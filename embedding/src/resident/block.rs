@@ -1,9 +1,9 @@
 //! The block of a step on the device, and the pinned memory from which it is filled. The host is a
 //! few steps ahead of the device, so there are several pinned blocks, which are used in turn.
 
-use zillion_device::gpu::{Event, GpuError, Pinned};
+use zillion_device::gpu::{GpuError, Pinned};
 
-use crate::resident::device::{Owned, ResidentOptions};
+use crate::resident::device::{Owned, OwnedEvent, ResidentOptions};
 use crate::resident::layout::Layout;
 
 /// The number of steps whose blocks may wait for their copies.
@@ -23,7 +23,7 @@ pub(super) struct Block {
 #[derive(Debug)]
 struct Staging {
     pinned: Pinned,
-    copied: Event,
+    copied: OwnedEvent,
 }
 
 impl Block {
@@ -33,7 +33,7 @@ impl Block {
         options.gpu.fill(options.stream, device.memory(), 0)?;
         let staging = |_| {
             let pinned = options.gpu.allocate_pinned(layout.bytes)?;
-            Ok(Staging { pinned, copied: options.gpu.create_event(false)? })
+            Ok(Staging { pinned, copied: OwnedEvent::new(options)? })
         };
         let ring = (0..AHEAD).map(staging).collect::<Result<_, GpuError>>()?;
         Ok(Self { layout, device, ring, present: 0 })
@@ -42,7 +42,7 @@ impl Block {
     /// Begins to fill the next pinned block. Waits if the device is too far behind.
     pub(super) fn begin(&mut self, options: &ResidentOptions) -> Result<(), GpuError> {
         self.present = (self.present + 1) % AHEAD;
-        let event = self.ring[self.present].copied;
+        let event = self.ring[self.present].copied.handle();
         if !options.gpu.is_done(event)? {
             options.gpu.synchronize_event(event)?;
         }
@@ -65,7 +65,7 @@ impl Block {
         let Staging { pinned, copied } = &self.ring[self.present];
         let bytes = if has_new { self.layout.bytes } else { self.layout.main };
         gpu.copy_in(*stream, self.device.memory().part(0, bytes)?, pinned, 0)?;
-        gpu.record(*copied, *stream)
+        gpu.record(copied.handle(), *stream)
     }
 
     /// Returns the bytes of the device's memory that the block takes.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use zillion_device::gpu::{Gpu, GpuError, Kernel, Memory, Param, Stream};
+use zillion_device::gpu::{Event, Gpu, GpuError, Kernel, Memory, Param, Stream};
 
 use zillion_device::gpu::kernels::Geometry;
 
@@ -63,6 +63,35 @@ impl Drop for Owned {
         // An error cannot be returned from here. The device reports it again at its next use.
         let _ = self.gpu.synchronize(self.stream);
         let _ = self.gpu.free(self.memory);
+    }
+}
+
+/// An event of the device, which is freed when it is dropped.
+#[derive(Debug)]
+pub(super) struct OwnedEvent {
+    gpu: Arc<dyn Gpu>,
+    stream: Stream,
+    event: Event,
+}
+
+impl OwnedEvent {
+    /// Creates an event that is recorded on the stream of the options.
+    pub(super) fn new(options: &ResidentOptions) -> Result<Self, GpuError> {
+        let ResidentOptions { gpu, stream, .. } = options;
+        Ok(Self { gpu: Arc::clone(gpu), stream: *stream, event: gpu.create_event(false)? })
+    }
+
+    /// Returns the handle of the event.
+    pub(super) fn handle(&self) -> Event {
+        self.event
+    }
+}
+
+impl Drop for OwnedEvent {
+    fn drop(&mut self) {
+        // An error cannot be returned from here. The device reports it again at its next use.
+        let _ = self.gpu.synchronize(self.stream);
+        let _ = self.gpu.free_event(self.event);
     }
 }
 

@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
-use zillion_device::gpu::{Event, GpuError, Memory, Pinned};
+use zillion_device::gpu::{GpuError, Memory, Pinned};
 use zillion_feature::Step;
 
-use crate::resident::device::ResidentOptions;
+use crate::resident::device::{OwnedEvent, ResidentOptions};
 use crate::set::TableSet;
 use crate::statistics::Counters;
 
@@ -40,7 +40,7 @@ pub(super) struct Results {
     pinned: Pinned,
     /// The number of bytes of the results of a step.
     bytes: usize,
-    events: Vec<Event>,
+    events: Vec<OwnedEvent>,
     /// The number of steps so far. The results of a step are at its number in the ring.
     steps: usize,
     pending: VecDeque<Pending>,
@@ -50,7 +50,7 @@ pub(super) struct Results {
 impl Results {
     /// Allocates the ring for steps with `bytes` bytes of results.
     pub(super) fn new(options: &ResidentOptions, bytes: usize) -> Result<Self, GpuError> {
-        let events = (0..AHEAD).map(|_| options.gpu.create_event(false));
+        let events = (0..AHEAD).map(|_| OwnedEvent::new(options));
         Ok(Self {
             pinned: options.gpu.allocate_pinned(AHEAD * bytes)?,
             bytes,
@@ -75,7 +75,7 @@ impl Results {
         }
         let at = self.steps % AHEAD;
         options.gpu.copy_out(options.stream, &self.pinned, at * self.bytes, from)?;
-        options.gpu.record(self.events[at], options.stream)?;
+        options.gpu.record(self.events[at].handle(), options.stream)?;
         self.steps += 1;
         self.pending.push_back(step);
         Ok(())
@@ -118,7 +118,7 @@ impl Results {
             return Ok(false);
         }
         let at = (self.steps - self.pending.len()) % AHEAD;
-        let event = self.events[at];
+        let event = self.events[at].handle();
         if !options.gpu.is_done(event)? {
             if !wait {
                 return Ok(false);

@@ -127,6 +127,14 @@ impl OnDevice {
         self.tables.end(set).map(|_| ()).map_err(|error| error.to_string())
     }
 
+    /// Copies the rows to the set, and gives back what they have on the device.
+    pub(crate) fn leave(mut self, set: &mut TableSet) -> Arc<dyn Gpu> {
+        self.tables.settle(set).unwrap();
+        let Self { gpu, tables, .. } = self;
+        drop(tables);
+        gpu
+    }
+
     /// Sets all gradients and the norm of the dense gradients to zero.
     pub(crate) fn zero_gradients(&self) {
         for memory in self.model.grads.iter().flatten().chain([&self.model.norms]) {

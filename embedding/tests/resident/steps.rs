@@ -193,3 +193,36 @@ fn settings_that_move_rows_on_the_host_are_refused_by_name() {
     set.limit_bytes(Some(ByteSize(64 << 20))).unwrap();
     assert!(ResidentTables::refusal(&set).unwrap().contains("train.max_table_bytes"));
 }
+
+#[test]
+fn events_and_memory_do_not_grow_with_the_steps() {
+    let workers = workers(1);
+    let mut set = set(&workers);
+    let mut device = OnDevice::new(&set, eager(), Some(1.0));
+    device.zero_gradients();
+    let plan = |first: u64, count: u64| {
+        let keys: Vec<FeatureKey> = (first..first + count).map(FeatureKey::from_u64).collect();
+        plan_of(&[keys.clone(), keys.clone(), keys])
+    };
+    let live = |device: &OnDevice| {
+        let counters = device.gpu.counters();
+        [counters.live_events, counters.live_streams, counters.live_bytes]
+    };
+    let mut before = None;
+    for step in 1..=10_000 {
+        device.step_again(&mut set, &workers, &plan(step % 7, 3), update(step)).unwrap();
+        if step == 100 {
+            before = Some(live(&device));
+        }
+    }
+    assert_eq!(Some(live(&device)), before);
+    // Larger batches get another block, with the events of the old one given back.
+    let [events, ..] = live(&device);
+    for count in 4..40 {
+        device.step_again(&mut set, &workers, &plan(0, count), update(10_000 + count)).unwrap();
+    }
+    assert_eq!(live(&device)[0], events);
+    // The rows leave the device with all of their events.
+    let gpu = device.leave(&mut set);
+    assert_eq!(gpu.counters().live_events, 0);
+}

@@ -194,6 +194,25 @@ impl BatchPlaces {
         Ok(())
     }
 
+    /// Writes the seed of a step, and the numeric columns from the index `late_from` on, to a block
+    /// that has the rest of the batch.
+    pub(crate) fn write_late(
+        &self,
+        to: &mut Pinned,
+        (late_from, sources): (usize, &Sources),
+        inputs: &Inputs<'_>,
+        seed: StepSeed,
+    ) -> Result<()> {
+        to.write(self.seed, &[seed.seed, seed.step])?;
+        for (index, &column) in sources.numeric.iter().enumerate() {
+            if column >= late_from {
+                let at = self.numeric + 4 * index * self.numeric_stride;
+                to.write(at, inputs.numeric[column])?;
+            }
+        }
+        Ok(())
+    }
+
     /// Writes the rows of the tables that a node reads to the pinned copy of the block.
     pub(crate) fn write_rows(&self, to: &mut Pinned, inputs: &Inputs<'_>) -> Result<()> {
         let tables = self.tables.iter().zip(&inputs.tables);

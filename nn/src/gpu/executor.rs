@@ -32,6 +32,7 @@ use crate::gpu::row_plan::RowPlan;
 use crate::gpu::side::Side;
 use crate::gpu::sizes::{Form, Sizes};
 use crate::gpu::sources::Sources;
+use crate::gpu::staging::{BatchStager, Staging};
 use crate::gpu::values::ValuePlan;
 use crate::graph::op::Op;
 use crate::graph::shape::{NodeId, ParamId};
@@ -68,6 +69,10 @@ pub struct GpuExecutor {
     pub(super) ring: Ring,
     /// The settings of the library's products; `None` if all products are exact.
     pub(super) library: Option<LibraryProducts>,
+    /// The blocks of batches that other threads write before their steps.
+    pub(super) staging: Option<Staging>,
+    /// The number of steps whose batch was in such a block.
+    pub(super) staged_steps: u64,
 }
 
 impl GpuExecutor {
@@ -130,6 +135,8 @@ impl GpuExecutor {
             resident: None,
             ring: Ring::default(),
             library,
+            staging: None,
+            staged_steps: 0,
         };
         // The operations without a batch show whether there is a kernel for each node.
         executor.bind_without_batch()?;
@@ -162,6 +169,28 @@ impl GpuExecutor {
     /// another form.
     pub fn growths(&self) -> u64 {
         self.growths
+    }
+
+    /// Returns a writer of batches, with which other threads write up to `batches` batches to
+    /// pinned memory before their steps ([`GpuExecutor::enqueue_staged_step`]). All calls return
+    /// the same writer; the first one decides the number. The blocks are allocated by the first
+    /// steps.
+    pub fn stager(&mut self, batches: usize) -> BatchStager {
+        let Self { program, sources, plans, staging, .. } = self;
+        let new = || Staging::new(&program.lowered, sources, plans, batches);
+        let stager = staging.get_or_insert_with(new).stager();
+        self.publish_layouts();
+        stager
+    }
+
+    /// Frees the blocks of batches that other threads write. Their batches get none from now on.
+    pub fn stop_staging(&mut self) {
+        self.staging = None;
+    }
+
+    /// Returns the number of steps whose batch another thread has written.
+    pub fn staged_steps(&self) -> u64 {
+        self.staged_steps
     }
 
     /// Runs a training program. It computes the loss and all gradients, and updates the running
@@ -346,8 +375,8 @@ impl GpuExecutor {
         self.drain_steps()?;
         let mut earlier = Sizes::default();
         if let Some(loaded) = self.loaded.take() {
-            earlier = loaded.most.clone();
-            let has_form = loaded.form == self.batch.form;
+            earlier = loaded.layout.most.clone();
+            let has_form = loaded.layout.form == self.batch.form;
             let old = if has_form { Some(loaded) } else { self.spare.replace(loaded) };
             self.unload(old)?;
         }
@@ -360,7 +389,15 @@ impl GpuExecutor {
             made => made?,
         });
         self.growths += 1;
+        self.publish_layouts();
         Ok(())
+    }
+
+    /// Tells the threads that write batches ahead the layouts of the present capacities.
+    fn publish_layouts(&self) {
+        let Some(staging) = &self.staging else { return };
+        let all = [&self.loaded, &self.spare].into_iter().flatten();
+        staging.set_layouts(all.map(|loaded| Arc::clone(&loaded.layout)).collect());
     }
 
     fn make_loaded(&self, earlier: &Sizes) -> Result<Loaded> {

@@ -1,5 +1,7 @@
 //! The memory and the launches for a capacity.
 
+use std::sync::Arc;
+
 use zillion_device::gpu::{Gpu, Memory, Param, Pinned, Stream};
 
 use crate::error::Result;
@@ -11,13 +13,12 @@ use crate::gpu::results::StepKey;
 use crate::gpu::row_plan::RowPlan;
 use crate::gpu::side::Side;
 use crate::gpu::sizes::{Form, Sizes};
+use crate::gpu::staging::BatchLayout;
 
 /// The memory and the launches for batches of one form that fit a capacity.
 #[derive(Debug)]
 pub(crate) struct Loaded {
-    pub(crate) most: Sizes,
-    pub(crate) form: Form,
-    pub(crate) places: BatchPlaces,
+    pub(crate) layout: Arc<BatchLayout>,
     memory: Memory,
     /// The memory of the batch on the device.
     pub(crate) batch: Memory,
@@ -88,9 +89,11 @@ impl Loaded {
             + bound.outputs.iter().flatten().map(bytes).sum::<usize>()
             + bound.row_grads.iter().map(bytes).sum::<usize>();
         Ok(Self {
-            most: setting.most.clone(),
-            form: setting.form.clone(),
-            places: setting.batch.clone(),
+            layout: Arc::new(BatchLayout {
+                most: setting.most.clone(),
+                form: setting.form.clone(),
+                places: setting.batch.clone(),
+            }),
             memory,
             batch,
             bound,
@@ -104,13 +107,13 @@ impl Loaded {
 
     /// Returns whether the launches can run a batch.
     pub(crate) fn fits(&self, sizes: &Sizes, form: &Form) -> bool {
-        self.form == *form && sizes.fits(&self.most)
+        self.layout.fits(sizes, form)
     }
 
     /// Allocates the pinned memory of runs whose end the host waits for, unless it is there.
     pub(crate) fn allocate_host(&mut self, gpu: &dyn Gpu) -> Result<()> {
         if self.host.is_none() {
-            let batch_in = gpu.allocate_pinned(self.places.bytes.max(1))?;
+            let batch_in = gpu.allocate_pinned(self.layout.places.bytes.max(1))?;
             let results_out = gpu.allocate_pinned(self.results_bytes.max(1))?;
             self.host = Some(HostBuffers { batch_in, results_out });
         }
@@ -119,7 +122,7 @@ impl Loaded {
 
     /// Returns the pinned memory of runs whose end the host waits for, and the places of a batch.
     pub(crate) fn host_mut(&mut self) -> Option<(&mut HostBuffers, &BatchPlaces)> {
-        Some((self.host.as_mut()?, &self.places))
+        Some((self.host.as_mut()?, &self.layout.places))
     }
 
     /// Returns the pinned memory of runs whose end the host waits for.

@@ -94,6 +94,12 @@ impl Ring {
             && has(self.results.last().map(|slot| &slot.pinned), results)
     }
 
+    /// Returns the number of bytes of the pinned memory of a batch, which is 0 before the first
+    /// step.
+    pub(crate) fn batch_bytes(&self) -> usize {
+        self.batches.iter().map(|slot| slot.pinned.bytes()).min().unwrap_or(0)
+    }
+
     /// Returns the number of steps whose results were not read.
     pub(crate) fn in_flight(&self) -> usize {
         (self.enqueued - self.read) as usize

@@ -17,14 +17,18 @@
 //! skipped, with the number of skipped steps that it knows. The device counts skipped steps too,
 //! and takes the rules of the difference. Running statistics move in a skipped step, as on the CPU.
 
+use std::sync::Arc;
+
 use zillion_device::gpu::kernels::{CHOOSE_RULES, CLIP, Clip, Geometry, ORDERED_SUMS};
 use zillion_device::gpu::{Kernel, Memory, Param, Stream};
 
 use crate::error::{Error, Result};
+use crate::gpu::batch::BatchPlaces;
 use crate::gpu::device_rows::DeviceRows;
 use crate::gpu::executor::GpuExecutor;
 use crate::gpu::loaded::{Loaded, enqueue};
 use crate::gpu::results::{RESULTS, Record, StepKey, StepResults, StepScalars, Ticket};
+use crate::gpu::staging::StagedBatch;
 use crate::inputs::Inputs;
 use crate::optim::{DenseOptimizer, check_factors};
 use crate::params::Params;
@@ -59,7 +63,25 @@ impl GpuExecutor {
         rows: &dyn DeviceRows,
         step: StepScalars,
     ) -> Result<Ticket> {
-        self.program.lowered.check_on_device(inputs, params)?;
+        self.enqueue_staged_step(None, inputs, params, optimizer, rows, step)
+    }
+
+    /// Enqueues a step as [`GpuExecutor::enqueue_step`] does. `staged` is the batch of `inputs`, if
+    /// another thread has written it ([`GpuExecutor::stager`]). A staged batch that does not fit
+    /// the present capacity is written again.
+    ///
+    /// # Errors
+    /// Returns the errors of [`GpuExecutor::enqueue_step`].
+    pub fn enqueue_staged_step(
+        &mut self,
+        staged: Option<StagedBatch>,
+        inputs: &Inputs<'_>,
+        params: &Params,
+        optimizer: &DenseOptimizer,
+        rows: &dyn DeviceRows,
+        step: StepScalars,
+    ) -> Result<Ticket> {
+        self.program.lowered.check_params(params)?;
         if self.program.lowered.loss.is_none() {
             let reason = "an inference program cannot train; plan the graph with `Program::train`";
             return Err(Error::Input { input: "the program".into(), reason: reason.into() });
@@ -69,13 +91,18 @@ impl GpuExecutor {
             self.keep_params(params, optimizer)?;
         }
         while self.read_step(false)? {}
-        self.load(inputs)?;
+        let staged = staged.filter(|staged| self.load_staged(staged, inputs));
+        if staged.is_none() {
+            self.program.lowered.check_inputs_on_device(inputs)?;
+            self.load(inputs)?;
+        }
         self.fit_ring()?;
         if self.is_full() && !self.read_step(false)? {
             self.ring.stalls += 1;
             self.read_step(true)?;
         }
-        self.upload_step(inputs, optimizer, step)?;
+        self.staged_steps += u64::from(staged.is_some());
+        self.upload_step(staged, inputs, optimizer, step)?;
         self.download_step(Moment::Begin)?;
         self.run_step(rows, step.clip_norm)?;
         self.download_step(Moment::End)?;
@@ -135,26 +162,48 @@ impl GpuExecutor {
         Ok(true)
     }
 
-    /// Makes the slots of the ring large enough.
+    /// Returns whether a staged batch can be copied as it is: it is the batch of the inputs, and it
+    /// was written for a layout of the executor, which then has the launches of this layout.
+    fn load_staged(&mut self, staged: &StagedBatch, inputs: &Inputs<'_>) -> bool {
+        let Some(resident) = &self.resident else { return false };
+        let needed = rules_at(&staged.layout.places) + resident.rules_bytes();
+        let bytes = self.ring.batch_bytes();
+        if bytes < needed || staged.bytes() < bytes || !staged.is_of(inputs) {
+            return false;
+        }
+        let is_for = |of: &Option<Loaded>| {
+            of.as_ref().is_some_and(|loaded| Arc::ptr_eq(&loaded.layout, &staged.layout))
+        };
+        if is_for(&self.spare) {
+            std::mem::swap(&mut self.loaded, &mut self.spare);
+        }
+        is_for(&self.loaded)
+    }
+
+    /// Makes the slots of the ring and the blocks of staged batches large enough.
     fn fit_ring(&mut self) -> Result<()> {
         let (Some(loaded), Some(resident)) = (&self.loaded, &self.resident) else { return Ok(()) };
-        let batch = rules_at(loaded) + resident.rules_bytes();
+        let batch = rules_at(&loaded.layout.places) + resident.rules_bytes();
         let of_output = |(index, memory): (usize, &Option<Memory>)| match memory {
             Some(memory) => memory.bytes(),
             None => 4 * self.output_floats(index, &Inputs::default()),
         };
         let outputs = loaded.bound.outputs.iter().enumerate().map(of_output);
         let results = size_of::<Record>() + outputs.sum::<usize>();
-        if self.ring.fits(batch, results) {
-            return Ok(());
+        if !self.ring.fits(batch, results) {
+            self.drain_steps()?;
+            self.ring.fit(&*self.gpu, batch, results)?;
         }
-        self.drain_steps()?;
-        self.ring.fit(&*self.gpu, batch, results)
+        match &mut self.staging {
+            Some(staging) => staging.fit(&*self.gpu, self.ring.batch_bytes()),
+            None => Ok(()),
+        }
     }
 
     /// Enqueues the copies of the batch and of the rules of its step.
     fn upload_step(
         &mut self,
+        staged: Option<StagedBatch>,
         inputs: &Inputs<'_>,
         optimizer: &DenseOptimizer,
         step: StepScalars,
@@ -168,16 +217,21 @@ impl GpuExecutor {
         let (gpu, stream) = (&*self.gpu, self.stream);
         let (copies, slot, result) = self.ring.next(gpu)?;
         result.lens = lens;
-        let of = (&self.program.lowered, &self.sources, &self.plans[..]);
-        self.batch.write(&mut slot.pinned, &loaded.places, of, inputs, step.seed)?;
-        let at = rules_at(loaded);
+        let places = &loaded.layout.places;
+        if let Some(staged) = staged {
+            staged.hand_over(&mut slot.pinned, inputs, step.seed)?;
+        } else {
+            let of = (&self.program.lowered, &self.sources, &self.plans[..]);
+            self.batch.write(&mut slot.pinned, places, of, inputs, step.seed)?;
+        }
+        let at = rules_at(places);
         let rules = resident.write_rules(&mut slot.pinned, at, optimizer, in_flight, step)?;
         // The copy from the host runs while the device computes the steps before.
         gpu.wait(copies, slot.taken)?;
         gpu.copy_in(copies, slot.staging.part(0, at + rules)?, &slot.pinned, 0)?;
         gpu.record(slot.copied, copies)?;
         gpu.wait(stream, slot.copied)?;
-        let batch = loaded.batch.part(0, loaded.places.bytes_without_rows)?;
+        let batch = loaded.batch.part(0, places.bytes_without_rows)?;
         gpu.copy(stream, batch, slot.staging.part(0, batch.bytes())?)?;
         gpu.copy(stream, resident.choices, slot.staging.part(at, rules)?)?;
         Ok(gpu.record(slot.taken, stream)?)
@@ -279,8 +333,8 @@ impl GpuExecutor {
 }
 
 /// Returns the place of a step's rules in the pinned memory of its batch.
-fn rules_at(loaded: &Loaded) -> usize {
-    loaded.places.bytes_without_rows.next_multiple_of(16)
+fn rules_at(places: &BatchPlaces) -> usize {
+    places.bytes_without_rows.next_multiple_of(16)
 }
 
 #[cfg(test)]

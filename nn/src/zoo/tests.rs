@@ -9,6 +9,7 @@ mod passes;
 mod reference;
 mod shapes;
 mod shared;
+mod staging;
 mod steps;
 mod tasks;
 mod toy_rows;

@@ -74,6 +74,9 @@ pub struct GpuFigures {
     pub waited_steps: u64,
     /// The number of steps that allocated memory of the GPU, or pinned memory of the host.
     pub allocating_steps: u64,
+    /// The number of steps whose batch was in pinned memory before they began. The other steps have
+    /// written their batch themselves.
+    pub staged_steps: u64,
     /// The bytes of the GPU's memory that are allocated.
     pub bytes: u64,
 }

@@ -1,8 +1,9 @@
 //! The batches that are prepared ahead of the steps which need them.
 //!
 //! One task at a time decodes, because batches come from one stream in the order of the data. A
-//! decoded batch gets a task of its own for its lookup plan. A plan depends on its batch alone, so
-//! the pool makes the plans of several batches at the same time.
+//! decoded batch gets a task of its own for its lookup plan, and for its copy in pinned memory if a
+//! GPU trains on it. Both depend on the batch alone, so the pool prepares several batches at the
+//! same time.
 //!
 //! # Invariants
 //! The queue holds the batches in the order of the data, whatever the order in which their plans
@@ -16,17 +17,17 @@
 //! that needs a batch joins the task that makes it, so a pool of one thread needs no other thread.
 
 use std::collections::VecDeque;
-use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Instant;
 
 use zillion_device::{Task, Workers};
 use zillion_feature::{Batch, Cursor, LookupPlan, PlanScratch, Schema};
+use zillion_nn::StagedBatch;
 use zillion_ps::TrainerPlace;
 use zillion_reader::BatchStream;
 
-use super::{Ending, Planned, PreparationTimes, Work};
+use super::{AheadOptions, Ending, PlanStager, Planned, PreparationTimes, Work};
 use crate::error::Result;
 
 /// The batches of a stream that are prepared ahead.
@@ -42,6 +43,7 @@ struct Shared {
     place: TrainerPlace,
     /// The largest number of batches that are decoded and not taken yet.
     limit: usize,
+    stager: Option<PlanStager>,
     state: Mutex<State>,
 }
 
@@ -96,13 +98,10 @@ impl Ahead {
     pub(super) fn new(
         batches: BatchStream,
         schema: Arc<Schema>,
-        workers: Arc<Workers>,
-        place: TrainerPlace,
-        limit: NonZeroUsize,
+        AheadOptions { workers, place, ahead, stager }: AheadOptions,
     ) -> Self {
-        let limit = limit.get();
-        let state = Mutex::default();
-        let shared = Arc::new(Shared { workers, schema, place, limit, state });
+        let (limit, state) = (ahead.get(), Mutex::default());
+        let shared = Arc::new(Shared { workers, schema, place, limit, stager, state });
         shared.decode_next(&mut shared.lock(), Source { batches, batches_read: 0 });
         Self { shared }
     }
@@ -209,7 +208,7 @@ impl Shared {
     /// plan.
     fn begin_plan(self: &Arc<Self>, decoded: Decoded, is_own: bool) -> Slot {
         if !is_own {
-            return Slot::Ready(Box::new(decoded.with_plan(LookupPlan::default(), None)));
+            return Slot::Ready(Box::new(decoded.with_plan((LookupPlan::default(), None), None)));
         }
         let shared = self.clone();
         Slot::Planning(self.workers.spawn(move || {
@@ -217,17 +216,23 @@ impl Shared {
             let mut scratch = shared.lock().scratches.pop().unwrap_or_default();
             let plan = LookupPlan::build(&decoded.batch, &shared.schema, &mut scratch);
             shared.lock().scratches.push(scratch);
+            let staged = shared.stager.as_ref().and_then(|of| of.stage(&decoded.batch, &plan));
             let end = Instant::now();
-            decoded.with_plan(plan, Some(Work { thread: thread::current().id(), begin, end }))
+            let work = Work { thread: thread::current().id(), begin, end };
+            decoded.with_plan((plan, staged), Some(work))
         }))
     }
 }
 
 impl Decoded {
-    fn with_plan(self, plan: LookupPlan, planning: Option<Work>) -> Prepared {
+    fn with_plan(
+        self,
+        (plan, staged): (LookupPlan, Option<StagedBatch>),
+        planning: Option<Work>,
+    ) -> Prepared {
         let Self { batch, cursor, rejected, work } = self;
         Prepared {
-            planned: Planned { batch, plan: Arc::new(plan), cursor, rejected },
+            planned: Planned { staged, ..Planned::new(batch, Arc::new(plan), cursor, rejected) },
             times: PreparationTimes { decoding: work, planning },
         }
     }

@@ -49,7 +49,7 @@ fn stream(job: &Job, workers: &Arc<Workers>) -> BatchStream {
 
 fn pipeline(job: &Job, workers: &Arc<Workers>, place: TrainerPlace, ahead: usize) -> Pipeline {
     let ahead = NonZeroUsize::new(ahead).unwrap();
-    let options = AheadOptions { workers: workers.clone(), place, ahead };
+    let options = AheadOptions { workers: workers.clone(), place, ahead, stager: None };
     Pipeline::new(stream(job, workers), Arc::new(job.schema.clone()), options)
 }
 
@@ -79,7 +79,7 @@ fn expected(job: &Job, place: TrainerPlace) -> Vec<String> {
             false => LookupPlan::default(),
         };
         let rejected = batches.take_rejected();
-        texts.push(text(&Planned { batch, plan: Arc::new(plan), cursor, rejected }));
+        texts.push(text(&Planned::new(batch, Arc::new(plan), cursor, rejected)));
     }
     texts
 }

@@ -170,7 +170,7 @@ impl Run {
         for (batch, plan) in pass.waiting.drain(..) {
             let Cursor { epoch, row } = self.position.cursor;
             let cursor = Cursor { epoch, row: row + batch.rows as u64 };
-            let planned = Planned { batch, plan, cursor, rejected: Vec::new() };
+            let planned = Planned::new(batch, plan, cursor, Vec::new());
             self.train_and_count(planned, None, observer, &mut |run, _| run.drop_results(true))?;
             self.drop_results(false)?;
         }

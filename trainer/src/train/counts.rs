@@ -88,7 +88,7 @@ impl Run {
     /// all earlier batches. Then the rows move to the host, and the run trains there.
     pub(super) fn train_and_count(
         &mut self,
-        planned: Planned,
+        mut planned: Planned,
         next: Option<&Arc<LookupPlan>>,
         observer: &mut dyn Observer,
         observe_rest: &mut dyn FnMut(&mut Self, &mut dyn Observer) -> Result<()>,
@@ -96,13 +96,13 @@ impl Run {
         let before = self.position.cursor.row;
         let mut began = Instant::now();
         let mut gpu_before = self.model.executor.gpu_counters();
-        let stepped = self.with_engine(|engine, run| engine.step(run, &planned, next))?;
+        let stepped = self.with_engine(|engine, run| engine.step(run, &mut planned, next))?;
         if let Stepped::NoRoom(reason) = stepped {
             observe_rest(self, observer)?;
             self.move_rows_to_host(&reason, observer)?;
             began = Instant::now();
             gpu_before = self.model.executor.gpu_counters();
-            self.with_engine(|engine, run| engine.step(run, &planned, next))?;
+            self.with_engine(|engine, run| engine.step(run, &mut planned, next))?;
         }
         self.counts.gpu.steps += u64::from(gpu_before.is_some());
         self.counts.has_waited = false;
@@ -129,7 +129,8 @@ impl Run {
     /// Returns the work of the GPU, or `None` if the run trains on processors.
     pub(super) fn gpu_figures(&self) -> Option<GpuFigures> {
         let bytes = self.model.executor.gpu_counters()?.live_bytes;
-        Some(GpuFigures { bytes, ..self.counts.gpu })
+        let staged_steps = self.model.executor.staged_steps();
+        Some(GpuFigures { bytes, staged_steps, ..self.counts.gpu })
     }
 
     /// Counts the time from the start of the run to the end of the first step, at its end.

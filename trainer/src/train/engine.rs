@@ -51,7 +51,7 @@ pub(super) trait Engine {
     fn step(
         &mut self,
         run: &mut Run,
-        planned: &Planned,
+        planned: &mut Planned,
         next: Option<&Arc<LookupPlan>>,
     ) -> Result<Stepped>;
 
@@ -74,7 +74,7 @@ impl Engine for HostEngine {
     fn step(
         &mut self,
         run: &mut Run,
-        planned: &Planned,
+        planned: &mut Planned,
         next: Option<&Arc<LookupPlan>>,
     ) -> Result<Stepped> {
         run.stage(Stage::Pull, |run| {

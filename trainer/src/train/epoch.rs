@@ -148,6 +148,7 @@ impl Run {
         let schema = Arc::new(self.job.schema.clone());
         let place = self.options.trainer;
         let with = AheadOptions { place, ..AheadOptions::of_job(&self.job, workers) };
+        let with = AheadOptions { stager: self.plan_stager(with.ahead), ..with };
         let pipeline = match self.options.in_memory {
             true => Pipeline::in_memory(batches, schema, with)?,
             false => Pipeline::new(batches, schema, with),

@@ -2,6 +2,8 @@
 //!
 //! The host looks up the keys of a batch, which counts them and creates their rows, and enqueues
 //! the work of the step. It does not wait for the GPU, and reads the results some steps later.
+//! The threads that plan batches ahead have written the batch to pinned memory already, unless it
+//! needs more memory than the batches before.
 //!
 //! # Invariants
 //! * What the host decides in a step depends on the data alone and not on numbers of the GPU: the
@@ -11,6 +13,7 @@
 //!   results of all earlier steps have been read.
 
 use std::collections::VecDeque;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use zillion_device::gpu::{Gpu, GpuError, Memory, Stream};
@@ -19,11 +22,12 @@ use zillion_feature::LookupPlan;
 use zillion_nn::{DeviceRows, Inputs, StepScalars, StepSeed};
 
 use super::engine::{Engine, Stepped};
+use super::graph_executor::GraphExecutor;
 use super::model::Model;
 use super::step::{StepBuffers, fill_log_counts};
 use super::{Run, uses};
 use crate::error::{Error, Result};
-use crate::pipeline::Planned;
+use crate::pipeline::{PlanStager, Planned};
 use crate::profile::Stage;
 
 /// The engine with rows on a GPU.
@@ -46,7 +50,7 @@ impl Engine for GpuEngine {
     fn step(
         &mut self,
         run: &mut Run,
-        planned: &Planned,
+        planned: &mut Planned,
         _next: Option<&Arc<LookupPlan>>,
     ) -> Result<Stepped> {
         let refused = run.stage(Stage::Pull, |run| {
@@ -88,6 +92,17 @@ impl Engine for GpuEngine {
 }
 
 impl Run {
+    /// Returns the writer of planned batches to pinned memory, if the rows are on a GPU. At most
+    /// `ahead` batches are planned and have not begun their step.
+    pub(super) fn plan_stager(&mut self, ahead: NonZeroUsize) -> Option<PlanStager> {
+        let Self { client, model, counts, .. } = self;
+        let GraphExecutor::Gpu(executor) = &mut model.executor else { return None };
+        // One more batch is in its step.
+        let batches = counts.gpu.has_rows.then(|| executor.stager(ahead.get() + 1))?;
+        let strides = client.layouts().iter().map(|layout| layout.stride).collect();
+        Some(PlanStager { batches, strides })
+    }
+
     /// Looks up the rows of a batch, which the tables then count, and creates those that are new.
     /// If the rows have no room on the GPU, returns the reason, and nothing has changed.
     fn look_up_rows(&mut self, planned: &Planned) -> Result<Option<String>> {
@@ -105,8 +120,8 @@ impl Run {
     }
 
     /// Enqueues the work of a step whose rows have been looked up.
-    fn enqueue_step(&mut self, planned: &Planned, strides: &[usize]) -> Result<()> {
-        let step = self.position.step + 1;
+    fn enqueue_step(&mut self, planned: &mut Planned, strides: &[usize]) -> Result<()> {
+        let (step, staged) = (self.position.step + 1, planned.staged.take());
         let (rate_scale, _) = self.rate_scales(step);
         let Self { job, data, client, model, buffers, .. } = self;
         let StepBuffers { grads, log_frequency, item_column, .. } = buffers;
@@ -131,7 +146,8 @@ impl Run {
             resident.is_behind = true;
         }
         let rows = ClientRows(rows);
-        executor.gpu_mut()?.enqueue_step(&inputs, params, optimizer, &rows, scalars)?;
+        let executor = executor.gpu_mut()?;
+        executor.enqueue_staged_step(staged, &inputs, params, optimizer, &rows, scalars)?;
         Ok(())
     }
 }

@@ -128,6 +128,14 @@ impl GraphExecutor {
         }
     }
 
+    /// Returns the number of steps on a GPU whose batch another thread has written.
+    pub(super) fn staged_steps(&self) -> u64 {
+        match self {
+            Self::Cpu(_) => 0,
+            Self::Gpu(executor) => executor.staged_steps(),
+        }
+    }
+
     /// Returns the executor on the pool of threads, which alone computes steps of several trainers
     /// and records profiles.
     ///

@@ -255,7 +255,7 @@ impl Run {
         if let Some(cancels) = cancels {
             self.weigh_corrections(&mut batch, &plan, &cancels)?;
         }
-        let planned = Planned { batch, plan, cursor, rejected: Vec::new() };
+        let planned = Planned::new(batch, plan, cursor, Vec::new());
         self.train_and_count(planned, None, observer, &mut |run, observer| {
             run.observe_finished(true, window, observer)
         })?;

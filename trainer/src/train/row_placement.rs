@@ -10,7 +10,8 @@ use super::engine::HostEngine;
 use super::gpu_engine::GpuEngine;
 use super::graph_executor::GraphExecutor;
 use super::model::Model;
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::job::DeviceChoice;
 use crate::observer::Observer;
 
 impl Run {
@@ -52,6 +53,7 @@ impl Run {
         // The steps with rows on the host keep the dense parameters on the GPU by themselves.
         self.model.settle()?;
         self.model.leave_gpu()?;
+        self.model.executor.gpu_mut()?.stop_staging();
         self.engine = Box::new(HostEngine);
         // A push of the host has no counts.
         self.buffers.grads.tables.iter_mut().for_each(|rows| rows.counts = None);
@@ -59,5 +61,34 @@ impl Run {
         let step = self.position.step + 1;
         observer.note(&format!("rows on the host from step {step} on, because {reason}"));
         Ok(())
+    }
+
+    /// Adds the checkpoint to resume from to an error of the GPU. Rows that were on a GPU which has
+    /// failed are lost, and those of the host are older. Returns another error as it is.
+    pub(super) fn name_checkpoint(&self, error: Error) -> Error {
+        if !error.is_of_gpu() {
+            return error;
+        }
+        let dir = &self.output.dir;
+        let elsewhere = "on this device or on another one (`run.device`)";
+        let remedy = match dir.newest() {
+            Ok(Some(newest)) => format!(
+                "the newest checkpoint is {}, of step {}: resume the run from there, {elsewhere}",
+                newest.path().display(),
+                newest.manifest.step
+            ),
+            Ok(None) => format!("there is no checkpoint yet, so begin the run again, {elsewhere}"),
+            Err(refused) => format!("the newest checkpoint cannot be read: {refused}"),
+        };
+        let device = match self.job.run.device {
+            DeviceChoice::Auto => DeviceChoice::Cuda(0),
+            device => device,
+        };
+        Error::StoppedByGpu {
+            step: self.position.step + 1,
+            device: device.to_string(),
+            cause: Box::new(error),
+            remedy,
+        }
     }
 }

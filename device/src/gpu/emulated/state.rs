@@ -91,7 +91,7 @@ pub(super) struct State {
     clock: u64,
     /// The number of the launch that fails when it runs, counted from 1.
     fail_launch: Option<u64>,
-    kernels_run: u64,
+    pub(super) kernels_run: u64,
 }
 
 impl State {

@@ -19,11 +19,11 @@ use super::two_tower::SPEC;
 use crate::optim::{DenseOptimizer, DenseOptimizerSpec, clip_scale};
 use crate::zoo::ModelInputs;
 use crate::{
-    Executor, GpuExecutor, Graph, Inputs, Mode, Params, Program, Settings, StepResults,
-    StepScalars, StepSeed, TableView, differentiate,
+    Executor, GpuExecutor, Graph, Inputs, Mode, Params, Program, Settings, StagedBatch,
+    StepResults, StepScalars, StepSeed, TableView, differentiate,
 };
 
-const OPTIMIZERS: [&str; 8] = [
+pub(super) const OPTIMIZERS: [&str; 8] = [
     "kind = 'adam'\nlr = 0.01",
     "kind = 'sgd'\nlr = 0.1",
     "kind = 'lamb'\nlr = 0.02\nweight_decay = 0.01",
@@ -46,17 +46,19 @@ fn bits(values: &[f32]) -> Vec<u32> {
 }
 
 /// A model with its optimizer and its rows on the CPU, and the same on a device.
-struct Pair {
+pub(super) struct Pair {
     graph: Graph,
     workers: Workers,
     cpu: Executor,
     optimizer: DenseOptimizer,
     params: Params,
     rows: HostRows,
-    gpu: GpuExecutor,
+    pub(super) gpu: GpuExecutor,
+    /// The next batch, if another thread has written it.
+    pub(super) staged: Option<StagedBatch>,
     /// The parameters and the optimizer whose newest state is on the device.
     old: (Params, DenseOptimizer),
-    toy: ToyRows,
+    pub(super) toy: ToyRows,
     clip_norm: Option<f64>,
     expected: Vec<Expected>,
     finished: usize,
@@ -64,7 +66,7 @@ struct Pair {
 }
 
 impl Pair {
-    fn new(
+    pub(super) fn new(
         (text, optimizer, clip_norm): (&str, &str, Option<f64>),
         (model, stride): (&ModelInputs, usize),
         settings: Settings,
@@ -89,6 +91,7 @@ impl Pair {
             params,
             rows,
             gpu,
+            staged: None,
             toy,
             graph,
             clip_norm,
@@ -99,7 +102,7 @@ impl Pair {
     }
 
     /// Makes a step on the CPU, and enqueues it on the device.
-    fn step(&mut self, inputs: &Inputs<'_>) {
+    pub(super) fn step(&mut self, inputs: &Inputs<'_>) {
         let number = self.expected.len() as u64;
         let seed = StepSeed { seed: 5, step: number };
         let rate_scale = 1.0 / (1.0 + 0.1 * number as f32);
@@ -111,8 +114,11 @@ impl Pair {
         self.toy.begin(&slots);
         let on_device = Inputs { tables: table(&[]), ..inputs.clone() };
         let (params, optimizer) = &self.old;
-        let ticket =
-            self.gpu.enqueue_step(&on_device, params, optimizer, &self.toy, scalars).unwrap();
+        let staged = self.staged.take();
+        let ticket = self
+            .gpu
+            .enqueue_staged_step(staged, &on_device, params, optimizer, &self.toy, scalars)
+            .unwrap();
         assert_eq!(ticket.number(), number);
         let pulled = self.rows.pull(&slots);
         let inputs = Inputs { tables: table(&pulled), ..inputs.clone() };
@@ -137,7 +143,7 @@ impl Pair {
     }
 
     /// Compares the results of all steps that have ended, or of all steps.
-    fn finish(&mut self, wait: bool) {
+    pub(super) fn finish(&mut self, wait: bool) {
         while let Some(results) = self.gpu.finish_step(wait).unwrap() {
             let StepResults { ticket, loss, dense_sq_norm, is_skipped } = results;
             assert_eq!(ticket.number(), self.finished as u64);
@@ -171,7 +177,7 @@ impl Pair {
         assert_eq!(bits(&self.toy.settle()), bits(&self.rows.values), "{case}: rows");
     }
 
-    fn end(mut self, case: &str) -> usize {
+    pub(super) fn end(mut self, case: &str) -> usize {
         self.finish(true);
         self.compare_state(case);
         self.toy.free();
@@ -180,26 +186,26 @@ impl Pair {
 }
 
 /// Returns different slots for the unique rows of a step.
-fn slots(step: u64) -> Vec<u32> {
+pub(super) fn slots(step: u64) -> Vec<u32> {
     let mut all: Vec<u32> = (0..ROWS as u32).collect();
     all.sort_by_key(|&slot| random::combine(step + 1, u64::from(slot)));
     all.truncate(UNIQUE);
     all
 }
 
-fn small() -> Settings {
+pub(super) fn small() -> Settings {
     Settings { lanes: 3, tile_rows: 4, ..Settings::default() }
 }
 
 /// Returns an emulated GPU, or a real one with `ZILLION_TEST_GPU=cuda:0`.
-fn device(seed: usize) -> Arc<dyn Gpu> {
+pub(super) fn device(seed: usize) -> Arc<dyn Gpu> {
     match std::env::var("ZILLION_TEST_GPU") {
         Ok(name) => Arc::from(zillion_device::gpu::open(&name, None).unwrap()),
         Err(_) => Arc::new(Emulated::new(EmulatedOptions::seeded(seed as u64))),
     }
 }
 
-fn paced(pace: Pace, seed: u64) -> Arc<dyn Gpu> {
+pub(super) fn paced(pace: Pace, seed: u64) -> Arc<dyn Gpu> {
     let options = EmulatedOptions { pace, ..EmulatedOptions::seeded(seed) };
     Arc::new(Emulated::new(options))
 }
@@ -208,7 +214,7 @@ fn paced(pace: Pace, seed: u64) -> Arc<dyn Gpu> {
 const SIZES: [usize; 12] = [13, 13, 5, 13, 30, 30, 1, 30, 64, 30, 64, 2];
 
 /// Makes batches, some of which give gradients that are not numbers.
-fn batches(is_bad: impl Fn(usize) -> bool) -> Vec<TestBatch> {
+pub(super) fn batches(is_bad: impl Fn(usize) -> bool) -> Vec<TestBatch> {
     let batch = |(step, rows): (usize, usize)| {
         let mut batch = TestBatch::new(7 + step as u64, rows, 4, 3);
         if is_bad(step) {
@@ -339,7 +345,7 @@ fn a_step_moves_between_the_ways_to_train() {
 }
 
 /// Returns what a device has done since `before`.
-fn since(device: &Arc<dyn Gpu>, before: Counters) -> [u64; 4] {
+pub(super) fn since(device: &Arc<dyn Gpu>, before: Counters) -> [u64; 4] {
     let after = device.counters();
     [
         after.host_waits - before.host_waits,

@@ -72,7 +72,7 @@ impl Engine for LateEngine {
     fn step(
         &mut self,
         run: &mut Run,
-        planned: &Planned,
+        planned: &mut Planned,
         next: Option<&Arc<LookupPlan>>,
     ) -> Result<Stepped> {
         if self.losses.iter().any(Result::is_err) {

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use zillion_device::gpu::emulated::{Emulated, EmulatedOptions};
+use zillion_device::gpu::emulated::{Emulated, EmulatedOptions, Pace};
 
 use super::*;
 use crate::observer::EpochReport;
@@ -55,21 +55,30 @@ fn write_rows(place: &Place) {
 /// Trains on an emulated GPU with this memory.
 fn train_in(
     place: &Place,
-    (output, settings): (&str, &str),
+    of: (&str, &str),
     gpu: EmulatedOptions,
     resume: bool,
 ) -> (TrainReport, Seen) {
     let mut seen = Seen::default();
+    let report = train_on(place, of, Arc::new(Emulated::new(gpu)), resume, &mut seen);
+    (report.unwrap(), seen)
+}
+
+fn train_on(
+    place: &Place,
+    (output, settings): (&str, &str),
+    gpu: Arc<Emulated>,
+    resume: bool,
+    observer: &mut dyn Observer,
+) -> Result<TrainReport> {
     let job = place.job(output, settings, DeviceChoice::Emulated(0)).unwrap();
     let options = TrainOptions { resume, ..TrainOptions::new(2).unwrap() };
     let began = Instant::now();
-    let (mut run, basis) = Run::open(job, options, began, &mut open_client, &mut seen).unwrap();
+    let (mut run, basis) = Run::open(job, options, began, &mut open_client, observer).unwrap();
     let program = run.model.executor.gpu_mut().unwrap().program().clone();
-    run.model.executor =
-        GraphExecutor::on_gpu(program, Arc::new(Emulated::new(gpu)), None).unwrap();
+    run.model.executor = GraphExecutor::on_gpu(program, gpu, None).unwrap();
     let start = Start::From(Box::new(basis));
-    let report = run.prepare_and_train(start, began, &mut seen).unwrap();
-    (report, seen)
+    run.prepare_and_train(start, began, observer)
 }
 
 const PLAIN: &str = "tables.'*'.dim = 64\n[train]\nepochs = 2\nbatch_size = 100\n\
@@ -138,4 +147,71 @@ fn rows_of_a_checkpoint_that_leave_no_memory_for_batches_stay_on_the_host() {
     assert!(line.contains("rows on the host, because table `item`"), "{line}");
     assert!(line.contains("bytes of the memory of the GPU"), "{line}");
     assert!(place.files("run") == place.files("cpu"));
+}
+
+/// An observer that keeps the number of kernels that have run when the rows have left the GPU.
+struct Leaving {
+    gpu: Arc<Emulated>,
+    kernels: Option<u64>,
+}
+
+impl Observer for Leaving {
+    fn note(&mut self, text: &str) {
+        if text.starts_with("rows on the host from") {
+            self.kernels = Some(self.gpu.kernels_run());
+        }
+    }
+}
+
+#[test]
+fn a_gpu_that_fails_ends_the_run_with_the_checkpoint_to_resume_from() {
+    let place = Place::new();
+    write_rows(&place);
+    let settings = PLAIN.replace("checkpoint_every = 7", "checkpoint_every = 2");
+    place.train("cpu", &settings, DeviceChoice::Cpu).unwrap();
+    let files = place.files("cpu");
+    let options = |pace, fail_launch| {
+        let memory_bytes = 12_000_000;
+        EmulatedOptions { memory_bytes, pace, fail_launch, ..EmulatedOptions::seeded(5) }
+    };
+    let run = |output: &str, pace, fail_launch| {
+        let gpu = Arc::new(Emulated::new(options(pace, fail_launch)));
+        let mut leaving = Leaving { gpu: Arc::clone(&gpu), kernels: None };
+        let trained = train_on(&place, (output, &settings), gpu, false, &mut leaving);
+        (trained, leaving.kernels)
+    };
+    // The last kernel before the rows are on the host copies rows there.
+    let (trained, kernels) = run("good", Pace::Eager, None);
+    let (report, kernels) = (trained.unwrap(), kernels.unwrap());
+    assert_eq!(report.steps, 60);
+    for (case, pace, kernel, has_left) in [
+        ("first", Pace::Eager, 1, false),
+        ("step", Pace::Eager, kernels / 2, false),
+        ("lazy", Pace::Lazy, kernels / 2, false),
+        ("leaves", Pace::Eager, kernels, false),
+        ("left", Pace::Eager, kernels + 9, true),
+    ] {
+        let (trained, left) = run(case, pace, Some(kernel));
+        assert_eq!(left.is_some(), has_left, "{case}");
+        let error = trained.unwrap_err();
+        assert!(matches!(error, Error::StoppedByGpu { .. }), "{case}: {error:?}");
+        let error = error.to_string();
+        let newest = RunDir::new(place.path(case)).newest().unwrap();
+        let resume = newest.is_some();
+        let words = match newest {
+            Some(newest) => format!(
+                "the newest checkpoint is {}, of step {}: resume",
+                newest.path().display(),
+                newest.manifest.step
+            ),
+            None => "there is no checkpoint yet, so begin the run again".to_owned(),
+        };
+        assert!(error.contains(&words) && error.contains("failpoint"), "{case}: {error}");
+        assert_eq!(resume, case != "first", "{case}");
+        // The remedy of the error leads to the bytes of a run without a failure.
+        let job = place.job(case, &settings, DeviceChoice::Cpu).unwrap();
+        let options = TrainOptions { resume, ..TrainOptions::new(2).unwrap() };
+        train(job, options, &mut Silent).unwrap();
+        assert!(place.files(case) == files, "{case}");
+    }
 }

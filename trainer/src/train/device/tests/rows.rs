@@ -83,6 +83,8 @@ fn warm_steps_neither_wait_nor_allocate() {
     assert!(one.waited_steps < 10, "{one:?}");
     assert_eq!(five.waited_steps, one.waited_steps, "{five:?}");
     assert_eq!(five.allocating_steps, one.allocating_steps, "{five:?}");
+    // The threads that plan ahead have written their batches, also those of the smaller last batch.
+    assert!(five.staged_steps >= 40, "{five:?}");
     // A GPU that runs only if the host waits lets the host wait for room.
     let slow = run("slow", 5, 4);
     assert!(slow.waited_steps > five.waited_steps && slow.waited_steps < slow.steps, "{slow:?}");
