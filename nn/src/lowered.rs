@@ -11,6 +11,8 @@ mod sharing;
 
 use std::ops::Range;
 
+use zillion_device::matmul;
+
 use zillion_feature::SharedColumns;
 
 use crate::error::{Error, Result};
@@ -255,7 +257,8 @@ impl Lowered {
         if !self.param_grads.is_empty() {
             return rows.div_ceil(lanes).max(1).next_multiple_of(LEAST_SHARE).min(tile_rows);
         }
-        if free_threads <= 1 || self.couples_rows() {
+        // Without our kernels, the bits of a row may depend on its tile.
+        if free_threads <= 1 || self.couples_rows() || !matmul::can_resume() {
             return tile_rows;
         }
         let share = rows.div_ceil(free_threads.min(lanes)).max(LEAST_PIECE);

@@ -105,7 +105,7 @@ async fn report_state(domain: Arc<Domain>, beats: Arc<Beats>) {
     let limit = systemd::watchdog();
     let mut watchdog = limit.map(|limit| tokio::time::interval(limit / 3));
     let longest = limit.unwrap_or(Duration::MAX) / 2;
-    let mut reported = None;
+    let (mut reported, mut was_ready) = (None, false);
     let mut interval = tokio::time::interval(REPORT_INTERVAL);
     loop {
         let is_due = async {
@@ -121,7 +121,13 @@ async fn report_state(domain: Arc<Domain>, beats: Arc<Beats>) {
                 let now = (domain.is_ready(), format_status(&domain));
                 if reported.as_ref() != Some(&now) {
                     let (is_ready, text) = &now;
-                    if *is_ready { systemd::notify_ready(text) } else { systemd::notify_status(text) }
+                    // After the first one, a ready message says that a reload is complete.
+                    if *is_ready && !was_ready {
+                        systemd::notify_ready(text);
+                        was_ready = true;
+                    } else {
+                        systemd::notify_status(text);
+                    }
                     reported = Some(now);
                 }
             }
