@@ -12,7 +12,6 @@ mod sharing;
 use std::ops::Range;
 
 use zillion_device::matmul;
-
 use zillion_feature::SharedColumns;
 
 use crate::error::{Error, Result};
@@ -267,9 +266,8 @@ impl Lowered {
 
     /// Returns whether a value depends on several rows of the batch.
     fn couples_rows(&self) -> bool {
-        let couples = |class: &Option<Class>| {
-            matches!(class, Some(Class::BatchReduce | Class::Collect))
-        };
+        let couples =
+            |class: &Option<Class>| matches!(class, Some(Class::BatchReduce | Class::Collect));
         self.classes.iter().any(couples)
     }
 

@@ -39,7 +39,7 @@ const GAUGES: [(&str, &str, Figure); 6] = [
 
 /// The counters without labels, from the figures of a run. Each has a name, a help text and a
 /// function for its value.
-const COUNTERS: [(&str, &str, Figure); 10] = [
+const COUNTERS: [(&str, &str, Figure); 11] = [
     ("zillion_trainer_samples_total", "Rows trained.", |f| f.samples),
     (
         "zillion_trainer_skipped_steps_total",

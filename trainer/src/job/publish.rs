@@ -11,9 +11,8 @@ use zillion_nn::zoo::ModelSpec;
 use zillion_registry::{Retention, STABLE, Validity};
 use zillion_rows::{RowType, TableSpec};
 
-use crate::error::Result;
-
 use super::Job;
+use crate::error::Result;
 
 /// The settings of the versions that a run publishes: their registry, interval and contents.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -14,8 +14,8 @@ use zillion_feature::{
 use zillion_nn::zoo::{ITEM, ModelSpec};
 use zillion_nn::{Graph, Params, Settings};
 use zillion_reader::{DataConfig, Format, Header, Paths, RawRows};
-use zillion_rows::{RoundedRows, RowSource, TableSpec};
 use zillion_rows::layer::Unthrottled;
+use zillion_rows::{RoundedRows, RowSource, TableSpec};
 use zillion_scorer::{ItemIds, ItemVectors, Scorer};
 
 use crate::error::{Error, Result};

@@ -357,7 +357,9 @@ impl Publisher {
         };
         let parity = parity.score(scorer, tables, rows.row_source()?.as_mut(), params)?.to_json();
         let items = match catalogue {
-            Some(catalogue) => Some(catalogue.compute(tables, rows.row_source()?.as_mut(), params)?),
+            Some(catalogue) => {
+                Some(catalogue.compute(tables, rows.row_source()?.as_mut(), params)?)
+            }
             None => None,
         };
         let later_dense = older.filter(|parent| parent.dense != trained.file);

@@ -70,6 +70,7 @@ fn another_number_type_begins_a_base() {
         folder: None,
         dense: None,
         parity: Vec::new(),
+        items: None,
         origin: Origin { run: "run".to_owned(), ..Origin::default() },
     };
     let said = run.model().publish(draft).unwrap_err().to_string();
