@@ -158,8 +158,9 @@ impl LayerSource {
         let mut missing = 0;
         let targets = out.chunks_exact_mut(shape.stride());
         for ((&key, target), &(layer, place)) in keys.iter().zip(targets).zip(&places) {
-            let rows = &self.layers[usize::from(layer)].tables[table];
-            match place.and_then(|place| rows.weights_at(place)) {
+            // A source may have no layers, and then no place.
+            let rows = |place| self.layers[usize::from(layer)].tables[table].weights_at(place);
+            match place.and_then(rows) {
                 Some(weights) if weights.len() < shape.width => {
                     fill_narrow(shape, key, &weights.to_floats(), target);
                 }
