@@ -33,9 +33,9 @@ impl Place {
     /// Waits until no work counts as running. A thread of the pool ends its work shortly after
     /// its answer is there.
     fn wait_for_rest(&self) {
-        let patience = std::time::Instant::now() + Duration::from_secs(30);
+        let patience = Instant::now() + Duration::from_secs(30);
         while self.scoring.load().1 != Duration::ZERO {
-            assert!(std::time::Instant::now() < patience, "work is left as running");
+            assert!(Instant::now() < patience, "work is left as running");
             thread::yield_now();
         }
     }
