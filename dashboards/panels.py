@@ -72,6 +72,7 @@ TRAINING = [
         panel("Steps on a GPU", RATE, "Steps that a GPU computed, those in which the host waited for it, and those that allocated memory.",
               (f"rate(zillion_trainer_gpu_steps_total{{{I}}}{R})", "steps"),
               (f"rate(zillion_trainer_gpu_waited_steps_total{{{I}}}{R})", "waited"),
+              (f"rate(zillion_trainer_gpu_staged_steps_total{{{I}}}{R})", "staged"),
               (f"rate(zillion_trainer_gpu_allocating_steps_total{{{I}}}{R})", "allocated")),
         panel("Memory of the GPU", BYTES, "Allocated memory of the GPU; 0 if processors train.",
               (f"zillion_trainer_gpu_bytes{{{I}}}", "{{instance}}")),
