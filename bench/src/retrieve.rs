@@ -1,7 +1,7 @@
 //! The benchmark `zillion bench retrieve`: the time of a search for the nearest items of a user.
 //!
-//! The vectors are random, and lie in clusters as those of a trained tower do. There is a centre for
-//! every 1,000 items, with the direction of normal draws. A vector is a centre plus 0.5 times a
+//! The vectors are random, and lie in clusters as those of a trained tower do. There is a centre
+//! for every 1,000 items, with the direction of normal draws. A vector is a centre plus 0.5 times a
 //! vector of normal draws, scaled to length 1. A user is drawn like an item. The draws are those of
 //! a fixed seed.
 //!

@@ -16,6 +16,7 @@ pub mod layer;
 mod layout;
 pub mod memory;
 pub mod part;
+mod rounded_rows;
 pub mod row;
 mod row_type;
 mod shape;
@@ -32,7 +33,8 @@ pub use part::{
     ChangedParts, ListedParts, MAX_PART_ROWS, PartInfo, PartSource, PartsBelow, RowDigest,
     TableParts,
 };
-pub use row_type::{RoundedRows, RowType};
+pub use rounded_rows::RoundedRows;
+pub use row_type::RowType;
 pub use shape::{RowShape, SegmentPlace};
 pub use source::{FetchedRows, LookupReport, RowSource, conformance, shape_rows};
 pub use spec::{

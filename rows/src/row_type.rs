@@ -3,7 +3,7 @@
 //! A version can store its weights in fewer bytes than training has them. Every row is rounded when
 //! its layer is written, and widened to f32 when it is looked up. A server therefore computes with
 //! the rounded rows, and so does the trainer when it computes the parity scores of the version
-//! ([`RoundedRows`]).
+//! ([`RoundedRows`](crate::RoundedRows)).
 //!
 //! In the type [`Int8`](RowType::Int8), each segment of a row has a scale of its own, because
 //! vectors and linear weights have different magnitudes. A weight is a whole number from -127 to
@@ -15,12 +15,9 @@
 //!   with a number of 7 bits is then exact, and so is the quotient that gives the scale back.
 
 use serde::{Deserialize, Serialize};
-use zillion_feature::{LookupPlan, RowBuffer};
 
 use crate::dtype::Dtype;
-use crate::error::Result;
 use crate::layout::TableLayout;
-use crate::source::{LookupReport, RowSource};
 
 /// The number type of the weights in the layers of a version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -127,41 +124,6 @@ pub(crate) fn quantize(weight: f32, scale: f32) -> i8 {
 /// Returns whether a scale of a file is one that a writer can have written.
 pub(crate) fn is_scale(scale: f32) -> bool {
     scale >= 0.0 && (scale * STEPS).is_finite()
-}
-
-/// The rows of another source, rounded as a version publishes them.
-pub struct RoundedRows<'a> {
-    inner: &'a mut dyn RowSource,
-    /// The layouts of the tables, whose types say how rows are rounded.
-    layouts: Vec<TableLayout>,
-}
-
-impl<'a> RoundedRows<'a> {
-    /// Creates a source of the rows of `inner`. `layouts` are those of the published tables.
-    pub fn new(inner: &'a mut dyn RowSource, layouts: Vec<TableLayout>) -> Self {
-        Self { inner, layouts }
-    }
-}
-
-impl RowSource for RoundedRows<'_> {
-    fn tables(&self) -> &[TableLayout] {
-        &self.layouts
-    }
-
-    fn lookup(&mut self, plan: &LookupPlan, rows: &mut RowBuffer) -> Result<LookupReport> {
-        let report = self.inner.lookup(plan, rows)?;
-        for (table, rows) in plan.tables.iter().zip(&mut rows.tables) {
-            let Some(layout) = self.layouts.get(table.table.index()) else { continue };
-            if layout.published.is_f32() {
-                continue;
-            }
-            let width = layout.width();
-            for row in rows.values.chunks_exact_mut(layout.stride) {
-                layout.published.round(layout, &mut row[..width]);
-            }
-        }
-        Ok(report)
-    }
 }
 
 #[cfg(test)]

@@ -51,11 +51,11 @@ struct Header {
 /// The ids of items, in the order of their vectors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ItemIds {
-    /// Signed integers.
+    /// Ids that are signed integers.
     Ints(Vec<i64>),
-    /// Unsigned integers.
+    /// Ids that are unsigned integers.
     Uints(Vec<u64>),
-    /// Texts.
+    /// Ids that are texts.
     Texts(Texts),
 }
 
@@ -79,7 +79,7 @@ pub struct ItemVectors {
 }
 
 impl Texts {
-    /// Appends a text.
+    /// Appends a text to the list.
     pub fn push(&mut self, text: &str) {
         self.text.push_str(text);
         self.ends.push(self.text.len());

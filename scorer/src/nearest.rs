@@ -1,10 +1,10 @@
 //! The search for the items with the highest scores for a user.
 //!
 //! The search is exact: the score of every item is computed, as the scale times the inner product
-//! of the two vectors. The scores have the bits of the model's own scores, because the inner product
-//! has the order of additions of the model's operation. The items are cut into blocks, which the
-//! idle threads of the pool share. Of two items with equal scores, the one that is earlier in the
-//! file comes first, so that the answer does not depend on the number of threads.
+//! of the two vectors. The scores have the bits of the model's own scores, because the inner
+//! product has the order of additions of the model's operation. The items are cut into blocks,
+//! which the idle threads of the pool share. Of two items with equal scores, the one that is
+//! earlier in the file comes first, so that the answer does not depend on the number of threads.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;

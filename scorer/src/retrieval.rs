@@ -57,7 +57,8 @@ impl Retrievable {
         }
         let encoder = encoder.for_features(items.user_features());
         let scratches = ScratchPool::default();
-        // The program was planned to find out whether the graph has the tower. It is not thrown away.
+        // The program was planned to find out whether the graph has the tower. It is not thrown
+        // away.
         scratches.put(Scratch::new(scorer), 0, Instant::now());
         Ok(Self { items, encoder, scratches })
     }

@@ -1,7 +1,8 @@
 //! The work of a request for the nearest items of a user.
 //!
-//! A request is one row with the inputs of the user's tower, for quotas and metrics too. The request
-//! log and shadow versions leave it out, because they have rows with the features of an item.
+//! A request is one row with the inputs of the user's tower, for quotas and metrics too. The
+//! request log and shadow versions leave it out, because they have rows with the features of an
+//! item.
 
 use std::time::Instant;
 

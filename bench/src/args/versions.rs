@@ -157,7 +157,7 @@ pub(crate) struct BenchTlsArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct BenchRetrieveArgs {
-    /// Number of items
+    /// Number of items among which each search looks
     #[arg(long, default_value = "1000000")]
     pub(crate) items: std::num::NonZeroU32,
     /// Number of floats of a vector
@@ -166,7 +166,7 @@ pub(crate) struct BenchRetrieveArgs {
     /// Number of items that a search returns
     #[arg(long, default_value = "100")]
     pub(crate) k: NonZeroUsize,
-    /// Number of searches
+    /// Number of searches that are timed
     #[arg(long, default_value = "200")]
     pub(crate) searches: NonZeroUsize,
     /// Number of compute threads

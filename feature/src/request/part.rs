@@ -1,9 +1,9 @@
 //! The encoding of requests that have only the inputs of some features.
 //!
 //! A retrieval model has two towers, and each of them reads features of its own. A request for the
-//! nearest items has only the inputs of the user's tower, and a catalogue of items has only those of
-//! the item's tower. The columns of the other features get missing values, because a batch has all
-//! columns; the tower does not read them.
+//! nearest items has only the inputs of the user's tower, and a catalogue of items has only those
+//! of the item's tower. The columns of the other features get missing values, because a batch has
+//! all columns; the tower does not read them.
 
 use std::sync::Arc;
 

@@ -111,7 +111,7 @@ impl Packing {
         Self { weights, of_node, panels_of, panels: Vec::new(), forward: false, packed: None }
     }
 
-    /// Returns the weights.
+    /// Returns the weights that can be packed.
     pub(crate) fn into_weights(self) -> Vec<Weight> {
         self.weights
     }

@@ -1,4 +1,5 @@
-//! The catalogue of the items that servers retrieve: reads it, and computes the vector of each item.
+//! The catalogue of the items that servers retrieve: reads it, and computes the vector of each
+//! item.
 //!
 //! The file is read again for each version, because the items of a run that goes on for weeks
 //! change. Its rows are encoded as a server encodes requests, so that the vector of an item has the
