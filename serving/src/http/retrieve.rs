@@ -32,20 +32,7 @@ pub(crate) fn parse<'a>(body: &'a [u8], limits: &Limits) -> Result<RetrieveReque
     let mut json = serde_json::Deserializer::from_slice(body);
     let outcome = Seed(BodyVisitor(&mut read)).deserialize(&mut json).and_then(|()| json.end());
     if let Err(error) = outcome {
-        if let Some(exceeded) = read.trouble.meter.exceeded {
-            return Err(exceeded);
-        }
-        let reason = match &read.trouble.reason {
-            Some(reason) => reason.clone(),
-            // The parser's own words come before its line and column.
-            None => error.to_string().split(" at line ").next().unwrap_or_default().to_owned(),
-        };
-        return Err(ServeError::Malformed(format!(
-            "the body is not a retrieve request: line {}, column {}{}: {reason}",
-            error.line(),
-            error.column(),
-            read.trouble
-        )));
+        return Err(read.trouble.describe(&error, "a retrieve request"));
     }
     let Parts { context, k, only, exclude, .. } = read.parts;
     let Some(context) = context else {

@@ -56,21 +56,7 @@ pub(crate) fn parse<'a>(form: Form, body: &'a [u8], limits: &Limits) -> Result<R
     let mut json = serde_json::Deserializer::from_slice(body);
     let outcome = Seed(BodyVisitor(&mut read)).deserialize(&mut json).and_then(|()| json.end());
     if let Err(error) = outcome {
-        if let Some(exceeded) = read.trouble.meter.exceeded {
-            return Err(exceeded);
-        }
-        let reason = match &read.trouble.reason {
-            Some(reason) => reason.clone(),
-            // The parser's own words come before its line and column.
-            None => error.to_string().split(" at line ").next().unwrap_or_default().to_owned(),
-        };
-        return Err(ServeError::Malformed(format!(
-            "the body is not {}: line {}, column {}{}: {reason}",
-            form.name(),
-            error.line(),
-            error.column(),
-            read.trouble
-        )));
+        return Err(read.trouble.describe(&error, form.name()));
     }
     read.parts.finish(form)
 }

@@ -15,6 +15,7 @@ use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 use zillion_feature::{RawColumn, RawValue, RawValues};
 
 use super::values::{Meter, Nesting, Seed, Values};
+use crate::error::ServeError;
 use crate::tensor::{MOST_INPUTS, MOST_NAME_BYTES, too_many_inputs};
 use crate::text::shorten;
 
@@ -118,6 +119,24 @@ impl Trouble {
     /// Creates the trouble of a request that has none yet.
     pub(super) fn new(meter: Meter) -> Self {
         Self { meter, reason: None, input: None, part: None }
+    }
+
+    /// Returns the error of a body that is not `request`: the limit that it exceeds, or the line,
+    /// the column and the place of what cannot be read.
+    pub(super) fn describe(&mut self, error: &serde_json::Error, request: &str) -> ServeError {
+        if let Some(exceeded) = self.meter.exceeded.take() {
+            return exceeded;
+        }
+        let reason = match &self.reason {
+            Some(reason) => reason.clone(),
+            // The parser's own words come before its line and column.
+            None => error.to_string().split(" at line ").next().unwrap_or_default().to_owned(),
+        };
+        ServeError::Malformed(format!(
+            "the body is not {request}: line {}, column {}{self}: {reason}",
+            error.line(),
+            error.column(),
+        ))
     }
 
     /// Checks a column that was just added to `columns` columns.
