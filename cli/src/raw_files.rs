@@ -16,6 +16,10 @@ pub(crate) struct Preview {
     pub(crate) guess: Guess,
 }
 
+/// The number of cells whose values are kept to measure how columns predict the label. They take
+/// 128 MiB.
+const KEPT_CELLS: usize = 1 << 23;
+
 /// Returns the options for profiling the first `rows` rows of files. The profile counts every
 /// marker that may stand for a missing value.
 pub(crate) fn first_rows(rows: u64) -> ProfileSpec {
@@ -30,7 +34,8 @@ pub(crate) fn preview(
     workers: &Workers,
 ) -> Result<Preview> {
     let sniffed = sniff(path)?;
-    let profile = profile(&sniffed.config, &[path.to_owned()], &first_rows(rows), workers)?;
+    let spec = ProfileSpec { kept_cells: KEPT_CELLS, ..first_rows(rows) };
+    let profile = profile(&sniffed.config, &[path.to_owned()], &spec, workers)?;
     let guess = guess(&sniffed.config, &profile, label);
     Ok(Preview { sniffed, profile, guess })
 }

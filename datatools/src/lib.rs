@@ -11,12 +11,13 @@ mod keyed;
 mod next_item;
 mod parquet_files;
 mod profile;
+mod relation;
 mod sniff;
 mod split;
 mod synthesise;
 
 pub use convert::{ConvertOutput, ConvertSpec, ConvertTo, Converted, convert};
-pub use guess::{Guess, Guessed, guess, null_markers};
+pub use guess::{EventTime, Guess, Guessed, GuessedLabel, guess, null_markers};
 pub use history::{HistoryFile, HistorySpec, add_histories};
 pub use keyed::{COUNT, ID, IS_MISSING_OF, KEY, KeyedIds, KeyedRow, KeyedRows};
 pub use next_item::{NextItemFiles, NextItemSpec, next_items};

@@ -25,6 +25,7 @@ use crate::parquet_files::setting;
 pub use column::{ColumnProfile, Count, Numbers};
 pub use drift::{Drift, drift};
 pub(crate) use lines::{SVM_LABEL, SVM_QUERY, SVM_VECTOR};
+pub(crate) use tally::Kept;
 use tally::Tally;
 pub use tally::{Cells, Separated};
 use zillion_reader::text::{Dialect, Grammar, Records, Step, TextFile};
@@ -37,6 +38,9 @@ pub struct ProfileSpec {
     /// The texts that may mean a missing value. Cells with such a text are counted separately. They
     /// count neither as missing nor as values.
     pub markers: Vec<String>,
+    /// The maximum number of cells whose values are kept for the tests of the relation to a label.
+    /// The same number of first rows of each column is kept.
+    pub kept_cells: usize,
     /// The keys whose texts the profile searches for. It compares whole cells and the pieces of
     /// cells between `|`, `;` and `,`.
     pub wanted: HashSet<FeatureKey, MixedHasher>,
@@ -75,6 +79,7 @@ pub fn profile(
         types: Vec::new(),
         tallies: Vec::new(),
         wanted: Arc::new(look.wanted.clone()),
+        kept_cells: look.kept_cells,
         markers,
         workers,
     };
@@ -124,6 +129,7 @@ struct Reading<'a> {
     types: Vec<String>,
     tallies: Vec<Tally>,
     wanted: Arc<HashSet<FeatureKey, MixedHasher>>,
+    kept_cells: usize,
     markers: Vec<Vec<u8>>,
     workers: &'a Workers,
 }
@@ -142,7 +148,8 @@ impl Reading<'_> {
             (None, None) => Vec::new(),
         };
         if self.tallies.is_empty() {
-            let tally = |_: &String| Tally::new(self.markers.len(), self.wanted.clone());
+            let most_kept = self.kept_cells / names.len().max(1);
+            let tally = |_: &String| Tally::new(self.markers.len(), self.wanted.clone(), most_kept);
             self.tallies = names.iter().map(tally).collect();
             (self.names, self.types) = (names, types);
         } else if self.names != names {

@@ -25,6 +25,8 @@ pub enum ValueError {
     NotNumber,
     /// The number is NaN or infinite.
     NotFinite,
+    /// The id is a floating-point number that is so large that it may have been rounded.
+    Rounded,
     /// The text is not UTF-8.
     NotUtf8,
     /// The value is a floating-point number, but its declared type is text. Such a number has no
@@ -106,13 +108,7 @@ impl RawValue<'_> {
             Self::Int(id) => id_from_int(raw, *id).map(Some),
             Self::Uint(id) => id_from_uint(raw, *id).map(Some),
             Self::Bool(flag) => Ok(Some(id_from_flag(raw, *flag))),
-            Self::Float(_) if raw == RawType::String => Err(ValueError::NoText),
-            // Some clients write the whole number 42 as 42.0. Floats from 2^53 on are refused as
-            // ids.
-            Self::Float(x) if x.fract() == 0.0 && x.abs() < 9e15 => {
-                id_from_i64(raw, *x as i64).map(Some)
-            }
-            Self::Float(_) => Err(ValueError::NotWhole),
+            Self::Float(x) => id_from_float(raw, *x).map(Some),
             Self::Text(text) if text.is_empty() => Ok(None),
             Self::Text(text) => id_from_cell(raw, text.as_bytes()).map(Some),
         }
@@ -192,16 +188,46 @@ pub fn id_from_u64<I: RawId>(raw: RawType, id: u64) -> Result<I, ValueError> {
     Ok(I::of_u64(id))
 }
 
-/// Returns the text of a cell as an id of the declared type `raw`.
+/// Returns a floating-point number as an id of the declared type `raw`. Some programs write the
+/// whole number 42 as 42.0, for example in a column where a value is missing.
+///
+/// # Errors
+/// Returns an error if the number is not whole, if it may have been rounded (from 9e15 on), if it
+/// does not fit the type, or if the type is text.
+#[inline]
+pub fn id_from_float<I: RawId>(raw: RawType, x: f64) -> Result<I, ValueError> {
+    match raw {
+        RawType::String => Err(ValueError::NoText),
+        RawType::I64 | RawType::U64 if x.fract() != 0.0 => Err(ValueError::NotWhole),
+        RawType::I64 | RawType::U64 if x.abs() >= 9e15 => Err(ValueError::Rounded),
+        RawType::I64 | RawType::U64 => id_from_i64(raw, x as i64),
+    }
+}
+
+/// Returns the text of a cell as an id of the declared type `raw`. A whole number may end with
+/// `.0`, because some programs write a column of whole numbers so if a value is missing. Longer
+/// fractions are refused: in `42.000` the point may separate thousands.
 ///
 /// # Errors
 /// Returns an error if the text is not an id of the type.
 #[inline]
 pub fn id_from_cell<I: RawId>(raw: RawType, cell: &[u8]) -> Result<I, ValueError> {
     match raw {
-        RawType::I64 => parse_i64(cell.trim_ascii()).map(I::of_i64),
-        RawType::U64 => parse_u64(cell.trim_ascii()).map(I::of_u64),
+        RawType::I64 => parse_whole(cell.trim_ascii(), parse_i64).map(I::of_i64),
+        RawType::U64 => parse_whole(cell.trim_ascii(), parse_u64).map(I::of_u64),
         RawType::String => id_from_bytes(cell),
+    }
+}
+
+/// Parses a text as a whole number, without the fraction `.0`.
+#[inline]
+fn parse_whole<T>(
+    text: &[u8],
+    parse: impl Fn(&[u8]) -> Result<T, ValueError>,
+) -> Result<T, ValueError> {
+    match (parse(text), text) {
+        (Err(ValueError::NotWhole), [whole @ .., b'.', b'0']) => parse(whole),
+        (parsed, _) => parsed,
     }
 }
 
@@ -356,6 +382,25 @@ mod tests {
         for text in ["", "-", "+", "4 2", "42.0", "0x2a", "--1", "\u{663}"] {
             assert_eq!(parse_i64(text.as_bytes()), Err(ValueError::NotWhole), "{text:?}");
         }
+    }
+
+    #[test]
+    fn whole_numbers_with_a_fraction_of_zero_are_ids() {
+        let id = |raw, text: &str| id_from_cell::<RawValue<'static>>(raw, text.as_bytes());
+        assert_eq!(id(RawType::I64, "-42.0"), Ok(RawValue::Int(-42)));
+        assert_eq!(id(RawType::U64, "18446744073709551615.0"), Ok(RawValue::Uint(u64::MAX)));
+        assert_eq!(id(RawType::String, "42.0"), Ok(RawValue::Text("42.0".into())));
+        for text in ["42.5", "42.00", "42.000", ".0", "42.", "4.2.0", "nan"] {
+            assert_eq!(id(RawType::I64, text), Err(ValueError::NotWhole), "{text}");
+        }
+        let of = |x| id_from_float::<RawValue<'static>>(RawType::I64, x);
+        assert_eq!(of(-0.0), Ok(RawValue::Int(0)));
+        assert_eq!(of(8e15), Ok(RawValue::Int(8_000_000_000_000_000)));
+        assert_eq!(of(1e16), Err(ValueError::Rounded));
+        for x in [0.5, f64::NAN] {
+            assert_eq!(of(x), Err(ValueError::NotWhole), "{x}");
+        }
+        assert_eq!(of(f64::INFINITY), Err(ValueError::NotWhole));
     }
 
     #[test]

@@ -407,6 +407,10 @@ impl From<ValueError> for &'static str {
             ValueError::Beyond64Bits => {
                 "the value does not fit the 64-bit type of the feature; send an id of the training data"
             }
+            ValueError::Rounded => {
+                "the value is a floating-point number that may have been rounded; send a whole \
+                 number or its digits"
+            }
             ValueError::Negative => {
                 "the value is negative, but the type of the feature is u64; send a number from 0 on"
             }

@@ -17,6 +17,9 @@ pub(crate) fn explain(refusal: Refusal, field: &Field, text: Option<&[u8]>) -> S
         Refusal::Raw(ValueError::Beyond64Bits) => says(&format!(
             "does not fit the declared 64-bit type of {used_by}; declare `type = \"u64\"` or `type = \"string\"`"
         )),
+        Refusal::Raw(ValueError::Rounded) => says(&format!(
+            "is a floating-point number that may have been rounded, so that {used_by} would take several ids for one; write the column as whole numbers or texts"
+        )),
         Refusal::Raw(ValueError::Negative) => {
             says(&format!("is negative, but {used_by} is declared u64; declare `type = \"i64\"`"))
         }

@@ -31,6 +31,7 @@ mod grpc;
 mod harness;
 mod histories;
 mod init;
+mod init_traps;
 mod inline;
 mod inspect;
 mod interrupt;

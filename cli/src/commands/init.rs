@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use toml::Value;
 use zillion_console::exit::{refuse, usage_error};
 use zillion_console::{compute_pool, print_line};
-use zillion_datatools::{Guessed, SplitBy, SplitFile, SplitSpec};
+use zillion_datatools::{EventTime, Guess, Guessed, GuessedLabel, SplitBy, SplitFile, SplitSpec};
 use zillion_feature::RawType;
 use zillion_reader::{ColumnType, DataConfig, Dataset, Header};
 use zillion_trainer::Job;
@@ -41,7 +41,7 @@ pub(crate) fn run(args: &InitArgs) -> Result<()> {
         false => None,
     };
     if let Some((folder, _)) = &split {
-        (_, text, job) = draft(&folder.join("train.parquet"), Some(&drafted.label))?;
+        (_, text, job) = draft(&folder.join("train.parquet"), Some(&drafted.label.name))?;
         Dataset::open(&job.data, &job.data.files(&job.data.train)?, &job.schema)?;
     }
     drafted.print_notes();
@@ -71,7 +71,8 @@ fn split_data(args: &InitArgs, draft: &Draft) -> Result<(PathBuf, Vec<SplitFile>
             columns.iter().any(|(column, of)| column == *name && *of == ColumnType::Int64)
         };
         let guess = &draft.preview.guess;
-        let by = match (guess.event_time.as_ref().filter(is_whole), &guess.group) {
+        let time = guess.event_time.as_ref().map(|time| &time.name);
+        let by = match (time.filter(is_whole), &guess.group) {
             (Some(column), _) => SplitBy::Time(column.clone()),
             (None, Some(column)) => SplitBy::Group(column.clone()),
             (None, None) => SplitBy::Row,
@@ -113,7 +114,7 @@ struct Draft {
     train: String,
     valid: Option<String>,
     test: Option<String>,
-    label: String,
+    label: GuessedLabel,
     /// The features, each with its name in the job, its column and its guessed meaning.
     features: Vec<(String, String, Guessed)>,
     left: Vec<(String, String)>,
@@ -121,7 +122,7 @@ struct Draft {
 }
 
 impl Draft {
-    fn new(data: &Path, preview: Preview, label: String) -> Result<Self> {
+    fn new(data: &Path, preview: Preview, label: GuessedLabel) -> Result<Self> {
         let file = data.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let stem = file.split('.').next().unwrap_or_default().to_owned();
         let folder = data.parent().unwrap_or(Path::new("")).to_owned();
@@ -152,10 +153,11 @@ impl Draft {
             }
         }
         left.dedup();
-        if preview.sniffed.unusable.contains(&label) {
+        if preview.sniffed.unusable.contains(&label.name) {
             return usage_error(format!(
-                "label column `{label}` appears more than once in the header; rename the other \
-                 columns of this name"
+                "label column `{}` appears more than once in the header; rename the other \
+                 columns of this name",
+                label.name
             ));
         }
         if features.is_empty() {
@@ -201,7 +203,13 @@ impl Draft {
 
     /// Prints the notes that are not in the job file.
     fn print_notes(&self) {
-        eprintln!("examined {}; label `{}`", self.rows(), self.label);
+        eprintln!("examined {}; label `{}`", self.rows(), self.label.name);
+        if let Some((bound, reason)) = &self.label.at_least {
+            eprintln!(
+                "note: the label is 1 if `{}` is at least {bound}: {reason}",
+                self.label.name
+            );
+        }
         for note in &self.preview.sniffed.notes {
             eprintln!("note: {note}");
         }
@@ -222,18 +230,8 @@ impl Draft {
             quoted(&self.name)
         );
         self.write_data_section(&mut text);
-        let _ = writeln!(text, "\n[labels.{}]", feature_name(&self.label, &mut BTreeSet::new()));
-        let _ = writeln!(text, "column = {}  # 1 is what is predicted", quoted(&self.label));
-        let guess = &self.preview.guess;
-        let columns = [("group", &guess.group), ("event_time", &guess.event_time)];
-        if columns.iter().any(|(_, column)| column.is_some()) {
-            text.push_str("\n[columns]\n");
-        }
-        for (key, column) in columns {
-            if let Some(column) = column {
-                let _ = writeln!(text, "{key} = {}", quoted(column));
-            }
-        }
+        self.write_label(&mut text);
+        self.write_columns(&mut text);
         text.push_str("\n# What a row holds. A missing id is an id of its own.\n");
         for (name, column, meaning) in &self.features {
             write_feature(&mut text, name, column, meaning);
@@ -246,6 +244,33 @@ impl Draft {
         }
         let _ = write!(text, "\n{}", self.model());
         text
+    }
+
+    fn write_label(&self, text: &mut String) {
+        let name = &self.label.name;
+        let _ = writeln!(text, "\n[labels.{}]", feature_name(name, &mut BTreeSet::new()));
+        let _ = writeln!(text, "column = {}  # 1 is what is predicted", quoted(name));
+        if let Some((bound, reason)) = &self.label.at_least {
+            let bound = Value::from(*bound);
+            let _ = writeln!(text, "at_least = {bound}  # 1 from here on: {}", one_line(reason));
+        }
+    }
+
+    /// Writes the section of the columns that are no features.
+    fn write_columns(&self, text: &mut String) {
+        let Guess { group, event_time, .. } = &self.preview.guess;
+        if group.is_some() || event_time.is_some() {
+            text.push_str("\n[columns]\n");
+        }
+        if let Some(group) = group {
+            let _ = writeln!(text, "group = {}", quoted(group));
+        }
+        if let Some(EventTime { name, unit }) = event_time {
+            let _ = writeln!(text, "event_time = {}", quoted(name));
+            if let Some(Ok(unit)) = unit.map(Value::try_from) {
+                let _ = writeln!(text, "event_time_unit = {unit}");
+            }
+        }
     }
 
     fn write_data_section(&self, text: &mut String) {

@@ -60,6 +60,7 @@ pub(super) fn add(tally: &mut Tally, array: &ArrayRef, is_missing: &dyn Fn(&[u8]
             tally.list(items.len());
             add_items(tally, &items);
         }),
+        DataType::Null => (0..array.len()).for_each(|_| tally.missing()),
         // No feature can read such a column, so only missing values are counted.
         _ => (0..array.len()).filter(|&at| array.is_null(at)).for_each(|_| tally.missing()),
     );

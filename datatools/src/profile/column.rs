@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::tally::{Cells, SEPARATORS, Separated, Tally};
+use super::tally::{Cells, Kept, SEPARATORS, Separated, Tally};
 use super::values::Values;
 
 /// The summary of the values in one column.
@@ -34,6 +34,8 @@ pub struct ColumnProfile {
     pub example_decorated: Option<String>,
     /// Whether all values are whole numbers and each is larger than the previous one.
     pub ascending: bool,
+    /// The values of the first rows, as many as the profile was to keep.
+    pub(crate) kept: Vec<Kept>,
     pub(super) values: Values,
     /// All numbers of the column or a uniform sample of them, in ascending order.
     pub(super) numbers: Vec<f32>,
@@ -84,6 +86,7 @@ impl ColumnProfile {
             example: tally.example,
             example_decorated: tally.example_decorated,
             ascending: tally.ascending && cells.whole > 1 && cells.whole == rows,
+            kept: tally.kept,
             values,
             numbers: numbers.sorted(),
             smallest,
@@ -144,6 +147,27 @@ impl ColumnProfile {
     /// this number, and is never too high.
     pub fn count_error(&self) -> u64 {
         self.values.count_error
+    }
+
+    /// Returns a bound that divides the numbers in two: the smallest number that at most the share
+    /// `most` of the numbers reach, or the largest number if more of them are equal to it. Returns
+    /// `None` if all numbers are equal.
+    pub(crate) fn bound_of_share(&self, most: f64) -> Option<f64> {
+        let n = self.numbers.len();
+        let mut bounds = Vec::new();
+        for (at, pair) in self.numbers.windows(2).enumerate() {
+            if pair[0] < pair[1] {
+                bounds.push(((n - at - 1) as f64 / n as f64, pair[1]));
+            }
+        }
+        let fitting = bounds.iter().find(|(share, _)| *share <= most).or(bounds.last());
+        fitting.and_then(|(_, bound)| bound.to_string().parse().ok())
+    }
+
+    /// Returns the share of the numbers that are at least `bound`, from 0 to 1.
+    pub(crate) fn share_from(&self, bound: f64) -> f64 {
+        let below = self.numbers.partition_point(|&x| x < bound as f32);
+        1.0 - below as f64 / self.numbers.len().max(1) as f64
     }
 
     /// Returns the quantiles of the numbers, or `None` if the column has no numbers. The quantiles

@@ -118,9 +118,9 @@ fn add_json<'a>(
         JsonValue::Bool(flag) => tally.boolean(flag),
         JsonValue::Int(x) => tally.whole(x),
         JsonValue::UInt(x) => tally.beyond_i64(x),
-        JsonValue::Float(x) => tally.fraction(x),
+        JsonValue::Float(x) => tally.json_float(x),
         // No feature can read an object.
-        JsonValue::Object => tally.cells.object += 1,
+        JsonValue::Object => tally.object(),
         JsonValue::Text(_) | JsonValue::Unescaped(..) => {
             let text = row.text(value).unwrap_or_default().as_bytes();
             if is_missing(text) { tally.missing() } else { tally.text(text) }

@@ -20,13 +20,22 @@ pub(super) enum Shape {
 
 pub(super) fn detect(cell: &[u8]) -> Shape {
     let Ok(text) = std::str::from_utf8(cell) else { return Shape::Other };
+    let digits = text.bytes().filter(u8::is_ascii_digit).count();
+    // A code of many digits is no number, because a floating-point number would round it.
+    if digits > 19 && digits == text.len() {
+        return Shape::Other;
+    }
     if let Ok(x) = text.parse::<f64>() {
-        return if x.is_finite() { Shape::Point(x) } else { Shape::NotFinite };
+        return match x.is_finite() {
+            true => Shape::Point(x),
+            // Hexadecimal codes such as 12e34567 look like numbers beyond all bounds.
+            false if digits > 0 => Shape::Other,
+            false => Shape::NotFinite,
+        };
     }
     if text.eq_ignore_ascii_case("true") || text.eq_ignore_ascii_case("false") {
         return Shape::Boolean(text.eq_ignore_ascii_case("true"));
     }
-    let digits = text.bytes().filter(u8::is_ascii_digit).count();
     if digits == 0 || text.len() > 40 {
         return Shape::Other;
     }
@@ -82,6 +91,9 @@ mod tests {
             ("1,5", Shape::Comma(1.5)),
             ("-0,25", Shape::Comma(-0.25)),
             ("nan", Shape::NotFinite),
+            ("-inf", Shape::NotFinite),
+            ("12e34567", Shape::Other),
+            ("1234567890123456789012", Shape::Other),
             ("True", Shape::Boolean(true)),
             ("1.234,56", Shape::Decorated),
             ("1,234,567", Shape::Decorated),

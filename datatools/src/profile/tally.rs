@@ -27,8 +27,14 @@ pub struct Cells {
     pub negative: u64,
     /// The number of whole numbers that fit only into a `u64`.
     pub beyond_i64: u64,
-    /// The number of finite numbers that are not whole.
+    /// The number of whole numbers that begin with a zero or a plus sign.
+    pub padded: u64,
+    /// The number of finite numbers that are written with a fraction or an exponent.
     pub fraction: u64,
+    /// The number of these whose fraction is zero, such as `42.0`.
+    pub zero_fraction: u64,
+    /// The number of whole numbers that no 64-bit type holds and whose digits a JSON reader rounds.
+    pub beyond_u64: u64,
     /// The number of numbers with a decimal comma.
     pub comma: u64,
     /// The number of cells that are NaN or an infinity.
@@ -66,6 +72,19 @@ impl Separated {
     }
 }
 
+/// The value of one row of a column, as the tests of the relation to the label need it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kept {
+    /// The key of the value. All missing values have the same key.
+    pub(crate) key: FeatureKey,
+    /// The value as a number, or NaN if the value is missing or no number.
+    pub(crate) number: f64,
+}
+
+impl Kept {
+    const MISSING: Self = Self { key: FeatureKey(0), number: f64::NAN };
+}
+
 /// The statistics of one column, which are updated while the column is read.
 #[derive(Debug)]
 pub(crate) struct Tally {
@@ -86,6 +105,9 @@ pub(crate) struct Tally {
     pub(super) markers: Vec<u64>,
     pub(super) example: Option<String>,
     pub(super) example_decorated: Option<String>,
+    /// The values of the first rows, at most `most_kept`.
+    pub(super) kept: Vec<Kept>,
+    most_kept: usize,
     /// Whether each whole number is larger than the previous one.
     pub(super) ascending: bool,
     last: Option<i64>,
@@ -95,7 +117,13 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    pub(super) fn new(markers: usize, wanted: Arc<HashSet<FeatureKey, MixedHasher>>) -> Self {
+    /// Makes the tally of a column without values. `most_kept` is the number of first rows whose
+    /// values are kept.
+    pub(super) fn new(
+        markers: usize,
+        wanted: Arc<HashSet<FeatureKey, MixedHasher>>,
+        most_kept: usize,
+    ) -> Self {
         Self {
             missing: 0,
             cells: Cells::default(),
@@ -110,6 +138,8 @@ impl Tally {
             markers: vec![0; markers],
             example: None,
             example_decorated: None,
+            kept: Vec::new(),
+            most_kept,
             ascending: true,
             last: None,
             wanted,
@@ -127,49 +157,87 @@ impl Tally {
         }
     }
 
+    /// Keeps the value of a row, if the row is one of the first rows.
+    fn keep(&mut self, key: FeatureKey, number: f64) {
+        if self.kept.len() < self.most_kept {
+            self.kept.push(Kept { key, number });
+        }
+    }
+
+    /// Counts the value of a row and keeps it.
+    fn value(&mut self, key: FeatureKey, number: f64, text: impl FnOnce() -> String) {
+        self.keep(key, number);
+        self.values.add(key, text);
+    }
+
     pub(super) fn missing(&mut self) {
         self.missing += 1;
+        self.keep(Kept::MISSING.key, Kept::MISSING.number);
     }
 
     pub(super) fn whole(&mut self, id: i64) {
+        self.add_whole(id, FeatureKey::from_i64(id), || id.to_string());
+    }
+
+    fn add_whole(&mut self, id: i64, key: FeatureKey, text: impl FnOnce() -> String) {
         self.cells.whole += 1;
         self.cells.negative += u64::from(id < 0);
         self.ascending &= self.last.is_none_or(|last| id > last);
         self.last = Some(id);
         self.number(id as f64);
-        self.values.add(FeatureKey::from_i64(id), || id.to_string());
+        self.value(key, id as f64, text);
     }
 
     pub(super) fn beyond_i64(&mut self, id: u64) {
         self.cells.beyond_i64 += 1;
         self.number(id as f64);
-        self.values.add(FeatureKey::from_u64(id), || id.to_string());
+        self.value(FeatureKey::from_u64(id), id as f64, || id.to_string());
     }
 
     pub(super) fn fraction(&mut self, x: f64) {
-        if !x.is_finite() {
-            self.cells.not_finite += 1;
-            return;
-        }
-        self.cells.fraction += 1;
-        self.ascending = false;
-        self.number(x);
         // 3 and 3.0 are the same value, in one file or in two files.
         let key = match x.fract() == 0.0 && x.abs() < 1e15 {
             true => FeatureKey::from_i64(x as i64),
             false => FeatureKey(mix64(x.to_bits())),
         };
-        self.values.add(key, || x.to_string());
+        self.add_fraction(x, key, || x.to_string());
+    }
+
+    fn add_fraction(&mut self, x: f64, key: FeatureKey, text: impl FnOnce() -> String) {
+        if !x.is_finite() {
+            self.cells.not_finite += 1;
+            self.keep(Kept::MISSING.key, Kept::MISSING.number);
+            return;
+        }
+        self.cells.fraction += 1;
+        self.cells.zero_fraction += u64::from(x.fract() == 0.0 && x.abs() < 9e15);
+        self.ascending = false;
+        self.number(x);
+        self.value(key, x, text);
+    }
+
+    /// Counts a floating-point number of JSON. JSON has no whole numbers beyond 64 bits, so a
+    /// number of this size may be an id that the reader has rounded.
+    pub(super) fn json_float(&mut self, x: f64) {
+        self.cells.beyond_u64 += u64::from(x.abs() >= 9.2e18);
+        self.fraction(x);
     }
 
     pub(super) fn boolean(&mut self, x: bool) {
         self.cells.boolean += 1;
-        self.values.add(FeatureKey::from_u64(u64::from(x)), || x.to_string());
+        self.value(FeatureKey::from_u64(u64::from(x)), f64::from(u8::from(x)), || x.to_string());
+    }
+
+    pub(super) fn object(&mut self) {
+        self.cells.object += 1;
+        self.keep(Kept::MISSING.key, Kept::MISSING.number);
     }
 
     pub(super) fn list(&mut self, items: usize) {
         self.cells.list += 1;
         self.items += items as u64;
+        // The length is what one number can tell of a list.
+        self.keep(FeatureKey::from_u64(items as u64), items as f64);
     }
 
     /// Counts one text in a list. The caller counts the list itself with [`Tally::list`].
@@ -194,16 +262,28 @@ impl Tally {
         }
         if let Some(at) = markers.iter().position(|m| m == cell) {
             self.markers[at] += 1;
-            return;
+            return self.keep(Kept::MISSING.key, Kept::MISSING.number);
         }
         let trimmed = cell.trim_ascii();
         if let Ok(id) = parse_i64(trimmed) {
-            return self.whole(id);
+            let digits = trimmed.strip_prefix(b"-").unwrap_or(trimmed);
+            let is_padded = matches!(digits, [b'0', _, ..] | [b'+', ..]);
+            if !is_padded {
+                return self.whole(id);
+            }
+            self.cells.padded += 1;
+            return self.add_whole(id, text_key(trimmed), || format_text(trimmed));
         }
         if let Ok(id) = parse_u64(trimmed) {
             return self.beyond_i64(id);
         }
         match shape::detect(trimmed) {
+            // Codes such as 1e5 and 10e4 look like equal numbers, so their texts are compared.
+            Shape::Point(x)
+                if decimal == b'.' && trimmed.iter().any(|b| matches!(b, b'e' | b'E')) =>
+            {
+                return self.add_fraction(x, text_key(trimmed), || format_text(trimmed));
+            }
             Shape::Point(x) if decimal == b'.' => return self.fraction(x),
             Shape::Comma(x) => {
                 self.cells.comma += 1;
@@ -231,7 +311,7 @@ impl Tally {
         self.bytes += text.len() as u64;
         self.cells.lines += u64::from(text.contains(&b'\n'));
         self.example.get_or_insert_with(|| format_text(text));
-        self.values.add(text_key(text), || format_text(text));
+        self.value(text_key(text), f64::NAN, || format_text(text));
         for (separated, separator) in self.separated.iter_mut().zip(SEPARATORS) {
             let pieces = text.split(|&b| b == separator).filter(|p| !p.is_empty());
             let sketch = separated.distinct.get_or_insert_default();

@@ -2,13 +2,15 @@
 //! decide which loop converts the array.
 
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, ArrayRef, ListArray, downcast_integer_array, downcast_temporal_array};
+use arrow_array::{
+    Array, ArrayRef, ListArray, downcast_integer_array, downcast_temporal_array, new_null_array,
+};
 use arrow_schema::DataType;
 use zillion_feature::raw_value::{group_from_bytes, id_from_cell};
-use zillion_feature::{FeatureKey, RawType, RawValue, TimeUnit};
+use zillion_feature::{RawType, RawValue, TimeUnit};
 
 use super::bad::{Bad, unexpected};
-use super::numbers::{ArrayId, Whole, numbers, scan, scan_values};
+use super::numbers::{ArrayId, Whole, numbers, scan, scan_ids, scan_values};
 use super::texts::{DictionaryKeys, TextRules, dictionary_keys, is_text, text_ids, texts};
 use crate::block::{Column, Lists};
 use crate::field::Role;
@@ -52,6 +54,18 @@ pub(crate) fn append_or_reject(
     Ok(())
 }
 
+/// Returns an array of as many missing values of a type that the role reads.
+fn missing_values(role: &Role, rows: usize) -> ArrayRef {
+    let is_text = match role {
+        Role::Id { raw, .. } | Role::RawId { raw } | Role::Ids { raw } => *raw == RawType::String,
+        Role::RawIds { raw, .. } => *raw == RawType::String,
+        Role::SideRow(lookup) => lookup.raw == RawType::String,
+        Role::Text => true,
+        _ => false,
+    };
+    new_null_array(if is_text { &DataType::Utf8 } else { &DataType::Int64 }, rows)
+}
+
 /// Appends an array to the column of a field.
 ///
 /// # Errors
@@ -63,6 +77,14 @@ pub(crate) fn append(
     rules: &TextRules,
     dictionary: &mut DictionaryKeys,
 ) -> Result<(), Bad> {
+    let missing;
+    let array = match array.data_type() {
+        DataType::Null => {
+            missing = missing_values(role, array.len());
+            &missing
+        }
+        _ => array,
+    };
     match (role, column) {
         (Role::Id { raw, missing }, Column::Keys(keys)) => match array.data_type() {
             DataType::Dictionary(..) => dictionary_keys(array, *missing, rules, dictionary, keys),
@@ -199,10 +221,14 @@ fn side_rows(
             rows.push(lookup.row(key)?);
             Ok(())
         }),
-        _ => scan(array, |flag| {
-            rows.push(lookup.row(flag.map(|f| FeatureKey::from_u64(f as u64)))?);
+        _ => {
+            let mut keys = Vec::with_capacity(array.len());
+            scan_ids(array, lookup.raw, |key| keys.push(key))?;
+            for (row, key) in keys.into_iter().enumerate() {
+                rows.push(lookup.row(key).map_err(|refusal| Bad { row, refusal, text: None })?);
+            }
             Ok(())
-        })
+        }
     )
 }
 

@@ -13,6 +13,10 @@ use crate::field::{Field, Role};
 /// # Errors
 /// Returns an error if the type does not fit the role of the field.
 pub(crate) fn check_type(field: &Field, found: &DataType, path: &Path) -> Result<()> {
+    // A column of this type has no values, so every value is missing.
+    if *found == DataType::Null {
+        return Ok(());
+    }
     let times;
     let (fits, wanted) = match &field.role {
         Role::Id { raw, .. } | Role::RawId { raw } => (fits_id(*raw, found), wanted_id(*raw)),
@@ -61,7 +65,8 @@ fn wanted_id(raw: RawType) -> &'static str {
 
 fn fits_id(raw: RawType, found: &DataType) -> bool {
     match raw {
-        RawType::I64 | RawType::U64 => found.is_integer() || *found == DataType::Boolean,
+        // A column of whole numbers with missing values is often written as floating-point numbers.
+        RawType::I64 | RawType::U64 => is_number(found) || *found == DataType::Boolean,
         RawType::String => is_text(found),
     }
 }
@@ -124,7 +129,7 @@ fn remedy(role: &Role, found: &DataType) -> &'static str {
         }
         (_, found) if is_id && found.is_integer() => "declare `type = \"i64\"` or `type = \"u64\"`",
         (_, found) if is_id && is_number(found) => {
-            "write the column as (nullable) integers, or declare `kind = \"bucketized\"`"
+            "declare `type = \"i64\"` if the numbers are whole, or `kind = \"bucketized\"`"
         }
         (Role::Numeric { .. } | Role::Bucket { .. } | Role::Number { .. }, found)
             if is_text(found) =>

@@ -12,7 +12,7 @@ use arrow_array::types::{ArrowPrimitiveType, Float16Type, Float32Type, Float64Ty
 use arrow_array::{Array, ArrayRef, PrimitiveArray, downcast_integer_array};
 use arrow_schema::DataType;
 use zillion_device::simd::vectorised;
-use zillion_feature::raw_value::{RawId, ValueError, id_from_i64, id_from_u64};
+use zillion_feature::raw_value::{RawId, ValueError, id_from_float, id_from_i64, id_from_u64};
 use zillion_feature::{FeatureKey, RawType, RawValue};
 
 use super::bad::{Bad, unexpected};
@@ -55,7 +55,8 @@ impl_whole!(u64, id_from_u64, from_u64: u8, u16, u32, u64);
 
 /// A type of ids that can be read from an array.
 pub(super) trait ArrayId: RawId {
-    /// Appends the ids of an array of whole numbers or booleans.
+    /// Appends the ids of an array of whole numbers, of floating-point numbers without a fraction,
+    /// or of booleans.
     fn append_whole(
         array: &ArrayRef,
         raw: RawType,
@@ -73,14 +74,7 @@ impl ArrayId for FeatureKey {
     ) -> Result<(), Bad> {
         downcast_integer_array!(
             array => mix_all(array, raw, *missing, ids),
-            _ => {
-                let Some(flags) = array.as_boolean_opt() else { unexpected(array) };
-                let key = |flag: Option<bool>| {
-                    flag.map_or(*missing, |f| FeatureKey::from_u64(f.into()))
-                };
-                ids.extend(flags.iter().map(key));
-                Ok(())
-            }
+            _ => scan_ids(array, raw, |id: Option<Self>| ids.push(id.unwrap_or(*missing)))
         )
     }
 }
@@ -98,13 +92,34 @@ impl ArrayId for RawValue<'static> {
                 ids.push(of(value.map(|v| v.id(raw)).transpose()?));
                 Ok(())
             }),
-            _ => {
-                let Some(flags) = array.as_boolean_opt() else { unexpected(array) };
-                ids.extend(flags.iter().map(|flag| of(flag.map(|f| Self::of_u64(u64::from(f))))));
-                Ok(())
-            }
+            _ => scan_ids(array, raw, |id| ids.push(of(id)))
         )
     }
+}
+
+/// Calls `visit` with the id in each row of an array of floating-point numbers or booleans, or with
+/// `None` if the row is null.
+pub(super) fn scan_ids<I: RawId>(
+    array: &ArrayRef,
+    raw: RawType,
+    mut visit: impl FnMut(Option<I>),
+) -> Result<(), Bad> {
+    // A whole number from this one on may stand for several numbers.
+    let first_rounded = match array.data_type() {
+        DataType::Float16 => 2048.0,
+        DataType::Float32 => 16_777_216.0,
+        _ => f64::INFINITY,
+    };
+    scan(array, |x| {
+        let id = match x {
+            Some(x) if x.abs() >= first_rounded && x.fract() == 0.0 => {
+                return Err(ValueError::Rounded.into());
+            }
+            x => x.map(|x| id_from_float(raw, x)).transpose()?,
+        };
+        visit(id);
+        Ok(())
+    })
 }
 
 fn mix_all<T: ArrowPrimitiveType>(

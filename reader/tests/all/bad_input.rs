@@ -92,10 +92,15 @@ fn types_that_do_not_fit_are_refused_before_any_row() {
         parquet(vec![("user", text.clone()), ("age", ints(&[1])), ("label", ints(&[1]))]),
         "column `user` is a column of strings, but feature `user` needs whole numbers (its `type` is i64); declare `type = \"string\"`, or write the column as integers: a.parquet"
     );
-    assert_eq!(
-        parquet(vec![("user", floats(&[1.0])), ("age", ints(&[1])), ("label", ints(&[1]))]),
-        "column `user` is a column of float64, but feature `user` needs whole numbers (its `type` is i64); write the column as (nullable) integers, or declare `kind = \"bucketized\"`: a.parquet"
-    );
+    for (value, problem) in [
+        (1.5, "\"1.5\" is not a whole number"),
+        (f64::NAN, "\"NaN\" is not a whole number"),
+        (1e16, "\"10000000000000000\" is a floating-point number that may have been rounded"),
+    ] {
+        let error =
+            parquet(vec![("user", floats(&[value])), ("age", ints(&[1])), ("label", ints(&[1]))]);
+        assert!(error.contains(problem), "{error}");
+    }
     assert_eq!(
         parquet(vec![("user", list), ("age", ints(&[1])), ("label", ints(&[1]))]),
         "column `user` is a column of lists of Int64, but feature `user` needs whole numbers (its `type` is i64); declare `kind = \"ids\"` for a list: a.parquet"

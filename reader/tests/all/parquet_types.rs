@@ -6,7 +6,7 @@ use arrow_array::types::{Int8Type, Int32Type};
 use arrow_array::{
     Array, ArrayRef, BinaryArray, BooleanArray, Date32Array, DictionaryArray, FixedSizeListArray,
     Float32Array, Float64Array, Int8Array, Int16Array, Int32Array, Int64Array, LargeBinaryArray,
-    LargeListArray, LargeStringArray, ListArray, StringArray, StringViewArray,
+    LargeListArray, LargeStringArray, ListArray, NullArray, StringArray, StringViewArray,
     TimestampMillisecondArray, UInt8Array, UInt16Array, UInt32Array, UInt64Array,
 };
 use zillion_feature::{Batch, Cursor, FeatureKey, Schema};
@@ -119,6 +119,31 @@ fn floats_and_booleans_are_numbers_and_booleans_are_ids() {
     let x: ArrayRef = Arc::new(Float64Array::from(vec![Some(1.0), None, Some(-1.0)]));
     let logs = &batch("kind='numeric'\ntransform='log1p'\nmissing=1", x).numeric[0];
     assert_eq!((logs[0], logs[2]), (logs[1], -logs[1]));
+}
+
+#[test]
+fn whole_floats_are_ids_and_a_column_without_values_is_missing() {
+    let columns: Vec<ArrayRef> = vec![
+        Arc::new(Int64Array::from(vec![Some(7), None, Some(-3)])),
+        Arc::new(Float32Array::from(vec![Some(7.0), None, Some(-3.0)])),
+        Arc::new(Float64Array::from(vec![Some(7.0), None, Some(-3.0)])),
+    ];
+    let missing = FeatureKey::missing("x");
+    for column in columns {
+        let keys = &batch("kind='id'", column.clone()).sparse[0].keys;
+        assert_eq!(*keys, [FeatureKey::from_i64(7), missing, FeatureKey::from_i64(-3)]);
+        let lists = &batch("kind='ids'", column).sparse[0];
+        assert_eq!(lists.keys, [FeatureKey::from_i64(7), FeatureKey::from_i64(-3)]);
+        assert_eq!(lists.offsets.as_deref(), Some([0, 1, 1, 2].as_slice()));
+    }
+    let nothing: ArrayRef = Arc::new(NullArray::new(3));
+    for id in ["kind='id'", "kind='id'\ntype='string'"] {
+        assert_eq!(batch(id, nothing.clone()).sparse[0].keys, [missing; 3], "{id}");
+    }
+    for ids in ["kind='ids'", "kind='ids'\ntype='string'"] {
+        assert_eq!(batch(ids, nothing.clone()).sparse[0].keys, [], "{ids}");
+    }
+    assert_eq!(batch("kind='numeric'\nmissing=5", nothing).numeric, [[5.0; 3]]);
 }
 
 #[test]

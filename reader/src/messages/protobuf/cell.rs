@@ -1,6 +1,8 @@
 //! The decoding of values of Protobuf by roles, with the same rules as for Arrow and JSON.
 
-use zillion_feature::raw_value::{RawId, ValueError, id_from_flag, id_from_int, id_from_uint};
+use zillion_feature::raw_value::{
+    RawId, ValueError, id_from_flag, id_from_float, id_from_int, id_from_uint,
+};
 use zillion_feature::{FeatureKey, RawType};
 
 use super::plan::ColumnPlan;
@@ -77,7 +79,7 @@ impl Cell for ProtoCell<'_> {
             ProtoValue::Int(id) => id_from_int(raw, id),
             ProtoValue::UInt(id) => id_from_uint(raw, id),
             ProtoValue::Bool(flag) => Ok(id_from_flag(raw, flag)),
-            ProtoValue::Float(_) => Err(ValueError::NotWhole),
+            ProtoValue::Float(x) => id_from_float(raw, x),
             ProtoValue::Text(text) => return self.with_text(text, |cell| cell.id(raw)),
             ProtoValue::Enum(number) => return self.with_name(number, |cell| cell.id(raw)),
         };

@@ -1,7 +1,7 @@
 //! The decoding of JSON values by roles, with the same rules as for CSV and Parquet.
 
 use zillion_feature::raw_value::{
-    RawId, ValueError, group_from_bytes, id_from_flag, id_from_int, id_from_uint,
+    RawId, ValueError, group_from_bytes, id_from_flag, id_from_float, id_from_int, id_from_uint,
 };
 use zillion_feature::{FeatureKey, RawType};
 
@@ -64,14 +64,14 @@ impl Cell for JsonCell<'_> {
             JsonValue::Int(id) => id_from_int(raw, id),
             JsonValue::UInt(id) => id_from_uint(raw, id),
             JsonValue::Bool(flag) => Ok(id_from_flag(raw, flag)),
-            JsonValue::Float(_) if raw == RawType::String => Err(ValueError::NoText),
-            // The parser returns a floating-point number for -0 and for integers that 64 bits
-            // cannot hold.
-            JsonValue::Float(x) if x == 0.0 && x.is_sign_negative() => Ok(I::of_u64(0)),
-            JsonValue::Float(x) if x.fract() == 0.0 && x.abs() >= 9.2e18 => {
+            // The parser also returns a floating-point number for integers that 64 bits cannot
+            // hold.
+            JsonValue::Float(x)
+                if raw != RawType::String && x.fract() == 0.0 && x.abs() >= 9.2e18 =>
+            {
                 Err(ValueError::Beyond64Bits)
             }
-            JsonValue::Float(_) => Err(ValueError::NotWhole),
+            JsonValue::Float(x) => id_from_float(raw, x),
             JsonValue::List(..) => return Err(Refusal::List),
             JsonValue::Object => return Err(Refusal::Object),
             JsonValue::Text(_) | JsonValue::Unescaped(..) => {

@@ -110,6 +110,8 @@ fn guess_type(column: &ColumnProfile, guessed: Option<&Guessed>) -> ColumnType {
     match column.kind() {
         "whole" if cells.beyond_i64 > 0 && cells.negative > 0 => ColumnType::Text,
         "whole" if cells.beyond_i64 > 0 => ColumnType::Uint64,
+        // Codes such as 00123 are no numbers.
+        "whole" if cells.padded > 0 => ColumnType::Text,
         "whole" => ColumnType::Int64,
         "number" if cells.not_finite > 0 => ColumnType::Text,
         "number" => ColumnType::Float,

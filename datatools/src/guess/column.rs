@@ -1,0 +1,325 @@
+//! The guess of what one column is.
+
+use zillion_feature::RawType;
+use zillion_reader::{Byte, DataConfig, Decimal};
+
+use super::{Guessed, has_word};
+use crate::profile::{ColumnProfile, SVM_VECTOR};
+use crate::relation::{Relation, relate};
+
+/// The words that mark a column as an id if its name contains them, even if the values are numbers.
+const ID_NAMES: [&str; 48] = [
+    "id",
+    "ids",
+    "user",
+    "item",
+    "uid",
+    "iid",
+    "sku",
+    "code",
+    "zip",
+    "zipcode",
+    "category",
+    "cat",
+    "brand",
+    "device",
+    "campaign",
+    "ad",
+    "adgroup",
+    "site",
+    "app",
+    "domain",
+    "shop",
+    "store",
+    "ip",
+    "os",
+    "channel",
+    "carrier",
+    "network",
+    "publisher",
+    "advertiser",
+    "creative",
+    "product",
+    "movie",
+    "film",
+    "song",
+    "artist",
+    "author",
+    "article",
+    "news",
+    "city",
+    "region",
+    "country",
+    "postcode",
+    "language",
+    "browser",
+    "platform",
+    "segment",
+    "cluster",
+    "slot",
+];
+/// The words that mark a column as the name of a row or of a session if its name contains them.
+const ROW_NAMES: [&str; 12] = [
+    "impression",
+    "session",
+    "request",
+    "event",
+    "row",
+    "index",
+    "uuid",
+    "guid",
+    "trace",
+    "transaction",
+    "order",
+    "visit",
+];
+/// The maximum number of distinct whole numbers in a column of ids.
+const FEW: u64 = 100;
+/// The number of rows that a whole number occurs in on average, from which it counts as repeated.
+const REPEATS: u64 = 5;
+/// The AUC from which a column alone separates the label too well for a feature.
+const LEAK: f64 = 0.995;
+/// The mean number of bytes above which texts are considered to be prose.
+const PROSE: f64 = 48.0;
+
+/// Returns the list separator of a column and the number of cells that contain it, or `None` if the
+/// column contains no lists. A column contains lists if at least a tenth of its texts contain the
+/// separator, and if the pieces between separators are short and have fewer distinct values than
+/// the whole cells.
+pub(super) fn multi_hot(column: &ColumnProfile) -> Option<(char, u64)> {
+    let cells = column.cells;
+    if column.kind() != "text" || cells.lines > 0 || cells.decorated + cells.date > cells.text / 2 {
+        return None;
+    }
+    let (distinct, _) = column.distinct();
+    let lists = column.separated.iter().filter(|(_, s)| {
+        let mean_piece = column.mean_bytes * cells.text as f64 / s.pieces.max(1) as f64;
+        s.cells * 10 >= cells.text && mean_piece <= 24.0 && s.distinct() < distinct
+    });
+    lists.map(|(separator, s)| (*separator, s.cells)).max_by_key(|&(_, cells)| cells)
+}
+
+/// Guesses what a column is. `labels` are the labels of the rows that the profile kept, or `None` if
+/// they are not known.
+pub(super) fn guess_column(
+    column: &ColumnProfile,
+    config: &DataConfig,
+    labels: Option<&[bool]>,
+) -> Guessed {
+    let cells = column.cells;
+    let (distinct, exact) = column.distinct();
+    let present = column.present();
+    let many = if exact { distinct.to_string() } else { format!("about {distinct}") };
+    if present == 0 {
+        return Guessed::Left("no row has a value".to_owned());
+    }
+    if distinct == 1 && present == column.rows {
+        return Guessed::Left("every row has the same value".to_owned());
+    }
+    let all_distinct = distinct == column.rows && column.rows >= 100;
+    let relation = labels.and_then(|labels| relate(&column.kept, labels));
+    if let Some(relation) = relation.filter(|relation| relation.auc >= LEAK) {
+        return Guessed::Left(format!(
+            "it separates the label alone (an AUC of {:.4} on held-out rows), so it is probably \
+             known only after the label; make it a feature if it is known before",
+            relation.auc
+        ));
+    }
+    match column.kind() {
+        "whole" => guess_whole(column, &many, all_distinct, relation),
+        // Whole numbers are written with a fraction of zero where other rows have no value.
+        "number"
+            if cells.zero_fraction == cells.fraction + cells.not_finite
+                && present < column.rows =>
+        {
+            guess_whole(column, &many, all_distinct, relation)
+        }
+        "number" if cells.beyond_u64 > 0 => Guessed::Left(format!(
+            "{} of its whole numbers do not fit 64 bits and would be rounded; write them as texts",
+            cells.beyond_u64
+        )),
+        "number" => {
+            let as_point = cells.fraction - cells.comma;
+            if config.decimal == Decimal::Comma && as_point > 0 {
+                return Guessed::Left(format!(
+                    "{as_point} of its numbers have a decimal point, but other columns have decimal \
+                     commas; use the same sign in all columns"
+                ));
+            }
+            if config.decimal == Decimal::Point && cells.comma > 0 {
+                return Guessed::Left(format!(
+                    "{} of its numbers have a decimal comma, but other columns have decimal points; \
+                     use the same sign in all columns",
+                    cells.comma
+                ));
+            }
+            if cells.not_finite > 0 {
+                let n = cells.not_finite;
+                return Guessed::Left(format!(
+                    "{n} of its numbers are not finite; replace or remove them first"
+                ));
+            }
+            numeric(column, format!("{many} different numbers"))
+        }
+        "boolean" => {
+            let raw = if column.data_type == "text" { RawType::String } else { RawType::I64 };
+            Guessed::Id { raw, reason: "true and false".to_owned() }
+        }
+        "list" if column.data_type == SVM_VECTOR => Guessed::Weighted {
+            raw: RawType::I64,
+            reason: format!(
+                "sparse vectors with {many} different indices, whose values become weights"
+            ),
+        },
+        "list" if column.data_type.contains("string") => {
+            Guessed::Ids { raw: RawType::String, reason: "lists of strings".to_owned() }
+        }
+        "list" if column.data_type.contains("int") => Guessed::Ids {
+            raw: RawType::I64,
+            reason: format!("lists of {many} different whole numbers"),
+        },
+        "text" => guess_text(column, config, &many, all_distinct),
+        other => Guessed::Left(format!("no feature reads a column of type {other}; convert it")),
+    }
+}
+
+/// Guesses what a column of whole numbers is: ids or amounts.
+fn guess_whole(
+    column: &ColumnProfile,
+    many: &str,
+    all_distinct: bool,
+    relation: Option<Relation>,
+) -> Guessed {
+    let (distinct, _) = column.distinct();
+    let named = has_word(&column.name, &ID_NAMES);
+    if all_distinct && (column.ascending || named) {
+        let reason = "every row has a different whole number, which only names the row";
+        return Guessed::Left(reason.to_owned());
+    }
+    let raw = if column.cells.beyond_i64 > 0 { RawType::U64 } else { RawType::I64 };
+    if raw == RawType::U64 && column.cells.negative > 0 {
+        let reason = "it has negative numbers and numbers beyond 2^63, which no 64-bit type holds; \
+                      write them as texts";
+        return Guessed::Left(reason.to_owned());
+    }
+    let id = |reason: String| Guessed::Id { raw, reason };
+    if let Some(why) = names_rows(column, distinct) {
+        return Guessed::Left(why);
+    }
+    if column.cells.padded > 0 {
+        let reason = format!("{many} different codes, some of which begin with 0");
+        return Guessed::Id { raw: RawType::String, reason };
+    }
+    if named {
+        return id(format!("{many} different whole numbers, and the name of an id"));
+    }
+    if distinct <= FEW {
+        return id(format!("only {many} different whole numbers"));
+    }
+    let hashes = column.numbers().is_some_and(|n| n.max > 1e6 && n.p50 > n.max / 100.0);
+    if hashes {
+        return id(format!("{many} different whole numbers, spread like hashes"));
+    }
+    let repeats = column.present() >= REPEATS * distinct;
+    match relation {
+        Some(relation) if relation.has_order() => numeric(
+            column,
+            format!(
+                "{many} different whole numbers, whose order predicts the label ({}); use kind `id` \
+                 if they are ids",
+                describe(&relation)
+            ),
+        ),
+        Some(relation) if repeats => id(format!(
+            "{many} different whole numbers, each in many rows, whose order predicts the label less \
+             than they do as ids ({}); use kind `numeric` if they are amounts",
+            describe(&relation)
+        )),
+        _ => numeric(
+            column,
+            format!("{many} different whole numbers; use kind `id` if they are ids"),
+        ),
+    }
+}
+
+/// Returns the losses of a relation as text.
+fn describe(relation: &Relation) -> String {
+    let Relation { base, by_value, by_order, .. } = relation;
+    format!(
+        "loss on held-out rows {by_order:.4} by order, {by_value:.4} by id, {base:.4} by neither"
+    )
+}
+
+/// Returns the reason for leaving out a column whose values hardly repeat and whose name says that
+/// they name rows. Returns `None` for any other column.
+fn names_rows(column: &ColumnProfile, distinct: u64) -> Option<String> {
+    let hardly = column.rows >= 100 && 2 * distinct > column.present();
+    (hardly && has_word(&column.name, &ROW_NAMES)).then(|| {
+        let repeats = column.present() as f64 / distinct.max(1) as f64;
+        format!(
+            "a value occurs in {repeats:.1} rows on average, so it names the row or its session and \
+             says nothing about other rows"
+        )
+    })
+}
+
+fn numeric(column: &ColumnProfile, reason: String) -> Guessed {
+    let numbers = column.numbers();
+    // A logarithm suits counts and amounts, whose values have a long tail and are never below zero.
+    let log = numbers.is_some_and(|n| n.min >= 0.0 && n.p99 > 20.0 && n.p99 > 5.0 * n.p50);
+    let missing = (column.present() < column.rows).then(|| numbers.map_or(0.0, |n| n.p50));
+    Guessed::Numeric { log, missing, reason }
+}
+
+fn guess_text(
+    column: &ColumnProfile,
+    config: &DataConfig,
+    many: &str,
+    all_distinct: bool,
+) -> Guessed {
+    let cells = column.cells;
+    let example = column.example.as_deref().unwrap_or_default();
+    if cells.date * 2 > cells.text {
+        return Guessed::Left(format!(
+            "dates such as \"{example}\"; add columns for their parts (hour, weekday), or seconds since \
+             1970 for `[columns] event_time`"
+        ));
+    }
+    let numbers = cells.whole + cells.beyond_i64 + cells.fraction;
+    if cells.decorated * 2 > cells.text || (cells.decorated > 0 && numbers > cells.text) {
+        let example = column.example_decorated.as_deref().unwrap_or(example);
+        return Guessed::Left(format!(
+            "numbers such as \"{example}\"; remove separators of thousands, currencies and units"
+        ));
+    }
+    if numbers > 9 * cells.text && column.data_type == "text" {
+        let text = cells.text;
+        return Guessed::Left(format!(
+            "numbers, except for {text} texts such as \"{example}\"; if these texts stand for a missing \
+             value, add them to `data.null`"
+        ));
+    }
+    if all_distinct {
+        let reason = "every row has a different text, which only names the row";
+        return Guessed::Left(reason.to_owned());
+    }
+    if let Some((separator, _)) = multi_hot(column) {
+        if Some(config.list_separator) == Byte::new(separator) {
+            let reason = format!("several values per cell, separated by `{separator}`");
+            return Guessed::Ids { raw: RawType::String, reason };
+        }
+        return Guessed::Left(format!(
+            "several values per cell, separated by `{separator}`, but other columns use `{}`; use the \
+             same separator in all columns",
+            char::from(config.list_separator.byte())
+        ));
+    }
+    let (distinct, _) = column.distinct();
+    if let Some(why) = names_rows(column, distinct) {
+        return Guessed::Left(why);
+    }
+    if column.mean_bytes > PROSE && distinct * 2 > column.present() {
+        return Guessed::Left(format!("prose such as \"{example}\""));
+    }
+    Guessed::Id { raw: RawType::String, reason: format!("{many} different texts") }
+}

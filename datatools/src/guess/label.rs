@@ -1,0 +1,130 @@
+//! The guess of the label.
+
+use super::GuessedLabel;
+use crate::profile::{ColumnProfile, Profile, SVM_LABEL};
+
+/// The common names of labels. The most likely name comes first.
+const LABELS: &str = "label click clicked is_click is_clicked target y conversion converted \
+                      is_converted purchase purchased bought liked like response outcome class";
+/// The common names of grades that a user gives. They become labels by a bound.
+const GRADES: &str = "rating ratings stars score grade overall review_score";
+/// The largest share of rows that a drafted bound lets have a label of 1, if a smaller share is
+/// possible.
+const MOST_POSITIVE: f64 = 0.6;
+
+impl GuessedLabel {
+    /// Returns the labels of the rows that the profile kept, or `None` if one of them is missing.
+    pub(super) fn values(&self, profile: &Profile) -> Option<Vec<bool>> {
+        let bound = self.at_least.as_ref().map_or(0.5, |(bound, _)| *bound);
+        let label = |number: f64| (!number.is_nan()).then_some(number >= bound);
+        profile.column(&self.name)?.kept.iter().map(|kept| label(kept.number)).collect()
+    }
+}
+
+/// Returns whether each row has the value 0 or 1, in any spelling that a label may have.
+fn is_binary(column: &ColumnProfile) -> bool {
+    let numbers = column.numbers();
+    let zero_one = numbers.is_some_and(|n| n.min == 0.0 && n.max == 1.0);
+    let (distinct, _) = column.distinct();
+    column.present() == column.rows
+        && distinct == 2
+        && match column.kind() {
+            "whole" | "number" if column.data_type == SVM_LABEL => {
+                zero_one || numbers.is_some_and(|n| n.min == -1.0 && n.max == 1.0)
+            }
+            "whole" | "number" => zero_one,
+            "boolean" => true,
+            _ => false,
+        }
+}
+
+/// Returns the label of a profile. `given` is the name of the label, or `None` if it is to be
+/// guessed.
+///
+/// # Errors
+/// Returns the reason why no column can be the label.
+pub(super) fn choose_label(profile: &Profile, given: Option<&str>) -> Result<GuessedLabel, String> {
+    let listed = |names: Vec<&str>| names.join(", ");
+    let all = || listed(profile.columns.iter().map(|c| c.name.as_str()).collect());
+    if let Some(name) = given {
+        let column = profile
+            .column(name)
+            .ok_or_else(|| format!("unknown column `{name}`; name one of {}", all()))?;
+        return label_of(column);
+    }
+    let binary: Vec<&ColumnProfile> = profile.columns.iter().filter(|c| is_binary(c)).collect();
+    if let Some(column) = find_named(LABELS, binary.iter().copied()) {
+        return label_of(column);
+    }
+    if let Some(column) = find_named(LABELS, profile.columns.iter()) {
+        return label_of(column);
+    }
+    let numeric = profile.columns.iter().filter(|c| matches!(c.kind(), "whole" | "number"));
+    if let Some(column) = find_named(GRADES, numeric) {
+        return label_of(column);
+    }
+    match binary.as_slice() {
+        [one] => label_of(one),
+        [] => Err(format!(
+            "no column holds only 0 and 1, so no column can be the label; add such a column, or \
+             name a column of numbers with the setting `label`, which becomes a label by a bound. \
+             The columns are {}",
+            all()
+        )),
+        many => Err(format!(
+            "several columns hold 0 and 1; choose one of them with the setting `label`: {}",
+            listed(many.iter().map(|c| c.name.as_str()).collect())
+        )),
+    }
+}
+
+/// Returns a column as the label. If the column has other numbers than 0 and 1, chooses a bound.
+fn label_of(column: &ColumnProfile) -> Result<GuessedLabel, String> {
+    let name = column.name.clone();
+    if is_binary(column) {
+        return Ok(GuessedLabel { name, at_least: None });
+    }
+    let (distinct, _) = column.distinct();
+    let is_number = matches!(column.kind(), "whole" | "number");
+    let usable = is_number && column.present() == column.rows && column.cells.not_finite == 0;
+    let Some(bound) = column.bound_of_share(MOST_POSITIVE).filter(|_| usable && distinct > 1)
+    else {
+        return Err(not_binary(column));
+    };
+    let positive = 100.0 * column.share_from(bound);
+    let reason = format!(
+        "is every {name} from {bound} on what you want to predict? {positive:.0} % of the rows have it"
+    );
+    Ok(GuessedLabel { name, at_least: Some((bound, reason)) })
+}
+
+/// Returns the column that has the most likely one of some names, or `None` if no column has one.
+fn find_named<'a>(
+    names: &str,
+    columns: impl Iterator<Item = &'a ColumnProfile> + Clone,
+) -> Option<&'a ColumnProfile> {
+    names.split(' ').find_map(|name| columns.clone().find(|c| c.name.to_lowercase() == name))
+}
+
+fn not_binary(column: &ColumnProfile) -> String {
+    let name = &column.name;
+    let missing = column.rows - column.present();
+    if missing > 0 {
+        return format!(
+            "label `{name}` has no value in {missing} of {} rows; remove these rows first",
+            column.rows
+        );
+    }
+    let top: Vec<String> = column.top(3).into_iter().map(|c| format!("\"{}\"", c.value)).collect();
+    match column.distinct() {
+        (1, _) => {
+            format!("label `{name}` is {} in every row; choose another label", top.join(""))
+        }
+        (2, _) => format!("label `{name}` holds {}; write 0 and 1 instead", top.join(" and ")),
+        (n, _) => format!(
+            "label `{name}` holds {n} values ({}, ..) instead of 0 and 1; convert it to 0 and 1, or \
+             choose another column with the setting `label`",
+            top.join(", ")
+        ),
+    }
+}

@@ -1,0 +1,142 @@
+//! Tests of the jobs that `zillion init` drafts from data with known traps. In each of them a wrong
+//! guess costs quality or hides that the data cannot be learned from, and no error says so.
+
+use std::fmt::Write as _;
+
+use zillion_feature::random::{combine, mix64};
+
+use crate::harness::{Workplace, stderr, stdout, zillion};
+
+/// Returns a number below `below` that depends on the row and on `salt`.
+fn draw(row: u64, salt: u64, below: u64) -> u64 {
+    mix64(combine(row, salt)) % below
+}
+
+/// Returns the label of a row: 1 with the chance of one of its ids, which has no order.
+fn label_of(row: u64, id: u64) -> u8 {
+    u8::from(draw(row, 99, 100) < mix64(id + 500) % 100)
+}
+
+/// Writes a file of 6,000 rows with the columns `user` and `label` and more columns. `row` returns
+/// the cells of these for a row. Drafts a job from the file and checks it. Returns the job and what
+/// `init` said.
+fn draft(columns: &str, more: &[&str], row: impl Fn(u64, u8) -> String) -> (toml::Table, String) {
+    let place = Workplace::new();
+    let mut text = format!("user,{columns},label\n");
+    for i in 0..6000 {
+        let user = draw(i, 1, 40);
+        let label = label_of(i, user);
+        writeln!(text, "u{user},{},{label}", row(i, label)).unwrap();
+    }
+    place.write("log.csv", &text);
+    let run = |arguments: &[&str]| {
+        let result = zillion(arguments).current_dir(place.path("")).output();
+        let result = result.expect("the binary runs");
+        assert!(result.status.success(), "{arguments:?}: {}{}", stdout(&result), stderr(&result));
+        stderr(&result)
+    };
+    let said = run(&[&["init", "log.csv", "--out", "job.toml"], more].concat());
+    run(&["train", "job.toml", "--set", "train.epochs=1"]);
+    let job = std::fs::read_to_string(place.path("job.toml")).expect("the job");
+    // The reasons stand in comments, which a parser drops.
+    (job.parse().expect("TOML"), format!("{said}{job}"))
+}
+
+/// Returns a setting of a feature, or an empty text if there is no such feature or setting.
+fn setting<'a>(job: &'a toml::Table, feature: &str, key: &str) -> &'a str {
+    let feature = job["features"].get(feature);
+    feature.and_then(|of| of.get(key)).and_then(toml::Value::as_str).unwrap_or_default()
+}
+
+#[test]
+fn times_of_any_unit_are_the_event_time() {
+    for (unit, factor) in [("s", 1), ("ms", 1000), ("us", 1_000_000), ("ns", 1_000_000_000)] {
+        // The times of a data set of films lie in 1997.
+        let (job, said) = draft("timestamp,release_date", &[], |i, _| {
+            format!("{},{}", (874_724_710 + i * 60) * factor, 600_000_000 + draw(i, 2, 30) * 86_400)
+        });
+        assert_eq!(job["columns"]["event_time"].as_str(), Some("timestamp"), "{said}");
+        assert_eq!(job["columns"]["event_time_unit"].as_str(), Some(unit), "{said}");
+        assert_eq!(setting(&job, "timestamp", "kind"), "");
+        assert!(said.contains("left out `release_date`: a time, but not"), "{said}");
+    }
+}
+
+#[test]
+fn whole_numbers_are_ids_unless_their_order_predicts() {
+    let (job, said) = draft("kanal,punkte", &[], |i, label| {
+        // A channel of 300 goes with the label like an id. More points go with more labels.
+        let channel = draw(i, 2, 300) * 2 + u64::from(label);
+        let points = draw(i, 3, 2000) + 700 * u64::from(label);
+        format!("{},{points}", mix64(channel) % 300)
+    });
+    assert_eq!(setting(&job, "kanal", "kind"), "id", "{said}");
+    assert_eq!(setting(&job, "punkte", "kind"), "numeric", "{said}");
+    assert!(said.contains("whose order predicts the label less than they do as ids"), "{said}");
+    assert!(said.contains("whose order predicts the label (loss on held-out rows"), "{said}");
+}
+
+#[test]
+fn whole_numbers_with_gaps_are_ids() {
+    let (job, said) = draft("item_id", &[], |i, _| match draw(i, 2, 10) {
+        0 => String::new(),
+        _ => format!("{}.0", draw(i, 3, 200)),
+    });
+    assert_eq!(setting(&job, "item_id", "kind"), "id", "{said}");
+    assert_eq!(job["features"]["item_id"].get("type"), None, "{said}");
+}
+
+#[test]
+fn ids_are_compared_as_what_they_are() {
+    let (job, said) = draft("long,hex,code", &[], |i, _| {
+        let long = format!("12345678901234567890{:02}", draw(i, 2, 50));
+        let hex = [format!("{}e{}", draw(i, 3, 9) + 1, draw(i, 4, 9)), format!("a{}", i % 7)];
+        format!("{long},{},{:05}", hex[(i % 2) as usize], draw(i, 5, 400))
+    });
+    for (column, values) in [("long", 50), ("hex", 88)] {
+        assert_eq!(setting(&job, column, "type"), "string", "{said}");
+        assert!(
+            said.contains(&format!("[features.{column}]  # {values} different texts")),
+            "{said}"
+        );
+    }
+    assert_eq!(setting(&job, "code", "type"), "string", "{said}");
+}
+
+#[test]
+fn a_column_that_tells_the_label_is_left_out() {
+    let (job, said) = draft("rating,session_id,impression_id", &[], |i, label| {
+        let rating = if label == 1 { 4 + draw(i, 2, 2) } else { 1 + draw(i, 2, 3) };
+        format!("{rating},{},i{}", 10_000 + i * 2 / 3, mix64(i))
+    });
+    assert_eq!(setting(&job, "rating", "kind"), "");
+    assert!(
+        said.contains("left out `rating`: it separates the label alone (an AUC of 1.0000"),
+        "{said}"
+    );
+    assert!(said.contains("left out `session_id`: a value occurs in 1.5 rows"), "{said}");
+    assert!(said.contains("left out `impression_id`"), "{said}");
+}
+
+#[test]
+fn grades_signs_and_counts_become_labels_by_a_bound() {
+    type Row = fn(u64, u8) -> String;
+    let cases: [(&str, f64, Row); 4] = [
+        ("sign", 1.0, |_, label| (i64::from(label) * 2 - 1).to_string()),
+        ("class", 2.0, |_, label| (label + 1).to_string()),
+        ("stars", 4.0, |i, label| (1 + draw(i, 2, 3) + 2 * u64::from(label)).to_string()),
+        ("count", 1.0, |i, label| (u64::from(label) * draw(i, 2, 5)).to_string()),
+    ];
+    for (name, bound, row) in cases {
+        let (job, said) = draft(name, &["--label", name], row);
+        let label = &job["labels"][name];
+        assert_eq!(label["at_least"].as_float(), Some(bound), "{said}");
+        assert!(said.contains("on what you want to predict?"), "{said}");
+        let is_copy = ["sign", "class"].contains(&name);
+        assert_eq!(
+            said.contains("left out `label`: it separates the label alone"),
+            is_copy,
+            "{said}"
+        );
+    }
+}
