@@ -177,8 +177,10 @@ fn ids_that_do_not_parse_name_file_row_column_and_text() {
     assert!(error.contains(&format!("\"{}..\" is not", "y".repeat(48))), "{error}");
     let error = csv("user,age,label\n99999999999999999999,2,0\n");
     assert!(error.contains("does not fit the declared 64-bit type of feature `user`"), "{error}");
-    let error = csv("user,age,label\n4.0,2,0\n");
-    assert!(error.contains("\"4.0\" is not a whole number"), "{error}");
+    for text in ["4.5", "4.00", "4,0"] {
+        let error = csv(&format!("user,age,label\n\"{text}\",2,0\n"));
+        assert!(error.contains(&format!("\"{text}\" is not a whole number")), "{error}");
+    }
 }
 
 #[test]

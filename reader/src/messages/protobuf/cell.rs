@@ -5,7 +5,7 @@ use zillion_feature::raw_value::{
 };
 use zillion_feature::{FeatureKey, RawType};
 
-use super::plan::ColumnPlan;
+use super::plan::{ColumnPlan, Scalar};
 use super::row::ProtoValue;
 use crate::block::Lists;
 use crate::text::{Cell, TextCell, TextSettings};
@@ -79,6 +79,12 @@ impl Cell for ProtoCell<'_> {
             ProtoValue::Int(id) => id_from_int(raw, id),
             ProtoValue::UInt(id) => id_from_uint(raw, id),
             ProtoValue::Bool(flag) => Ok(id_from_flag(raw, flag)),
+            // A number of 32 bits may have been rounded from here on.
+            ProtoValue::Float(x)
+                if self.column.scalar == Scalar::Float && x.abs() >= 16_777_216.0 =>
+            {
+                Err(ValueError::Rounded)
+            }
             ProtoValue::Float(x) => id_from_float(raw, x),
             ProtoValue::Text(text) => return self.with_text(text, |cell| cell.id(raw)),
             ProtoValue::Enum(number) => return self.with_name(number, |cell| cell.id(raw)),

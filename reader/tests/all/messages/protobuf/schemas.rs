@@ -101,7 +101,7 @@ fn columns_that_do_not_fit_are_found_at_the_start() {
         ),
         ("M user = 1; bool click = 2;", "column `user`: the column is a column of structs"),
         ("string user = 1; bool click = 2;", "column `user`: the column is a column of strings"),
-        ("double user = 1; bool click = 2;", "column `user`"),
+        ("int64 user = 1; bytes click = 2;", "column `click`"),
         ("repeated int64 user = 1; bool click = 2;", "declare `kind = \"ids\"`"),
         ("int64 user = 1; string click = 2;", "column `click`"),
     ] {
