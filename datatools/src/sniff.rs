@@ -5,13 +5,14 @@ use std::collections::BTreeSet;
 use std::io::{self, Read};
 use std::path::Path;
 
+use chardetng::{EncodingDetector, Iso2022JpDetection, Utf8Detection};
 use zillion_reader::{
     Byte, Compression, DataConfig, FileFormat, Format, Header, Quote, ReaderError, Result,
     TextFormat, format_of,
 };
 
 use zillion_reader::text::{
-    Dialect, Grammar, JsonKeys, JsonRow, Lines, Records, Step, SvmRow, open_stream,
+    Dialect, Encoding, Grammar, JsonKeys, JsonRow, Lines, Records, Step, SvmRow, open_stream,
 };
 
 use crate::parquet_files::{failed, setting};
@@ -43,7 +44,7 @@ pub struct Sniffed {
 /// Detects the format of a file from its beginning.
 ///
 /// # Errors
-/// Returns an error if the file cannot be read, is empty or is not UTF-8, or if no delimiter
+/// Returns an error if the file cannot be read, is empty or is binary, or if no delimiter
 /// results in records of equal length.
 pub fn sniff(path: &Path) -> Result<Sniffed> {
     let reading = DataConfig::default();
@@ -65,7 +66,15 @@ pub fn sniff(path: &Path) -> Result<Sniffed> {
         return Ok(Sniffed { config, notes: Vec::new(), unusable: Vec::new() });
     }
     let mut notes = Vec::new();
-    let text = read_beginning(&reading, path)?;
+    let (text, encoding) = read_beginning(&reading, path)?;
+    let reading = DataConfig { encoding, ..reading };
+    if encoding != Encoding::default() {
+        notes.push(format!(
+            "the file is not UTF-8 and is read as {}; if its letters are wrong, correct \
+             `data.encoding`",
+            encoding.name()
+        ));
+    }
     check_compression(path, start)?;
     if let Some(found) = detect_lines(&text, path)? {
         let (by_ending, format) = match by_ending {
@@ -117,8 +126,9 @@ pub fn sniff(path: &Path) -> Result<Sniffed> {
     Ok(Sniffed { config, notes, unusable })
 }
 
-/// Reads the beginning of a file, decompressed and without the byte order mark.
-fn read_beginning(reading: &DataConfig, path: &Path) -> Result<Vec<u8>> {
+/// Reads the beginning of a file, decompressed and without the byte order mark. Converts it to UTF-8
+/// and returns the encoding that it had.
+fn read_beginning(reading: &DataConfig, path: &Path) -> Result<(Vec<u8>, Encoding)> {
     let unreadable = |error: io::Error| failed("read", path, error);
     let source = open_stream(reading.read_bytes(path)?, path)?;
     let mut text = Vec::new();
@@ -126,8 +136,10 @@ fn read_beginning(reading: &DataConfig, path: &Path) -> Result<Vec<u8>> {
     if text.is_empty() {
         return Err(ReaderError::EmptyFile { path: path.to_owned() });
     }
-    if text.starts_with(&[0xff, 0xfe]) || text.starts_with(&[0xfe, 0xff]) {
-        return Err(ReaderError::Encoding { encoding: "UTF-16", path: path.to_owned() });
+    let marked = encoding_rs::Encoding::for_bom(&text);
+    if let Some((encoding, _)) = marked.filter(|(encoding, _)| *encoding != encoding_rs::UTF_8) {
+        let (converted, _) = encoding.decode_with_bom_removal(&text);
+        return Ok((converted.into_owned().into_bytes(), Encoding::new(encoding)));
     }
     if text.starts_with("\u{feff}".as_bytes()) {
         text.drain(..3);
@@ -137,10 +149,16 @@ fn read_beginning(reading: &DataConfig, path: &Path) -> Result<Vec<u8>> {
         // This is not an error of the file.
         && e.error_len().is_some()
     {
-        let encoding = if text.contains(&0) { "binary" } else { "in another encoding" };
-        return Err(ReaderError::Encoding { encoding, path: path.to_owned() });
+        if text.contains(&0) {
+            return Err(ReaderError::Encoding { encoding: "binary", path: path.to_owned() });
+        }
+        let mut detector = EncodingDetector::new(Iso2022JpDetection::Deny);
+        detector.feed(&text, text.len() < LOOKED_AT);
+        let encoding = detector.guess(None, Utf8Detection::Deny);
+        let (converted, _) = encoding.decode_without_bom_handling(&text);
+        return Ok((converted.into_owned().into_bytes(), Encoding::new(encoding)));
     }
-    Ok(text)
+    Ok((text, Encoding::default()))
 }
 
 /// Returns JSON lines or libsvm if the first rows have this format, and otherwise `None`.
@@ -338,13 +356,31 @@ mod tests {
     }
 
     #[test]
+    fn encodings_are_detected() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("x.csv");
+        let detect = |bytes: &[u8]| {
+            std::fs::write(&path, bytes).expect("it takes a file");
+            let sniffed = sniff(&path).expect("a table");
+            (sniffed.config.encoding.name(), sniffed.notes.join(" "))
+        };
+        let (name, notes) = detect(b"stadt,label\nK\xf6ln,1\nM\xfcnchen,0\nUlm,1\n");
+        assert_eq!(name, "windows-1252");
+        assert!(notes.contains("read as windows-1252"), "{notes}");
+        let text = "\u{feff}stadt,label\nKöln,1\nUlm,0\n";
+        let utf16: Vec<u8> = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
+        assert_eq!(detect(&utf16).0, "utf-16le");
+        assert_eq!(detect(text.as_bytes()), ("utf-8".to_owned(), String::new()));
+    }
+
+    #[test]
     fn unreadable_files_get_a_remedy() {
         assert!(of("").is_err_and(|e| e.contains("empty")));
         assert!(of("\u{feff}").is_err());
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("x.csv");
-        std::fs::write(&path, b"a,b\n\xe4,1\n").expect("it takes a file");
-        assert!(sniff(&path).is_err_and(|e| e.to_string().contains("iconv")));
+        std::fs::write(&path, b"a,b\n\xe4,1\0\n").expect("it takes a file");
+        assert!(sniff(&path).is_err_and(|e| e.to_string().contains("is binary")));
         std::fs::write(&path, [0x28, 0xb5, 0x2f, 0xfd, 0]).expect("it takes a file");
         assert!(sniff(&path).is_err());
     }

@@ -13,6 +13,7 @@ use crate::files;
 use crate::format::{FileFormat, Format, TextFormat, format_of};
 use crate::input::{FileFacts, Input};
 use crate::stores::Stores;
+use crate::text::Encoding;
 
 /// The default number of rows that are shuffled together.
 pub const SHUFFLE_WINDOW: usize = 262_144;
@@ -31,6 +32,9 @@ pub struct DataConfig {
     pub test: Paths,
     /// The format of the files. With `auto`, the extension of each file decides.
     pub format: Format,
+    /// The encoding of text files.
+    #[serde(skip_serializing_if = "is_default")]
+    pub encoding: Encoding,
     /// Whether text files start with a header, or the names of the columns if they have no header.
     pub header: Header,
     /// The character between cells. If `None`, it is `,` in CSV and a tab in TSV.
@@ -78,6 +82,7 @@ impl Default for DataConfig {
             valid: Paths::default(),
             test: Paths::default(),
             format: Format::Auto,
+            encoding: Encoding::default(),
             header: Header::Yes,
             delimiter: None,
             quote: Quote(Some(Byte(b'"'))),

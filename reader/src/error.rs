@@ -96,8 +96,10 @@ pub enum ReaderError {
         /// The path of the file.
         path: PathBuf,
     },
-    /// A text file in an encoding other than UTF-8.
-    #[error("{path} is {encoding}, not UTF-8; convert it (`iconv -t UTF-8`)")]
+    /// A text file in another encoding than `data.encoding`, which is UTF-8 without the setting.
+    #[error(
+        "{path} is {encoding}, not UTF-8; set `data.encoding` to its encoding, such as \"utf-16le\" or \"windows-1252\""
+    )]
     Encoding {
         /// The encoding that the file seems to have.
         encoding: &'static str,

@@ -57,9 +57,9 @@ pub(crate) fn explain(refusal: Refusal, field: &Field, text: Option<&[u8]>) -> S
             "is not a number of {unit} since 1970 between 1980 and 2199; set \
              `columns.event_time_unit` to the unit of the column, or remove it if the column has another meaning"
         )),
-        Refusal::Raw(ValueError::NotUtf8) => {
-            says("is not UTF-8; convert the file (`iconv -t UTF-8`)")
-        }
+        Refusal::Raw(ValueError::NotUtf8) => says(
+            "is not UTF-8; set `data.encoding` to the encoding of the file, such as \"windows-1252\"",
+        ),
         Refusal::NoSideRow => match &field.role {
             Role::SideRow(lookup) => says(&lookup.explain(used_by)),
             other => unreachable!("{other:?} looks nothing up"),

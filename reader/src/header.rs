@@ -38,8 +38,16 @@ pub(crate) fn find<S: AsRef<str>>(
 }
 
 fn hint<S: AsRef<str>>(names: &[S], column: &str, first: Option<&Path>) -> String {
+    let number = names.iter().find(|name| name.as_ref().trim().parse::<f64>().is_ok());
     let mut hint = match zillion_config::nearest(column, names.iter().map(AsRef::as_ref)) {
         Some(name) => format!("did you mean `{name}`?"),
+        None if number.is_some() => {
+            let number = number.map_or("", AsRef::as_ref).escape_debug().to_string();
+            format!(
+                "the first line has no names of columns but values such as `{number}`; give the names \
+                 with `data.header = [\"..\"]`, or write them into the first line."
+            )
+        }
         None => {
             let listed: Vec<String> = names
                 .iter()

@@ -28,6 +28,7 @@ use crate::config::DataConfig;
 use crate::error::{ReaderError, Result};
 use crate::field::{self, Field};
 use crate::side_tables::SideTables;
+use crate::text::Encoding;
 use arrow::{ArrowMessages, ArrowState};
 pub use avro::{AvroFraming, AvroSchemas};
 use avro::{AvroMessages, AvroState};
@@ -119,6 +120,10 @@ impl MessageDecoder {
         sides: &SideTables,
         statistics: &Statistics,
     ) -> Result<Self> {
+        if config.encoding != Encoding::default() {
+            let problem = "messages are read as UTF-8; remove the setting";
+            return Err(ReaderError::setting("data.encoding", problem));
+        }
         let fields = field::resolved(schema, sides, statistics)?;
         let schema = Arc::new(schema.clone());
         let assembly = Assembly::new(&schema, sides, statistics, |_| true)?;

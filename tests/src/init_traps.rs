@@ -119,6 +119,36 @@ fn a_column_that_tells_the_label_is_left_out() {
 }
 
 #[test]
+fn other_encodings_are_read() {
+    let place = Workplace::new();
+    let mut text = b"stadt,label\n".to_vec();
+    for i in 0..6000_u64 {
+        let city: [&[u8]; 3] = [b"K\xf6ln", b"M\xfcnchen", b"Ulm"];
+        text.extend_from_slice(city[draw(i, 1, 3) as usize]);
+        text.extend_from_slice(format!(",{}\n", label_of(i, draw(i, 1, 3))).as_bytes());
+    }
+    std::fs::write(place.path("log.csv"), text).expect("a file");
+    let run = |arguments: &[&str]| {
+        let result = zillion(arguments).current_dir(place.path("")).output();
+        let result = result.expect("the binary runs");
+        assert!(result.status.success(), "{arguments:?}: {}", stderr(&result));
+        stderr(&result)
+    };
+    let said = run(&["init", "log.csv", "--no-split", "--out", "job.toml"]);
+    assert!(said.contains("the file is not UTF-8 and is read as windows-1252"), "{said}");
+    run(&["train", "job.toml", "--set", "train.epochs=1"]);
+    let job = std::fs::read_to_string(place.path("job.toml")).expect("the job");
+    let job: toml::Table = job.parse().expect("TOML");
+    assert_eq!(job["data"]["encoding"].as_str(), Some("windows-1252"));
+    // The split writes Parquet, whose texts are UTF-8.
+    run(&["init", "log.csv", "--out", "split.toml"]);
+    run(&["train", "split.toml", "--set", "train.epochs=1"]);
+    let profile = zillion(&["data", "inspect", &place.text("log-split/train.parquet"), "--json"]);
+    let profile = stdout(&{ profile }.output().expect("it runs"));
+    assert!(profile.contains("Köln"), "{profile}");
+}
+
+#[test]
 fn grades_signs_and_counts_become_labels_by_a_bound() {
     type Row = fn(u64, u8) -> String;
     let cases: [(&str, f64, Row); 4] = [

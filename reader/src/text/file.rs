@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use super::cells::CellPlan;
 use super::chunks::{Chunks, FIRST_ROWS};
 use super::decode::{OtherColumns, RowPlan};
+use super::encoding::Encoding;
 use super::json::{self, JsonPlan};
 use super::open::{Bytes, Span, open_file, open_stream};
 use super::settings::{Grammar, TextSettings};
@@ -36,6 +37,7 @@ enum Origin {
     File {
         input: Input,
         compression: Compression,
+        encoding: Encoding,
     },
     /// A stream that is positioned after its header. `None` after a pass has taken it.
     Stream(Mutex<Option<Chunks>>),
@@ -54,9 +56,10 @@ impl TextFile {
         config: &DataConfig,
         format: TextFormat,
     ) -> Result<Self> {
-        let source = open_file(&input, compression, Span::Start)?;
+        let encoding = config.encoding;
+        let source = open_file(&input, compression, encoding, Span::Start)?;
         let path = input.path().to_owned();
-        let origin = Origin::File { input, compression };
+        let origin = Origin::File { input, compression, encoding };
         Ok(Self::read_start(source, &path, origin, config, format)?.0)
     }
 
@@ -71,7 +74,7 @@ impl TextFile {
         format: TextFormat,
     ) -> Result<Self> {
         let path = Path::new(name);
-        let source = open_stream(stream, path)?;
+        let source = config.encoding.convert(open_stream(stream, path)?);
         let origin = Origin::Stream(Mutex::default());
         let (mut file, chunks) = Self::read_start(source, path, origin, config, format)?;
         file.origin = Origin::Stream(Mutex::new(Some(chunks)));
@@ -135,9 +138,15 @@ impl TextFile {
         matches!(self.origin, Origin::Stream(_))
     }
 
-    /// Returns whether the text is a file without compression.
+    /// Returns whether the text is a file of UTF-8 without compression, so that the places of its
+    /// bytes are the places in the text.
     pub(crate) fn is_plain_file(&self) -> bool {
-        matches!(self.origin, Origin::File { compression: Compression::None, .. })
+        match &self.origin {
+            Origin::File { compression: Compression::None, encoding, .. } => {
+                *encoding == Encoding::default()
+            }
+            _ => false,
+        }
     }
 
     /// Returns the size of the file in bytes, or `None` if the text is a stream.
@@ -170,7 +179,9 @@ impl TextFile {
 
     fn open_chunks(&self, span: Span) -> Result<Chunks> {
         let source = match &self.origin {
-            Origin::File { input, compression } => open_file(input, *compression, span)?,
+            Origin::File { input, compression, encoding } => {
+                open_file(input, *compression, *encoding, span)?
+            }
             Origin::Stream(chunks) => {
                 let taken = chunks.lock().unwrap_or_else(PoisonError::into_inner).take();
                 return taken

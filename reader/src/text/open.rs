@@ -5,6 +5,7 @@ use std::path::Path;
 
 use flate2::read::MultiGzDecoder;
 
+use super::encoding::Encoding;
 use crate::error::{ReaderError, Result};
 use crate::format::Compression;
 use crate::input::Input;
@@ -23,8 +24,13 @@ pub(super) enum Span {
     All,
 }
 
-/// Opens a file whose compression is known.
-pub(super) fn open_file(input: &Input, compression: Compression, span: Span) -> Result<Bytes> {
+/// Opens a file whose compression and encoding are known, and converts it to UTF-8.
+pub(super) fn open_file(
+    input: &Input,
+    compression: Compression,
+    encoding: Encoding,
+    span: Span,
+) -> Result<Bytes> {
     if input.is_empty()? {
         return Err(ReaderError::EmptyFile { path: input.path().to_owned() });
     }
@@ -32,7 +38,9 @@ pub(super) fn open_file(input: &Input, compression: Compression, span: Span) -> 
         Span::Start => input.read_start()?,
         Span::All => input.read_all()?,
     };
-    decompress(bytes, compression).map_err(ReaderError::io("open the file", input.path()))
+    let bytes = decompress(bytes, compression);
+    let bytes = bytes.map_err(ReaderError::io("open the file", input.path()))?;
+    Ok(encoding.convert(bytes))
 }
 
 /// Opens a stream of text, and decompresses it if its first bytes show a known compression. `path`

@@ -6,7 +6,9 @@ use arrow_array::{
     ArrayRef, BooleanArray, Float64Array, Int64Array, ListArray, StringArray, UInt64Array,
     types::Int64Type,
 };
-use zillion_feature::{Cursor, Schema};
+use zillion_feature::{Cursor, FeatureKey, Schema};
+use zillion_reader::text::Encoding;
+use zillion_reader::{DataConfig, Dataset};
 
 use crate::fixture::{Folder, PLAIN, data_config, read, schema};
 
@@ -329,13 +331,36 @@ fn other_encodings_are_recognised() {
     let utf16: Vec<u8> =
         "\u{feff}user,age,label\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
     folder.write("a.csv", utf16);
-    assert!(folder.error(&["a.csv"], &job()).starts_with("a.csv is UTF-16, not UTF-8; convert it"));
+    let error = folder.error(&["a.csv"], &job());
+    assert!(error.starts_with("a.csv is UTF-16, not UTF-8; set `data.encoding`"), "{error}");
     let strings = schema("[features.user]\nkind='id'\ntype='string'\n[labels.label]");
     folder.write("b.csv", b"user,label\nM\xfcller,0\n");
     let error = folder.error(&["b.csv"], &strings);
-    assert!(error.contains("is not UTF-8; convert the file"), "{error}");
+    assert!(error.contains("is not UTF-8; set `data.encoding`"), "{error}");
     folder.write("c.csv", b"us\xe9r,label\nM,0\n");
     assert!(folder.error(&["c.csv"], &strings).starts_with("c.csv is in an unknown encoding"));
+    // With the right setting, both are read.
+    let config = |name: &str| DataConfig {
+        encoding: Encoding::try_from(name.to_owned()).unwrap(),
+        ..DataConfig::default()
+    };
+    let keys = |name: &str, file: &str, schema: &Schema| {
+        let dataset = Dataset::open(&config(name), &[folder.path(file)], schema).unwrap();
+        read(&dataset, PLAIN, Cursor::default(), 9).unwrap().remove(0).0.sparse[0].keys.clone()
+    };
+    assert_eq!(keys("latin-1", "b.csv", &strings), [FeatureKey::from_text("Müller")]);
+    let utf16 = "\u{feff}user,label\nMüller,0\n日本,1\n".encode_utf16();
+    folder.write("d.csv", utf16.flat_map(u16::to_be_bytes).collect::<Vec<u8>>());
+    let wanted = [FeatureKey::from_text("Müller"), FeatureKey::from_text("日本")];
+    assert_eq!(keys("utf-16be", "d.csv", &strings), wanted);
+    // Half a character at the end of a file is an error.
+    folder.write("e.csv", b"user,label\nM,0\nN,1\n\x93");
+    let dataset = Dataset::open(&config("shift_jis"), &[folder.path("e.csv")], &strings);
+    let error = match dataset {
+        Ok(dataset) => read(&dataset, PLAIN, Cursor::default(), 9).unwrap_err().to_string(),
+        Err(error) => error.to_string(),
+    };
+    assert!(error.contains("not shift_jis; correct `data.encoding`"), "{error}");
 }
 
 #[test]

@@ -27,8 +27,8 @@ const PART_ROWS: u64 = 1 << 20;
 const GUESS_ROWS: u64 = 50_000;
 
 /// The keys of `[data]` that describe the format of the files.
-const FORMAT_KEYS: [&str; 7] =
-    ["format", "header", "delimiter", "quote", "decimal", "null", "list_separator"];
+const FORMAT_KEYS: [&str; 8] =
+    ["format", "encoding", "header", "delimiter", "quote", "decimal", "null", "list_separator"];
 
 pub(super) fn run(args: &ConvertArgs) -> Result<()> {
     let workers = compute_pool(args.threads)?;
