@@ -49,8 +49,8 @@ impl Default for Settings {
 /// fewer rows, the partial sums of the lanes would take more time than another thread saves.
 const LEAST_SHARE: usize = 64;
 
-/// The minimum number of rows of a piece of a request. Waking a thread takes the time in which
-/// another thread scores a few rows.
+/// The minimum number of rows of the pieces of a request on average. Waking a thread takes the time
+/// in which another thread scores a few rows.
 const LEAST_PIECE: usize = 32;
 
 /// The number of rows of which a piece has a multiple. The kernels of products work on eight rows
@@ -257,11 +257,11 @@ impl Lowered {
             return rows.div_ceil(lanes).max(1).next_multiple_of(LEAST_SHARE).min(tile_rows);
         }
         // Without our kernels, the bits of a row may depend on its tile.
-        if free_threads <= 1 || self.couples_rows() || !matmul::can_resume() {
+        let pieces = free_threads.min(lanes).min(rows / LEAST_PIECE);
+        if pieces <= 1 || self.couples_rows() || !matmul::can_resume() {
             return tile_rows;
         }
-        let share = rows.div_ceil(free_threads.min(lanes)).max(LEAST_PIECE);
-        share.next_multiple_of(PIECE_STEP).min(tile_rows)
+        rows.div_ceil(pieces).next_multiple_of(PIECE_STEP).min(tile_rows)
     }
 
     /// Returns whether a value depends on several rows of the batch.
@@ -363,7 +363,7 @@ mod tests {
         let infer = Lowered::new(Ir::infer(&graph, &[logit]), settings).unwrap();
         assert_eq!(infer.share_rows(100, 1), settings.tile_rows, "no other thread is free");
         let pieces = [1, 40, 63, 64, 100, 256, 500, 1000].map(|rows| infer.share_rows(rows, 2));
-        assert_eq!(pieces, [32, 32, 32, 32, 56, 128, 256, 256]);
+        assert_eq!(pieces, [256, 256, 256, 32, 56, 128, 256, 256]);
         assert_eq!(infer.share_rows(256, 100), 32, "a piece is not smaller");
         for rows in [0, 1, 63, 500, 4096, 9999] {
             let mut next = 0;

@@ -3,10 +3,13 @@
 //!
 //! A client chooses which inputs it gives once for all candidates. Usually, all requests for a
 //! model make the same choice. The number of programs is limited, because a program takes memory
-//! and because planning takes longer than scoring a small request. A batch with another set of
-//! shared columns is scored by the plain program, with its columns copied to all rows.
+//! and because planning takes longer than scoring a small request. A new set takes the place of the
+//! oldest one, at most once in [`PAUSE`]. So a client that sends many sets neither ends the sharing
+//! for the others nor makes the server plan all the time. A batch whose set has no program is scored
+//! by the plain program, with its columns copied to all rows. Nobody waits for a plan.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use zillion_device::matmul;
 use zillion_feature::{Batch, SharedColumns};
@@ -16,6 +19,8 @@ use crate::error::Result;
 
 /// The largest number of sets of shared columns that have a program.
 pub(crate) const MOST_SETS: usize = 8;
+/// The minimum time between two replacements of a program.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// The programs of a model, which all scorers of the model use.
 #[derive(Debug)]
@@ -24,8 +29,27 @@ pub(crate) struct Programs {
     /// The nodes whose values the programs keep.
     results: Vec<NodeId>,
     settings: Settings,
-    /// The programs that were planned for sets of shared columns.
-    shared: Mutex<Vec<(SharedColumns, Arc<Program>)>>,
+    shared: Mutex<SharedPrograms>,
+}
+
+/// The programs that were planned for sets of shared columns.
+#[derive(Debug, Default)]
+struct SharedPrograms {
+    /// The sets with their programs. The oldest program comes first.
+    planned: Vec<(SharedColumns, Arc<Program>)>,
+    /// Whether a thread plans a program now.
+    is_planning: bool,
+    /// The time of the last plan.
+    planned_at: Option<Instant>,
+}
+
+impl SharedPrograms {
+    /// Returns whether a new set may get a program at this time.
+    fn may_plan(&self, now: Instant) -> bool {
+        let is_full = self.planned.len() >= MOST_SETS;
+        let is_soon = self.planned_at.is_some_and(|before| now < before + PAUSE);
+        !(self.is_planning || (is_full && is_soon))
+    }
 }
 
 impl Programs {
@@ -52,8 +76,8 @@ impl Programs {
 
     /// Returns the program for batches in which the columns `shared` have one row, and plans it if
     /// it is new. Returns `None` if such batches are scored by the plain program: no column is
-    /// shared, this many sets have programs already, or products of one row are rounded
-    /// differently on this machine.
+    /// shared, a new program cannot be planned now, or products of one row are rounded differently
+    /// on this machine.
     ///
     /// # Errors
     /// Returns an error if a result does not have one row for each row of a batch.
@@ -61,16 +85,27 @@ impl Programs {
         if shared.is_empty() || !matmul::can_resume() {
             return Ok(None);
         }
-        let mut programs = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, program)) = programs.iter().find(|(columns, _)| columns == shared) {
-            return Ok(Some(program.clone()));
+        let lock = || self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        {
+            let mut programs = lock();
+            if let Some((_, known)) = programs.planned.iter().find(|(of, _)| of == shared) {
+                return Ok(Some(known.clone()));
+            }
+            if !programs.may_plan(now) {
+                return Ok(None);
+            }
+            programs.is_planning = true;
         }
-        if programs.len() >= MOST_SETS {
-            return Ok(None);
+        let program = Program::infer_shared(&self.graph, &self.results, self.settings, shared);
+        let mut programs = lock();
+        programs.is_planning = false;
+        programs.planned_at = Some(now);
+        let program = Arc::new(program?);
+        if programs.planned.len() >= MOST_SETS {
+            programs.planned.remove(0);
         }
-        let program = Program::infer_shared(&self.graph, &self.results, self.settings, shared)?;
-        let program = Arc::new(program);
-        programs.push((shared.clone(), program.clone()));
+        programs.planned.push((shared.clone(), program.clone()));
         Ok(Some(program))
     }
 
@@ -212,6 +247,28 @@ mod tests {
             scorer.release();
             assert_eq!((scorer.sets(), scorer.buffer_bytes()), (0, 0));
         }
+    }
+
+    #[test]
+    fn a_new_set_takes_the_place_of_the_oldest_one_after_a_pause() {
+        if !matmul::can_resume() {
+            return;
+        }
+        let id = graph().output(LOGITS).unwrap();
+        let programs = Programs::new(graph(), vec![id], Settings::default());
+        let set =
+            |bits: usize| SharedColumns::new((0..FIELDS).filter(|at| bits >> at & 1 == 1), []);
+        for bits in 1..=MOST_SETS {
+            assert!(programs.of(&set(bits)).unwrap().is_some(), "{bits}");
+        }
+        let next = MOST_SETS + 1;
+        assert!(programs.of(&set(next)).unwrap().is_none(), "the last plan was just made");
+        programs.shared.lock().unwrap().planned_at = Some(Instant::now() - PAUSE);
+        assert!(programs.of(&set(next)).unwrap().is_some());
+        let planned = programs.shared.lock().unwrap();
+        let known = |bits: usize| planned.planned.iter().any(|(of, _)| *of == set(bits));
+        assert!(!known(1) && (2..=next).all(known));
+        assert_eq!(planned.planned.len(), MOST_SETS);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use zillion_nn::{
 use zillion_rows::{FetchedRows, RowSource};
 
 use crate::error::{Error, Result};
-use crate::programs::Programs;
+use crate::programs::{MOST_SETS, Programs};
 
 /// A scorer of batches for one model. It holds the buffers of scoring, which all batches reuse.
 #[derive(Debug)]
@@ -208,6 +208,10 @@ impl Scorer {
             return Ok(index);
         }
         let Some(program) = self.programs.of(shared)? else { return Ok(0) };
+        if self.executors.len() > MOST_SETS {
+            // The first executor is the one of the plain program.
+            self.executors.remove(1);
+        }
         self.executors.push((shared.clone(), Executor::new((*program).clone())));
         Ok(self.executors.len() - 1)
     }

@@ -13,5 +13,5 @@ mod poison;
 mod quiet;
 mod restarts;
 mod schemas;
-mod served;
+pub(crate) mod served;
 mod way_back;

@@ -3,7 +3,8 @@
 
 use serde_json::Value;
 
-use crate::harness::{Workplace, csv, stdout, zillion};
+use crate::harness::{Workplace, csv, stderr, stdout, zillion};
+use crate::online::served::auc;
 use crate::server::{MODEL, REGISTRY, Server, infer_body, instances, operate, output};
 use crate::serving::{bits, published, publishing};
 
@@ -41,6 +42,9 @@ fn a_publication_prints_what_rounding_costs() {
     place.train_ok("run", &[]);
     place.write("valid.csv", &csv(3, 2000));
     let (registry, root) = (place.text(REGISTRY), format!("data.root={}", place.text("")));
+    let text = csv(3, 2000);
+    let label = |line: &str| line.ends_with(",1");
+    let labels: Vec<bool> = text.lines().skip(1).map(label).collect();
     for rows in ["f16", "bf16", "int8"] {
         let valid = "data.valid=['valid.csv']";
         let result = zillion(&[
@@ -63,7 +67,34 @@ fn a_publication_prints_what_rounding_costs() {
         let said: Value = serde_json::from_str(stdout(&result).trim()).expect("JSON");
         let cost = &said["rounding"];
         assert_eq!(cost["row_type"], rows, "{said}");
-        let auc = |name: &str| cost[name].as_f64().expect("a number");
-        assert!((auc("whole") - auc("rounded")).abs() < 0.01 && auc("whole") > 0.5, "{said}");
+        // The AUC after rounding is the one of the version in the registry, and not of the run.
+        let file = place.text("valid.csv");
+        let predict = [
+            "predict",
+            "--registry",
+            &registry,
+            "--model",
+            rows,
+            "--version",
+            "1",
+            &file,
+            "--json",
+        ];
+        let scored = zillion(&predict).output().expect("the binary runs");
+        let logit = |line: &str| -> f64 {
+            let row: Value = serde_json::from_str(line).expect("a line of JSON");
+            row["logit"].as_f64().expect("a number")
+        };
+        let scores: Vec<f64> = stdout(&scored).lines().map(logit).collect();
+        let figure = |name: &str| cost[name].as_f64().expect("a number");
+        assert!((figure("rounded") - auc(&scores, &labels)).abs() < 1e-9, "{said}");
+        if rows == "int8" {
+            assert_ne!(figure("rounded"), figure("whole"), "{said}");
+        }
     }
+    // Without the option, a version has the rows of the version before it.
+    let publish = ["publish", &place.text("run"), "--registry", &registry, "--model", "int8"];
+    let result = zillion(&[&publish[..], &["--base", "--set", &root, "--json"]].concat()).output();
+    let result = result.expect("the binary runs");
+    assert!(stderr(&result).contains("the rows are int8, as in version 1"), "{}", stderr(&result));
 }

@@ -30,12 +30,16 @@ pub(crate) struct PublishArgs {
     #[arg(long, default_value = "64")]
     pub(crate) parity_rows: NonZeroUsize,
     /// Number type of the weights in the version: f32, f16, bf16 or int8; smaller rows are rounded,
-    /// and their AUC on the job's validation files is printed
-    #[arg(long, value_name = "TYPE", default_value = "f32", value_parser = parse_row_type)]
-    pub(crate) rows: RowType,
+    /// and their AUC on the job's validation files is printed; absent: the type of the version that
+    /// the pointer names, otherwise f32
+    #[arg(long, value_name = "TYPE", value_parser = parse_row_type)]
+    pub(crate) rows: Option<RowType>,
     /// File with one row for each item that servers shall retrieve; for two_tower
     #[arg(long, value_name = "FILE")]
     pub(crate) items: Option<String>,
+    /// Publish without items, although the version that the pointer names has items
+    #[arg(long, conflicts_with = "items")]
+    pub(crate) without_items: bool,
     /// Column of that file with the ids of the items; absent: the column of the item's feature
     #[arg(long, value_name = "COLUMN", requires = "items")]
     pub(crate) items_id: Option<String>,

@@ -5,9 +5,12 @@ use std::sync::Arc;
 
 use anyhow::{Result, bail};
 use serde_json::json;
+use zillion_console::exit::refuse;
 use zillion_console::{compute_pool, data_settings, durable_files, print_json, print_line};
 use zillion_device::SystemClock;
 use zillion_reader::{DataConfig, Dataset, Paths};
+use zillion_registry::VersionManifest;
+use zillion_rows::RowType;
 use zillion_trainer::{
     Checkpoint, ItemsConfig, Job, Loaded, PublishConfig, Published, RoundingCost,
     publish_checkpoint,
@@ -15,13 +18,14 @@ use zillion_trainer::{
 
 use crate::args::PublishArgs;
 use crate::operator::{audited, check_key_path, describe_publication};
-use crate::registry::print_store_retries;
+use crate::registry::{open_model, print_store_retries};
 
 pub(crate) fn run(args: &PublishArgs) -> Result<()> {
     let checkpoint = Checkpoint::find(&args.checkpoint)?;
     let mut job = checkpoint.job()?;
     job.data = data_settings::of_checkpoint(&job, &args.set)?;
-    let cost = measure_rounding(args, &checkpoint, &job.data);
+    let row_type = choose_row_type(args)?;
+    let cost = measure_rounding(args, row_type, &checkpoint, &job.data);
     if !args.parity.is_empty() {
         read_parity_from(&mut job, &args.parity);
     }
@@ -32,7 +36,7 @@ pub(crate) fn run(args: &PublishArgs) -> Result<()> {
         parity_rows: args.parity_rows,
         sign: args.operator.sign.clone(),
         valid_for: args.operator.valid_for,
-        rows: args.rows,
+        rows: row_type,
         items: args
             .items
             .as_ref()
@@ -48,32 +52,76 @@ pub(crate) fn run(args: &PublishArgs) -> Result<()> {
     let name = &args.model.model;
     let describe = |published: &Published| describe_publication(published, &config.promote);
     let published = audited(&args.operator, "publish", name, &asked, act, describe)?;
-    let cost = cost.as_ref().map(Result::as_ref);
-    if args.json {
-        return print_json(&summary(&published, cost.and_then(Result::ok)));
-    }
-    print_line(&published.to_string());
-    match cost {
-        Some(Ok(cost)) => print_line(&cost.to_string()),
-        Some(Err(error)) => eprintln!(
+    if let Some(Err(error)) = &cost {
+        eprintln!(
             "the cost of {} rows is not known, because the validation files cannot be scored: \
              {error:#}",
-            args.rows.name()
-        ),
-        None => {}
+            row_type.name()
+        );
+    }
+    let cost = cost.and_then(Result::ok);
+    if args.json {
+        return print_json(&summary(&published, cost.as_ref()));
+    }
+    print_line(&published.to_string());
+    if let Some(cost) = cost {
+        print_line(&cost.to_string());
     }
     print_store_retries(&published.store);
     Ok(())
+}
+
+/// Returns the number type of the rows. Without the option, it is the type of the version that the
+/// pointer names, so that a command without the option does not make a model larger unnoticed.
+///
+/// # Errors
+/// Returns an error if the version that the pointer names can retrieve items, and the new version
+/// could not.
+fn choose_row_type(args: &PublishArgs) -> Result<RowType> {
+    let Some((version, row_type)) = find_pointed(args)? else {
+        return Ok(args.rows.unwrap_or_default());
+    };
+    if version.items.is_some() && args.items.is_none() && !args.without_items {
+        return refuse(format!(
+            "version {} of {} retrieves items, and a version without items would end that; name \
+             the file of items with --items, or publish with --without-items",
+            version.version, version.model
+        ));
+    }
+    if args.rows.is_none() && !row_type.is_f32() {
+        eprintln!(
+            "the rows are {}, as in version {}; choose another type with --rows",
+            row_type.name(),
+            version.version
+        );
+    }
+    Ok(args.rows.unwrap_or(row_type))
+}
+
+/// Returns the version that the pointer names with the number type of its rows, or `None` if there
+/// is no such version yet.
+fn find_pointed(args: &PublishArgs) -> Result<Option<(VersionManifest, RowType)>> {
+    // The publication creates a registry that does not exist yet, and reports one that it cannot
+    // open.
+    let Ok(model) = open_model(&args.model) else { return Ok(None) };
+    if !model.pointers()?.contains(&args.promote) {
+        return Ok(None);
+    }
+    let version = model.version(model.pointer(&args.promote)?.to.version)?;
+    let layer = model.layer(&version)?;
+    let row_type = layer.tables.first().map_or(RowType::F32, |table| table.row_type);
+    Ok(Some((version, row_type)))
 }
 
 /// Scores the validation files of the job with the rows of the checkpoint and with those of the
 /// version. Returns `None` if both are the same, or if the job has no validation files.
 fn measure_rounding(
     args: &PublishArgs,
+    row_type: RowType,
     checkpoint: &Checkpoint,
     data: &DataConfig,
 ) -> Option<Result<RoundingCost>> {
-    if args.rows.is_f32() || data.valid.is_empty() {
+    if row_type.is_f32() || data.valid.is_empty() {
         return None;
     }
     let measure = || {
@@ -82,11 +130,11 @@ fn measure_rounding(
         let dataset = Dataset::open(data, &data.files(&data.valid)?, &loaded.job.schema)?
             .with_statistics(loaded.statistics().clone());
         let whole = loaded.evaluate(&dataset)?.auc;
-        let rounded = loaded.evaluate_as(&dataset, args.rows)?.auc;
+        let rounded = loaded.evaluate_as(&dataset, row_type)?.auc;
         let (Some(whole), Some(rounded)) = (whole, rounded) else {
             bail!("the rows have no AUC, because all have the same label; add rows of both classes")
         };
-        Ok(RoundingCost { row_type: args.rows, whole, rounded })
+        Ok(RoundingCost { row_type, whole, rounded })
     };
     Some(measure())
 }

@@ -67,7 +67,7 @@ fn predict(place: &Place, version: u64) -> Vec<f64> {
 
 /// Returns the share of pairs of a positive and a negative row in which the positive one has the
 /// higher score; a tie counts one half.
-fn auc(scores: &[f64], labels: &[bool]) -> f64 {
+pub(crate) fn auc(scores: &[f64], labels: &[bool]) -> f64 {
     assert_eq!(scores.len(), labels.len());
     let mut order: Vec<usize> = (0..scores.len()).collect();
     order.sort_by(|&a, &b| scores[a].total_cmp(&scores[b]));

@@ -189,7 +189,7 @@ fn retrieve(servable: &Servable) -> Value {
     object(
         json!({
             "context": user.row(&user.0),
-            "k": { "type": ["integer", "null"], "minimum": 1, "maximum": 1000, "description": "The number of items; without it, 10. The setting `serve.max_retrieved` can allow more." },
+            "k": { "type": ["integer", "null"], "minimum": 1, "description": "The number of items; without it, 10. The server refuses more than its setting `max_retrieved`, which is 1000 unless set." },
             "only": ids("The ids of the only items that may be returned."),
             "exclude": ids("The ids of items that may not be returned."),
             "exact": { "enum": [true, null], "description": "Whether every item is scored." },

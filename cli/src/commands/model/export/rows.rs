@@ -31,10 +31,7 @@ impl Export<'_> {
             // of them.
             let most = source.layers().iter().map(|layer| layer.rows(index)).sum();
             let mut bar = Bar::new(&table.name, most, "rows");
-            let rows = source
-                .rows_of(index)
-                .map(|(key, row)| (row.count, key, source.whole(index, key, row)))
-                .map(|(count, key, whole)| (key, whole, count));
+            let rows = source.whole_rows_of(index).map(|(key, row)| (key, row.weights, row.count));
             let written = spec.write(&target, &self.files, rows, |seen| bar.update(seen))?;
             drop(bar);
             let bytes = std::fs::metadata(&target)?.len();
