@@ -48,10 +48,10 @@ pub enum Error {
         /// The number of the version.
         version: VersionId,
     },
-    /// A user whose vector has a float that is not finite.
+    /// A user whose vector or whose score of an item is not finite.
     #[error(
-        "the vector of the user has a float that is not finite; send other inputs, or train the \
-         model again"
+        "the vector of the user or a score is not finite; send other inputs, or train the model \
+         again"
     )]
     UserVector,
     /// A version with a mapped file that has lost pages, because the file was truncated or its disk

@@ -29,8 +29,10 @@ const FORMAT: u32 = 1;
 const MAX_HEADER: usize = 1 << 20;
 /// The largest number of floats of a vector.
 const MAX_DIM: usize = 1 << 16;
-/// The number of items that are read between two pauses.
+/// The maximum number of items that are read between two pauses.
 const ITEMS_AT_ONCE: usize = 4096;
+/// The number of bytes of vectors that are read between two pauses, if a vector has not more.
+const BYTES_AT_ONCE: usize = 1 << 20;
 
 /// The header of a file of item vectors.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -186,8 +188,9 @@ impl ItemVectors {
             return refuse(format!("the factor of the scores is {scale}, which is not finite"));
         }
         let mut index = SideIndex::default();
+        let together = (BYTES_AT_ONCE / (4 * dim)).clamp(1, ITEMS_AT_ONCE);
         for at in 0..items {
-            if at.is_multiple_of(ITEMS_AT_ONCE) {
+            if at.is_multiple_of(together) {
                 pace.piece();
             }
             if index.push(ids.key(at)).is_err() {
@@ -347,9 +350,9 @@ impl ItemVectors {
         };
         let (ids, rest) = rest.split_at(ids);
         let (texts, floats) = rest.split_at(texts);
-        let ids = read_ids(header.ids, ids, texts)?;
+        let ids = read_ids(header.ids, ids, texts, pace)?;
         let mut vectors = Vec::with_capacity(floats.len() / 4);
-        for piece in floats.chunks(4 * dim.max(1) * ITEMS_AT_ONCE) {
+        for piece in floats.chunks(BYTES_AT_ONCE) {
             let (piece, _) = piece.as_chunks::<4>();
             vectors.extend(piece.iter().map(|&bytes| f32::from_le_bytes(bytes)));
             pace.piece();
@@ -359,7 +362,7 @@ impl ItemVectors {
 }
 
 /// Reads the ids of a type.
-fn read_ids(raw: RawType, bytes: &[u8], texts: &[u8]) -> Result<ItemIds> {
+fn read_ids(raw: RawType, bytes: &[u8], texts: &[u8], pace: &mut dyn Throttle) -> Result<ItemIds> {
     let words = bytes.as_chunks::<8>().0.iter();
     Ok(match raw {
         RawType::I64 => ItemIds::Ints(words.map(|&word| i64::from_le_bytes(word)).collect()),
@@ -371,7 +374,10 @@ fn read_ids(raw: RawType, bytes: &[u8], texts: &[u8]) -> Result<ItemIds> {
             let (lengths, _) = bytes.as_chunks::<4>();
             let mut ends = Vec::with_capacity(lengths.len());
             let mut end = 0usize;
-            for &length in lengths {
+            for (at, &length) in lengths.iter().enumerate() {
+                if at.is_multiple_of(ITEMS_AT_ONCE) {
+                    pace.piece();
+                }
                 let length = u32::from_le_bytes(length) as usize;
                 end = end.saturating_add(length);
                 if length == 0 || !text.is_char_boundary(end) {

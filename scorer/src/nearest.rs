@@ -16,9 +16,12 @@ use crate::error::{Error, Result};
 use crate::items::ItemVectors;
 use crate::scorer::LateCheck;
 
-/// The number of items whose scores are computed between two looks at the clock. Their scores fit
-/// the first-level cache.
+/// The maximum number of items whose scores are computed between two looks at the clock. Their
+/// scores fit the first-level cache.
 const BLOCK: usize = 4096;
+/// The number of floats of items that are read between two looks at the clock, if a vector has not
+/// more.
+const BLOCK_FLOATS: usize = 1 << 18;
 
 /// An item with its score.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -83,8 +86,9 @@ impl Best {
 /// fewer if `choice` leaves fewer.
 ///
 /// # Errors
-/// Returns [`Error::Late`] if `is_late` returns `true`, and an error if the vector of the user is
-/// not finite or has another number of floats than those of the items.
+/// Returns [`Error::Late`] if `is_late` returns `true`, and an error if the vector of the user or
+/// one of the best scores is not finite, or if the vector has another number of floats than those
+/// of the items.
 pub fn find_nearest(
     items: &ItemVectors,
     user: &[f32],
@@ -119,6 +123,10 @@ pub fn find_nearest(
     let mut found: Vec<Found> = parts.into_iter().flat_map(|best| best.heap).map(|f| f.0).collect();
     found.sort_unstable_by(|a, b| b.cmp(a));
     found.truncate(k);
+    // Finite vectors have such a score if their product is too large for a float.
+    if !found.iter().all(|found| found.score.is_finite()) {
+        return Err(Error::UserVector);
+    }
     Ok(found)
 }
 
@@ -133,6 +141,11 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
+    /// Returns the number of items between two looks at the clock.
+    fn block(&self) -> usize {
+        (BLOCK_FLOATS / self.items.dim().max(1)).clamp(1, BLOCK)
+    }
+
     fn is_late(&self) -> bool {
         self.is_late.is_some_and(|is_late| is_late())
     }
@@ -147,7 +160,7 @@ impl Search<'_> {
         let mut best = Best::new(self.k);
         let mut score = [0.0f32];
         for (number, &item) in only.iter().enumerate() {
-            if number.is_multiple_of(BLOCK) && self.is_late() {
+            if number.is_multiple_of(self.block()) && self.is_late() {
                 return Err(Error::Late);
             }
             let start = item as usize * dim;
@@ -163,10 +176,11 @@ impl Search<'_> {
 
     /// Searches among all items. Returns the best items of each part.
     fn all(&self, workers: &Workers) -> Result<Vec<Best>> {
-        let blocks = self.items.len().div_ceil(BLOCK);
+        let block = self.block();
+        let blocks = self.items.len().div_ceil(block);
         // A few parts for each thread share the work well, and each has a heap of its own.
         let parts = (4 * workers.threads()).clamp(1, blocks.max(1));
-        let together = blocks.div_ceil(parts).max(1) * BLOCK;
+        let together = blocks.div_ceil(parts).max(1) * block;
         let mut parts: Vec<(usize, Result<Best>)> = (0..self.items.len())
             .step_by(together)
             .map(|first| (first, Ok(Best::new(self.k))))
@@ -179,15 +193,15 @@ impl Search<'_> {
 
     /// Searches among up to `count` items from the position `first` on.
     fn part(&self, first: usize, count: usize) -> Result<Best> {
-        let dim = self.items.dim();
+        let (dim, block) = (self.items.dim(), self.block());
         let end = (first + count).min(self.items.len());
         let mut best = Best::new(self.k);
-        let mut scores = vec![0.0f32; BLOCK];
-        for start in (first..end).step_by(BLOCK) {
+        let mut scores = vec![0.0f32; block];
+        for start in (first..end).step_by(block) {
             if self.is_late() {
                 return Err(Error::Late);
             }
-            let rows = BLOCK.min(end - start);
+            let rows = block.min(end - start);
             let vectors = &self.items.vectors()[start * dim..][..rows * dim];
             let scores = &mut scores[..rows];
             scaled_dots(self.user, vectors, self.items.scale(), scores);
@@ -278,6 +292,7 @@ mod tests {
         };
         assert!(matches!(find(&[1.0; 3], true), Err(Error::Late)));
         assert!(matches!(find(&[1.0, f32::NAN, 0.0], false), Err(Error::UserVector)));
+        assert!(matches!(find(&[f32::MAX; 3], false), Err(Error::UserVector)));
         assert!(find(&[1.0; 4], false).unwrap_err().to_string().contains("has 4"));
         assert!(find(&[1.0; 3], false).is_ok());
         let none = find_nearest(&items, &[1.0; 3], 0, Choice::default(), &workers, None);

@@ -39,7 +39,8 @@ impl Retrievable {
     /// the user's tower of its graph.
     ///
     /// # Errors
-    /// Returns an error if the file is damaged or names a feature that the version does not have.
+    /// Returns an error if the file is damaged, names a feature that the version does not have, or
+    /// has vectors of another length than the user's tower.
     pub(crate) fn read(
         bytes: &[u8],
         encoder: &Encoder,
@@ -48,11 +49,27 @@ impl Retrievable {
     ) -> Result<Self> {
         let items = ItemVectors::from_bytes(bytes, pace)?;
         let features = &encoder.schema().features;
+        if items.user_features().len() > features.len() {
+            return Err(Error::Items("they name more features than the version has".to_owned()));
+        }
         let is_known = |name: &&String| features.iter().any(|feature| feature.name == **name);
         if let Some(name) = items.user_features().iter().find(|name| !is_known(name)) {
             let name: String = name.chars().take(100).collect();
             return Err(Error::Items(format!(
                 "they name the feature `{name}`, which the version does not have"
+            )));
+        }
+        let mut names: Vec<&String> = items.user_features().iter().collect();
+        names.sort_unstable();
+        if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(Error::Items(format!("they name the feature `{}` twice", pair[0])));
+        }
+        let floats = scorer.output_columns();
+        if floats != Some(items.dim()) {
+            return Err(Error::Items(format!(
+                "they have {} floats, but the vectors of users have {}; publish the version again",
+                items.dim(),
+                floats.unwrap_or_default()
             )));
         }
         let encoder = encoder.for_features(items.user_features());

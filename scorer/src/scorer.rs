@@ -115,6 +115,11 @@ impl Scorer {
         self.executors[0].1.program()
     }
 
+    /// Returns the number of columns of the first output, or `None` if there is no output.
+    pub(crate) fn output_columns(&self) -> Option<usize> {
+        self.outputs.first().map(|&id| self.programs.graph().shape(id).cols)
+    }
+
     /// Sets the packed weights that the next batches read, or `None` so that each batch packs its
     /// own. They must have been made from the parameters of these batches.
     pub fn set_packed(&mut self, packed: Option<Arc<PackedParams>>) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tracing::span::EnteredSpan;
-use zillion_feature::RawColumns;
+use zillion_feature::{RawColumns, RequestError};
 use zillion_scorer::{RowScores, Servable};
 
 use crate::admission::{Caller, Scoring};
@@ -238,6 +238,13 @@ impl Scored {
         match error {
             zillion_scorer::Error::Input(input) => ServeError::Input(input),
             zillion_scorer::Error::Late => ServeError::Deadline { limit: self.limit },
+            zillion_scorer::Error::UserVector => ServeError::Input(RequestError {
+                input: "context".to_owned(),
+                row: None,
+                reason: "a score of the items is too large for a float; send other inputs, or \
+                         train the model again"
+                    .to_owned(),
+            }),
             other => ServeError::Scoring(other),
         }
     }

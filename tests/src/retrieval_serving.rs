@@ -136,8 +136,12 @@ fn the_items_of_an_answer_are_those_of_its_version() {
     let output = publish(&place, &["--items", &path, "--items-id", "number", "--json"]);
     let again: Value = crate::harness::last_json(&crate::harness::stdout(&output));
     assert_eq!(again["was_there"], true, "{again}");
-    // A version without items does not retrieve, and says what to do.
-    let output = publish(&place, &["--json"]);
+    // A version without items does not retrieve, and says what to do. It is published only if that
+    // is asked for.
+    let refused = publish(&place, &["--json"]);
+    let said = stderr(&refused);
+    assert!(!refused.status.success() && said.contains("--without-items"), "{said}");
+    let output = publish(&place, &["--without-items", "--json"]);
     let bare = crate::harness::last_json(&crate::harness::stdout(&output));
     server.wait_for(bare["version"].as_u64().expect("a number"));
     let reply = ask();
@@ -154,8 +158,8 @@ fn wrong_catalogues_are_refused_by_name() {
     for (file, expected) in [
         ("id,kind\n1,k1\n2,k2\n1,k1\n", "the id 1 occurs twice"),
         ("id,kind\n1,k1\n,k2\n", "row 2 has no id of an item in column `id`"),
-        ("number,kind\n1,k1\n", "id"),
-        ("id,kind\nx,k1\n", "id"),
+        ("number,kind\n1,k1\n", "column `id` of"),
+        ("id,kind\nx,k1\n", "\"x\" is not a whole number"),
     ] {
         place.write("wrong.csv", file);
         let output = publish(&place, &["--items", &place.text("wrong.csv"), "--items-id", "id"]);
@@ -163,6 +167,17 @@ fn wrong_catalogues_are_refused_by_name() {
         assert!(!output.status.success() && said.contains(expected), "{file}: {said}");
         assert!(said.contains("wrong.csv"), "{said}");
     }
+    // An input of both towers would give an item the score of another one.
+    let job = std::fs::read_to_string(place.path("job.toml")).expect("the job");
+    let cross = "[features.both]\nkind = 'cross'\nof = ['kind', 'item']\n[tables.\"*\"]";
+    let job = job.replacen("[tables.\"*\"]", cross, 1);
+    let job = job.replacen("user = [\"history\"]", "user = [\"history\", \"both\"]", 1);
+    place.write("job.toml", &job);
+    let registry = format!("publish.registry={}", place.text("crossed"));
+    let catalogue = ["publish.items.path=data/items.csv", "publish.items.id=id"];
+    let crossed = ["--set", &registry, "--set", catalogue[0], "--set", catalogue[1]];
+    let (code, said) = place.train_fails(&crossed);
+    assert!(code != 0 && said.contains("both towers need the input `item`"), "{said}");
     let dnn = ["--set", "publish.registry=registry", "--set", "publish.items.path=items.csv"];
     let (code, said) = Workplace::new().train_fails(&dnn);
     assert!(code == 2 && said.contains("publish.items") && said.contains("two_tower"), "{said}");

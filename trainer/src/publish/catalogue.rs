@@ -80,7 +80,19 @@ impl Catalogue {
         let column = feature.column.clone();
         let in_file = config.id.clone().unwrap_or_else(|| column.clone());
         let item = ItemColumn { feature: name.to_owned(), column, in_file, raw };
+        let of_user = encoder.for_features(&spec.user);
         let encoder = encoder.for_features(&spec.item);
+        if let Some(both) =
+            encoder.inputs().find(|input| of_user.inputs().any(|other| other.name == input.name))
+        {
+            // The vector of an item would depend on the user, or that of a user on an item.
+            return refuse(format!(
+                "both towers need the input `{}`, through a cross or a side table; a retrieved item \
+                 would have the score of another one. Give each tower inputs of its own, or remove \
+                 `publish.items`",
+                both.name
+            ));
+        }
         let this = Self {
             data: DataConfig { header: Header::Yes, format: Format::default(), ..job.data.clone() },
             path: config.path.clone(),
