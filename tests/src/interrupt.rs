@@ -29,6 +29,11 @@ fn a_signal_ends_a_run_after_a_checkpoint() {
             std::thread::sleep(Duration::from_millis(2));
         }
         let id = child.id().to_string();
+        // Nobody else trains into the folder meanwhile.
+        let second = place.train(signal, &[&LONG[..], &["--resume"]].concat()).output();
+        let refused = stderr(&second.expect("the binary runs"));
+        let named = format!("process {id} trains into the folder");
+        assert!(refused.contains(&named) && refused.contains("`run.output`"), "{refused}");
         let sent = Command::new("kill").args([&format!("-{signal}"), &id]).status();
         assert!(sent.expect("kill runs").success());
         let result = child.wait_with_output().expect("our own child can be waited for");

@@ -28,6 +28,7 @@ mod chain;
 mod manifest;
 mod products;
 mod run_dir;
+mod run_lock;
 mod shrink;
 mod writing;
 
@@ -49,6 +50,7 @@ pub(crate) use chain::Link;
 pub use manifest::{Best, FileDigest, Manifest, Parent, Progress, TableTime, TrainingFile};
 pub use products::{KeptAlgorithm, ProductChoice};
 pub use run_dir::RunDir;
+pub(crate) use run_lock::RunLock;
 pub use shrink::Shrunk;
 pub(crate) use writing::{Retention, Writing, Written};
 

@@ -4,7 +4,7 @@ use zillion_device::Files;
 
 use super::publish::PublishState;
 use super::saving::Saving;
-use crate::checkpoint::{Link, RunBucket, RunDir};
+use crate::checkpoint::{Link, RunBucket, RunDir, RunLock};
 use crate::error::Result;
 use crate::online::SnapshotLink;
 use crate::publish::RunId;
@@ -12,6 +12,9 @@ use crate::publish::RunId;
 /// The state of a run's output.
 pub(super) struct Output {
     pub(super) dir: RunDir,
+    /// The lock of the folder, which is held until the run ends. `None` if the run has servers, or
+    /// if another trainer writes into the folder.
+    pub(super) _lock: Option<RunLock>,
     /// The bucket of the run; `None` if its checkpoints are in folders.
     pub(super) bucket: Option<RunBucket>,
     /// The id of the run, which its versions name as their origin.

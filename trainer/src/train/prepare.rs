@@ -22,7 +22,7 @@ use super::publish::PublishState;
 use super::rewind::Rewinds;
 use super::timing::Timing;
 use super::{Run, TrainOptions};
-use crate::checkpoint::{Checkpoint, RunBucket, RunDir};
+use crate::checkpoint::{Checkpoint, RunBucket, RunDir, RunLock};
 use crate::error::{Error, Result};
 use crate::frequencies::Frequencies;
 use crate::job::Job;
@@ -63,6 +63,14 @@ impl Run {
         if !model.executor.is_on_gpu() {
             observer.note(&model.device);
         }
+        // Trainers of a parameter service are kept apart by its generations.
+        let is_alone = job.ps.is_none();
+        let mut lock = None;
+        if is_alone && !job.run.spill.is_empty() {
+            // The tables write into the folder as soon as they are opened.
+            dir.prepare(&options.files)?;
+            lock = Some(RunLock::take(&dir)?);
+        }
         let mut client = open(&job, &options, After::default(), observer)?;
         let opened = (|| {
             let (checkpoint, origin) = match client.restore_step() {
@@ -78,6 +86,9 @@ impl Run {
             let data = Data::open(&job, &sides, checkpoint.as_ref(), is_first)?;
             if is_first {
                 dir.prepare(&options.files)?;
+                if is_alone && lock.is_none() {
+                    lock = Some(RunLock::take(&dir)?);
+                }
             }
             let id = find_id(origin.as_ref(), &dir, &options)?;
             if let Some(bucket) = bucket.as_ref().filter(|_| is_first) {
@@ -101,6 +112,7 @@ impl Run {
             model,
             buffers,
             output: Output {
+                _lock: lock,
                 dir,
                 bucket,
                 id,
