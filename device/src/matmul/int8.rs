@@ -14,6 +14,9 @@
 //! * A row or column whose magnitudes are all below 2^-100 counts as zero.
 //! * A row or column with a NaN or an infinity has the scale NaN, so all its results are NaN.
 //!
+//! Rows can also be the last columns of an input, from a column on that [`Int8Rows::quantize_from`]
+//! gets. They are multiplied by the last rows of the weight, with the scales of the whole weight.
+//!
 //! # Layout
 //! VNNI multiplies unsigned bytes by signed bytes. So an input byte is the integer plus 128, and
 //! 128 times the sum of the weight's column is subtracted from each sum. Four neighbours of the
@@ -108,6 +111,12 @@ impl Int8Weight {
     /// Quantises and packs a weight. Returns `None` if the weight has more than [`INT8_INNER`]
     /// rows, because its sums could then overflow.
     pub fn pack(weight: View<'_>) -> Option<Self> {
+        Self::pack_by_piece(weight, &mut || ())
+    }
+
+    /// Packs a weight as [`Int8Weight::pack`] does, and calls `piece` after each 16 columns, so that
+    /// the caller can pause.
+    pub fn pack_by_piece(weight: View<'_>, piece: &mut dyn FnMut()) -> Option<Self> {
         let (k, n) = (weight.rows, weight.columns);
         if k > INT8_INNER {
             return None;
@@ -117,6 +126,9 @@ impl Int8Weight {
         let mut scales = vec![0.0; blocks * COLUMNS];
         let mut corrections = vec![0; blocks * COLUMNS];
         for j in 0..n {
+            if j % COLUMNS == COLUMNS - 1 {
+                piece();
+            }
             let column = |p: usize| weight.values[p * weight.row_stride + j * weight.column_stride];
             let magnitude = (0..k).map(|p| magnitude_bits(column(p))).max().unwrap_or(0);
             let Scale { scale, inverse } = Scale::from_magnitude(magnitude);
@@ -142,9 +154,24 @@ impl Int8Weight {
         self.groups.len() * size_of::<Group>() + (self.scales.len() + self.corrections.len()) * 4
     }
 
-    /// Returns the groups of a block of columns.
-    fn block(&self, block: usize) -> &[Group] {
-        &self.groups[block * self.depth..][..self.depth]
+    /// Returns the groups of a block of columns, from the one with the row `first` on.
+    fn block(&self, block: usize, first: usize) -> &[Group] {
+        &self.groups[block * self.depth..][first / DEPTH..self.depth]
+    }
+
+    /// Returns the corrections of all columns for the groups from the one with the row `first` on:
+    /// the sums for a row of zeros.
+    #[inline(always)]
+    fn corrections_from(&self, first: usize) -> Vec<i32> {
+        let mut corrections = vec![0i32; self.corrections.len()];
+        for (block, sums) in corrections.as_chunks_mut::<COLUMNS>().0.iter_mut().enumerate() {
+            for group in self.block(block, first) {
+                for (sum, column) in sums.iter_mut().zip(group.0.as_chunks::<DEPTH>().0) {
+                    *sum += OFFSET * column.iter().map(|&value| i32::from(value)).sum::<i32>();
+                }
+            }
+        }
+        corrections
     }
 }
 
@@ -152,8 +179,11 @@ impl Int8Weight {
 #[derive(Clone, Debug, Default)]
 pub struct Int8Rows {
     rows: usize,
+    /// The column of the whole input at which the rows begin.
+    first: usize,
     columns: usize,
-    /// The number of words of a row. A word has four bytes, and the last one is padded.
+    /// The number of words of a row. A word has four bytes, and the first and the last one are
+    /// padded.
     depth: usize,
     words: Vec<i32>,
     scales: Vec<f32>,
@@ -166,8 +196,20 @@ impl Int8Rows {
     ///
     /// Panics if the columns of the view are not neighbours, or if a row is outside of its slice.
     pub fn quantize(&mut self, x: View<'_>) {
+        self.quantize_from(0, x);
+    }
+
+    /// Quantises rows that are the columns from `first` on of an input. Their product is the one
+    /// with the rows from `first` on of a weight.
+    ///
+    /// # Panics
+    ///
+    /// Panics for the reasons of [`Int8Rows::quantize`].
+    pub fn quantize_from(&mut self, first: usize, x: View<'_>) {
         assert!(x.column_stride == 1 || x.columns <= 1, "quantised rows must be row-major");
-        (self.rows, self.columns, self.depth) = (x.rows, x.columns, x.columns.div_ceil(DEPTH));
+        let padding = first % DEPTH;
+        (self.rows, self.first, self.columns) = (x.rows, first, x.columns);
+        self.depth = (padding + x.columns).div_ceil(DEPTH);
         self.words.clear();
         self.words.resize(self.rows * self.depth, 0);
         self.scales.clear();
@@ -178,7 +220,9 @@ impl Int8Rows {
         let rows = self.words.chunks_exact_mut(self.depth).zip(&mut self.scales);
         for (row, (words, scale)) in rows.enumerate() {
             let values = &x.values[row * x.row_stride..][..x.columns];
-            *scale = quantize_row(values, bytemuck::cast_slice_mut(words));
+            let (zeros, bytes) = bytemuck::cast_slice_mut(words).split_at_mut(padding);
+            zeros.fill(OFFSET as u8);
+            *scale = quantize_row(values, bytes);
         }
     }
 
@@ -243,12 +287,25 @@ pub fn linear_int8_at(
     out: &mut [f32],
     out_row: usize,
 ) {
-    assert_eq!(x.columns, weight.k, "inner dimensions differ");
+    assert_eq!(x.first + x.columns, weight.k, "inner dimensions differ");
     assert!(epilogue.bias.is_none_or(|bias| bias.len() >= weight.n), "too short a bias");
     if x.rows == 0 || weight.n == 0 {
         return;
     }
     assert!(x.rows == 1 || out_row >= weight.n, "rows of the output overlap");
+    let own;
+    let corrections = match x.first / DEPTH {
+        0 => &weight.corrections,
+        _ => {
+            own = vectorised_at(
+                wanted,
+                #[inline(always)]
+                || weight.corrections_from(x.first),
+            );
+            &own
+        }
+    };
+    let weight = Weight { weight, first: x.first, corrections };
     #[cfg(target_arch = "x86_64")]
     if wanted == Level::Avx512 && vnni::is_available() {
         return vnni::linear(x, weight, epilogue, out, out_row);
@@ -260,17 +317,35 @@ pub fn linear_int8_at(
     );
 }
 
+/// The rows of a weight from `first` on, with the corrections for them.
+#[derive(Clone, Copy)]
+struct Weight<'a> {
+    weight: &'a Int8Weight,
+    first: usize,
+    corrections: &'a [i32],
+}
+
+impl<'a> Weight<'a> {
+    fn columns(&self) -> usize {
+        self.weight.n
+    }
+
+    fn block(&self, block: usize) -> &'a [Group] {
+        self.weight.block(block, self.first)
+    }
+}
+
 /// Computes the product with plain loops, which are the scalar reference and the version for
 /// machines without VNNI.
 #[inline(always)]
 fn plain(
     x: &Int8Rows,
-    weight: &Int8Weight,
+    weight: Weight<'_>,
     epilogue: Epilogue<'_>,
     out: &mut [f32],
     out_row: usize,
 ) {
-    for block in 0..weight.n.div_ceil(COLUMNS) {
+    for block in 0..weight.columns().div_ceil(COLUMNS) {
         let groups = weight.block(block);
         for row in 0..x.rows {
             let mut sums = [0i32; COLUMNS];
@@ -293,17 +368,17 @@ fn plain(
 #[inline(always)]
 fn finish(
     sums: &[i32],
-    weight: &Int8Weight,
+    weight: Weight<'_>,
     first: usize,
     row_scale: f32,
     epilogue: Epilogue<'_>,
     out: &mut [f32],
 ) {
-    let columns = first..weight.n.min(first + sums.len());
+    let columns = first..weight.columns().min(first + sums.len());
     let out = &mut out[columns.clone()];
     let sums = &sums[..out.len()];
     let corrections = &weight.corrections[columns.clone()];
-    let scales = &weight.scales[columns.clone()];
+    let scales = &weight.weight.scales[columns.clone()];
     for (place, value) in out.iter_mut().enumerate() {
         let sum = sums[place].wrapping_sub(corrections[place]);
         let product = sum as f32 * row_scale * scales[place];

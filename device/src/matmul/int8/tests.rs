@@ -109,6 +109,35 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_last_columns_have_the_product_of_rows_that_begin_with_zeros(
+        (m, n, k) in (1usize..20, 1usize..80, 2usize..300),
+        cut in 0.0f64..1.0,
+        (relu, with_bias) in any::<(bool, bool)>(),
+        seed in any::<u64>(),
+    ) {
+        let first = (k as f64 * cut) as usize;
+        let (mut x, w) = (values(m * k, seed), values(k * n, seed ^ 1));
+        x.chunks_mut(k).for_each(|row| row[..first].fill(0.0));
+        let bias = with_bias.then(|| values(n, seed ^ 2));
+        let to = Epilogue { accumulate: false, bias: bias.as_deref(), relu };
+        let weight = Int8Weight::pack(View::packed(&w, k, n)).expect("a small weight");
+        let mut rows = Int8Rows::default();
+        rows.quantize(View::packed(&x, m, k));
+        let mut expected = vec![f32::NAN; m * n];
+        linear_int8(&rows, &weight, to, &mut expected, n);
+        rows.quantize_from(first, View::new(&x[first..], m, k - first, k));
+        for wanted in Level::ALL {
+            let mut out = vec![f32::NAN; m * n];
+            linear_int8_at(wanted, &rows, &weight, to, &mut out, n);
+            prop_assert_eq!(bits(&out), bits(&expected), "{:?}", wanted);
+        }
+    }
+}
+
 #[test]
 fn the_product_is_near_the_product_of_floats() {
     let (m, n, k) = (33, 70, 429);

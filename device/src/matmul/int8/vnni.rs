@@ -9,7 +9,7 @@ use std::arch::x86_64::{
     _mm512_storeu_si512,
 };
 
-use super::{COLUMNS, Epilogue, Group, Int8Rows, Int8Weight, finish};
+use super::{COLUMNS, Epilogue, Group, Int8Rows, Weight, finish};
 use crate::simd::{Level, level};
 
 /// The largest number of blocks of a tile.
@@ -33,7 +33,7 @@ pub(super) fn is_available() -> bool {
 /// Panics if the machine does not have the instructions.
 pub(super) fn linear(
     x: &Int8Rows,
-    weight: &Int8Weight,
+    weight: Weight<'_>,
     epilogue: Epilogue<'_>,
     out: &mut [f32],
     out_row: usize,
@@ -46,12 +46,12 @@ pub(super) fn linear(
 #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vnni,avx2,fma")]
 fn blocks(
     x: &Int8Rows,
-    weight: &Int8Weight,
+    weight: Weight<'_>,
     epilogue: Epilogue<'_>,
     out: &mut [f32],
     out_row: usize,
 ) {
-    let count = weight.n.div_ceil(COLUMNS);
+    let count = weight.columns().div_ceil(COLUMNS);
     let mut block = 0;
     while block < count {
         let wide = [4, 2, 1].into_iter().find(|&wide| wide <= count - block).unwrap_or(1);
@@ -85,14 +85,14 @@ fn blocks(
 #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vnni,avx2,fma")]
 fn tile<const R: usize, const B: usize>(
     x: &Int8Rows,
-    weight: &Int8Weight,
+    weight: Weight<'_>,
     row: usize,
     block: usize,
     out: &mut [Sums; ROWS],
 ) {
     let words: [&[i32]; R] = std::array::from_fn(|r| x.row(row + r));
     let groups: [&[Group]; B] = std::array::from_fn(|b| weight.block(block + b));
-    let depth = weight.depth;
+    let depth = x.depth;
     assert!(words.iter().all(|words| words.len() == depth), "a row of another length");
     assert!(groups.iter().all(|groups| groups.len() == depth), "a block of another length");
     let mut sums = [[_mm512_setzero_si512(); B]; R];
