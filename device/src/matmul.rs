@@ -56,6 +56,11 @@ impl<'a> View<'a> {
         Self::new(values, rows, columns, columns)
     }
 
+    /// Returns the number of columns.
+    pub fn columns(&self) -> usize {
+        self.columns
+    }
+
     /// Returns a view of the same values with rows and columns exchanged.
     pub fn transposed(self) -> Self {
         Self {
