@@ -10,6 +10,7 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 use zillion_device::simd;
 use zillion_feature::{RawColumn, RawColumns, RawValue, RawValues};
+use zillion_nn::DenseType;
 use zillion_registry::VersionId;
 use zillion_rows::layer::Throttle;
 
@@ -20,6 +21,10 @@ use crate::error::{Error, Result};
 /// the score, or by 1 if the absolute value is smaller. If the instruction sets are equal, the bits
 /// of the scores must be equal.
 const TOLERANCE: f32 = 1e-5;
+
+/// The largest allowed difference between a score and the trainer's score, if the products of dense
+/// layers are computed in 8-bit integers. It is divided in the same way.
+const INT8_TOLERANCE: f32 = 0.1;
 
 /// The parity rows of a version: raw rows and their log odds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -156,7 +161,8 @@ impl ParityRows {
     }
 
     /// Scores the rows with `score`, and compares the results with the log odds of the trainer.
-    /// `tasks` are the names of the scores. The rows are scored one by one, as [`ParityRows::new`]
+    /// `tasks` are the names of the scores. `dense` is the number type in which `score` computes
+    /// dense layers, and decides how large a difference may be. The rows are scored one by one, as [`ParityRows::new`]
     /// requires, so `pace` can pause after each row.
     ///
     /// # Errors
@@ -165,6 +171,7 @@ impl ParityRows {
         &self,
         version: VersionId,
         tasks: &[String],
+        dense: DenseType,
         mut score: impl FnMut(&RawColumns<'_>) -> Result<Vec<Vec<f32>>>,
         pace: &mut dyn Throttle,
     ) -> Result<()> {
@@ -176,7 +183,11 @@ impl ParityRows {
                  publish a new version"
             )));
         }
-        let tolerance = if self.computed_with == instruction_set() { 0.0 } else { TOLERANCE };
+        let tolerance = match dense {
+            DenseType::Int8 => INT8_TOLERANCE,
+            DenseType::F32 if self.computed_with == instruction_set() => 0.0,
+            DenseType::F32 => TOLERANCE,
+        };
         self.check_lengths().map_err(Error::Refused)?;
         for (row, request) in self.requests().enumerate() {
             let scores = score(&request)?;
@@ -186,7 +197,10 @@ impl ParityRows {
                 let close = (found - wanted).abs() <= tolerance * wanted.abs().max(1.0);
                 if !close {
                     let label = label.clone();
-                    return Err(Error::Parity { version, label, row, found, wanted });
+                    return Err(match dense {
+                        DenseType::F32 => Error::Parity { version, label, row, found, wanted },
+                        _ => Error::Rounding { version, label, row, found, wanted, dense, tolerance },
+                    });
                 }
             }
             pace.piece();
@@ -234,9 +248,19 @@ fn to_parity_values(values: &RawValues<'_>) -> Vec<ParityValue> {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroUsize;
+    use std::sync::Arc;
+
+    use zillion_device::Workers;
+    use zillion_feature::random::{combine, unit_f32};
+    use zillion_feature::{Batch, LookupPlan, PlanScratch, RowBuffer, Schema};
+    use zillion_nn::zoo::LOGITS;
+    use zillion_nn::{GraphBuilder, GraphInputs, Mode, Params, Settings};
     use zillion_rows::layer::Unthrottled;
+    use zillion_rows::{LookupReport, RowSource, TableLayout};
 
     use super::*;
+    use crate::scorer::Scorer;
 
     fn read(json: &str) -> Result<ParityRows, String> {
         ParityRows::from_json(json.as_bytes()).map_err(|e| e.to_string())
@@ -280,7 +304,109 @@ mod tests {
             Ok(vec![vec![seen.len() as f32 - 0.5]])
         };
         let tasks = ["y".to_owned()];
-        rows.replay(VersionId(1), &tasks, score, &mut Unthrottled).unwrap();
+        rows.replay(VersionId(1), &tasks, DenseType::F32, score, &mut Unthrottled).unwrap();
         assert_eq!(seen, [(1, 3), (1, 0)]);
+    }
+
+    #[test]
+    fn rounded_scores_may_differ_by_the_tolerance_of_their_type() {
+        let columns = r#"{"name": "a", "values": [{"int": 1}, {"int": 2}, {"int": 3}]}"#;
+        let wanted = [0.5, -8.0, 0.0f32];
+        let rows = read(&file("3", columns, "[0.5, -8.0, 0.0]")).unwrap();
+        let tasks = ["click".to_owned()];
+        let replay = |dense, change: &dyn Fn(f32) -> f32| {
+            let mut row = 0;
+            let score = |_: &RawColumns<'_>| {
+                row += 1;
+                Ok(vec![vec![change(wanted[row - 1])]])
+            };
+            let replayed = rows.replay(VersionId(7), &tasks, dense, score, &mut Unthrottled);
+            replayed.map_err(|e| e.to_string())
+        };
+        replay(DenseType::Int8, &|x| 1.05 * x + 0.02).unwrap();
+        assert!(replay(DenseType::F32, &|x| 1.05 * x + 0.02).is_err());
+        // A scale that is wrong by a sixth changes large scores by more than the tolerance.
+        let said = replay(DenseType::Int8, &|x| x * 7.0 / 6.0).unwrap_err();
+        for part in ["version 7", "int8", "row 1", "`click`", "-9.33", "-8", "f32", "publish"] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+        assert!(replay(DenseType::Int8, &|_| f32::NAN).is_err());
+    }
+
+    /// The number of numeric columns of the model of [`replay_numbers`].
+    const NUMBERS: usize = 40;
+
+    /// Replays 32 rows of a model with numeric columns, with dense layers in 8-bit integers. The
+    /// first column has the magnitude `first`, and no weight. `factor` is the error of the scales of
+    /// the first layer.
+    fn replay_numbers(first: f32, factor: f32) -> Result<()> {
+        let features: Vec<String> =
+            (0..NUMBERS).map(|at| format!(r#""x{at}": {{"kind": "numeric"}}"#)).collect();
+        let job = format!(r#"{{"features": {{{}}}, "labels": {{"y": {{}}}}}}"#, features.join(", "));
+        let schema = Schema::from_job(&serde_json::from_str(&job).unwrap()).unwrap();
+        let numeric = (0..NUMBERS).map(|at| format!("x{at}")).collect();
+        let inputs = GraphInputs { numeric, ..GraphInputs::default() };
+        let mut b = GraphBuilder::new(inputs, Mode::Infer);
+        let x = b.numeric("x", &(0..NUMBERS).collect::<Vec<_>>()).unwrap();
+        let hidden = b.linear("hidden", x, 32).unwrap();
+        let hidden = b.relu("active", hidden).unwrap();
+        let logits = b.linear("last", hidden, 1).unwrap();
+        b.output(LOGITS, logits).unwrap();
+        let graph = b.finish();
+        let mut params = Params::init(&graph.params, 1);
+        let weight = params.find("hidden.weight").unwrap();
+        params.value_mut(weight)[..32].fill(0.0);
+        let workers = Arc::new(Workers::new(NonZeroUsize::MIN).unwrap());
+        let mut scorer = Scorer::new(&graph, Settings::default(), workers).unwrap();
+        let mut score = |scorer: &mut Scorer, row: usize| {
+            let value = |at: usize| match at {
+                0 => first,
+                _ => 2.0 * unit_f32(combine(row as u64, at as u64) as u32) - 1.0,
+            };
+            let numeric = (0..NUMBERS).map(|at| vec![value(at)]).collect();
+            let batch = Batch { rows: 1, numeric, ..Batch::empty(&schema) };
+            let plan = LookupPlan::build(&batch, &schema, &mut PlanScratch::default());
+            let scores = scorer.score(&batch, &plan, &mut NoRows, &params).unwrap();
+            scores.outputs.iter().map(|logits| logits.to_vec()).collect::<Vec<_>>()
+        };
+        let wanted: Vec<f32> = (0..32).map(|row| score(&mut scorer, row)[0][0]).collect();
+        let mut broken = params.clone();
+        broken.value_mut(weight).iter_mut().for_each(|value| *value *= factor);
+        scorer.set_packed(Some(scorer.pack(DenseType::Int8, &broken, &mut || ())));
+        let rows = ParityRows { rows: 32, logits: vec![wanted], ..ParityRows::default() };
+        let tasks = ["y".to_owned()];
+        let mut row = 0;
+        let next = |_: &RawColumns<'_>| {
+            row += 1;
+            Ok(score(&mut scorer, row - 1))
+        };
+        rows.replay(VersionId(1), &tasks, DenseType::Int8, next, &mut Unthrottled)
+    }
+
+    /// A source of a model without tables.
+    struct NoRows;
+
+    impl RowSource for NoRows {
+        fn tables(&self) -> &[TableLayout] {
+            &[]
+        }
+
+        fn lookup(
+            &mut self,
+            _: &LookupPlan,
+            _: &mut RowBuffer,
+        ) -> zillion_rows::Result<LookupReport> {
+            Ok(LookupReport::default())
+        }
+    }
+
+    #[test]
+    fn a_version_that_rounding_breaks_is_refused() {
+        replay_numbers(1.0, 1.0).unwrap();
+        // The scales of a layer are wrong.
+        assert!(matches!(replay_numbers(1.0, 1.5), Err(Error::Rounding { .. })));
+        assert!(matches!(replay_numbers(1.0, f32::NAN), Err(Error::Rounding { .. })));
+        // One column is so large that the integers of all others are zero.
+        assert!(matches!(replay_numbers(1e6, 1.0), Err(Error::Rounding { .. })));
     }
 }
