@@ -358,7 +358,7 @@ mod tests {
         params.value_mut(weight)[..32].fill(0.0);
         let workers = Arc::new(Workers::new(NonZeroUsize::MIN).unwrap());
         let mut scorer = Scorer::new(&graph, Settings::default(), workers).unwrap();
-        let mut score = |scorer: &mut Scorer, row: usize| {
+        let score = |scorer: &mut Scorer, row: usize| {
             let value = |at: usize| match at {
                 0 => first,
                 _ => 2.0 * unit_f32(combine(row as u64, at as u64) as u32) - 1.0,
