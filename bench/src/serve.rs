@@ -81,8 +81,7 @@ pub(crate) fn run(args: &BenchServeArgs, is_json: bool) -> Result<()> {
     let mut cache = Cache::open(&folder.path().join("cache"), MODEL, durable_files()?)?;
     let began = Instant::now();
     let (dense, pace) = (args.dense, &mut Unthrottled);
-    let servable =
-        Servable::load_as(dense, &published, version, [], &mut cache, &workers, pace)?;
+    let servable = Servable::load_as(dense, &published, version, [], &mut cache, &workers, pace)?;
     let load = began.elapsed();
 
     let candidates = args.candidates.get();

@@ -199,7 +199,9 @@ impl ParityRows {
                     let label = label.clone();
                     return Err(match dense {
                         DenseType::F32 => Error::Parity { version, label, row, found, wanted },
-                        _ => Error::Rounding { version, label, row, found, wanted, dense, tolerance },
+                        _ => {
+                            Error::Rounding { version, label, row, found, wanted, dense, tolerance }
+                        }
                     });
                 }
             }
@@ -342,7 +344,8 @@ mod tests {
     fn replay_numbers(first: f32, factor: f32) -> Result<()> {
         let features: Vec<String> =
             (0..NUMBERS).map(|at| format!(r#""x{at}": {{"kind": "numeric"}}"#)).collect();
-        let job = format!(r#"{{"features": {{{}}}, "labels": {{"y": {{}}}}}}"#, features.join(", "));
+        let job =
+            format!(r#"{{"features": {{{}}}, "labels": {{"y": {{}}}}}}"#, features.join(", "));
         let schema = Schema::from_job(&serde_json::from_str(&job).unwrap()).unwrap();
         let numeric = (0..NUMBERS).map(|at| format!("x{at}")).collect();
         let inputs = GraphInputs { numeric, ..GraphInputs::default() };

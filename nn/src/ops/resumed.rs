@@ -113,13 +113,7 @@ pub(super) fn forward_relu(start: usize, tile: &Tile<'_>, inputs: &[View<'_>], o
     forward_rest(start, tile, inputs, true, out);
 }
 
-fn forward_rest(
-    start: usize,
-    tile: &Tile<'_>,
-    inputs: &[View<'_>],
-    relu: bool,
-    out: ViewMut<'_>,
-) {
+fn forward_rest(start: usize, tile: &Tile<'_>, inputs: &[View<'_>], relu: bool, out: ViewMut<'_>) {
     let &[x, w, state, ref bias @ ..] = inputs else { return };
     let (sums, chain) = state.row(0).split_at(out.cols);
     let begun = Begun { columns: start, sums, chain };

@@ -2,8 +2,8 @@
 //! result of a row must not depend on other rows.
 
 use zillion_nn::{
-    DenseType, Executor, Graph, GraphBuilder, GraphInputs, Inputs, LabelView, Mode, PackedParams, Params,
-    Program, Settings, StepSeed, differentiate,
+    DenseType, Executor, Graph, GraphBuilder, GraphInputs, Inputs, LabelView, Mode, PackedParams,
+    Params, Program, Settings, StepSeed, differentiate,
 };
 
 use crate::check::{params_of, workers};

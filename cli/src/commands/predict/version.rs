@@ -37,8 +37,7 @@ pub(super) fn run(args: &PredictArgs, name: &str, input: &Path) -> Result<()> {
     let mut cache = Cache::open(&folder, name, durable_files()?)?;
     let workers = compute_pool(args.threads)?;
     let pace = &mut Unthrottled;
-    let servable =
-        Servable::load_as(args.dense, &model, version, [], &mut cache, &workers, pace)?;
+    let servable = Servable::load_as(args.dense, &model, version, [], &mut cache, &workers, pace)?;
     let schema = servable.encoder().schema();
 
     let mut rows = RawRows::open(&data, &[input.to_owned()], schema)?;
