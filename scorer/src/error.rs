@@ -89,9 +89,9 @@ pub enum Error {
     /// layers are computed in a number type of fewer bits.
     #[error(
         "version {version} is not loaded with dense layers in {dense}, because parity row {row} of label `{label}` \
-         has the score {found} in {dense} and {wanted} in training, and they may differ by {tolerance} (of the score, \
-         if it is above 1); load the version with dense layers in f32 (`dense`), or publish a version whose inputs \
-         have similar magnitudes"
+         has the score {found} in {dense} and {wanted} in training, and scores differ by {mean} in the mean; a row may \
+         differ by {most} and the mean by {most_mean} (relative to scores above 1); load the version with dense layers \
+         in f32 (`dense`), or publish a version whose inputs have similar magnitudes"
     )]
     Rounding {
         /// The number of the version.
@@ -104,10 +104,14 @@ pub enum Error {
         found: f32,
         /// The log odds that the trainer has computed.
         wanted: f32,
+        /// The mean difference of the scores so far.
+        mean: f32,
         /// The number type of the dense layers.
         dense: DenseType,
         /// The largest allowed difference.
-        tolerance: f32,
+        most: f32,
+        /// The largest allowed mean difference.
+        most_mean: f32,
     },
 }
 

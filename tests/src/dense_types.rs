@@ -37,7 +37,7 @@ fn rounded_layers_score_the_same_everywhere() {
     let by_version = ["--registry", &registry, "--model", MODEL, "--version", &version, &file];
     let wanted = predict(&by_version);
     let pairs = || wanted.iter().zip(&exact);
-    assert!(pairs().all(|(rounded, exact)| (rounded - exact).abs() <= 0.1 * exact.abs().max(1.0)));
+    assert!(pairs().all(|(rounded, exact)| (rounded - exact).abs() <= 0.5 * exact.abs().max(1.0)));
     assert!(pairs().any(|(rounded, exact)| rounded != exact), "layers of 48 and 32 are rounded");
 
     let infer = format!("/v2/models/{MODEL}/infer");
