@@ -166,8 +166,8 @@ impl ParityRows {
 
     /// Scores the rows with `score`, and compares the results with the log odds of the trainer.
     /// `tasks` are the names of the scores. `dense` is the number type in which `score` computes
-    /// dense layers, and decides how large a difference may be. The rows are scored one by one, as [`ParityRows::new`]
-    /// requires, so `pace` can pause after each row.
+    /// dense layers, and decides how large a difference may be. The rows are scored one by one, as
+    /// [`ParityRows::new`] requires, so `pace` can pause after each row.
     ///
     /// # Errors
     /// Returns an error for the first row whose score differs from the trainer's score.

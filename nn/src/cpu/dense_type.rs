@@ -22,7 +22,7 @@ pub enum DenseType {
 }
 
 impl DenseType {
-    /// All number types.
+    /// All number types of dense layers.
     pub const ALL: [Self; 2] = [Self::F32, Self::Int8];
 
     /// Returns the name of the type in settings.

@@ -19,7 +19,7 @@ pub(super) fn is_available() -> bool {
     level() == Level::Avx512 && is_x86_feature_detected!("avx512vnni")
 }
 
-/// Computes [`super::linear_int8`].
+/// Computes [`super::linear_int8`] with the instructions of VNNI.
 ///
 /// # Panics
 ///
