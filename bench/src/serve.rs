@@ -15,7 +15,7 @@ use serde::Serialize;
 use zillion_device::machine::{self, CpuTimes};
 use zillion_registry::Cache;
 use zillion_rows::layer::Unthrottled;
-use zillion_scorer::Servable;
+use zillion_scorer::{DenseType, Servable};
 
 use crate::args::BenchServeArgs;
 use crate::criteo::{MODEL, Requests, UserPart, open_model, publish_with_history};
@@ -37,6 +37,10 @@ struct Outcome {
     requests: usize,
     /// The number of rows in the table.
     rows: u64,
+    /// The number type of the dense layers.
+    dense: DenseType,
+    /// The number of bytes of the packed weights of dense layers.
+    packed_bytes: usize,
     /// The number of ids that have one value for all rows of a request.
     shared_fields: usize,
     /// The number of ids in the history, which all rows of a request share.
@@ -76,7 +80,8 @@ pub(crate) fn run(args: &BenchServeArgs, is_json: bool) -> Result<()> {
         publish_with_history(&published, rows, folder.path(), &workers, user.history)?.version;
     let mut cache = Cache::open(&folder.path().join("cache"), MODEL, durable_files()?)?;
     let began = Instant::now();
-    let servable = Servable::load(&published, version, [], &mut cache, &workers, &mut Unthrottled)?;
+    let (dense, pace) = (args.dense, &mut Unthrottled);
+    let servable = Servable::load_as(dense, &published, version, [], &mut cache, &workers, pace)?;
     let load = began.elapsed();
 
     let candidates = args.candidates.get();
@@ -107,6 +112,8 @@ pub(crate) fn run(args: &BenchServeArgs, is_json: bool) -> Result<()> {
         threads: args.threads.get(),
         requests: count,
         rows,
+        dense,
+        packed_bytes: servable.packed_bytes(),
         shared_fields: user.shared_fields,
         history: user.history,
         flops_per_request,

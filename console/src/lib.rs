@@ -22,6 +22,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use zillion_device::{Failpoint, Files, SystemClock, Workers, machine};
+use zillion_nn::DenseType;
 use zillion_registry::Registry;
 
 /// Starts the compute pool of the process. `threads` is the number of its threads, or `None` for
@@ -51,6 +52,14 @@ pub fn open_registry(url: &str) -> Result<Registry> {
 /// Opens the registry with this URL. Creates it if it does not exist.
 pub fn create_registry(url: &str) -> Result<Registry> {
     Ok(Registry::create(url, durable_files()?, Arc::new(SystemClock::new()))?)
+}
+
+/// Parses the name of a number type of dense layers.
+pub fn parse_dense_type(name: &str) -> Result<DenseType, String> {
+    DenseType::from_name(name).ok_or_else(|| {
+        let names = DenseType::ALL.map(DenseType::name).join(", ");
+        format!("dense layers cannot have this number type; choose one of {names}")
+    })
 }
 
 /// Prints a value on stdout, as one line of JSON.

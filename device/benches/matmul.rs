@@ -7,7 +7,7 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use zillion_device::matmul::{self, Epilogue, Panel, Right, Scratch, View};
+use zillion_device::matmul::{self, Epilogue, Int8Rows, Int8Weight, Panel, Right, Scratch, View};
 
 const ROWS: usize = 256;
 
@@ -39,6 +39,13 @@ fn products(criterion: &mut Criterion) {
         let to = Epilogue::default();
         bench(&format!("forward {k}->{n}, ours"), flops, &mut || {
             matmul::linear(rows(&x, k), Right::Packed(&plain), to, &mut y, n);
+            black_box(&mut y);
+        });
+        let eighth = Int8Weight::pack(weight).expect("a small weight");
+        let mut quantised = Int8Rows::default();
+        bench(&format!("forward {k}->{n}, int8 with quantisation"), flops, &mut || {
+            quantised.quantize(rows(&x, k));
+            matmul::linear_int8(&quantised, &eighth, to, &mut y, n);
             black_box(&mut y);
         });
         bench(&format!("forward {k}->{n}, gemm"), flops, &mut || {

@@ -2,13 +2,15 @@
 //! The caller divides the rows into tiles and passes the tiles to the pool. So products on several
 //! threads never wait for each other.
 //!
-//! The crate has two families of products. [`linear`] and [`outer_product`] are the products of a
+//! The crate has three families of products. [`linear`] and [`outer_product`] are the products of a
 //! dense layer, computed by our own kernels. Their definition (see `product`) fixes the bits of
 //! each element. So the bits do not depend on the registers of the machine, on the tile, or on the
 //! other rows. [`gemm`] and its short forms are the general product. The `gemm-f32` crate computes
 //! it without its own threads. For one shape on one machine, its result is always the same.
+//! [`linear_int8`] is the product of a dense layer in 8-bit integers, with the same bits everywhere.
 
 mod fallback;
+mod int8;
 mod panel;
 mod product;
 mod reference;
@@ -23,6 +25,7 @@ mod transpose;
 #[cfg(target_arch = "x86_64")]
 mod vector;
 
+pub use int8::{INT8_INNER, Int8Rows, Int8Weight, linear_int8, linear_int8_at};
 pub use panel::Panel;
 pub use product::{
     Begun, Epilogue, Right, linear, linear_at, linear_from, linear_from_at, outer_product,
@@ -51,6 +54,11 @@ impl<'a> View<'a> {
     /// Creates a view of a row-major matrix without gaps between rows.
     pub fn packed(values: &'a [f32], rows: usize, columns: usize) -> Self {
         Self::new(values, rows, columns, columns)
+    }
+
+    /// Returns the number of columns.
+    pub fn columns(&self) -> usize {
+        self.columns
     }
 
     /// Returns a view of the same values with rows and columns exchanged.

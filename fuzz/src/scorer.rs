@@ -6,7 +6,8 @@ use zillion_device::Workers;
 use zillion_registry::VersionId;
 use zillion_rows::layer::Unthrottled;
 use zillion_scorer::{
-    Choice, ItemIds, ItemVectors, ParityColumn, ParityRows, ParityValue, Texts, find_nearest,
+    Choice, DenseType, ItemIds, ItemVectors, ParityColumn, ParityRows, ParityValue, Texts,
+    find_nearest,
 };
 
 use crate::harness::Target;
@@ -21,8 +22,8 @@ pub const PARITY_FILES: Target = Target {
         let Ok(parity) = ParityRows::from_json(bytes) else { return false };
         let tasks: Vec<String> = (0..parity.logits.len()).map(|task| task.to_string()).collect();
         let scores = || vec![vec![0.0]; tasks.len()];
-        let replayed = parity.replay(VersionId(1), &tasks, |_| Ok(scores()), &mut Unthrottled);
-        replayed.is_ok()
+        let (version, dense, pace) = (VersionId(1), DenseType::F32, &mut Unthrottled);
+        parity.replay(version, &tasks, dense, |_| Ok(scores()), pace).is_ok()
     },
     seeds: || {
         let column = |name: &str, values: Vec<ParityValue>, lengths: Option<Vec<usize>>| {

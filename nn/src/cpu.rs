@@ -1,5 +1,6 @@
 //! The CPU: the plan of a lowered graph in phases of tiles, and the executor that runs the plan.
 
+pub(crate) mod dense_type;
 pub(crate) mod executor;
 pub(crate) mod packed_params;
 pub(crate) mod packing;

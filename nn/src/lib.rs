@@ -63,6 +63,7 @@ pub mod zoo;
 
 pub use autodiff::{TrainGraph, differentiate};
 pub use cost::{Cost, cost};
+pub use cpu::dense_type::DenseType;
 pub use cpu::executor::Executor;
 pub use cpu::packed_params::PackedParams;
 pub use cpu::program::{Memory, Program};

@@ -1,5 +1,6 @@
 //! The errors of scoring and of loading a version.
 
+use zillion_nn::DenseType;
 use zillion_registry::VersionId;
 
 /// The result of a fallible operation of this crate.
@@ -83,6 +84,34 @@ pub enum Error {
         found: f32,
         /// The log odds that the trainer has computed.
         wanted: f32,
+    },
+    /// A version with a parity row whose score is too far from the trainer's score, because dense
+    /// layers are computed in a number type of fewer bits.
+    #[error(
+        "version {version} is not loaded with dense layers in {dense}, because parity row {row} of label `{label}` \
+         has the score {found} in {dense} and {wanted} in training, and scores differ by {mean} in the mean; a row may \
+         differ by {most} and the mean by {most_mean} (relative to scores above 1); load the version with dense layers \
+         in f32 (`dense`), or publish a version whose inputs have similar magnitudes"
+    )]
+    Rounding {
+        /// The number of the version.
+        version: VersionId,
+        /// The name of the label.
+        label: String,
+        /// The index of the parity row, counted from 0.
+        row: usize,
+        /// The log odds that this machine has computed.
+        found: f32,
+        /// The log odds that the trainer has computed.
+        wanted: f32,
+        /// The mean difference of the scores so far.
+        mean: f32,
+        /// The number type of the dense layers.
+        dense: DenseType,
+        /// The largest allowed difference.
+        most: f32,
+        /// The largest allowed mean difference.
+        most_mean: f32,
     },
 }
 

@@ -28,3 +28,4 @@ pub use parity::{ParityColumn, ParityRows, ParityValue};
 pub use retrieval::{Retrievable, Retrieved};
 pub use scorer::{LateCheck, Scorer, Scores};
 pub use servable::{RowScores, Servable};
+pub use zillion_nn::DenseType;

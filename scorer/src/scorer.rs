@@ -6,7 +6,7 @@ use zillion_device::Workers;
 use zillion_feature::{Batch, LookupPlan, RowBuffer, SharedColumns};
 use zillion_nn::zoo::LOGITS;
 use zillion_nn::{
-    ColumnCopies, Executor, Graph, Inputs, NodeId, PackedParams, Params, Program, Settings,
+    ColumnCopies, DenseType, Executor, Graph, Inputs, NodeId, PackedParams, Params, Settings,
 };
 use zillion_rows::{FetchedRows, RowSource};
 
@@ -110,9 +110,18 @@ impl Scorer {
         &self.executors[self.last].1
     }
 
-    /// Returns the program for batches in which all columns have all rows.
-    pub(crate) fn plain_program(&self) -> &Program {
-        self.executors[0].1.program()
+    /// Packs the weights of `params` in a number type, for [`Scorer::set_packed`]. `piece` is called
+    /// after each part of a weight, so that the caller can pause.
+    ///
+    /// # Panics
+    /// Panics if the parameters are not those of the scorer's graph.
+    pub fn pack(
+        &self,
+        dense: DenseType,
+        params: &Params,
+        piece: &mut dyn FnMut(),
+    ) -> Arc<PackedParams> {
+        Arc::new(PackedParams::with_type(dense, self.executors[0].1.program(), params, piece))
     }
 
     /// Returns the number of columns of the first output, or `None` if there is no output.
@@ -121,7 +130,8 @@ impl Scorer {
     }
 
     /// Sets the packed weights that the next batches read, or `None` so that each batch packs its
-    /// own. They must have been made from the parameters of these batches.
+    /// own. They must have been made from the parameters of these batches. Dense layers are computed
+    /// in the number type of the packed weights.
     pub fn set_packed(&mut self, packed: Option<Arc<PackedParams>>) {
         self.packed = packed;
     }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use zillion_device::{Workers, mmap};
 use zillion_feature::{Batch, Encoder, LookupPlan, RawColumns, Schema};
 use zillion_nn::zoo::{LOGITS, USER};
-use zillion_nn::{Cost, Graph, NodeId, PackedParams, Params, Settings};
+use zillion_nn::{Cost, DenseType, Graph, NodeId, PackedParams, Params, Settings};
 use zillion_registry::{
     Cache, Error as RegistryError, Model, ScoreSettings, VersionFile, VersionId, VersionManifest,
     read_side,
@@ -61,14 +61,34 @@ pub struct RowScores {
 }
 
 impl Servable {
+    /// Loads a version as [`Servable::load_as`] does, and computes dense layers in f32, as training
+    /// does.
+    ///
+    /// # Errors
+    /// Returns an error for the same reasons as [`Servable::load_as`].
+    pub fn load<'a>(
+        model: &Model,
+        version: VersionId,
+        others: impl IntoIterator<Item = &'a Self>,
+        cache: &mut Cache,
+        workers: &Arc<Workers>,
+        pace: &mut dyn Throttle,
+    ) -> Result<Self> {
+        Self::load_as(DenseType::F32, model, version, others, cache, workers, pace)
+    }
+
     /// Loads a version: verifies its chain of files, fetches the files into the cache, maps its
-    /// rows, and replays its parity rows. `others` are versions that are already loaded. If a part
-    /// of the new version equals a part of one of them, both versions share it.
+    /// rows, and replays its parity rows. `dense` is the number type in which the version computes
+    /// dense layers. The vectors of users for retrieval are computed in f32. `others` are versions
+    /// that are already loaded. If a part of the new version equals a part of one of them, both
+    /// versions share it.
     ///
     /// # Errors
     /// Returns an error for the first part of the version that is missing or damaged, or for the
-    /// first parity row with a score that differs from the trainer's score.
-    pub fn load<'a>(
+    /// first parity row with a score that differs from the trainer's score by more than the number
+    /// type allows.
+    pub fn load_as<'a>(
+        dense: DenseType,
         model: &Model,
         version: VersionId,
         others: impl IntoIterator<Item = &'a Self>,
@@ -90,11 +110,11 @@ impl Servable {
             Some(other) => other.engine.clone(),
             None => Arc::new(Engine::load(model, &manifest, cache, workers, pace)?),
         };
-        let dense = read(model, &manifest.dense, cache, pace)?;
+        let bytes = read(model, &manifest.dense, cache, pace)?;
         let specs = &engine.programs.graph().params;
-        let params = Params::from_safetensors_by_piece(specs, &dense, &mut || pace.piece())?;
+        let params = Params::from_safetensors_by_piece(specs, &bytes, &mut || pace.piece())?;
         pace.piece();
-        let packed = Arc::new(engine.pack(&params, pace)?);
+        let packed = engine.pack(dense, &params, pace)?;
         let parity = ParityRows::from_json(&read(model, &manifest.parity, cache, pace)?)?;
         pace.piece();
         let retrievable = match (&manifest.items, same_items) {
@@ -110,7 +130,7 @@ impl Servable {
         let watch = DamageWatch::new();
         let servable = Self { manifest, engine, rows, params, packed, retrievable, watch };
         let score = |row: &RawColumns<'_>| Ok(servable.score(1, row)?.logits);
-        parity.replay(version, servable.tasks(), score, pace)?;
+        parity.replay(version, servable.tasks(), dense, score, pace)?;
         // Small files are mapped only while they are read here, so a fault of another version looks
         // like a fault of these files. The load is then refused, and is tried again.
         if mmap::faults() != faults {
@@ -137,6 +157,11 @@ impl Servable {
     /// Returns the dense parameters.
     pub fn params(&self) -> &Params {
         &self.params
+    }
+
+    /// Returns the number type in which dense layers are computed.
+    pub fn dense(&self) -> DenseType {
+        self.packed.dense()
     }
 
     /// Returns the number of bytes of the packed weights, which the version has beside its
@@ -333,11 +358,15 @@ impl Engine {
         Ok(Self { encoder, tasks, programs, logits, workers, scratches })
     }
 
-    /// Packs the weights of `params`.
-    fn pack(&self, params: &Params, pace: &mut dyn Throttle) -> Result<PackedParams> {
+    /// Packs the weights of `params` in a number type.
+    fn pack(
+        &self,
+        dense: DenseType,
+        params: &Params,
+        pace: &mut dyn Throttle,
+    ) -> Result<Arc<PackedParams>> {
         let scratch = self.take_scratch()?;
-        let program = scratch.scorer.plain_program();
-        let packed = PackedParams::new(program, params, &mut || pace.piece());
+        let packed = scratch.scorer.pack(dense, params, &mut || pace.piece());
         self.scratches.put(scratch, 0, Instant::now());
         Ok(packed)
     }

@@ -13,6 +13,7 @@ mod crash;
 mod crash_spill;
 mod custom;
 mod dashboards;
+mod dense_types;
 mod deployment;
 mod determinism;
 mod doctor;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use zillion_device::Workers;
 use zillion_feature::{Batch, Statistics};
-use zillion_nn::{Mode, Params};
+use zillion_nn::{DenseType, Mode, Params};
 use zillion_reader::Dataset;
 use zillion_rows::{PartSource, RoundedRows, RowType, TableSpec};
 use zillion_scorer::Scorer;
@@ -83,6 +83,15 @@ impl Loaded {
     /// Returns the statistics of the training data's numeric features.
     pub fn statistics(&self) -> &Statistics {
         &self.checkpoint.manifest.statistics
+    }
+
+    /// Sets the number type in which dense layers are computed from now on, as in a server that
+    /// loads a version with it. The vectors of users and items stay f32, and so do the nodes of
+    /// [`Loaded::inspect`].
+    pub fn set_dense(&mut self, dense: DenseType) {
+        let pack = || self.scorer.pack(dense, &self.params, &mut || ());
+        let packed = (!dense.is_exact()).then(pack);
+        self.scorer.set_packed(packed);
     }
 
     /// Scores a data set and compares it with its labels.

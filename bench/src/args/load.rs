@@ -6,7 +6,9 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 use serde::Serialize;
+use zillion_console::parse_dense_type;
 use zillion_registry::VersionId;
+use zillion_scorer::DenseType;
 
 /// The arguments of `zillion loadgen`.
 #[derive(Debug, clap::Args)]
@@ -82,6 +84,9 @@ pub(crate) struct BenchServeArgs {
     /// rows, otherwise 250
     #[arg(long)]
     pub(crate) requests: Option<NonZeroUsize>,
+    /// Number type of the dense layers: f32 or int8
+    #[arg(long, value_name = "TYPE", default_value = "f32", value_parser = parse_dense_type)]
+    pub(crate) dense: DenseType,
     /// Number of the 26 ids, from the first on, that belong to the user: they have one value for
     /// all rows of a request, and another one in each request
     #[arg(long, default_value = "0", value_parser = clap::value_parser!(u8).range(0..=26))]

@@ -3,7 +3,9 @@
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
+use zillion_console::parse_dense_type;
 use zillion_console::profile::ProfileArgs;
+use zillion_scorer::DenseType;
 use zillion_trainer::TrainerPlace;
 
 #[derive(Debug, clap::Args)]
@@ -135,6 +137,9 @@ pub(crate) struct EvalArgs {
     /// Override a key of the checkpoint's job, as in --set data.root=... (repeatable)
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
+    /// Number type of the dense layers: f32, or int8, as a server with --dense int8 scores
+    #[arg(long, value_name = "TYPE", default_value = "f32", value_parser = parse_dense_type)]
+    pub(crate) dense: DenseType,
     /// Number of compute threads; absent: one for each core
     #[arg(long)]
     pub(crate) threads: Option<NonZeroUsize>,

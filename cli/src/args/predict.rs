@@ -3,7 +3,9 @@
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
+use zillion_console::parse_dense_type;
 use zillion_registry::VersionId;
+use zillion_scorer::DenseType;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct PredictArgs {
@@ -41,6 +43,9 @@ pub(crate) struct PredictArgs {
     /// from the job of the checkpoint, or with --model from the defaults
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
+    /// Number type of the dense layers: f32, or int8, as a server with --dense int8 scores
+    #[arg(long, value_name = "TYPE", default_value = "f32", value_parser = parse_dense_type)]
+    pub(crate) dense: DenseType,
     /// Number of compute threads; absent: one for each core
     #[arg(long)]
     pub(crate) threads: Option<NonZeroUsize>,

@@ -5,6 +5,8 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use zillion_console::parse_dense_type;
+use zillion_scorer::DenseType;
 use zillion_serving::{Proof, RequestLogSettings, TrafficSettings};
 
 use crate::commands::serve::listeners::ListenerSettings;
@@ -121,6 +123,10 @@ pub(crate) struct ServeArgs {
     #[arg(long, conflicts_with = "load_into_memory")]
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) row_records: bool,
+    /// Number type of the dense layers: f32, or int8, which is faster and rounds scores a little
+    /// [default: f32]
+    #[arg(long, value_name = "TYPE", value_parser = parse_dense_type)]
+    pub(crate) dense: Option<DenseType>,
     /// Milliseconds since the last answer of the registry after which the server is not ready;
     /// absent: the server stays ready
     #[arg(long, value_name = "MS")]

@@ -16,6 +16,7 @@ pub(crate) fn run(args: &EvalArgs) -> Result<()> {
     if let Some(path) = &args.job {
         loaded.checkpoint().check_job(&job_file::load_job(path, &args.set)?)?;
     }
+    loaded.set_dense(args.dense);
     let data = data_settings::of_checkpoint(&loaded.job, &args.set)?;
     let paths = if args.data.is_empty() { data.test.clone() } else { Paths(args.data.clone()) };
     if paths.is_empty() {

@@ -2,17 +2,30 @@
 //!
 //! A product reads a packed weight faster than a weight that is not packed, for any number of rows:
 //! 197 against 163 GFLOP/s for 8 to 256 rows on a Sapphire Rapids processor, and 70 against 43 for
-//! one row. A version is scored many times, so its weights are packed once, when it is loaded.
+//! one row. A version is scored many times, so its weights are packed once, when it is loaded. A
+//! weight can be packed in another number type than f32. Then its products are computed in this
+//! type.
 
+use crate::cpu::dense_type::DenseType;
 use crate::cpu::packing::{Packing, Weight};
 use crate::cpu::program::Program;
+use crate::ops::PackedWeight;
 use crate::params::Params;
-use zillion_device::matmul::Panel;
+use zillion_device::matmul::{INT8_INNER, Int8Weight, Panel};
+
+/// The minimum number of rows of a weight that is quantised. The rounding of each input costs about
+/// as much as the product saves below this number, and a sum of few terms has a large error.
+const LEAST_ROWS: usize = 32;
+
+/// The minimum number of columns of a weight that is quantised. The kernels of 8-bit integers
+/// compute 16 columns at a time, and the last layers with few columns decide the score.
+const LEAST_COLUMNS: usize = 16;
 
 /// The packed weights of the products of a graph, for one set of parameters.
 #[derive(Debug)]
 pub struct PackedParams {
-    weights: Vec<(Weight, Vec<Panel>)>,
+    weights: Vec<(Weight, PackedWeight)>,
+    dense: DenseType,
 }
 
 impl PackedParams {
@@ -22,31 +35,71 @@ impl PackedParams {
     /// # Panics
     /// Panics if the parameters are not those of the program's graph.
     pub fn new(program: &Program, params: &Params, piece: &mut dyn FnMut()) -> Self {
+        Self::with_type(DenseType::F32, program, params, piece)
+    }
+
+    /// Packs the weights as [`PackedParams::new`] does, in a number type. With
+    /// [`DenseType::Int8`], weights with less than 32 rows or 16 columns, such as the last layer of
+    /// a model, stay f32, and so do weights that a product reads transposed.
+    ///
+    /// # Panics
+    /// Panics if the parameters are not those of the program's graph.
+    pub fn with_type(
+        dense: DenseType,
+        program: &Program,
+        params: &Params,
+        piece: &mut dyn FnMut(),
+    ) -> Self {
         let weights = Packing::new(program).into_weights();
         let weights = weights.into_iter().map(|weight| {
-            let (rows, cols) = weight.packed_shape();
-            let mut panels = Panel::list(rows, cols);
-            for panel in &mut panels {
-                panel.fill(weight.view(params));
-                piece();
-            }
-            (weight, panels)
+            let packed = match dense {
+                DenseType::Int8 => quantize(&weight, params, piece),
+                DenseType::F32 => None,
+            };
+            (weight, packed.unwrap_or_else(|| pack_panels(&weight, params, piece)))
         });
-        Self { weights: weights.collect() }
+        Self { weights: weights.collect(), dense }
+    }
+
+    /// Returns the number type of the products.
+    pub fn dense(&self) -> DenseType {
+        self.dense
     }
 
     /// Returns the number of bytes of the packed weights.
     pub fn bytes(&self) -> usize {
-        let floats = self.weights.iter().map(|(weight, _)| {
-            let (rows, cols) = weight.packed_shape();
-            Panel::floats(rows, cols)
+        let bytes = self.weights.iter().map(|(weight, packed)| match packed {
+            PackedWeight::F32(_) => {
+                let (rows, cols) = weight.packed_shape();
+                Panel::floats(rows, cols) * size_of::<f32>()
+            }
+            PackedWeight::Int8(quantised) => quantised.bytes(),
         });
-        floats.sum::<usize>() * size_of::<f32>()
+        bytes.sum()
     }
 
-    /// Returns the panels of a weight, or `None` if the weight is not packed here.
-    pub(crate) fn panels(&self, weight: &Weight) -> Option<&[Panel]> {
+    /// Returns a packed weight, or `None` if the weight is not packed here.
+    pub(crate) fn packed(&self, weight: &Weight) -> Option<&PackedWeight> {
         let found = self.weights.iter().find(|(packed, _)| packed == weight);
-        found.map(|(_, panels)| panels.as_slice())
+        found.map(|(_, packed)| packed)
     }
+}
+
+fn pack_panels(weight: &Weight, params: &Params, piece: &mut dyn FnMut()) -> PackedWeight {
+    let (rows, cols) = weight.packed_shape();
+    let mut panels = Panel::list(rows, cols);
+    for panel in &mut panels {
+        panel.fill(weight.view(params));
+        piece();
+    }
+    PackedWeight::F32(panels)
+}
+
+/// Quantises a weight. Returns `None` if the weight stays f32.
+fn quantize(weight: &Weight, params: &Params, piece: &mut dyn FnMut()) -> Option<PackedWeight> {
+    let (rows, cols) = weight.packed_shape();
+    if weight.is_turned() || !(LEAST_ROWS..=INT8_INNER).contains(&rows) || cols < LEAST_COLUMNS {
+        return None;
+    }
+    Int8Weight::pack_by_piece(weight.view(params), piece).map(PackedWeight::Int8)
 }

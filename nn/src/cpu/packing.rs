@@ -24,6 +24,7 @@ use crate::cpu::program::{Program, Step};
 use crate::graph::Graph;
 use crate::graph::op::Op;
 use crate::graph::shape::{Dim, NodeId, ParamId};
+use crate::ops::Packed;
 use crate::params::Params;
 use crate::timeline::{Log, Work};
 
@@ -63,6 +64,11 @@ impl Weight {
     /// Returns the numbers of rows and columns of the packed matrix.
     pub(crate) fn packed_shape(&self) -> (usize, usize) {
         if self.turned { (self.cols, self.rows) } else { (self.rows, self.cols) }
+    }
+
+    /// Returns whether the product reads the weight transposed.
+    pub(crate) fn is_turned(&self) -> bool {
+        self.turned
     }
 
     pub(crate) fn view<'a>(&self, params: &'a Params) -> View<'a> {
@@ -153,17 +159,16 @@ impl Packing {
         });
     }
 
-    /// Returns the panels of the weight of a product, or `None` if the weight is not packed in this
-    /// run.
-    pub(crate) fn of(&self, id: NodeId) -> Option<&[Panel]> {
+    /// Returns the packed weight of a product, or `None` if the weight is not packed in this run.
+    pub(crate) fn of(&self, id: NodeId) -> Option<Packed<'_>> {
         let index = self.of_node[id.0 as usize]?;
         if let Some(packed) = &self.packed {
-            return packed.panels(&self.weights[index]);
+            return packed.packed(&self.weights[index]).map(Packed::from);
         }
         if !self.weights[index].turned && !self.forward {
             return None;
         }
-        self.panels.get(self.panels_of[index].clone())
+        self.panels.get(self.panels_of[index].clone()).map(Packed::F32)
     }
 }
 

@@ -2,9 +2,8 @@
 
 use std::ops::Range;
 
-use zillion_device::matmul::Panel;
-
 use super::list_column::ListColumn;
+use super::packed_weight::Packed;
 use crate::inputs::Inputs;
 
 /// Runs a block inside a function compiled for the widest registers of the machine.
@@ -71,7 +70,7 @@ pub(crate) struct Tile<'a> {
     pub(crate) inputs: &'a Inputs<'a>,
     pub(crate) lists: &'a [ListColumn],
     /// The packed weight of a product; `None` if the weight is not packed.
-    pub(crate) packed: Option<&'a [Panel]>,
+    pub(crate) packed: Option<Packed<'a>>,
     /// The rows of the batch in the tile. Some kernels work on rows and on the values of their
     /// lists, so they need both ranges.
     pub(crate) batch: Range<usize>,

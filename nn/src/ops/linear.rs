@@ -1,6 +1,7 @@
 //! Matrix products, forward and backward.
 
 use super::kernel::{add_scaled, dot, map2};
+use super::packed_weight::exact_weight;
 use super::*;
 use crate::onnx::proto::AttributeProto;
 use zillion_device::matmul::{self, Epilogue, Panel, Right};
@@ -147,12 +148,14 @@ fn linear(
     }
     let bias = bias.map(|bias| bias.row(0));
     let epilogue = Epilogue { bias, relu, ..Epilogue::default() };
-    // The bits are the same for packed and for unpacked weights.
-    let right = match tile.packed {
-        Some(panels) => Right::Packed(panels),
-        None => Right::Plain(matmul::View::new(w.data, x.cols, out.cols, w.stride)),
-    };
-    matmul::linear(matrix(tile.rows, x), right, epilogue, out.data, out.stride);
+    let x = matrix(tile.rows, x);
+    if let Some(packed) = tile.packed
+        && packed.multiply_rounded(0, x, epilogue, out.data, out.stride)
+    {
+        return;
+    }
+    let plain = matmul::View::new(w.data, x.columns(), out.cols, w.stride);
+    matmul::linear(x, exact_weight(tile.packed, plain), epilogue, out.data, out.stride);
 }
 
 /// Converts rows to the view type that the product kernels read.
@@ -167,7 +170,7 @@ fn matmul_nt(tile: &Tile<'_>, g: View<'_>, w: View<'_>, mut out: ViewMut<'_>) {
         simd!({ map2(tile.rows, w, g, &mut out, |w, g| g * w) });
         return;
     }
-    if let Some(panels) = tile.packed {
+    if let Some(panels) = tile.packed.and_then(Packed::exact) {
         let right = Right::Packed(panels);
         let epilogue = Epilogue::default();
         return matmul::linear(matrix(tile.rows, g), right, epilogue, out.data, out.stride);

@@ -4,10 +4,11 @@
 //! these columns once, and another node goes on with the other columns of each row. The bits are
 //! those of the whole operation, because both use the same order of additions.
 
-use zillion_device::matmul::{self, Begun, Epilogue, Right};
+use zillion_device::matmul::{self, Begun, Epilogue};
 
 use super::interaction::{dots_from, fm_rest, fm_state, pairs_of};
 use super::linear::matrix;
+use super::packed_weight::exact_weight;
 use super::*;
 
 /// The states after some columns, and the operations that go on from them.
@@ -117,11 +118,20 @@ fn forward_rest(start: usize, tile: &Tile<'_>, inputs: &[View<'_>], relu: bool, 
     let (sums, chain) = state.row(0).split_at(out.cols);
     let begun = Begun { columns: start, sums, chain };
     let bias = bias.first().map(|bias| bias.row(0));
+    let x = matrix(tile.rows, x);
+    if let Some(packed) = tile.packed.filter(|packed| packed.exact().is_none()) {
+        // The product of the shared columns is computed in f32, and is then part of the bias.
+        let shared: Vec<f32> = sums.iter().zip(chain).map(|(sum, chain)| sum + chain).collect();
+        let bias: Vec<f32> = match bias {
+            Some(bias) => shared.iter().zip(bias).map(|(shared, bias)| shared + bias).collect(),
+            None => shared,
+        };
+        let epilogue = Epilogue { bias: Some(&bias), relu, ..Epilogue::default() };
+        packed.multiply_rounded(start, x, epilogue, out.data, out.stride);
+        return;
+    }
     let epilogue = Epilogue { bias, relu, ..Epilogue::default() };
-    // The bits are the same for packed and for unpacked weights.
-    let right = match tile.packed {
-        Some(panels) => Right::Packed(panels),
-        None => Right::Plain(matmul::View::new(w.data, start + x.cols, out.cols, w.stride)),
-    };
-    matmul::linear_from(begun, matrix(tile.rows, x), right, epilogue, out.data, out.stride);
+    let plain = matmul::View::new(w.data, start + x.columns(), out.cols, w.stride);
+    let right = exact_weight(tile.packed, plain);
+    matmul::linear_from(begun, x, right, epilogue, out.data, out.stride);
 }

@@ -2,8 +2,8 @@
 //! result of a row must not depend on other rows.
 
 use zillion_nn::{
-    Executor, Graph, GraphBuilder, GraphInputs, Inputs, LabelView, Mode, PackedParams, Params,
-    Program, Settings, StepSeed, differentiate,
+    DenseType, Executor, Graph, GraphBuilder, GraphInputs, Inputs, LabelView, Mode, PackedParams,
+    Params, Program, Settings, StepSeed, differentiate,
 };
 
 use crate::check::{params_of, workers};
@@ -97,6 +97,57 @@ fn weights_that_were_packed_once_give_the_same_scores() {
         executor.release();
     }
     assert!(pieces >= 4, "a loader can pause between panels");
+}
+
+/// Returns the scores of a model whose layers are wide enough for 8-bit integers.
+fn wide_scores(dense: DenseType, rows: std::ops::Range<usize>, threads: usize) -> Vec<f32> {
+    let graph = wide_model();
+    let params = params_of(&graph, 3);
+    let logit = graph.output("logit").unwrap();
+    let program = Program::infer(&graph, &[logit], Settings::default()).unwrap();
+    let packed = PackedParams::with_type(dense, &program, &params, &mut || ());
+    assert_eq!(packed.dense(), dense);
+    let mut executor = Executor::new(program);
+    executor.set_packed(Some(std::sync::Arc::new(packed)));
+    let (columns, labels) = (wide_columns(600), vec![0.0; 600]);
+    executor.infer(&workers(threads), &inputs(&columns, &labels, rows), &params).unwrap();
+    executor.output(logit).unwrap().to_vec()
+}
+
+const WIDE: usize = 45;
+
+fn wide_model() -> Graph {
+    let numeric = (0..WIDE).map(|i| format!("n{i}")).collect();
+    let inputs = GraphInputs { numeric, labels: vec!["label".into()], ..GraphInputs::default() };
+    let mut b = GraphBuilder::new(inputs, Mode::Infer);
+    let mut h = b.numeric("numbers", &(0..WIDE).collect::<Vec<_>>()).unwrap();
+    for (layer, width) in [75, 40, 20].into_iter().enumerate() {
+        h = b.linear(&format!("mlp.{layer}"), h, width).unwrap();
+        h = b.relu(&format!("mlp.{layer}.relu"), h).unwrap();
+    }
+    let logit = b.linear("logit", h, 1).unwrap();
+    b.output("logit", logit).unwrap();
+    b.finish()
+}
+
+fn wide_columns(rows: usize) -> Vec<Vec<f32>> {
+    let mut numbers = Numbers::new(6);
+    (0..WIDE).map(|_| (0..rows).map(|_| numbers.signed()).collect()).collect()
+}
+
+#[test]
+fn scores_of_8_bit_integers_are_near_those_of_floats_and_do_not_depend_on_the_batch() {
+    let exact = wide_scores(DenseType::F32, 0..600, 1);
+    let rounded = wide_scores(DenseType::Int8, 0..600, 1);
+    let errors: Vec<f32> = exact.iter().zip(&rounded).map(|(a, b)| (a - b).abs()).collect();
+    let spread = exact.iter().fold(0.0f32, |most, score| most.max(score.abs()));
+    let worst = errors.iter().fold(0.0f32, |most, &error| most.max(error));
+    assert!(worst > 0.0 && worst < 0.03 * spread, "{worst} of {spread}");
+    let bits = |scores: &[f32]| scores.iter().map(|score| score.to_bits()).collect::<Vec<_>>();
+    for (rows, threads) in [(0..600, 2), (0..1, 1), (7..8, 1), (100..103, 1), (255..513, 5)] {
+        let part = wide_scores(DenseType::Int8, rows.clone(), threads);
+        assert_eq!(bits(&part), bits(&rounded[rows.clone()]), "{rows:?}");
+    }
 }
 
 #[test]

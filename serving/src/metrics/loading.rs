@@ -26,6 +26,7 @@ pub(crate) struct Loading {
     table_bytes: IntGaugeVec,
     items: IntGaugeVec,
     item_bytes: IntGaugeVec,
+    packed_bytes: IntGaugeVec,
     cache_files: IntGaugeVec,
     cache_bytes: IntGaugeVec,
     fetched_files: IntCounterVec,
@@ -56,7 +57,7 @@ const OK: &str = "ok";
 /// Returns the outcome of an attempt that has failed.
 fn classify_failure(error: &Error) -> &'static str {
     match error {
-        Error::Parity { .. } => "parity",
+        Error::Parity { .. } | Error::Rounding { .. } => "parity",
         Error::Items(_) => "file",
         Error::Registry(error) => match error {
             RegistryError::NoModel { .. }
@@ -143,6 +144,11 @@ impl Loading {
                 "Bytes of the ids and vectors of these items in memory.",
                 of_model,
             )?,
+            packed_bytes: gauge(
+                "zillion_serving_packed_bytes",
+                "Bytes of the packed dense weights of the current version in memory.",
+                of_model,
+            )?,
             cache_files: gauge(
                 "zillion_serving_cache_files",
                 "Files in the model's cache folder after the last load.",
@@ -219,6 +225,7 @@ impl Loading {
             &self.newest_event_at,
             &self.items,
             &self.item_bytes,
+            &self.packed_bytes,
             &self.cache_files,
             &self.cache_bytes,
         ];
@@ -302,6 +309,8 @@ impl Loading {
         let counts = items.map_or((0, 0), |items| (items.len() as u64, items.bytes() as u64));
         self.items.with_label_values(&[model]).set(to_gauge(counts.0));
         self.item_bytes.with_label_values(&[model]).set(to_gauge(counts.1));
+        let packed = version.packed_bytes() as u64;
+        self.packed_bytes.with_label_values(&[model]).set(to_gauge(packed));
         let layers = version.rows().layers();
         for (index, table) in version.rows().tables().iter().enumerate() {
             let labels = &[model, table.name.as_str()];

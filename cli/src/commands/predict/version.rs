@@ -36,7 +36,8 @@ pub(super) fn run(args: &PredictArgs, name: &str, input: &Path) -> Result<()> {
     let version = pointed_version(&model, args.version, STABLE)?;
     let mut cache = Cache::open(&folder, name, durable_files()?)?;
     let workers = compute_pool(args.threads)?;
-    let servable = Servable::load(&model, version, [], &mut cache, &workers, &mut Unthrottled)?;
+    let pace = &mut Unthrottled;
+    let servable = Servable::load_as(args.dense, &model, version, [], &mut cache, &workers, pace)?;
     let schema = servable.encoder().schema();
 
     let mut rows = RawRows::open(&data, &[input.to_owned()], schema)?;

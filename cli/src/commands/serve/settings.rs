@@ -35,7 +35,7 @@ const MOST_INLINE_US: u64 = 2000;
 
 /// The settings that cannot change while the server runs. [`Settings::take_changeable`] keeps their
 /// old values.
-const FIXED: [&str; 29] = [
+const FIXED: [&str; 30] = [
     "registry",
     "model_control",
     "http",
@@ -55,6 +55,7 @@ const FIXED: [&str; 29] = [
     "cache_bytes",
     "load_into_memory",
     "row_records",
+    "dense",
     "max_stale_ms",
     "registry_wait_ms",
     "stagger_ms",
@@ -303,6 +304,7 @@ impl Settings {
             cache_bytes: self.cache_bytes,
             load_into_memory: self.load_into_memory,
             row_records: self.row_records,
+            dense: self.dense.unwrap_or(usual.dense),
             max_stale: self.max_stale_ms.map(Duration::from_millis),
             registry_wait: self.registry_wait_ms.map_or(usual.registry_wait, Duration::from_millis),
             stagger: self.stagger_ms.map_or(usual.stagger, Duration::from_millis),

@@ -1,0 +1,81 @@
+//! Tests of dense layers in another number type than f32: the same rounded scores from a server,
+//! from `zillion predict` with a version and with a checkpoint, and their AUC from `zillion eval`.
+
+use serde_json::Value;
+
+use crate::harness::{Workplace, csv, stderr, stdout, zillion};
+use crate::server::{MODEL, REGISTRY, Server, infer_body, instances, operate, output};
+use crate::serving::{bits, published, publishing};
+
+const ROWS: usize = 500;
+
+/// Returns the log odds of the rows of a file with dense layers in 8-bit integers.
+fn predict(arguments: &[&str]) -> Vec<f32> {
+    let result = zillion(&[&["predict", "--dense", "int8", "--json"], arguments].concat())
+        .output()
+        .expect("the binary runs");
+    assert!(result.status.success(), "{}", stderr(&result));
+    let logit = |line: &str| {
+        let row: Value = serde_json::from_str(line).expect("a line of JSON");
+        row["logit"].as_f64().expect("a number") as f32
+    };
+    stdout(&result).lines().map(logit).collect()
+}
+
+#[test]
+fn rounded_layers_score_the_same_everywhere() {
+    let place = Workplace::new();
+    place.write("rows.csv", &csv(7, ROWS));
+    let rows = instances(&csv(7, ROWS));
+    publishing(&place, "run", 1000, &["--set", "model.hidden=[48,32]"]);
+    let listed: Value =
+        serde_json::from_str(&operate(&place, &["model", "list", "--json"])).expect("JSON");
+    let newest = listed["versions"][0]["version"].as_u64().expect("a number");
+    let exact = published(&place, newest, "rows.csv", ROWS);
+    let (registry, file, run) = (place.text(REGISTRY), place.text("rows.csv"), place.text("run"));
+    let version = newest.to_string();
+    let by_version = ["--registry", &registry, "--model", MODEL, "--version", &version, &file];
+    let wanted = predict(&by_version);
+    let pairs = || wanted.iter().zip(&exact);
+    assert!(pairs().all(|(rounded, exact)| (rounded - exact).abs() <= 0.5 * exact.abs().max(1.0)));
+    assert!(pairs().any(|(rounded, exact)| rounded != exact), "layers of 48 and 32 are rounded");
+
+    let infer = format!("/v2/models/{MODEL}/infer");
+    let mut server = Server::start(&place, &["--dense", "int8"]);
+    assert!(server.becomes_ready());
+    server.wait_for(newest);
+    let reply = server.post(&infer, infer_body(&rows, &["logits"]).as_bytes());
+    assert_eq!(reply.status, 200, "{reply:?}");
+    assert_eq!(bits(&output(&reply, "logits")), bits(&wanted));
+    assert!(server.terminate().success());
+
+    // The checkpoint of the best epoch need not be that of the version.
+    let by_checkpoint = predict(&[&run, &file]);
+    assert_eq!(by_checkpoint.len(), ROWS);
+    let auc = |dense: &str| {
+        let arguments = ["eval", &run, "--data", &file, "--dense", dense, "--json"];
+        let result = zillion(&arguments).output().expect("the binary runs");
+        let report: Value = serde_json::from_str(stdout(&result).trim()).expect("JSON");
+        report["auc"].as_f64().expect("a number")
+    };
+    let (whole, rounded) = (auc("f32"), auc("int8"));
+    assert!(whole > 0.5 && (whole - rounded).abs() < 0.01, "{whole} {rounded}");
+}
+
+#[test]
+fn an_unknown_number_type_and_fetched_nodes_are_refused() {
+    let place = Workplace::new();
+    let refused = |arguments: &[&str]| {
+        let result = zillion(arguments).output().expect("the binary runs");
+        assert_eq!(result.status.code(), Some(2), "{}", stderr(&result));
+        stderr(&result)
+    };
+    let said = refused(&["eval", &place.text("run"), "--dense", "int4"]);
+    assert!(said.contains("int4") && said.contains("f32, int8"), "{said}");
+    place.train_ok("run", &["--set", "train.epochs=1"]);
+    place.write("rows.csv", &csv(7, 10));
+    let (run, rows) = (place.text("run"), place.text("rows.csv"));
+    let node = "probabilities";
+    let said = refused(&["predict", &run, &rows, "--dense", "int8", "--fetch", node]);
+    assert!(said.contains("remove --dense or --fetch"), "{said}");
+}
