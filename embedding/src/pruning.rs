@@ -1,12 +1,12 @@
 //! Pruning by magnitude: the weights of a table nearest to zero become zero (Han et al. 2015,
-//! "Learning both Weights and Connections for Efficient Neural Networks"; for tables of click models,
-//! Deng et al. 2021, "DeepLight").
+//! "Learning both Weights and Connections for Efficient Neural Networks"; for the embeddings of
+//! click models, Deng et al. 2021, "DeepLight").
 //!
 //! Each segment of a row is pruned by itself, because vectors and linear weights have different
 //! magnitudes. The threshold of a segment is the exact quantile over all rows of the table. It is
-//! found by counting: one pass counts the first bits of all magnitudes, and a second pass counts the
-//! last bits of those that share their first bits with the threshold. Counts are integers, so the
-//! result does not depend on the number of shards and threads.
+//! found by counting: one pass counts the first bits of all magnitudes, and a second pass counts
+//! the last bits of those that share their first bits with the threshold. Counts are integers, so
+//! the result does not depend on the number of shards and threads.
 //!
 //! A pruned weight is not marked. A later step may move it away from zero, and the next pruning
 //! decides anew. So a weight that was pruned too early comes back.

@@ -1,5 +1,5 @@
-//! The `[train.prune]` section: the share of the weights of rows that training sets to zero, and the
-//! steps in which it does so.
+//! The `[train.prune]` section: the share of the weights of rows that training sets to zero, and
+//! the steps in which it does so.
 //!
 //! The share grows by the cubic schedule of Zhu and Gupta (2017), "To prune, or not to prune": fast
 //! at first, when many weights have no effect, and slowly at the end.

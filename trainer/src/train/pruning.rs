@@ -56,3 +56,6 @@ impl Run {
         Ok(sum)
     }
 }
+
+#[cfg(test)]
+mod tests;
