@@ -28,8 +28,15 @@ use zillion_rows::{
 use crate::harness::Target;
 
 /// All targets of this file.
-pub const ALL: [&Target; 6] =
-    [&LAYER_PARTS, &LAYER_DIRECTORIES, &LAYER_PACKS, &TABLE_PARTS, &CANDIDATES, &FILTERS];
+pub const ALL: [&Target; 7] = [
+    &LAYER_PARTS,
+    &SPARSE_PARTS,
+    &LAYER_DIRECTORIES,
+    &LAYER_PACKS,
+    &TABLE_PARTS,
+    &CANDIDATES,
+    &FILTERS,
+];
 
 /// The reader of a part of a layer. The directory of the layer is valid.
 pub const LAYER_PARTS: Target = Target {
@@ -41,6 +48,18 @@ pub const LAYER_PARTS: Target = Target {
         read_layer(&manifest, [bytes, &sample.narrow, &sample.directory])
     },
     seeds: || vec![SAMPLE_LAYER.part.clone()],
+};
+
+/// The reader of a part of a layer that leaves out zeros. The directory of the layer is valid.
+pub const SPARSE_PARTS: Target = Target {
+    name: "sparse_parts",
+    read: |bytes| {
+        let sample = &*SPARSE_LAYER;
+        let mut manifest = sample.manifest.clone();
+        manifest.tables[0].parts[0].file = file_of(bytes);
+        read_layer(&manifest, [bytes, &sample.narrow, &sample.directory])
+    },
+    seeds: || vec![SPARSE_LAYER.part.clone()],
 };
 
 /// The reader of the directory of a layer. The parts of the layer are valid.
@@ -75,14 +94,16 @@ pub const LAYER_PACKS: Target = Target {
         read_layer_at(&pack, pack.layer())
     },
     seeds: || {
-        let sample = &*SAMPLE_LAYER;
-        let folder = folder();
-        let files = [&sample.part, &sample.narrow, &sample.directory];
-        for (file, bytes) in sample.manifest.files().zip(files) {
-            fs::write(folder.path().join(file.name()), bytes).expect("a file can be written");
-        }
-        let packed = pack_layer(folder.path(), &sample.manifest).expect("the files are there");
-        vec![packed.expect("the sample is small").1.to_vec()]
+        let pack = |sample: &SampleLayer| {
+            let folder = folder();
+            let files = [&sample.part, &sample.narrow, &sample.directory];
+            for (file, bytes) in sample.manifest.files().zip(files) {
+                fs::write(folder.path().join(file.name()), bytes).expect("a file can be written");
+            }
+            let packed = pack_layer(folder.path(), &sample.manifest).expect("the files are there");
+            packed.expect("the sample is small").1.to_vec()
+        };
+        vec![pack(&SAMPLE_LAYER), pack(&SPARSE_LAYER)]
     },
 };
 
@@ -188,12 +209,22 @@ struct SampleLayer {
     directory: Vec<u8>,
 }
 
-static SAMPLE_LAYER: LazyLock<SampleLayer> = LazyLock::new(|| {
+static SAMPLE_LAYER: LazyLock<SampleLayer> = LazyLock::new(|| sample_of([1.0, 2.0, 3.0, 4.0]));
+
+/// A layer whose parts leave out zeros.
+static SPARSE_LAYER: LazyLock<SampleLayer> = LazyLock::new(|| {
+    let sample = sample_of([0.0, 0.0, 0.0, 4.0]);
+    assert!(sample.manifest.sparsity().is_some(), "the parts leave out zeros");
+    sample
+});
+
+/// Returns a layer whose rows end with the given weights.
+fn sample_of(last: [f32; 4]) -> SampleLayer {
     let (folder, files, mut throttle) = (folder(), Files::new(), Unthrottled);
     let mut writer = LayerWriter::new(&files, folder.path(), &mut throttle);
     let written = writer.table_of_rows(&spec().layout(), 6, 3).and_then(|()| {
         for (at, key) in KEYS.into_iter().enumerate() {
-            let weights = [at as f32, 1.0, 2.0, 3.0, 4.0];
+            let weights = [at as f32, last[0], last[1], last[2], last[3]];
             // Some keys have narrow rows, and one key is removed.
             let row = match at % 3 {
                 0 => Some(&weights[..3]),
@@ -213,7 +244,7 @@ static SAMPLE_LAYER: LazyLock<SampleLayer> = LazyLock::new(|| {
         directory: bytes(&manifest.directory),
         manifest: manifest.clone(),
     }
-});
+}
 
 /// Returns the index of a pack, if it can be parsed.
 fn index_of(pack: &[u8]) -> Option<LayerManifest> {

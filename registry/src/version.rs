@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use serde::{Serialize, Serializer};
 use zillion_access::Signature;
 use zillion_feature::HASH_ID;
-use zillion_rows::layer::{LayerFile, LayerManifest, LayerPack};
+use zillion_rows::layer::{LayerFile, LayerManifest, LayerPack, Sparsity};
 use zillion_rows::{TableLayout, TableSpec};
 
 use crate::error::{Error, Result};
@@ -78,6 +78,15 @@ impl VersionLayer {
         match self {
             Self::Listed(layer) => layer.tombstones(),
             Self::Packed(pack) => pack.tombstones,
+        }
+    }
+
+    /// Returns the zeros that the files of the layer leave out. Returns `None` if no file leaves out
+    /// zeros. The list of a packed layer is not known here, so the result is `None` for it too.
+    pub fn sparsity(&self) -> Option<Sparsity> {
+        match self {
+            Self::Listed(layer) => layer.sparsity(),
+            Self::Packed(_) => None,
         }
     }
 

@@ -124,6 +124,25 @@ impl Columns<'_> {
         self.next(name, values.ok_or_else(|| format!("column `{name}` is too wide"))?)
     }
 
+    /// Reads the offsets of a column with a list of variable length per row: one offset per row, and
+    /// one more. The caller must check them before it uses them. The values must be read next
+    /// ([`Columns::list_values`]).
+    pub(crate) fn list_offsets(&mut self, name: &str) -> Result<ScalarBuffer<u32>, String> {
+        self.node(name, self.file.rows)?;
+        // Offsets have a sign in Arrow. A negative one becomes a number beyond every list.
+        self.values(self.file.rows + 1)
+            .ok_or_else(|| format!("column `{name}` has too few offsets in its record batch"))
+    }
+
+    /// Reads the `count` values of all lists of the column whose offsets were read last.
+    pub(crate) fn list_values<T: ArrowNativeType>(
+        &mut self,
+        name: &str,
+        count: usize,
+    ) -> Result<ScalarBuffer<T>, String> {
+        self.next(name, count)
+    }
+
     fn next<T: ArrowNativeType>(
         &mut self,
         name: &str,

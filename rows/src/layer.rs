@@ -8,7 +8,8 @@
 //! `weights` (a fixed-size list of f32: all segments of a row), `count` (u32: the number of pushes
 //! of the row) and `tombstone` (u8: 1 for a removed key). Any Arrow tool can open it. If a version
 //! publishes its rows in a smaller number type ([`RowType`]), the column `weights` has this type,
-//! and rows of int8 have a column `scale` behind it.
+//! and rows of int8 have a column `scale` behind it. A part with many zeros leaves them out: it has
+//! a column `mask` before the weights, whose bits say which weights of a row are stored.
 //!
 //! If rows grow, the narrow rows have parts of their own, whose column `weights` has the width of a
 //! narrow row. Tombstones are stored with the full rows. A reader takes the missing floats of a
@@ -51,6 +52,8 @@ mod pack;
 mod part;
 mod records;
 mod source;
+mod sparse;
+mod sparsity;
 mod weights;
 mod write;
 
@@ -68,6 +71,7 @@ pub use owners::LayerCut;
 pub use pack::{LayerPack, MAX_PACKED_BYTES, OpenPack, pack_layer};
 pub use part::{Found, LayerRow, WholeRow};
 pub use source::{LayerSource, MAX_LAYERS, MAX_OPEN_LAYERS};
+pub use sparsity::Sparsity;
 pub use write::LayerWriter;
 
 /// The version of the file format, which the metadata of every file contain. Directories and parts
@@ -76,6 +80,9 @@ const FORMAT: &str = "1";
 
 /// The version of the file format of parts with weights of another type.
 const TYPED_FORMAT: &str = "2";
+
+/// The version of the file format of parts that leave out the weights that are zero.
+const SPARSE_FORMAT: &str = "3";
 
 /// The largest number of bytes of the rows of a part. A part that has only one slot may be larger.
 /// A writer holds one part in memory.
@@ -162,6 +169,11 @@ pub struct LayerPart {
     /// [`more_directories`](LayerManifest::more_directories).
     #[serde(default, skip_serializing_if = "is_first")]
     pub directory: u32,
+    /// The number of weights that the file stores, if it leaves out those that are zero; absent if
+    /// it stores all weights. A program of a version without this field refuses a manifest that has
+    /// it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stored: Option<u64>,
 }
 
 /// Returns whether the index of a directory is that of the first one, which is not written.
@@ -257,9 +269,14 @@ pub fn part_count(rows: u64, width: usize) -> usize {
     usize::try_from(parts).unwrap_or(SLOTS).min(SLOTS)
 }
 
-/// Returns the version of the file format of a part with weights of this type.
-fn part_format(row_type: RowType) -> &'static str {
-    if row_type.is_f32() { FORMAT } else { TYPED_FORMAT }
+/// Returns the version of the file format of a part with weights of this type. `is_sparse` says
+/// whether the part leaves out zeros.
+fn part_format(row_type: RowType, is_sparse: bool) -> &'static str {
+    match (is_sparse, row_type) {
+        (true, _) => SPARSE_FORMAT,
+        (false, RowType::F32) => FORMAT,
+        (false, _) => TYPED_FORMAT,
+    }
 }
 
 /// Returns the number of bytes of a row in a part, if its weights are f32. The cut into parts is

@@ -1,5 +1,6 @@
-//! Tests of versions with rows of a smaller number type: the same scores from mapped files, from
-//! records in memory and from `zillion predict`, and the AUC that a publication prints.
+//! Tests of versions with rows of a smaller number type or without zeros: the same scores from
+//! mapped files, from records in memory and from `zillion predict`, and the AUC that a publication
+//! prints.
 
 use serde_json::Value;
 
@@ -12,16 +13,33 @@ const ROWS: usize = 500;
 
 #[test]
 fn rounded_rows_score_the_same_everywhere() {
+    let (shown, _) = score_everywhere(&["--set", "publish.rows='int8'"]);
+    assert!(shown.contains(" int8 rows"), "{shown}");
+}
+
+#[test]
+fn pruned_rows_score_the_same_everywhere() {
+    let prune = "train.prune={ share = 0.8, until = 8, every = 4 }";
+    let (shown, printed) = score_everywhere(&["--set", prune]);
+    let zeros = shown.lines().find(|line| line.starts_with("zeros")).expect("a line of zeros");
+    let share = zeros.split_once('(').and_then(|(_, rest)| rest.split_once(" %"));
+    let share: f64 = share.expect("a share").0.parse().expect("a number");
+    assert!((40.0..=95.0).contains(&share), "{zeros}");
+    assert!(printed.contains("weights of rows are zero"), "{printed}");
+}
+
+/// Publishes a base and deltas, and compares the scores of servers with those of `zillion predict`.
+/// Returns what `zillion model show` and the training have printed.
+fn score_everywhere(more: &[&str]) -> (String, String) {
     let place = Workplace::new();
     place.write("rows.csv", &csv(7, ROWS));
     let rows = instances(&csv(7, ROWS));
-    publishing(&place, "run", 8, &["--set", "publish.rows='int8'"]);
+    let printed = publishing(&place, "run", 8, more);
     let listed: Value =
         serde_json::from_str(&operate(&place, &["model", "list", "--json"])).expect("JSON");
     let newest = listed["versions"][0]["version"].as_u64().expect("a number");
     assert!(newest > 1, "the newest version is a delta");
     let shown = operate(&place, &["model", "show"]);
-    assert!(shown.contains(" int8 rows"), "{shown}");
     let wanted = published(&place, newest, "rows.csv", ROWS);
     let infer = format!("/v2/models/{MODEL}/infer");
     for more in [&[][..], &["--row-records"], &["--load-into-memory"]] {
@@ -34,6 +52,7 @@ fn rounded_rows_score_the_same_everywhere() {
         assert!(server.terminate().success());
     }
     operate(&place, &["model", "verify"]);
+    (shown, printed)
 }
 
 #[test]

@@ -15,6 +15,8 @@ mod learning;
 mod mode;
 mod online;
 mod pinned;
+mod printing;
+mod pruning;
 mod ps;
 mod publish;
 mod run;
@@ -54,6 +56,7 @@ pub use mode::{Mode, ServerLoss};
 pub use online::{
     AvroConfig, OnlineConfig, ProtobufConfig, StreamConfig, StreamFormat, StreamKind, StreamRole,
 };
+pub use pruning::PruneConfig;
 pub use ps::PsConfig;
 pub use publish::{ItemsConfig, PublishConfig};
 pub use run::RunConfig;
@@ -149,6 +152,9 @@ pub struct TrainConfig {
     /// The learning-rate schedule by steps; absent: the rate does not change by steps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schedule: Option<ScheduleSpec>,
+    /// The share of the weights of rows that is set to zero; absent: tables are not pruned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prune: Option<PruneConfig>,
     /// The way in which several trainers train together.
     #[serde(skip_serializing_if = "Mode::is_sync")]
     pub mode: Mode,
@@ -241,6 +247,7 @@ impl Default for TrainConfig {
             max_table_bytes: None,
             plateau: None,
             schedule: None,
+            prune: None,
             mode: Mode::Sync,
             staleness: None,
             local_steps: None,
@@ -381,6 +388,7 @@ impl Job {
         job.check_spill()?;
         job.check_ps()?;
         job.check_mode()?;
+        job.check_prune()?;
         job.check_learning()?;
         Ok(job)
     }
@@ -451,7 +459,7 @@ impl Job {
         if let Some(join) = &self.join {
             root.insert("join".into(), Value::try_from(join).map_err(Error::Print)?);
         }
-        root.iter_mut().for_each(|(_, value)| shorten(value));
+        root.iter_mut().for_each(|(_, value)| printing::shorten(value));
         Ok(root)
     }
 
@@ -480,19 +488,4 @@ impl Job {
 /// Reads the value of a key at the root of a job, if the job has the key.
 fn read_key<T: DeserializeOwned>(root: &toml::Table, key: &str) -> Result<Option<T>> {
     Ok(root.get(key).map(|value| zillion_config::from_value(value, key)).transpose()?)
-}
-
-/// Shortens floats that come from 32-bit settings to the shortest decimal number that reads back as
-/// the same `f32`: 0.05 instead of 0.05000000074505806.
-fn shorten(value: &mut Value) {
-    match value {
-        Value::Float(x) if f64::from(*x as f32) == *x => {
-            if let Ok(short) = (*x as f32).to_string().parse() {
-                *x = short;
-            }
-        }
-        Value::Array(items) => items.iter_mut().for_each(shorten),
-        Value::Table(table) => table.iter_mut().for_each(|(_, value)| shorten(value)),
-        _ => {}
-    }
 }

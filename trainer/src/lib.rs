@@ -59,9 +59,9 @@ pub use evaluate::{EvalReport, Predicted};
 pub use fetch::Fetched;
 pub use job::{
     AvroConfig, DeviceChoice, EmitConfig, EvalConfig, ItemCounts, ItemsConfig, Job, JoinConfig,
-    LateConfig, Memory, Mode, OnlineConfig, Precision, ProtobufConfig, PsConfig, PublishConfig,
-    RateConfig, RunConfig, ServerLoss, StreamConfig, StreamFormat, StreamKind, StreamRole,
-    TableConfig, TrainConfig, WarmStart, Wire,
+    LateConfig, Memory, Mode, OnlineConfig, Precision, ProtobufConfig, PruneConfig, PsConfig,
+    PublishConfig, RateConfig, RunConfig, ServerLoss, StreamConfig, StreamFormat, StreamKind,
+    StreamRole, TableConfig, TrainConfig, WarmStart, Wire,
 };
 pub use observer::{
     CheckpointReport, EpochReport, GpuFigures, InspectOptions, InspectedStep, Observer,

@@ -44,6 +44,7 @@ mod owner;
 mod parent;
 mod parity;
 mod places;
+mod pruning_cost;
 mod published;
 mod publisher;
 mod recent;
@@ -57,5 +58,6 @@ pub use compactor::CompactionCounts;
 pub use published::Published;
 pub use rounding_cost::RoundingCost;
 
+pub(crate) use pruning_cost::PruningCost;
 pub(crate) use publisher::{Opening, Publisher, REMEMBERED, Repeated, Wish};
 pub(crate) use run_id::RunId;

@@ -32,6 +32,7 @@ mod output;
 mod position;
 mod prepare;
 mod products;
+mod pruning;
 mod publish;
 mod rates;
 mod resident;

@@ -159,6 +159,7 @@ fn summary(published: &Published, cost: Option<&RoundingCost>) -> serde_json::Va
         "version": version.version,
         "parent": version.parent.as_ref().map(|parent| parent.version),
         "rows": version.layer.rows(),
+        "zeros": version.layer.sparsity(),
         "step": version.origin.step,
         "moved": published.moved.is_some(),
         "was_there": published.was_there,

@@ -18,6 +18,7 @@ mod limits;
 mod model;
 mod owners;
 mod parts;
+mod pruning;
 mod read;
 mod refusals;
 mod servers;

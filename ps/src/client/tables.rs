@@ -1,6 +1,6 @@
 //! The part of the contract for access to tables outside of a step.
 
-use zillion_embedding::{Adopted, TableStatistics};
+use zillion_embedding::{Adopted, Pruned, TableStatistics};
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, TableId};
 use zillion_rows::layer::WholeRow;
 use zillion_rows::{LookupReport, TableLayout};
@@ -46,6 +46,16 @@ pub trait TableAccess: Send {
         from: &TableLayout,
         rows: &mut dyn Iterator<Item = (FeatureKey, WholeRow<'a>)>,
     ) -> Result<Adopted>;
+
+    /// Sets the weights with the smallest magnitudes of each segment of a table to zero, so that at
+    /// least the given share of the segment's weights over all rows is zero. A frozen table does
+    /// not change. Returns the counts of weights and of zeros.
+    ///
+    /// # Errors
+    /// Returns an error if staged gradients are not applied yet, if the share is not in `0..=1`, if
+    /// the table has rows on disk, narrow rows, or weights that cannot be zero, or if the tables
+    /// are on servers, none of which knows the rows of the others.
+    fn prune(&mut self, table: TableId, share: f64) -> Result<Pruned>;
 
     /// Returns the sizes and the event counters of each table.
     ///

@@ -1,6 +1,6 @@
 //! The implementation of [`TableAccess`] for local tables.
 
-use zillion_embedding::{Adopted, TableStatistics};
+use zillion_embedding::{Adopted, Pruned, TableStatistics};
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, TableId};
 use zillion_rows::layer::WholeRow;
 use zillion_rows::{LookupReport, TableLayout};
@@ -50,6 +50,12 @@ impl TableAccess for LocalClient {
         self.take_back()?;
         let adopted = self.tables.adopt(table, from, rows);
         self.note_failure(adopted)
+    }
+
+    fn prune(&mut self, table: TableId, share: f64) -> Result<Pruned> {
+        self.check_settled("prune")?;
+        self.take_back()?;
+        Ok(self.tables.prune(&self.workers, table, share)?)
     }
 
     fn stats(&mut self) -> Result<Vec<TableStatistics>> {

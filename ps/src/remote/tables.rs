@@ -1,13 +1,13 @@
 //! The implementation of [`TableAccess`] for tables on servers.
 
-use zillion_embedding::{Adopted, Error as TableError, TableStatistics};
+use zillion_embedding::{Adopted, Error as TableError, Pruned, TableStatistics};
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, TableId};
 use zillion_rows::layer::WholeRow;
 use zillion_rows::{LookupReport, TableLayout};
 
 use super::{RemoteClient, bad_answer};
 use crate::client::TableAccess;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::wire::{
     AdoptRows, AdoptedRows, Op, Prefill, Reader, place_rows, read_json, take_rows, write_json,
     write_plan,
@@ -116,6 +116,13 @@ impl TableAccess for RemoteClient {
         // A piece without rows still makes the servers check the layout.
         self.send_rows(owner, &mut piece, &mut adopted)?;
         Ok(adopted)
+    }
+
+    fn prune(&mut self, _table: TableId, _share: f64) -> Result<Pruned> {
+        let reason = "tables on servers cannot be pruned, because no server knows the weights of \
+                      the others; keep the tables in the trainer"
+            .to_owned();
+        Err(Error::Argument { call: "prune", reason })
     }
 
     fn stats(&mut self) -> Result<Vec<TableStatistics>> {

@@ -16,6 +16,7 @@ use zillion_device::{DeviceError, machine, mmap};
 
 use super::part::{Found, PartColumns, TableRows, WidthRows};
 use super::records::Records;
+use super::sparse::PartWeights;
 use super::weights::WeightFormat;
 use super::write::{directory_fields, part_fields, part_label};
 use super::{
@@ -372,10 +373,12 @@ fn open_part(
     index: usize,
     directories: &[ScalarBuffer<u32>],
 ) -> Result<PartColumns> {
-    let LayerPart { file, rows, first_entry, bits, directory } = &table.parts[index];
+    let LayerPart { file, rows, first_entry, bits, directory, stored } = &table.parts[index];
     open_file(places, file, |file| {
         let format = table.format;
-        check_schema(file, "part", part_format(format.row_type), &part_fields(format))?;
+        let is_sparse = stored.is_some();
+        let version = part_format(format.row_type, is_sparse);
+        check_schema(file, "part", version, &part_fields(format, is_sparse))?;
         if file.rows as u64 != *rows {
             let found = file.rows;
             return Err(format!("the file has {found} rows, but the manifest lists {rows}"));
@@ -408,7 +411,7 @@ fn open_part(
             bits: *bits,
             starts: starts.slice(first, entries),
             keys: columns.numbers("key")?,
-            weights: format.read(&mut columns)?,
+            weights: PartWeights::read(&mut columns, format, *stored)?,
             counts: columns.numbers("count")?,
             tombstones: columns.numbers("tombstone")?,
         })

@@ -11,7 +11,8 @@ use zillion_device::prefetch::prefetch_read;
 use zillion_feature::FeatureKey;
 
 use super::records::Records;
-use super::weights::{PackedWeights, WeightColumn, WeightFormat};
+use super::sparse::PartWeights;
+use super::weights::{PackedWeights, WeightFormat};
 use super::{entry_of, part_of};
 
 /// The rows of a table in one layer.
@@ -38,7 +39,7 @@ pub(super) struct PartColumns {
     pub(super) bits: u32,
     pub(super) starts: ScalarBuffer<u32>,
     pub(super) keys: ScalarBuffer<u64>,
-    pub(super) weights: WeightColumn,
+    pub(super) weights: PartWeights,
     pub(super) counts: ScalarBuffer<u32>,
     pub(super) tombstones: ScalarBuffer<u8>,
 }
@@ -270,8 +271,12 @@ impl WidthRows {
     }
 
     fn bytes(&self) -> usize {
-        let row = size_of::<u64>() + size_of::<u32>() + 1 + self.format.row_bytes();
-        self.parts.iter().map(|p| p.keys.len() * row + p.starts.len() * size_of::<u32>()).sum()
+        let row = size_of::<u64>() + size_of::<u32>() + 1;
+        let bytes = |part: &PartColumns| {
+            let weights = part.weights.bytes(&self.format, part.keys.len());
+            part.keys.len() * row + weights + part.starts.len() * size_of::<u32>()
+        };
+        self.parts.iter().map(bytes).sum()
     }
 
     fn iter(&self) -> impl Iterator<Item = (FeatureKey, Found<'_>)> {

@@ -285,6 +285,7 @@ fn store(weights: PackedWeights<'_>, record: &mut [u64]) {
             let first = size_of::<u64>() + size_of_val(scales);
             bytes[first..first + values.len()].copy_from_slice(values);
         }
+        PackedWeights::Sparse(row) => row.with_whole(|whole| store(whole, record)),
     }
 }
 

@@ -134,6 +134,18 @@ fn check(source: &mut LayerSource, expected: &[Model; 2]) {
 }
 
 fn models() -> impl Strategy<Value = [Model; 2]> {
+    (models_without_zeros(), 0u64..10).prop_map(|(mut models, zeros)| {
+        // A share of the weights is zero, so that some parts leave zeros out.
+        for (&key, row) in models.iter_mut().flatten() {
+            let is_zero = |&(at, _): &(u64, &mut f32)| (key ^ at).wrapping_mul(7) % 10 < zeros;
+            let weights = (0..).zip(row.iter_mut().flatten());
+            weights.filter(is_zero).for_each(|(_, weight)| *weight = 0.0);
+        }
+        models
+    })
+}
+
+fn models_without_zeros() -> impl Strategy<Value = [Model; 2]> {
     let keys = || prop_oneof![any::<u64>(), (0u64..16).prop_map(|k| k << 60), Just(u64::MAX)];
     let model = move |width: usize, salt: u64| {
         prop::collection::vec((keys(), 0u8..4), 0..60).prop_map(move |keys| {

@@ -16,12 +16,13 @@ use std::sync::Arc;
 use arrow_array::{
     ArrayRef, FixedSizeListArray, Float16Array, Float32Array, Int8Array, UInt16Array,
 };
-use arrow_buffer::{ArrowNativeType, Buffer, ScalarBuffer};
+use arrow_buffer::{Buffer, ScalarBuffer};
 use arrow_schema::{ArrowError, DataType, Field};
 use zillion_device::mmap::overlaps;
 use zillion_device::prefetch::prefetch_read;
 use zillion_device::simd::vectorised;
 
+use super::sparse::{SparseRow, sparse_fields};
 use crate::arrow_file::Columns;
 use crate::dtype::{Bf16, F16, Half};
 use crate::row::widen_row;
@@ -48,14 +49,18 @@ impl WeightFormat {
         self.row_type.row_bytes(self.width, self.dims.len())
     }
 
-    /// Returns the columns of a file that hold the weights.
-    pub(super) fn fields(&self) -> Vec<Field> {
+    /// Returns the columns of a file that hold the weights. `is_sparse` says whether the file
+    /// leaves out zeros.
+    pub(super) fn fields(&self, is_sparse: bool) -> Vec<Field> {
         let list = |name: &str, item: Arc<Field>, width: usize| {
             Field::new(name, DataType::FixedSizeList(item, width as i32), false)
         };
-        let mut fields = vec![list("weights", item(self.row_type), self.width)];
+        let mut fields = match is_sparse {
+            true => sparse_fields(self).to_vec(),
+            false => vec![list("weights", number_item(self.row_type), self.width)],
+        };
         if self.row_type == RowType::Int8 {
-            fields.push(list("scale", item(RowType::F32), self.dims.len()));
+            fields.push(list("scale", number_item(RowType::F32), self.dims.len()));
         }
         fields
     }
@@ -78,7 +83,7 @@ impl WeightFormat {
 
 /// Returns the field of one number in a list. Arrow has no bf16, so the metadata of the field name
 /// the type, as in checkpoints.
-fn item(row_type: RowType) -> Arc<Field> {
+pub(super) fn number_item(row_type: RowType) -> Arc<Field> {
     let data_type = match row_type {
         RowType::F32 => DataType::Float32,
         RowType::F16 => DataType::Float16,
@@ -167,33 +172,63 @@ impl WeightRows {
         Ok(())
     }
 
+    /// Returns the number of weights of the last row that are not zero.
+    pub(super) fn stored_of_last(&self, width: usize) -> usize {
+        fn count<T: Copy>(all: &[T], width: usize, is_stored: impl Fn(T) -> bool) -> usize {
+            let row = &all[all.len().saturating_sub(width)..];
+            row.iter().filter(|&&weight| is_stored(weight)).count()
+        }
+        match self {
+            Self::F32(all) => count(all, width, |weight| weight.to_bits() != 0),
+            Self::F16(all) | Self::Bf16(all) => count(all, width, |weight| weight != 0),
+            Self::Int8 { values, .. } => count(values, width, |weight| weight != 0),
+        }
+    }
+
     /// Returns the columns of a file, in the order of [`WeightFormat::fields`].
     pub(super) fn columns(
         self,
         format: &WeightFormat,
         rows: usize,
     ) -> Result<Vec<ArrayRef>, ArrowError> {
-        let list = |row_type: RowType, values: ArrayRef, width: usize| -> Result<ArrayRef, _> {
-            let (item, width) = (item(row_type), width as i32);
-            let list = FixedSizeListArray::try_new_with_length(item, width, values, None, rows)?;
-            Ok::<ArrayRef, ArrowError>(Arc::new(list))
-        };
-        let weights: ArrayRef = match self {
+        let (numbers, scales) = self.into_numbers(format, rows)?;
+        let weights = list(format.row_type, numbers, format.width, rows)?;
+        Ok([weights].into_iter().chain(scales).collect())
+    }
+
+    /// Returns the numbers of all rows, and the column with the scales of rows of int8.
+    pub(super) fn into_numbers(
+        self,
+        format: &WeightFormat,
+        rows: usize,
+    ) -> Result<(ArrayRef, Option<ArrayRef>), ArrowError> {
+        let numbers: ArrayRef = match self {
             Self::F32(all) => Arc::new(Float32Array::from(all)),
             // Arrow has the same bits of a number in memory.
             Self::F16(all) => Arc::new(Float16Array::new(Buffer::from_vec(all).into(), None)),
             Self::Bf16(all) => Arc::new(UInt16Array::from(all)),
             Self::Int8 { values, scales } => {
                 let scales = Arc::new(Float32Array::from(scales));
-                let values = list(RowType::Int8, Arc::new(Int8Array::from(values)), format.width)?;
-                return Ok(vec![values, list(RowType::F32, scales, format.dims.len())?]);
+                let scales = list(RowType::F32, scales, format.dims.len(), rows)?;
+                return Ok((Arc::new(Int8Array::from(values)), Some(scales)));
             }
         };
-        Ok(vec![list(format.row_type, weights, format.width)?])
+        Ok((numbers, None))
     }
 }
 
-/// The mapped weights of a part.
+/// Returns a column with a list of `width` numbers for each row.
+fn list(
+    row_type: RowType,
+    numbers: ArrayRef,
+    width: usize,
+    rows: usize,
+) -> Result<ArrayRef, ArrowError> {
+    let (item, width) = (number_item(row_type), width as i32);
+    Ok(Arc::new(FixedSizeListArray::try_new_with_length(item, width, numbers, None, rows)?))
+}
+
+/// The mapped weights of a part that stores all of them, or the numbers that a sparse part stores.
 #[derive(Clone, Debug)]
 pub(super) enum WeightColumn {
     F32(ScalarBuffer<f32>),
@@ -214,6 +249,7 @@ pub(super) enum PackedWeights<'a> {
     F16(&'a [u16]),
     Bf16(&'a [u16]),
     Int8 { values: &'a [i8], scales: &'a [f32], dims: &'a [usize] },
+    Sparse(SparseRow<'a>),
 }
 
 impl WeightColumn {
@@ -267,27 +303,51 @@ impl WeightColumn {
     /// Checks that every weight is a finite number, and that it is one that a writer can have
     /// written.
     pub(super) fn verify(&self, width: usize) -> Result<(), String> {
-        fn find<T: ArrowNativeType>(
-            all: &ScalarBuffer<T>,
-            width: usize,
-            is_bad: impl Fn(T) -> bool,
-            reason: &str,
-        ) -> Result<(), String> {
-            match all.iter().position(|&x| is_bad(x)) {
-                Some(at) => Err(format!("row {}: {reason}", at / width.max(1))),
-                None => Ok(()),
-            }
+        if let Some((row, reason)) = self.find_bad_scale() {
+            return Err(format!("row {row}: {reason}"));
         }
-        let reason = "a weight is infinite or NaN";
+        match self.find_bad() {
+            Some((at, reason)) => Err(format!("row {}: {reason}", at / width.max(1))),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the number of weights.
+    pub(super) fn len(&self) -> usize {
         match self {
-            Self::F32(all) => find(all, width, |w| !w.is_finite(), reason),
-            Self::F16(all) => find(all, width, |w| !F16::widen(w).is_finite(), reason),
-            Self::Bf16(all) => find(all, width, |w| !Bf16::widen(w).is_finite(), reason),
-            Self::Int8 { values, scales, dims } => {
-                let reason = "the scale of a segment is negative, infinite or NaN";
-                find(scales, dims.len(), |scale| !is_scale(scale), reason)?;
-                find(values, width, |q| q == i8::MIN, "a weight is -128 instead of at least -127")
+            Self::F32(all) => all.len(),
+            Self::F16(all) | Self::Bf16(all) => all.len(),
+            Self::Int8 { values, .. } => values.len(),
+        }
+    }
+
+    /// Returns the row of the first scale that a writer cannot have written, and the reason.
+    pub(super) fn find_bad_scale(&self) -> Option<(usize, &'static str)> {
+        let Self::Int8 { scales, dims, .. } = self else { return None };
+        let at = scales.iter().position(|&scale| !is_scale(scale))?;
+        Some((at / dims.len().max(1), "the scale of a segment is negative, infinite or NaN"))
+    }
+
+    /// Returns the position of the first weight that a writer cannot have written, and the reason.
+    pub(super) fn find_bad(&self) -> Option<(usize, &'static str)> {
+        let at = match self {
+            Self::F32(all) => all.iter().position(|w| !w.is_finite()),
+            Self::F16(all) => all.iter().position(|&w| !F16::widen(w).is_finite()),
+            Self::Bf16(all) => all.iter().position(|&w| !Bf16::widen(w).is_finite()),
+            Self::Int8 { values, .. } => {
+                let at = values.iter().position(|&q| q == i8::MIN)?;
+                return Some((at, "a weight is -128 instead of at least -127"));
             }
+        };
+        at.map(|at| (at, "a weight is infinite or NaN"))
+    }
+
+    /// Returns the position of the first weight whose bits are all zero.
+    pub(super) fn find_zero(&self) -> Option<usize> {
+        match self {
+            Self::F32(all) => all.iter().position(|w| w.to_bits() == 0),
+            Self::F16(all) | Self::Bf16(all) => all.iter().position(|&w| w == 0),
+            Self::Int8 { values, .. } => values.iter().position(|&q| q == 0),
         }
     }
 }
@@ -300,6 +360,7 @@ impl<'a> PackedWeights<'a> {
             Self::F32(row) => row.len(),
             Self::F16(row) | Self::Bf16(row) => row.len(),
             Self::Int8 { values, .. } => values.len(),
+            Self::Sparse(row) => row.len(),
         }
     }
 
@@ -311,6 +372,7 @@ impl<'a> PackedWeights<'a> {
             Self::F16(row) => widen_row::<F16>(row, out),
             Self::Bf16(row) => widen_row::<Bf16>(row, out),
             Self::Int8 { values, scales, dims } => widen_int8(values, scales, dims, out),
+            Self::Sparse(row) => row.widen(out),
         }
     }
 
@@ -344,131 +406,4 @@ fn widen_int8(values: &[i8], scales: &[f32], dims: &[usize], out: &mut [f32]) {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::path::Path;
-
-    use zillion_device::Files;
-    use zillion_feature::FeatureKey;
-
-    use super::*;
-    use crate::layer::{Layer, LayerManifest, LayerWriter, Unthrottled, verify_layer};
-    use crate::layout::{SegmentLayout, TableLayout};
-
-    fn layout(published: RowType) -> TableLayout {
-        let segment = |name: &str, offset, dim| SegmentLayout { name: name.into(), offset, dim };
-        let segments = vec![segment("vector", 0, 16), segment("linear", 16, 1)];
-        TableLayout { name: "ids".into(), stride: 20, segments, narrow: None, published }
-    }
-
-    fn write(folder: &Path, row_type: RowType) -> LayerManifest {
-        let (files, mut pace) = (Files::new(), Unthrottled);
-        let mut writer = LayerWriter::new(&files, folder, &mut pace);
-        writer.table(&layout(row_type), 1).unwrap();
-        for key in 0..1000u64 {
-            let row: Vec<f32> = (0..17).map(|i| ((key * 17 + i) % 101) as f32 / 50.0).collect();
-            writer.push(FeatureKey(key << 50), Some(&row), 1).unwrap();
-        }
-        writer.finish().unwrap()
-    }
-
-    /// Opens the layer after a change of one file, whose new hash the manifest gets.
-    fn verify_changed(
-        folder: &Path,
-        manifest: &LayerManifest,
-        row_type: RowType,
-        change: impl Fn(&mut Vec<u8>),
-    ) -> String {
-        let mut changed = manifest.clone();
-        let file = &mut changed.tables[0].parts[0].file;
-        let mut bytes = std::fs::read(folder.join(file.name())).unwrap();
-        change(&mut bytes);
-        file.blake3 = blake3::hash(&bytes).to_hex().to_string();
-        file.bytes = bytes.len() as u64;
-        std::fs::write(folder.join(file.name()), &bytes).unwrap();
-        let layouts = [layout(row_type)];
-        let verified = verify_layer(folder, &changed, &layouts, &mut Unthrottled);
-        verified.err().map_or_else(String::new, |error| error.to_string())
-    }
-
-    /// Replaces the first bytes that equal `from`.
-    fn replace(bytes: &mut [u8], from: &[u8], to: &[u8]) {
-        let at = bytes.windows(from.len()).position(|window| window == from).unwrap();
-        bytes[at..at + to.len()].copy_from_slice(to);
-    }
-
-    #[test]
-    fn smaller_types_make_smaller_files() {
-        let bytes = RowType::ALL.map(|row_type| {
-            let folder = tempfile::tempdir().unwrap();
-            let manifest = write(folder.path(), row_type);
-            manifest.tables[0].parts[0].file.bytes
-        });
-        let saved = |row: usize| (68 - row as u64) * 1000;
-        for (found, wanted) in bytes.iter().zip([68, 34, 34, 25]) {
-            assert!(found.abs_diff(bytes[0] - saved(wanted)) < 2048, "{bytes:?}");
-        }
-    }
-
-    #[test]
-    fn numbers_that_no_writer_wrote_are_refused_by_name() {
-        let folder = tempfile::tempdir().unwrap();
-        let manifest = write(folder.path(), RowType::Int8);
-        // The scales of the first row: 16 and 1 weights up to 16/50.
-        let scale = scale_of(&(0..16).map(|i| i as f32 / 50.0).collect::<Vec<_>>());
-        for bad in [f32::NAN, f32::INFINITY, -scale, f32::MAX] {
-            let change = |bytes: &mut Vec<u8>| {
-                replace(bytes, &scale.to_le_bytes(), &bad.to_le_bytes());
-            };
-            let said = verify_changed(folder.path(), &manifest, RowType::Int8, change);
-            assert!(said.contains("row 0: the scale of a segment"), "{bad}: {said}");
-        }
-        let change = |bytes: &mut Vec<u8>| replace(bytes, &[119, 127], &[128, 127]);
-        let said = verify_changed(folder.path(), &manifest, RowType::Int8, change);
-        assert!(said.contains("-128"), "{said}");
-        for (row_type, bits) in [(RowType::F16, 0x7c00u16), (RowType::Bf16, 0xff80)] {
-            let manifest = write(folder.path(), row_type);
-            let half = |x: f32| match row_type {
-                RowType::F16 => F16::nearest(x).to_le_bytes(),
-                _ => Bf16::nearest(x).to_le_bytes(),
-            };
-            let change = |bytes: &mut Vec<u8>| {
-                replace(bytes, &[half(1.98), half(2.0)].concat(), &bits.to_le_bytes());
-            };
-            let said = verify_changed(folder.path(), &manifest, row_type, change);
-            assert!(said.contains("infinite or NaN"), "{row_type:?}: {said}");
-        }
-    }
-
-    #[test]
-    fn a_layer_of_another_type_is_refused_by_name() {
-        let folder = tempfile::tempdir().unwrap();
-        for row_type in RowType::ALL {
-            let manifest = write(folder.path(), row_type);
-            for other in RowType::ALL.into_iter().filter(|&other| other != row_type) {
-                let open = |manifest: &LayerManifest| {
-                    let opened = Layer::open(folder.path(), manifest, &[layout(other)]);
-                    opened.unwrap_err().to_string()
-                };
-                let said = open(&manifest);
-                assert!(said.contains(row_type.name()) && said.contains(other.name()), "{said}");
-                // A manifest that lies about the type does not fit its files.
-                let mut lying = manifest.clone();
-                lying.tables[0].row_type = other;
-                let said = open(&lying);
-                assert!(said.contains("format") || said.contains("the columns"), "{said}");
-            }
-        }
-    }
-
-    #[test]
-    fn int8_refuses_rows_that_are_not_finite() {
-        let (folder, files) = (tempfile::tempdir().unwrap(), Files::new());
-        let mut pace = Unthrottled;
-        let mut writer = LayerWriter::new(&files, folder.path(), &mut pace);
-        writer.table(&layout(RowType::Int8), 1).unwrap();
-        let mut row = [0.0; 17];
-        row[9] = f32::NAN;
-        let said = writer.push(FeatureKey(5), Some(&row), 1).unwrap_err().to_string();
-        assert!(said.contains("`ids`") && said.contains("infinite or NaN"), "{said}");
-    }
-}
+mod tests;

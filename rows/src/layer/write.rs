@@ -11,6 +11,7 @@ use arrow_schema::{ArrowError, DataType, Field, Schema};
 use zillion_device::Files;
 use zillion_feature::FeatureKey;
 
+use super::sparse::{SparseRows, Zeros};
 use super::weights::{WeightFormat, WeightRows};
 use super::{
     FORMAT, LayerCut, LayerFile, LayerManifest, LayerPart, LayerTable, NarrowRows, PART_BYTES,
@@ -89,6 +90,7 @@ struct Rows {
     weights: WeightRows,
     counts: Vec<u32>,
     tombstones: Vec<u8>,
+    zeros: Zeros,
 }
 
 impl<'a> LayerWriter<'a> {
@@ -257,16 +259,20 @@ impl<'a> LayerWriter<'a> {
         let Some(mut table) = self.open.take() else { return Ok(()) };
         let name = table.name.clone();
         let open = table.rows_of(is_narrow);
-        let schema = part_schema(&name, open);
         let rows = std::mem::replace(&mut open.rows, Rows::new(open.format.row_type));
         let count = rows.keys.len();
+        let is_sparse = rows.zeros.is_sparse(count, &open.format);
+        let stored = is_sparse.then_some(rows.zeros.stored);
+        let schema = part_schema(&name, open, is_sparse);
         let bits = entry_bits(count);
         let first_entry = self.starts.len() as u64;
         list_entries(&rows.keys, open.parts, bits, &mut self.starts, self.throttle);
         let format = open.format.clone();
-        let file = self.write(&schema, || rows.columns(&format))?;
+        let sparse = is_sparse
+            .then(|| SparseRows::compress(&rows.weights, &format, count, &mut *self.throttle));
+        let file = self.write(&schema, || rows.columns(&format, sparse))?;
         let rows = count as u64;
-        open.done.push(LayerPart { file, rows, first_entry, bits, directory: 0 });
+        open.done.push(LayerPart { file, rows, first_entry, bits, directory: 0, stored });
         open.part += 1;
         self.open = Some(table);
         Ok(())
@@ -340,7 +346,8 @@ impl OpenRows {
 impl Rows {
     fn new(row_type: RowType) -> Self {
         let weights = WeightRows::new(row_type);
-        Self { keys: Vec::new(), weights, counts: Vec::new(), tombstones: Vec::new() }
+        let (counts, tombstones, zeros) = (Vec::new(), Vec::new(), Zeros::default());
+        Self { keys: Vec::new(), weights, counts, tombstones, zeros }
     }
 
     /// Reserves the memory of a whole part at once, because growing would copy megabytes between
@@ -360,16 +367,28 @@ impl Rows {
         count: u32,
     ) -> Result<(), String> {
         self.weights.push(weights, format)?;
+        if weights.is_some() {
+            self.zeros.living += 1;
+            self.zeros.stored += self.weights.stored_of_last(format.width) as u64;
+        }
         self.keys.push(key);
         self.counts.push(count);
         self.tombstones.push(u8::from(weights.is_none()));
         Ok(())
     }
 
-    fn columns(self, format: &WeightFormat) -> Result<Vec<ArrayRef>, ArrowError> {
+    /// Returns the columns of the file. `sparse` has the weights if the file leaves out zeros.
+    fn columns(
+        self,
+        format: &WeightFormat,
+        sparse: Option<SparseRows>,
+    ) -> Result<Vec<ArrayRef>, ArrowError> {
         let rows = self.keys.len();
         let mut columns: Vec<ArrayRef> = vec![Arc::new(UInt64Array::from(self.keys))];
-        columns.extend(self.weights.columns(format, rows)?);
+        columns.extend(match sparse {
+            Some(sparse) => sparse.columns(format, rows)?,
+            None => self.weights.columns(format, rows)?,
+        });
         columns.push(Arc::new(UInt32Array::from(self.counts)));
         columns.push(Arc::new(UInt8Array::from(self.tombstones)));
         Ok(columns)
@@ -401,9 +420,9 @@ fn list_entries(
 }
 
 /// Returns the columns of a part whose weights have this format.
-pub(super) fn part_fields(format: &WeightFormat) -> Vec<Field> {
+pub(super) fn part_fields(format: &WeightFormat, is_sparse: bool) -> Vec<Field> {
     let mut fields = vec![Field::new("key", DataType::UInt64, false)];
-    fields.extend(format.fields());
+    fields.extend(format.fields(is_sparse));
     fields.push(Field::new("count", DataType::UInt32, false));
     fields.push(Field::new("tombstone", DataType::UInt8, false));
     fields
@@ -414,10 +433,10 @@ pub(super) fn directory_fields() -> Vec<Field> {
     vec![Field::new("start", DataType::UInt32, false)]
 }
 
-fn part_schema(table: &str, open: &OpenRows) -> Arc<Schema> {
+fn part_schema(table: &str, open: &OpenRows, is_sparse: bool) -> Arc<Schema> {
     let segments = open.segments.iter().map(|(name, dim)| format!("{name}:{dim}"));
-    let format = part_format(open.format.row_type);
-    let mut schema = Schema::clone(&schema("part", format, part_fields(&open.format)));
+    let format = part_format(open.format.row_type, is_sparse);
+    let mut schema = Schema::clone(&schema("part", format, part_fields(&open.format, is_sparse)));
     let metadata = [
         ("zillion.part", part_label(open.part, open.parts, open.is_narrow)),
         ("zillion.segments", segments.collect::<Vec<_>>().join(",")),

@@ -44,6 +44,9 @@ impl fmt::Display for Published {
         if *was_there {
             write!(f, ", published before")?;
         }
+        if let Some(sparsity) = layer.sparsity() {
+            write!(f, "; {sparsity}")?;
+        }
         match moved {
             Some(_) => write!(f, "; the pointer stands on it"),
             None => Ok(()),

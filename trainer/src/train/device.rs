@@ -112,6 +112,7 @@ pub(super) fn find_reader_of_rows(job: &Job, inspect: &InspectOptions) -> Option
     let reasons = [
         (train.accumulate.get() > 1, "`train.accumulate` adds the gradients of several batches"),
         (train.average.is_some(), "`train.average` reads the parameters after each step"),
+        (train.prune.is_some(), "`train.prune` sets weights of rows to zero"),
         (train.rounds_batches(), "`train.wire` rounds the gradients of rows"),
         (!job.streams.is_empty(), "the rows of streams are scored before they are learned from"),
         (!inspect.nodes.is_empty(), "values of nodes are requested"),

@@ -101,6 +101,7 @@ impl Engine for HostEngine {
             Some(scale) => run.push_and_optimize(run.row_step(&plan), scale)?,
             None => run.skip_step()?,
         }
+        run.prune_after_step()?;
         run.keep_event_time();
         run.end_batch(planned);
         run.end_step();

@@ -247,6 +247,7 @@ impl Run {
         self.position.cursor = Cursor { epoch: epoch + 1, row: 0 };
         self.position.progress.loss_sum = 0.0;
         self.position.progress.left_out = 0;
+        let pruning = self.prune_after_epoch()?;
         let valid = match self.data.valid {
             Some(_) => self.stage(Stage::Validate, |run| run.validate(RowType::F32))?,
             None => None,
@@ -268,7 +269,7 @@ impl Run {
         }
         self.checkpoint(observer)?;
         self.stage(Stage::Publish, |run| {
-            run.publish_epoch(mean_loss, valid.as_ref(), is_best, observer)
+            run.publish_epoch(mean_loss, valid.as_ref(), (is_best, pruning), observer)
         })?;
         observer.epoch(&EpochReport {
             epoch,

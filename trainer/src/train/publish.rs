@@ -18,7 +18,9 @@ use super::Run;
 use crate::error::{Error, Result};
 use crate::evaluate::EvalReport;
 use crate::observer::{Observer, PublishReport};
-use crate::publish::{Opening, Published, Publisher, REMEMBERED, Repeated, RoundingCost, Wish};
+use crate::publish::{
+    Opening, PruningCost, Published, Publisher, REMEMBERED, Repeated, RoundingCost, Wish,
+};
 
 /// The publisher of a run, and the outcome of the last publication.
 #[derive(Default)]
@@ -121,11 +123,15 @@ impl Run {
         &mut self,
         mean_loss: f64,
         valid: Option<&EvalReport>,
-        is_best: bool,
+        (is_best, pruning): (bool, Option<PruningCost>),
         observer: &mut dyn Observer,
     ) -> Result<()> {
         if !self.is_published_at_end(is_best) {
             return Ok(());
+        }
+        if let Some(pruning) = pruning {
+            let after = valid.and_then(|valid| valid.auc);
+            observer.note(&pruning.describe(after).to_string());
         }
         let mut metrics = BTreeMap::from([("train_loss".to_owned(), mean_loss)]);
         if let Some(valid) = valid {

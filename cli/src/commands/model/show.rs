@@ -45,7 +45,8 @@ pub(super) fn run(args: &ShowArgs) -> Result<()> {
     for (name, value) in &origin.metrics {
         print_line(&format!("metric     {name} {value:.5}"));
     }
-    for table in &model.layer(&manifest)?.tables {
+    let layer = model.layer(&manifest)?;
+    for table in &layer.tables {
         print_line(&format!(
             "table      {}: {} {} rows, {} tombstones, {} parts, {} bytes",
             table.table,
@@ -55,6 +56,9 @@ pub(super) fn run(args: &ShowArgs) -> Result<()> {
             table.all_parts().count(),
             table.all_parts().map(|part| part.file.bytes).sum::<u64>()
         ));
+    }
+    if let Some(sparsity) = layer.sparsity() {
+        print_line(&format!("zeros      {sparsity}"));
     }
     let files = manifest.files();
     let bytes: u64 = files.iter().map(|(_, file)| file.bytes).sum();

@@ -19,7 +19,7 @@ use zillion_rows::layer::Unthrottled;
 use zillion_rows::{Admission, Dtype, Eviction, OptimizerSpec, TableParts, TableSpec};
 
 /// The largest number of rows of a part. It is so small that tables have several parts.
-const LIMIT: u64 = 24;
+pub(crate) const LIMIT: u64 = 24;
 
 /// Returns tables with every rule, and tables with waiting keys and evicted rows.
 pub(crate) fn specs() -> Vec<TableSpec> {
@@ -100,14 +100,17 @@ pub(crate) fn train(set: &mut TableSet, workers: &Workers, step: &mut u64, act: 
 }
 
 /// Returns every file of a checkpoint.
-fn bytes(folder: &Path, parts: &[TableParts]) -> BTreeMap<String, Vec<u8>> {
+pub(crate) fn bytes(folder: &Path, parts: &[TableParts]) -> BTreeMap<String, Vec<u8>> {
     let candidates = parts.iter().filter_map(|t| t.candidates.as_ref()).flat_map(|c| &c.parts);
     let narrow = parts.iter().filter_map(|t| t.narrow.as_ref()).flat_map(|n| &n.parts);
     let files = parts.iter().flat_map(|t| &t.parts).chain(narrow).chain(candidates);
     files.map(|p| (p.file.clone(), std::fs::read(folder.join(&p.file)).unwrap())).collect()
 }
 
-fn stopped(set: &TableSet, workers: &Workers) -> (Vec<TableParts>, BTreeMap<String, Vec<u8>>) {
+pub(crate) fn stopped(
+    set: &TableSet,
+    workers: &Workers,
+) -> (Vec<TableParts>, BTreeMap<String, Vec<u8>>) {
     let folder = tempfile::tempdir().unwrap();
     let parts = checkpoint_oracle(set, workers, folder.path(), &Files::new(), LIMIT).unwrap();
     let files = bytes(folder.path(), &parts);

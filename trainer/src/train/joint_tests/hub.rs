@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 use zillion_device::Files;
-use zillion_embedding::{Adopted, EventClock, Rates, TableStatistics};
+use zillion_embedding::{Adopted, EventClock, Pruned, Rates, TableStatistics};
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, Step, TableId};
 use zillion_ps::{
     CheckpointMark, CheckpointTicket, Checkpointing, Contribution, Error, Exchanged, Exchanging,
@@ -389,6 +389,10 @@ impl TableAccess for Member {
         rows: &mut dyn Iterator<Item = (FeatureKey, WholeRow<'a>)>,
     ) -> Result<Adopted> {
         self.first()?.client().adopt(table, from, rows)
+    }
+
+    fn prune(&mut self, table: TableId, share: f64) -> Result<Pruned> {
+        self.first()?.client().prune(table, share)
     }
 
     fn stats(&mut self) -> Result<Vec<TableStatistics>> {
