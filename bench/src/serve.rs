@@ -41,6 +41,8 @@ struct Outcome {
     shared_fields: usize,
     /// The number of ids in the history, which all rows of a request share.
     history: usize,
+    /// Whether the rows are read from records in memory.
+    row_records: bool,
     /// The number of floating-point operations of the dense model for a request. What is computed
     /// once for all rows counts once.
     flops_per_request: u64,
@@ -75,6 +77,7 @@ pub(crate) fn run(args: &BenchServeArgs, is_json: bool) -> Result<()> {
     let version =
         publish_with_history(&published, rows, folder.path(), &workers, user.history)?.version;
     let mut cache = Cache::open(&folder.path().join("cache"), MODEL, durable_files()?)?;
+    cache.set_row_records(args.row_records);
     let began = Instant::now();
     let servable = Servable::load(&published, version, [], &mut cache, &workers, &mut Unthrottled)?;
     let load = began.elapsed();
@@ -109,6 +112,7 @@ pub(crate) fn run(args: &BenchServeArgs, is_json: bool) -> Result<()> {
         rows,
         shared_fields: user.shared_fields,
         history: user.history,
+        row_records: args.row_records,
         flops_per_request,
         missing,
         latency: Percentiles::of(whole),
