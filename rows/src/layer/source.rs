@@ -138,35 +138,23 @@ impl LayerSource {
         out: &mut [f32],
         missing: &mut Missing,
     ) {
-        let (stride, width) = (shape.stride(), shape.width);
         let mut open = Open::all(keys.len());
-        let mut write = |at: usize, weights: Option<PackedWeights<'_>>| {
-            let target = &mut out[at * stride..][..stride];
-            match weights {
-                Some(weights) if weights.len() < width => {
-                    fill_narrow(shape, keys[at], &weights.to_floats(), target);
-                }
-                Some(PackedWeights::F32(weights)) => copy_row(weights, target),
-                Some(weights) => {
-                    weights.widen(&mut target[..width]);
-                    target[width..].fill(0.0);
-                }
-                None => {
-                    missing.push(keys[at]);
-                    fill_unknown(shape, keys[at], target);
-                }
-            }
-        };
+        let mut target = Target { shape, keys, out, missing };
         for layer in self.layers.iter().rev() {
             let rows: &TableRows = &layer.tables[table];
             if !rows.is_empty() {
-                rows.lookup(keys, &mut open, &mut write);
+                rows.lookup(
+                    keys,
+                    &mut open,
+                    #[inline(always)]
+                    |at, weights| target.write(at, weights),
+                );
             }
             if open.count() == 0 {
                 return;
             }
         }
-        open.iter().for_each(|at| write(at, None));
+        open.iter().for_each(|at| target.write_unknown(at));
     }
 
     /// Writes the rows of `keys` to `out`, with all workers if there are many keys. Returns the
@@ -196,6 +184,42 @@ impl LayerSource {
     }
 }
 
+/// The rows of a block of keys, which a lookup writes.
+struct Target<'a> {
+    shape: &'a RowShape,
+    keys: &'a [FeatureKey],
+    /// The floats of the rows, in the order of the keys.
+    out: &'a mut [f32],
+    missing: &'a mut Missing,
+}
+
+impl Target<'_> {
+    /// Writes the row of the key at the position `at`. `weights` are those of a layer, or `None` if
+    /// the row was removed.
+    #[inline(always)]
+    fn write(&mut self, at: usize, weights: Option<PackedWeights<'_>>) {
+        let (stride, width) = (self.shape.stride(), self.shape.width);
+        let Some(weights) = weights else { return self.write_unknown(at) };
+        let target = &mut self.out[at * stride..][..stride];
+        match weights {
+            weights if weights.len() < width => {
+                fill_narrow(self.shape, self.keys[at], &weights.to_floats(), target);
+            }
+            PackedWeights::F32(weights) => copy_row(weights, target),
+            weights => {
+                weights.widen(&mut target[..width]);
+                target[width..].fill(0.0);
+            }
+        }
+    }
+
+    fn write_unknown(&mut self, at: usize) {
+        let stride = self.shape.stride();
+        self.missing.push(self.keys[at]);
+        fill_unknown(self.shape, self.keys[at], &mut self.out[at * stride..][..stride]);
+    }
+}
+
 /// The keys of a lookup that have no row, once for each time they occur in the lookup.
 type Missing = Vec<FeatureKey>;
 
@@ -206,21 +230,24 @@ fn count_different(mut keys: Missing) -> u64 {
     keys.len() as u64
 }
 
-/// Copies the weights of a row, and zeroes the padding behind them. Pieces of a fixed size are
-/// copied without a call, which would cost more than these few bytes.
+/// Copies the weights of a row, and zeroes the padding behind them. Both are done in pieces of a
+/// fixed size, because a call of memcpy or memset costs more than these few bytes.
 #[inline(always)]
 fn copy_row(weights: &[f32], target: &mut [f32]) {
-    let (target, padding) = target.split_at_mut(weights.len());
+    const QUAD: usize = 4;
+    let padding = target.len() - weights.len();
+    match target.last_chunk_mut::<QUAD>() {
+        // The weights among these floats are overwritten below.
+        Some(end) if padding <= QUAD => *end = [0.0; QUAD],
+        _ => target[weights.len()..].fill(0.0),
+    }
     let (from, from_rest) = weights.as_chunks::<16>();
-    let (to, to_rest) = target.as_chunks_mut::<16>();
+    let (to, to_rest) = target[..weights.len()].as_chunks_mut::<16>();
     for (to, from) in to.iter_mut().zip(from) {
         *to = *from;
     }
     for (to, &from) in to_rest.iter_mut().zip(from_rest) {
         *to = from;
-    }
-    for to in padding {
-        *to = 0.0;
     }
 }
 
