@@ -1,10 +1,9 @@
 //! The block of keys that a lookup works on.
 //!
-//! A lookup is a pipeline. A key goes through several stages, each of which reads what the stage
-//! before has prefetched, and the stages of one key are [`AHEAD`] keys apart. So at any time the
-//! cache misses of several keys overlap, and also with the work on other keys. With stages that
-//! each go over a short block, the misses of a block would have to end before the next block
-//! begins.
+//! A lookup in records is a pipeline. A key goes through several stages, each of which reads what
+//! the stage before has prefetched, and the stages of one key are [`AHEAD`] keys apart. So at any
+//! time the cache misses of several keys overlap, and also with the work on other keys. With waves
+//! over a few keys, the misses of a wave have to end before the next wave begins.
 
 /// The largest number of keys of a block. The pipeline is empty at the beginning and at the end of a
 /// block, so a block is much longer than the pipeline.
@@ -44,6 +43,12 @@ impl Open {
         let index = step.wrapping_sub(stage * AHEAD);
         let position = self.positions.get(index)?;
         (index < self.count).then_some(usize::from(*position))
+    }
+
+    /// Returns the position with the index `index`, or 0 if there is none.
+    #[inline(always)]
+    pub(super) fn at(&self, index: usize) -> usize {
+        self.positions.get(index).map_or(0, |&position| usize::from(position))
     }
 
     /// Sets the position with the index `index`. A lookup replaces positions that went through all
