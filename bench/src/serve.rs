@@ -45,6 +45,8 @@ struct Outcome {
     shared_fields: usize,
     /// The number of ids in the history, which all rows of a request share.
     history: usize,
+    /// Whether the rows are read from records in memory.
+    row_records: bool,
     /// The number of floating-point operations of the dense model for a request. What is computed
     /// once for all rows counts once.
     flops_per_request: u64,
@@ -79,6 +81,7 @@ pub(crate) fn run(args: &BenchServeArgs, is_json: bool) -> Result<()> {
     let version =
         publish_with_history(&published, rows, folder.path(), &workers, user.history)?.version;
     let mut cache = Cache::open(&folder.path().join("cache"), MODEL, durable_files()?)?;
+    cache.set_row_records(args.row_records);
     let began = Instant::now();
     let (dense, pace) = (args.dense, &mut Unthrottled);
     let servable = Servable::load_as(dense, &published, version, [], &mut cache, &workers, pace)?;
@@ -116,6 +119,7 @@ pub(crate) fn run(args: &BenchServeArgs, is_json: bool) -> Result<()> {
         packed_bytes: servable.packed_bytes(),
         shared_fields: user.shared_fields,
         history: user.history,
+        row_records: args.row_records,
         flops_per_request,
         missing,
         latency: Percentiles::of(whole),

@@ -42,7 +42,7 @@ mod lanes;
 pub mod math;
 mod reduce;
 
-pub use lanes::equal_lanes;
+pub use lanes::{equal_bytes, equal_lanes};
 pub use reduce::{dot, scaled_dots, sum, sum_of_squares};
 
 /// The instruction sets that a kernel may use, in ascending order.

@@ -5,7 +5,8 @@
 //! The order of all lists here is a function of the batch alone. Unique keys are sorted by slot,
 //! and keys of one slot are sorted by their first occurrence. So the keys of a shard are one
 //! contiguous run for *every* number of shards. The order in which rows are inserted, the sums of
-//! gradients and the norms do not depend on the number of shards.
+//! gradients and the norms do not depend on the number of shards. Plans for scoring
+//! ([`LookupPlan::for_scoring`]) have the keys in another order, and some keys twice.
 //!
 //! # Cost
 //! A client can choose the ids of a batch, and it may know how an id becomes a key. So the set of
@@ -13,6 +14,7 @@
 //! again with another seed.
 
 mod checked;
+mod direct;
 mod union;
 mod unique;
 
@@ -112,6 +114,18 @@ impl LookupPlan {
     /// Panics if the batch does not have the columns of `schema`, or if it has 2³¹ values or more
     /// for one table.
     pub fn build(batch: &Batch, schema: &Schema, scratch: &mut PlanScratch) -> Self {
+        Self::of_tables(batch, schema, |table, members, columns| {
+            scratch.plan_table(table, batch, members, columns)
+        })
+    }
+
+    /// Calls `plan` for each table with the positions of its columns in the batch. `plan` sets the
+    /// plans of these columns, and returns that of the table.
+    fn of_tables(
+        batch: &Batch,
+        schema: &Schema,
+        mut plan: impl FnMut(TableId, &[usize], &mut [ColumnPlan]) -> TablePlan,
+    ) -> Self {
         let columns_of = schema.sparse_tables();
         assert_eq!(batch.sparse.len(), columns_of.len(), "the batch has the schema's columns");
         let mut columns = vec![ColumnPlan::default(); batch.sparse.len()];
@@ -119,7 +133,7 @@ impl LookupPlan {
             .map(|table| {
                 let members: Vec<usize> =
                     (0..columns_of.len()).filter(|&c| columns_of[c].index() == table).collect();
-                scratch.plan_table(TableId(table as u16), batch, &members, &mut columns)
+                plan(TableId(table as u16), &members, &mut columns)
             })
             .collect();
         Self { rows: batch.rows, tables, columns }

@@ -21,7 +21,7 @@ use crate::batch::{Batch, KeyColumn};
 use crate::cross::Crosses;
 use crate::error::{RequestError, SchemaError};
 use crate::key::FeatureKey;
-use crate::raw_value::{RawValue, ValueError};
+use crate::raw_value::{RawValue, ValueError, finite, id_from_i64, id_from_u64};
 use crate::schema::{FeatureKind, FeatureSpec, RawType, Schema, SideRef};
 use crate::side::{Attribute, SideTable};
 use crate::statistics::Statistics;
@@ -256,24 +256,39 @@ impl Encoder {
         }
         match &input.rule {
             Rule::Id { raw, missing } => {
-                let key = |row| Ok(value(row).id(*raw)?.unwrap_or(*missing));
-                batch.sparse[input.at] = KeyColumn::single(shape.single(input, key)?);
+                let keys = match &column.values {
+                    // Columns of one type of number need no look at the type of each value.
+                    RawValues::Ints(ids) if *raw != RawType::String => {
+                        shape.single(input, |row| Ok(id_from_i64(*raw, ids[row])?))
+                    }
+                    RawValues::Uints(ids) if *raw != RawType::String => {
+                        shape.single(input, |row| Ok(id_from_u64(*raw, ids[row])?))
+                    }
+                    _ => shape.single(input, |row| Ok(value(row).id(*raw)?.unwrap_or(*missing))),
+                };
+                batch.sparse[input.at] = KeyColumn::single(keys?);
             }
             Rule::Bucket { buckets, missing } => {
                 let key = |row| Ok(value(row).number()?.map_or(*missing, |x| buckets.key(x)));
                 batch.sparse[input.at] = KeyColumn::single(shape.single(input, key)?);
             }
             Rule::Number { map, missing } => {
-                let number = |row| {
+                let transform = |x: Option<f64>| {
                     let none = "the value is missing, but the feature needs one; send a number";
                     let large = "the value is too large for a 32-bit float; send a smaller number";
-                    let y = match value(row).number()? {
+                    let y = match x {
                         Some(x) => map.apply(x),
                         None => missing.ok_or(none)?,
                     };
                     if y.is_finite() { Ok(y) } else { Err(large) }
                 };
-                batch.numeric[input.at] = shape.single(input, number)?;
+                let numbers = match &column.values {
+                    RawValues::Floats(xs) => {
+                        shape.single(input, |row| transform(Some(finite(xs[row])?)))
+                    }
+                    _ => shape.single(input, |row| transform(value(row).number()?)),
+                };
+                batch.numeric[input.at] = numbers?;
             }
             Rule::Ids { raw, max_len } => {
                 let mut list = shape.lists(input, |i| Ok(value(i).id(*raw)?))?;

@@ -42,6 +42,7 @@
 //! * A reader checks every index into a mapped file before it uses the index. So a damaged file
 //!   gives a wrong row or no row, and never a fault.
 
+mod block;
 mod checkpoint;
 mod difference;
 mod merge;

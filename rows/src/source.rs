@@ -27,7 +27,9 @@ pub trait RowSource {
     /// list, counted from 0.
     fn tables(&self) -> &[TableLayout];
 
-    /// Writes the rows of the plan to `rows`, and reports the keys that were not found.
+    /// Writes the rows of the plan to `rows`, and reports the keys that were not found. The layers
+    /// of a version also take plans for scoring ([`LookupPlan::for_scoring`]), in which keys occur
+    /// several times; missing keys are still counted once.
     ///
     /// # Errors
     /// Returns [`Error::Mismatch`](crate::Error::Mismatch) if the plan has a table that the source

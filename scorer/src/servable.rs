@@ -275,7 +275,7 @@ impl Servable {
             None => Scratch::new(self.engine.user_scorer()?),
         };
         let Scratch { scorer, plan, .. } = &mut scratch;
-        let lookups = LookupPlan::build(&batch, self.encoder().schema(), plan);
+        let lookups = LookupPlan::for_scoring(&batch, self.encoder().schema(), plan);
         let mut rows = self.rows.clone();
         let scores = scorer.score_unless(&batch, &lookups, &mut rows, &self.params, is_late);
         let user = scores.map(|scores| scores.outputs.first().map_or(Vec::new(), |v| v.to_vec()));
@@ -312,7 +312,7 @@ impl Servable {
         is_late: Option<LateCheck<'_>>,
     ) -> Result<RowScores> {
         let Scratch { scorer, plan, .. } = scratch;
-        let lookups = LookupPlan::build(batch, self.encoder().schema(), plan);
+        let lookups = LookupPlan::for_scoring(batch, self.encoder().schema(), plan);
         let mut rows = self.rows.clone();
         scorer.set_packed(Some(self.packed.clone()));
         let scores = scorer.score_unless(batch, &lookups, &mut rows, &self.params, is_late);

@@ -95,6 +95,10 @@ pub(crate) struct BenchServeArgs {
     /// absent: no history
     #[arg(long)]
     pub(crate) history: Option<NonZeroUsize>,
+    /// Read the rows from records in memory, as `zillion serve --row-records` does, instead of the
+    /// mapped files
+    #[arg(long)]
+    pub(crate) row_records: bool,
 }
 
 /// The protocol of the requests.

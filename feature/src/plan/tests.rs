@@ -54,6 +54,39 @@ proptest! {
     }
 }
 
+proptest! {
+    #[test]
+    fn a_plan_for_scoring_gives_each_value_its_key(
+        ids in prop::collection::vec((0u64..4, 0u64..3, prop::collection::vec(0u64..3, 0..3)), 1..40),
+        has_lists: bool,
+    ) {
+        let [a, c] = [0, 1].map(|at| {
+            ids.iter().map(|row| if at == 0 { row.0 } else { row.1 }).collect::<Vec<_>>()
+        });
+        let lists: Vec<Vec<u64>> = ids.iter().map(|row| row.2.clone()).collect();
+        let mut batch = batch(&a, &lists, &c);
+        if !has_lists {
+            batch.sparse[1] = KeyColumn::single(batch.sparse[0].keys.iter().rev().copied().collect());
+        }
+        let mut scratch = PlanScratch::default();
+        let plan = LookupPlan::for_scoring(&batch, &schema(), &mut scratch);
+        for (column, keys) in plan.columns.iter().zip(&batch.sparse) {
+            let of_plan = &plan.tables[column.table].keys;
+            let found = column.inverse.iter().map(|&index| of_plan[index as usize]);
+            prop_assert!(found.eq(keys.keys.iter().copied()));
+        }
+        let built = LookupPlan::build(&batch, &schema(), &mut scratch);
+        if has_lists {
+            prop_assert_eq!(&plan.tables[0], &built.tables[0]);
+        }
+        let bases = |plan: &LookupPlan| plan.columns.iter().map(|c| c.base).collect::<Vec<_>>();
+        prop_assert_eq!(bases(&plan), bases(&built));
+        // A column of one id has one row.
+        let repeats = c.windows(2).filter(|pair| pair[0] == pair[1]).count();
+        prop_assert_eq!(plan.tables[1].keys.len(), c.len() - repeats);
+    }
+}
+
 fn check(batch: &Batch, plan: &LookupPlan) {
     for (table, members) in [(0usize, vec![0usize, 1]), (1, vec![2])] {
         let plan_table = &plan.tables[table];

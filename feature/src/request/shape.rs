@@ -90,8 +90,15 @@ impl Shape {
             let value = of(0).map_err(|reason| input.refuse(None, reason))?;
             return Ok(vec![value; self.rows.min(1)]);
         }
-        let value = |row| of(row).map_err(|reason| input.refuse(Some(row), reason));
-        (0..self.rows).map(value).collect()
+        // A collected `Result` would not know the number of values beforehand.
+        let mut values = Vec::with_capacity(self.rows);
+        for row in 0..self.rows {
+            match of(row) {
+                Ok(value) => values.push(value),
+                Err(reason) => return Err(input.refuse(Some(row), reason)),
+            }
+        }
+        Ok(values)
     }
 
     /// Returns the keys of each row, without missing values. A row may have any number of keys. If

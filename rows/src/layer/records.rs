@@ -2,8 +2,8 @@
 //!
 //! A lookup in mapped files touches about six cache lines on as many small pages: the directory,
 //! the keys, the weights and the tombstone. Records need two or three, on huge pages: one line of
-//! the index, and the record with the key and the weights. The lines of a block of keys are
-//! prefetched, so their misses overlap.
+//! the index, and the record with the key and the weights. The misses of neighbouring keys overlap
+//! (see [`block`](super::block)).
 //!
 //! A record has the key (8 bytes), the scales of int8 weights, and the weights. Records of up to 64
 //! bytes do not cross a cache line; larger ones begin at multiples of 16 bytes. They are in the
@@ -23,10 +23,12 @@ use std::hash::{BuildHasher as _, RandomState};
 
 use zillion_device::mmap::HugeWords;
 use zillion_device::prefetch::prefetch_read;
+use zillion_device::simd::equal_bytes;
 use zillion_feature::FeatureKey;
 
 use super::Throttle;
-use super::part::{PartColumns, Place, TableRows, WidthRows};
+use super::block::{AHEAD, Open};
+use super::part::{PartColumns, TableRows, WidthRows};
 use super::weights::{PackedWeights, WeightFormat};
 use super::write::PIECE_ROWS;
 use crate::error::Result;
@@ -38,6 +40,8 @@ const ROOM: usize = 12;
 const MEAN: usize = 8;
 /// The number of 32-bit words of a bucket: one cache line.
 const BUCKET_WORDS: usize = 16;
+/// The words of a bucket: the numbers of its rows, their tags, and [`COUNT`].
+type Bucket = [u32; BUCKET_WORDS];
 /// The index of the first word with the tags of the rows.
 const TAGS: usize = ROOM;
 /// The index of the word with the number of rows, and above it a bit for each tombstone.
@@ -91,42 +95,27 @@ impl Records {
         })
     }
 
-    /// Prefetches the cache line of the index that a lookup of `key` will read.
+    /// Looks up the keys of `open`, as [`TableRows::lookup`] does.
     #[inline(always)]
-    pub(super) fn prefetch_bucket(&self, key: FeatureKey) {
-        self.full.prefetch_bucket(key);
+    pub(super) fn lookup(
+        &self,
+        keys: &[FeatureKey],
+        open: &mut Open,
+        mut found: impl FnMut(usize, Option<PackedWeights<'_>>),
+    ) {
+        self.full.lookup(keys, open, &mut found);
         if let Some(narrow) = &self.narrow {
-            narrow.prefetch_bucket(key);
+            narrow.lookup(keys, open, &mut found);
         }
     }
+}
 
-    /// Prefetches the record that probably has `key`.
-    #[inline(always)]
-    pub(super) fn prefetch_record(&self, key: FeatureKey) {
-        self.full.prefetch_record(key);
-        if let Some(narrow) = &self.narrow {
-            narrow.prefetch_record(key);
-        }
-    }
-
-    /// Returns the position of `key`, or `None` if the layer does not have the key.
-    #[inline(always)]
-    pub(super) fn find(&self, key: FeatureKey) -> Option<Place> {
-        match (self.full.find(key), &self.narrow) {
-            (None, Some(narrow)) => narrow.find(key).map(|p| Place { is_narrow: true, ..p }),
-            (found, _) => found,
-        }
-    }
-
-    /// Returns the weights at a position, or `None` for a tombstone.
-    #[inline(always)]
-    pub(super) fn weights_at(&self, place: Place) -> Option<PackedWeights<'_>> {
-        let records = match &self.narrow {
-            Some(narrow) if place.is_narrow => narrow,
-            _ => &self.full,
-        };
-        records.weights_at(place)
-    }
+/// The rows of a bucket that can have a key.
+#[derive(Clone, Copy, Debug, Default)]
+struct Probe {
+    bucket: usize,
+    /// A bit for each row of the bucket that has the tag of the key.
+    same: u32,
 }
 
 impl WidthRecords {
@@ -189,42 +178,69 @@ impl WidthRecords {
         (bucket as usize, (hash >> 24) as u8)
     }
 
+    /// Looks up the keys of `open` in three stages: the prefetch of the bucket, the search of the
+    /// bucket with the prefetch of the record, and the comparison of the key.
     #[inline(always)]
-    fn bucket(&self, bucket: usize) -> Option<&[u32]> {
-        let words: &[u32] = bytemuck::cast_slice(&self.index);
-        words.get(bucket * BUCKET_WORDS..(bucket + 1) * BUCKET_WORDS)
-    }
-
-    #[inline(always)]
-    fn prefetch_bucket(&self, key: FeatureKey) {
-        let (bucket, _) = self.bucket_of(key.0);
-        prefetch_read(&self.index, bucket * (LINE_BYTES / size_of::<u64>()));
-    }
-
-    #[inline(always)]
-    fn prefetch_record(&self, key: FeatureKey) {
-        let (bucket, tag) = self.bucket_of(key.0);
-        let Some(words) = self.bucket(bucket) else { return };
-        let same = rows_with(words, tag);
-        if same != 0 {
-            let first = words[same.trailing_zeros() as usize] as usize * self.stride;
-            prefetch_read(&self.records, first);
-            prefetch_read(&self.records, first + self.stride - 1);
+    fn lookup(
+        &self,
+        keys: &[FeatureKey],
+        open: &mut Open,
+        found: &mut impl FnMut(usize, Option<PackedWeights<'_>>),
+    ) {
+        let (buckets, _) = bytemuck::cast_slice::<u64, u32>(&self.index).as_chunks();
+        let records: &[u64] = &self.records;
+        let mut probes = [Probe::default(); AHEAD];
+        let (count, mut kept) = (open.count(), 0);
+        for step in 0..count + 2 * AHEAD {
+            // The last stage comes first, because the stage before it writes the same probe.
+            if let Some(at) = open.in_stage(2, step) {
+                let probe = probes[step % AHEAD];
+                match self.row_of(keys[at].0, probe, buckets, records) {
+                    Some(Some(record)) => found(at, load(&self.format, record)),
+                    Some(None) => found(at, None),
+                    None => {
+                        open.set(kept, at);
+                        kept += 1;
+                    }
+                }
+            }
+            if let Some(at) = open.in_stage(1, step) {
+                let (bucket, tag) = self.bucket_of(keys[at].0);
+                let words = &buckets[bucket];
+                let same = rows_with(words, tag);
+                if same != 0 {
+                    let first = words[same.trailing_zeros() as usize] as usize * self.stride;
+                    prefetch_read(records, first);
+                    prefetch_read(records, first + self.stride - 1);
+                }
+                probes[step % AHEAD] = Probe { bucket, same };
+            }
+            if let Some(at) = open.in_stage(0, step) {
+                prefetch_read(buckets, self.bucket_of(keys[at].0).0);
+            }
         }
+        open.truncate(kept);
     }
 
+    /// Returns the record of a key: `None` if there is none, and `Some(None)` for a tombstone.
     #[inline(always)]
-    fn find(&self, key: FeatureKey) -> Option<Place> {
-        let (mut bucket, tag) = self.bucket_of(key.0);
+    fn row_of<'a>(
+        &self,
+        key: u64,
+        probe: Probe,
+        buckets: &[Bucket],
+        records: &'a [u64],
+    ) -> Option<Option<&'a [u64]>> {
+        let Probe { mut bucket, mut same } = probe;
         loop {
-            let words = self.bucket(bucket)?;
-            let mut same = rows_with(words, tag);
+            let words = buckets.get(bucket)?;
             while same != 0 {
                 let at = same.trailing_zeros();
-                let row = words[at as usize];
-                if self.records.get(row as usize * self.stride) == Some(&key.0) {
+                let first = words[at as usize % BUCKET_WORDS] as usize * self.stride;
+                let record = records.get(first..first + self.stride)?;
+                if record[0] == key {
                     let is_tombstone = words[COUNT] >> (16 + at) & 1 != 0;
-                    return Some(Place { part: 0, row, is_narrow: false, is_tombstone });
+                    return Some((!is_tombstone).then_some(record));
                 }
                 same &= same - 1;
             }
@@ -232,26 +248,17 @@ impl WidthRecords {
                 return None;
             }
             bucket = if bucket + 1 == self.buckets { 0 } else { bucket + 1 };
+            same = rows_with(buckets.get(bucket)?, self.bucket_of(key).1);
         }
-    }
-
-    #[inline(always)]
-    fn weights_at(&self, place: Place) -> Option<PackedWeights<'_>> {
-        if place.is_tombstone {
-            return None;
-        }
-        let first = place.row as usize * self.stride;
-        let words = self.records.get(first..first + self.stride)?;
-        load(&self.format, words)
     }
 }
 
 /// Returns a bit for each row of a bucket whose key can be one with this tag.
 #[inline(always)]
-fn rows_with(words: &[u32], tag: u8) -> u32 {
-    let tags: &[u8] = bytemuck::cast_slice(&words[TAGS..COUNT]);
-    let same = tags.iter().enumerate().fold(0, |same, (at, &t)| same | u32::from(t == tag) << at);
-    same & ((1 << (words[COUNT] & 0xff)) - 1)
+fn rows_with(words: &Bucket, tag: u8) -> u32 {
+    let [tags] = bytemuck::cast_slice::<u32, [u8; 16]>(&words[TAGS..]) else { return 0 };
+    // The bits of the count, which follows the tags, are cut off.
+    equal_bytes(tags, tag) & ((1 << (words[COUNT] & 0xff)) - 1)
 }
 
 /// Returns the number of buckets for this many rows. At least one of them has room left.
@@ -316,7 +323,8 @@ mod tests {
     use zillion_feature::random::mix64;
 
     use super::*;
-    use crate::layer::{Layer, LayerWriter, Unthrottled};
+    use crate::layer::block::BLOCK;
+    use crate::layer::{Found, Layer, LayerWriter, Unthrottled};
     use crate::layout::{SegmentLayout, TableLayout};
 
     fn layout(dim: usize, published: RowType) -> TableLayout {
@@ -352,16 +360,31 @@ mod tests {
             let layer = Layer::open(folder.path(), &manifest, &[layout]).unwrap();
             let layer = layer.with_records(&mut Unthrottled).unwrap();
             let table = &layer.tables[0];
-            for (number, &key) in keys.iter().enumerate() {
-                let place = table.locate(FeatureKey(key)).unwrap();
-                let found = table.weights_at(place).map(|weights| weights.to_floats().into_owned());
-                let mapped = table.find(FeatureKey(key)).map(|place| table.at(place)).unwrap();
-                match mapped {
-                    crate::layer::Found::Row(row) => assert_eq!(found, Some(row.weights.to_vec())),
-                    crate::layer::Found::Tombstone => assert_eq!((found, number % 7), (None, 6)),
-                }
-                let other = FeatureKey(key ^ (1 << 43));
-                assert!(table.locate(other).is_none() || keys.binary_search(&other.0).is_ok());
+            let keys: Vec<FeatureKey> = keys.into_iter().map(FeatureKey).collect();
+            let absent: Vec<_> = keys.iter().map(|key| FeatureKey(key.0 ^ (1 << 43))).collect();
+            for (block, first) in keys.chunks(BLOCK).zip((0..).step_by(BLOCK)) {
+                let mut number = first;
+                let mut open = Open::all(block.len());
+                table.lookup(block, &mut open, |at, found| {
+                    assert_eq!(first + at, number);
+                    let found = found.map(|weights| weights.to_floats().into_owned());
+                    let mapped = table.find(block[at]).map(|place| table.at(place)).unwrap();
+                    match mapped {
+                        Found::Row(row) => assert_eq!(found, Some(row.weights.to_vec())),
+                        Found::Tombstone => assert_eq!((found, number % 7), (None, 6)),
+                    }
+                    number += 1;
+                });
+                assert_eq!((open.count(), number), (0, first + block.len()));
+            }
+            for block in absent.chunks(BLOCK) {
+                let mut open = Open::all(block.len());
+                table.lookup(block, &mut open, |at, _| {
+                    assert!(keys.binary_search(&block[at]).is_ok());
+                });
+                let left: Vec<usize> = open.iter().collect();
+                let is_absent = |&at: &usize| keys.binary_search(&block[at]).is_err();
+                assert_eq!(left, (0..block.len()).filter(is_absent).collect::<Vec<_>>());
             }
         }
     }

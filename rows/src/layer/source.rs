@@ -5,11 +5,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use zillion_device::Workers;
+use zillion_device::simd::vectorised;
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer};
 
 use super::Layer;
+use super::block::{BLOCK, Open};
 use super::merge::merged;
-use super::part::{Found, LayerRow, Place, TableRows, WholeRow};
+use super::part::{Found, LayerRow, TableRows, WholeRow};
+use super::weights::PackedWeights;
 use crate::error::{Error, Result};
 use crate::layout::TableLayout;
 use crate::shape::RowShape;
@@ -23,11 +26,11 @@ pub const MAX_LAYERS: usize = 4;
 /// A lookup of an unknown key searches all of them, which takes up to two cache misses a layer.
 pub const MAX_OPEN_LAYERS: usize = 2 * MAX_LAYERS;
 
-/// The number of keys that are looked up together, so that their cache misses overlap.
-const BLOCK: usize = 32;
-
 /// The smallest number of keys of a table for which a lookup uses all workers.
 const SHARED_KEYS: usize = 4096;
+
+/// The number of keys of which the share of a worker is a multiple.
+const LEAST_SHARE: usize = 32;
 
 /// A source of the rows of one version. A clone is cheap and uses the same mapped files.
 #[derive(Clone, Debug)]
@@ -112,89 +115,139 @@ impl LayerSource {
         Some(row)
     }
 
-    /// Writes the rows of `keys` to `out`, and returns the number of keys that have no row.
-    fn read(&self, table: usize, keys: &[FeatureKey], out: &mut [f32]) -> u64 {
+    /// Writes the rows of `keys` to `out`, and adds the keys that have no row to `missing`.
+    fn read(&self, table: usize, keys: &[FeatureKey], out: &mut [f32], missing: &mut Missing) {
         let shape = &self.shapes[table];
-        let stride = shape.stride();
-        let mut missing = 0;
-        let blocks = keys.chunks(BLOCK).zip(out.chunks_mut(BLOCK * stride));
+        let blocks = keys.chunks(BLOCK).zip(out.chunks_mut(BLOCK * shape.stride()));
         for (keys, out) in blocks {
-            missing += self.read_block(shape, table, keys, out);
+            vectorised(
+                #[inline(always)]
+                || self.read_block(shape, table, keys, out, missing),
+            );
         }
-        missing
     }
 
     /// Reads the rows of one block of keys, from the newest layer to the oldest. A key that is
-    /// found in one layer is not searched in older layers. Returns the number of keys that have no
-    /// row.
+    /// found in one layer is not searched in older layers.
+    #[inline(always)]
     fn read_block(
         &self,
         shape: &RowShape,
         table: usize,
         keys: &[FeatureKey],
         out: &mut [f32],
-    ) -> u64 {
-        // Each key that is not found yet has one bit.
-        let mut open: u64 = if keys.len() == 64 { u64::MAX } else { (1 << keys.len()) - 1 };
-        let mut places: [(u8, Option<Place>); BLOCK] = [(0, None); BLOCK];
-        for (index, layer) in self.layers.iter().enumerate().rev() {
+        missing: &mut Missing,
+    ) {
+        let mut open = Open::all(keys.len());
+        let mut target = Target { shape, keys, out, missing };
+        for layer in self.layers.iter().rev() {
             let rows: &TableRows = &layer.tables[table];
-            if rows.is_empty() {
-                continue;
+            if !rows.is_empty() {
+                rows.lookup(
+                    keys,
+                    &mut open,
+                    #[inline(always)]
+                    |at, weights| target.write(at, weights),
+                );
             }
-            each_bit(open, |i| rows.prefetch_entry(keys[i]));
-            each_bit(open, |i| rows.prefetch_keys(keys[i]));
-            each_bit(open, |i| {
-                if let Some(place) = rows.locate(keys[i]) {
-                    rows.prefetch_row(place);
-                    places[i] = (index as u8, Some(place));
-                    open &= !(1 << i);
-                }
-            });
-            if open == 0 {
-                break;
+            if open.count() == 0 {
+                return;
             }
         }
-        let mut missing = 0;
-        let targets = out.chunks_exact_mut(shape.stride());
-        for ((&key, target), &(layer, place)) in keys.iter().zip(targets).zip(&places) {
-            // A source may have no layers, and then no place.
-            let rows = |place| self.layers[usize::from(layer)].tables[table].weights_at(place);
-            match place.and_then(rows) {
-                Some(weights) if weights.len() < shape.width => {
-                    fill_narrow(shape, key, &weights.to_floats(), target);
-                }
-                Some(weights) => {
-                    weights.widen(&mut target[..shape.width]);
-                    target[shape.width..].fill(0.0);
-                }
-                None => {
-                    missing += 1;
-                    fill_unknown(shape, key, target);
-                }
-            }
-        }
-        missing
+        open.iter().for_each(|at| target.write_unknown(at));
     }
 
-    /// Does the same as [`LayerSource::read`], with all workers if there are many keys.
+    /// Writes the rows of `keys` to `out`, with all workers if there are many keys. Returns the
+    /// number of different keys that have no row.
     fn read_shared(&self, table: usize, keys: &[FeatureKey], out: &mut [f32]) -> u64 {
         let threads = self.workers.threads();
+        let mut missing = Missing::new();
         if keys.len() < SHARED_KEYS || threads == 1 {
-            return self.read(table, keys, out);
+            self.read(table, keys, out, &mut missing);
+            return count_different(missing);
         }
         // Each thread gets a few shares, so that an interrupted thread does not hold up the others.
-        let share = keys.len().div_ceil(threads * 4).next_multiple_of(BLOCK);
+        let share = keys.len().div_ceil(threads * 4).next_multiple_of(LEAST_SHARE);
         let stride = self.shapes[table].stride();
-        let mut shares: Vec<(&[FeatureKey], &mut [f32], u64)> = keys
+        let mut shares: Vec<(&[FeatureKey], &mut [f32], Missing)> = keys
             .chunks(share)
             .zip(out.chunks_mut(share * stride))
-            .map(|(keys, out)| (keys, out, 0))
+            .map(|(keys, out)| (keys, out, Missing::new()))
             .collect();
         self.workers.for_each_mut(&mut shares, |_, (keys, out, missing)| {
-            *missing = self.read(table, keys, out);
+            self.read(table, keys, out, missing);
         });
-        shares.iter().map(|(_, _, missing)| missing).sum()
+        for (_, _, more) in &mut shares {
+            missing.append(more);
+        }
+        count_different(missing)
+    }
+}
+
+/// The rows of a block of keys, which a lookup writes.
+struct Target<'a> {
+    shape: &'a RowShape,
+    keys: &'a [FeatureKey],
+    /// The floats of the rows, in the order of the keys.
+    out: &'a mut [f32],
+    missing: &'a mut Missing,
+}
+
+impl Target<'_> {
+    /// Writes the row of the key at the position `at`. `weights` are those of a layer, or `None` if
+    /// the row was removed.
+    #[inline(always)]
+    fn write(&mut self, at: usize, weights: Option<PackedWeights<'_>>) {
+        let (stride, width) = (self.shape.stride(), self.shape.width);
+        let Some(weights) = weights else { return self.write_unknown(at) };
+        let target = &mut self.out[at * stride..][..stride];
+        match weights {
+            weights if weights.len() < width => {
+                fill_narrow(self.shape, self.keys[at], &weights.to_floats(), target);
+            }
+            PackedWeights::F32(weights) => copy_row(weights, target),
+            weights => {
+                weights.widen(&mut target[..width]);
+                target[width..].fill(0.0);
+            }
+        }
+    }
+
+    fn write_unknown(&mut self, at: usize) {
+        let stride = self.shape.stride();
+        self.missing.push(self.keys[at]);
+        fill_unknown(self.shape, self.keys[at], &mut self.out[at * stride..][..stride]);
+    }
+}
+
+/// The keys of a lookup that have no row, once for each time they occur in the lookup.
+type Missing = Vec<FeatureKey>;
+
+/// Returns the number of different keys.
+fn count_different(mut keys: Missing) -> u64 {
+    keys.sort_unstable();
+    keys.dedup();
+    keys.len() as u64
+}
+
+/// Copies the weights of a row, and zeroes the padding behind them. Both are done in pieces of a
+/// fixed size, because a call of memcpy or memset costs more than these few bytes.
+#[inline(always)]
+fn copy_row(weights: &[f32], target: &mut [f32]) {
+    const QUAD: usize = 4;
+    let padding = target.len() - weights.len();
+    match target.last_chunk_mut::<QUAD>() {
+        // The weights among these floats are overwritten below.
+        Some(end) if padding <= QUAD => *end = [0.0; QUAD],
+        _ => target[weights.len()..].fill(0.0),
+    }
+    let (from, from_rest) = weights.as_chunks::<16>();
+    let (to, to_rest) = target[..weights.len()].as_chunks_mut::<16>();
+    for (to, from) in to.iter_mut().zip(from) {
+        *to = *from;
+    }
+    for (to, &from) in to_rest.iter_mut().zip(from_rest) {
+        *to = from;
     }
 }
 
@@ -212,15 +265,6 @@ fn fill_narrow(shape: &RowShape, key: FeatureKey, weights: &[f32], target: &mut 
 fn fill_unknown(shape: &RowShape, key: FeatureKey, target: &mut [f32]) {
     shape.fill_unknown(key, target);
     shape.spec.published.round(&shape.layout, &mut target[..shape.width]);
-}
-
-/// Calls `each` with the position of every bit that is set, in ascending order.
-#[inline(always)]
-fn each_bit(mut bits: u64, mut each: impl FnMut(usize)) {
-    while bits != 0 {
-        each(bits.trailing_zeros() as usize);
-        bits &= bits - 1;
-    }
 }
 
 impl RowSource for LayerSource {

@@ -7,13 +7,14 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use zillion_device::{Files, Workers};
-use zillion_feature::FeatureKey;
+use zillion_feature::{FeatureKey, RowBuffer};
 
 use super::*;
 use crate::conformance;
 use crate::error::{Error, Result};
 use crate::layout::TableLayout;
 use crate::row_type::RowType;
+use crate::source::RowSource as _;
 use crate::spec::TableSpec;
 use crate::{InitializerSpec, OptimizerSpec, SegmentSpec, Unknown};
 
@@ -131,6 +132,23 @@ fn check(source: &mut LayerSource, expected: &[Model; 2]) {
     let default =
         |table: zillion_feature::TableId, key| defaults.default_row(table.index(), key).unwrap();
     conformance::check(source, &rows, &absent, &default).unwrap();
+
+    // In a plan for scoring, keys occur several times.
+    let once: Vec<Vec<FeatureKey>> = rows
+        .iter()
+        .zip(&absent)
+        .map(|(rows, absent)| rows.keys().chain(absent).copied().collect())
+        .collect();
+    let mut plan = conformance::plan_of(&once);
+    let (mut first, mut again) = (RowBuffer::default(), RowBuffer::default());
+    let report = source.lookup(&plan, &mut first).unwrap();
+    for table in &mut plan.tables {
+        table.keys = table.keys.repeat(3);
+    }
+    assert_eq!(source.lookup(&plan, &mut again).unwrap(), report);
+    for (first, again) in first.tables.iter().zip(&again.tables) {
+        assert_eq!(first.values.repeat(3), again.values);
+    }
 }
 
 fn models() -> impl Strategy<Value = [Model; 2]> {
