@@ -20,6 +20,9 @@ use super::figures::failure;
 use super::open_loop::Outcome;
 use super::target::Target;
 
+/// The pause of a stream after a request that failed.
+const PAUSE: Duration = Duration::from_millis(5);
+
 /// The size of a closed loop.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
@@ -111,6 +114,9 @@ async fn send_until<'a>(
         };
         if let Some(failure) = failure(outcome) {
             *state.borrow_mut().failures.entry(failure).or_default() += 1;
+            // A client that was refused and came back at once would keep the server busy with
+            // refusals.
+            tokio::time::sleep(PAUSE).await;
         }
         if outcome == Outcome::NoConnection {
             return;
