@@ -16,7 +16,7 @@ use zillion_console::profile::ProfileArgs;
 use zillion_rows::Dtype;
 
 pub(crate) use gpu::{BenchGpuArgs, GpuPart};
-pub(crate) use load::BenchServeArgs;
+pub(crate) use load::{BenchGrpcArgs, BenchServeArgs};
 pub use load::{LoadgenArgs, Protocol};
 pub(crate) use online::{
     BenchOnlineArgs, OnlineCatchupArgs, OnlineFigure, OnlineFreshnessArgs, OnlineIngestArgs,
@@ -101,6 +101,12 @@ Example: zillion bench cold-start --rows 10000000 --json")]
     #[command(after_help = "\
 Example: zillion bench wire --candidates 1,100,1000 --threads 1 --json")]
     Wire(BenchWireArgs),
+    /// Measure the requests and rows per second of a server with its network, the processor time of
+    /// both sides, and the latencies at a share of that load
+    #[command(after_help = "\
+Example: zillion bench grpc --candidates 1 --connections 4 --streams 8 --json
+         zillion bench grpc --candidates 1000 --shared-fields 20 --protocol grpc,rank --json")]
+    Grpc(BenchGrpcArgs),
     /// Send several times the requests that a server can answer, and measure its goodput and the
     /// latencies of admitted and of refused requests
     #[command(after_help = "\

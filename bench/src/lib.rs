@@ -17,8 +17,10 @@ mod cold_start;
 mod criteo;
 mod delta;
 mod embedding;
+pub mod example;
 mod frappe;
 mod gpu;
+mod grpc;
 mod hot_load;
 pub mod load;
 pub mod loadgen;
@@ -65,6 +67,7 @@ pub fn run(args: &BenchArgs, draft: impl FnOnce(&Path) -> Result<Job>) -> Result
         Bench::HotLoad(args) => hot_load::run(args, is_json),
         Bench::ColdStart(args) => cold_start::run(args, is_json),
         Bench::Wire(args) => wire::run(args, is_json),
+        Bench::Grpc(args) => grpc::run(args, is_json),
         Bench::Overload(args) => overload::run(args, is_json),
         Bench::Tls(args) => tls::run(args, is_json),
         Bench::Registry(args) => registry::run(args, is_json),

@@ -206,6 +206,11 @@ impl Encoder {
         x.is_finite() && self.inputs.iter().filter(|i| i.spec.name == name).all(takes)
     }
 
+    /// Returns whether an input, or the column of an input, has this name.
+    pub fn reads(&self, name: &str) -> bool {
+        self.names.binary_search_by(|known| known.as_str().cmp(name)).is_ok()
+    }
+
     /// Returns the schema that the encoder was made for.
     pub fn schema(&self) -> &Schema {
         &self.schema

@@ -20,7 +20,7 @@ pub(crate) const EXTENSIONS: [&str; 4] =
 /// # Errors
 /// Returns the error of the encoder if the model has no such input.
 pub(crate) fn check_input(encoder: &Encoder, name: &str) -> Result<()> {
-    if name.ends_with(LENGTHS) || encoder.inputs().any(|i| i.name == name || i.column == name) {
+    if name.ends_with(LENGTHS) || encoder.reads(name) {
         return Ok(());
     }
     let values = RawValues::Any(Vec::new());

@@ -4,8 +4,10 @@
 //! work begins, on the pool if it is not small; before that, the network's thread reads only the
 //! name of the model. All other messages are small, and generated servers answer them.
 
+mod answers;
 mod counted;
 mod deadline;
+mod framed;
 mod health;
 mod infer;
 mod lists;
@@ -33,6 +35,7 @@ use tonic::codegen::Service;
 use tonic::service::Routes;
 use tonic::{Code, Status};
 
+use self::framed::Framed;
 use self::health::HealthOf;
 pub(crate) use self::health::Readiness;
 use self::infer::Infer;
@@ -76,7 +79,7 @@ trait Scores: Copy + Send + Sync + 'static {
 
     /// Reads the message, scores its rows, and writes the answer. The message is small, or this
     /// function runs on the pool.
-    fn score(self, scored: &Scored, message: Bytes) -> Result<Vec<u8>>;
+    fn score(self, scored: &Scored, message: Bytes) -> Result<Framed>;
 }
 
 /// The model and the version that a request asks for, and the time limit of the request if it has

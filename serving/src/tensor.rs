@@ -54,6 +54,8 @@ pub struct Tensor<'a> {
     values: RawValues<'a>,
     /// Whether the only value stands for all elements of the shape.
     is_constant: bool,
+    /// Whether the only row stands for all rows of the request.
+    is_shared: bool,
 }
 
 impl<'a> Tensor<'a> {
@@ -63,7 +65,7 @@ impl<'a> Tensor<'a> {
     /// Returns an error that names the input if the shape does not fit the values.
     pub fn new(input: &str, shape: Shape, values: RawValues<'a>) -> Result<Self> {
         shape.check_values(input, values.len())?;
-        Ok(Self { shape, values, is_constant: false })
+        Ok(Self { shape, values, is_constant: false, is_shared: false })
     }
 
     /// Creates a tensor of values, or of one value that stands for all elements of the shape. Such
@@ -74,7 +76,7 @@ impl<'a> Tensor<'a> {
     pub fn of_values_or_constant(input: &str, shape: Shape, values: RawValues<'a>) -> Result<Self> {
         match (values.len(), shape.elements()) {
             (1, 0) => Self::new(input, shape, RawValues::Any(Vec::new())),
-            (1, 2..) => Ok(Self { shape, values, is_constant: true }),
+            (1, 2..) => Ok(Self { shape, values, is_constant: true, is_shared: false }),
             _ => Self::new(input, shape, values),
         }
     }
@@ -91,12 +93,18 @@ impl<'a> Tensor<'a> {
     ) -> Result<Self> {
         let values =
             decode(datatype, shape.elements(), bytes).map_err(|reason| refuse(input, &reason))?;
-        Ok(Self { shape, values, is_constant: false })
+        Ok(Self { shape, values, is_constant: false, is_shared: false })
+    }
+
+    /// Sets whether the only row of the tensor stands for all rows of the request.
+    #[must_use]
+    pub(crate) fn share(self, is_shared: bool) -> Self {
+        Self { is_shared, ..self }
     }
 
     /// Returns the column of the tensor. `lengths` are those of an input of their own.
     fn into_column(self, input: &str, lengths: Option<Vec<usize>>) -> Result<RawColumn<'a>> {
-        let Self { shape, values, is_constant } = self;
+        let Self { shape, values, is_constant, is_shared } = self;
         let copies = match (is_constant, &lengths) {
             (false, _) => None,
             (true, Some(_)) => Some(shape.elements()),
@@ -115,7 +123,7 @@ impl<'a> Tensor<'a> {
         };
         let width = shape.width();
         Ok(match lengths {
-            Some(lengths) => RawColumn { values, lengths: Some(lengths), is_shared: false },
+            Some(lengths) => RawColumn { values, lengths: Some(lengths), is_shared },
             // All rows share the row of a constant.
             None if is_constant => {
                 let lengths = (width != 1).then(|| vec![width]);
@@ -123,10 +131,10 @@ impl<'a> Tensor<'a> {
             }
             // Rows of one value are plain values. The encoder takes them for lists if the feature
             // has lists.
-            None if width == 1 => RawColumn { values, lengths: None, is_shared: false },
+            None if width == 1 => RawColumn { values, lengths: None, is_shared },
             None => {
                 let lengths = Some(vec![width; shape.rows()]);
-                RawColumn { values, lengths, is_shared: false }
+                RawColumn { values, lengths, is_shared }
             }
         })
     }
@@ -157,71 +165,101 @@ pub fn datatype(input: &str, name: &str) -> Result<Datatype> {
     })
 }
 
+/// The tensors of a request by the names of their inputs.
+pub type Tensors<'a> = Vec<(Cow<'a, str>, Tensor<'a>)>;
+
 /// Combines tensors with their lengths, and returns the number of rows and the columns. Every
-/// input must have an entry for each row.
+/// input must have an entry for each row, or one entry that all rows share.
 ///
 /// # Errors
 /// Returns an error that names the input if the tensors do not fit together, and
 /// [`ServeError::TooLarge`] if they have more rows than the limits allow.
 pub fn columns<'a>(
-    mut tensors: BTreeMap<Cow<'a, str>, Tensor<'a>>,
+    mut tensors: Tensors<'a>,
     limits: &Limits,
 ) -> Result<(usize, RawColumns<'a>)> {
-    let mut lengths: BTreeMap<String, Vec<usize>> = BTreeMap::new();
-    let names: Vec<Cow<'a, str>> =
-        tensors.keys().filter(|name| name.ends_with(LENGTHS)).cloned().collect();
-    for name in names {
-        let Some(tensor) = tensors.remove(&name) else { continue };
+    tensors.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+    if let Some(pair) = tensors.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+        return Err(refuse(&pair[0].0, "the request has this input twice; send it once"));
+    }
+    let mut lengths = take_lengths(&mut tensors)?;
+    let rows = count_rows(&tensors, &lengths, limits)?;
+    let column = |(name, tensor): (Cow<'a, str>, Tensor<'a>)| {
+        let column = tensor.into_column(&name, lengths.remove(name.as_ref()))?;
+        Ok((name, column))
+    };
+    Ok((rows, tensors.into_iter().map(column).collect::<Result<_>>()?))
+}
+
+/// Takes the tensors of lengths out of sorted tensors, and returns the lengths by the names of the
+/// inputs that they belong to.
+fn take_lengths(tensors: &mut Tensors<'_>) -> Result<BTreeMap<String, Vec<usize>>> {
+    let mut lengths = BTreeMap::new();
+    let found = tensors.extract_if(.., |(name, _)| name.ends_with(LENGTHS));
+    let found: Vec<_> = found.collect();
+    for (name, tensor) in found {
         let list = lengths_of(&tensor).ok_or_else(|| {
-            refuse(
-                &name,
-                "a length is not an integer of at least 0; send integers \
-                                          of at least 0",
-            )
+            refuse(&name, "a length is not an integer of at least 0; send integers of at least 0")
         })?;
-        let of = name[..name.len() - LENGTHS.len()].to_owned();
-        if !tensors.contains_key(of.as_str()) {
+        let of = &name[..name.len() - LENGTHS.len()];
+        if tensors.binary_search_by(|(name, _)| name.as_ref().cmp(of)).is_err() {
             return Err(refuse(
                 &name,
                 &format!(
                     "the lengths belong to no input, because the request has no `{}`; send the \
                      input, or remove the lengths",
-                    shorten(&of)
+                    shorten(of)
                 ),
             ));
         }
-        lengths.insert(of, list);
+        lengths.insert(of.to_owned(), list);
     }
-    let mut rows: Option<(usize, String)> = None;
-    let mut columns = RawColumns::new();
+    Ok(lengths)
+}
+
+/// Returns the number of rows on which all tensors agree.
+fn count_rows(
+    tensors: &Tensors<'_>,
+    lengths: &BTreeMap<String, Vec<usize>>,
+    limits: &Limits,
+) -> Result<usize> {
+    let mut rows: Option<(usize, &str)> = None;
     for (name, tensor) in tensors {
-        let own = lengths.remove(name.as_ref());
-        let of_this = own.as_ref().map_or(tensor.shape.rows(), Vec::len);
+        let own = lengths.get(name.as_ref());
+        let of_this = own.map_or(tensor.shape.rows(), Vec::len);
         check_rows(limits, of_this)?;
-        match &rows {
-            None => rows = Some((of_this, name.to_string())),
-            Some((others, other)) if *others != of_this => {
+        match rows {
+            _ if tensor.is_shared && of_this == 1 => {}
+            _ if tensor.is_shared => {
+                let reason = format!(
+                    "the input has {of_this} rows, but its parameter `shared` says that all rows \
+                     share one; send one row, or remove the parameter"
+                );
+                return Err(refuse(name, &reason));
+            }
+            None => rows = Some((of_this, name)),
+            Some((others, other)) if others != of_this => {
                 let other = shorten(other);
                 let reason = format!(
                     "the input has {of_this} rows, but input `{other}` has {others}; send the \
                          same number of rows in every input"
                 );
-                return Err(refuse(&name, &reason));
+                return Err(refuse(name, &reason));
             }
             Some(_) => {}
         }
         if own.is_some() && !tensor.shape.is_flat() {
             return Err(refuse(
-                &name,
+                name,
                 "the values have lengths and a shape of two dimensions; send them with a shape of \
                  one dimension",
             ));
         }
-        let column = tensor.into_column(&name, own)?;
-        columns.insert(name, column);
     }
     match rows {
-        Some((rows, _)) => Ok((rows, columns)),
+        Some((rows, _)) => Ok(rows),
+        // All inputs are shared.
+        None if !tensors.is_empty() => Ok(1),
         None => Err(ServeError::Malformed(
             "the request has no `inputs`; send a tensor for each input of the model".to_owned(),
         )),
@@ -263,11 +301,11 @@ mod tests {
     ) -> Result<(usize, RawColumns<'static>)> {
         let limits = Limits::default();
         let mut allowance = Allowance::new(&limits);
-        let mut tensors = BTreeMap::new();
+        let mut tensors = Tensors::new();
         for (name, shape, values) in inputs {
             let shape = allowance.take(name, shape)?;
             let tensor = Tensor::of_values_or_constant(name, shape, values.clone())?;
-            tensors.insert(Cow::Borrowed(*name), tensor);
+            tensors.push((Cow::Borrowed(*name), tensor));
         }
         columns(tensors, &limits)
     }
@@ -295,6 +333,43 @@ mod tests {
         assert!(wide.contains("input `x`: one value stands for a list of 1048576"), "{wide}");
         let (rows, none) = of(&[("x", &[3, 0], text())]).unwrap();
         assert_eq!((rows, none["x"].values.len(), none["x"].is_shared), (3, 0, false));
+    }
+
+    #[test]
+    fn one_row_is_shared_by_all() {
+        let limits = Limits::default();
+        let mut allowance = Allowance::new(&limits);
+        let mut tensor = |name: &'static str, shape: &[u64], values: Vec<i64>, is_shared| {
+            let shape = allowance.take(name, shape).unwrap();
+            let tensor = Tensor::new(name, shape, RawValues::Ints(values)).unwrap();
+            (Cow::Borrowed(name), tensor.share(is_shared))
+        };
+        let all = vec![
+            tensor("item", &[3], vec![1, 2, 3], false),
+            tensor("genres", &[1, 2], vec![4, 5], true),
+            tensor("user", &[1], vec![7], true),
+            tensor("seen", &[3], vec![8, 9, 10], true),
+            tensor("seen__lengths", &[1], vec![3], false),
+        ];
+        let (rows, all) = columns(all, &limits).unwrap();
+        assert_eq!(rows, 3);
+        let of = |values, lengths, is_shared| RawColumn {
+            values: RawValues::Ints(values),
+            lengths,
+            is_shared,
+        };
+        assert_eq!(all["item"], of(vec![1, 2, 3], None, false));
+        assert_eq!(all["genres"], of(vec![4, 5], Some(vec![2]), true));
+        assert_eq!(all["user"], of(vec![7], None, true));
+        assert_eq!(all["seen"], of(vec![8, 9, 10], Some(vec![3]), true));
+        let alone = vec![tensor("user", &[1], vec![7], true)];
+        assert_eq!(columns(alone, &limits).unwrap().0, 1);
+        let two = vec![tensor("user", &[2], vec![7, 8], true)];
+        let refused = columns(two, &limits).unwrap_err().to_string();
+        assert!(refused.contains("input `user`: the input has 2 rows, but its parameter `shared`"));
+        let twice = [7, 8].map(|user| tensor("user", &[1], vec![user], false));
+        let refused = columns(twice.into(), &limits).unwrap_err().to_string();
+        assert!(refused.contains("`user`: the request has this input twice"), "{refused}");
     }
 
     #[test]
@@ -336,17 +411,18 @@ mod tests {
             datatype in prop::sample::select(Datatype::all().collect::<Vec<_>>()),
             bytes in prop::collection::vec(any::<u8>(), 0..64),
             lengths in prop::collection::vec(any::<i64>(), 0..4),
+            is_shared in any::<bool>(),
         ) {
             let limits = Limits::default();
             let mut allowance = Allowance::new(&limits);
-            let mut tensors = BTreeMap::new();
+            let mut tensors = Tensors::new();
             let shape = allowance.take("x", &shape);
             if let Ok(tensor) = shape.and_then(|s| Tensor::from_raw("x", s, datatype, &bytes)) {
-                tensors.insert(Cow::Borrowed("x"), tensor);
+                tensors.push((Cow::Borrowed("x"), tensor.share(is_shared)));
             }
             let rows = allowance.take("x__lengths", &[lengths.len() as u64]).unwrap();
             let lengths = Tensor::new("x__lengths", rows, RawValues::Ints(lengths)).unwrap();
-            tensors.insert(Cow::Borrowed("x__lengths"), lengths);
+            tensors.push((Cow::Borrowed("x__lengths"), lengths));
             let _ = columns(tensors, &limits);
         }
     }

@@ -105,6 +105,37 @@ fn the_benchmarks_of_online_training_lose_nothing() {
 }
 
 #[test]
+fn the_benchmark_of_a_whole_server_counts_its_answers() {
+    let place = Workplace::new();
+    let folder = place.text("");
+    let small = ["grpc", "--rows", "2000", "--candidates", "1,20", "--repeat", "1"];
+    let short = ["--warm-up", "0.05", "--seconds", "0.2", "--rate", "50", "--folder", &folder];
+    for more in [
+        &["--connections", "2", "--streams", "3"][..],
+        &["--protocol", "grpc,v2,predict,rank", "--connections", "2"],
+    ] {
+        let said = bench(&[&small[..], &short, more, &["--json"]].concat());
+        let runs = said["runs"].as_array().expect("a list of runs");
+        assert_eq!(runs.len(), if more.contains(&"--streams") { 2 } else { 8 }, "{said:#}");
+        for run in runs {
+            let (capacity, open) = (&run["capacity"], &run["open"]);
+            assert!(capacity["answers"].as_u64() > Some(0), "{run:#}");
+            let rows = capacity["requests_s"].as_f64().expect("a rate")
+                * run["candidates"].as_f64().expect("a number of rows");
+            let rows_s = capacity["rows_s"].as_f64().expect("a rate");
+            assert!((rows_s / rows - 1.0).abs() < 1e-3, "{run:#}");
+            // 50 a second for a fifth of a second.
+            assert_eq!(open["requests"], 10, "{run:#}");
+            let is_alone = run["candidates"] == 1 || run["protocol"] == "predict";
+            assert_eq!(run["shared_fields"], if is_alone { 0 } else { 20 }, "{run:#}");
+        }
+    }
+    let refused = ["bench", "grpc", "--protocol", "v2", "--streams", "2"];
+    let refused = zillion(&refused).output().expect("the binary runs");
+    assert!(stderr(&refused).contains("--streams"), "{}", stderr(&refused));
+}
+
+#[test]
 fn rows_of_the_spilling_benchmark_come_back_right() {
     let place = Workplace::new();
     let folder = place.text("spill");

@@ -101,6 +101,54 @@ pub(crate) struct BenchServeArgs {
     pub(crate) row_records: bool,
 }
 
+#[derive(Debug, clap::Args)]
+pub(crate) struct BenchGrpcArgs {
+    /// Number of rows in the table
+    #[arg(long, default_value = "2000000")]
+    pub(crate) rows: NonZeroU64,
+    /// Number of rows in a request (repeatable, or separated by commas)
+    #[arg(long, default_value = "1,1000", value_delimiter = ',')]
+    pub(crate) candidates: Vec<NonZeroUsize>,
+    /// Number of the 26 ids, from the first on, that belong to the user: they have one value for
+    /// all rows of a request. Requests of one row and predict requests share nothing
+    #[arg(long, default_value = "20", value_parser = clap::value_parser!(u8).range(0..=26))]
+    pub(crate) shared_fields: u8,
+    /// Protocol of the requests (repeatable, or separated by commas)
+    #[arg(long, value_enum, default_value = "grpc", value_delimiter = ',')]
+    pub(crate) protocol: Vec<Protocol>,
+    /// Number of connections
+    #[arg(long, default_value = "4")]
+    pub(crate) connections: NonZeroUsize,
+    /// Number of requests in flight on each connection; more than 1 needs gRPC
+    #[arg(long, default_value = "1")]
+    pub(crate) streams: NonZeroUsize,
+    /// Seconds of each run
+    #[arg(long, default_value = "5", value_parser = positive)]
+    pub(crate) seconds: f64,
+    /// Seconds of requests before the first run
+    #[arg(long, default_value = "1", value_parser = positive)]
+    pub(crate) warm_up: f64,
+    /// Number of runs of each kind; the figures are those of the median one
+    #[arg(long, default_value = "3")]
+    pub(crate) repeat: NonZeroUsize,
+    /// Number of requests per second of the open loop; absent: a share of the capacity
+    #[arg(long, value_name = "RPS", value_parser = positive)]
+    pub(crate) rate: Option<f64>,
+    /// Share of the measured capacity at which the open loop sends requests
+    #[arg(long, default_value = "0.7", value_parser = positive, conflicts_with = "rate")]
+    pub(crate) load_share: f64,
+    /// Processors that the server keeps to, as in `0,2-3`; absent: all of them
+    #[arg(long, value_name = "LIST")]
+    pub(crate) server_cpus: Option<String>,
+    /// Number of threads of the server that score; absent: one per core
+    #[arg(long)]
+    pub(crate) threads: Option<NonZeroUsize>,
+    /// Folder in which the registry and the cache are made and then removed; absent: the folder for
+    /// temporary files
+    #[arg(long, value_name = "DIR")]
+    pub(crate) folder: Option<PathBuf>,
+}
+
 /// The protocol of the requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]

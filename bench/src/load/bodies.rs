@@ -179,7 +179,11 @@ fn rows(
 fn tensors(name: &str, column: &RawColumn<'static>) -> Result<Vec<Value>> {
     let data = json_values(name, &column.values)?;
     let datatype = datatype(name, &column.values)?;
-    let values = json!({ "name": name, "shape": [data.len()], "datatype": datatype, "data": data });
+    let mut values =
+        json!({ "name": name, "shape": [data.len()], "datatype": datatype, "data": data });
+    if column.is_shared {
+        values["parameters"] = json!({ "shared": true });
+    }
     let Some(lengths) = &column.lengths else { return Ok(vec![values]) };
     let lengths = json!({
         "name": format!("{name}__lengths"),
@@ -281,6 +285,12 @@ mod tests {
             ]})
         );
         assert_eq!(v2.columns, columns());
+        let shared = json_of(&body(Protocol::V2, &["item"]).unwrap());
+        assert_eq!(
+            shared["inputs"][0],
+            json!({ "name": "item", "shape": [1], "datatype": "INT64", "data": [5],
+                    "parameters": { "shared": true } })
+        );
         assert_eq!(
             json_of(&body(Protocol::Predict, &[]).unwrap()),
             json!({ "instances": [

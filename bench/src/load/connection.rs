@@ -1,5 +1,7 @@
 //! A keep-alive connection. It is opened when it is first needed, and again after it was closed.
 
+use std::sync::Arc;
+
 use anyhow::Result;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -10,6 +12,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::sync::Mutex;
 use tokio_rustls::TlsConnector;
 use tonic::Code;
 
@@ -21,9 +24,15 @@ use super::target::{Target, Tls};
 pub(crate) struct Connection<'a> {
     target: &'a Target,
     open: Option<Open>,
+    /// The connection of HTTP/2 that several values of this type use, if they use one.
+    shared: Option<Arc<SharedConnection>>,
     /// The number of connections that have been opened.
     pub(crate) made: u64,
 }
+
+/// A connection of HTTP/2 for several streams of requests. The first stream opens it.
+#[derive(Debug, Default)]
+pub(crate) struct SharedConnection(Mutex<Option<http2::SendRequest<Full<Bytes>>>>);
 
 /// The sender of requests over an open connection. In both protocols, only one request at a time is
 /// in flight. A comparison therefore shows the protocols and not the number of concurrent requests.
@@ -55,7 +64,13 @@ const WINDOW: u32 = 2 << 20;
 
 impl<'a> Connection<'a> {
     pub(crate) fn new(target: &'a Target) -> Self {
-        Self { target, open: None, made: 0 }
+        Self { target, open: None, shared: None, made: 0 }
+    }
+
+    /// Creates a stream of requests over a connection that other streams use too. One request at a
+    /// time is in flight in each stream. The target must speak HTTP/2.
+    pub(crate) fn stream(target: &'a Target, shared: Arc<SharedConnection>) -> Self {
+        Self { shared: Some(shared), ..Self::new(target) }
     }
 
     /// Opens a connection if none is open. A server may close an idle connection, and this does not
@@ -70,6 +85,23 @@ impl<'a> Connection<'a> {
             return Ok(());
         }
         self.open = None;
+        let Some(shared) = self.shared.clone() else { return self.connect().await };
+        let mut held = shared.0.lock().await;
+        if let Some(sender) = &mut *held
+            && sender.ready().await.is_ok()
+        {
+            self.open = Some(Open::Http2(sender.clone()));
+            return Ok(());
+        }
+        self.connect().await?;
+        if let Some(Open::Http2(sender)) = &self.open {
+            *held = Some(sender.clone());
+        }
+        Ok(())
+    }
+
+    /// Opens a connection.
+    async fn connect(&mut self) -> Result<()> {
         let stream = TcpStream::connect(&self.target.address).await?;
         // A request is one small write, which must not wait for the next one (Nagle's algorithm).
         stream.set_nodelay(true)?;

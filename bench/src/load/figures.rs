@@ -104,7 +104,7 @@ impl Figures {
 }
 
 /// Returns the name of a failure, or `None` for a success.
-fn failure(outcome: Outcome) -> Option<String> {
+pub(crate) fn failure(outcome: Outcome) -> Option<String> {
     Some(match outcome {
         Outcome::Status(200..=299) => return None,
         Outcome::Status(status) => format!("status {status}"),

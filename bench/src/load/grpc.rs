@@ -1,13 +1,16 @@
 //! The requests and answers of gRPC. A request contains the columns of a v2 request as raw tensors,
 //! in the frame of a gRPC message.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context, Result, bail};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use zillion_feature::RawColumns;
 use zillion_registry::VersionId;
 use zillion_serving::proto::Message;
+use zillion_serving::proto::inference::infer_parameter::ParameterChoice;
 use zillion_serving::proto::inference::model_infer_request::InferInputTensor;
-use zillion_serving::proto::inference::{ModelInferRequest, ModelInferResponse};
+use zillion_serving::proto::inference::{InferParameter, ModelInferRequest, ModelInferResponse};
 use zillion_serving::tensor::{Datatype, LENGTHS, encode};
 
 /// The number of bytes before the message in a frame: one byte, which is 0 if the message is not
@@ -28,11 +31,14 @@ pub(crate) fn encode_request(
         model_version: version.map_or_else(String::new, |version| version.to_string()),
         ..ModelInferRequest::default()
     };
-    let mut add = |name: &str, datatype: Datatype, size: usize, bytes: Vec<u8>| {
+    let shared = InferParameter { parameter_choice: Some(ParameterChoice::BoolParam(true)) };
+    let mut add = |name: &str, datatype: Datatype, size: usize, is_shared, bytes: Vec<u8>| {
+        let parameters = BTreeMap::from_iter([("shared".to_owned(), shared.clone())]);
         request.inputs.push(InferInputTensor {
             name: name.to_owned(),
             datatype: datatype.name().to_owned(),
             shape: vec![size as i64],
+            parameters: if is_shared { parameters } else { BTreeMap::new() },
             ..InferInputTensor::default()
         });
         request.raw_input_contents.push(bytes.into());
@@ -41,10 +47,10 @@ pub(crate) fn encode_request(
         let Some((datatype, bytes)) = encode(&column.values) else {
             bail!("input `{name}` mixes types, but a tensor has one type; use --protocol predict");
         };
-        add(name, datatype, column.values.len(), bytes);
+        add(name, datatype, column.values.len(), column.is_shared, bytes);
         if let Some(lengths) = &column.lengths {
             let bytes = lengths.iter().flat_map(|&length| (length as u64).to_le_bytes()).collect();
-            add(&format!("{name}{LENGTHS}"), Datatype::Uint64, lengths.len(), bytes);
+            add(&format!("{name}{LENGTHS}"), Datatype::Uint64, lengths.len(), false, bytes);
         }
     }
     let length = request.encoded_len();
@@ -117,7 +123,12 @@ mod tests {
             inputs,
             [("item", "INT64", 2), ("tags", "BYTES", 2), ("tags__lengths", "UINT64", 2)]
         );
+        assert!(message.inputs.iter().all(|input| input.parameters.is_empty()));
         assert_eq!(message.raw_input_contents[1], &b"\x01\0\0\0a\x01\0\0\0b"[..]);
+        let user = RawColumn { is_shared: true, ..column(RawValues::Ints(vec![7]), None) };
+        let framed = encode_request("m", None, &RawColumns::from([("user".into(), user)])).unwrap();
+        let message = ModelInferRequest::decode(unframe(framed).unwrap()).unwrap();
+        assert!(message.inputs[0].parameters.contains_key("shared"));
         let mixed = column(RawValues::Any(vec![text("a"), RawValue::Missing]), None);
         let mixed = RawColumns::from([("x".into(), mixed)]);
         let refused = encode_request("m", None, &mixed).unwrap_err();

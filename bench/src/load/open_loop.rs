@@ -25,7 +25,7 @@ use tokio::sync::Semaphore;
 use tokio::task::LocalSet;
 
 use super::answers::Answers;
-use super::connection::Connection;
+use super::connection::{Connection, SharedConnection};
 use super::target::Target;
 
 /// The maximum sleep of the thread that watches the clock. After at most this time, the thread
@@ -96,6 +96,18 @@ pub(crate) struct Run {
 /// Sends requests at the times of `plan`, and adds the answers to `answers`. The requests use
 /// `bodies` in a cycle.
 pub(crate) fn run(target: &Target, bodies: &[Bytes], plan: Plan, answers: Answers) -> Result<Run> {
+    run_streams(target, bodies, plan, 1, answers)
+}
+
+/// Does what [`run`] does, with `streams` requests in flight on each connection. The plan has the
+/// number of all streams as that of its connections. More than one stream needs gRPC.
+pub(crate) fn run_streams(
+    target: &Target,
+    bodies: &[Bytes],
+    plan: Plan,
+    streams: usize,
+    answers: Answers,
+) -> Result<Run> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -120,11 +132,20 @@ pub(crate) fn run(target: &Target, bodies: &[Bytes], plan: Plan, answers: Answer
     let local = LocalSet::new();
     let outcome = local.block_on(&runtime, async {
         let mut tasks = Vec::new();
-        for _ in 0..plan.connections {
+        let mut shared = None;
+        for stream in 0..plan.connections {
             let (state, target) = (state.clone(), target.clone());
             let bodies = bodies.to_vec();
+            if streams > 1 && stream % streams == 0 {
+                shared = Some(Arc::<SharedConnection>::default());
+            }
+            let shared = shared.clone();
             tasks.push(tokio::task::spawn_local(async move {
-                state.connection(&target, &bodies).await;
+                let connection = match shared {
+                    Some(shared) => Connection::stream(&target, shared),
+                    None => Connection::new(&target),
+                };
+                state.connection(connection, &bodies).await;
             }));
         }
         for task in tasks {
@@ -189,8 +210,7 @@ impl State {
         (request < self.plan.requests).then_some(request)
     }
 
-    async fn connection(&self, target: &Target, bodies: &[Bytes]) {
-        let mut connection = Connection::new(target);
+    async fn connection(&self, mut connection: Connection<'_>, bodies: &[Bytes]) {
         while let Some(request) = self.next().await {
             let due = self.start + self.plan.due(request);
             let body = (request % bodies.len() as u64) as usize;

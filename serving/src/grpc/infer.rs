@@ -2,13 +2,15 @@
 //! response.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::Duration;
 
 use bytes::Bytes;
 use prost::Message;
 use zillion_feature::{Encoder, RawColumns, RawValue, RawValues};
 
+use super::answers;
+use super::framed::Framed;
 use super::lists::{self, Coding, List};
 use super::scan::{self, Field, malformed};
 use super::{Scores, Target};
@@ -18,13 +20,12 @@ use crate::error::{Result, ServeError};
 use crate::host::Selector;
 use crate::metrics::Stage;
 use crate::proto::inference::infer_parameter::ParameterChoice;
-use crate::proto::inference::model_infer_response::InferOutputTensor;
-use crate::proto::inference::{InferParameter, ModelInferResponse};
+use crate::proto::inference::InferParameter;
 use crate::queue::Wire;
-use crate::score::{Answer, check_outputs};
+use crate::score::check_outputs;
 use crate::scored::{RowsRequest, Scored};
 use crate::tensor::{
-    self, Allowance, Datatype, Tensor, check_id, columns, encode_scores, refuse, utf8,
+    self, Allowance, Datatype, Tensor, Tensors, check_id, columns, refuse, utf8,
 };
 use crate::text::shorten;
 
@@ -64,7 +65,7 @@ impl Scores for Infer {
         Ok(Target { model, selector, time })
     }
 
-    fn score(self, scored: &Scored, message: Bytes) -> Result<Vec<u8>> {
+    fn score(self, scored: &Scored, message: Bytes) -> Result<Framed> {
         let parsing = scored.begin(Stage::Parse);
         let encoder = scored.servable().encoder();
         let Parsed { id, rows, columns, outputs } =
@@ -73,7 +74,7 @@ impl Scores for Infer {
         drop(parsing);
         let named = Some(id).filter(|id| !id.is_empty());
         let answer = scored.score(&RowsRequest { rows, columns, outputs, id: named })?;
-        Ok(scored.time(Stage::Write, || response(scored.model(), id, answer).encode_to_vec()))
+        Ok(scored.time(Stage::Write, || answers::encode(scored.model(), id, &answer)))
     }
 }
 
@@ -106,6 +107,17 @@ fn read_parameter(entry: &[u8]) -> Result<InferParameter> {
     }
     let entry = ParameterEntry::decode(entry).map_err(decode_error)?;
     Ok(entry.value.unwrap_or_default())
+}
+
+/// Reads a parameter of an input that is true or false.
+fn read_flag(input: &str, name: &str, entry: &[u8]) -> Result<bool> {
+    match read_parameter(entry)?.parameter_choice {
+        Some(ParameterChoice::BoolParam(flag)) => Ok(flag),
+        _ => Err(refuse(
+            input,
+            &format!("the parameter `{name}` is neither true nor false; send one of them"),
+        )),
+    }
 }
 
 /// Reads the version of a v2 request: a number, or an empty text for the default version.
@@ -179,7 +191,7 @@ struct Parsed<'a> {
 fn parse<'a>(message: &'a [u8], limits: &Limits, encoder: Option<&Encoder>) -> Result<Parsed<'a>> {
     let mut id = "";
     let (mut inputs, mut outputs, mut raw) = (Vec::new(), Vec::new(), Vec::new());
-    let mut parameters = 0;
+    let (mut parameters, mut dims) = (0, Vec::new());
     for field in scan::fields(MESSAGE, message, scan::MOST_FIELDS) {
         match field? {
             (3, Field::Bytes(text)) => {
@@ -189,7 +201,7 @@ fn parse<'a>(message: &'a [u8], limits: &Limits, encoder: Option<&Encoder>) -> R
             (4, Field::Bytes(entry)) => {
                 refuse_parameter(scan::parameter(entry, &mut parameters)?, entry)?;
             }
-            (5, Field::Bytes(input)) => inputs.push(Input::read(input)?),
+            (5, Field::Bytes(input)) => inputs.push(Input::read(input, &mut dims)?),
             (6, Field::Bytes(output)) => outputs.push(read_output(output)?),
             (7, Field::Bytes(contents)) => raw.push(contents),
             _ => {}
@@ -203,15 +215,13 @@ fn parse<'a>(message: &'a [u8], limits: &Limits, encoder: Option<&Encoder>) -> R
         )));
     }
     let mut allowance = Allowance::new(limits);
-    let mut tensors: BTreeMap<Cow<'a, str>, Tensor<'a>> = BTreeMap::new();
+    let mut tensors = Tensors::with_capacity(inputs.len());
     for (at, input) in inputs.iter().enumerate() {
         if let Some(encoder) = encoder {
             check_input(encoder, input.name)?;
         }
-        let tensor = input.tensor(raw.get(at).copied(), &mut allowance)?;
-        if tensors.insert(Cow::Borrowed(input.name), tensor).is_some() {
-            return Err(refuse(input.name, "the request has this input twice; send it once"));
-        }
+        let tensor = input.tensor(raw.get(at).copied(), &dims, &mut allowance)?;
+        tensors.push((Cow::Borrowed(input.name), tensor.share(input.is_shared)));
     }
     let (rows, columns) = columns(tensors, limits)?;
     Ok(Parsed { id, rows, columns, outputs })
@@ -271,40 +281,47 @@ const CONTENTS: &str = "InferTensorContents";
 struct Input<'a> {
     name: &'a str,
     datatype: &'a str,
-    shape: Vec<i64>,
+    /// The place of the shape among the dimensions of all inputs.
+    shape: Range<usize>,
+    /// Whether all rows of the request share the only row of the input.
+    is_shared: bool,
     /// The pieces of the message with the values.
     contents: Vec<&'a [u8]>,
 }
 
 impl<'a> Input<'a> {
-    fn read(message: &'a [u8]) -> Result<Self> {
+    /// Reads an input, and appends its shape to `dims`.
+    fn read(message: &'a [u8], dims: &mut Vec<i64>) -> Result<Self> {
         const WHAT: &str = "InferInputTensor";
         let (mut input, mut parameters) = (Self::default(), 0);
         let mut has_region = false;
+        let first = dims.len();
         for field in scan::fields(WHAT, message, MOST_TENSOR_FIELDS) {
             match field? {
                 (1, Field::Bytes(text)) => input.name = scan::text(text)?,
                 (2, Field::Bytes(text)) => input.datatype = scan::text(text)?,
-                (3, Field::Number(dim)) => input.shape.push(dim as i64),
+                (3, Field::Number(dim)) => dims.push(dim as i64),
                 (3, Field::Bytes(mut packed)) => {
-                    while !packed.is_empty() && input.shape.len() <= MOST_DIMENSIONS {
+                    while !packed.is_empty() && dims.len() - first <= MOST_DIMENSIONS {
                         let (dim, rest) = scan::varint(packed).ok_or_else(|| malformed(WHAT))?;
-                        input.shape.push(dim as i64);
+                        dims.push(dim as i64);
                         packed = rest;
                     }
                 }
-                (4, Field::Bytes(entry)) => {
-                    has_region |=
-                        scan::parameter(entry, &mut parameters)? == "shared_memory_region";
-                }
+                (4, Field::Bytes(entry)) => match scan::parameter(entry, &mut parameters)? {
+                    "shared_memory_region" => has_region = true,
+                    "shared" => input.is_shared = read_flag(input.name, "shared", entry)?,
+                    _ => {}
+                },
                 (5, Field::Bytes(contents)) => input.contents.push(contents),
                 _ => {}
             }
         }
+        input.shape = first..dims.len();
         if has_region {
             return Err(refuse_shared_memory("input", input.name));
         }
-        if input.shape.len() > MOST_DIMENSIONS {
+        if dims.len() - first > MOST_DIMENSIONS {
             let reason =
                 format!("the shape has more than {MOST_DIMENSIONS} dimensions; send one or two");
             return Err(refuse(input.name, &reason));
@@ -327,21 +344,24 @@ impl<'a> Input<'a> {
     }
 
     /// Reads the values, which are in `raw` or in `contents`.
-    fn tensor(&self, raw: Option<&'a [u8]>, allowance: &mut Allowance) -> Result<Tensor<'a>> {
+    fn tensor(
+        &self,
+        raw: Option<&'a [u8]>,
+        dims: &[i64],
+        allowance: &mut Allowance,
+    ) -> Result<Tensor<'a>> {
         let name = self.name;
         let datatype = tensor::datatype(name, self.datatype)?;
-        let shape: Option<Vec<u64>> =
-            self.shape.iter().map(|&dim| u64::try_from(dim).ok()).collect();
-        let negative = || {
-            refuse(
-                name,
-                &format!(
-                    "the shape {:?} has a negative size; send sizes of at least 0",
-                    self.shape
-                ),
-            )
-        };
-        let shape = allowance.take(name, &shape.ok_or_else(negative)?)?;
+        let shape = &dims[self.shape.clone()];
+        let mut sizes = [0; MOST_DIMENSIONS];
+        for (size, &dim) in sizes.iter_mut().zip(shape) {
+            *size = u64::try_from(dim).map_err(|_| {
+                let reason =
+                    format!("the shape {shape:?} has a negative size; send sizes of at least 0");
+                refuse(name, &reason)
+            })?;
+        }
+        let shape = allowance.take(name, &sizes[..shape.len()])?;
         let counts = self.count()?;
         let count = counts.iter().sum();
         if let Some(raw) = raw {
@@ -447,23 +467,6 @@ pub(super) fn read_texts<'a>(
         Ok(())
     })?;
     Ok(RawValues::Any(texts))
-}
-
-fn response(model: &str, id: &str, answer: Answer) -> ModelInferResponse {
-    let tensor = |(name, scores): &(String, Vec<f32>)| InferOutputTensor {
-        name: name.clone(),
-        datatype: Datatype::Fp32.name().to_owned(),
-        shape: vec![scores.len() as i64],
-        ..InferOutputTensor::default()
-    };
-    ModelInferResponse {
-        model_name: model.to_owned(),
-        model_version: answer.version.to_string(),
-        id: id.to_owned(),
-        outputs: answer.outputs.iter().map(tensor).collect(),
-        raw_output_contents: answer.outputs.iter().map(|(_, s)| encode_scores(s).into()).collect(),
-        ..ModelInferResponse::default()
-    }
 }
 
 /// Reads the head and the columns of a message, and returns whether both can be read.

@@ -1,13 +1,13 @@
 //! The call `Predict` of TensorFlow Serving: tensors to raw columns, and scores to a response.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use prost::Message;
 use zillion_feature::{Encoder, RawColumns, RawValues};
 use zillion_registry::VersionId;
 
+use super::framed::Framed;
 use super::infer::{MOST_DIMENSIONS, read_texts, to_f64, to_ints, truth_values};
 use super::lists::{Coding, List};
 use super::scan::{self, Field, malformed};
@@ -25,7 +25,7 @@ use crate::proto::tensorflow::{DataType, TensorProto, TensorShapeProto};
 use crate::queue::Wire;
 use crate::score::{Answer, check_outputs};
 use crate::scored::{RowsRequest, Scored};
-use crate::tensor::{self, Allowance, Datatype, Tensor, columns, refuse};
+use crate::tensor::{self, Allowance, Datatype, Tensor, Tensors, columns, refuse};
 use crate::text::shorten;
 
 /// The name of the only signature of a model.
@@ -62,14 +62,14 @@ impl Scores for Predict {
         Ok(Target { selector: selector(&spec)?, model: spec.name, time: None })
     }
 
-    fn score(self, scored: &Scored, message: Bytes) -> Result<Vec<u8>> {
+    fn score(self, scored: &Scored, message: Bytes) -> Result<Framed> {
         let parsing = scored.begin(Stage::Parse);
         let encoder = scored.servable().encoder();
         let Parsed { rows, columns, outputs } = parse(&message, scored.limits(), Some(encoder))?;
         check_outputs(scored.servable(), &outputs)?;
         drop(parsing);
         let answer = scored.score(&RowsRequest { rows, columns, outputs, id: None })?;
-        Ok(scored.time(Stage::Write, || response(scored.model(), answer).encode_to_vec()))
+        Ok(scored.time(Stage::Write, || Framed::of(&response(scored.model(), answer))))
     }
 }
 
@@ -135,7 +135,7 @@ struct Parsed<'a> {
 /// input that `encoder` does not read is refused before that of its values.
 fn parse<'a>(message: &'a [u8], limits: &Limits, encoder: Option<&Encoder>) -> Result<Parsed<'a>> {
     let mut allowance = Allowance::new(limits);
-    let mut tensors: BTreeMap<Cow<'a, str>, Tensor<'a>> = BTreeMap::new();
+    let mut tensors = Tensors::new();
     let mut outputs = Vec::new();
     for field in scan::fields(MESSAGE, message, scan::MOST_FIELDS) {
         match field? {
@@ -145,9 +145,7 @@ fn parse<'a>(message: &'a [u8], limits: &Limits, encoder: Option<&Encoder>) -> R
                     check_input(encoder, name)?;
                 }
                 let tensor = read(name, &pieces, &mut allowance)?;
-                if tensors.insert(Cow::Borrowed(name), tensor).is_some() {
-                    return Err(refuse(name, "the request has this input twice; send it once"));
-                }
+                tensors.push((Cow::Borrowed(name), tensor));
             }
             (3, Field::Bytes(name)) => outputs.push(scan::name(name)?),
             (5 | 7, _) => {

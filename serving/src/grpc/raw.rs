@@ -7,18 +7,19 @@ use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use axum::extract::Request;
-use axum::http::{HeaderName, HeaderValue};
+use axum::http::request::Parts;
+use axum::http::{Extensions, HeaderMap, HeaderName, HeaderValue};
 use axum::response::Response;
 use bytes::{Buf, BufMut, Bytes};
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::codegen::BoxFuture;
-use tonic::metadata::MetadataMap;
 use tonic::server::UnaryService;
 use tonic::{Code, Status};
 use tracing::Instrument as _;
 use zillion_access::{Principal, Role};
 
 use super::counted::CountedBody;
+use super::framed::PREFIX;
 use super::status::{http_status, status};
 use super::unary::{self, Received};
 use super::{Scores, limit_time, status_code};
@@ -69,7 +70,7 @@ async fn answer_call(
         }
     };
     let most = caller.body_bytes().unwrap_or(usize::MAX).min(limits.body_bytes);
-    let mut call =
+    let call =
         Call { domain: domain.clone(), what, began, limit, caller, facts: facts.clone() };
     let refused = Arc::new(AtomicBool::new(false));
     let held = match find_holder(request.extensions(), None) {
@@ -83,10 +84,9 @@ async fn answer_call(
         let (parts, body) = request.into_parts();
         let body = match unary::receive(&parts.headers, body, most).await {
             Received::Message(message) => {
-                let metadata = MetadataMap::from_headers(parts.headers);
-                let request = tonic::Request::from_parts(metadata, parts.extensions, message);
-                return match call.call(request).await {
-                    Ok(answer) => unary::respond(answer.get_ref()),
+                let Parts { headers, extensions, .. } = parts;
+                return match call.answer(headers, extensions, message).await {
+                    Ok(framed) => unary::respond(framed),
                     Err(status) => status.into_http::<Body>(),
                 };
             }
@@ -139,7 +139,8 @@ struct CallFacts {
     logged: OnceLock<(HeaderName, HeaderValue)>,
 }
 
-/// The handler of one call, which tonic calls when the message has arrived.
+/// The handler of one call, after its message has arrived.
+#[derive(Clone)]
 struct Call<S> {
     domain: Arc<Domain>,
     what: S,
@@ -150,66 +151,75 @@ struct Call<S> {
     facts: Arc<CallFacts>,
 }
 
+impl<S: Scores> Call<S> {
+    /// Answers the call with a message and its prefix.
+    async fn answer(
+        self,
+        headers: HeaderMap,
+        extensions: Extensions,
+        message: Bytes,
+    ) -> Result<Bytes, Status> {
+        self.domain.metrics().record_stage(Stage::Receive, self.began.elapsed());
+        self.score(&headers, &extensions, message).await.map_err(|error| {
+            // A call fails at most once, so that this is set at most once.
+            let _ = self.facts.failed.set(error.kind().http_status());
+            status(&error)
+        })
+    }
+
+    async fn score(
+        &self,
+        headers: &HeaderMap,
+        extensions: &Extensions,
+        message: Bytes,
+    ) -> Result<Bytes> {
+        let Self { domain, what, caller, facts, .. } = self;
+        let left = self.limit.map(|limit| limit.saturating_sub(self.began.elapsed()));
+        let target = what.target(&message)?;
+        check_model(domain, extensions, Role::Score, &target.model)?;
+        let unguarded = || ServeError::Internal("a call passed no guard".to_owned());
+        let peer = extensions.get::<Arc<Peer>>().ok_or_else(unguarded)?;
+        let lag = read_lag(extensions);
+        let host = domain.host(&target.model)?;
+        let host = facts.host.get_or_init(|| host);
+        let chosen = domain.resolve(host, &target.selector, headers)?;
+        let bytes = message.len();
+        let time = [left, target.time].into_iter().flatten().min();
+        let (holder, wire) = (peer.holder(caller.principal()), what.wire());
+        let head = Head { host, caller, wire, bytes, holder, booked: bytes, time, lag };
+        let admitted = domain.admit(&head)?;
+        let what = *what;
+        let work = move |scored: &Scored| what.score(scored, message.clone());
+        let (answer, sample) = domain.request(chosen, &admitted, (bytes, false), work).await?;
+        let limit = domain.limits().answer_bytes;
+        if answer.len() > limit {
+            let what = "the size of the answer in bytes";
+            let remedy = "send fewer rows at a time, or raise the setting `serve.max_answer_bytes`";
+            return Err(ServeError::TooLarge { what, limit, remedy });
+        }
+        let mut held = admitted.held.another();
+        held.set(answer.len());
+        let _ = facts.held.set(Arc::new(held));
+        if let Some(logged) = sample.and_then(Sample::hand_over) {
+            let _ = facts.logged.set(logged);
+        }
+        Ok(answer.finish())
+    }
+}
+
 impl<S: Scores> UnaryService<Bytes> for Call<S> {
     type Response = Bytes;
     type Future = BoxFuture<tonic::Response<Bytes>, Status>;
 
     fn call(&mut self, request: tonic::Request<Bytes>) -> Self::Future {
-        let (domain, what, facts) = (self.domain.clone(), self.what, self.facts.clone());
-        let caller = self.caller.clone();
-        domain.metrics().record_stage(Stage::Receive, self.began.elapsed());
-        let left = self.limit.map(|limit| limit.saturating_sub(self.began.elapsed()));
-        Box::pin(async move {
-            let scored = score(&domain, what, &caller, request, left, &facts).await;
-            scored.map(tonic::Response::new).map_err(|error| {
-                // A call fails at most once, so that this is set at most once.
-                let _ = facts.failed.set(error.kind().http_status());
-                status(&error)
-            })
-        })
+        let (metadata, extensions, message) = request.into_parts();
+        let answer = self.clone().answer(metadata.into_headers(), extensions, message);
+        Box::pin(async move { answer.await.map(tonic::Response::new) })
     }
 }
 
-async fn score(
-    domain: &Domain,
-    what: impl Scores,
-    caller: &Arc<Caller>,
-    request: tonic::Request<Bytes>,
-    left: Option<Duration>,
-    facts: &CallFacts,
-) -> Result<Bytes> {
-    let target = what.target(request.get_ref())?;
-    check_model(domain, request.extensions(), Role::Score, &target.model)?;
-    let unguarded = || ServeError::Internal("a call passed no guard".to_owned());
-    let (metadata, extensions, message) = request.into_parts();
-    let peer = extensions.get::<Arc<Peer>>().ok_or_else(unguarded)?;
-    let (headers, lag) = (metadata.into_headers(), read_lag(&extensions));
-    let host = domain.host(&target.model)?;
-    let _ = facts.host.set(host.clone());
-    let chosen = domain.resolve(&host, &target.selector, &headers)?;
-    let bytes = message.len();
-    let time = [left, target.time].into_iter().flatten().min();
-    let (holder, wire) = (peer.holder(caller.principal()), what.wire());
-    let head = Head { host: &host, caller, wire, bytes, holder, booked: bytes, time, lag };
-    let admitted = domain.admit(&head)?;
-    let work = move |scored: &Scored| what.score(scored, message.clone());
-    let (answer, sample) = domain.request(chosen, &admitted, (bytes, false), work).await?;
-    let limit = domain.limits().answer_bytes;
-    if answer.len() > limit {
-        let what = "the size of the answer in bytes";
-        let remedy = "send fewer rows at a time, or raise the setting `serve.max_answer_bytes`";
-        return Err(ServeError::TooLarge { what, limit, remedy });
-    }
-    let mut held = admitted.held.another();
-    held.set(answer.len());
-    let _ = facts.held.set(Arc::new(held));
-    if let Some(logged) = sample.and_then(Sample::hand_over) {
-        let _ = facts.logged.set(logged);
-    }
-    Ok(answer.into())
-}
-
-/// A codec that passes messages through as bytes.
+/// A codec that passes messages through as bytes. Those of answers have their prefix, which the
+/// generic writer writes again.
 #[derive(Clone, Copy, Debug, Default)]
 struct Raw;
 
@@ -233,7 +243,7 @@ impl Encoder for Raw {
     type Error = Status;
 
     fn encode(&mut self, item: Bytes, to: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        to.put(item);
+        to.put(item.slice(PREFIX..));
         Ok(())
     }
 }

@@ -9,12 +9,11 @@ use std::task::{Context, Poll};
 use axum::body::{Body, HttpBody};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::response::Response;
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
 use hyper::body::Frame;
 
-/// The number of bytes before a message: one that says whether it is compressed, and its length.
-const PREFIX: usize = 5;
+use super::framed::PREFIX;
 
 /// The header that names the compression of a message.
 const ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
@@ -95,14 +94,9 @@ impl HttpBody for Again {
     }
 }
 
-/// Returns the response to a call that was answered with this message.
-pub(super) fn respond(message: &[u8]) -> Response {
-    let mut framed = BytesMut::with_capacity(PREFIX + message.len());
-    framed.put_u8(0);
-    // The limit of answers is far below 4 GiB, which is the largest length of a message.
-    framed.put_u32(u32::try_from(message.len()).unwrap_or(u32::MAX));
-    framed.put_slice(message);
-    let body = Answer { message: Some(framed.freeze()), has_ended: false };
+/// Returns the response to a call that was answered with this message, which has its prefix.
+pub(super) fn respond(framed: Bytes) -> Response {
+    let body = Answer { message: Some(framed), has_ended: false };
     let mut response = Response::new(Body::new(body));
     let kind = HeaderValue::from_static("application/grpc");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
@@ -207,7 +201,7 @@ mod tests {
 
     #[test]
     fn an_answer_is_a_message_and_its_status() {
-        let response = respond(b"abc");
+        let response = respond(Bytes::from_static(b"\0\0\0\0\x03abc"));
         assert_eq!(response.headers()[header::CONTENT_TYPE], "application/grpc");
         let body = response.into_body();
         assert!(!body.is_end_stream() && body.size_hint().exact().is_none());

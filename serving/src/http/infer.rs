@@ -5,7 +5,6 @@
 //! header has the length of the JSON.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
@@ -22,7 +21,8 @@ use crate::config::Limits;
 use crate::error::{Result, ServeError};
 use crate::score::Answer;
 use crate::tensor::{
-    self, Allowance, Datatype, MOST_INPUTS, Shape, Tensor, check_id, columns, encode_scores, refuse,
+    self, Allowance, Datatype, MOST_INPUTS, Shape, Tensor, Tensors, check_id, columns,
+    encode_scores, refuse,
 };
 use crate::text::shorten;
 
@@ -143,13 +143,11 @@ pub(crate) fn parse<'a>(
     request.parameters.check_request()?;
     let timeout = request.parameters.integer("timeout")?.filter(|&micros| micros > 0);
     let mut allowance = Allowance::new(limits);
-    let mut tensors: BTreeMap<Cow<'a, str>, Tensor<'a>> = BTreeMap::new();
+    let mut tensors = Tensors::with_capacity(request.inputs.len());
     for input in request.inputs {
         let shape = allowance.take(&input.name, &input.shape)?;
         let tensor = read(&input, shape, &mut binary, limits)?;
-        if tensors.insert(input.name.clone(), tensor).is_some() {
-            return Err(refuse(&input.name, "the request has this input twice; send it once"));
-        }
+        tensors.push((input.name, tensor));
     }
     if let Some(rest) = binary.filter(|rest| !rest.is_empty()) {
         return Err(ServeError::Malformed(format!(
@@ -220,7 +218,8 @@ fn read<'a>(
         other => other,
     };
     input.parameters.check_input().map_err(about)?;
-    match (input.data, input.parameters.integer("binary_data_size").map_err(about)?) {
+    let is_shared = input.parameters.flag("shared").map_err(about)?.unwrap_or(false);
+    let tensor = match (input.data, input.parameters.integer("binary_data_size").map_err(about)?) {
         (Some(data), None) => from_json(name, datatype, shape, data, limits),
         (None, Some(size)) => {
             let Some(rest) = *binary else {
@@ -249,7 +248,8 @@ fn read<'a>(
             name,
             "the input has neither `data` nor `binary_data_size`; send one of them",
         )),
-    }
+    };
+    Ok(tensor?.share(is_shared))
 }
 
 fn from_json<'a>(

@@ -82,7 +82,7 @@ impl Parameters {
             &SHARED_MEMORY,
             "shared memory is not supported; send the data in the body",
         )?;
-        self.check_spelling(&["binary_data_size"])
+        self.check_spelling(&["binary_data_size", "shared"])
     }
 
     /// Refuses the parameters of an output that cannot be honoured.

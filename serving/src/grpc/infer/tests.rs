@@ -1,5 +1,7 @@
 //! Requests as clients send them, and as nobody should.
 
+use std::collections::BTreeMap;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -188,16 +190,19 @@ fn the_head_names_the_model_and_the_time_limit() {
 }
 
 #[test]
-fn answers_are_raw() {
-    let outputs = vec![("p".to_owned(), vec![0.5f32, 0.25])];
-    let answer = Answer::of(zillion_registry::VersionId(3), outputs);
-    let response = response("m", "42", answer);
-    assert_eq!((response.model_version.as_str(), response.id.as_str()), ("3", "42"));
-    assert_eq!(
-        (response.outputs[0].datatype.as_str(), &response.outputs[0].shape),
-        ("FP32", &vec![2])
-    );
-    assert_eq!(response.raw_output_contents, [encode_scores(&[0.5, 0.25])]);
+fn the_row_of_a_shared_input_is_that_of_all_rows() {
+    let parameter = |choice| InferParameter { parameter_choice: Some(choice) };
+    let of = |choice| {
+        let mut user = input("user", "INT64", &[1], whole(&[7]));
+        user.parameters.insert("shared".to_owned(), parameter(choice));
+        request(vec![user, input("item", "INT64", &[3], whole(&[1, 2, 3]))], Vec::new())
+    };
+    let (rows, columns) = parse(&of(ParameterChoice::BoolParam(true))).unwrap();
+    assert_eq!((rows, columns["user"].is_shared, columns["item"].is_shared), (3, true, false));
+    let plain = refused(&of(ParameterChoice::BoolParam(false)));
+    assert!(plain.contains("the input has 1 rows"), "{plain}");
+    let text = refused(&of(ParameterChoice::StringParam("yes".to_owned())));
+    assert!(text.contains("input `user`: the parameter `shared` is neither true"), "{text}");
 }
 
 /// Encodes an entry of a map of parameters without its value.
