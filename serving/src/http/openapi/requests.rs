@@ -192,7 +192,7 @@ fn retrieve(servable: &Servable) -> Value {
             "k": { "type": ["integer", "null"], "minimum": 1, "maximum": 1000, "description": "The number of items; without it, 10. The setting `serve.max_retrieved` can allow more." },
             "only": ids("The ids of the only items that may be returned."),
             "exclude": ids("The ids of items that may not be returned."),
-            "exact": { "enum": [true, null], "description": "Whether every item is scored." },
+            "exact": { "type": ["boolean", "null"], "description": "Whether no better item may be missing; without it, the number of items decides." },
         }),
         &["context"],
     )
