@@ -25,7 +25,7 @@ pub(crate) use online::{
 pub(crate) use ps::BenchPsArgs;
 pub(crate) use versions::{
     BenchColdStartArgs, BenchHotLoadArgs, BenchOverloadArgs, BenchRegistryArgs, BenchRetrieveArgs,
-    BenchTlsArgs, BenchWireArgs,
+    BenchTlsArgs, BenchWireArgs, VectorKind,
 };
 
 /// The arguments of `zillion bench`.

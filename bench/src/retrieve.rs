@@ -3,7 +3,12 @@
 //! The vectors are random, and lie in clusters as those of a trained tower do. There is a centre
 //! for every 1,000 items, with the direction of normal draws. A vector is a centre plus 0.5 times a
 //! vector of normal draws, scaled to length 1. A user is drawn like an item. The draws are those of
-//! a fixed seed.
+//! a fixed seed. Decaying vectors are such vectors whose element `i` is divided by the square root
+//! of `1 + i` before the scaling. Gaussian vectors have no centre, which is the hardest case for an
+//! approximate search: the best items are hardly better than the others.
+//!
+//! The recall of the approximate search is the part of the items of the exact search that it finds,
+//! on average over the searches.
 //!
 //! The search is the one of the server, without the tower of the user, a queue and a network. The
 //! processor time is that of the calling thread, which is all of it on one thread.
@@ -17,9 +22,9 @@ use zillion_device::clock::thread_time;
 use zillion_device::machine::CpuTimes;
 use zillion_feature::random::{combine, mix64};
 use zillion_rows::layer::Unthrottled;
-use zillion_scorer::{Choice, ItemIds, ItemVectors, find_nearest};
+use zillion_scorer::{Choice, Found, ItemIds, ItemVectors, RoundedItems, find_near, find_nearest};
 
-use crate::args::BenchRetrieveArgs;
+use crate::args::{BenchRetrieveArgs, VectorKind};
 use crate::load::figures::{Percentiles, round};
 use crate::print_outcome;
 
@@ -36,15 +41,22 @@ struct Outcome {
     threads: usize,
     searches: usize,
     search: &'static str,
+    vectors: &'static str,
+    /// The part of the items of the exact search that the approximate search finds.
+    recall: Option<f64>,
     #[serde(flatten)]
     latency: Percentiles,
     min_ms: f64,
     /// The processor time of the calling thread for a search, in milliseconds.
     cpu_ms: Option<f64>,
-    /// The bytes of the vectors that a search reads in a second, in GB, at its shortest time.
+    /// The bytes of the vectors that the first look of a search reads in a second, in GB, at its shortest time.
     gb_per_second: f64,
     file_bytes: usize,
     memory_bytes: usize,
+    /// The bytes of the rounded vectors, which the approximate search has besides.
+    rounded_bytes: Option<usize>,
+    /// The time for rounding the vectors at a load, in seconds.
+    round_seconds: Option<f64>,
     /// The time for writing the file of a version from the vectors, in seconds.
     write_seconds: f64,
     /// The time for reading the file, with all checks, in seconds.
@@ -56,7 +68,8 @@ struct Outcome {
 pub(crate) fn run(args: &BenchRetrieveArgs, is_json: bool) -> Result<()> {
     let (count, dim) = (args.items.get() as usize, args.dim.get());
     let workers = compute_pool(Some(args.threads))?;
-    let vectors: Vec<f32> = (0..count).flat_map(|item| draw(count, dim, item as u64)).collect();
+    let vectors: Vec<f32> =
+        (0..count).flat_map(|item| draw(args.vectors, count, dim, item as u64)).collect();
     let ids = ItemIds::Ints((0..count as i64).collect());
     let items = ItemVectors::new(ids, vectors, dim, 10.0, Vec::new(), &mut Unthrottled)?;
     let began = Instant::now();
@@ -68,39 +81,66 @@ pub(crate) fn run(args: &BenchRetrieveArgs, is_json: bool) -> Result<()> {
     let read_seconds = began.elapsed().as_secs_f64();
     let file_bytes = bytes.len();
     drop(bytes);
-    let search = |number: usize| {
-        let user = draw(count, dim, u64::MAX - number as u64);
-        let k = args.k.get();
-        find_nearest(&items, &user, k, Choice::default(), &workers, None)
+    let began = Instant::now();
+    let rounded = args.approximate.then(|| RoundedItems::new(&items, &mut Unthrottled));
+    let round_seconds = rounded.is_some().then(|| began.elapsed().as_secs_f64());
+    let k = args.k.get();
+    let user = |number: usize| draw(args.vectors, count, dim, u64::MAX - number as u64);
+    let exact = |user: &[f32]| find_nearest(&items, user, k, Choice::default(), &workers, None);
+    let search = |user: &[f32]| match &rounded {
+        None => exact(user),
+        Some(rounded) => find_near(&items, rounded, user, k, Choice::default(), &workers, None),
     };
     // The first search is not counted, because it is the first to touch the vectors.
-    search(args.searches.get())?;
+    search(&user(args.searches.get()))?;
     let (cpus, cpu) = (CpuTimes::now(), thread_time());
     let mut latencies = Vec::with_capacity(args.searches.get());
-    for number in 0..args.searches.get() {
+    let mut answers = Vec::with_capacity(args.searches.get());
+    let users: Vec<Vec<f32>> = (0..args.searches.get()).map(user).collect();
+    for user in &users {
         let began = Instant::now();
-        search(number)?;
+        let answer = search(user)?;
         latencies.push(began.elapsed());
+        answers.push(answer);
     }
     let cpu = thread_time().zip(cpu).map(|(now, before)| now.saturating_sub(before));
+    let other_cpus = CpuTimes::now().since(&cpus).other_cpus;
+    let mut recall = None;
+    if args.approximate {
+        let mut sum = 0.0;
+        for (user, answer) in users.iter().zip(&answers) {
+            sum += shared(&exact(user)?, answer);
+        }
+        recall = Some(round(sum / users.len() as f64));
+    }
     let shortest = latencies.iter().min().copied().unwrap_or_default();
     let searches = latencies.len();
+    let rounded_bytes = rounded.as_ref().map(RoundedItems::bytes);
+    let read_bytes = rounded_bytes.unwrap_or(4 * count * dim);
     let outcome = Outcome {
         items: count,
         dim,
         k: args.k.get(),
         threads: args.threads.get(),
         searches,
-        search: "exact",
+        search: if args.approximate { "approximate" } else { "exact" },
+        vectors: match args.vectors {
+            VectorKind::Clusters => "clusters",
+            VectorKind::Decaying => "decaying",
+            VectorKind::Gaussian => "gaussian",
+        },
+        recall,
         min_ms: round(shortest.as_secs_f64() * 1e3),
         latency: Percentiles::of(latencies),
         cpu_ms: cpu.map(|cpu| round(cpu.as_secs_f64() * 1e3 / searches as f64)),
-        gb_per_second: round(rate(4 * count * dim, shortest)),
+        gb_per_second: round(rate(read_bytes, shortest)),
         file_bytes,
         memory_bytes: items.bytes(),
+        rounded_bytes,
+        round_seconds,
         write_seconds,
         read_seconds,
-        other_cpus: CpuTimes::now().since(&cpus).other_cpus,
+        other_cpus,
     };
     print_outcome(&outcome, is_json)
 }
@@ -110,13 +150,25 @@ fn rate(bytes: usize, time: Duration) -> f64 {
     bytes as f64 / 1e9 / time.as_secs_f64().max(1e-9)
 }
 
-/// Draws a vector of length 1 near the centre of one of the clusters of `count` items.
-fn draw(count: usize, dim: usize, number: u64) -> Vec<f32> {
+/// Returns the part of the exact items that an answer has.
+fn shared(exact: &[Found], answer: &[Found]) -> f64 {
+    let found = exact.iter().filter(|best| answer.iter().any(|found| found.item == best.item));
+    found.count() as f64 / exact.len().max(1) as f64
+}
+
+/// Draws a vector of length 1, for most kinds near the centre of one of the clusters of `count`
+/// items.
+fn draw(kind: VectorKind, count: usize, dim: usize, number: u64) -> Vec<f32> {
     let clusters = count.div_ceil(CLUSTER).max(1) as u64;
     let centre = mix64(combine(1, number)) % clusters;
     let float = |at: usize| {
         let of = |seed: u64, which: u64| normal(combine(combine(seed, which), at as u64));
-        of(2, centre) + SPREAD * of(3, number)
+        let near = || of(2, centre) + SPREAD * of(3, number);
+        match kind {
+            VectorKind::Clusters => near(),
+            VectorKind::Decaying => near() / ((1 + at) as f32).sqrt(),
+            VectorKind::Gaussian => of(3, number),
+        }
     };
     let mut vector: Vec<f32> = (0..dim).map(float).collect();
     let length = vector.iter().map(|x| x * x).sum::<f32>().sqrt().max(f32::MIN_POSITIVE);

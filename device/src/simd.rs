@@ -38,10 +38,12 @@
 //! assert_eq!(weights, [0.5; 20]);
 //! ```
 
+mod byte_dots;
 mod lanes;
 pub mod math;
 mod reduce;
 
+pub use byte_dots::{BYTE_STEP, BYTE_VECTORS, MOST_BYTE_ELEMENTS, byte_dots};
 pub use lanes::{equal_bytes, equal_lanes};
 pub use reduce::{dot, scaled_dots, sum, sum_of_squares};
 

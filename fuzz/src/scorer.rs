@@ -1,4 +1,4 @@
-//! The targets of the crate `scorer`: parity rows, and the vectors of items.
+//! The targets of the crate `scorer`: parity rows, the vectors of items, and their differences.
 
 use std::num::NonZeroUsize;
 
@@ -6,14 +6,14 @@ use zillion_device::Workers;
 use zillion_registry::VersionId;
 use zillion_rows::layer::Unthrottled;
 use zillion_scorer::{
-    Choice, DenseType, ItemIds, ItemVectors, ParityColumn, ParityRows, ParityValue, Texts,
+    Choice, DenseType, ItemDelta, ItemIds, ItemVectors, ParityColumn, ParityRows, ParityValue, Texts,
     find_nearest,
 };
 
 use crate::harness::Target;
 
 /// All targets of this file.
-pub const ALL: [&Target; 2] = [&PARITY_FILES, &ITEM_FILES];
+pub const ALL: [&Target; 3] = [&PARITY_FILES, &ITEM_FILES, &ITEM_DELTAS];
 
 /// The reader of parity rows, and their replay with a model whose scores are all 0.
 pub const PARITY_FILES: Target = Target {
@@ -66,3 +66,49 @@ pub const ITEM_FILES: Target = Target {
         files.collect()
     },
 };
+
+/// The reader of a difference of items, and its application to the items that it is made for.
+pub const ITEM_DELTAS: Target = Target {
+    name: "item_deltas",
+    read: |bytes| {
+        let Ok(delta) = ItemDelta::from_bytes(bytes, &mut Unthrottled) else { return false };
+        [earlier_ints(), earlier_texts()]
+            .iter()
+            .any(|earlier| delta.apply(earlier, &mut Unthrottled).is_ok())
+    },
+    seeds: || {
+        let ints = integers(&[1, 7, 3, 8], &[1.0, 2.0, 0.0, 0.5]);
+        let texts = texts(&["a", "new", "c"], &[1.0, 2.0, 3.0]);
+        let changed = integers(&[1, 2, 3, 4], &[1.0, 2.0, 9.0, 4.0]);
+        let pairs = [(earlier_ints(), ints), (earlier_texts(), texts), (earlier_ints(), changed)];
+        let file = |(earlier, now): &(ItemVectors, ItemVectors)| {
+            let hash = |items: &ItemVectors| items.hash(&mut Unthrottled).expect("a small list");
+            let delta = ItemDelta::between(earlier, &hash(earlier), now, &hash(now));
+            delta.expect("the order is the same").to_bytes().expect("a small list")
+        };
+        pairs.iter().map(file).collect()
+    },
+};
+
+fn earlier_ints() -> ItemVectors {
+    integers(&[1, 2, 3, 4], &[1.0, 2.0, 3.0, 4.0])
+}
+
+fn earlier_texts() -> ItemVectors {
+    texts(&["a", "b", "c"], &[1.0, 2.0, 3.0])
+}
+
+fn integers(ids: &[i64], vectors: &[f32]) -> ItemVectors {
+    items(ItemIds::Ints(ids.to_vec()), vectors)
+}
+
+fn texts(ids: &[&str], vectors: &[f32]) -> ItemVectors {
+    let mut texts = Texts::default();
+    ids.iter().for_each(|text| texts.push(text));
+    items(ItemIds::Texts(texts), vectors)
+}
+
+fn items(ids: ItemIds, vectors: &[f32]) -> ItemVectors {
+    let items = ItemVectors::new(ids, vectors.to_vec(), 1, 5.0, Vec::new(), &mut Unthrottled);
+    items.expect("the items are valid")
+}

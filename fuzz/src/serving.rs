@@ -14,12 +14,14 @@ use zillion_serving::proto::inference::{InferParameter, InferTensorContents, Mod
 use zillion_serving::proto::tensorflow::serving::{ModelSpec, PredictRequest};
 use zillion_serving::proto::tensorflow::tensor_shape_proto::Dim;
 use zillion_serving::proto::tensorflow::{DataType, TensorProto, TensorShapeProto};
+use zillion_serving::proto::zillion::v1::{ItemIds, RetrieveRequest};
 use zillion_serving::{Domain, InMemoryServer, ServeConfig, read_body, read_message};
 
 use crate::harness::Target;
 
 /// All targets of this file.
-pub const ALL: [&Target; 4] = [&REQUEST_BODIES, &INFER_MESSAGES, &PREDICT_MESSAGES, &CONNECTIONS];
+pub const ALL: [&Target; 5] =
+    [&REQUEST_BODIES, &INFER_MESSAGES, &PREDICT_MESSAGES, &RETRIEVE_MESSAGES, &CONNECTIONS];
 
 /// The readers of the bodies of HTTP requests for scores. In a body with binary tensors, the first
 /// two bytes of the input are the length of the JSON part.
@@ -90,6 +92,40 @@ pub const INFER_MESSAGES: Target = Target {
             b"\x02\0\0\0ab\0\0\0\0",
         ];
         vec![request(typed, &[]), request(raw, &contents)]
+    },
+};
+
+/// The reader of messages of the call `Retrieve`.
+pub const RETRIEVE_MESSAGES: Target = Target {
+    name: "retrieve_messages",
+    read: |bytes| read_message(bytes)[2],
+    seeds: || {
+        let contents = InferTensorContents { int64_contents: vec![7], ..Default::default() };
+        let user = ModelInferRequest {
+            model_name: "towers".to_owned(),
+            model_version: "3".to_owned(),
+            inputs: vec![InferInputTensor {
+                name: "user".to_owned(),
+                datatype: "INT64".to_owned(),
+                shape: vec![1],
+                contents: Some(contents),
+                ..InferInputTensor::default()
+            }],
+            ..ModelInferRequest::default()
+        };
+        let ids = [
+            ItemIds { ints: vec![5, -6], ..ItemIds::default() },
+            ItemIds { uints: vec![u64::MAX], ..ItemIds::default() },
+            ItemIds { texts: vec!["a".to_owned(), String::new()], ..ItemIds::default() },
+        ];
+        let requests = ids.map(|ids| RetrieveRequest {
+            user: Some(user.clone()),
+            k: Some(3),
+            only: Some(ids.clone()),
+            exclude: Some(ids),
+            exact: Some(false),
+        });
+        requests.iter().map(Message::encode_to_vec).collect()
     },
 };
 

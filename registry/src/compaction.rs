@@ -16,12 +16,14 @@
 
 use std::path::Path;
 
+use bytes::Bytes;
 use zillion_rows::layer::{LayerManifest, Throttle};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::origin::Origin;
-use crate::reference::VersionId;
+use crate::publish::{ITEM_DELTA, ITEMS};
+use crate::reference::{VersionFile, VersionId};
 use crate::version::{VersionLayer, VersionManifest};
 
 /// The number of files that are written between two looks at whether the work must end.
@@ -53,22 +55,41 @@ impl Model {
     }
 
     /// Publishes a base that repeats the version `repeated`, given that `known` was published.
-    /// `layer` has all rows of that version, and the registry has the files of the layer.
+    /// `layer` has all rows of that version, and the registry has the files of the layer. `items` are
+    /// the bytes of the whole items of that version, if it has only a difference of them.
     ///
     /// # Errors
-    /// Returns [`Error::File`](crate::Error::File) for a file that the registry does not have, or
+    /// Returns an error if only one of the items and their difference is given,
+    /// [`Error::File`](crate::Error::File) for a file that the registry does not have, or
     /// the errors of [`Model::publish`].
     pub fn publish_compaction(
         &self,
         known: VersionId,
         repeated: &VersionManifest,
         layer: LayerManifest,
+        items: Option<Vec<u8>>,
     ) -> Result<VersionManifest> {
+        let has_delta = repeated.items.as_ref().is_some_and(|items| items.kind == ITEM_DELTA);
+        if has_delta != items.is_some() {
+            return Err(Error::Refused(format!(
+                "a base that repeats version {} needs the whole items if, and only if, the version                  has a difference of them",
+                repeated.version
+            )));
+        }
         let files = layer.files().map(|file| (file.name(), file.clone()));
         let files = files.chain(repeated.own_files());
         let files: Vec<_> =
             files.map(|(name, file)| (repeated.version, name, file.bytes)).collect();
         self.check_some_files(repeated.version, &files)?;
+        let items = match items {
+            None => repeated.items.clone(),
+            Some(bytes) => {
+                let file = VersionFile::of(ITEMS, &bytes);
+                let object = (self.file_object(&file.name()), Bytes::from(bytes));
+                self.store.put_all(vec![object])?;
+                Some(file)
+            }
+        };
         let version = VersionId(self.versions.next(self.versions.last_since(known.0)?)?);
         let origin = Origin { compacts: Some(repeated.version), ..repeated.origin.clone() };
         self.create_version(VersionManifest {
@@ -76,6 +97,7 @@ impl Model {
             parent: None,
             published_ms: self.now_ms(),
             layer: VersionLayer::Listed(layer),
+            items,
             origin,
             signatures: Vec::new(),
             ..repeated.clone()

@@ -49,7 +49,7 @@ pub use model::{CANARY, Model, Registry, STABLE};
 pub use new_frame::{FrameDraft, NewFrame};
 pub use origin::Origin;
 pub use pointer::{MoveKind, PointerMove};
-pub use publish::Draft;
+pub use publish::{Draft, DraftItems, ITEM_DELTA, ITEMS};
 pub use quarantine::Quarantine;
 pub use reference::{Link, VersionFile, VersionId};
 pub use remembered::Remembered;

@@ -15,8 +15,23 @@ use crate::origin::Origin;
 use crate::reference::{Link, VersionFile, VersionId};
 use crate::version::{VersionLayer, VersionManifest};
 
-/// The kind of the file with the vectors of items.
-const ITEMS: &str = "items";
+/// The kind of the file with the vectors of all items.
+pub const ITEMS: &str = "items";
+
+/// The kind of the file with the difference between the items of a version and those of an earlier
+/// one of its chain.
+pub const ITEM_DELTA: &str = "itemdelta";
+
+/// The items of a version to publish.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DraftItems {
+    /// The bytes of the file with all items.
+    Whole(Vec<u8>),
+    /// The bytes of a difference to the items of the parent.
+    Delta(Vec<u8>),
+    /// The items of the parent, which have not changed.
+    Parent,
+}
 
 /// The contents of a version to publish.
 #[derive(Clone, Debug)]
@@ -34,7 +49,7 @@ pub struct Draft {
     /// The parity rows, as `ParityRows` of `zillion-scorer` writes them.
     pub parity: Vec<u8>,
     /// The vectors of the items that the version can retrieve, or `None` if it retrieves none.
-    pub items: Option<Vec<u8>>,
+    pub items: Option<DraftItems>,
     /// The run and the step of the training from which the version was made.
     pub origin: Origin,
 }
@@ -87,11 +102,23 @@ impl Model {
             }
         };
         let parity = put("json", draft.parity);
-        let items = draft.items.map(|bytes| match parent.as_ref().and_then(|p| p.items.as_ref()) {
+        let of_parent = parent.as_ref().and_then(|parent| parent.items.as_ref());
+        let items = match (draft.items, of_parent) {
+            (None, _) => None,
             // The files of the parent are there, so unchanged vectors are not written again.
-            Some(known) if *known == VersionFile::of(ITEMS, &bytes) => known.clone(),
-            _ => put(ITEMS, bytes),
-        });
+            (Some(DraftItems::Parent), Some(known)) => Some(known.clone()),
+            (Some(DraftItems::Whole(bytes)), of_parent) => match of_parent {
+                Some(known) if *known == VersionFile::of(ITEMS, &bytes) => Some(known.clone()),
+                _ => Some(put(ITEMS, bytes)),
+            },
+            (Some(DraftItems::Delta(bytes)), Some(_)) => Some(put(ITEM_DELTA, bytes)),
+            (Some(DraftItems::Parent | DraftItems::Delta(_)), None) => {
+                return Err(Error::Refused(
+                    "a difference of items needs a parent with items; publish the whole items"
+                        .to_owned(),
+                ));
+            }
+        };
         let NewFrame { frame, file, files } = &*draft.frame;
         if !self.has_frame(parent.as_ref(), file, known.is_some())? {
             let files = files.iter();

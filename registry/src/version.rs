@@ -12,6 +12,7 @@ use zillion_rows::{TableLayout, TableSpec};
 use crate::error::{Error, Result};
 use crate::frame::Frame;
 use crate::origin::Origin;
+use crate::publish::ITEM_DELTA;
 use crate::reference::{Link, VersionFile, VersionId};
 use crate::stored::Stored;
 
@@ -137,6 +138,19 @@ impl VersionManifest {
     pub(crate) fn own_files(&self) -> Vec<(String, LayerFile)> {
         let own = [&self.dense, &self.parity].into_iter().chain(&self.items);
         own.map(VersionFile::entry).chain(self.frame_files()).collect()
+    }
+
+    /// Returns the files with the items of the last version of `chain`: its file and, while that is
+    /// a difference, those of the versions before.
+    pub fn item_files(chain: &[Arc<Self>]) -> Vec<&VersionFile> {
+        let mut files = Vec::new();
+        for file in chain.iter().rev().map_while(|version| version.items.as_ref()) {
+            files.push(file);
+            if file.kind != ITEM_DELTA {
+                break;
+            }
+        }
+        files
     }
 
     /// Returns the names, hashes and sizes of the files that versions with the same frame share:

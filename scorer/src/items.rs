@@ -15,10 +15,17 @@
 //! # Invariants
 //! No two items have the same id, and every float of a vector is finite.
 
+mod delta;
+mod load;
+
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use zillion_feature::{FeatureKey, RawType, RawValue, SideIndex};
 use zillion_rows::layer::Throttle;
 
+pub use self::delta::ItemDelta;
+pub use self::load::{LoadedItems, load_items};
 use crate::error::{Error, Result};
 
 /// The first bytes of a file.
@@ -29,10 +36,10 @@ const FORMAT: u32 = 1;
 const MAX_HEADER: usize = 1 << 20;
 /// The largest number of floats of a vector.
 const MAX_DIM: usize = 1 << 16;
-/// The maximum number of items that are read between two pauses.
+/// The number of items that are checked between two pauses.
 const ITEMS_AT_ONCE: usize = 4096;
-/// The number of bytes of vectors that are read between two pauses, if a vector has not more.
-const BYTES_AT_ONCE: usize = 1 << 20;
+/// The number of floats that are read or written between two pauses.
+const FLOATS_AT_ONCE: usize = 1 << 18;
 
 /// The header of a file of item vectors.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -72,12 +79,18 @@ pub struct Texts {
 /// The vectors of items, and what a server needs to compute the scores of a user with them.
 #[derive(Debug)]
 pub struct ItemVectors {
-    ids: ItemIds,
-    index: SideIndex,
+    known: Arc<KnownIds>,
     vectors: Vec<f32>,
     dim: usize,
     scale: f32,
     user: Vec<String>,
+}
+
+/// The ids of items with their index. Versions with the same items share them.
+#[derive(Debug)]
+struct KnownIds {
+    ids: ItemIds,
+    index: SideIndex,
 }
 
 impl Texts {
@@ -188,7 +201,7 @@ impl ItemVectors {
             return refuse(format!("the factor of the scores is {scale}, which is not finite"));
         }
         let mut index = SideIndex::default();
-        let together = (BYTES_AT_ONCE / (4 * dim)).clamp(1, ITEMS_AT_ONCE);
+        let together = (FLOATS_AT_ONCE / dim).clamp(1, ITEMS_AT_ONCE);
         for at in 0..items {
             if at.is_multiple_of(together) {
                 pace.piece();
@@ -201,17 +214,18 @@ impl ItemVectors {
                 return refuse(format!("the vector of item {id} has a float that is not finite"));
             }
         }
-        Ok(Self { ids, index, vectors, dim, scale, user })
+        let known = Arc::new(KnownIds { ids, index });
+        Ok(Self { known, vectors, dim, scale, user })
     }
 
     /// Returns the number of items.
     pub fn len(&self) -> usize {
-        self.ids.len()
+        self.known.ids.len()
     }
 
     /// Returns whether there are no items.
     pub fn is_empty(&self) -> bool {
-        self.ids.is_empty()
+        self.known.ids.is_empty()
     }
 
     /// Returns the number of floats of a vector.
@@ -221,7 +235,7 @@ impl ItemVectors {
 
     /// Returns the ids of the items.
     pub fn ids(&self) -> &ItemIds {
-        &self.ids
+        &self.known.ids
     }
 
     /// Returns the vectors of all items, one behind the other.
@@ -244,14 +258,14 @@ impl ItemVectors {
     /// # Errors
     /// Returns the reason if the value is not of the type of the ids.
     pub fn find(&self, id: &RawValue<'_>) -> Result<Option<u32>, &'static str> {
-        let key: Option<FeatureKey> = id.id(self.ids.raw())?;
-        Ok(key.and_then(|key| self.index.row(key)))
+        let key: Option<FeatureKey> = id.id(self.known.ids.raw())?;
+        Ok(key.and_then(|key| self.known.index.row(key)))
     }
 
     /// Returns the number of bytes that the ids, their index and the vectors need in memory, near
     /// enough for a gauge.
     pub fn bytes(&self) -> usize {
-        let ids = match &self.ids {
+        let ids = match self.ids() {
             ItemIds::Ints(_) | ItemIds::Uints(_) => 8 * self.len(),
             ItemIds::Texts(texts) => texts.text.len() + 8 * self.len(),
         };
@@ -264,7 +278,27 @@ impl ItemVectors {
     /// # Errors
     /// Returns an error if there are more items than a file can hold.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
-        let text_bytes = match &self.ids {
+        let mut out = Vec::with_capacity(12 * self.len() + size_of_val(&self.vectors[..]) + 1024);
+        self.write(&mut |bytes| out.extend_from_slice(bytes))?;
+        Ok(out)
+    }
+
+    /// Returns the BLAKE3 hash of the bytes of the file, in hexadecimal.
+    ///
+    /// # Errors
+    /// Returns an error if there are more items than a file can hold.
+    pub fn hash(&self, pace: &mut dyn Throttle) -> Result<String> {
+        let mut hasher = blake3::Hasher::new();
+        self.write(&mut |bytes| {
+            hasher.update(bytes);
+            pace.piece();
+        })?;
+        Ok(hasher.finalize().to_hex().to_string())
+    }
+
+    /// Writes the file piece by piece.
+    fn write(&self, out: &mut dyn FnMut(&[u8])) -> Result<()> {
+        let text_bytes = match self.ids() {
             ItemIds::Texts(texts) => texts.text.len() as u64,
             _ => 0,
         };
@@ -273,39 +307,17 @@ impl ItemVectors {
         };
         let header = Header {
             format: FORMAT,
-            ids: self.ids.raw(),
+            ids: self.ids().raw(),
             items,
             dim: self.dim as u32,
             scale: self.scale,
             text_bytes,
             user: self.user.clone(),
         };
-        let header = serde_json::to_vec(&header).map_err(|e| Error::Items(e.to_string()))?;
-        if header.len() > MAX_HEADER {
-            return refuse("the names of the features are too long".to_owned());
-        }
-        let floats = size_of_val(&self.vectors[..]);
-        let mut out = Vec::with_capacity(header.len() + 12 * self.len() + floats + 64);
-        out.extend_from_slice(MAGIC);
-        out.extend_from_slice(&(header.len() as u32).to_le_bytes());
-        out.extend_from_slice(&header);
-        match &self.ids {
-            ItemIds::Ints(ids) => ids.iter().for_each(|id| out.extend(id.to_le_bytes())),
-            ItemIds::Uints(ids) => ids.iter().for_each(|id| out.extend(id.to_le_bytes())),
-            ItemIds::Texts(texts) => {
-                let mut start = 0;
-                for &end in &texts.ends {
-                    let Ok(length) = u32::try_from(end - start) else {
-                        return refuse("an id has more than 4 GiB".to_owned());
-                    };
-                    out.extend(length.to_le_bytes());
-                    start = end;
-                }
-                out.extend_from_slice(texts.text.as_bytes());
-            }
-        }
-        self.vectors.iter().for_each(|x| out.extend(x.to_le_bytes()));
-        Ok(out)
+        write_header(MAGIC, &header, out)?;
+        write_ids(self.ids(), out)?;
+        write_floats(&self.vectors, out);
+        Ok(())
     }
 
     /// Reads a file.
@@ -314,35 +326,15 @@ impl ItemVectors {
     /// Returns an error if the file is damaged, has another format, or breaks an invariant of this
     /// module.
     pub fn from_bytes(bytes: &[u8], pace: &mut dyn Throttle) -> Result<Self> {
-        let rest = bytes.strip_prefix(MAGIC);
-        let parts = rest.and_then(|rest| rest.split_first_chunk::<4>());
-        let Some((length, rest)) = parts else {
-            return refuse("it does not begin with ZILITEMS".to_owned());
-        };
-        let length = u32::from_le_bytes(*length) as usize;
-        if length > MAX_HEADER || length > rest.len() {
-            return refuse(format!("its header has {length} bytes, which is too long"));
-        }
-        let (header, rest) = rest.split_at(length);
-        let header: Header = serde_json::from_slice(header)
-            .map_err(|e| Error::Items(format!("its header cannot be read: {e}")))?;
-        if header.format != FORMAT {
-            return refuse(format!(
-                "it has format {}, but this program reads format {FORMAT}",
-                header.format
-            ));
-        }
+        let (header, rest): (Header, _) = read_header(MAGIC, bytes)?;
+        check_format(header.format)?;
         let (items, dim) = (header.items as usize, header.dim as usize);
         let floats = items.checked_mul(dim).and_then(|floats| floats.checked_mul(4));
-        let (width, text_bytes) = match header.ids {
-            RawType::String => (4, usize::try_from(header.text_bytes).ok()),
-            _ => (8, (header.text_bytes == 0).then_some(0)),
+        let sizes = floats.zip(id_bytes(header.ids, items, header.text_bytes));
+        let is_whole = |&(floats, (ids, texts)): &(usize, (usize, usize))| {
+            floats.checked_add(ids).and_then(|sum| sum.checked_add(texts)) == Some(rest.len())
         };
-        let sizes = floats.zip(items.checked_mul(width)).zip(text_bytes);
-        let total = sizes.and_then(|((floats, ids), texts)| {
-            floats.checked_add(ids)?.checked_add(texts).filter(|&total| total == rest.len())
-        });
-        let (Some(((_, ids), texts)), Some(_)) = (sizes, total) else {
+        let Some((_, (ids, texts))) = sizes.filter(is_whole) else {
             return refuse(format!(
                 "its header names {items} items of {dim} floats, but {} bytes follow",
                 rest.len()
@@ -351,14 +343,103 @@ impl ItemVectors {
         let (ids, rest) = rest.split_at(ids);
         let (texts, floats) = rest.split_at(texts);
         let ids = read_ids(header.ids, ids, texts, pace)?;
-        let mut vectors = Vec::with_capacity(floats.len() / 4);
-        for piece in floats.chunks(BYTES_AT_ONCE) {
-            let (piece, _) = piece.as_chunks::<4>();
-            vectors.extend(piece.iter().map(|&bytes| f32::from_le_bytes(bytes)));
-            pace.piece();
-        }
+        let vectors = read_floats(floats, pace);
         Self::new(ids, vectors, dim, header.scale, header.user, pace)
     }
+}
+
+/// Writes the first bytes of a file, with the length of its header and the header.
+fn write_header<H: Serialize>(
+    magic: &[u8; 8],
+    header: &H,
+    out: &mut dyn FnMut(&[u8]),
+) -> Result<()> {
+    let header = serde_json::to_vec(header).map_err(|e| Error::Items(e.to_string()))?;
+    if header.len() > MAX_HEADER {
+        return refuse("the names of the features are too long".to_owned());
+    }
+    out(magic);
+    out(&(header.len() as u32).to_le_bytes());
+    out(&header);
+    Ok(())
+}
+
+/// Reads the header of a file, and returns it with the bytes behind it.
+fn read_header<'a, H: Deserialize<'a>>(magic: &[u8; 8], bytes: &'a [u8]) -> Result<(H, &'a [u8])> {
+    let rest = bytes.strip_prefix(magic);
+    let parts = rest.and_then(|rest| rest.split_first_chunk::<4>());
+    let Some((length, rest)) = parts else {
+        let name = String::from_utf8_lossy(magic);
+        return refuse(format!("it does not begin with {name}"));
+    };
+    let length = u32::from_le_bytes(*length) as usize;
+    if length > MAX_HEADER || length > rest.len() {
+        return refuse(format!("its header has {length} bytes, which is too long"));
+    }
+    let (header, rest) = rest.split_at(length);
+    let header = serde_json::from_slice(header)
+        .map_err(|e| Error::Items(format!("its header cannot be read: {e}")))?;
+    Ok((header, rest))
+}
+
+fn check_format(format: u32) -> Result<()> {
+    if format != FORMAT {
+        return refuse(format!("it has format {format}, but this program reads format {FORMAT}"));
+    }
+    Ok(())
+}
+
+/// Writes the ids of a file.
+fn write_ids(ids: &ItemIds, out: &mut dyn FnMut(&[u8])) -> Result<()> {
+    let mut bytes = Vec::with_capacity(8 * ids.len());
+    match ids {
+        ItemIds::Ints(ids) => ids.iter().for_each(|id| bytes.extend(id.to_le_bytes())),
+        ItemIds::Uints(ids) => ids.iter().for_each(|id| bytes.extend(id.to_le_bytes())),
+        ItemIds::Texts(texts) => {
+            let mut start = 0;
+            for &end in &texts.ends {
+                let Ok(length) = u32::try_from(end - start) else {
+                    return refuse("an id has more than 4 GiB".to_owned());
+                };
+                bytes.extend(length.to_le_bytes());
+                start = end;
+            }
+            bytes.extend_from_slice(texts.text.as_bytes());
+        }
+    }
+    out(&bytes);
+    Ok(())
+}
+
+/// Writes floats in pieces.
+fn write_floats(floats: &[f32], out: &mut dyn FnMut(&[u8])) {
+    let mut bytes = Vec::new();
+    for piece in floats.chunks(FLOATS_AT_ONCE) {
+        bytes.clear();
+        piece.iter().for_each(|x| bytes.extend(x.to_le_bytes()));
+        out(&bytes);
+    }
+}
+
+/// Reads floats, with a pause between pieces.
+fn read_floats(bytes: &[u8], pace: &mut dyn Throttle) -> Vec<f32> {
+    let mut floats = Vec::with_capacity(bytes.len() / 4);
+    for piece in bytes.chunks(4 * FLOATS_AT_ONCE) {
+        let (piece, _) = piece.as_chunks::<4>();
+        floats.extend(piece.iter().map(|&bytes| f32::from_le_bytes(bytes)));
+        pace.piece();
+    }
+    floats
+}
+
+/// Returns the number of bytes of the ids before the texts, and that of the texts, as a header
+/// names them. Returns `None` if the numbers cannot be right.
+fn id_bytes(raw: RawType, items: usize, text_bytes: u64) -> Option<(usize, usize)> {
+    let (width, texts) = match raw {
+        RawType::String => (4, usize::try_from(text_bytes).ok()?),
+        _ => (8, (text_bytes == 0).then_some(0)?),
+    };
+    Some((items.checked_mul(width)?, texts))
 }
 
 /// Reads the ids of a type.
@@ -408,82 +489,4 @@ fn describe(id: &RawValue<'_>) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use zillion_rows::layer::Unthrottled;
-
-    use super::*;
-
-    fn texts() -> ItemIds {
-        let mut ids = ItemIds::new(RawType::String);
-        for text in ["é", "a b", "c"] {
-            assert!(ids.push(&RawValue::Text(text.into())));
-        }
-        ids
-    }
-
-    fn vectors(ids: ItemIds) -> ItemVectors {
-        let floats = (0..2 * ids.len()).map(|i| i as f32 - 1.5).collect();
-        ItemVectors::new(ids, floats, 2, 5.0, vec!["user".to_owned()], &mut Unthrottled).unwrap()
-    }
-
-    #[test]
-    fn a_file_reads_as_it_was_written() {
-        for ids in [ItemIds::Ints(vec![-3, 7, 0]), ItemIds::Uints(vec![u64::MAX, 1, 2]), texts()] {
-            let all = vectors(ids);
-            let bytes = all.to_bytes().unwrap();
-            let read = ItemVectors::from_bytes(&bytes, &mut Unthrottled).unwrap();
-            assert_eq!((read.ids(), read.vectors()), (all.ids(), all.vectors()));
-            assert_eq!((read.dim(), read.scale(), read.len()), (2, 5.0, 3));
-            assert_eq!(read.user_features(), ["user"]);
-            for at in 0..3 {
-                assert_eq!(read.find(&read.ids().get(at)).unwrap(), Some(at as u32));
-            }
-        }
-        assert_eq!(vectors(texts()).find(&RawValue::Text("b".into())).unwrap(), None);
-        assert!(vectors(ItemIds::Ints(vec![1])).find(&RawValue::Text("b".into())).is_err());
-    }
-
-    #[test]
-    fn wrong_items_are_refused_by_name() {
-        let user = || vec!["user".to_owned()];
-        let of = |ids, floats: &[f32], dim, scale| {
-            ItemVectors::new(ids, floats.to_vec(), dim, scale, user(), &mut Unthrottled)
-                .unwrap_err()
-                .to_string()
-        };
-        let ints = |ids: &[i64]| ItemIds::Ints(ids.to_vec());
-        for (error, expected) in [
-            (of(ints(&[4, 5, 4]), &[0.0; 3], 1, 1.0), "the id 4 occurs twice"),
-            (of(ints(&[4, 9]), &[0.0, f32::NAN], 1, 1.0), "item 9 has a float that is not finite"),
-            (of(ints(&[4, 9]), &[0.0; 3], 1, 1.0), "3 floats are no vectors of 1 floats"),
-            (of(ints(&[4]), &[], 0, 1.0), "0 floats are no vectors"),
-            (of(ints(&[4]), &[1.0], 1, f32::INFINITY), "which is not finite"),
-        ] {
-            assert!(error.contains(expected), "{error}");
-        }
-        let mut ids = ItemIds::new(RawType::U64);
-        assert!(!ids.push(&RawValue::Int(-1)) && !ids.push(&RawValue::Missing));
-        assert!(ids.push(&RawValue::Int(1)) && ids.push(&RawValue::Uint(2)) && ids.len() == 2);
-    }
-
-    #[test]
-    fn a_damaged_file_is_refused_without_a_panic() {
-        for ids in [ItemIds::Ints(vec![-3, 7, 0]), texts()] {
-            let whole = vectors(ids).to_bytes().unwrap();
-            let mut refused = 0;
-            for at in 0..whole.len() {
-                assert!(ItemVectors::from_bytes(&whole[..at], &mut Unthrottled).is_err());
-                for value in [0x00, 0x7f, 0xff, whole[at] ^ 1, whole[at] ^ 0x80] {
-                    let mut bytes = whole.clone();
-                    bytes[at] = value;
-                    let read = ItemVectors::from_bytes(&bytes, &mut Unthrottled);
-                    refused += usize::from(read.is_err());
-                }
-            }
-            assert!(refused > 300, "{refused}");
-            let mut longer = whole.clone();
-            longer.push(0);
-            assert!(ItemVectors::from_bytes(&longer, &mut Unthrottled).is_err());
-        }
-    }
-}
+mod tests;

@@ -1,10 +1,15 @@
 //! The search for the items with the highest scores for a user.
 //!
-//! The search is exact: the score of every item is computed, as the scale times the inner product
-//! of the two vectors. The scores have the bits of the model's own scores, because the inner
-//! product has the order of additions of the model's operation. The items are cut into blocks,
-//! which the idle threads of the pool share. Of two items with equal scores, the one that is
-//! earlier in the file comes first, so that the answer does not depend on the number of threads.
+//! The exact search computes the score of every item, as the scale times the inner product of the
+//! two vectors. The scores have the bits of the model's own scores, because the inner product has
+//! the order of additions of the model's operation. The items are cut into blocks, which the idle
+//! threads of the pool share. Of two items with equal scores, the one that is earlier in the file
+//! comes first, so that the answer does not depend on the number of threads.
+//!
+//! The approximate search first ranks all items by their rounded vectors, which have a quarter of
+//! the bytes, and then computes the exact scores of the best candidates. So a score is always
+//! exact, and only an item can be missing. Its answer does not depend on the number of threads or
+//! on the machine's instruction set either.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -14,6 +19,7 @@ use zillion_device::simd::scaled_dots;
 
 use crate::error::{Error, Result};
 use crate::items::ItemVectors;
+use crate::rounded_items::{RoundedItems, RoundedUser};
 use crate::scorer::LateCheck;
 
 /// The maximum number of items whose scores are computed between two looks at the clock. Their
@@ -22,6 +28,9 @@ const BLOCK: usize = 4096;
 /// The number of floats of items that are read between two looks at the clock, if a vector has not
 /// more.
 const BLOCK_FLOATS: usize = 1 << 18;
+
+/// The number of scores that are compared with the worst of the best at once.
+const LOOK: usize = 64;
 
 /// An item with its score.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -74,6 +83,21 @@ impl Best {
         self.heap.len() < self.k || self.heap.peek().is_some_and(|worst| found > worst.0)
     }
 
+    /// Returns whether one of these scores may be better than the worst that is kept. A loop
+    /// without branches looks at many scores in one instruction.
+    #[inline]
+    fn takes_any(&self, scores: &[f32]) -> bool {
+        match self.heap.peek() {
+            // A score that is not a number may have any place in the order.
+            Some(worst) if self.heap.len() == self.k => {
+                let worst = worst.0.score;
+                let is_near = |score: f32| (score >= worst) | score.is_nan();
+                scores.iter().fold(false, |any, &score| any | is_near(score))
+            }
+            _ => true,
+        }
+    }
+
     fn push(&mut self, found: Found) {
         if self.heap.len() == self.k {
             self.heap.pop();
@@ -82,8 +106,13 @@ impl Best {
     }
 }
 
+/// The number of candidates of the approximate search for each item of the answer.
+const CANDIDATES: usize = 4;
+/// The smallest number of candidates of the approximate search beyond those of the answer.
+const MORE_CANDIDATES: usize = 300;
+
 /// Returns the `k` items with the highest scores for the vector `user`, the best first. There are
-/// fewer if `choice` leaves fewer.
+/// fewer if `choice` leaves fewer. The search is exact.
 ///
 /// # Errors
 /// Returns [`Error::Late`] if `is_late` returns `true`, and an error if the vector of the user or
@@ -91,6 +120,40 @@ impl Best {
 /// of the items.
 pub fn find_nearest(
     items: &ItemVectors,
+    user: &[f32],
+    k: usize,
+    choice: Choice,
+    workers: &Workers,
+    is_late: Option<LateCheck<'_>>,
+) -> Result<Vec<Found>> {
+    find(items, None, user, k, choice, workers, is_late)
+}
+
+/// Returns items like [`find_nearest`], but by the approximate search: `rounded` has the rounded
+/// vectors of `items`. If `choice` names the only items, the search is exact.
+///
+/// # Errors
+/// Returns the errors of [`find_nearest`].
+pub fn find_near(
+    items: &ItemVectors,
+    rounded: &RoundedItems,
+    user: &[f32],
+    k: usize,
+    choice: Choice,
+    workers: &Workers,
+    is_late: Option<LateCheck<'_>>,
+) -> Result<Vec<Found>> {
+    find(items, Some(rounded), user, k, choice, workers, is_late)
+}
+
+/// Returns items like [`find_near`] if there are rounded vectors, and like [`find_nearest`] if
+/// there are none.
+///
+/// # Errors
+/// Returns the errors of [`find_nearest`].
+fn find(
+    items: &ItemVectors,
+    rounded: Option<&RoundedItems>,
     user: &[f32],
     k: usize,
     mut choice: Choice,
@@ -112,22 +175,35 @@ pub fn find_nearest(
     }
     choice.exclude.sort_unstable();
     let search = Search { items, user, k, exclude: &choice.exclude, is_late };
-    let parts = match &mut choice.only {
-        Some(only) => {
+    let parts = match (&mut choice.only, rounded) {
+        (Some(only), _) => {
             only.sort_unstable();
             only.dedup();
             vec![search.among(only)?]
         }
-        None => search.all(workers)?,
+        (None, Some(rounded)) => {
+            let candidates = search.candidates(rounded, workers)?;
+            vec![search.among(&candidates)?]
+        }
+        (None, None) => {
+            let scores = |first: usize, scores: &mut [f32]| search.scores(first, scores);
+            search.all(k, workers, &scores)?
+        }
     };
-    let mut found: Vec<Found> = parts.into_iter().flat_map(|best| best.heap).map(|f| f.0).collect();
-    found.sort_unstable_by(|a, b| b.cmp(a));
-    found.truncate(k);
+    let found = merge(parts, k);
     // Finite vectors have such a score if their product is too large for a float.
     if !found.iter().all(|found| found.score.is_finite()) {
         return Err(Error::UserVector);
     }
     Ok(found)
+}
+
+/// Returns the best `k` items of all parts, the best first.
+fn merge(parts: Vec<Best>, k: usize) -> Vec<Found> {
+    let mut found: Vec<Found> = parts.into_iter().flat_map(|best| best.heap).map(|f| f.0).collect();
+    found.sort_unstable_by(|a, b| b.cmp(a));
+    found.truncate(k);
+    found
 }
 
 /// The arguments of a search.
@@ -174,41 +250,82 @@ impl Search<'_> {
         Ok(best)
     }
 
-    /// Searches among all items. Returns the best items of each part.
-    fn all(&self, workers: &Workers) -> Result<Vec<Best>> {
+    /// Computes the scores of items from the position `first` on.
+    fn scores(&self, first: usize, scores: &mut [f32]) {
+        let dim = self.items.dim();
+        let vectors = &self.items.vectors()[first * dim..][..scores.len() * dim];
+        scaled_dots(self.user, vectors, self.items.scale(), scores);
+    }
+
+    /// Returns the positions of the items with the best rounded scores, in ascending order.
+    fn candidates(&self, rounded: &RoundedItems, workers: &Workers) -> Result<Vec<u32>> {
+        let user: RoundedUser = rounded.round_user(self.user, self.items.scale());
+        let scores = |first: usize, scores: &mut [f32]| {
+            let mut sums = [0; BLOCK];
+            rounded.scores(&user, first, &mut sums, scores);
+        };
+        let more = self.k.saturating_add(MORE_CANDIDATES);
+        let count = self.k.saturating_mul(CANDIDATES).max(more).min(self.items.len());
+        let found = merge(self.all(count, workers, &scores)?, count);
+        let mut positions: Vec<u32> = found.into_iter().map(|found| found.item).collect();
+        positions.sort_unstable();
+        Ok(positions)
+    }
+
+    /// Searches among all items, whose scores `scores` computes from a position on. Returns the
+    /// best `k` items of each part.
+    fn all(
+        &self,
+        k: usize,
+        workers: &Workers,
+        scores: &(dyn Fn(usize, &mut [f32]) + Sync),
+    ) -> Result<Vec<Best>> {
         let block = self.block();
         let blocks = self.items.len().div_ceil(block);
-        // A few parts for each thread share the work well, and each has a heap of its own.
-        let parts = (4 * workers.threads()).clamp(1, blocks.max(1));
+        // A few parts for each thread share the work well, and each has a heap of its own. A single
+        // thread has one part, because each heap costs time until it is full of good items.
+        let parts = match workers.threads() {
+            1 => 1,
+            threads => (4 * threads).clamp(1, blocks.max(1)),
+        };
         let together = blocks.div_ceil(parts).max(1) * block;
         let mut parts: Vec<(usize, Result<Best>)> = (0..self.items.len())
             .step_by(together)
-            .map(|first| (first, Ok(Best::new(self.k))))
+            .map(|first| (first, Ok(Best::new(k))))
             .collect();
         workers.for_each_mut(&mut parts, |_, (first, best)| {
-            *best = self.part(*first, together);
+            *best = self.part(*first, together, k, scores);
         });
         parts.into_iter().map(|(_, best)| best).collect()
     }
 
     /// Searches among up to `count` items from the position `first` on.
-    fn part(&self, first: usize, count: usize) -> Result<Best> {
-        let (dim, block) = (self.items.dim(), self.block());
+    fn part(
+        &self,
+        first: usize,
+        count: usize,
+        k: usize,
+        compute: &(dyn Fn(usize, &mut [f32]) + Sync),
+    ) -> Result<Best> {
         let end = (first + count).min(self.items.len());
-        let mut best = Best::new(self.k);
+        let mut best = Best::new(k);
+        let block = self.block();
         let mut scores = vec![0.0f32; block];
         for start in (first..end).step_by(block) {
             if self.is_late() {
                 return Err(Error::Late);
             }
-            let rows = block.min(end - start);
-            let vectors = &self.items.vectors()[start * dim..][..rows * dim];
-            let scores = &mut scores[..rows];
-            scaled_dots(self.user, vectors, self.items.scale(), scores);
-            for (at, &score) in scores.iter().enumerate() {
-                let found = Found { item: (start + at) as u32, score };
-                if best.takes(found) && !self.is_excluded(found.item) {
-                    best.push(found);
+            let scores = &mut scores[..block.min(end - start)];
+            compute(start, scores);
+            for (number, scores) in scores.chunks(LOOK).enumerate() {
+                if !best.takes_any(scores) {
+                    continue;
+                }
+                for (at, &score) in scores.iter().enumerate() {
+                    let found = Found { item: (start + number * LOOK + at) as u32, score };
+                    if best.takes(found) && !self.is_excluded(found.item) {
+                        best.push(found);
+                    }
                 }
             }
         }
@@ -260,6 +377,7 @@ mod tests {
         let user = [0.5, -1.0, 2.0];
         for count in [0, 1, 10, BLOCK, 3 * BLOCK + 17] {
             let items = items(count, 3);
+            let rounded = RoundedItems::new(&items, &mut Unthrottled);
             let last = count.saturating_sub(1) as u32;
             let choices = [
                 Choice::default(),
@@ -278,23 +396,61 @@ mod tests {
                     let workers = workers(threads);
                     let found = find_nearest(&items, &user, k, choice.clone(), &workers, None);
                     assert_eq!(found.unwrap(), expected, "{count} {k} {choice:?} {threads}");
+                    // All items are candidates of a search for so many.
+                    let rounded = Some(&rounded).filter(|_| count <= 10 || k > count);
+                    let found =
+                        find(&items, rounded, &user, k, choice.clone(), &workers, None).unwrap();
+                    assert_eq!(found, expected, "rounded: {count} {k} {choice:?} {threads}");
                 }
             }
         }
     }
 
     #[test]
+    fn the_approximate_search_finds_most_items_with_exact_scores() {
+        let (count, dim, k) = (20_000, 32, 100);
+        let float = |i: u64| (mix64(i) >> 40) as f32 / (1u64 << 23) as f32 - 1.0;
+        let vectors = (0..(count * dim) as u64).map(float).collect();
+        let ids = ItemIds::Ints((0..count as i64).collect());
+        let items = ItemVectors::new(ids, vectors, dim, 2.5, Vec::new(), &mut Unthrottled).unwrap();
+        let rounded = RoundedItems::new(&items, &mut Unthrottled);
+        let mut hits = 0;
+        for number in 0..10u64 {
+            let user: Vec<f32> =
+                (0..dim as u64).map(|i| float((1 << 40) + number * 100 + i)).collect();
+            let first = find_nearest(&items, &user, 1, Choice::default(), &workers(1), None);
+            let exclude = vec![first.unwrap()[0].item];
+            let choice = Choice { only: None, exclude };
+            let exact = brute_force(&items, &user, k, &choice);
+            let answers = [1, 3].map(|threads| {
+                let workers = workers(threads);
+                find(&items, Some(&rounded), &user, k, choice.clone(), &workers, None).unwrap()
+            });
+            assert_eq!(answers[0], answers[1]);
+            assert_eq!(answers[0].len(), k);
+            for found in &answers[0] {
+                let vector = &items.vectors()[found.item as usize * dim..][..dim];
+                let score = items.scale() * dot(&user, vector);
+                assert_eq!(found.score.to_bits(), score.to_bits());
+                assert!(!choice.exclude.contains(&found.item));
+            }
+            hits += answers[0].iter().filter(|found| exact.contains(found)).count();
+        }
+        assert!(hits >= 990, "{hits} of 1000");
+    }
+
+    #[test]
     fn a_late_search_stops_and_a_wrong_user_is_refused() {
         let (items, workers) = (items(3 * BLOCK, 3), workers(1));
-        let find = |user: &[f32], late: bool| {
+        let search = |user: &[f32], late: bool| {
             let is_late = || late;
             find_nearest(&items, user, 5, Choice::default(), &workers, Some(&is_late))
         };
-        assert!(matches!(find(&[1.0; 3], true), Err(Error::Late)));
-        assert!(matches!(find(&[1.0, f32::NAN, 0.0], false), Err(Error::UserVector)));
-        assert!(matches!(find(&[f32::MAX; 3], false), Err(Error::UserVector)));
-        assert!(find(&[1.0; 4], false).unwrap_err().to_string().contains("has 4"));
-        assert!(find(&[1.0; 3], false).is_ok());
+        assert!(matches!(search(&[1.0; 3], true), Err(Error::Late)));
+        assert!(matches!(search(&[1.0, f32::NAN, 0.0], false), Err(Error::UserVector)));
+        assert!(matches!(search(&[f32::MAX; 3], false), Err(Error::UserVector)));
+        assert!(search(&[1.0; 4], false).unwrap_err().to_string().contains("has 4"));
+        assert!(search(&[1.0; 3], false).is_ok());
         let none = find_nearest(&items, &[1.0; 3], 0, Choice::default(), &workers, None);
         assert_eq!(none.unwrap(), []);
     }

@@ -16,7 +16,8 @@ use zillion_rows::layer::{LayerFile, LayerSource, Throttle};
 
 use crate::damage::DamageWatch;
 use crate::error::{Error, Result};
-use crate::nearest::{Choice, find_nearest};
+use crate::items::{LoadedItems, load_items};
+use crate::nearest::Choice;
 use crate::parity::ParityRows;
 use crate::programs::Programs;
 use crate::retrieval::{Retrievable, Retrieved};
@@ -100,12 +101,11 @@ impl Servable {
         let chain = cache.chain(model, version)?;
         pace.piece();
         let rows = cache.rows(model, &chain, workers, pace)?;
-        let manifest = chain.into_iter().next_back();
+        let manifest = chain.last().cloned();
         let manifest = manifest.expect("a chain has at least the version itself in it");
-        let mut others = others.into_iter().filter(|o| is_same_engine(&o.manifest, &manifest));
-        let same = others.next();
-        let same_items =
-            same.into_iter().chain(others).find(|o| o.manifest.items == manifest.items);
+        let others: Vec<&Self> =
+            others.into_iter().filter(|o| is_same_engine(&o.manifest, &manifest)).collect();
+        let same = others.first();
         let engine = match same {
             Some(other) => other.engine.clone(),
             None => Arc::new(Engine::load(model, &manifest, cache, workers, pace)?),
@@ -117,14 +117,19 @@ impl Servable {
         let packed = engine.pack(dense, &params, pace)?;
         let parity = ParityRows::from_json(&read(model, &manifest.parity, cache, pace)?)?;
         pace.piece();
+        let same_items = others.iter().find(|o| o.manifest.items == manifest.items);
         let retrievable = match (&manifest.items, same_items) {
             (None, _) => None,
             // Versions whose items have not changed share their vectors.
             (Some(_), Some(other)) => other.retrievable.clone(),
             (Some(file), None) => {
-                let bytes = read(model, file, cache, pace)?;
+                let loaded: Vec<LoadedItems<'_>> =
+                    others.iter().filter_map(|o| o.items()).collect();
+                let mut read =
+                    |file: &VersionFile, pace: &mut dyn Throttle| read(model, file, cache, pace);
+                let items = load_items(file, &chain, &loaded, &mut read, pace)?;
                 let (encoder, scorer) = (&engine.encoder, engine.user_scorer()?);
-                Some(Arc::new(Retrievable::read(&bytes, encoder, scorer, pace)?))
+                Some(Arc::new(Retrievable::new(items, encoder, scorer, pace)?))
             }
         };
         let watch = DamageWatch::new();
@@ -250,9 +255,15 @@ impl Servable {
         self.retrievable.as_deref()
     }
 
+    /// Returns the items of the version with their file.
+    fn items(&self) -> Option<LoadedItems<'_>> {
+        Some((self.manifest.items.as_ref()?, self.retrievable.as_ref()?.items()))
+    }
+
     /// Returns the items with the highest scores for a user, the best first. `columns` has one row
-    /// with the inputs of the user's tower, `k` is the largest number of items, and `choice` says
-    /// which items may be returned. The search stops when `is_late` returns `true`.
+    /// with the inputs of the user's tower, `k` is the largest number of items, `exact` asks for an
+    /// exact or an approximate search, or leaves the choice to the number of items, and `choice`
+    /// says which items may be returned. The search stops when `is_late` returns `true`.
     ///
     /// # Errors
     /// Returns [`Error::NoItems`] if the version has no items, [`Error::Late`] if the work was
@@ -262,6 +273,7 @@ impl Servable {
         &self,
         columns: &RawColumns<'_>,
         k: usize,
+        exact: Option<bool>,
         choice: Choice,
         is_late: Option<LateCheck<'_>>,
     ) -> Result<Retrieved> {
@@ -284,8 +296,8 @@ impl Servable {
             return Err(Error::Damaged { version: self.version() });
         }
         let workers = &self.engine.workers;
-        let found = find_nearest(retrievable.items(), &user?, k, choice, workers, is_late)?;
-        Ok(Retrieved { found, missing_side_rows: batch.side_missing.iter().sum() })
+        let (found, is_exact) = retrievable.find(&user?, k, exact, choice, workers, is_late)?;
+        Ok(Retrieved { found, missing_side_rows: batch.side_missing.iter().sum(), is_exact })
     }
 
     /// Releases the memory of buffers that recent requests did not need. Every request does this

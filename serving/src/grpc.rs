@@ -1,4 +1,5 @@
-//! The gRPC protocol: Triton's and TensorFlow Serving's services, health and reflection.
+//! The gRPC protocol: Triton's and TensorFlow Serving's services, retrieval, health and
+//! reflection.
 //!
 //! This module is a thin adapter over the domain. A message that holds rows stays bytes until its
 //! work begins, on the pool if it is not small; before that, the network's thread reads only the
@@ -14,6 +15,7 @@ mod lists;
 mod permission;
 mod predict;
 mod raw;
+mod retrieve;
 mod scan;
 mod server;
 mod status;
@@ -40,6 +42,7 @@ use self::health::HealthOf;
 pub(crate) use self::health::Readiness;
 use self::infer::Infer;
 use self::predict::Predict;
+use self::retrieve::Retrieve;
 use self::server::inference::grpc_inference_service_server::GrpcInferenceServiceServer;
 use self::server::tensorflow::serving::model_service_server::ModelServiceServer;
 use self::server::tensorflow::serving::prediction_service_server::PredictionServiceServer;
@@ -56,10 +59,11 @@ use crate::queue::Wire;
 use crate::scored::Scored;
 
 /// The services that score, by their full names.
-const SERVICES: [&str; 3] = [
+const SERVICES: [&str; 4] = [
     "inference.GRPCInferenceService",
     "tensorflow.serving.PredictionService",
     "tensorflow.serving.ModelService",
+    "zillion.v1.RetrievalService",
 ];
 
 /// The largest number of bytes of a message that holds no rows. Generated servers decode such
@@ -98,11 +102,11 @@ pub(crate) struct Grpc {
     routes: axum::Router,
 }
 
-/// Reads a message as the calls `ModelInfer` and `Predict` do, and returns which of them accept it.
-/// Fuzzers call this function.
-pub fn read_message(message: &[u8]) -> [bool; 2] {
+/// Reads a message as the calls `ModelInfer`, `Predict` and `Retrieve` do, and returns which of
+/// them accept it. Fuzzers call this function.
+pub fn read_message(message: &[u8]) -> [bool; 3] {
     let message = Bytes::copy_from_slice(message);
-    [infer::accepts(&message), predict::accepts(&message)]
+    [infer::accepts(&message), predict::accepts(&message), retrieve::accepts(&message)]
 }
 
 /// Returns whether a request belongs to gRPC, by its content type.
@@ -175,6 +179,9 @@ impl Grpc {
             }
             "/tensorflow.serving.PredictionService/Predict" => {
                 raw::answer(&self.domain, Predict, request, limit).await
+            }
+            "/zillion.v1.RetrievalService/Retrieve" => {
+                raw::answer(&self.domain, Retrieve, request, limit).await
             }
             _ => {
                 let mut routes = self.routes.clone();

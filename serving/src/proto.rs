@@ -1,6 +1,6 @@
 //! The messages and clients of the gRPC interfaces that the server offers, generated from
 //! `serving/proto/`: package `inference` is Triton's and KServe's, `tensorflow` and
-//! `tensorflow.serving` are TensorFlow Serving's.
+//! `tensorflow.serving` are TensorFlow Serving's, and `zillion.v1` is our own.
 
 #![allow(
     missing_docs,

@@ -15,6 +15,9 @@ use crate::metrics::Stage;
 use crate::scored::Scored;
 use crate::statistics::Spent;
 
+/// The number of items of an answer if the request names none.
+pub(crate) const DEFAULT_K: usize = 10;
+
 /// A request for the nearest items of a user.
 #[derive(Debug)]
 pub(crate) struct RetrieveRequest<'a> {
@@ -28,6 +31,8 @@ pub(crate) struct RetrieveRequest<'a> {
     pub(crate) only: Option<Vec<RawValue<'a>>>,
     /// The ids of items that may not be returned.
     pub(crate) exclude: Vec<RawValue<'a>>,
+    /// Whether the search must be exact, or `None` if the number of items decides.
+    pub(crate) exact: Option<bool>,
 }
 
 /// The nearest items of a user.
@@ -39,6 +44,8 @@ pub(crate) struct Retrieval {
     pub(crate) found: Vec<Found>,
     /// The number of ids in the lists of the request that the version has no item for.
     pub(crate) unknown_ids: usize,
+    /// Whether the search was exact.
+    pub(crate) is_exact: bool,
 }
 
 impl Scored {
@@ -75,7 +82,8 @@ impl Scored {
             let only = request.only.as_deref().map(|ids| find("only", ids)).transpose()?;
             let exclude = find("exclude", &request.exclude)?;
             let choice = Choice { only, exclude };
-            let retrieved = servable.retrieve(&request.columns, request.k, choice, Some(&is_late));
+            let (k, exact, columns) = (request.k, request.exact, &request.columns);
+            let retrieved = servable.retrieve(columns, k, exact, choice, Some(&is_late));
             let retrieved = retrieved.map_err(|error| self.describe_failure(error))?;
             Ok::<_, ServeError>((retrieved, unknown))
         })?;
@@ -84,7 +92,8 @@ impl Scored {
         let spent = self.spent.get();
         let (rows, executions) = (spent.rows + 1, spent.executions + 1);
         self.spent.set(Spent { rows, executions, ..spent });
-        Ok(Retrieval { version: servable.version(), found: retrieved.found, unknown_ids })
+        let (version, is_exact) = (servable.version(), retrieved.is_exact);
+        Ok(Retrieval { version, found: retrieved.found, unknown_ids, is_exact })
     }
 }
 

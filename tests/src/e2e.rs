@@ -49,6 +49,7 @@ mod quarantine;
 mod quickstart;
 mod request_log;
 mod retrieval;
+mod retrieval_deltas;
 mod retrieval_serving;
 mod row_types;
 mod schedule;

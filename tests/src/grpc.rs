@@ -45,7 +45,7 @@ fn served(more: &[&str]) -> (Workplace, Server) {
 }
 
 /// Runs a client until it has finished. Panics if the client exceeds the time limit of the tests.
-fn run<T>(client: impl Future<Output = T>) -> T {
+pub(crate) fn run<T>(client: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.expect("a runtime for the client");
     runtime.block_on(async {

@@ -6,6 +6,12 @@ use std::fmt::Write as _;
 use std::time::Instant;
 
 use serde_json::{Value, json};
+use tonic::Code;
+use tonic::transport::Channel;
+use zillion_serving::proto::inference::model_infer_request::InferInputTensor;
+use zillion_serving::proto::inference::{InferTensorContents, ModelInferRequest};
+use zillion_serving::proto::zillion::v1::retrieval_service_client::RetrievalServiceClient;
+use zillion_serving::proto::zillion::v1::{ItemIds, RetrieveRequest};
 
 use crate::harness::{Workplace, stderr, zillion};
 use crate::retrieval::{ITEMS, place};
@@ -33,12 +39,12 @@ fn publish(place: &Workplace, more: &[&str]) -> std::process::Output {
     zillion(&arguments).output().expect("the binary runs")
 }
 
-fn retrieve(server: &Server, body: &Value) -> Reply {
+pub(crate) fn retrieve(server: &Server, body: &Value) -> Reply {
     server.post(&format!("/v1/models/{MODEL}:retrieve"), body.to_string().as_bytes())
 }
 
 /// Returns the ids and the scores of an answer.
-fn found(reply: &Reply) -> Vec<(u64, f32)> {
+pub(crate) fn found(reply: &Reply) -> Vec<(u64, f32)> {
     assert_eq!(reply.status, 200, "{reply:?}");
     let answer = reply.json();
     let items = answer["items"].as_array().expect("items").clone();
@@ -48,7 +54,12 @@ fn found(reply: &Reply) -> Vec<(u64, f32)> {
     items.iter().map(item).collect()
 }
 
-fn version(reply: &Reply) -> u64 {
+/// Returns items with the bits of their scores.
+pub(crate) fn bits(found: Vec<(u64, f32)>) -> Vec<(u64, u32)> {
+    found.into_iter().map(|(item, score)| (item, score.to_bits())).collect()
+}
+
+pub(crate) fn version(reply: &Reply) -> u64 {
     reply.json()["model_version"].as_str().expect("a version").parse().expect("a number")
 }
 
@@ -70,9 +81,6 @@ fn retrieved_items_have_the_scores_of_predictions() {
         // The file has the items in the order of their ids, and so has a draw.
         expected.sort_by(|a, b| score(b).total_cmp(&score(a)).then(a.0.cmp(&b.0)));
         let all = retrieve(&server, &json!({ "context": { "history": history }, "k": 1000 }));
-        let bits = |found: Vec<(u64, f32)>| -> Vec<(u64, u32)> {
-            found.into_iter().map(|(item, score)| (item, score.to_bits())).collect()
-        };
         assert_eq!(bits(found(&all)), expected);
         let context = json!({ "history": history });
         let exclude: Vec<u64> = expected.iter().step_by(2).map(|(item, _)| *item).collect();
@@ -84,6 +92,13 @@ fn retrieved_items_have_the_scores_of_predictions() {
         let even: Vec<(u64, u32)> = expected.iter().step_by(2).skip(1).take(10).copied().collect();
         assert_eq!(bits(found(&reply)), even);
         assert_eq!(reply.json()["unknown_ids"], 1);
+        // So few items are all candidates of the approximate search.
+        for (exact, expects) in [(json!(false), false), (json!(null), true)] {
+            let body = json!({ "context": context, "k": 7, "exact": exact });
+            let reply = retrieve(&server, &body);
+            assert_eq!(bits(found(&reply)), expected[..7]);
+            assert_eq!(reply.json()["exact"], expects);
+        }
     }
     let refused = |body: Value, status: u16, text: &str| {
         let reply = retrieve(&server, &body);
@@ -103,6 +118,89 @@ fn retrieved_items_have_the_scores_of_predictions() {
     assert!(path["post"].is_object(), "{path}");
     let schema = &document["components"]["schemas"][format!("{MODEL}.RetrieveRequest")];
     assert!(schema["properties"]["context"]["properties"]["history"].is_object(), "{schema}");
+}
+
+/// Returns a request over gRPC for the items of a user with this history.
+fn message(history: &[i64]) -> RetrieveRequest {
+    let input = |name: &str, size: usize, values: Vec<i64>| InferInputTensor {
+        name: name.to_owned(),
+        datatype: "INT64".to_owned(),
+        shape: vec![size as i64],
+        contents: Some(InferTensorContents { int64_contents: values, ..Default::default() }),
+        ..InferInputTensor::default()
+    };
+    let length = vec![history.len() as i64];
+    let user = ModelInferRequest {
+        model_name: MODEL.to_owned(),
+        id: "a request".to_owned(),
+        inputs: vec![
+            input("history", history.len(), history.to_vec()),
+            input("history__lengths", 1, length),
+        ],
+        ..ModelInferRequest::default()
+    };
+    RetrieveRequest { user: Some(user), ..RetrieveRequest::default() }
+}
+
+#[test]
+fn both_protocols_retrieve_the_same_items() {
+    let place = published();
+    let mut server = Server::start(&place, &[]);
+    assert!(server.becomes_ready());
+    let ids = |ints: &[i64]| Some(ItemIds { ints: ints.to_vec(), ..ItemIds::default() });
+    crate::grpc::run(async {
+        let address = format!("http://{}", server.address);
+        let channel = Channel::from_shared(address).expect("an address");
+        let channel = channel.connect().await.expect("the server takes connections");
+        let mut client = RetrievalServiceClient::new(channel);
+        for history in [&[1, 2, 3][..], &[], &[55], &[99_999, 7, 7, 12]] {
+            for (exact, k) in [(None, None), (Some(true), Some(60)), (Some(false), Some(3))] {
+                let mut body = json!({ "context": { "history": history }, "exact": exact, "k": k });
+                let mut request = RetrieveRequest { exact, k, ..message(history) };
+                for is_limited in [false, true] {
+                    if is_limited {
+                        body["only"] = json!([1, 2, 3, 4, 5, 6, 777]);
+                        body["exclude"] = json!([2, 5, 888]);
+                        request.only = ids(&[1, 2, 3, 4, 5, 6, 777]);
+                        request.exclude = ids(&[2, 5, 888]);
+                    }
+                    let reply = retrieve(&server, &body);
+                    let answer = client.retrieve(request.clone()).await.expect("an answer");
+                    let answer = answer.into_inner();
+                    let items = answer.items.expect("items").ints.into_iter().map(|id| id as u64);
+                    let items: Vec<(u64, f32)> = items.zip(answer.scores).collect();
+                    assert_eq!(bits(items), bits(found(&reply)));
+                    let json = reply.json();
+                    assert_eq!(json["model_version"], answer.model_version);
+                    assert_eq!(json["unknown_ids"], answer.unknown_ids);
+                    assert_eq!(json["exact"], answer.exact);
+                    assert_eq!((&*answer.model_name, &*answer.id), (MODEL, "a request"));
+                }
+            }
+        }
+        let mut unknown = message(&[1]);
+        unknown.user.as_mut().expect("a user").model_name = "other".to_owned();
+        let mut other = message(&[1]);
+        other.user.as_mut().expect("a user").inputs[0].name = "item".to_owned();
+        let texts = Some(ItemIds { texts: vec!["x".to_owned()], ..ItemIds::default() });
+        for (request, code, text) in [
+            (RetrieveRequest { user: None, ..message(&[1]) }, Code::InvalidArgument, "`user`"),
+            (unknown, Code::NotFound, "other"),
+            (other, Code::InvalidArgument, "no input of this name"),
+            (
+                RetrieveRequest { k: Some(1001), ..message(&[1]) },
+                Code::ResourceExhausted,
+                "serve.max_retrieved",
+            ),
+            (RetrieveRequest { k: Some(0), ..message(&[1]) }, Code::InvalidArgument, "`k` is 0"),
+            (RetrieveRequest { only: texts, ..message(&[1]) }, Code::InvalidArgument, "only"),
+        ] {
+            let status = client.retrieve(request).await.expect_err("it is refused");
+            assert!(status.code() == code && status.message().contains(text), "{status:?}");
+        }
+    });
+    let metrics = server.get("/metrics").body;
+    assert!(metrics.contains("protocol=\"grpc_retrieve\",status=\"200\"} 24"), "{metrics}");
 }
 
 #[test]

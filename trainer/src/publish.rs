@@ -40,6 +40,7 @@ mod collector;
 mod compactor;
 mod dense;
 mod earlier;
+mod item_files;
 mod owner;
 mod parent;
 mod parity;

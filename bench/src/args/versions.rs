@@ -172,4 +172,21 @@ pub(crate) struct BenchRetrieveArgs {
     /// Number of compute threads
     #[arg(long, default_value = "1")]
     pub(crate) threads: NonZeroUsize,
+    /// Time the approximate search, and compare its items with those of the exact one
+    #[arg(long)]
+    pub(crate) approximate: bool,
+    /// Kind of the random vectors
+    #[arg(long, value_enum, default_value = "clusters")]
+    pub(crate) vectors: VectorKind,
+}
+
+/// The kinds of random vectors of a search.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum VectorKind {
+    /// Clusters whose elements all have the same size
+    Clusters,
+    /// Clusters whose elements become smaller with their position, as principal components do
+    Decaying,
+    /// Normal draws without clusters
+    Gaussian,
 }

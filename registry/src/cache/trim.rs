@@ -14,7 +14,7 @@ use zillion_device::durable::Op;
 use super::claim::{Others, SLACK};
 use super::{Cache, LONGEST_WRITE, list_all_names, list_names, run_name};
 use crate::error::Result;
-use crate::reference::VersionId;
+use crate::reference::{VersionFile, VersionId};
 use crate::stack::stack;
 use crate::version::VersionManifest;
 
@@ -107,7 +107,12 @@ impl Cache {
                 }
             }
         }
-        let own = chain.last().map(|newest| newest.own_files()).unwrap_or_default();
+        let mut own = chain.last().map(|newest| newest.own_files()).unwrap_or_default();
+        // A difference of items needs the files before it.
+        let items = VersionManifest::item_files(chain).into_iter().skip(1);
+        own.extend(items.map(VersionFile::entry));
+        own.sort_by(|(a, _), (b, _)| a.cmp(b));
+        own.dedup();
         let own = own.into_iter().filter(|(name, file)| !self.has(name, file.bytes));
         Ok(own.fold(missing, |sum, (_, file)| sum.saturating_add(file.bytes)))
     }
@@ -143,6 +148,8 @@ impl Cache {
             let own = newest.own_files();
             needed.files.extend(own.into_iter().map(|(name, file)| (name, file.bytes)));
         }
+        let items = VersionManifest::item_files(chain).into_iter();
+        needed.files.extend(items.map(|file| (file.name(), file.bytes)));
         // Without the registry, the manifests of a chain are read with their frames.
         let frames = chain.iter().filter_map(|version| version.frame_file.as_ref());
         let frames = frames.map(|file| (file.name(), file.bytes));

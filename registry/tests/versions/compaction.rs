@@ -27,7 +27,7 @@ fn compact(fixture: &Fixture, version: &VersionManifest) -> Result<VersionManife
     let chain = model.chain(version.version)?;
     let layer = cache.merge_chain(&model, &chain, &mut Unthrottled)?;
     model.upload_layer(&layer, cache.folder(), &mut Unthrottled)?;
-    model.publish_compaction(model.latest()?.unwrap(), version, layer)
+    model.publish_compaction(model.latest()?.unwrap(), version, layer, None)
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn a_base_needs_its_files_and_takes_the_next_free_number() {
     let mut cache = Cache::open(folder.path(), "clicks", Files::new()).unwrap();
     let chain = model.chain(last.version).unwrap();
     let layer = cache.merge_chain(&model, &chain, &mut Unthrottled).unwrap();
-    let refused = model.publish_compaction(last.version, last, layer.clone()).unwrap_err();
+    let refused = model.publish_compaction(last.version, last, layer.clone(), None).unwrap_err();
     assert!(matches!(&refused, Error::File { .. }), "{refused}");
     assert_eq!(model.latest().unwrap(), Some(last.version));
     // A stop ends a merge and a copy.
@@ -132,7 +132,7 @@ fn a_base_needs_its_files_and_takes_the_next_free_number() {
     // Another publisher has published a version meanwhile.
     model.upload_layer(&layer, cache.folder(), &mut Unthrottled).unwrap();
     fixture.publish(&rows(0..3, 9.0), Some(last));
-    let base = model.publish_compaction(last.version, last, layer).unwrap();
+    let base = model.publish_compaction(last.version, last, layer, None).unwrap();
     assert_eq!(base.version, VersionId(5));
 }
 

@@ -179,16 +179,20 @@ fn refuse_shared_memory(what: &str, name: &str) -> ServeError {
 
 /// A request that is ready to be scored.
 #[derive(Debug, PartialEq)]
-struct Parsed<'a> {
-    id: &'a str,
-    rows: usize,
-    columns: RawColumns<'a>,
-    outputs: Vec<String>,
+pub(super) struct Parsed<'a> {
+    pub(super) id: &'a str,
+    pub(super) rows: usize,
+    pub(super) columns: RawColumns<'a>,
+    pub(super) outputs: Vec<String>,
 }
 
 /// Reads a request. Values are counted against the limits before memory is taken for them, and an
 /// input that `encoder` does not read is refused before that of its values.
-fn parse<'a>(message: &'a [u8], limits: &Limits, encoder: Option<&Encoder>) -> Result<Parsed<'a>> {
+pub(super) fn parse<'a>(
+    message: &'a [u8],
+    limits: &Limits,
+    encoder: Option<&Encoder>,
+) -> Result<Parsed<'a>> {
     let mut id = "";
     let (mut inputs, mut outputs, mut raw) = (Vec::new(), Vec::new(), Vec::new());
     let (mut parameters, mut dims) = (0, Vec::new());

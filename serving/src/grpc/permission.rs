@@ -23,6 +23,7 @@ pub(super) fn api(path: &str) -> Option<Api> {
             "GetModelStatus" => Api::Meta,
             _ => Api::Control,
         },
+        "zillion.v1.RetrievalService" => Api::Infer,
         "grpc.health.v1.Health" => Api::Health,
         "grpc.reflection.v1.ServerReflection" | "grpc.reflection.v1alpha.ServerReflection" => {
             Api::Meta
@@ -46,6 +47,7 @@ mod tests {
             ("/tensorflow.serving.PredictionService/Predict", Some(Api::Infer)),
             ("/tensorflow.serving.PredictionService/GetModelMetadata", Some(Api::Meta)),
             ("/tensorflow.serving.ModelService/HandleReloadConfigRequest", Some(Api::Control)),
+            ("/zillion.v1.RetrievalService/Retrieve", Some(Api::Infer)),
             ("/grpc.health.v1.Health/Watch", Some(Api::Health)),
             ("/other.Service/Call", None),
             ("inference.GRPCInferenceService/ModelInfer", None),

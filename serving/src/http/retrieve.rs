@@ -12,12 +12,9 @@ use super::table::{Column, Name, RowVisitor, Table, Trouble};
 use super::values::{Meter, Nesting, Seed, Values, to_integer};
 use crate::config::Limits;
 use crate::error::{Result, ServeError};
-use crate::retrieve::{Retrieval, RetrieveRequest};
+use crate::retrieve::{DEFAULT_K, Retrieval, RetrieveRequest};
 use crate::tensor::MOST_NAME_BYTES;
 use crate::text::shorten;
-
-/// The number of items of an answer if the request names none.
-const DEFAULT_K: usize = 10;
 
 /// The keys of a body.
 const KEYS: [&str; 5] = ["context", "k", "only", "exclude", "exact"];
@@ -34,7 +31,7 @@ pub(crate) fn parse<'a>(body: &'a [u8], limits: &Limits) -> Result<RetrieveReque
     if let Err(error) = outcome {
         return Err(read.trouble.describe(&error, "a retrieve request"));
     }
-    let Parts { context, k, only, exclude, .. } = read.parts;
+    let Parts { context, k, only, exclude, exact } = read.parts;
     let Some(context) = context else {
         let reason = "a retrieve request has no `context`; send the inputs of the user in it";
         return Err(ServeError::Malformed(reason.to_owned()));
@@ -49,7 +46,8 @@ pub(crate) fn parse<'a>(body: &'a [u8], limits: &Limits) -> Result<RetrieveReque
         columns.insert(name.clone(), column.finish(false));
     }
     let exclude = exclude.unwrap_or_default();
-    Ok(RetrieveRequest { columns, bare_texts, k: k.unwrap_or(DEFAULT_K), only, exclude })
+    let k = k.unwrap_or(DEFAULT_K);
+    Ok(RetrieveRequest { columns, bare_texts, k, only, exclude, exact })
 }
 
 /// The parts of a body that have been read so far.
@@ -59,6 +57,7 @@ struct Parts<'a> {
     k: Option<usize>,
     only: Option<Vec<RawValue<'a>>>,
     exclude: Option<Vec<RawValue<'a>>>,
+    exact: Option<bool>,
 }
 
 struct Body<'a> {
@@ -100,15 +99,7 @@ impl<'de: 'a, 'a> Visitor<'de> for BodyVisitor<'_, 'a> {
                     let number = map.next_value::<Option<serde_json::Number>>()?;
                     parts.k = number.map(|number| read_k(&number)).transpose()?;
                 }
-                "exact" => match map.next_value::<Option<bool>>()? {
-                    None | Some(true) => {}
-                    Some(false) => {
-                        return Err(A::Error::custom(
-                            "`exact` is false, but this server only has the exact search; send \
-                             true, or leave it out",
-                        ));
-                    }
-                },
+                "exact" => parts.exact = map.next_value()?,
                 list => {
                     let (mut ids, meter) = (Vec::new(), &mut trouble.meter);
                     let nesting = Nesting { lists: 1, base64: true };
@@ -156,6 +147,8 @@ pub(super) struct RetrieveAnswer<'a> {
     items: Vec<Item<'a>>,
     /// The number of ids of `only` and `exclude` that the version has no item for.
     unknown_ids: usize,
+    /// Whether the search was exact.
+    exact: bool,
 }
 
 /// An item with its score.
@@ -190,6 +183,7 @@ impl<'a> RetrieveAnswer<'a> {
             model_version: retrieval.version.to_string(),
             items: retrieval.found.iter().map(item).collect(),
             unknown_ids: retrieval.unknown_ids,
+            exact: retrieval.is_exact,
         }
     }
 }
@@ -212,13 +206,15 @@ mod tests {
         let body = r#"{"context": {"user": 7, "history": [1, 2]}, "k": 3.0, "only": [5, "6"],
                        "exclude": null, "exact": true}"#;
         let request = read(body).unwrap();
-        assert_eq!(request.k, 3);
+        assert_eq!((request.k, request.exact), (3, Some(true)));
         assert_eq!(request.columns["user"].values, RawValues::Any(vec![RawValue::Int(7)]));
         assert_eq!(request.columns["history"].lengths, Some(vec![2]));
         let only = vec![RawValue::Int(5), RawValue::Text("6".into())];
         assert_eq!((request.only, request.exclude), (Some(only), Vec::new()));
         let request = read(r#"{"context": {"name": "x"}, "exclude": [1]}"#).unwrap();
         assert_eq!((request.k, request.exclude), (10, vec![RawValue::Int(1)]));
+        assert_eq!(request.exact, None);
+        assert_eq!(read(r#"{"context": {}, "exact": false}"#).unwrap().exact, Some(false));
         assert_eq!((request.only, request.bare_texts), (None, vec!["name".to_owned()]));
     }
 
@@ -230,7 +226,7 @@ mod tests {
             (r#"{"context": {}, "k": 0}"#, "`k` is 0; send an integer of at least 1"),
             (r#"{"context": {}, "k": 1.5}"#, "`k` is 1.5"),
             (r#"{"context": {}, "k": "a"}"#, "invalid type"),
-            (r#"{"context": {}, "exact": false}"#, "only has the exact search"),
+            (r#"{"context": {}, "exact": 1}"#, "expected a boolean"),
             (r#"{"context": {}, "only": 3}"#, "`only` is no list"),
             (r#"{"context": {}, "exclude": {"a": 1}}"#, "line 1"),
             (r#"{"context": {}, "exclud": [1]}"#, "did you mean `exclude`?"),
@@ -254,11 +250,12 @@ mod tests {
         for (ids, id) in [(ItemIds::Ints(vec![-4]), "-4"), (texts, r#""a\"b""#)] {
             let items = ItemVectors::new(ids, vec![0.5], 1, 1.0, Vec::new(), &mut Unthrottled);
             let found = vec![Found { item: 0, score: 0.25 }];
-            let retrieval = Retrieval { version: VersionId(3), found, unknown_ids: 2 };
+            let retrieval =
+                Retrieval { version: VersionId(3), found, unknown_ids: 2, is_exact: false };
             let answer =
                 serde_json::to_string(&RetrieveAnswer::new(&items.unwrap(), &retrieval)).unwrap();
             let expected = format!(
-                r#"{{"model_version":"3","items":[{{"id":{id},"score":0.25}}],"unknown_ids":2}}"#
+                r#"{{"model_version":"3","items":[{{"id":{id},"score":0.25}}],"unknown_ids":2,"exact":false}}"#
             );
             assert_eq!(answer, expected);
         }

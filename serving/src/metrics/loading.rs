@@ -305,8 +305,8 @@ impl Loading {
         let event = manifest.origin.newest_event_ms.unwrap_or(0) / 1000;
         self.published_at.with_label_values(&[model]).set(to_gauge(manifest.published_ms / 1000));
         self.newest_event_at.with_label_values(&[model]).set(to_gauge(event));
-        let items = version.retrievable().map(|retrievable| retrievable.items());
-        let counts = items.map_or((0, 0), |items| (items.len() as u64, items.bytes() as u64));
+        let count = |of: &zillion_scorer::Retrievable| (of.items().len() as u64, of.bytes() as u64);
+        let counts = version.retrievable().map_or((0, 0), count);
         self.items.with_label_values(&[model]).set(to_gauge(counts.0));
         self.item_bytes.with_label_values(&[model]).set(to_gauge(counts.1));
         let packed = version.packed_bytes() as u64;

@@ -26,7 +26,7 @@ pub(crate) enum Wire {
     Tensors,
     /// Rows over HTTP: the requests of TF-Serving's kinds.
     Rows,
-    /// A user whose nearest items are asked for, over HTTP.
+    /// A user whose nearest items are asked for, over HTTP or gRPC.
     Retrieval,
     /// A message of the Open Inference Protocol over gRPC.
     GrpcTensors,

@@ -111,13 +111,13 @@ impl Catalogue {
     }
 
     /// Computes the vectors of all items with these rows and parameters. The rows of `source` are
-    /// rounded as versions of `tables` have them. Returns the bytes of the file of a version.
+    /// rounded as versions of `tables` have them.
     pub(super) fn compute(
         &mut self,
         tables: &[TableSpec],
         source: &mut dyn RowSource,
         params: &Params,
-    ) -> Result<Vec<u8>> {
+    ) -> Result<ItemVectors> {
         let layouts = tables.iter().map(TableSpec::layout).collect();
         let mut source = RoundedRows::new(source, layouts);
         let mut ids = ItemIds::new(self.item.raw);
@@ -132,8 +132,7 @@ impl Catalogue {
         }
         let (dim, scale, user) = (self.dim, self.scale, self.user.clone());
         let items = ItemVectors::new(ids, vectors, dim, scale, user, &mut Unthrottled);
-        let bytes = items.and_then(|items| items.to_bytes());
-        bytes.map_err(|error| self.refuse(format!("{error}; correct the file")))
+        items.map_err(|error| self.refuse(format!("{error}; correct the file")))
     }
 
     fn read(&self) -> Result<RawRows> {

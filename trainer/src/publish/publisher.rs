@@ -26,6 +26,7 @@ use super::collector::Collector;
 use super::compactor::{Compactor, OpenModel};
 use super::dense::{DenseCadence, Trained};
 use super::earlier::Earlier;
+use super::item_files::{ItemFiles, are_same};
 use super::owner::name_run;
 use super::parity::Parity;
 use super::places::Places;
@@ -70,6 +71,7 @@ pub(crate) struct Publisher {
     parity: Parity,
     /// The items that versions can retrieve; absent: none.
     catalogue: Option<Catalogue>,
+    item_files: ItemFiles,
     schema: Schema,
     tables: Vec<TableSpec>,
     /// The contents that are the same in all versions of this publisher.
@@ -165,6 +167,7 @@ impl Publisher {
             encoder,
             parity,
             catalogue,
+            item_files: ItemFiles::default(),
             schema: job.schema.clone(),
             tables: job.tables.clone(),
             frame: Arc::new(frame),
@@ -326,8 +329,8 @@ impl Publisher {
         // since. A command publishes the items of now.
         match (catalogue, &version.items) {
             (Some(catalogue), Some(items)) if wish.is_command => {
-                let bytes = catalogue.compute(tables, source.as_mut(), params)?;
-                Ok(*items == VersionFile::of(&items.kind, &bytes))
+                let now = catalogue.compute(tables, source.as_mut(), params)?;
+                are_same(model, items, &now)
             }
             _ => Ok(true),
         }
@@ -349,7 +352,7 @@ impl Publisher {
         let chain = chain.filter(|_| !is_base);
         let parent = chain.and_then(|chain| chain.last());
         // The version is scored with the parameters that it will have.
-        let Self { parity, scorer, dense, model, tables, catalogue, .. } = self;
+        let Self { parity, scorer, dense, model, tables, catalogue, item_files, .. } = self;
         let older = parent.filter(|_| !wish.new_dense && !dense.is_due(chain));
         let params = match older {
             None => trained.params,
@@ -358,7 +361,8 @@ impl Publisher {
         let parity = parity.score(scorer, tables, rows.row_source()?.as_mut(), params)?.to_json();
         let items = match catalogue {
             Some(catalogue) => {
-                Some(catalogue.compute(tables, rows.row_source()?.as_mut(), params)?)
+                let items = catalogue.compute(tables, rows.row_source()?.as_mut(), params)?;
+                Some(item_files.draft(model, chain, items)?)
             }
             None => None,
         };

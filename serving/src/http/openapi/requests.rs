@@ -192,7 +192,7 @@ fn retrieve(servable: &Servable) -> Value {
             "k": { "type": ["integer", "null"], "minimum": 1, "description": "The number of items; without it, 10. The server refuses more than its setting `max_retrieved`, which is 1000 unless set." },
             "only": ids("The ids of the only items that may be returned."),
             "exclude": ids("The ids of items that may not be returned."),
-            "exact": { "enum": [true, null], "description": "Whether every item is scored." },
+            "exact": { "type": ["boolean", "null"], "description": "Whether no better item may be missing; without it, the number of items decides." },
         }),
         &["context"],
     )

@@ -80,7 +80,8 @@ impl Publisher {
             }
             let layer = compactor.finish()?;
             compactor.counts.bytes += layer.files().map(|file| file.bytes).sum::<u64>();
-            let base = Arc::new(self.model.publish_compaction(newest, repeated, layer)?);
+            let items = self.item_files.whole_of(&self.model, chain)?;
+            let base = Arc::new(self.model.publish_compaction(newest, repeated, layer, items)?);
             compactor.counts.published += 1;
             tracing::debug!("version {} repeats {} in one layer", base.version, repeated.version);
             branch.push(None, base.clone());
