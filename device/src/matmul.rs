@@ -7,7 +7,9 @@
 //! each element. So the bits do not depend on the registers of the machine, on the tile, or on the
 //! other rows. [`gemm`] and its short forms are the general product. The `gemm-f32` crate computes
 //! it without its own threads. For one shape on one machine, its result is always the same.
+//! [`bf16`] has the products of a dense layer with factors of half the bits.
 
+pub mod bf16;
 mod fallback;
 mod panel;
 mod product;
