@@ -29,10 +29,15 @@ impl Sums {
             let out = &mut out[row * out_row..][..columns];
             for (tile, out) in out.chunks_mut(LINES).enumerate() {
                 let line = &self.0[(row / LINES * 2 + tile) * LINES + row % LINES];
-                let bias = epilogue.bias.map(|bias| &bias[tile * LINES..]);
-                match <&mut [f32; LINES]>::try_from(&mut *out) {
-                    Ok(out) => write_line(line, bias, epilogue, out),
-                    Err(_) => write_line(&line[..out.len()], bias, epilogue, out),
+                let bias = epilogue.bias.map(|bias| &bias[tile * LINES..][..out.len()]);
+                // The loops of a whole line have a known length.
+                match (
+                    <&mut [f32; LINES]>::try_from(&mut *out),
+                    bias.map(<&[f32; LINES]>::try_from),
+                ) {
+                    (Ok(out), None) => write_line(line, None, epilogue, out),
+                    (Ok(out), Some(Ok(bias))) => write_line(line, Some(bias), epilogue, out),
+                    _ => write_line(line, bias, epilogue, out),
                 }
             }
         }
@@ -41,22 +46,22 @@ impl Sums {
 
 /// Writes a part of a row.
 #[inline(always)]
-fn write_line(sums: &[f32], bias: Option<&[f32]>, epilogue: Epilogue<'_>, out: &mut [f32]) {
+fn write_line(sums: &[f32; LINES], bias: Option<&[f32]>, epilogue: Epilogue<'_>, out: &mut [f32]) {
+    let mut values = *sums;
     if epilogue.accumulate {
-        for (out, sum) in out.iter_mut().zip(sums) {
-            *out += sum;
+        for (value, old) in values.iter_mut().zip(&*out) {
+            *value += old;
         }
-    } else {
-        out.copy_from_slice(&sums[..out.len()]);
     }
     if let Some(bias) = bias {
-        for (out, bias) in out.iter_mut().zip(bias) {
-            *out += bias;
+        for (value, bias) in values.iter_mut().zip(bias) {
+            *value += bias;
         }
     }
     if epilogue.relu {
-        for out in out {
-            *out = if *out < 0.0 { 0.0 } else { *out };
+        for value in &mut values {
+            *value = if *value < 0.0 { 0.0 } else { *value };
         }
     }
+    out.copy_from_slice(&values[..out.len()]);
 }
