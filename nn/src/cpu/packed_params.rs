@@ -22,7 +22,7 @@ impl PackedParams {
     /// # Panics
     /// Panics if the parameters are not those of the program's graph.
     pub fn new(program: &Program, params: &Params, piece: &mut dyn FnMut()) -> Self {
-        let weights = Packing::new(program, None).into_weights();
+        let weights = Packing::new(program, |_| true).into_weights();
         let weights = weights.into_iter().map(|weight| {
             let (rows, cols) = weight.packed_shape();
             let mut panels = Panel::list(rows, cols);

@@ -18,7 +18,6 @@ use std::sync::Arc;
 use zillion_device::Workers;
 use zillion_device::matmul::{Panel, Scratch, View};
 
-use crate::cpu::narrow::Narrow;
 use crate::cpu::packed_params::PackedParams;
 use crate::cpu::placement::Place;
 use crate::cpu::program::{Program, Step};
@@ -89,16 +88,16 @@ pub(crate) struct Packing {
 }
 
 impl Packing {
-    /// Creates the packing of the weights of a program's exact products, which are all but those of
-    /// `narrow`. No weight is packed yet.
-    pub(crate) fn new(program: &Program, narrow: Option<&Narrow>) -> Self {
+    /// Creates the packing of the weights of a program's exact products, which are those of all
+    /// nodes for which `is_exact` returns `true`. No weight is packed yet.
+    pub(crate) fn new(program: &Program, is_exact: impl Fn(NodeId) -> bool) -> Self {
         let mut weights: Vec<Weight> = Vec::new();
         let mut of_node = vec![None; program.lowered.graph.nodes.len()];
         // Transposed weights come first, because runs with few rows pack only these.
         for turned in [true, false] {
             for step in program.phases.iter().flat_map(|phase| &phase.tile) {
                 let Step::Compute(id) = *step else { continue };
-                if narrow.is_some_and(|narrow| narrow.has(id)) {
+                if !is_exact(id) {
                     continue;
                 }
                 let weight = Weight::of(&program.lowered.graph, &program.placement.places, id);
@@ -180,7 +179,7 @@ pub(crate) fn bytes(program: &Program, rows: usize, threads: usize) -> usize {
         Panel::floats(rows, cols)
     };
     let weights =
-        Packing::new(program, None).weights.iter().filter(packed).map(floats).sum::<usize>();
+        Packing::new(program, |_| true).weights.iter().filter(packed).map(floats).sum::<usize>();
     let steps = program.phases.iter().flat_map(|phase| &phase.tile);
     let scratch = steps.filter_map(|step| match *step {
         Step::Accumulate(id) if program.lowered.graph.node(id).op == Op::MatMulTn => {

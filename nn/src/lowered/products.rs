@@ -1,19 +1,19 @@
 //! The products of layers, whose factors may have a lower precision than f32.
 //!
-//! They are the same products on a GPU and on processors. Everything else has exact kernels in every
-//! precision.
+//! They are the same products on a GPU and on processors. Everything else has exact kernels in
+//! every precision.
 
 use super::Lowered;
 use crate::graph::shape::{Dim, NodeId};
 
-/// The least number of rows and of columns of the weight of such a product. With fewer, matrix units
-/// would mostly multiply zeros.
+/// The least number of rows and of columns of the weight of such a product. With fewer, matrix
+/// units would mostly multiply zeros.
 const LEAST: usize = 8;
 
 impl Lowered {
     /// Returns whether the product of a value with a weight, or with its transpose, is one of a
-    /// layer: the rows of the value are those of the batch or of a column's values, and the weight is
-    /// large enough.
+    /// layer: the rows of the value are those of the batch or of a column's values, and the weight
+    /// is large enough.
     pub(crate) fn is_layer_product(&self, x: NodeId, weight: NodeId) -> bool {
         let (rows, weight) = (self.graph.shape(x).rows, self.graph.shape(weight));
         matches!(rows, Dim::Batch | Dim::Values(_))

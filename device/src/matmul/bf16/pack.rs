@@ -81,14 +81,6 @@ pub struct Scratch {
     pub(super) right: Vec<Line>,
 }
 
-impl Scratch {
-    /// Returns the largest number of bytes for a left operand of `m x k`, packed as a whole, and a
-    /// right operand of `k x n`. `n` is zero if the right operand has panels.
-    pub fn bytes(m: usize, k: usize, n: usize) -> usize {
-        left_lines(m, k) * size_of::<Line>() + Panel::bytes(k, n)
-    }
-}
-
 /// Returns the number of lines of a packed left operand.
 pub(super) fn left_lines(m: usize, k: usize) -> usize {
     m.div_ceil(2 * LINES) * k.div_ceil(BLOCK) * 2 * LINES

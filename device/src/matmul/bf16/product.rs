@@ -72,8 +72,8 @@ pub fn linear(
 
 /// Computes `out = xᵀ * g` with factors of bf16, or adds this product to `out`. It is the gradient
 /// of a weight from a tile of rows. `out` is row-major with `out_row` floats from one row to the
-/// next. Of more than [`OUTER_BLOCK`](super::super::OUTER_BLOCK) rows, the sums of blocks of so many
-/// rows are added to `out` in order.
+/// next. Of more than [`OUTER_BLOCK`](super::super::OUTER_BLOCK) rows, the sums of blocks of so
+/// many rows are added to `out` in order.
 ///
 /// # Panics
 ///

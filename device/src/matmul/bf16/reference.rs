@@ -7,9 +7,9 @@ use super::pack::BLOCK;
 /// Returns the sum of the products of pairs of factors, which are numbers of bf16.
 ///
 /// AMX divides the terms into blocks of [`BLOCK`]. In a block, the terms with even and those with
-/// odd places have a chain each, in ascending order, which begins at zero. The sum of both chains is
-/// added to the sum of the blocks before. AVX512-BF16 has one chain of pairs of terms, and in a pair
-/// the second term is first.
+/// odd places have a chain each, in ascending order, which begins at zero. The sum of both chains
+/// is added to the sum of the blocks before. AVX512-BF16 has one chain of pairs of terms, and in a
+/// pair the second term is first.
 pub(super) fn sum(set: Set, pairs: impl Iterator<Item = (f32, f32)>) -> f32 {
     let mut pairs = pairs.peekable();
     let mut sum = 0.0f32;

@@ -1,3 +1,6 @@
+//! Tests of the products of bf16. The kernels are compared bit by bit with loops in the order of
+//! their instruction, and these loops with f64.
+
 use proptest::prelude::*;
 
 use super::super::tests::values;
@@ -8,7 +11,8 @@ fn rounded(value: f32) -> f32 {
     f32::from_bits(u32::from(round(value)) << 16)
 }
 
-/// The sets of this machine. On a machine without any, the tests of kernels have nothing to compare.
+/// The sets of this machine. On a machine without any, the tests of kernels have nothing to
+/// compare.
 fn sets() -> Vec<Instructions> {
     Instructions::list().collect()
 }
@@ -25,9 +29,9 @@ fn at(view: View<'_>, row: usize, column: usize) -> f32 {
 
 /// Returns the largest error of a sum of `terms` products whose absolute values add up to `total`.
 /// Each of the factors of a term was rounded by 2⁻⁹ of its value at most. The factors of the exact
-/// sum are rounded too, so only the additions are left: each moves a partial sum by 2⁻²⁴ of its value
-/// at most, and there are fewer than `terms + 64` of them on the way of a term. A number that becomes
-/// zero moves a sum by less than 2⁻¹²⁶.
+/// sum are rounded too, so only the additions are left: each moves a partial sum by 2⁻²⁴ of its
+/// value at most, and there are fewer than `terms + 64` of them on the way of a term. A number that
+/// becomes zero moves a sum by less than 2⁻¹²⁶.
 fn bound(terms: usize, total: f64) -> f64 {
     let additions = (terms + 64) as f64;
     total * additions * f64::exp2(-24.0) * 1.01 + additions * f64::exp2(-126.0)

@@ -9,8 +9,8 @@ use super::pack::{LINES, Line};
 /// # Safety
 ///
 /// The machine must have the instructions of the attribute. Element (i, j) for `i < rows` and `j <
-/// columns` must be readable at `from + i * stride + j`, and sixteen lines must be writable at `to`.
-/// There are at most sixteen rows and 32 columns.
+/// columns` must be readable at `from + i * stride + j`, and sixteen lines must be writable at
+/// `to`. There are at most sixteen rows and 32 columns.
 #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,fma,avx512bf16")]
 pub(super) unsafe fn rows_tile(
     from: *const f32,
@@ -40,8 +40,8 @@ pub(super) unsafe fn rows_tile(
 /// # Safety
 ///
 /// The machine must have the instructions of the attribute. Element (i, j) for `i < rows` and `j <
-/// columns` must be readable at `from + i * stride + j`, and sixteen lines must be writable at `to`.
-/// There are at most 32 rows and sixteen columns.
+/// columns` must be readable at `from + i * stride + j`, and sixteen lines must be writable at
+/// `to`. There are at most 32 rows and sixteen columns.
 #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,fma,avx512bf16")]
 pub(super) unsafe fn pairs_tile(
     from: *const f32,
