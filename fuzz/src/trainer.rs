@@ -96,6 +96,7 @@ fn sample() -> Manifest {
         }],
         files: vec![TrainingFile { name: "train.csv".to_owned(), bytes: 12345 }],
         products: Some(ProductChoice {
+            instructions: Some("amx-bf16".to_owned()),
             gpu: "a GPU".to_owned(),
             library: Some("13.1".to_owned()),
             algorithms: [("tf32 nt 8x8x8".to_owned(), KeptAlgorithm([7; 64]))].into(),

@@ -2,6 +2,7 @@
 
 pub(crate) mod dense_type;
 pub(crate) mod executor;
+mod narrow;
 pub(crate) mod packed_params;
 pub(crate) mod packing;
 pub(crate) mod placement;

@@ -7,6 +7,7 @@
 //! lanes, shares and tiles, which determine the order of the additions of a sum over the batch.
 
 mod class;
+mod products;
 mod sharing;
 
 use std::ops::Range;

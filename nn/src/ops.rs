@@ -29,6 +29,7 @@ mod layer_norm;
 mod linear;
 mod list_column;
 mod loss;
+mod narrow;
 mod packed_weight;
 mod reduce;
 mod resumed;
@@ -46,6 +47,7 @@ pub(crate) use fused::{compute_in_place, is_operand, link_of};
 pub(crate) use gather::{BatchRows, GatherSource, add_row_gradients};
 pub(crate) use interaction::is_blocked;
 pub(crate) use list_column::{ListColumn, factor_kind};
+pub(crate) use narrow::{NarrowProduct, accumulate_narrow, forward_narrow};
 pub(crate) use packed_weight::{Packed, PackedWeight};
 
 // The files of the groups import these names with `use super::*`.

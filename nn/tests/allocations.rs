@@ -6,6 +6,7 @@
 
 use std::num::NonZeroUsize;
 
+use zillion_device::matmul::bf16::Instructions;
 use zillion_device::{CountingAllocator, Workers};
 use zillion_feature::Pooling;
 use zillion_nn::{
@@ -81,17 +82,20 @@ fn a_step_allocates_nothing() {
 
     let workers = Workers::new(NonZeroUsize::MIN).unwrap();
     let settings = Settings { lanes: 3, tile_rows: 128, ..Settings::default() };
-    let mut executor = Executor::new(Program::train(&train, settings).unwrap());
-    let mut params = Params::init(&train.graph.params, 1);
-    let mut grads = vec![0.0; table.len()];
-    let mut counts = [0; 4];
-    for (step, count) in (0..).zip(&mut counts) {
-        let before = ALLOCATOR.count();
-        let seed = StepSeed { seed: 1, step };
-        executor.train(&workers, &inputs, &mut params, seed, &mut [&mut grads]).unwrap();
-        *count = ALLOCATOR.count() - before;
+    for kind in std::iter::once(None).chain(Instructions::list().map(Some)) {
+        let program = Program::train(&train, settings).unwrap();
+        let mut executor = Executor::with_products(program, kind);
+        let mut params = Params::init(&train.graph.params, 1);
+        let mut grads = vec![0.0; table.len()];
+        let mut counts = [0; 4];
+        for (step, count) in (0..).zip(&mut counts) {
+            let before = ALLOCATOR.count();
+            let seed = StepSeed { seed: 1, step };
+            executor.train(&workers, &inputs, &mut params, seed, &mut [&mut grads]).unwrap();
+            *count = ALLOCATOR.count() - before;
+        }
+        assert!(counts[0] > 0, "the first step makes the buffers: {counts:?}");
+        assert_eq!(counts[1..], [0; 3], "{kind:?}");
+        assert!(grads.iter().any(|&g| g != 0.0) && executor.loss().unwrap().is_finite());
     }
-    assert!(counts[0] > 0, "the first step makes the buffers: {counts:?}");
-    assert_eq!(counts[1..], [0; 3]);
-    assert!(grads.iter().any(|&g| g != 0.0) && executor.loss().unwrap().is_finite());
 }

@@ -15,6 +15,7 @@ mod streams;
 use std::path::Path;
 use std::sync::Arc;
 
+use zillion_device::matmul::bf16::Instructions;
 use zillion_device::{Workers, machine};
 use zillion_feature::{FeatureKind, Schema};
 use zillion_reader::{Dataset, Labels, Paths, ReaderError, estimated_rows};
@@ -226,18 +227,19 @@ fn check_precision(job: &Job, findings: &mut Findings) {
     if precision == Precision::F32 {
         return;
     }
-    let problem = |reason: &str| precision.problem_on_processors(reason);
-    match (device, job.problem_on_gpu()) {
-        (DeviceChoice::Cpu, _) => {
-            findings.error("train.precision", problem("`run.device` is \"cpu\""));
-        }
-        (_, Some(refused)) => {
-            findings.error("train.precision", problem(&format!("none trains this job: {refused}")));
-        }
+    let problem = |reason: &str| precision.problem_on_processors(Instructions::detect(), reason);
+    let (problem, is_error) = match (device, job.problem_on_gpu()) {
+        (DeviceChoice::Cpu, _) => (problem("`run.device` is \"cpu\""), true),
+        (_, Some(refused)) => (problem(&format!("none trains this job: {refused}")), true),
         (DeviceChoice::Auto | DeviceChoice::Cuda(_), None) if machine::gpus().is_none() => {
-            findings.warning("train.precision", problem("this machine has no NVIDIA driver"));
+            (problem("this machine has no NVIDIA driver"), false)
         }
-        _ => {}
+        _ => (None, false),
+    };
+    match problem {
+        Some(problem) if is_error => findings.error("train.precision", problem),
+        Some(problem) => findings.warning("train.precision", problem),
+        None => {}
     }
 }
 

@@ -2,6 +2,9 @@
 
 use std::fs;
 
+#[cfg(target_arch = "x86_64")]
+use crate::matmul::bf16::Instructions;
+
 /// Returns the name of the processor as the kernel reports it.
 pub fn processor_name() -> Option<String> {
     parse_name(&fs::read_to_string("/proc/cpuinfo").ok()?)
@@ -11,6 +14,7 @@ pub fn processor_name() -> Option<String> {
 pub fn instruction_sets() -> Vec<&'static str> {
     #[cfg(target_arch = "x86_64")]
     let sets = [
+        ("amx-bf16", Instructions::detect().is_some_and(|set| set.name() == "amx-bf16")),
         ("avx512-bf16", is_x86_feature_detected!("avx512bf16")),
         ("avx512-vnni", is_x86_feature_detected!("avx512vnni")),
         ("avx512", is_x86_feature_detected!("avx512f")),

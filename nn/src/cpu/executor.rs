@@ -23,9 +23,11 @@ mod watch;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use zillion_device::Workers;
+use zillion_device::matmul::bf16::Instructions;
 
 use crate::cpu::executor::batch_pass::Shared;
 use crate::cpu::executor::lane::{Lane, TileBuffers};
+use crate::cpu::narrow::Narrow;
 use crate::cpu::packed_params::PackedParams;
 use crate::cpu::packing::Packing;
 use crate::cpu::placement::Place;
@@ -51,6 +53,8 @@ pub struct Executor {
     tile_buffers: Vec<TileBuffers>,
     lists: Vec<ListColumn>,
     packing: Packing,
+    /// The products with factors of bf16; `None` if all products are exact.
+    narrow: Option<Narrow>,
     /// The place of each row of the batch in the buffers of the lanes. The upper 8 bits are the
     /// index of the lane, and the lower 24 bits are the index of the row in the lane.
     locate: Vec<u32>,
@@ -65,14 +69,23 @@ pub struct Executor {
 }
 
 impl Executor {
-    /// Creates an executor without buffers. The first run allocates them.
+    /// Creates an executor without buffers. The first run allocates them. All products are exact.
     pub fn new(program: Program) -> Self {
+        Self::with_products(program, None)
+    }
+
+    /// Creates an executor as [`Executor::new`] does. With `instructions`, the products of layers
+    /// have factors of bf16: those with the rows of the batch, or of a column's values, and a
+    /// weight of at least 8 rows and columns. Sums, parameters and all other operations are f32.
+    pub fn with_products(program: Program, instructions: Option<Instructions>) -> Self {
         let consts = program.placement.const_lens.iter().map(|&len| vec![0.0; len]).collect();
         let lanes =
             (0..program.lowered.settings.lanes).map(|_| Lane::new(&program.placement)).collect();
         let outputs = vec![Vec::new(); program.lowered.outputs.len()];
         let lists = program.lowered.columns_read.iter().map(|_| ListColumn::default()).collect();
-        let packing = Packing::new(&program);
+        let narrow = instructions.map(|instructions| Narrow::new(&program, instructions));
+        let is_exact = |id| !narrow.as_ref().is_some_and(|narrow| narrow.has(id));
+        let packing = Packing::new(&program, is_exact);
         Self {
             program,
             consts,
@@ -80,6 +93,7 @@ impl Executor {
             tile_buffers: Vec::new(),
             lists,
             packing,
+            narrow,
             locate: Vec::new(),
             outputs,
             longest: Vec::new(),
@@ -93,6 +107,11 @@ impl Executor {
     /// Returns the program that is run.
     pub fn program(&self) -> &Program {
         &self.program
+    }
+
+    /// Returns the instructions that multiply numbers of bf16; `None` if all products are exact.
+    pub fn instructions(&self) -> Option<Instructions> {
+        self.narrow.as_ref().map(Narrow::instructions)
     }
 
     /// Sets the packed weights that the next runs read, or `None` so that each run packs its own.
@@ -202,8 +221,8 @@ impl Executor {
     /// Drops the buffers and the results of the last run. The next run allocates what it needs.
     pub fn release(&mut self) {
         let packed = self.packing.take_packed();
+        let mut fresh = Self::with_products(self.program.clone(), self.instructions());
         let Self { profile, log, is_recorded, logged, .. } = self;
-        let mut fresh = Self::new(self.program.clone());
         fresh.packing.set_packed(packed);
         *self = Self {
             profile: profile.take(),
@@ -263,6 +282,9 @@ impl Executor {
         self.share_rows(inputs, workers);
         self.prepare_lists(workers, inputs, train);
         self.packing.pack(workers, params, inputs.rows, &self.log);
+        if let Some(narrow) = &mut self.narrow {
+            narrow.pack(workers, params, &self.log);
+        }
         for phase in 0..self.program.phases.len() {
             self.globals(phase, inputs, params, seed);
             self.pass(workers, phase, inputs, params, seed, watch);
@@ -422,6 +444,7 @@ impl Executor {
                 inputs,
                 lists: &self.lists,
                 packing: &self.packing,
+                narrow: self.narrow.as_ref(),
                 seed,
             };
             shared.global(id, &mut out);
@@ -452,6 +475,7 @@ impl Executor {
             inputs,
             lists: &self.lists,
             packing: &self.packing,
+            narrow: self.narrow.as_ref(),
             seed,
         };
         let busy = self.lanes.iter().filter(|lane| !lane.rows.is_empty()).count();

@@ -50,7 +50,7 @@ impl PackedParams {
         params: &Params,
         piece: &mut dyn FnMut(),
     ) -> Self {
-        let weights = Packing::new(program).into_weights();
+        let weights = Packing::new(program, |_| true).into_weights();
         let weights = weights.into_iter().map(|weight| {
             let packed = match dense {
                 DenseType::Int8 => quantize(&weight, params, piece),

@@ -44,7 +44,7 @@ pub(crate) struct Weight {
 impl Weight {
     /// Returns the weight of the product `id`. Returns `None` if the node has no such weight, if
     /// the weight is not a whole parameter, or if the weight has only one row or column.
-    fn of(graph: &Graph, places: &[Place], id: NodeId) -> Option<Self> {
+    pub(crate) fn of(graph: &Graph, places: &[Place], id: NodeId) -> Option<Self> {
         let node = graph.node(id);
         let turned = match node.op.head() {
             Op::Linear | Op::LinearRest { .. } => false,
@@ -94,14 +94,18 @@ pub(crate) struct Packing {
 }
 
 impl Packing {
-    /// Creates the packing of a program's weights. No weight is packed yet.
-    pub(crate) fn new(program: &Program) -> Self {
+    /// Creates the packing of the weights of a program's exact products, which are those of all
+    /// nodes for which `is_exact` returns `true`. No weight is packed yet.
+    pub(crate) fn new(program: &Program, is_exact: impl Fn(NodeId) -> bool) -> Self {
         let mut weights: Vec<Weight> = Vec::new();
         let mut of_node = vec![None; program.lowered.graph.nodes.len()];
         // Transposed weights come first, because runs with few rows pack only these.
         for turned in [true, false] {
             for step in program.phases.iter().flat_map(|phase| &phase.tile) {
                 let Step::Compute(id) = *step else { continue };
+                if !is_exact(id) {
+                    continue;
+                }
                 let weight = Weight::of(&program.lowered.graph, &program.placement.places, id);
                 let Some(weight) = weight.filter(|weight| weight.turned == turned) else {
                     continue;
@@ -179,7 +183,8 @@ pub(crate) fn bytes(program: &Program, rows: usize, threads: usize) -> usize {
         let (rows, cols) = weight.packed_shape();
         Panel::floats(rows, cols)
     };
-    let weights = Packing::new(program).weights.iter().filter(packed).map(floats).sum::<usize>();
+    let weights =
+        Packing::new(program, |_| true).weights.iter().filter(packed).map(floats).sum::<usize>();
     let steps = program.phases.iter().flat_map(|phase| &phase.tile);
     let scratch = steps.filter_map(|step| match *step {
         Step::Accumulate(id) if program.lowered.graph.node(id).op == Op::MatMulTn => {

@@ -26,10 +26,6 @@ use crate::graph::op::Op;
 use crate::graph::shape::{Dim, NodeId};
 use crate::lowered::{Class, is_view};
 
-/// The least number of rows and of columns of a weight whose products are the library's. With
-/// fewer, the tensor cores would mostly multiply zeros.
-const LEAST: usize = 8;
-
 /// The settings of the products that the library of a GPU computes.
 #[derive(Clone, Debug)]
 pub struct LibraryProducts {
@@ -123,22 +119,13 @@ impl<'a> Binder<'a> {
 
     /// Returns the settings of the library if it computes the products of a value with a weight.
     fn library_for_weight(&self, x: NodeId, weight: NodeId) -> Option<&'a LibraryProducts> {
-        let graph = &self.setting.lowered.graph;
-        let (rows, weight) = (graph.shape(x).rows, graph.shape(weight));
-        let large = |rows: usize| rows >= LEAST && weight.cols >= LEAST;
-        let fits = matches!(rows, Dim::Batch | Dim::Values(_))
-            && matches!(weight.rows, Dim::Const(rows) if large(rows));
+        let fits = self.setting.lowered.is_layer_product(x, weight);
         self.setting.library.filter(|_| fits)
     }
 
     /// Returns the settings of the library if it computes the sum of products `xᵀ·g` over rows.
     fn library_for_outer(&self, x: NodeId, g: NodeId, dim: Dim) -> Option<&'a LibraryProducts> {
-        let graph = &self.setting.lowered.graph;
-        let (x, g) = (graph.shape(x), graph.shape(g));
-        let fits = matches!(dim, Dim::Batch | Dim::Values(_))
-            && x.rows == dim
-            && g.rows == dim
-            && x.cols.min(g.cols) >= LEAST;
+        let fits = self.setting.lowered.is_layer_outer_product(x, g, dim);
         self.setting.library.filter(|_| fits)
     }
 

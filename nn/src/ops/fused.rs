@@ -176,7 +176,13 @@ pub(crate) fn compute_in_place(
 
 /// Applies the links of a chain to `rows` rows. The first of them is row `start` of the tile. The
 /// views in `operands` cover the whole tile.
-fn apply(chain: &[Link], rows: usize, start: usize, operands: &[View<'_>], out: &mut ViewMut<'_>) {
+pub(super) fn apply(
+    chain: &[Link],
+    rows: usize,
+    start: usize,
+    operands: &[View<'_>],
+    out: &mut ViewMut<'_>,
+) {
     let mut operands = operands.iter().map(|&operand| below(operand, start));
     let mut next = || operands.next().unwrap_or_default();
     for link in chain {

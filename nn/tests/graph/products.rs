@@ -1,15 +1,22 @@
 //! Tests of the products of layers. Packed weights must be the weights of the current run, and the
 //! result of a row must not depend on other rows.
 
+use zillion_device::matmul::bf16::Instructions;
 use zillion_nn::{
     DenseType, Executor, Graph, GraphBuilder, GraphInputs, Inputs, LabelView, Mode, PackedParams,
-    Params, Program, Settings, StepSeed, differentiate,
+    Params, Passes, Program, Settings, StepSeed, TrainGraph, differentiate,
 };
 
 use crate::check::{params_of, workers};
 use crate::data::Numbers;
 
 const NUMBERS: usize = 21;
+
+/// Returns the kinds of products of this machine: the exact ones, and those of bf16 by each set of
+/// instructions.
+fn kinds() -> impl Iterator<Item = Option<Instructions>> {
+    std::iter::once(None).chain(Instructions::list().map(Some))
+}
 
 /// Builds a model with two hidden layers. The first layer is so wide that its weight has several
 /// panels.
@@ -56,17 +63,19 @@ fn a_row_scores_the_same_in_a_batch_of_any_size() {
     let params = params_of(&graph, 3);
     let logit = graph.output("logit").unwrap();
     let program = Program::infer(&graph, &[logit], Settings::default()).unwrap();
-    let mut executor = Executor::new(program);
     let (columns, labels) = (columns(rows), vec![0.0; rows]);
-    let mut score = |range: std::ops::Range<usize>| -> Vec<u32> {
-        executor.infer(&workers(2), &inputs(&columns, &labels, range), &params).unwrap();
-        executor.output(logit).unwrap().iter().map(|score| score.to_bits()).collect()
-    };
-    let all = score(0..rows);
-    for range in [0..1, 7..8, 100..103, 255..513, 0..300, 300..1400] {
-        assert_eq!(score(range.clone()), all[range.clone()], "{range:?}");
+    for kind in kinds() {
+        let mut executor = Executor::with_products(program.clone(), kind);
+        let mut score = |range: std::ops::Range<usize>| -> Vec<u32> {
+            executor.infer(&workers(2), &inputs(&columns, &labels, range), &params).unwrap();
+            executor.output(logit).unwrap().iter().map(|score| score.to_bits()).collect()
+        };
+        let all = score(0..rows);
+        for range in [0..1, 7..8, 100..103, 255..513, 0..300, 300..1400] {
+            assert_eq!(score(range.clone()), all[range.clone()], "{kind:?} {range:?}");
+        }
+        assert_eq!(score(0..rows), all);
     }
-    assert_eq!(score(0..rows), all);
 }
 
 #[test]
@@ -155,7 +164,17 @@ fn a_step_multiplies_by_the_weights_of_its_step() {
     let graph = model(Mode::Train);
     let train = differentiate(&graph, graph.find("loss").unwrap()).unwrap();
     let program = Program::train(&train, Settings::default()).unwrap();
-    let mut kept = Executor::new(program.clone());
+    for kind in kinds() {
+        multiply_by_the_weights_of_each_step(&train, &program, kind);
+    }
+}
+
+fn multiply_by_the_weights_of_each_step(
+    train: &TrainGraph,
+    program: &Program,
+    kind: Option<Instructions>,
+) {
+    let mut kept = Executor::with_products(program.clone(), kind);
     let mut params = Params::init(&train.graph.params, 1);
     let pool = workers(2);
     for (step, rows) in [40, 1500, 40, 1100, 300].into_iter().enumerate() {
@@ -167,11 +186,50 @@ fn a_step_multiplies_by_the_weights_of_its_step() {
             let bits = |grad: &[f32]| grad.iter().map(|g| g.to_bits()).collect();
             executor.param_grads().map(|(_, grad)| bits(grad)).collect()
         };
-        let fresh = run(&mut Executor::new(program.clone()));
-        assert_eq!(run(&mut kept), fresh, "step {step}");
+        let fresh = run(&mut Executor::with_products(program.clone(), kind));
+        assert_eq!(run(&mut kept), fresh, "{kind:?} step {step}");
         assert!(fresh.iter().any(|grad| grad.iter().any(|&bits| bits != 0)));
         for (_, values) in params.iter_mut() {
             values.iter_mut().for_each(|value| *value = 0.9 * *value + 0.01);
         }
+    }
+}
+
+#[test]
+fn gradients_of_bf16_are_near_the_exact_ones() {
+    let graph = model(Mode::Train);
+    let train = differentiate(&graph, graph.find("loss").unwrap()).unwrap();
+    let params = Params::init(&train.graph.params, 1);
+    let rows = 1100;
+    let (columns, labels) = (columns(rows), vec![1.0; rows]);
+    let inputs = inputs(&columns, &labels, 0..rows);
+    let run = |kind, threads, settings| -> Vec<Vec<f32>> {
+        let mut executor = Executor::with_products(Program::train(&train, settings).unwrap(), kind);
+        assert_eq!(executor.instructions(), kind);
+        let mut params = params.clone();
+        let seed = StepSeed { seed: 1, step: 0 };
+        executor.train(&workers(threads), &inputs, &mut params, seed, &mut []).unwrap();
+        executor.param_grads().map(|(_, grad)| grad.to_vec()).collect()
+    };
+    let exact = run(None, 1, Settings::default());
+    for set in Instructions::list() {
+        let narrow = run(Some(set), 1, Settings::default());
+        for threads in [2, 5] {
+            assert!(run(Some(set), threads, Settings::default()) == narrow, "{set}");
+        }
+        // The passes join an activation to its product. Without them it is separate.
+        let plain = Settings { passes: Passes::NONE, ..Settings::default() };
+        assert!(run(Some(set), 2, plain) == narrow, "{set} without passes");
+        for (grad, exact) in narrow.iter().zip(&exact) {
+            let norm = |values: &mut dyn Iterator<Item = f32>| {
+                values.map(|value| f64::from(value).powi(2)).sum::<f64>().sqrt()
+            };
+            let apart = norm(&mut grad.iter().zip(exact).map(|(a, b)| a - b));
+            let size = norm(&mut exact.iter().copied());
+            // Three products follow each other, and each factor is rounded by 2⁻⁹ at most.
+            assert!(apart <= size * 6.0 * f64::exp2(-8.0), "{set}: {apart} of {size}");
+        }
+        // Both gradients of a hidden layer come from products of bf16.
+        assert!(narrow.iter().zip(&exact).filter(|(a, b)| a != b).count() >= 4, "{set}");
     }
 }

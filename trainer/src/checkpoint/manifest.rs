@@ -49,7 +49,7 @@ pub struct Manifest {
     /// The state of the streams in the folder of the run; absent if the run reads files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stream: Option<SnapshotLink>,
-    /// The algorithms of the products of a GPU; absent if all products are exact.
+    /// The machine and the algorithms of the products; absent if all products are exact.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub products: Option<ProductChoice>,
     /// The job with every default, without `[run]` and `[ps]`.

@@ -1,21 +1,30 @@
-//! The algorithms of a GPU's matrix products in the manifest of a checkpoint.
+//! The choice of matrix products of a run in the manifest of a checkpoint.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use zillion_device::gpu::Algorithm;
 
-/// The algorithms that a GPU chose for the products of a run whose precision is not `f32`. With
-/// them, a resumed run has the bits of a run that was never interrupted.
+/// The machine that computes the products of a run whose precision is not `f32`, and the algorithms
+/// that a GPU chose. With the same ones, a resumed run has the bits of a run that was never
+/// interrupted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProductChoice {
-    /// The name of the model of GPU.
+    /// The instructions of the processors, by [`Instructions::name`]; absent if a GPU computes the
+    /// products.
+    ///
+    /// [`Instructions::name`]: zillion_device::matmul::bf16::Instructions::name
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instructions: Option<String>,
+    /// The name of the model of GPU; empty if processors compute the products.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub gpu: String,
     /// The version of the library of products; absent for an emulated GPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub library: Option<String>,
-    /// The algorithm of each product, by the text of the product's shape.
+    /// The algorithm of each product of a GPU, by the text of the product's shape.
+    #[serde(default)]
     pub algorithms: BTreeMap<String, KeptAlgorithm>,
 }
 
@@ -58,6 +67,7 @@ mod tests {
     fn algorithms_are_written_in_hexadecimal_and_read_back() {
         let bytes: Algorithm = std::array::from_fn(|index| (index * 37 + 5) as u8);
         let choice = ProductChoice {
+            instructions: None,
             gpu: "some GPU".to_owned(),
             library: Some("13.0".to_owned()),
             algorithms: BTreeMap::from([("tf32 8x8x8".to_owned(), KeptAlgorithm(bytes))]),
@@ -65,6 +75,15 @@ mod tests {
         let text = serde_json::to_string(&choice).unwrap();
         assert!(text.contains("\"052a4f74"), "{text}");
         assert_eq!(serde_json::from_str::<ProductChoice>(&text).unwrap(), choice);
+        let of_processor = ProductChoice {
+            instructions: Some("amx-bf16".to_owned()),
+            gpu: String::new(),
+            library: None,
+            algorithms: BTreeMap::new(),
+        };
+        let text = serde_json::to_string(&of_processor).unwrap();
+        assert!(text.contains("amx-bf16") && !text.contains("gpu"), "{text}");
+        assert_eq!(serde_json::from_str::<ProductChoice>(&text).unwrap(), of_processor);
         for wrong in ["05", &"0".repeat(127), &"0".repeat(129), &"g".repeat(128), &"é".repeat(64)]
         {
             let error = KeptAlgorithm::try_from(wrong.to_owned()).unwrap_err();

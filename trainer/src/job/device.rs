@@ -10,6 +10,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use zillion_config::ConfigError;
 use zillion_device::gpu;
+use zillion_device::matmul::bf16::Instructions;
 
 use super::Job;
 
@@ -76,7 +77,7 @@ pub enum Precision {
     F32,
     /// Products of f32 that are rounded to 10 bits of fraction, on a GPU alone.
     Tf32,
-    /// Products of bf16, on a GPU alone.
+    /// Products of bf16, on a GPU or on processors with instructions for them.
     Bf16,
 }
 
@@ -106,21 +107,46 @@ impl Precision {
         }
     }
 
-    /// Returns the error for a job that trains on processors, which have the precision `f32` alone.
+    /// Returns the instructions that multiply in this precision on processors, of which `here` are
+    /// the ones of this machine. `Ok(None)` means that all products are exact. `reason` says why
+    /// the job trains on processors.
     ///
-    /// The precision is not replaced, because it is a part of the result.
-    pub(crate) fn refuse_on_processors(self, reason: &str) -> ConfigError {
-        ConfigError::at("train.precision", self.problem_on_processors(reason))
+    /// # Errors
+    /// Returns the error for a precision that the processors of this machine do not compute. It is
+    /// not replaced, because it is a part of the result.
+    pub(crate) fn on_processors(
+        self,
+        here: Option<Instructions>,
+        reason: &str,
+    ) -> Result<Option<Instructions>, ConfigError> {
+        match self.problem_on_processors(here, reason) {
+            Some(problem) => Err(ConfigError::at("train.precision", problem)),
+            None => Ok(here.filter(|_| self == Self::Bf16)),
+        }
     }
 
-    /// Returns the problem of [`Precision::refuse_on_processors`] without the name of the setting.
-    pub(crate) fn problem_on_processors(self, reason: &str) -> String {
-        format!(
-            "is \"{}\", which only a GPU computes, and {reason}; set \"f32\", which processors \
-             compute, or train on a machine with a GPU (the precision is part of the result, so \
-             it is not replaced)",
-            self.name()
-        )
+    /// Returns the problem of [`Precision::on_processors`] without the name of the setting, or
+    /// `None` if there is none.
+    pub(crate) fn problem_on_processors(
+        self,
+        here: Option<Instructions>,
+        reason: &str,
+    ) -> Option<String> {
+        let name = self.name();
+        match (self, here) {
+            (Self::F32, _) | (Self::Bf16, Some(_)) => None,
+            (Self::Tf32, _) => Some(format!(
+                "is \"{name}\", which only a GPU computes, and {reason}; set \"f32\", which \
+                 processors compute, or train on a machine with a GPU (the precision is part of \
+                 the result, so it is not replaced)"
+            )),
+            (Self::Bf16, None) => Some(format!(
+                "is \"{name}\", for which this processor has neither AMX-BF16 nor AVX512-BF16, \
+                 and {reason}; set \"f32\", which all processors compute, or train on a machine \
+                 with such a processor or with a GPU (the precision is part of the result, so it \
+                 is not replaced)"
+            )),
+        }
     }
 }
 
@@ -172,6 +198,21 @@ mod tests {
             let error = job(&format!("[run]\ndevice = '{name}'")).unwrap_err().to_string();
             assert!(error.contains("`run.device`") && error.contains("cuda:0"), "{error}");
             assert!(error.contains(&format!("{name:?}")), "{error}");
+        }
+    }
+
+    #[test]
+    fn processors_refuse_what_they_do_not_compute() {
+        let on = |precision: Precision, here| precision.on_processors(here, "there is no GPU");
+        assert_eq!(on(Precision::F32, None).unwrap(), None);
+        let error = on(Precision::Bf16, None).unwrap_err().to_string();
+        let words = ["`train.precision`", "\"bf16\"", "AMX-BF16", "no GPU", "set \"f32\""];
+        assert!(words.iter().all(|words| error.contains(words)), "{error}");
+        for here in std::iter::once(None).chain(Instructions::list().map(Some)) {
+            assert_eq!(on(Precision::F32, here).unwrap(), None);
+            let error = on(Precision::Tf32, here).unwrap_err().to_string();
+            assert!(error.contains("only a GPU"), "{error}");
+            assert_eq!(on(Precision::Bf16, here).ok(), here.map(Some));
         }
     }
 

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use zillion_device::gpu::{self, Gpu};
+use zillion_device::matmul::bf16::Instructions;
 use zillion_nn::{LibraryProducts, Program};
 
 use super::TrainOptions;
@@ -21,8 +22,8 @@ use crate::observer::InspectOptions;
 ///
 /// # Errors
 /// Returns an error if the job names a GPU that cannot be used or cannot train the job. The device
-/// `auto` has no such errors, because the run then trains on the processor. A precision other than
-/// `f32` is refused on the processor.
+/// `auto` has no such errors, because the run then trains on the processor. A precision that the
+/// processor does not compute is refused.
 pub(super) fn make_executor(
     job: &Job,
     options: &TrainOptions,
@@ -30,11 +31,11 @@ pub(super) fn make_executor(
 ) -> Result<(GraphExecutor, String)> {
     let (device, precision) = (job.run.device, job.train.precision);
     match device {
-        DeviceChoice::Cpu if precision != Precision::F32 => {
-            Err(precision.refuse_on_processors("`run.device` is \"cpu\"").into())
-        }
         DeviceChoice::Cpu => {
-            Ok((GraphExecutor::on_cpu(program), "device cpu (`run.device`)".to_owned()))
+            let reason = "`run.device` is \"cpu\"";
+            let instructions = precision.on_processors(Instructions::detect(), reason)?;
+            let line = describe_processor("device cpu (`run.device`)".to_owned(), instructions);
+            Ok((GraphExecutor::on_cpu(program, instructions), line))
         }
         DeviceChoice::Auto => {
             let first = DeviceChoice::Cuda(0);
@@ -45,11 +46,11 @@ pub(super) fn make_executor(
                         Error::DeviceRefused { problem, .. } => problem,
                         other => other.to_string(),
                     };
-                    if precision != Precision::F32 {
-                        let reason = format!("none trains this job: {reason}");
-                        return Err(precision.refuse_on_processors(&reason).into());
-                    }
-                    Ok((GraphExecutor::on_cpu(program), format!("device cpu, because {reason}")))
+                    let none = format!("none trains this job: {reason}");
+                    let instructions = precision.on_processors(Instructions::detect(), &none)?;
+                    let line = format!("device cpu, because {reason}");
+                    let line = describe_processor(line, instructions);
+                    Ok((GraphExecutor::on_cpu(program, instructions), line))
                 }
             }
         }
@@ -87,6 +88,14 @@ fn describe(device: DeviceChoice, precision: Precision, name: &str) -> String {
     match precision {
         Precision::F32 => format!("device {device} ({name})"),
         _ => format!("device {device} ({name}), products in {}", precision.name()),
+    }
+}
+
+/// Returns the line about the processor, with the instructions of its products.
+fn describe_processor(line: String, instructions: Option<Instructions>) -> String {
+    match instructions {
+        Some(instructions) => format!("{line}, products in bf16 by {instructions}"),
+        None => line,
     }
 }
 

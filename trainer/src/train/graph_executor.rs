@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use zillion_device::Workers;
 use zillion_device::gpu::{Counters, Gpu};
+use zillion_device::matmul::bf16::Instructions;
 use zillion_nn::{
     Executor, GpuExecutor, Inputs, LibraryProducts, NodeId, ParamId, Params, Program, StepSeed,
 };
@@ -32,9 +33,10 @@ pub(super) enum GraphExecutor {
 }
 
 impl GraphExecutor {
-    /// Creates an executor on the pool of threads.
-    pub(super) fn on_cpu(program: Program) -> Self {
-        Self::Cpu(Box::new(Executor::new(program)))
+    /// Creates an executor on the pool of threads. With `instructions`, the products of layers have
+    /// factors of bf16.
+    pub(super) fn on_cpu(program: Program, instructions: Option<Instructions>) -> Self {
+        Self::Cpu(Box::new(Executor::with_products(program, instructions)))
     }
 
     /// Creates an executor on a GPU. With `library`, the library of the GPU computes the products

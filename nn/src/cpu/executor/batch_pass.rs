@@ -20,6 +20,7 @@ pub(crate) struct Shared<'a> {
     pub(crate) inputs: &'a Inputs<'a>,
     pub(crate) lists: &'a [ListColumn],
     pub(crate) packing: &'a Packing,
+    pub(crate) narrow: Option<&'a Narrow>,
     pub(crate) seed: StepSeed,
 }
 
@@ -161,13 +162,23 @@ impl<'a> Shared<'a> {
             return id;
         }
         let rows_before = self.rows_before(rows, lane, batch);
+        let mut narrow = self.narrow.and_then(|narrow| narrow.product(id));
+        if let Some(product) = &mut narrow {
+            product.scratch = std::mem::take(&mut buffers.narrow);
+        }
         if let Step::Accumulate(_) = step {
             let Some(slot) = self.program.placement.partials[id.0 as usize] else { return id };
             let mut values = std::mem::take(&mut lane.partials[slot]);
             let scratch = std::mem::take(&mut buffers.scratch);
             let views = self.views(&node.inputs, batch, lane, buffers);
             let mut partial = Partial { rows_before, values: &mut values, scratch };
-            ops::accumulate(&node.op, &tile, &views[..node.inputs.len()], &mut partial);
+            let views = &views[..node.inputs.len()];
+            if let Some(mut product) = narrow {
+                ops::accumulate_narrow(&mut product, &node.op, &tile, views, &mut partial);
+                buffers.narrow = product.scratch;
+            } else {
+                ops::accumulate(&node.op, &tile, views, &mut partial);
+            }
             buffers.scratch = partial.scratch;
             lane.partials[slot] = values;
             return id;
@@ -192,12 +203,16 @@ impl<'a> Shared<'a> {
         } else {
             let views = self.views(&node.inputs, batch, lane, buffers);
             let views = &views[..node.inputs.len()];
-            match step {
-                Step::ComputeInPlace { running, .. } => {
+            match (step, &mut narrow) {
+                (Step::ComputeInPlace { running, .. }, _) => {
                     ops::compute_in_place(&node.op, &tile, running, views, out);
                 }
-                _ => ops::forward(&node.op, &tile, views, out),
+                (_, Some(product)) => ops::forward_narrow(product, &node.op, &tile, views, out),
+                (_, None) => ops::forward(&node.op, &tile, views, out),
             }
+        }
+        if let Some(product) = narrow {
+            buffers.narrow = product.scratch;
         }
         match self.program.placement.places[id.0 as usize] {
             Place::Tile { slot, .. } => buffers.slots[slot] = taken,

@@ -2,7 +2,7 @@
 
 use std::ops::{Deref, DerefMut, Range};
 
-use zillion_device::matmul::Scratch;
+use zillion_device::matmul::{Scratch, bf16};
 
 use crate::cpu::placement::{LINE, Placement};
 use crate::graph::shape::Dim;
@@ -101,16 +101,18 @@ impl DerefMut for Buffer {
 }
 
 /// The buffers of one thread for the values of a tile.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct TileBuffers {
     pub(crate) slots: Vec<Buffer>,
     /// The memory into which products pack their operands.
     pub(crate) scratch: Scratch,
+    /// The memory into which products of bf16 pack their operands.
+    pub(crate) narrow: bf16::Scratch,
 }
 
 impl TileBuffers {
     pub(crate) fn new(buffers: usize) -> Self {
-        Self { slots: self::buffers(buffers), scratch: Scratch::default() }
+        Self { slots: self::buffers(buffers), ..Self::default() }
     }
 
     /// Grows the buffers that are too small for tiles with `rows` rows, and with `values[i]` values

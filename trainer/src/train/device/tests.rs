@@ -4,6 +4,7 @@
 mod cases;
 mod memory;
 mod precision;
+mod processors;
 mod rows;
 
 use std::collections::{BTreeMap, BTreeSet};
