@@ -84,7 +84,7 @@ impl Executor {
         let outputs = vec![Vec::new(); program.lowered.outputs.len()];
         let lists = program.lowered.columns_read.iter().map(|_| ListColumn::default()).collect();
         let narrow = instructions.map(|instructions| Narrow::new(&program, instructions));
-        let is_exact = |id| !narrow.as_ref().is_some_and(|narrow| narrow.has(id));
+        let is_exact = |id| narrow.as_ref().is_none_or(|narrow| !narrow.has(id));
         let packing = Packing::new(&program, is_exact);
         Self {
             program,

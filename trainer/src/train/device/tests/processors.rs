@@ -22,7 +22,7 @@ impl Place {
     }
 
     /// Trains a run that is interrupted after each of some batches, with changing numbers of
-    /// threads. Returns the notes of all parts.
+    /// threads.
     fn train_on_in_parts(&self, output: &str, settings: &str, seed: u64) {
         for part in 0.. {
             let mut options = TrainOptions::new(1 + (part % 3) as usize).unwrap();
