@@ -56,10 +56,7 @@ pub fn create_registry(url: &str) -> Result<Registry> {
 
 /// Parses the name of a number type of dense layers.
 pub fn parse_dense_type(name: &str) -> Result<DenseType, String> {
-    DenseType::from_name(name).ok_or_else(|| {
-        let names = DenseType::ALL.map(DenseType::name).join(", ");
-        format!("dense layers cannot have this number type; choose one of {names}")
-    })
+    DenseType::try_from(name.to_owned())
 }
 
 /// Prints a value on stdout, as one line of JSON.

@@ -22,13 +22,15 @@ use crate::error::{Error, Result};
 /// of the scores must be equal.
 const TOLERANCE: f32 = 1e-5;
 
-/// The largest allowed difference of a row, if the products of dense layers are computed in 8-bit
-/// integers. It is divided in the same way. One row in a thousand of a healthy model differs by 0.1
-/// and single ones by 0.2, so a lower bound would refuse healthy versions now and then.
-const INT8_TOLERANCE: f32 = 0.5;
+/// The largest allowed difference of a row, if the products of dense layers are computed in bf16
+/// or in 8-bit integers. It is divided in the same way. With 8-bit integers, one row in a thousand of
+/// a healthy model differs by 0.1 and single ones by 0.2, so a lower bound would refuse healthy
+/// versions now and then.
+const ROUNDED_TOLERANCE: f32 = 0.5;
 
-/// The largest allowed mean of these differences over all rows. It is 0.02 in a healthy model.
-const INT8_MEAN: f32 = 0.05;
+/// The largest allowed mean of these differences over all rows. It is 0.02 in a healthy model with
+/// 8-bit integers.
+const ROUNDED_MEAN: f32 = 0.05;
 
 /// The parity rows of a version: raw rows and their log odds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -188,7 +190,7 @@ impl ParityRows {
             )));
         }
         let (tolerance, most_mean) = match dense {
-            DenseType::Int8 => (INT8_TOLERANCE, INT8_MEAN),
+            DenseType::Bf16 | DenseType::Int8 => (ROUNDED_TOLERANCE, ROUNDED_MEAN),
             DenseType::F32 if self.computed_with == instruction_set() => (0.0, f32::INFINITY),
             DenseType::F32 => (TOLERANCE, f32::INFINITY),
         };

@@ -84,7 +84,7 @@ pub(crate) struct BenchServeArgs {
     /// rows, otherwise 250
     #[arg(long)]
     pub(crate) requests: Option<NonZeroUsize>,
-    /// Number type of the dense layers: f32 or int8
+    /// Number type of the dense layers: f32, bf16 or int8
     #[arg(long, value_name = "TYPE", default_value = "f32", value_parser = parse_dense_type)]
     pub(crate) dense: DenseType,
     /// Number of the 26 ids, from the first on, that belong to the user: they have one value for

@@ -137,7 +137,7 @@ pub(crate) struct EvalArgs {
     /// Override a key of the checkpoint's job, as in --set data.root=... (repeatable)
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
-    /// Number type of the dense layers: f32, or int8, as a server with --dense int8 scores
+    /// Number type of the dense layers: f32, bf16 or int8, as a server with --dense scores
     #[arg(long, value_name = "TYPE", default_value = "f32", value_parser = parse_dense_type)]
     pub(crate) dense: DenseType,
     /// Number of compute threads; absent: one for each core

@@ -31,5 +31,5 @@ mod tile;
 
 pub use detect::Instructions;
 pub use pack::{Panel, Scratch};
-pub use product::{linear, outer_product};
+pub use product::{linear, linear_from, outer_product};
 pub use round::{round, round_all};

@@ -9,26 +9,30 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use zillion_device::matmul::bf16::Instructions;
 
 /// The number type of the products of dense layers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(try_from = "String", into = "String")]
 pub enum DenseType {
     /// The single precision of training.
     #[default]
     F32,
+    /// Factors of bf16 and sums of f32. The processor must have the instructions.
+    Bf16,
     /// 8-bit integers, with a scale for each column of a weight and for each row of an input.
     Int8,
 }
 
 impl DenseType {
     /// All number types of dense layers.
-    pub const ALL: [Self; 2] = [Self::F32, Self::Int8];
+    pub const ALL: [Self; 3] = [Self::F32, Self::Bf16, Self::Int8];
 
     /// Returns the name of the type in settings.
     pub fn name(self) -> &'static str {
         match self {
             Self::F32 => "f32",
+            Self::Bf16 => "bf16",
             Self::Int8 => "int8",
         }
     }
@@ -38,9 +42,38 @@ impl DenseType {
         Self::ALL.into_iter().find(|dense| dense.name() == name)
     }
 
+    /// Returns whether this processor can compute products of the type.
+    pub fn is_available(self) -> bool {
+        self != Self::Bf16 || Instructions::detect().is_some()
+    }
+
     /// Returns whether scores in this type have the bits of the scores of training.
     pub fn is_exact(self) -> bool {
         self == Self::F32
+    }
+}
+
+impl TryFrom<String> for DenseType {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Self, String> {
+        match Self::from_name(&name) {
+            Some(dense) if dense.is_available() => Ok(dense),
+            Some(_) => Err(format!(
+                "this processor has neither AMX-BF16 nor AVX512-BF16, which dense layers of {name} \
+                 need; choose f32 or int8"
+            )),
+            None => Err(format!(
+                "dense layers cannot have this number type; choose one of {}",
+                Self::ALL.map(Self::name).join(", ")
+            )),
+        }
+    }
+}
+
+impl From<DenseType> for String {
+    fn from(dense: DenseType) -> Self {
+        dense.name().to_owned()
     }
 }
 

@@ -11,6 +11,7 @@ use crate::cpu::packing::{Packing, Weight};
 use crate::cpu::program::Program;
 use crate::ops::PackedWeight;
 use crate::params::Params;
+use zillion_device::matmul::bf16::{self, Instructions};
 use zillion_device::matmul::{INT8_INNER, Int8Weight, Panel};
 
 /// The minimum number of rows of a weight that is quantised. The rounding of each input costs about
@@ -38,9 +39,10 @@ impl PackedParams {
         Self::with_type(DenseType::F32, program, params, piece)
     }
 
-    /// Packs the weights as [`PackedParams::new`] does, in a number type. With
-    /// [`DenseType::Int8`], weights with less than 32 rows or 16 columns, such as the last layer of
-    /// a model, stay f32, and so do weights that a product reads transposed.
+    /// Packs the weights as [`PackedParams::new`] does, in a number type, which must be
+    /// [available](DenseType::is_available). With a type other than f32, weights with less than 32
+    /// rows or 16 columns, such as the last layer of a model, stay f32, and so do weights that a
+    /// product reads transposed.
     ///
     /// # Panics
     /// Panics if the parameters are not those of the program's graph.
@@ -54,6 +56,7 @@ impl PackedParams {
         let weights = weights.into_iter().map(|weight| {
             let packed = match dense {
                 DenseType::Int8 => quantize(&weight, params, piece),
+                DenseType::Bf16 => narrow(&weight, params, piece),
                 DenseType::F32 => None,
             };
             (weight, packed.unwrap_or_else(|| pack_panels(&weight, params, piece)))
@@ -72,6 +75,10 @@ impl PackedParams {
             PackedWeight::F32(_) => {
                 let (rows, cols) = weight.packed_shape();
                 Panel::floats(rows, cols) * size_of::<f32>()
+            }
+            PackedWeight::Bf16 { .. } => {
+                let (rows, cols) = weight.packed_shape();
+                bf16::Panel::bytes(rows, cols)
             }
             PackedWeight::Int8(quantised) => quantised.bytes(),
         });
@@ -95,10 +102,28 @@ fn pack_panels(weight: &Weight, params: &Params, piece: &mut dyn FnMut()) -> Pac
     PackedWeight::F32(panels)
 }
 
+/// Returns whether the products with a weight may be rounded.
+fn is_large(weight: &Weight) -> bool {
+    let (rows, cols) = weight.packed_shape();
+    !weight.is_turned() && rows >= LEAST_ROWS && cols >= LEAST_COLUMNS
+}
+
+/// Packs a weight as numbers of bf16. Returns `None` if the weight stays f32.
+fn narrow(weight: &Weight, params: &Params, piece: &mut dyn FnMut()) -> Option<PackedWeight> {
+    let instructions = Instructions::detect().filter(|_| is_large(weight))?;
+    let (rows, cols) = weight.packed_shape();
+    let mut panels = bf16::Panel::list(rows, cols);
+    for panel in &mut panels {
+        panel.fill(weight.view(params));
+        piece();
+    }
+    Some(PackedWeight::Bf16 { panels, instructions })
+}
+
 /// Quantises a weight. Returns `None` if the weight stays f32.
 fn quantize(weight: &Weight, params: &Params, piece: &mut dyn FnMut()) -> Option<PackedWeight> {
-    let (rows, cols) = weight.packed_shape();
-    if weight.is_turned() || !(LEAST_ROWS..=INT8_INNER).contains(&rows) || cols < LEAST_COLUMNS {
+    let (rows, _) = weight.packed_shape();
+    if !is_large(weight) || rows > INT8_INNER {
         return None;
     }
     Int8Weight::pack_by_piece(weight.view(params), piece).map(PackedWeight::Int8)

@@ -1,12 +1,14 @@
 //! Packed weights, and their products in the number type of the weight. This is the only place that
 //! chooses a product by the [`DenseType`](crate::DenseType) of a weight.
 
+use zillion_device::matmul::bf16::{self, Instructions};
 use zillion_device::matmul::{self, Epilogue, Int8Rows, Int8Weight, Panel, Right, View};
 
 /// A packed weight in the number type of its products.
 #[derive(Debug)]
 pub(crate) enum PackedWeight {
     F32(Vec<Panel>),
+    Bf16 { panels: Vec<bf16::Panel>, instructions: Instructions },
     Int8(Int8Weight),
 }
 
@@ -14,6 +16,7 @@ pub(crate) enum PackedWeight {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Packed<'a> {
     F32(&'a [Panel]),
+    Bf16(&'a [bf16::Panel], Instructions),
     Int8(&'a Int8Weight),
 }
 
@@ -21,6 +24,7 @@ impl<'a> From<&'a PackedWeight> for Packed<'a> {
     fn from(weight: &'a PackedWeight) -> Self {
         match weight {
             PackedWeight::F32(panels) => Self::F32(panels),
+            PackedWeight::Bf16 { panels, instructions } => Self::Bf16(panels, *instructions),
             PackedWeight::Int8(weight) => Self::Int8(weight),
         }
     }
@@ -32,7 +36,7 @@ impl<'a> Packed<'a> {
     pub(crate) fn exact(self) -> Option<&'a [Panel]> {
         match self {
             Self::F32(panels) => Some(panels),
-            Self::Int8(_) => None,
+            Self::Bf16(..) | Self::Int8(_) => None,
         }
     }
 
@@ -48,6 +52,19 @@ impl<'a> Packed<'a> {
     ) -> bool {
         match self {
             Self::F32(_) => return false,
+            Self::Bf16(panels, instructions) => {
+                let mut scratch = bf16::Scratch::default();
+                bf16::linear_from(
+                    instructions,
+                    first,
+                    x,
+                    panels,
+                    epilogue,
+                    out,
+                    out_stride,
+                    &mut scratch,
+                );
+            }
             Self::Int8(weight) => {
                 let mut rows = Int8Rows::default();
                 rows.quantize_from(first, x);

@@ -145,17 +145,22 @@ fn wide_columns(rows: usize) -> Vec<Vec<f32>> {
 }
 
 #[test]
-fn scores_of_8_bit_integers_are_near_those_of_floats_and_do_not_depend_on_the_batch() {
+fn rounded_scores_are_near_those_of_floats_and_do_not_depend_on_the_batch() {
     let exact = wide_scores(DenseType::F32, 0..600, 1);
-    let rounded = wide_scores(DenseType::Int8, 0..600, 1);
-    let errors: Vec<f32> = exact.iter().zip(&rounded).map(|(a, b)| (a - b).abs()).collect();
-    let spread = exact.iter().fold(0.0f32, |most, score| most.max(score.abs()));
-    let worst = errors.iter().fold(0.0f32, |most, &error| most.max(error));
-    assert!(worst > 0.0 && worst < 0.03 * spread, "{worst} of {spread}");
-    let bits = |scores: &[f32]| scores.iter().map(|score| score.to_bits()).collect::<Vec<_>>();
-    for (rows, threads) in [(0..600, 2), (0..1, 1), (7..8, 1), (100..103, 1), (255..513, 5)] {
-        let part = wide_scores(DenseType::Int8, rows.clone(), threads);
-        assert_eq!(bits(&part), bits(&rounded[rows.clone()]), "{rows:?}");
+    for dense in [DenseType::Bf16, DenseType::Int8] {
+        if !dense.is_available() {
+            continue;
+        }
+        let rounded = wide_scores(dense, 0..600, 1);
+        let errors: Vec<f32> = exact.iter().zip(&rounded).map(|(a, b)| (a - b).abs()).collect();
+        let spread = exact.iter().fold(0.0f32, |most, score| most.max(score.abs()));
+        let worst = errors.iter().fold(0.0f32, |most, &error| most.max(error));
+        assert!(worst > 0.0 && worst < 0.03 * spread, "{dense}: {worst} of {spread}");
+        let bits = |scores: &[f32]| scores.iter().map(|score| score.to_bits()).collect::<Vec<_>>();
+        for (rows, threads) in [(0..600, 2), (0..1, 1), (7..8, 1), (100..103, 1), (255..513, 5)] {
+            let part = wide_scores(dense, rows.clone(), threads);
+            assert_eq!(bits(&part), bits(&rounded[rows.clone()]), "{dense} {rows:?}");
+        }
     }
 }
 

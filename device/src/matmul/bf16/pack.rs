@@ -79,6 +79,8 @@ impl Panel {
 pub struct Scratch {
     pub(super) left: Vec<Line>,
     pub(super) right: Vec<Line>,
+    /// A left operand with columns of zeros before its own.
+    pub(super) padded: Vec<f32>,
 }
 
 /// Returns the number of lines of a packed left operand.

@@ -40,14 +40,38 @@ pub fn linear(
     out_row: usize,
     scratch: &mut Scratch,
 ) {
+    linear_from(instructions, 0, x, w, epilogue, out, out_row, scratch);
+}
+
+/// Computes the product of [`linear`] with the rows of `w` from the row `first` on. Column `i` of
+/// `x` is multiplied with row `first + i` of `w`.
+///
+/// # Panics
+///
+/// Panics in the same cases as [`linear`].
+#[expect(clippy::too_many_arguments, reason = "those of a product, and where it begins")]
+pub fn linear_from(
+    instructions: Instructions,
+    first: usize,
+    x: View<'_>,
+    w: &[Panel],
+    epilogue: Epilogue<'_>,
+    out: &mut [f32],
+    out_row: usize,
+    scratch: &mut Scratch,
+) {
+    // Whole blocks of the weight before `first` are left out. The columns between the beginning of
+    // the next block and `first` are zeros of the left operand.
+    let (skipped, zeros) = (first / BLOCK, first % BLOCK);
     let n = w.last().map_or(0, |last| last.first + last.columns);
-    let (m, k) = (x.rows, x.columns);
+    let (m, k) = (x.rows, zeros + x.columns);
     if m == 0 || n == 0 {
         return;
     }
     let mut end = 0;
     for panel in w {
-        assert!(panel.first == end && panel.k == k, "not all panels, or not of this matrix");
+        let fits = panel.first == end && panel.k == first + x.columns;
+        assert!(fits, "not all panels, or not of this matrix");
         end += panel.columns;
     }
     check(x);
@@ -56,9 +80,13 @@ pub fn linear(
     assert!(epilogue.bias.is_none_or(|bias| bias.len() >= n), "too short a bias");
     for top in (0..m).step_by(ROWS) {
         let rows = ROWS.min(m - top);
-        let left = grow(&mut scratch.left, left_lines(rows, k));
-        pack_left(rows_of(x, top, rows), left);
-        let panels = w.iter().map(|panel| (panel.first, panel.columns, panel.lines.as_slice()));
+        let Scratch { left, padded, .. } = &mut *scratch;
+        let left = grow(left, left_lines(rows, k));
+        pack_left(pad(rows_of(x, top, rows), zeros, padded), left);
+        let panels = w.iter().map(|panel| {
+            let lines = &panel.lines[column_lines(skipped * BLOCK, panel.columns)..];
+            (panel.first, panel.columns, lines)
+        });
         multiply(
             instructions,
             left,
@@ -127,6 +155,23 @@ pub fn outer_product(
             return;
         }
     }
+}
+
+/// Returns a matrix with this many columns of zeros before its own. Without such columns, it is the
+/// matrix itself.
+fn pad<'a>(x: View<'a>, zeros: usize, padded: &'a mut Vec<f32>) -> View<'a> {
+    if zeros == 0 {
+        return x;
+    }
+    let columns = zeros + x.columns;
+    padded.clear();
+    padded.resize(x.rows * columns, 0.0);
+    for (row, to) in padded.chunks_exact_mut(columns).enumerate() {
+        for (column, to) in to[zeros..].iter_mut().enumerate() {
+            *to = x.values[row * x.row_stride + column * x.column_stride];
+        }
+    }
+    View::new(padded, x.rows, columns, columns)
 }
 
 /// Returns `count` rows of a matrix, from the row `first` on.

@@ -150,6 +150,27 @@ proptest! {
     }
 
     #[test]
+    fn the_last_rows_of_a_weight_are_as_a_whole_weight_with_zeros_before(
+        (m, n, k) in (dimension(70), dimension(90), dimension(300)),
+        share in 0.0f64..1.0,
+        seed in any::<u64>(),
+    ) {
+        let first = ((share * k as f64) as usize).min(k - 1);
+        let (mut x, w) = (values(m * k, seed), values(k * n, seed ^ 1));
+        x.chunks_exact_mut(k).for_each(|row| row[..first].fill(0.0));
+        let mut panels = Panel::list(k, n);
+        panels.iter_mut().for_each(|panel| panel.fill(View::packed(&w, k, n)));
+        for set in sets() {
+            let (mut whole, mut part) = (vec![0.0; m * n], vec![0.0; m * n]);
+            let (epilogue, mut scratch) = (Epilogue::default(), Scratch::default());
+            linear(set, View::packed(&x, m, k), &panels, epilogue, &mut whole, n, &mut scratch);
+            let rest = View::new(&x[first..], m, k - first, k);
+            linear_from(set, first, rest, &panels, epilogue, &mut part, n, &mut scratch);
+            prop_assert_eq!(&whole, &part, "{} from {} of {}", set, first, k);
+        }
+    }
+
+    #[test]
     fn outer_products_have_the_bits_of_their_definition(
         (m, n, rows) in (dimension(90), dimension(90), dimension(700)),
         (x_gap, g_gap, out_gap) in (0usize..5, 0usize..5, 0usize..20),
