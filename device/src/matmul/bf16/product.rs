@@ -130,7 +130,7 @@ pub fn outer_product(
     // Without rows there is one empty block, whose sums are zero.
     loop {
         let k = OUTER_BLOCK.min(rows - begin);
-        let Scratch { left, right } = &mut *scratch;
+        let Scratch { left, right, .. } = &mut *scratch;
         let left = grow(left, left_lines(m, k));
         pack_left(rows_of(x, begin, k).transposed(), left);
         let right = grow(right, column_lines(k, n));
