@@ -5,7 +5,7 @@
 //! of f32 if the processor has AMX.
 //!
 //! # The value of an element
-//! Factors are rounded to the nearest bf16, halves to even (see [`round`]). The terms of a sum are
+//! Factors are rounded to the nearest bf16, halves to even (see [`round()`]). The terms of a sum are
 //! products of two factors, and each addition is fused with its product and rounded to f32. The
 //! order of the additions is that of the instruction (see `reference`): AMX and AVX512-BF16 have
 //! different orders, so their bits differ in the last places. For one instruction set, the bits of
