@@ -82,8 +82,8 @@ impl VersionLayer {
         }
     }
 
-    /// Returns the zeros that the files of the layer leave out. Returns `None` if no file leaves out
-    /// zeros. The list of a packed layer is not known here, so the result is `None` for it too.
+    /// Returns the zeros that the files of the layer leave out. Returns `None` if no file leaves
+    /// out zeros. The list of a packed layer is not known here, so the result is `None` for it too.
     pub fn sparsity(&self) -> Option<Sparsity> {
         match self {
             Self::Listed(layer) => layer.sparsity(),

@@ -124,8 +124,8 @@ impl Columns<'_> {
         self.next(name, values.ok_or_else(|| format!("column `{name}` is too wide"))?)
     }
 
-    /// Reads the offsets of a column with a list of variable length per row: one offset per row, and
-    /// one more. The caller must check them before it uses them. The values must be read next
+    /// Reads the offsets of a column with a list of variable length per row: one offset per row,
+    /// and one more. The caller must check them before it uses them. The values must be read next
     /// ([`Columns::list_values`]).
     pub(crate) fn list_offsets(&mut self, name: &str) -> Result<ScalarBuffer<u32>, String> {
         self.node(name, self.file.rows)?;

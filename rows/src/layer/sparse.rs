@@ -27,13 +27,15 @@ use zillion_device::prefetch::prefetch_read;
 
 use super::Throttle;
 use super::weights::{PackedWeights, WeightColumn, WeightFormat, WeightRows, number_item};
-use super::write::PIECE_ROWS;
 use crate::arrow_file::Columns;
 use crate::dtype::{Bf16, F16, Half};
 use crate::row_type::RowType;
 
 /// The part of the bytes of all weights that the sparse form must save, as a divisor.
 const LEAST_SAVING: u64 = 8;
+
+/// The number of rows between two calls of [`Throttle::piece`].
+const PIECE_ROWS: usize = 512;
 
 /// The numbers of rows and weights by which a writer chooses the form of a part.
 #[derive(Clone, Copy, Debug, Default)]

@@ -171,10 +171,7 @@ mod tests {
             ),
             (format!("{prune}[ps]\nservers = ['a:1']\nstore = '/s'"), "train.prune"),
             (format!("{prune}[run.spill]\nuser = '2 GiB'"), "run.spill"),
-            (
-                format!("{prune}[tables.user]\nbounds = {{ low = 0.1, high = 1.0 }}"),
-                "tables.user.bounds",
-            ),
+            (format!("{prune}[tables.user]\nbounds = [0.1, 1.0]"), "tables.user.bounds"),
         ] {
             let error = read(&settings).unwrap_err();
             assert!(error.contains(expected), "{settings}: {error}");

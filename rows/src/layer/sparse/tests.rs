@@ -134,7 +134,8 @@ fn removals_alone_keep_the_form_of_a_part() {
     assert_eq!(writer.finish().unwrap().sparsity(), None);
 }
 
-/// Verifies the layer after a change of a file, whose new hash the manifest gets. Returns the error.
+/// Verifies the layer after a change of a file, whose new hash the manifest gets. Returns the
+/// error.
 fn verify_changed(
     folder: &Path,
     manifest: &LayerManifest,

@@ -16,7 +16,9 @@ use crate::train::{TrainOptions, train};
 const MODEL: &str = "[model]\nkind = 'deepfm'\nhidden = [8, 4]\n";
 
 fn pruning(prune: &str) -> String {
-    format!("{MODEL}[train]\nepochs = 2\nbatch_size = 50\nclip_norm = 5.0\n[train.prune]\n{prune}\n")
+    format!(
+        "{MODEL}[train]\nepochs = 2\nbatch_size = 50\nclip_norm = 5.0\n[train.prune]\n{prune}\n"
+    )
 }
 
 /// An observer that keeps the notes of a run.
@@ -94,7 +96,10 @@ fn a_version_leaves_out_the_share_and_scores_as_training_does() {
         let listed = model.layer(&model.version(newest).unwrap()).unwrap();
         let sparsity = listed.sparsity().unwrap();
         // A delta has only a part of the rows.
-        assert!(sparsity.share() >= share - 0.1 && sparsity.bytes < sparsity.whole_bytes, "{sparsity}");
+        assert!(
+            sparsity.share() >= share - 0.1 && sparsity.bytes < sparsity.whole_bytes,
+            "{sparsity}"
+        );
         for has_records in [false, true] {
             let folder = place.path(&format!("cache-{name}-{has_records}"));
             let mut cache = Cache::open(&folder, &name, Files::new()).unwrap();
