@@ -49,7 +49,8 @@ struct Outcome {
     min_ms: f64,
     /// The processor time of the calling thread for a search, in milliseconds.
     cpu_ms: Option<f64>,
-    /// The bytes of the vectors that the first look of a search reads in a second, in GB, at its shortest time.
+    /// The bytes of the vectors that the first look of a search reads in a second, in GB, at its
+    /// shortest time.
     gb_per_second: f64,
     file_bytes: usize,
     memory_bytes: usize,
@@ -93,10 +94,10 @@ pub(crate) fn run(args: &BenchRetrieveArgs, is_json: bool) -> Result<()> {
     };
     // The first search is not counted, because it is the first to touch the vectors.
     search(&user(args.searches.get()))?;
+    let users: Vec<Vec<f32>> = (0..args.searches.get()).map(user).collect();
     let (cpus, cpu) = (CpuTimes::now(), thread_time());
     let mut latencies = Vec::with_capacity(args.searches.get());
     let mut answers = Vec::with_capacity(args.searches.get());
-    let users: Vec<Vec<f32>> = (0..args.searches.get()).map(user).collect();
     for user in &users {
         let began = Instant::now();
         let answer = search(user)?;

@@ -22,8 +22,7 @@ use zillion_rows::layer::{LayerManifest, Throttle};
 use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::origin::Origin;
-use crate::publish::{ITEM_DELTA, ITEMS};
-use crate::reference::{VersionFile, VersionId};
+use crate::reference::{ITEM_DELTA, ITEMS, VersionFile, VersionId};
 use crate::version::{VersionLayer, VersionManifest};
 
 /// The number of files that are written between two looks at whether the work must end.
@@ -55,8 +54,8 @@ impl Model {
     }
 
     /// Publishes a base that repeats the version `repeated`, given that `known` was published.
-    /// `layer` has all rows of that version, and the registry has the files of the layer. `items` are
-    /// the bytes of the whole items of that version, if it has only a difference of them.
+    /// `layer` has all rows of that version, and the registry has the files of the layer. `items`
+    /// are the bytes of the whole items of that version, if it has only a difference of them.
     ///
     /// # Errors
     /// Returns an error if only one of the items and their difference is given,
@@ -72,7 +71,8 @@ impl Model {
         let has_delta = repeated.items.as_ref().is_some_and(|items| items.kind == ITEM_DELTA);
         if has_delta != items.is_some() {
             return Err(Error::Refused(format!(
-                "a base that repeats version {} needs the whole items if, and only if, the version                  has a difference of them",
+                "a base that repeats version {} needs the whole items if, and only if, the version \
+                 has a difference of them",
                 repeated.version
             )));
         }

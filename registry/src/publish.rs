@@ -12,15 +12,8 @@ use crate::frame::Frame;
 use crate::model::Model;
 use crate::new_frame::NewFrame;
 use crate::origin::Origin;
-use crate::reference::{Link, VersionFile, VersionId};
+use crate::reference::{ITEM_DELTA, ITEMS, Link, VersionFile, VersionId};
 use crate::version::{VersionLayer, VersionManifest};
-
-/// The kind of the file with the vectors of all items.
-pub const ITEMS: &str = "items";
-
-/// The kind of the file with the difference between the items of a version and those of an earlier
-/// one of its chain.
-pub const ITEM_DELTA: &str = "itemdelta";
 
 /// The items of a version to publish.
 #[derive(Clone, Debug, PartialEq, Eq)]

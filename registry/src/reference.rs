@@ -14,6 +14,13 @@ pub(crate) const MAX_JSON_BYTES: u64 = 64 << 20;
 /// bytes in the manifest, so that this is the manifest of 2.5 TiB of rows.
 pub(crate) const MAX_MANIFEST_BYTES: u64 = 32 << 20;
 
+/// The kind of the file with the vectors of all items.
+pub const ITEMS: &str = "items";
+
+/// The kind of the file with the difference between the items of a version and those of an earlier
+/// one of its chain.
+pub const ITEM_DELTA: &str = "itemdelta";
+
 /// The largest number of letters of the kind of a file.
 const KIND_LETTERS: usize = 16;
 

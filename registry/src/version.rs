@@ -12,8 +12,7 @@ use zillion_rows::{TableLayout, TableSpec};
 use crate::error::{Error, Result};
 use crate::frame::Frame;
 use crate::origin::Origin;
-use crate::publish::ITEM_DELTA;
-use crate::reference::{Link, VersionFile, VersionId};
+use crate::reference::{ITEM_DELTA, Link, VersionFile, VersionId};
 use crate::stored::Stored;
 
 /// The manifest of a published version. The files of the version are in the folder `files` of the

@@ -558,6 +558,7 @@ fn services_describe_themselves() {
         "inference.GRPCInferenceService",
         "tensorflow.serving.PredictionService",
         "tensorflow.serving.ModelService",
+        "zillion.v1.RetrievalService",
         "grpc.health.v1.Health",
     ] {
         assert!(names.iter().any(|known| known == name), "{name}: {names:?}");

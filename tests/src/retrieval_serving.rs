@@ -108,8 +108,12 @@ fn retrieved_items_have_the_scores_of_predictions() {
     let context = json!({ "history": [1] });
     refused(json!({ "context": context, "k": 1001 }), 413, "serve.max_retrieved");
     refused(json!({ "context": { "history": [1], "item": 3 } }), 400, "no input of this name");
-    refused(json!({ "context": {} }), 400, "history");
-    refused(json!({ "context": context, "only": ["x"] }), 400, "only");
+    refused(json!({ "context": {} }), 400, "input `history`: it is not in the request");
+    refused(
+        json!({ "context": context, "only": ["x"] }),
+        400,
+        "input `only`, row 0: the value is not a whole number",
+    );
     let metrics = server.get("/metrics").body;
     assert!(metrics.contains(&format!("zillion_serving_items{{model=\"{MODEL}\"}} {ITEMS}")));
     assert!(metrics.contains("protocol=\"retrieve\""));
@@ -193,7 +197,11 @@ fn both_protocols_retrieve_the_same_items() {
                 "serve.max_retrieved",
             ),
             (RetrieveRequest { k: Some(0), ..message(&[1]) }, Code::InvalidArgument, "`k` is 0"),
-            (RetrieveRequest { only: texts, ..message(&[1]) }, Code::InvalidArgument, "only"),
+            (
+                RetrieveRequest { only: texts, ..message(&[1]) },
+                Code::InvalidArgument,
+                "input `only`, row 0: the value is not a whole number",
+            ),
         ] {
             let status = client.retrieve(request).await.expect_err("it is refused");
             assert!(status.code() == code && status.message().contains(text), "{status:?}");
@@ -256,8 +264,11 @@ fn wrong_catalogues_are_refused_by_name() {
     for (file, expected) in [
         ("id,kind\n1,k1\n2,k2\n1,k1\n", "the id 1 occurs twice"),
         ("id,kind\n1,k1\n,k2\n", "row 2 has no id of an item in column `id`"),
-        ("number,kind\n1,k1\n", "column `id` of"),
-        ("id,kind\nx,k1\n", "\"x\" is not a whole number"),
+        (
+            "number,kind\n1,k1\n",
+            "column `id` of feature `item` is missing; the columns are `number`, `kind`",
+        ),
+        ("id,kind\nx,k1\n", "column `id`, row 1 (byte 8): \"x\" is not a whole number"),
     ] {
         place.write("wrong.csv", file);
         let output = publish(&place, &["--items", &place.text("wrong.csv"), "--items-id", "id"]);
