@@ -186,7 +186,7 @@ impl ItemDelta {
             removed: read_positions("removed", of_removed)?,
             added: read_positions("added", of_added)?,
             changed: read_positions("changed", of_changed)?,
-            ids: read_ids(header.ids, of_ids, texts)?,
+            ids: read_ids(header.ids, of_ids, texts, pace)?,
             vectors: read_floats(floats, pace),
             header,
         })
