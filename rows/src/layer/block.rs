@@ -5,8 +5,8 @@
 //! time the cache misses of several keys overlap, and also with the work on other keys. With waves
 //! over a few keys, the misses of a wave have to end before the next wave begins.
 
-/// The largest number of keys of a block. The pipeline is empty at the beginning and at the end of a
-/// block, so a block is much longer than the pipeline.
+/// The largest number of keys of a block. The pipeline is empty at the beginning and at the end of
+/// a block, so a block is much longer than the pipeline.
 pub(super) const BLOCK: usize = 1024;
 
 /// The number of keys from one stage of a lookup to the next.
