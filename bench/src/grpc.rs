@@ -202,7 +202,15 @@ fn measure(
     }
     let open = take_median(open, |run| run.latency.p99_ms)?;
     let request_bytes = messages.first().map_or(0, Bytes::len);
-    Ok(Measured { protocol, candidates, shared_fields, request_bytes, answer_bytes, capacity, open })
+    Ok(Measured {
+        protocol,
+        candidates,
+        shared_fields,
+        request_bytes,
+        answer_bytes,
+        capacity,
+        open,
+    })
 }
 
 fn load(args: &BenchGrpcArgs) -> Load {

@@ -174,10 +174,7 @@ pub type Tensors<'a> = Vec<(Cow<'a, str>, Tensor<'a>)>;
 /// # Errors
 /// Returns an error that names the input if the tensors do not fit together, and
 /// [`ServeError::TooLarge`] if they have more rows than the limits allow.
-pub fn columns<'a>(
-    mut tensors: Tensors<'a>,
-    limits: &Limits,
-) -> Result<(usize, RawColumns<'a>)> {
+pub fn columns<'a>(mut tensors: Tensors<'a>, limits: &Limits) -> Result<(usize, RawColumns<'a>)> {
     tensors.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
     if let Some(pair) = tensors.windows(2).find(|pair| pair[0].0 == pair[1].0) {
         return Err(refuse(&pair[0].0, "the request has this input twice; send it once"));

@@ -100,7 +100,7 @@ impl<'a> Connection<'a> {
         Ok(())
     }
 
-    /// Opens a connection.
+    /// Opens a connection to the target, with TLS if the target has it.
     async fn connect(&mut self) -> Result<()> {
         let stream = TcpStream::connect(&self.target.address).await?;
         // A request is one small write, which must not wait for the next one (Nagle's algorithm).

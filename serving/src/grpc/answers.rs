@@ -58,8 +58,8 @@ fn output_len(name: &str, datatype: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use prost::Message;
     use proptest::prelude::*;
+    use prost::Message;
     use zillion_registry::VersionId;
 
     use super::super::framed::PREFIX;

@@ -19,14 +19,12 @@ use crate::describe::check_input;
 use crate::error::{Result, ServeError};
 use crate::host::Selector;
 use crate::metrics::Stage;
-use crate::proto::inference::infer_parameter::ParameterChoice;
 use crate::proto::inference::InferParameter;
+use crate::proto::inference::infer_parameter::ParameterChoice;
 use crate::queue::Wire;
 use crate::score::check_outputs;
 use crate::scored::{RowsRequest, Scored};
-use crate::tensor::{
-    self, Allowance, Datatype, Tensor, Tensors, check_id, columns, refuse, utf8,
-};
+use crate::tensor::{self, Allowance, Datatype, Tensor, Tensors, check_id, columns, refuse, utf8};
 use crate::text::shorten;
 
 /// The call `ModelInfer` of Triton's service.

@@ -70,8 +70,7 @@ async fn answer_call(
         }
     };
     let most = caller.body_bytes().unwrap_or(usize::MAX).min(limits.body_bytes);
-    let call =
-        Call { domain: domain.clone(), what, began, limit, caller, facts: facts.clone() };
+    let call = Call { domain: domain.clone(), what, began, limit, caller, facts: facts.clone() };
     let refused = Arc::new(AtomicBool::new(false));
     let held = match find_holder(request.extensions(), None) {
         Ok(holder) => domain.hold_bytes(holder),
