@@ -96,7 +96,7 @@ fn answers_are_of_their_version_while_item_deltas_come() {
         training.join().expect("the training ends");
     });
     let model = open_model(&place);
-    let last = model.pointer("stable").expect("a pointer").version.0;
+    let last = model.pointer("stable").expect("a pointer").to.version.0;
     server.wait_for(last);
     assert_eq!(check(&server, &[5, 6]), Some(last));
     assert!(seen.len() >= 2, "{seen:?}");

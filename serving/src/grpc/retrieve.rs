@@ -4,10 +4,10 @@
 //! reader of that call. The ids are counted before memory is taken for them.
 
 use bytes::Bytes;
-use prost::Message;
 use zillion_feature::{Encoder, RawValue};
 use zillion_scorer::ItemVectors;
 
+use super::framed::Framed;
 use super::infer::{self, Infer};
 use super::lists::{Coding, List};
 use super::scan::{self, Field, malformed};
@@ -49,7 +49,7 @@ impl Scores for Retrieve {
         Infer.target(&message.slice_ref(user.ok_or_else(no_user)?))
     }
 
-    fn score(self, scored: &Scored, message: Bytes) -> Result<Vec<u8>> {
+    fn score(self, scored: &Scored, message: Bytes) -> Result<Framed> {
         let parsing = scored.begin(Stage::Parse);
         let retrievable = scored.servable().retrievable();
         let encoder = retrievable.map(|retrievable| retrievable.encoder());
@@ -60,7 +60,7 @@ impl Scores for Retrieve {
             return Err(ServeError::Internal("the items of the version are gone".to_owned()));
         };
         Ok(scored.time(Stage::Write, || {
-            response(scored.model(), id, retrievable.items(), &retrieval).encode_to_vec()
+            Framed::of(&response(scored.model(), id, retrievable.items(), &retrieval))
         }))
     }
 }

@@ -8,6 +8,7 @@ use zillion_feature::FeatureKey;
 use zillion_feature::random::mix64;
 
 use super::*;
+use crate::layer::block::Open;
 use crate::layer::{
     Found, Layer, LayerManifest, LayerWriter, Unthrottled, merge_layers, verify_layer,
 };
@@ -47,6 +48,16 @@ fn open(folder: &Path, manifest: &LayerManifest, row_type: RowType) -> Layer {
     Layer::open(folder, manifest, &[layout(row_type)]).unwrap()
 }
 
+/// Looks a key up as scoring does. Returns `None` if the layer does not have the key, and a list or
+/// `None` inside for a row or a tombstone.
+fn look_up(layer: &Layer, key: FeatureKey) -> Option<Option<Vec<f32>>> {
+    let (mut open, mut seen) = (Open::all(1), None);
+    layer.tables[0].lookup(&[key], &mut open, |_, found| {
+        seen = Some(found.map(|weights| weights.to_floats().into_owned()));
+    });
+    seen
+}
+
 #[test]
 fn rows_without_zeros_read_bit_for_bit() {
     for row_type in RowType::ALL {
@@ -60,8 +71,7 @@ fn rows_without_zeros_read_bit_for_bit() {
                 let (wide, mut wanted) = (FeatureKey(key << 52), row(key, zeros));
                 row_type.round(&layout(row_type), &mut wanted);
                 let bits = |row: &[f32]| row.iter().map(|w| w.to_bits()).collect::<Vec<_>>();
-                let place = records.tables[0].locate(wide).unwrap();
-                let recorded = records.tables[0].weights_at(place).map(|w| w.to_floats().to_vec());
+                let recorded = look_up(&records, wide).unwrap();
                 match layer.find(0, wide).unwrap() {
                     Found::Row(row) => {
                         // The sign of a zero has no meaning in the type int8.
@@ -155,9 +165,7 @@ fn verify_changed(
         layer.iter(0).for_each(drop);
         let records = layer.with_records(&mut Unthrottled).unwrap();
         let keys = (0..ROWS).map(|key| FeatureKey(key << 52));
-        keys.filter_map(|key| records.tables[0].locate(key)).for_each(|place| {
-            let _ = records.tables[0].weights_at(place).map(|weights| weights.to_floats().len());
-        });
+        keys.for_each(|key| drop(look_up(&records, key)));
     }
     let verified = verify_layer(folder, &changed, &layouts, &mut Unthrottled);
     verified.err().map_or_else(String::new, |error| error.to_string())

@@ -1,6 +1,7 @@
 //! Tests of the reader of the call `Retrieve`, with generated messages and with damaged ones.
 
 use proptest::prelude::*;
+use prost::Message;
 use zillion_feature::RawValues;
 use zillion_registry::VersionId;
 use zillion_rows::layer::Unthrottled;
