@@ -6,8 +6,8 @@ use zillion_device::Workers;
 use zillion_registry::VersionId;
 use zillion_rows::layer::Unthrottled;
 use zillion_scorer::{
-    Choice, DenseType, ItemDelta, ItemIds, ItemVectors, ParityColumn, ParityRows, ParityValue, Texts,
-    find_nearest,
+    Choice, DenseType, ItemDelta, ItemIds, ItemVectors, ParityColumn, ParityRows, ParityValue,
+    Texts, find_nearest,
 };
 
 use crate::harness::Target;

@@ -123,7 +123,7 @@ pub(crate) fn quantize(weight: f32, scale: f32) -> i8 {
 
 /// Returns whether a scale of a file is one that a writer can have written.
 pub(crate) fn is_scale(scale: f32) -> bool {
-    scale >= 0.0 && (scale * STEPS).is_finite()
+    scale >= 0.0 && (scale * STEPS).is_finite() && scale.to_bits() & UNUSED_BITS == 0
 }
 
 #[cfg(test)]
@@ -205,7 +205,7 @@ mod tests {
         }
         let largest = [f32::MAX, -f32::MAX];
         assert!(is_scale(scale_of(&largest)) && is_scale(0.0));
-        let others = [f32::NAN, f32::INFINITY, -1.0, f32::MAX];
+        let others = [f32::NAN, f32::INFINITY, -1.0, f32::MAX, 0.1];
         assert!(others.into_iter().all(|scale| !is_scale(scale)));
         for name in RowType::ALL.map(RowType::name) {
             assert_eq!(RowType::from_name(name).map(RowType::name), Some(name));

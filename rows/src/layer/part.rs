@@ -284,10 +284,7 @@ impl WidthRows {
     fn iter(&self) -> impl Iterator<Item = (FeatureKey, Found<'_>)> {
         (0u32..).zip(&self.parts).flat_map(move |(part, rows)| {
             (0u32..).zip(rows.keys.iter()).map(move |(row, &key)| {
-                (
-                    FeatureKey(key),
-                    self.at(Place { part, row, is_narrow: false }),
-                )
+                (FeatureKey(key), self.at(Place { part, row, is_narrow: false }))
             })
         })
     }

@@ -31,7 +31,7 @@ use super::block::{AHEAD, Open};
 use super::part::{PartColumns, TableRows, WidthRows};
 use super::weights::{PackedWeights, WeightFormat};
 use super::write::PIECE_ROWS;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::row_type::RowType;
 
 /// The number of rows for which a bucket has room.
@@ -120,6 +120,13 @@ struct Probe {
 
 impl WidthRecords {
     fn copy(rows: &WidthRows, throttle: &mut dyn Throttle) -> Result<Self> {
+        if u32::try_from(rows.rows()).is_err() {
+            return Err(Error::misuse(format!(
+                "a table of a layer has {} rows, but records have numbers of 32 bits; look its rows \
+                 up in the mapped files (without `row_records`)",
+                rows.rows()
+            )));
+        }
         let stride = record_words(&rows.format);
         let buckets = bucket_count(rows.rows());
         let words = buckets * (LINE_BYTES / size_of::<u64>());

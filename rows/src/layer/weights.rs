@@ -142,6 +142,14 @@ impl WeightRows {
         format: &WeightFormat,
     ) -> Result<(), String> {
         let width = format.width;
+        let is_f32 = matches!(self, Self::F32(_));
+        if row.is_some_and(|row| !is_f32 && !row.iter().all(|w| w.is_finite())) {
+            return Err(format!(
+                "a weight is infinite or NaN, which {} cannot hold; publish an earlier state of the \
+                 training",
+                format.row_type.name()
+            ));
+        }
         match (self, row) {
             (Self::F32(all), Some(row)) => all.extend_from_slice(row),
             (Self::F32(all), None) => all.resize(all.len() + width, 0.0),
@@ -153,13 +161,6 @@ impl WeightRows {
                     let (segment, rest) = row.split_at(dim.min(row.len()));
                     row = rest;
                     let scale = scale_of(segment);
-                    if scale.is_nan() {
-                        return Err(
-                            "a weight is infinite or NaN, which int8 cannot hold; publish \
-                                    an earlier state of the training"
-                                .to_owned(),
-                        );
-                    }
                     values.extend(segment.iter().map(|&w| quantize(w, scale)));
                     scales.push(scale);
                 }
@@ -325,7 +326,8 @@ impl WeightColumn {
     pub(super) fn find_bad_scale(&self) -> Option<(usize, &'static str)> {
         let Self::Int8 { scales, dims, .. } = self else { return None };
         let at = scales.iter().position(|&scale| !is_scale(scale))?;
-        Some((at / dims.len().max(1), "the scale of a segment is negative, infinite or NaN"))
+        let reason = "the scale of a segment is negative, infinite, NaN or too fine";
+        Some((at / dims.len().max(1), reason))
     }
 
     /// Returns the position of the first weight that a writer cannot have written, and the reason.
