@@ -225,6 +225,8 @@ SERVING = [
               (f"zillion_serving_items{{{M}}}", "{{model}}")),
         panel("Memory of items", BYTES, "Ids and vectors of these items.",
               (f"zillion_serving_item_bytes{{{M}}}", "{{model}}")),
+        panel("Memory of dense weights", BYTES, "Packed weights of the current version, in the number type of dense layers.",
+              (f"zillion_serving_packed_bytes{{{M}}}", "{{model}}")),
     ]),
     ("Under Triton's names", [
         panel("Requests", RATE, "Requests that were answered, and that were not, as Triton counts them.",

@@ -171,9 +171,10 @@ fn damaged_and_mistyped_parquet_is_refused() {
         refused(&place, &train, 1, &["train.parquet"]);
     }
 
-    let floats = Arc::new(Float64Array::from_iter_values((0..60).map(f64::from))) as ArrayRef;
+    let halves = (0..60).map(|i| f64::from(i) / 2.0);
+    let floats = Arc::new(Float64Array::from_iter_values(halves)) as ArrayRef;
     write_parquet(&file, floats, (0..60).map(f64::from).collect());
-    refused(&place, &train, 1, &["train.parquet", "`item`", "i64"]);
+    refused(&place, &train, 1, &["train.parquet", "`item`", "\"0.5\" is not a whole number"]);
 
     for bad in [f64::NAN, f64::INFINITY] {
         let mut prices: Vec<f64> = (0..60).map(f64::from).collect();

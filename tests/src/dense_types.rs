@@ -71,7 +71,7 @@ fn an_unknown_number_type_and_fetched_nodes_are_refused() {
         stderr(&result)
     };
     let said = refused(&["eval", &place.text("run"), "--dense", "int4"]);
-    assert!(said.contains("int4") && said.contains("f32, int8"), "{said}");
+    assert!(said.contains("int4") && said.contains("f32, bf16, int8"), "{said}");
     place.train_ok("run", &["--set", "train.epochs=1"]);
     place.write("rows.csv", &csv(7, 10));
     let (run, rows) = (place.text("run"), place.text("rows.csv"));

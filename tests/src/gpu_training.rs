@@ -104,10 +104,13 @@ fn a_run_in_another_precision_is_killed_and_ends_in_its_own_bytes() {
         let place = Workplace::new();
         let set = format!("train.precision={precision}");
         let settings = [&SHORT[..], &["--set", &set]].concat();
-        let (code, error) = place.train_fails(&[&settings[..], &["--device", "cpu"]].concat());
-        assert_eq!(code, 2, "{error}");
-        let words = ["train.precision", precision, "run.device", "set \"f32\""];
-        assert!(words.iter().all(|words| error.contains(words)), "{error}");
+        // Processors compute bf16 if they have the instructions.
+        if precision == "tf32" {
+            let (code, error) = place.train_fails(&[&settings[..], &["--device", "cpu"]].concat());
+            assert_eq!(code, 2, "{error}");
+            let words = ["train.precision", precision, "run.device", "set \"f32\""];
+            assert!(words.iter().all(|words| error.contains(words)), "{error}");
+        }
         let began = Instant::now();
         let whole = place.train_ok("whole", &[&settings[..], &["--device", "emulated:7"]].concat());
         let whole_run = began.elapsed();

@@ -191,11 +191,11 @@ fn files_that_cannot_be_drafted_get_a_remedy() {
         let result = result.expect("the binary runs");
         (result.status.code().unwrap_or(-1), stderr(&result))
     };
-    let ratings: String = (0..200).map(|i| format!("{},{}\n", i % 7, i % 5)).collect();
+    let names: String = (0..200).map(|i| format!("{},n{}\n", i % 7, i % 5)).collect();
     let refusals = [
-        (format!("user,rating\n{ratings}"), vec![], 2, "no column holds only 0 and 1"),
-        (format!("user,rating\n{ratings}"), vec!["--label", "rating"], 2, "holds 5 values"),
-        (format!("user,rating\n{ratings}"), vec!["--label", "stars"], 2, "unknown column `stars`"),
+        (format!("user,place\n{names}"), vec![], 2, "no column holds only 0 and 1"),
+        (format!("user,place\n{names}"), vec!["--label", "place"], 2, "holds 5 values"),
+        (format!("user,place\n{names}"), vec!["--label", "stars"], 2, "unknown column `stars`"),
         ("user,label\n1,yes\n2,no\n3,yes\n".to_owned(), vec![], 2, "write 0 and 1 instead"),
         ("a,b,user\n0,1,5\n1,0,6\n1,1,7\n".to_owned(), vec![], 2, "the setting `label`: a, b"),
         ("just words\nand more\n".to_owned(), vec![], 1, "data.delimiter"),

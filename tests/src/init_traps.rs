@@ -35,9 +35,9 @@ fn draft(columns: &str, more: &[&str], row: impl Fn(u64, u8) -> String) -> (toml
         assert!(result.status.success(), "{arguments:?}: {}{}", stdout(&result), stderr(&result));
         stderr(&result)
     };
-    let said = run(&[&["init", "log.csv", "--out", "job.toml"], more].concat());
-    run(&["train", "job.toml", "--set", "train.epochs=1"]);
-    let job = std::fs::read_to_string(place.path("job.toml")).expect("the job");
+    let said = run(&[&["init", "log.csv", "--out", "draft.toml"], more].concat());
+    run(&["train", "draft.toml", "--set", "train.epochs=1"]);
+    let job = std::fs::read_to_string(place.path("draft.toml")).expect("the job");
     // The reasons stand in comments, which a parser drops.
     (job.parse().expect("TOML"), format!("{said}{job}"))
 }
@@ -134,10 +134,10 @@ fn other_encodings_are_read() {
         assert!(result.status.success(), "{arguments:?}: {}", stderr(&result));
         stderr(&result)
     };
-    let said = run(&["init", "log.csv", "--no-split", "--out", "job.toml"]);
+    let said = run(&["init", "log.csv", "--no-split", "--out", "draft.toml"]);
     assert!(said.contains("the file is not UTF-8 and is read as windows-1252"), "{said}");
-    run(&["train", "job.toml", "--set", "train.epochs=1"]);
-    let job = std::fs::read_to_string(place.path("job.toml")).expect("the job");
+    run(&["train", "draft.toml", "--set", "train.epochs=1"]);
+    let job = std::fs::read_to_string(place.path("draft.toml")).expect("the job");
     let job: toml::Table = job.parse().expect("TOML");
     assert_eq!(job["data"]["encoding"].as_str(), Some("windows-1252"));
     // The split writes Parquet, whose texts are UTF-8.
