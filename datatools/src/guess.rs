@@ -45,8 +45,8 @@ pub struct Guess {
 pub struct GuessedLabel {
     /// The name of the column.
     pub name: String,
-    /// The bound from which a value of the column is a label of 1, with the reason for it. `None` if
-    /// the column holds 0 and 1.
+    /// The bound from which a value of the column is a label of 1, with the reason for it. `None`
+    /// if the column holds 0 and 1.
     pub at_least: Option<(f64, String)>,
 }
 

@@ -1,8 +1,8 @@
 //! The relation of one column to the label, measured on rows that the measure was not fitted to.
 //!
-//! The rows are divided into two halves. The rates of the label are fitted to one half and judged on
-//! the other half, and then the other way round. A column is read in two ways: by its values, where
-//! each value is an id, and by the order of its numbers, where rows are put into intervals.
+//! The rows are divided into two halves. The rates of the label are fitted to one half and judged
+//! on the other half, and then the other way round. A column is read in two ways: by its values,
+//! where each value is an id, and by the order of its numbers, where rows are put into intervals.
 
 use std::collections::HashMap;
 
@@ -77,8 +77,8 @@ pub(crate) fn relate(column: &[Kept], labels: &[bool]) -> Option<Relation> {
 }
 
 impl Relation {
-    /// Returns whether the order of the numbers predicts the label, and nearly as well as the values
-    /// do or better.
+    /// Returns whether the order of the numbers predicts the label, and nearly as well as the
+    /// values do or better.
     pub(crate) fn has_order(&self) -> bool {
         let (order, value) = (self.base - self.by_order, self.base - self.by_value);
         // A gain of some nats over all rows is no accident.

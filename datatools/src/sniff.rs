@@ -126,8 +126,8 @@ pub fn sniff(path: &Path) -> Result<Sniffed> {
     Ok(Sniffed { config, notes, unusable })
 }
 
-/// Reads the beginning of a file, decompressed and without the byte order mark. Converts it to UTF-8
-/// and returns the encoding that it had.
+/// Reads the beginning of a file, decompressed and without the byte order mark. Converts it to
+/// UTF-8 and returns the encoding that it had.
 fn read_beginning(reading: &DataConfig, path: &Path) -> Result<(Vec<u8>, Encoding)> {
     let unreadable = |error: io::Error| failed("read", path, error);
     let source = open_stream(reading.read_bytes(path)?, path)?;

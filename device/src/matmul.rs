@@ -7,8 +7,8 @@
 //! each element. So the bits do not depend on the registers of the machine, on the tile, or on the
 //! other rows. [`gemm`] and its short forms are the general product. The `gemm-f32` crate computes
 //! it without its own threads. For one shape on one machine, its result is always the same.
-//! [`linear_int8`] is the product of a dense layer in 8-bit integers, with the same bits everywhere.
-//! [`bf16`] has the products of a dense layer with factors of half the bits.
+//! [`linear_int8`] is the product of a dense layer in 8-bit integers, with the same bits
+//! everywhere. [`bf16`] has the products of a dense layer with factors of half the bits.
 
 pub mod bf16;
 mod fallback;

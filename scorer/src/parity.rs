@@ -23,8 +23,8 @@ use crate::error::{Error, Result};
 const TOLERANCE: f32 = 1e-5;
 
 /// The largest allowed difference of a row, if the products of dense layers are computed in bf16
-/// or in 8-bit integers. It is divided in the same way. With 8-bit integers, one row in a thousand of
-/// a healthy model differs by 0.1 and single ones by 0.2, so a lower bound would refuse healthy
+/// or in 8-bit integers. It is divided in the same way. With 8-bit integers, one row in a thousand
+/// of a healthy model differs by 0.1 and single ones by 0.2, so a lower bound would refuse healthy
 /// versions now and then.
 const ROUNDED_TOLERANCE: f32 = 0.5;
 
@@ -393,8 +393,8 @@ mod tests {
     const NUMBERS: usize = 40;
 
     /// Replays 32 rows of a model with numeric columns, with dense layers in 8-bit integers. The
-    /// first column has the magnitude `first`, and no weight. `factor` is the error of the scales of
-    /// the first layer.
+    /// first column has the magnitude `first`, and no weight. `factor` is the error of the scales
+    /// of the first layer.
     fn replay_numbers(first: f32, factor: f32) -> Result<()> {
         let features: Vec<String> =
             (0..NUMBERS).map(|at| format!(r#""x{at}": {{"kind": "numeric"}}"#)).collect();

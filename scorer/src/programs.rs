@@ -3,10 +3,10 @@
 //!
 //! A client chooses which inputs it gives once for all candidates. Usually, all requests for a
 //! model make the same choice. The number of programs is limited, because a program takes memory
-//! and because planning takes longer than scoring a small request. A new set takes the place of the
-//! oldest one, at most once in [`PAUSE`]. So a client that sends many sets neither ends the sharing
-//! for the others nor makes the server plan all the time. A batch whose set has no program is scored
-//! by the plain program, with its columns copied to all rows. Nobody waits for a plan.
+//! and because planning takes longer than scoring a small request. A new set takes the place of
+//! the oldest one, at most once in [`PAUSE`]. So a client that sends many sets neither ends the
+//! sharing for the others nor makes the server plan all the time. A batch whose set has no program
+//! is scored by the plain program, with its columns copied to all rows. Nobody waits for a plan.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};

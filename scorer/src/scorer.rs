@@ -110,8 +110,8 @@ impl Scorer {
         &self.executors[self.last].1
     }
 
-    /// Packs the weights of `params` in a number type, for [`Scorer::set_packed`]. `piece` is called
-    /// after each part of a weight, so that the caller can pause.
+    /// Packs the weights of `params` in a number type, for [`Scorer::set_packed`]. `piece` is
+    /// called after each part of a weight, so that the caller can pause.
     ///
     /// # Panics
     /// Panics if the parameters are not those of the scorer's graph.
@@ -130,8 +130,8 @@ impl Scorer {
     }
 
     /// Sets the packed weights that the next batches read, or `None` so that each batch packs its
-    /// own. They must have been made from the parameters of these batches. Dense layers are computed
-    /// in the number type of the packed weights.
+    /// own. They must have been made from the parameters of these batches. Dense layers are
+    /// computed in the number type of the packed weights.
     pub fn set_packed(&mut self, packed: Option<Arc<PackedParams>>) {
         self.packed = packed;
     }

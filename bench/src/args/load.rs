@@ -116,7 +116,7 @@ pub(crate) struct BenchGrpcArgs {
     /// Protocol of the requests (repeatable, or separated by commas)
     #[arg(long, value_enum, default_value = "grpc", value_delimiter = ',')]
     pub(crate) protocol: Vec<Protocol>,
-    /// Number of connections
+    /// Number of connections to the server
     #[arg(long, default_value = "4")]
     pub(crate) connections: NonZeroUsize,
     /// Number of requests in flight on each connection; more than 1 needs gRPC

@@ -47,8 +47,9 @@ pub(crate) struct Run {
     pub(crate) elapsed: Duration,
 }
 
-/// Sends requests in the streams of `load`, with the bodies in a cycle. All streams are tasks on one
-/// thread, because a client must not use more processors if the server runs on the same machine.
+/// Sends requests in the streams of `load`, with the bodies in a cycle. All streams are tasks on
+/// one thread, because a client must not use more processors if the server runs on the same
+/// machine.
 ///
 /// # Errors
 /// Returns an error if the runtime for the network cannot start.

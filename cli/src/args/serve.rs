@@ -123,7 +123,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, conflicts_with = "load_into_memory")]
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) row_records: bool,
-    /// Number type of the dense layers: f32, or bf16 or int8, which are faster and round scores a little
+    /// Number type of the dense layers: f32, or bf16 or int8, which are faster and round scores a
+    /// little
     /// [default: f32]
     #[arg(long, value_name = "TYPE", value_parser = parse_dense_type)]
     pub(crate) dense: Option<DenseType>,

@@ -99,8 +99,8 @@ pub(super) fn multi_hot(column: &ColumnProfile) -> Option<(char, u64)> {
     lists.map(|(separator, s)| (*separator, s.cells)).max_by_key(|&(_, cells)| cells)
 }
 
-/// Guesses what a column is. `labels` are the labels of the rows that the profile kept, or `None` if
-/// they are not known.
+/// Guesses what a column is. `labels` are the labels of the rows that the profile kept, or `None`
+/// if they are not known.
 pub(super) fn guess_column(
     column: &ColumnProfile,
     config: &DataConfig,

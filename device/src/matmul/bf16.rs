@@ -5,13 +5,13 @@
 //! of f32 if the processor has AMX.
 //!
 //! # The value of an element
-//! Factors are rounded to the nearest bf16, halves to even (see [`round()`]). The terms of a sum are
-//! products of two factors, and each addition is fused with its product and rounded to f32. The
-//! order of the additions is that of the instruction (see `reference`): AMX and AVX512-BF16 have
-//! different orders, so their bits differ in the last places. For one instruction set, the bits of
-//! an element depend only on its row of the left operand and on its column of the right operand.
-//! The tile, the other rows and the threads have no effect. Numbers below the smallest normal f32
-//! are zero, as factors and as sums.
+//! Factors are rounded to the nearest bf16, halves to even (see [`round()`]). The terms of a sum
+//! are products of two factors, and each addition is fused with its product and rounded to f32.
+//! The order of the additions is that of the instruction (see `reference`): AMX and AVX512-BF16
+//! have different orders, so their bits differ in the last places. For one instruction set, the
+//! bits of an element depend only on its row of the left operand and on its column of the right
+//! operand. The tile, the other rows and the threads have no effect. Numbers below the smallest
+//! normal f32 are zero, as factors and as sums.
 
 #[cfg(target_arch = "x86_64")]
 mod amx;

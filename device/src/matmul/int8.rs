@@ -114,8 +114,8 @@ impl Int8Weight {
         Self::pack_by_piece(weight, &mut || ())
     }
 
-    /// Packs a weight as [`Int8Weight::pack`] does, and calls `piece` after each 16 columns, so that
-    /// the caller can pause.
+    /// Packs a weight as [`Int8Weight::pack`] does, and calls `piece` after each 16 columns, so
+    /// that the caller can pause.
     pub fn pack_by_piece(weight: View<'_>, piece: &mut dyn FnMut()) -> Option<Self> {
         let (k, n) = (weight.rows, weight.columns);
         if k > INT8_INNER {

@@ -66,7 +66,7 @@ impl Open {
         self.count = self.count.min(count);
     }
 
-    /// Yields the positions.
+    /// Yields the positions that are left.
     pub(super) fn iter(&self) -> impl Iterator<Item = usize> {
         self.positions.iter().take(self.count).map(|&position| usize::from(position))
     }

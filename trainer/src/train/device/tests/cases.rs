@@ -76,6 +76,7 @@ pub(super) const TRAIN: &[Case] = &[
         OnHost("`train.accumulate`"),
     ),
     case("average", "train.average = { kind = 'ema', decay = 0.9 }", OnHost("`train.average`")),
+    case("prune", "train.prune = { share = 0.5, until = 4, every = 2 }", OnHost("`train.prune`")),
     case("average", "train.average = { kind = 'swa', every = 2 }", OnHost("`train.average`")),
     case("freeze", "train.freeze = ['mlp.0.*']", Equal),
     case("freeze_tables", "train.freeze_tables = ['user']", Equal),
