@@ -45,27 +45,3 @@ fn a_signal_ends_a_run_after_a_checkpoint() {
         );
     }
 }
-
-#[test]
-fn one_process_at_a_time_trains_into_a_folder() {
-    let place = Workplace::new();
-    let endless = ["--set", "train.epochs=1000000", "--set", "train.plateau.patience=1000000"];
-    let mut first = place
-        .train("run", &endless)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("the binary runs");
-    // The first checkpoint shows that training has begun.
-    while !std::fs::read_dir(place.path("run/checkpoints")).is_ok_and(|mut entries| {
-        entries.any(|e| e.is_ok_and(|e| e.file_name().to_string_lossy().starts_with("step-")))
-    }) {
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    let resume = place.train("run", &[&endless[..], &["--resume"]].concat()).output();
-    let refused = stderr(&resume.expect("the binary runs"));
-    first.kill().expect("our own child can be killed");
-    first.wait().expect("our own child can be waited for");
-    let named = format!("process {} trains into the folder", first.id());
-    assert!(refused.contains(&named) && refused.contains("`run.output`"), "{refused}");
-}
