@@ -38,6 +38,23 @@ pub(super) enum Start {
     Onward(Continued),
 }
 
+/// Checks that a checkpoint is still the newest one, now that no other process writes any.
+fn check_newest(
+    dir: &RunDir,
+    chosen: Option<&Checkpoint>,
+    newest: Option<&Checkpoint>,
+) -> Result<()> {
+    let path = |checkpoint: Option<&Checkpoint>| checkpoint.map(|it| it.path().to_owned());
+    if path(chosen) == path(newest) {
+        return Ok(());
+    }
+    Err(Error::Refused(format!(
+        "another process wrote a checkpoint into the folder {} while this one started; start it \
+         again",
+        dir.path().display()
+    )))
+}
+
 /// The data beside the run, and the checkpoint from which it starts.
 pub(super) struct Basis {
     /// The run's own checkpoint, from which it resumes.
@@ -58,7 +75,7 @@ impl Run {
     ) -> Result<(Self, Basis)> {
         check_place(&job, options.trainer)?;
         let (dir, bucket) = open_place(&job, &options)?;
-        let (checkpoint, origin) = find_basis(&job, &options, &dir, bucket.as_ref())?;
+        let (mut checkpoint, mut origin) = find_basis(&job, &options, &dir, bucket.as_ref())?;
         let (model, buffers) = Model::build(&job, &observer.inspect_options(), &options)?;
         if !model.executor.is_on_gpu() {
             observer.note(&model.device);
@@ -70,6 +87,8 @@ impl Run {
             // The tables write into the folder as soon as they are opened.
             dir.prepare(&options.files)?;
             lock = Some(RunLock::take(&dir)?);
+            // The owner of the lock may have written its last checkpoint meanwhile.
+            (checkpoint, origin) = find_basis(&job, &options, &dir, bucket.as_ref())?;
         }
         let mut client = open(&job, &options, After::default(), observer)?;
         let opened = (|| {
@@ -88,6 +107,8 @@ impl Run {
                 dir.prepare(&options.files)?;
                 if is_alone && lock.is_none() {
                     lock = Some(RunLock::take(&dir)?);
+                    let newest = find_basis(&job, &options, &dir, bucket.as_ref())?.0;
+                    check_newest(&dir, checkpoint.as_ref(), newest.as_ref())?;
                 }
             }
             let id = find_id(origin.as_ref(), &dir, &options)?;
