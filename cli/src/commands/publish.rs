@@ -6,7 +6,9 @@ use std::sync::Arc;
 use anyhow::{Result, bail};
 use serde_json::json;
 use zillion_console::exit::refuse;
-use zillion_console::{compute_pool, data_settings, durable_files, print_json, print_line};
+use zillion_console::{
+    compute_pool, create_registry, data_settings, durable_files, print_json, print_line,
+};
 use zillion_device::SystemClock;
 use zillion_reader::{DataConfig, Dataset, Paths};
 use zillion_registry::VersionManifest;
@@ -18,7 +20,7 @@ use zillion_trainer::{
 
 use crate::args::PublishArgs;
 use crate::operator::{audited, check_key_path, describe_publication};
-use crate::registry::{open_model, print_store_retries};
+use crate::registry::print_store_retries;
 
 pub(crate) fn run(args: &PublishArgs) -> Result<()> {
     let checkpoint = Checkpoint::find(&args.checkpoint)?;
@@ -101,9 +103,9 @@ fn choose_row_type(args: &PublishArgs) -> Result<RowType> {
 /// Returns the version that the pointer names with the number type of its rows, or `None` if there
 /// is no such version yet.
 fn find_pointed(args: &PublishArgs) -> Result<Option<(VersionManifest, RowType)>> {
-    // The publication creates a registry that does not exist yet, and reports one that it cannot
-    // open.
-    let Ok(model) = open_model(&args.model) else { return Ok(None) };
+    // The publication needs the registry too. One that cannot be opened must not count as empty,
+    // because the version would lose its items and the number type of its rows.
+    let model = create_registry(&args.model.registry)?.model(&args.model.model)?;
     if !model.pointers()?.contains(&args.promote) {
         return Ok(None);
     }
