@@ -12,6 +12,9 @@ use std::borrow::Cow;
 use crate::key::FeatureKey;
 use crate::schema::RawType;
 
+/// The smallest number of double precision that may have been rounded to a whole number.
+const FIRST_ROUNDED: f64 = 9_007_199_254_740_992.0;
+
 /// The reason why a raw value is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueError {
@@ -192,14 +195,14 @@ pub fn id_from_u64<I: RawId>(raw: RawType, id: u64) -> Result<I, ValueError> {
 /// whole number 42 as 42.0, for example in a column where a value is missing.
 ///
 /// # Errors
-/// Returns an error if the number is not whole, if it may have been rounded (from 9e15 on), if it
+/// Returns an error if the number is not whole, if it may have been rounded (from 2⁵³ on), if it
 /// does not fit the type, or if the type is text.
 #[inline]
 pub fn id_from_float<I: RawId>(raw: RawType, x: f64) -> Result<I, ValueError> {
     match raw {
         RawType::String => Err(ValueError::NoText),
         RawType::I64 | RawType::U64 if x.fract() != 0.0 => Err(ValueError::NotWhole),
-        RawType::I64 | RawType::U64 if x.abs() >= 9e15 => Err(ValueError::Rounded),
+        RawType::I64 | RawType::U64 if x.abs() >= FIRST_ROUNDED => Err(ValueError::Rounded),
         RawType::I64 | RawType::U64 => id_from_i64(raw, x as i64),
     }
 }

@@ -87,6 +87,19 @@ fn whole_numbers_with_gaps_are_ids() {
 }
 
 #[test]
+fn prices_with_gaps_are_numbers() {
+    let price = |i: u64, spelling: fn(u64) -> String| match draw(i, 2, 10) {
+        0 => String::new(),
+        _ => spelling(draw(i, 3, 3) + 1),
+    };
+    let (job, said) = draft("price,weight", &["--no-split"], |i, _| {
+        format!("{},{}", price(i, |x| format!("{x}0.00")), price(i + 1, |x| format!("{x}e2")))
+    });
+    assert_eq!(setting(&job, "price", "kind"), "numeric", "{said}");
+    assert_ne!(setting(&job, "weight", "kind"), "", "{said}");
+}
+
+#[test]
 fn ids_are_compared_as_what_they_are() {
     let (job, said) = draft("long,hex,code", &[], |i, _| {
         let long = format!("12345678901234567890{:02}", draw(i, 2, 50));

@@ -195,22 +195,25 @@ impl Tally {
     }
 
     pub(super) fn fraction(&mut self, x: f64) {
-        // 3 and 3.0 are the same value, in one file or in two files.
-        let key = match x.fract() == 0.0 && x.abs() < 1e15 {
-            true => FeatureKey::from_i64(x as i64),
-            false => FeatureKey(mix64(x.to_bits())),
-        };
-        self.add_fraction(x, key, || x.to_string());
+        let is_whole = x.fract() == 0.0 && x.abs() < 9_007_199_254_740_992.0;
+        self.add_fraction(x, is_whole, float_key(x), || x.to_string());
     }
 
-    fn add_fraction(&mut self, x: f64, key: FeatureKey, text: impl FnOnce() -> String) {
+    /// Counts a floating-point number. `is_whole` says whether the reader takes it as an id.
+    fn add_fraction(
+        &mut self,
+        x: f64,
+        is_whole: bool,
+        key: FeatureKey,
+        text: impl FnOnce() -> String,
+    ) {
         if !x.is_finite() {
             self.cells.not_finite += 1;
             self.keep(Kept::MISSING.key, Kept::MISSING.number);
             return;
         }
         self.cells.fraction += 1;
-        self.cells.zero_fraction += u64::from(x.fract() == 0.0 && x.abs() < 9e15);
+        self.cells.zero_fraction += u64::from(is_whole);
         self.ascending = false;
         self.number(x);
         self.value(key, x, text);
@@ -282,12 +285,17 @@ impl Tally {
             Shape::Point(x)
                 if decimal == b'.' && trimmed.iter().any(|b| matches!(b, b'e' | b'E')) =>
             {
-                return self.add_fraction(x, text_key(trimmed), || format_text(trimmed));
+                return self.add_fraction(x, false, text_key(trimmed), || format_text(trimmed));
             }
-            Shape::Point(x) if decimal == b'.' => return self.fraction(x),
+            Shape::Point(x) if decimal == b'.' => {
+                // The reader takes `42.0` as an id, and no other fraction.
+                let whole = trimmed.strip_suffix(b".0");
+                let is_whole = whole.is_some_and(|whole| parse_i64(whole).is_ok());
+                return self.add_fraction(x, is_whole, float_key(x), || x.to_string());
+            }
             Shape::Comma(x) => {
                 self.cells.comma += 1;
-                return self.fraction(x);
+                return self.add_fraction(x, false, float_key(x), || x.to_string());
             }
             Shape::NotFinite => return self.fraction(f64::NAN),
             Shape::Point(_) | Shape::Decorated => {
@@ -323,6 +331,15 @@ impl Tally {
             separated.pieces += count;
             separated.cells += u64::from(text.contains(&separator));
         }
+    }
+}
+
+/// Returns the key of a floating-point number. 3 and 3.0 are the same value, in one file or in two
+/// files.
+fn float_key(x: f64) -> FeatureKey {
+    match x.fract() == 0.0 && x.abs() < 1e15 {
+        true => FeatureKey::from_i64(x as i64),
+        false => FeatureKey(mix64(x.to_bits())),
     }
 }
 
