@@ -107,7 +107,14 @@ impl Converted {
         while written == 0 && !self.at_end {
             let mut is_last = false;
             if self.raw_range.is_empty() {
-                let read = self.source.read(&mut self.raw)?;
+                let read = match self.source.read(&mut self.raw) {
+                    Ok(read) => read,
+                    Err(error) => {
+                        // The caller may read again, and must not find the unused buffer.
+                        self.text.clear();
+                        return Err(error);
+                    }
+                };
                 self.raw_range = 0..read;
                 is_last = read == 0;
             }
