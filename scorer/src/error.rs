@@ -49,12 +49,14 @@ pub enum Error {
         /// The number of the version.
         version: VersionId,
     },
-    /// A user whose vector or whose score of an item is not finite.
-    #[error(
-        "the vector of the user or a score is not finite; send other inputs, or train the model \
-         again"
-    )]
+    /// A user whose vector is not finite, because the model gives such a vector.
+    #[error("the vector of the user is not finite; roll back, or train the model again")]
     UserVector,
+    /// A score of an item that is too large for a float, of a finite vector of the user.
+    #[error(
+        "a score of the items is too large for a float; send other inputs, or train the model again"
+    )]
+    ItemScore,
     /// A version with a mapped file that has lost pages, because the file was truncated or its disk
     /// failed.
     #[error(

@@ -193,7 +193,7 @@ fn find(
     let found = merge(parts, k);
     // Finite vectors have such a score if their product is too large for a float.
     if !found.iter().all(|found| found.score.is_finite()) {
-        return Err(Error::UserVector);
+        return Err(Error::ItemScore);
     }
     Ok(found)
 }
@@ -448,7 +448,7 @@ mod tests {
         };
         assert!(matches!(search(&[1.0; 3], true), Err(Error::Late)));
         assert!(matches!(search(&[1.0, f32::NAN, 0.0], false), Err(Error::UserVector)));
-        assert!(matches!(search(&[f32::MAX; 3], false), Err(Error::UserVector)));
+        assert!(matches!(search(&[f32::MAX; 3], false), Err(Error::ItemScore)));
         assert!(search(&[1.0; 4], false).unwrap_err().to_string().contains("has 4"));
         assert!(search(&[1.0; 3], false).is_ok());
         let none = find_nearest(&items, &[1.0; 3], 0, Choice::default(), &workers, None);

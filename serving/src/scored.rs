@@ -238,7 +238,7 @@ impl Scored {
         match error {
             zillion_scorer::Error::Input(input) => ServeError::Input(input),
             zillion_scorer::Error::Late => ServeError::Deadline { limit: self.limit },
-            zillion_scorer::Error::UserVector => ServeError::Input(RequestError {
+            zillion_scorer::Error::ItemScore => ServeError::Input(RequestError {
                 input: "context".to_owned(),
                 row: None,
                 reason: "a score of the items is too large for a float; send other inputs, or \
