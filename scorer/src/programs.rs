@@ -97,11 +97,11 @@ impl Programs {
             }
             programs.is_planning = true;
         }
+        let planning = Planning { shared: &self.shared, began: now };
         let program = Program::infer_shared(&self.graph, &self.results, self.settings, shared);
-        let mut programs = lock();
-        programs.is_planning = false;
-        programs.planned_at = Some(now);
+        drop(planning);
         let program = Arc::new(program?);
+        let mut programs = lock();
         if programs.planned.len() >= MOST_SETS {
             programs.planned.remove(0);
         }
@@ -123,6 +123,20 @@ impl Programs {
             Some(program) => program.cost(&sizes),
             None => self.plan()?.cost(&sizes),
         })
+    }
+}
+
+/// The right of one thread to plan, which ends when the value is dropped, even by a panic.
+struct Planning<'a> {
+    shared: &'a Mutex<SharedPrograms>,
+    began: Instant,
+}
+
+impl Drop for Planning<'_> {
+    fn drop(&mut self) {
+        let mut programs = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        programs.is_planning = false;
+        programs.planned_at = Some(self.began);
     }
 }
 

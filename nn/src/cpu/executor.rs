@@ -115,7 +115,8 @@ impl Executor {
     }
 
     /// Sets the packed weights that the next runs read, or `None` so that each run packs its own.
-    /// They must have been made from the parameters of these runs. Results do not depend on them.
+    /// They must have been made from the parameters of these runs. Results do not depend on packed
+    /// weights of f32; those of another type are rounded.
     pub fn set_packed(&mut self, packed: Option<Arc<PackedParams>>) {
         self.packing.set_packed(packed);
     }
