@@ -11,7 +11,12 @@ const ROWS: usize = 500;
 
 /// Returns the log odds of the rows of a file with dense layers in 8-bit integers.
 fn predict(arguments: &[&str]) -> Vec<f32> {
-    let result = zillion(&[&["predict", "--dense", "int8", "--json"], arguments].concat())
+    predict_as("int8", arguments)
+}
+
+/// Returns the log odds of the rows of a file with dense layers of a number type.
+fn predict_as(dense: &str, arguments: &[&str]) -> Vec<f32> {
+    let result = zillion(&[&["predict", "--dense", dense, "--json"], arguments].concat())
         .output()
         .expect("the binary runs");
     assert!(result.status.success(), "{}", stderr(&result));
@@ -51,15 +56,21 @@ fn rounded_layers_score_the_same_everywhere() {
 
     // The checkpoint of the best epoch need not be that of the version.
     let by_checkpoint = predict(&[&run, &file]);
-    assert_eq!(by_checkpoint.len(), ROWS);
-    let auc = |dense: &str| {
+    let exact = predict_as("f32", &[&run, &file]);
+    assert_eq!((by_checkpoint.len(), exact.len()), (ROWS, ROWS));
+    let pairs = || by_checkpoint.iter().zip(&exact);
+    assert!(pairs().all(|(rounded, exact)| (rounded - exact).abs() <= 0.5 * exact.abs().max(1.0)));
+    assert!(pairs().any(|(rounded, exact)| rounded != exact), "a checkpoint is rounded too");
+    let report = |dense: &str| {
         let arguments = ["eval", &run, "--data", &file, "--dense", dense, "--json"];
         let result = zillion(&arguments).output().expect("the binary runs");
-        let report: Value = serde_json::from_str(stdout(&result).trim()).expect("JSON");
-        report["auc"].as_f64().expect("a number")
+        serde_json::from_str::<Value>(stdout(&result).trim()).expect("JSON")
     };
+    let auc = |dense: &str| report(dense)["auc"].as_f64().expect("a number");
     let (whole, rounded) = (auc("f32"), auc("int8"));
     assert!(whole > 0.5 && (whole - rounded).abs() < 0.01, "{whole} {rounded}");
+    let loss = |dense: &str| report(dense)["logloss"].as_f64().expect("a number");
+    assert_ne!(loss("f32"), loss("int8"), "the layers of the checkpoint are rounded");
 }
 
 #[test]
