@@ -58,7 +58,7 @@ impl OnDevice {
             scale: gpu.allocate(4).unwrap(),
             skip: gpu.allocate(4).unwrap(),
         };
-        let options = ResidentOptions { gpu: Arc::clone(&gpu), stream, clips: clip.is_some() };
+        let options = ResidentOptions { clips: clip.is_some(), ..ResidentOptions::new(Arc::clone(&gpu), stream) };
         let tables = ResidentTables::new(set, options).unwrap();
         Self { gpu, tables, stream, model, clip, recorded: None }
     }

@@ -46,7 +46,7 @@ fn gpu(memory_bytes: u64) -> Arc<dyn Gpu> {
 
 fn move_rows(set: &TableSet, gpu: &Arc<dyn Gpu>) -> Result<ResidentTables> {
     let stream = gpu.create_stream().unwrap();
-    ResidentTables::new(set, ResidentOptions { gpu: Arc::clone(gpu), stream, clips: false })
+    ResidentTables::new(set, ResidentOptions::new(Arc::clone(gpu), stream))
 }
 
 /// Does the bookkeeping of a step on a device. Returns the reason if there is no room.
