@@ -13,9 +13,7 @@ use crate::resident::layout::Layout;
 use crate::resident::moves::Moves;
 use crate::resident::norm::{Norm, Starts};
 use crate::resident::results::Results;
-use crate::resident::room::{
-    free_bytes, is_about_memory, kept_free, usable_bytes, with_most_room,
-};
+use crate::resident::room::{free_bytes, is_about_memory, kept_free, usable_bytes, with_most_room};
 use crate::resident::table::{Places, ResidentTable};
 use crate::set::TableSet;
 

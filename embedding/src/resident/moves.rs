@@ -351,11 +351,7 @@ impl Moves {
         self.land(tables, resident, Some(self.sent)).map(|_| ())
     }
 
-    fn land_oldest(
-        &mut self,
-        tables: &mut TableSet,
-        resident: &mut [ResidentTable],
-    ) -> Result<()> {
+    fn land_oldest(&mut self, tables: &mut TableSet, resident: &mut [ResidentTable]) -> Result<()> {
         let Some(flight) = self.flights.pop_front() else { return Ok(()) };
         let piece = &self.ring[flight.piece];
         if !self.options.gpu.is_done(piece.done.handle())? {

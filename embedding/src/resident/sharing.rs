@@ -53,7 +53,8 @@ impl ResidentTables {
         let keys: Vec<usize> =
             present.zip(&plan.tables).map(|(n, table)| n.max(table.keys.len())).collect();
         self.lay_out(&keys)?;
-        let bytes = self.tables.iter().zip(&keys).map(|(table, keys)| table.form.row_bytes() * keys);
+        let bytes =
+            self.tables.iter().zip(&keys).map(|(table, keys)| table.form.row_bytes() * keys);
         let moves = Moves::new(&self.options, &self.tables, bytes.sum())?;
         if let Some(cache) = &mut self.cache {
             cache.moves = Some(moves);

@@ -1,6 +1,6 @@
 //! One epoch of a run: its batches, the work between its steps, and its end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -23,6 +23,8 @@ use crate::profile::Stage;
 /// The batches of an epoch.
 pub(super) struct EpochBatches {
     pipeline: Pipeline,
+    /// The next batches, if a cache of rows on a GPU knows them already. An error is the last one.
+    pub(super) window: VecDeque<Result<Planned>>,
     /// The seconds that this process spent on decoding and planning before the epoch.
     decoded_before: f64,
 }
@@ -114,6 +116,7 @@ impl Run {
             })?;
             self.observe_finished(false, window, observer)?;
             self.profile_next_batch();
+            self.fill_window(batches, observer)?;
             next = match following {
                 Some(following) => self.stage(Stage::Wait, |_| following)?,
                 None => self.next_batch(batches)?,
@@ -153,11 +156,20 @@ impl Run {
             true => Pipeline::in_memory(batches, schema, with)?,
             false => Pipeline::new(batches, schema, with),
         };
-        Ok(EpochBatches { pipeline, decoded_before: self.timing.seconds.decode_and_plan })
+        let decoded_before = self.timing.seconds.decode_and_plan;
+        Ok(EpochBatches { pipeline, window: VecDeque::new(), decoded_before })
     }
 
     /// Waits for the next batch. Returns `None` at the end of the epoch.
     pub(super) fn next_batch(&mut self, batches: &mut EpochBatches) -> Result<Option<Planned>> {
+        match batches.window.pop_front() {
+            Some(planned) => planned.map(Some),
+            None => self.read_batch(batches),
+        }
+    }
+
+    /// Waits for the next batch behind the window.
+    pub(super) fn read_batch(&mut self, batches: &mut EpochBatches) -> Result<Option<Planned>> {
         let pipeline = &mut batches.pipeline;
         let next = self.stage(Stage::Wait, |_| pipeline.next());
         self.timing.seconds.decode_and_plan = batches.decoded_before + pipeline.seconds;

@@ -106,7 +106,9 @@ impl Model {
             (can_step, _) => can_step,
         };
         if steps {
-            let Some(Step { batch, places, new, .. }) = self.steps.pop_front() else { return false };
+            let Some(Step { batch, places, new, .. }) = self.steps.pop_front() else {
+                return false;
+            };
             new.into_iter().for_each(|(place, number)| self.device[place as usize] = number);
             for place in places {
                 let row = &mut self.device[place as usize];
@@ -163,7 +165,8 @@ impl Model {
             self.land(0);
             self.looked = self.looked.max(self.begun + self.window.len() as u32) + 1;
             let mut ins = Vec::new();
-            let rows: Vec<u32> = batch.iter().filter_map(|key| self.rows.get(key)).copied().collect();
+            let rows: Vec<u32> =
+                batch.iter().filter_map(|key| self.rows.get(key)).copied().collect();
             let missing: Vec<u32> =
                 rows.into_iter().filter(|&row| !self.cache.want(row, self.looked)).collect();
             for row in missing {
@@ -255,7 +258,9 @@ impl Model {
 
     /// Evicts the row of a key on the host, and moves the highest row to its number.
     fn evict(&mut self) {
-        let Some((&key, &row)) = self.rows.iter().nth(self.chance.below(9) as usize) else { return };
+        let Some((&key, &row)) = self.rows.iter().nth(self.chance.below(9) as usize) else {
+            return;
+        };
         self.rows.remove(&key);
         self.plain.remove(&key);
         self.cache.free(row);
@@ -279,7 +284,8 @@ impl Model {
             assert_eq!(self.host[self.rows[key] as usize], *value, "key {key}");
         }
         // A clean row is the same on the device.
-        for (row, slot) in self.cache.slot_of.iter().enumerate().filter(|(_, slot)| **slot != NONE) {
+        for (row, slot) in self.cache.slot_of.iter().enumerate().filter(|(_, slot)| **slot != NONE)
+        {
             assert_eq!(self.host[row], self.device[*slot as usize], "row {row}");
             assert_eq!(self.cache.slots[*slot as usize].row, row as u32);
         }
