@@ -81,8 +81,13 @@ pub(crate) fn let_evict(chance: &mut Chance, spec: &mut TableSpec) {
     let steps = chance.within(3, 60);
     let half_life = Span::Steps(chance.within(2, 30));
     let (below, every) = (Some(chance.pick(&[0.2, 0.9])), Some(chance.within(2, 20)));
-    spec.eviction =
-        chance.pick(&[Eviction::Unseen { steps }, Eviction::Lfu { half_life, below, every }]);
+    let span = EventSpan::from_seconds(chance.within(100, 900)).unwrap();
+    spec.eviction = match spec.admission_window {
+        Some(_) => Eviction::UnseenFor { span },
+        None => {
+            chance.pick(&[Eviction::Unseen { steps }, Eviction::Lfu { half_life, below, every }])
+        }
+    };
     spec.validate().unwrap_or_else(|e| panic!("{e}: {spec:?}"));
 }
 
