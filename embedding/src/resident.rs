@@ -147,6 +147,7 @@ impl ResidentTables {
         tables.check_notes(plan, notes)?;
         check_plan(tables, plan)?;
         let (steps, swept) = (tables.steps(update, false)?, tables.steps(update, true)?);
+        self.bring_in(tables, workers, plan)?;
         if let Err(error) = self.have_room(tables, plan) {
             if !is_about_memory(&error) {
                 return Err(error);
@@ -165,6 +166,7 @@ impl ResidentTables {
         recorder.record(tables, workers, &mut self.tables, &mut self.records)?;
         self.fetch_late(tables)?;
         Recorder::evict(tables, workers, update.step.0 as u32)?;
+        self.spill(tables, workers, update.step.0 as u32)?;
         self.follow_host(tables);
         let counted = total(&tables.shards).since(before);
         let counters = Counters { pulled: 0, missing: 0, ..counted };

@@ -131,6 +131,11 @@ impl ShardCache {
         }
     }
 
+    /// Returns whether a row of the host has a slot.
+    pub(super) fn holds(&self, row: u32) -> bool {
+        self.slot_of.get(row as usize).is_some_and(|slot| *slot != NONE)
+    }
+
     /// Returns the place in the slab of a slot.
     pub(super) fn place(&self, slot: u32) -> u32 {
         self.first + slot

@@ -5,19 +5,21 @@
 //! are on the way before the steps that need them. A step that begins fetches what is still
 //! missing, and counts as one that waited.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 
 use zillion_device::Workers;
 use zillion_feature::LookupPlan;
 
 use crate::error::{Error, Result};
+use crate::eviction::clock::Moment;
 use crate::resident::cache::{Cleaned, ShardCache, Taken};
 use crate::resident::copies::gather;
 use crate::resident::moves::{Moves, TableMove};
 use crate::resident::phase::ShardRecord;
 use crate::resident::table::ResidentTable;
 use crate::resident::{ResidentTables, check_plan};
-use crate::set::TableSet;
+use crate::set::{TableSet, each};
 use crate::shard::Shard;
 use crate::table::record::Record;
 use crate::table::slabs::Gone;
@@ -58,6 +60,12 @@ pub(super) struct CacheState {
     has_waited: bool,
     figures: CacheFigures,
     work: Vec<TableMove>,
+    /// The plans whose rows are being read from disk, if tables spill.
+    reading: VecDeque<LookupPlan>,
+    /// The largest number of plans of the window beyond the present batch.
+    window: u32,
+    /// Whether a plan was announced since the last step began.
+    was_told: bool,
 }
 
 /// The work of one shard on a batch of the window.
@@ -105,12 +113,73 @@ impl ResidentTables {
         plan: &LookupPlan,
     ) -> Result<()> {
         check_plan(tables, plan)?;
-        match &mut self.cache {
-            Some(cache) if !self.tables.is_empty() => {
-                cache.look_ahead(tables, &mut self.tables, workers, plan)
-            }
-            _ => Ok(()),
+        if self.cache.is_none() || self.tables.is_empty() {
+            return Ok(());
         }
+        self.follow_host(tables);
+        match &mut self.cache {
+            Some(cache) if tables.spills() => {
+                tables.look_ahead(workers, &[plan])?;
+                cache.reading.push_back(plan.clone());
+                cache.was_told = true;
+                // The disk has the time of half the window.
+                while cache.reading.len() > cache.depth() {
+                    let Some(plan) = cache.reading.pop_front() else { break };
+                    tables.bring_in_next(workers, &plan)?;
+                    cache.look_ahead(tables, &mut self.tables, workers, &plan)?;
+                }
+                Ok(())
+            }
+            Some(cache) => cache.look_ahead(tables, &mut self.tables, workers, plan),
+            None => Ok(()),
+        }
+    }
+
+    /// Brings the rows of a step into the memory of the host, if tables spill.
+    pub(super) fn bring_in(
+        &mut self,
+        tables: &mut TableSet,
+        workers: &Workers,
+        plan: &LookupPlan,
+    ) -> Result<()> {
+        if !tables.spills() {
+            return Ok(());
+        }
+        self.follow_host(tables);
+        let Some(cache) = &mut self.cache else { return Ok(()) };
+        match cache.pass_read() {
+            true => tables.bring_in(workers, plan)?,
+            false => tables.bring_in_next(workers, plan)?,
+        }
+        // At the end of an epoch, no plan is announced that would let the next one go on.
+        if !std::mem::take(&mut cache.was_told)
+            && let Some(next) = cache.reading.pop_front()
+        {
+            tables.bring_in_next(workers, &next)?;
+            cache.look_ahead(tables, &mut self.tables, workers, &next)?;
+        }
+        Ok(())
+    }
+
+    /// Moves rows without a slot to disk, as far as they have no room in the memory of the host.
+    pub(super) fn spill(
+        &mut self,
+        tables: &mut TableSet,
+        workers: &Workers,
+        step: u32,
+    ) -> Result<()> {
+        let Some(spilling) = &tables.spilling else { return Ok(()) };
+        let pull = spilling.pulls;
+        let time = |spec| Moment::new(spec, step, tables.clock).now;
+        let times: Vec<u32> = tables.specs().map(time).collect();
+        let resident = &self.tables;
+        each(workers, &mut tables.shards, |at, shard| {
+            for ((index, table), time) in shard.tables.iter_mut().enumerate().zip(&times) {
+                let places = &resident[index].places[at];
+                table.settle_beside(pull, Some(*time), &|row| places.is_cached(row))?;
+            }
+            Ok(())
+        })
     }
 
     /// Gives slots to the rows of the step that have none, and enqueues the copies of those that
@@ -174,6 +243,9 @@ impl CacheState {
             has_waited: false,
             figures: CacheFigures::default(),
             work: Vec::new(),
+            reading: VecDeque::new(),
+            window: 0,
+            was_told: false,
         }
     }
 
@@ -184,6 +256,23 @@ impl CacheState {
             moves.begin_step(steps)?;
         }
         Ok(self.begun)
+    }
+
+    /// Returns the number of plans whose rows are read from disk at the same time.
+    fn depth(&mut self) -> usize {
+        let window = self.looked.saturating_sub(self.begun) + self.reading.len() as u32;
+        self.window = self.window.max(window);
+        self.window as usize / 2
+    }
+
+    /// Learns that the next batch begins. Returns whether its rows were brought from disk before.
+    fn pass_read(&mut self) -> bool {
+        if self.looked > self.begun {
+            return true;
+        }
+        // The step itself brings in the rows of a plan that was not brought in before.
+        self.reading.pop_front();
+        false
     }
 
     fn look_ahead(
@@ -220,6 +309,7 @@ impl CacheState {
                 let mut work = ShardMove::default();
                 if let Some(cache) = cache {
                     let part = &shard.tables[index];
+                    cache.reserve(part.slabs.len());
                     let keys = &plan.tables[index].keys[ranges[index].clone()];
                     let mut missing = Vec::new();
                     for (i, key) in keys.iter().enumerate() {
@@ -227,6 +317,9 @@ impl CacheState {
                             part.index.prefetch(*soon);
                         }
                         let Some(entry) = part.index.get(*key) else { continue };
+                        if part.spill.is_some() && entry.is_cold() {
+                            continue;
+                        }
                         *wanted += 1;
                         match cache.want(entry.row(), batch) {
                             true => *found += 1,

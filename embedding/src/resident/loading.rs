@@ -166,7 +166,12 @@ impl ResidentTables {
         }
         let ranges = tables.ranges(plan);
         let mut short = Vec::new();
-        for (index, table) in self.tables.iter_mut().enumerate().filter(|(_, t)| t.creates) {
+        let takes_places = |table: &ResidentTable| {
+            table.creates || table.places.iter().any(|places| places.cached_slots().is_some())
+        };
+        let tables_with_places =
+            self.tables.iter_mut().enumerate().filter(|(_, table)| takes_places(table));
+        for (index, table) in tables_with_places {
             let shards = tables.shards.iter().zip(&ranges);
             let rows =
                 shards.map(|(shard, ranges)| shard.tables[index].slabs.len() + ranges[index].len());

@@ -61,6 +61,11 @@ impl ShardPlaces {
         }
     }
 
+    /// Returns whether the shard has a cache in which a row of the host has a slot.
+    pub(super) fn is_cached(&self, row: u32) -> bool {
+        matches!(&self.form, Form::Cached(cache) if cache.holds(row))
+    }
+
     /// Returns the number of slots of the shard's cache; `None` if the device holds all rows.
     pub(super) fn cached_slots(&self) -> Option<usize> {
         match &self.form {

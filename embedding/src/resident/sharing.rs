@@ -63,6 +63,11 @@ impl ResidentTables {
             Some(rows) => vec![rows; keys.len()],
             None => self.share(tables, &keys)?,
         };
+        let slots: Vec<usize> = slots
+            .iter()
+            .enumerate()
+            .map(|(index, &slots)| slots.min(most_slots(tables, index)))
+            .collect();
         // The memory of the tables without a cache is taken again.
         self.tables.clear();
         self.tables = ResidentTable::all(&self.options, tables, Places::Cache(&slots), |_, _| 0)?;
@@ -81,7 +86,7 @@ impl ResidentTables {
         let left = free.saturating_sub(kept + of_tables);
         let needs = self.tables.iter().zip(keys).enumerate().map(|(index, (table, &keys))| {
             let is_cached = ResidentTable::can_be_cached(tables, index);
-            let rows: usize = tables.shards.iter().map(|s| s.tables[index].slabs.len()).sum();
+            let rows: usize = tables.shards.iter().map(|s| s.tables[index].rows() as usize).sum();
             let rows = if is_cached { rows + rows / 4 + 4 * keys } else { 0 };
             (rows * table.form.row_bytes()) as u64
         });
@@ -104,7 +109,8 @@ impl ResidentTables {
                         "a batch has {keys} keys in one of its {} shards, and the memory of the \
                          GPU that is left for its rows holds {slots} there ({} bytes may be used, \
                          of which {} must stay free for the batches); use more memory of the GPU \
-                         (`run.device_memory`), a smaller `train.batch_size`, or train with \
+                         (`run.device_memory`), more memory of the host if the table spills \
+                         (`run.spill`), a smaller `train.batch_size`, or train with \
                          `run.device = \"cpu\"`",
                         ranges.len(),
                         usable_bytes(&self.options),
@@ -116,6 +122,14 @@ impl ResidentTables {
         }
         Ok(())
     }
+}
+
+/// Returns the largest number of slots of a table. The rows with slots stay in the memory of the
+/// host, so a table that spills has at most half as many slots as rows there.
+fn most_slots(tables: &TableSet, index: usize) -> usize {
+    let spills = tables.shards.iter().filter_map(|shard| shard.tables[index].spill.as_ref());
+    let budget = spills.map(|spill| spill.budget_rows).min();
+    budget.map_or(MOST_SLOTS, |rows| rows as usize / 2 * tables.shards.len())
 }
 
 /// Shares bytes among needs. A need below the level gets its bytes, and each other one the same

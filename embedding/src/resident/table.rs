@@ -210,7 +210,8 @@ impl ResidentTable {
 /// Returns the number behind the largest number of a row.
 fn end_of_rows(part: &Table) -> usize {
     let entries = part.index.slots().flat_map(|slot| part.index.slot_entries(slot));
-    entries.map(|(_, entry)| entry.row() as usize + 1).max().unwrap_or(0)
+    let in_memory = entries.filter(|(_, entry)| part.spill.is_none() || !entry.is_cold());
+    in_memory.map(|(_, entry)| entry.row() as usize + 1).max().unwrap_or(0)
 }
 
 /// Copies the initial segments and the segments of the norm to the device.

@@ -8,8 +8,8 @@ use zillion_device::gpu::emulated::EmulatedOptions;
 use zillion_device::{Files, Workers};
 use zillion_embedding::testing::checkpoint_oracle;
 use zillion_embedding::{
-    CacheFigures, EventClock, Rates, ResidentReport, SnapshotMark, TableSet, TableStatistics,
-    Update,
+    CacheFigures, EventClock, Rates, ResidentReport, SnapshotMark, SpillHome, TableSet,
+    TableStatistics, Update,
 };
 use zillion_feature::random::{combine, unit_f32};
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, Step, TableId, Use};
@@ -107,6 +107,17 @@ impl History {
             set.follow_snapshots();
             set
         });
+        let root = tempfile::tempdir().unwrap();
+        if has_cache && chance.one_in(3) {
+            let home = SpillHome::open(&files(), &root.path().join("spill")).unwrap();
+            let shards = sets[1].map().shards() as u64;
+            for (table, _) in
+                specs.iter().enumerate().filter(|(_, spec)| spec.check_spill().is_ok())
+            {
+                let memory = shards * chance.pick(&[64 << 10, 256 << 10]);
+                sets[1].spill(TableId(table as u16), memory, &home).unwrap();
+            }
+        }
         let vocabulary = chance.within(0, 200);
         sets.iter_mut().for_each(|set| prefill(set, &workers, &specs, vocabulary));
         let [host, resident] = sets;
@@ -129,7 +140,7 @@ impl History {
             vocabulary,
             published: 0,
             skipped: 0,
-            root: tempfile::tempdir().unwrap(),
+            root,
             window: VecDeque::new(),
             ahead,
             refused: 0,

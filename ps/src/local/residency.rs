@@ -86,7 +86,7 @@ impl Residency for LocalClient {
     }
 
     fn leave_gpu(&mut self) -> Result<()> {
-        self.settle()?;
+        self.take_back()?;
         self.resident = None;
         Ok(())
     }

@@ -104,8 +104,9 @@ impl Run {
         while let Some(planned) = next {
             // The next plan is needed to read rows from disk early, and to decide whether this
             // batch ends a step of several batches. An error of the next batch is reported after
-            // this step.
-            let is_ahead = self.job.train.accumulate.get() > 1 || self.client.looks_ahead();
+            // this step. A cache of rows on a GPU learns the plans of its window instead.
+            let looks_ahead = self.client.looks_ahead() && !self.counts.gpu.has_rows;
+            let is_ahead = self.job.train.accumulate.get() > 1 || looks_ahead;
             let following = is_ahead.then(|| self.next_batch(batches));
             let next_plan = match &following {
                 Some(Ok(Some(planned))) => Some(&planned.plan),
