@@ -8,6 +8,7 @@
 //! * A step enqueues its work and does not wait for the device, unless memory must grow or the
 //!   host is too many steps ahead, or a cache of rows has no slot for the step.
 
+mod ahead;
 mod block;
 mod cache;
 mod caching;

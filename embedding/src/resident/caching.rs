@@ -1,31 +1,23 @@
 //! A cache of rows on a device whose memory does not hold all of them. The tables of the host hold
 //! every row.
 //!
-//! The caller tells the keys of later batches ([`ResidentTables::look_ahead`]), so that their rows
-//! are on the way before the steps that need them. A step that begins fetches what is still
-//! missing, and counts as one that waited.
+//! The rows of later batches are on their way before the steps that need them (`ahead.rs`). A step
+//! that begins fetches what is still missing, and counts as one that waited.
 
 use std::collections::VecDeque;
-use std::ops::Range;
 
-use zillion_device::Workers;
 use zillion_feature::LookupPlan;
 
 use crate::error::{Error, Result};
-use crate::eviction::clock::Moment;
-use crate::resident::cache::{Cleaned, ShardCache, Taken};
+use crate::resident::ResidentTables;
+use crate::resident::cache::{ShardCache, Taken};
 use crate::resident::copies::gather;
 use crate::resident::moves::{Moves, TableMove};
 use crate::resident::phase::ShardRecord;
 use crate::resident::table::ResidentTable;
-use crate::resident::{ResidentTables, check_plan};
-use crate::set::{TableSet, each};
-use crate::shard::Shard;
+use crate::set::TableSet;
 use crate::table::record::Record;
 use crate::table::slabs::Gone;
-
-/// The number of keys between the prefetch of a key's place in the index and its lookup.
-const AHEAD: usize = 16;
 
 /// The work of a cache of rows on a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,37 +45,21 @@ pub(super) struct CacheState {
     /// The memory of moves; `None` before the first step.
     pub(super) moves: Option<Moves>,
     /// The number of the newest batch that has begun.
-    begun: u32,
+    pub(super) begun: u32,
     /// The number of the newest batch of the window.
-    looked: u32,
+    pub(super) looked: u32,
     /// Whether the host has waited since the last step began.
-    has_waited: bool,
-    figures: CacheFigures,
-    work: Vec<TableMove>,
+    pub(super) has_waited: bool,
+    pub(super) figures: CacheFigures,
+    pub(super) work: Vec<TableMove>,
     /// The plans whose rows are being read from disk, if tables spill.
-    reading: VecDeque<LookupPlan>,
+    pub(super) reading: VecDeque<LookupPlan>,
     /// The largest number of plans of the window beyond the present batch.
-    window: u32,
+    pub(super) window: u32,
     /// Whether a plan was announced since the last step began.
-    was_told: bool,
-}
-
-/// The work of one shard on a batch of the window.
-struct Job<'a> {
-    shard: &'a Shard,
-    caches: Vec<Option<&'a mut ShardCache>>,
-    ranges: Vec<Range<usize>>,
-    moves: Vec<ShardMove>,
-    wanted: u64,
-    found: u64,
-}
-
-/// The rows of one table in one shard that a move takes.
-#[derive(Default)]
-struct ShardMove {
-    places: Vec<u32>,
-    words: Vec<u32>,
-    cleaned: Vec<Cleaned>,
+    pub(super) was_told: bool,
+    /// Whether the newest batch of the window has rows without slots.
+    pub(super) is_short: bool,
 }
 
 impl ResidentTables {
@@ -97,89 +73,6 @@ impl ResidentTables {
         let slots = self.tables.iter().flat_map(|table| &table.places);
         let slots = slots.filter_map(|places| places.cached_slots()).sum::<usize>();
         self.cache.as_ref().map(|cache| CacheFigures { slots: slots as u64, ..cache.figures })
-    }
-
-    /// Learns the plan of the batch behind the last one that was learned, or behind the present
-    /// one. Begins to copy its rows to the device, as far as there are slots that no nearer batch
-    /// wants. Does nothing if the device holds all rows. The call changes no result.
-    ///
-    /// # Errors
-    /// Returns [`Error::Misuse`] if the plan does not name all tables in their order, or an error
-    /// of the device.
-    pub fn look_ahead(
-        &mut self,
-        tables: &mut TableSet,
-        workers: &Workers,
-        plan: &LookupPlan,
-    ) -> Result<()> {
-        check_plan(tables, plan)?;
-        if self.cache.is_none() || self.tables.is_empty() {
-            return Ok(());
-        }
-        self.follow_host(tables);
-        match &mut self.cache {
-            Some(cache) if tables.spills() => {
-                tables.look_ahead(workers, &[plan])?;
-                cache.reading.push_back(plan.clone());
-                cache.was_told = true;
-                // The disk has the time of half the window.
-                while cache.reading.len() > cache.depth() {
-                    let Some(plan) = cache.reading.pop_front() else { break };
-                    tables.bring_in_next(workers, &plan)?;
-                    cache.look_ahead(tables, &mut self.tables, workers, &plan)?;
-                }
-                Ok(())
-            }
-            Some(cache) => cache.look_ahead(tables, &mut self.tables, workers, plan),
-            None => Ok(()),
-        }
-    }
-
-    /// Brings the rows of a step into the memory of the host, if tables spill.
-    pub(super) fn bring_in(
-        &mut self,
-        tables: &mut TableSet,
-        workers: &Workers,
-        plan: &LookupPlan,
-    ) -> Result<()> {
-        if !tables.spills() {
-            return Ok(());
-        }
-        self.follow_host(tables);
-        let Some(cache) = &mut self.cache else { return Ok(()) };
-        match cache.pass_read() {
-            true => tables.bring_in(workers, plan)?,
-            false => tables.bring_in_next(workers, plan)?,
-        }
-        // At the end of an epoch, no plan is announced that would let the next one go on.
-        if !std::mem::take(&mut cache.was_told)
-            && let Some(next) = cache.reading.pop_front()
-        {
-            tables.bring_in_next(workers, &next)?;
-            cache.look_ahead(tables, &mut self.tables, workers, &next)?;
-        }
-        Ok(())
-    }
-
-    /// Moves rows without a slot to disk, as far as they have no room in the memory of the host.
-    pub(super) fn spill(
-        &mut self,
-        tables: &mut TableSet,
-        workers: &Workers,
-        step: u32,
-    ) -> Result<()> {
-        let Some(spilling) = &tables.spilling else { return Ok(()) };
-        let pull = spilling.pulls;
-        let time = |spec| Moment::new(spec, step, tables.clock).now;
-        let times: Vec<u32> = tables.specs().map(time).collect();
-        let resident = &self.tables;
-        each(workers, &mut tables.shards, |at, shard| {
-            for ((index, table), time) in shard.tables.iter_mut().enumerate().zip(&times) {
-                let places = &resident[index].places[at];
-                table.settle_beside(pull, Some(*time), &|row| places.is_cached(row))?;
-            }
-            Ok(())
-        })
     }
 
     /// Gives slots to the rows of the step that have none, and enqueues the copies of those that
@@ -246,6 +139,7 @@ impl CacheState {
             reading: VecDeque::new(),
             window: 0,
             was_told: false,
+            is_short: false,
         }
     }
 
@@ -258,112 +152,8 @@ impl CacheState {
         Ok(self.begun)
     }
 
-    /// Returns the number of plans whose rows are read from disk at the same time.
-    fn depth(&mut self) -> usize {
-        let window = self.looked.saturating_sub(self.begun) + self.reading.len() as u32;
-        self.window = self.window.max(window);
-        self.window as usize / 2
-    }
-
-    /// Learns that the next batch begins. Returns whether its rows were brought from disk before.
-    fn pass_read(&mut self) -> bool {
-        if self.looked > self.begun {
-            return true;
-        }
-        // The step itself brings in the rows of a plan that was not brought in before.
-        self.reading.pop_front();
-        false
-    }
-
-    fn look_ahead(
-        &mut self,
-        tables: &mut TableSet,
-        resident: &mut [ResidentTable],
-        workers: &Workers,
-        plan: &LookupPlan,
-    ) -> Result<()> {
-        let Some(moves) = &mut self.moves else { return Ok(()) };
-        moves.land(tables, resident, None)?;
-        self.looked = self.looked.max(self.begun) + 1;
-        let (batch, present) = (self.looked, self.begun);
-        let (number, landed) = (moves.next_number(), moves.landed);
-        let ranges = tables.ranges(plan);
-        let job = |(shard, ranges)| Job {
-            shard,
-            caches: Vec::new(),
-            ranges,
-            moves: Vec::new(),
-            wanted: 0,
-            found: 0,
-        };
-        let mut jobs: Vec<Job<'_>> = tables.shards.iter().zip(ranges).map(job).collect();
-        let mut forms = Vec::with_capacity(resident.len());
-        for ResidentTable { form, places, .. } in resident.iter_mut() {
-            forms.push(&*form);
-            let caches = jobs.iter_mut().zip(places);
-            caches.for_each(|(job, places)| job.caches.push(places.cache()));
-        }
-        workers.for_each_mut(&mut jobs, |_, job| {
-            let Job { shard, caches, ranges, moves, wanted, found } = job;
-            for (index, cache) in caches.iter_mut().enumerate() {
-                let mut work = ShardMove::default();
-                if let Some(cache) = cache {
-                    let part = &shard.tables[index];
-                    cache.reserve(part.slabs.len());
-                    let keys = &plan.tables[index].keys[ranges[index].clone()];
-                    let mut missing = Vec::new();
-                    for (i, key) in keys.iter().enumerate() {
-                        if let Some(soon) = keys.get(i + AHEAD) {
-                            part.index.prefetch(*soon);
-                        }
-                        let Some(entry) = part.index.get(*key) else { continue };
-                        if part.spill.is_some() && entry.is_cold() {
-                            continue;
-                        }
-                        *wanted += 1;
-                        match cache.want(entry.row(), batch) {
-                            true => *found += 1,
-                            false => missing.push(entry.row()),
-                        }
-                    }
-                    for row in missing {
-                        // The step fetches the rows for which there is no slot now.
-                        let Taken::Slot(slot) = cache.take(present, landed) else { break };
-                        cache.give(slot, row, (batch, number));
-                        work.places.push(cache.place(slot));
-                        gather(&part.slabs, row, forms[index], &mut work.words);
-                    }
-                    let reserve = cache.reserve_of_batch();
-                    cache.mark_leaving(reserve, (present, number), &mut work.cleaned);
-                }
-                moves.push(work);
-            }
-        });
-        self.work.clear();
-        self.work.resize_with(forms.len(), TableMove::default);
-        let mut done = Vec::with_capacity(jobs.len());
-        for Job { moves, wanted, found, .. } in jobs {
-            self.figures.wanted += wanted;
-            self.figures.found += found;
-            done.push(moves);
-        }
-        for (shard, of_tables) in done.into_iter().enumerate() {
-            for (index, work) in of_tables.into_iter().enumerate() {
-                let all = &mut self.work[index];
-                all.places.extend_from_slice(&work.places);
-                all.words.extend_from_slice(&work.words);
-                let Some(cache) = resident[index].places[shard].cache() else { continue };
-                let cleaned = work.cleaned.into_iter();
-                all.cleaned.extend(cleaned.map(|row| (shard, cache.place(row.slot), row)));
-            }
-        }
-        let waited = self.send(tables, resident)?.1;
-        self.has_waited |= waited;
-        Ok(())
-    }
-
     /// Enqueues the collected move. Returns its number and whether the host has waited.
-    fn send(
+    pub(super) fn send(
         &mut self,
         tables: &mut TableSet,
         resident: &mut [ResidentTable],

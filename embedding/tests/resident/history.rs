@@ -20,6 +20,7 @@ use zillion_rows::{MAX_PART_ROWS, TableParts, TableSpec};
 use crate::chance::Chance;
 use crate::compare::assert_same_files;
 use crate::device::{Left, MOST_KEYS, OnDevice, workers};
+use crate::same::{assert_same, bits, prefill};
 use crate::tables::{let_evict, tables};
 
 /// The number of ended epochs for which tables keep lists of changes.
@@ -64,6 +65,8 @@ pub(crate) struct History {
     root: TempDir,
     /// The plans of the next steps, which the device knows.
     window: VecDeque<LookupPlan>,
+    /// The number of these plans whose rows all have a place on the device.
+    announced: usize,
     /// The number of plans that the device knows ahead; zero: none.
     ahead: u64,
     /// The number of steps that were done on the host, because the cache was too small.
@@ -142,6 +145,7 @@ impl History {
             skipped: 0,
             root,
             window: VecDeque::new(),
+            announced: 0,
             ahead,
             refused: 0,
         }
@@ -265,13 +269,17 @@ impl History {
     fn next_plan(&mut self) -> LookupPlan {
         while (self.window.len() as u64) < self.ahead {
             let plan = self.plan();
-            // Now and then the device does not learn a plan, so its step fetches the rows.
-            if !self.chance.one_in(9) {
-                let Self { device, resident, workers, .. } = self;
-                device.tables.look_ahead(resident, workers, &plan).unwrap();
-            }
             self.window.push_back(plan);
         }
+        // Now and then the device does not learn a plan, so its step fetches the rows.
+        while self.announced < self.window.len() && !self.chance.one_in(9) {
+            let Self { device, resident, workers, window, announced, .. } = self;
+            if !device.tables.look_ahead(resident, workers, &window[*announced]).unwrap() {
+                break;
+            }
+            *announced += 1;
+        }
+        self.announced = self.announced.saturating_sub(1);
         match self.window.pop_front() {
             Some(plan) => plan,
             None => self.plan(),
@@ -484,23 +492,5 @@ impl History {
         for set in [&mut self.host, &mut self.resident] {
             prefill(set, &self.workers, &self.specs, self.vocabulary);
         }
-    }
-}
-
-fn bits(rows: &[f32]) -> Vec<u32> {
-    rows.iter().map(|x| x.to_bits()).collect()
-}
-
-fn prefill(set: &mut TableSet, workers: &Workers, specs: &[TableSpec], vocabulary: u64) {
-    let mut keys: Vec<FeatureKey> = (0..vocabulary).map(FeatureKey::from_u64).collect();
-    keys.sort_unstable();
-    for (index, _) in specs.iter().enumerate().filter(|(_, spec)| spec.dense) {
-        set.prefill(workers, TableId(index as u16), &keys).unwrap();
-    }
-}
-
-fn assert_same(a: &RowBuffer, b: &RowBuffer, what: &str) {
-    for (a, b) in a.tables.iter().zip(&b.tables) {
-        assert_eq!((bits(&a.values), &a.counts), (bits(&b.values), &b.counts), "{what}");
     }
 }

@@ -9,6 +9,7 @@ mod compare;
 mod device;
 mod history;
 mod memory;
+mod same;
 mod steps;
 mod tables;
 

@@ -59,13 +59,14 @@ pub trait Residency {
     }
 
     /// Announces the plan of the batch behind the last one that was announced, or behind the present
-    /// one. If a GPU has a cache of rows, the rows of the plan begin their way there. The call does
-    /// not wait for the GPU, and changes no result.
+    /// one. If a GPU has a cache of rows, the rows of the plan begin their way there. Returns
+    /// whether all of them have a place. If not, the next call has the same plan again, unless its
+    /// step has begun. The call does not wait for the GPU, and changes no result.
     ///
     /// # Errors
     /// Returns an error if the plan does not fit the tables, or if the GPU has failed.
-    fn prefetch_rows(&mut self, _plan: &Arc<LookupPlan>) -> Result<()> {
-        Ok(())
+    fn prefetch_rows(&mut self, _plan: &Arc<LookupPlan>) -> Result<bool> {
+        Ok(true)
     }
 
     /// Does the bookkeeping of the present step on the host: counts keys, admits them and creates

@@ -95,9 +95,11 @@ impl Residency for LocalClient {
         self.resident.as_ref()
     }
 
-    fn prefetch_rows(&mut self, plan: &Arc<LookupPlan>) -> Result<()> {
+    fn prefetch_rows(&mut self, plan: &Arc<LookupPlan>) -> Result<bool> {
         self.check_whole()?;
-        let Self { resident: Some(resident), tables, workers, .. } = self else { return Ok(()) };
+        let Self { resident: Some(resident), tables, workers, .. } = self else {
+            return Ok(true);
+        };
         let announced = resident.look_ahead(tables, workers, plan);
         self.note_failure(announced)
     }

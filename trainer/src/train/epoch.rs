@@ -23,8 +23,10 @@ use crate::profile::Stage;
 /// The batches of an epoch.
 pub(super) struct EpochBatches {
     pipeline: Pipeline,
-    /// The next batches, if a cache of rows on a GPU knows them already. An error is the last one.
+    /// The next batches, if a GPU has a cache of rows. An error is the last one.
     pub(super) window: VecDeque<Result<Planned>>,
+    /// The number of batches of the window whose rows all have a place in the cache.
+    pub(super) announced: usize,
     /// The seconds that this process spent on decoding and planning before the epoch.
     decoded_before: f64,
 }
@@ -100,6 +102,7 @@ impl Run {
         observer: &mut dyn Observer,
     ) -> Result<bool> {
         self.profile_next_batch();
+        self.fill_window(batches, observer)?;
         let mut next = self.next_batch(batches)?;
         while let Some(planned) = next {
             // The next plan is needed to read rows from disk early, and to decide whether this
@@ -158,11 +161,12 @@ impl Run {
             false => Pipeline::new(batches, schema, with),
         };
         let decoded_before = self.timing.seconds.decode_and_plan;
-        Ok(EpochBatches { pipeline, window: VecDeque::new(), decoded_before })
+        Ok(EpochBatches { pipeline, window: VecDeque::new(), announced: 0, decoded_before })
     }
 
     /// Waits for the next batch. Returns `None` at the end of the epoch.
     pub(super) fn next_batch(&mut self, batches: &mut EpochBatches) -> Result<Option<Planned>> {
+        batches.announced = batches.announced.saturating_sub(1);
         match batches.window.pop_front() {
             Some(planned) => planned.map(Some),
             None => self.read_batch(batches),

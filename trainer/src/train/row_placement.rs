@@ -75,13 +75,14 @@ impl Run {
                 "rows on the device in a cache from step {step} on, because {reason}"
             ));
         }
+        // Before the first step, the cache has no memory and learns nothing.
+        if self.client.resident().is_none_or(|of| of.cache_figures().is_none_or(|f| f.slots == 0)) {
+            return Ok(());
+        }
         let ahead = self.job.run.ahead(self.options.workers.threads()).get();
         while batches.window.len() < ahead {
             match self.read_batch(batches) {
-                Ok(Some(planned)) => {
-                    self.stage(Stage::Pull, |run| run.client.prefetch_rows(&planned.plan))?;
-                    batches.window.push_back(Ok(planned));
-                }
+                Ok(Some(planned)) => batches.window.push_back(Ok(planned)),
                 Ok(None) => break,
                 Err(error) => {
                     // The steps of the batches before come first.
@@ -90,7 +91,15 @@ impl Run {
                 }
             }
         }
-        Ok(())
+        self.stage(Stage::Pull, |run| {
+            while let Some(Ok(planned)) = batches.window.get(batches.announced) {
+                if !run.client.prefetch_rows(&planned.plan)? {
+                    break;
+                }
+                batches.announced += 1;
+            }
+            Ok(())
+        })
     }
 
     /// Moves the rows from the GPU to the host between two steps, because a step has no room for
