@@ -4,7 +4,8 @@
 //! # Invariants
 //! * The bytes of rows are those of a set that does its steps on the host.
 //! * Between two settlements, a step changes no weight and no optimizer state of the host, but all
-//!   metadata, counts and lists. So the images that an open snapshot keeps of rows are right.
+//!   metadata, counts and lists. A cache writes rows back that steps have changed; if a snapshot is
+//!   open, their images were kept when their step began. So the images of a snapshot are right.
 //! * A step enqueues its work and does not wait for the device, unless memory must grow or the
 //!   host is too many steps ahead, or a cache of rows has no slot for the step.
 
