@@ -112,17 +112,13 @@ fn rows_on_disk_go_through_the_cache() {
     for (seed, ahead, shards) in [(1, 1, 1), (2, 4, 2), (FAST, 100, 2)] {
         let output = format!("gpu-{seed}");
         let settings = format!(
-            "run = {{ ahead = {ahead}, shards = {shards}, spill = {{ item = '1 MiB', \
-             recent = '1 MiB' }} }}\n{PLAIN}"
+            "run = {{ ahead = {ahead}, shards = {shards}, spill = {{ item = '2 MiB' }} }}\n{PLAIN}"
         );
         let emulated = DeviceChoice::Emulated(seed);
         let (report, line) = place.train_noted(&output, &settings, emulated).unwrap();
         assert!(line.ends_with("in a cache, because `run.spill` keeps rows on disk"), "{line}");
         let figures = report.gpu.unwrap();
         assert!(figures.has_rows && figures.cache_rows_in > 100, "{output}: {figures:?}");
-        // Rows of the disk are on their way too, at the end of an epoch as well.
-        let most = if ahead == 4 { 20 } else { figures.steps };
-        assert!(figures.cache_waited_steps <= most, "{output}: {figures:?}");
         assert!(place.files(&output) == place.files("cpu"), "{output}");
     }
 }
