@@ -2,8 +2,8 @@
 //!
 //! A table has one slab on the device. The rows of a dynamic table are cut into chunks by their
 //! number in their shard, and each chunk of a shard has a chunk of the slab. The rows of a table
-//! with a fixed vocabulary are one run in key order, so that a sweep goes over them without gaps. If
-//! the device does not hold all rows, each shard has a cache.
+//! with a fixed vocabulary are one run in key order, so that a sweep goes over them without gaps.
+//! If the device does not hold all rows, each shard has a cache.
 
 use crate::resident::cache::{NONE, ShardCache};
 

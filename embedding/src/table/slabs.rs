@@ -31,9 +31,9 @@ pub(crate) enum Gone {
     Freed(u32),
     /// The row has another number now.
     Moved {
-        /// The old number.
+        /// The number of the row before the move.
         from: u32,
-        /// The new number.
+        /// The number of the row after the move.
         to: u32,
     },
 }

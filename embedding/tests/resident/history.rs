@@ -73,7 +73,7 @@ pub(crate) struct History {
     refused: u64,
 }
 
-/// What a history has done.
+/// The work that a history has done.
 #[derive(Default)]
 pub(crate) struct Done {
     /// The number of steps.
@@ -151,7 +151,7 @@ impl History {
         }
     }
 
-    /// Runs the history.
+    /// Runs the history to its end.
     pub(crate) fn run(mut self, operations: u64) -> Done {
         for _ in 0..operations {
             match self.chance.below(36) {

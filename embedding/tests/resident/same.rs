@@ -1,4 +1,4 @@
-//! What both sets of a history begin with, and the comparison of their rows.
+//! The keys with which both sets of a history begin, and the comparison of their rows.
 
 use zillion_device::Workers;
 use zillion_embedding::TableSet;

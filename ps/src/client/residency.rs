@@ -28,8 +28,8 @@ pub trait Residency {
 
     /// Moves the rows to a GPU, or a cache of them if they do not fit there. `stream` is the stream
     /// of the executor, `clips` says whether steps clip gradients, and `memory` is the largest
-    /// number of bytes of the GPU's memory that the process may use. Returns the reason if the rows stay on the host: a setting, or the
-    /// memory of the GPU. Returns `None` if they have moved.
+    /// number of bytes of the GPU's memory that the process may use. Returns the reason if the rows
+    /// stay on the host: a setting, or the memory of the GPU. Returns `None` if they have moved.
     ///
     /// # Errors
     /// Returns an error if the call comes in the middle of a step, or if the GPU has failed. Then
@@ -58,10 +58,10 @@ pub trait Residency {
         None
     }
 
-    /// Announces the plan of the batch behind the last one that was announced, or behind the present
-    /// one. If a GPU has a cache of rows, the rows of the plan begin their way there. Returns
-    /// whether all of them have a place. If not, the next call has the same plan again, unless its
-    /// step has begun. The call does not wait for the GPU, and changes no result.
+    /// Announces the plan of the batch behind the last one that was announced, or behind the
+    /// present one. If a GPU has a cache of rows, the rows of the plan begin their way there.
+    /// Returns whether all of them have a place. If not, the next call has the same plan again,
+    /// unless its step has begun. The call does not wait for the GPU, and changes no result.
     ///
     /// # Errors
     /// Returns an error if the plan does not fit the tables, or if the GPU has failed.

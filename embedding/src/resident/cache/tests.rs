@@ -10,7 +10,7 @@ use super::*;
 /// The variable with the number of histories.
 const HISTORIES: &str = "ZILLION_CACHE_HISTORIES";
 
-/// What fresh memory of the device holds.
+/// The number in fresh memory of the device.
 const POISON: u64 = 0xdead_beef_dead_beef;
 
 /// A source of random numbers.
