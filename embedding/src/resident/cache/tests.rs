@@ -323,7 +323,8 @@ impl Model {
 
 #[test]
 fn rows_of_random_histories_are_those_of_a_plain_table() {
-    let count = std::env::var(HISTORIES).ok().and_then(|count| count.parse().ok()).unwrap_or(10_000);
+    let count =
+        std::env::var(HISTORIES).ok().and_then(|count| count.parse().ok()).unwrap_or(10_000);
     let (mut late, mut wanted) = (0, 0);
     for seed in 0..count {
         let history = std::panic::catch_unwind(|| {
