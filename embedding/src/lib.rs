@@ -65,7 +65,7 @@ pub use crate::forecast::{SpillForecast, forecast_spill, rows_within_shared_limi
 pub use crate::groups::{GROUPS, owned_slots, table_groups};
 pub use crate::optimizer::Rates;
 pub use crate::pruning::Pruned;
-pub use crate::resident::{ResidentOptions, ResidentReport, ResidentTables};
+pub use crate::resident::{CacheFigures, ResidentOptions, ResidentReport, ResidentTables};
 pub use crate::set::{LAST_STEP, LiveKey, LiveRow, Partials, TableSet, Update};
 pub use crate::snapshot::marks::SnapshotMark;
 pub use crate::spill::SpillHome;

@@ -4,11 +4,15 @@
 //! # Invariants
 //! * The bytes of rows are those of a set that does its steps on the host.
 //! * Between two settlements, a step changes no weight and no optimizer state of the host, but all
-//!   metadata, counts and lists. So the images that an open snapshot keeps of rows are right.
+//!   metadata, counts and lists. A cache writes rows back that steps have changed; if a snapshot is
+//!   open, their images were kept when their step began. So the images of a snapshot are right.
 //! * A step enqueues its work and does not wait for the device, unless memory must grow or the
-//!   host is too many steps ahead.
+//!   host is too many steps ahead, or a cache of rows has no slot for the step.
 
+mod ahead;
 mod block;
+mod cache;
+mod caching;
 mod copies;
 mod device;
 mod filling;
@@ -16,12 +20,14 @@ mod form;
 mod launches;
 mod layout;
 mod loading;
+mod moves;
 mod norm;
 mod phase;
 mod places;
 mod refusal;
 mod results;
 mod room;
+mod sharing;
 mod slab;
 mod table;
 
@@ -31,6 +37,8 @@ use zillion_feature::{LookupPlan, RowBuffer, TablePlan};
 
 use crate::error::{Error, Result};
 use crate::resident::block::Block;
+pub use crate::resident::caching::CacheFigures;
+use crate::resident::caching::CacheState;
 use crate::resident::copies::Copies;
 pub use crate::resident::device::ResidentOptions;
 use crate::resident::filling::Filling;
@@ -41,7 +49,7 @@ use crate::resident::phase::{Recorder, ShardRecord};
 pub use crate::resident::results::ResidentReport;
 use crate::resident::results::{Pending, Results};
 use crate::resident::room::{is_about_memory, with_most_room};
-use crate::resident::table::ResidentTable;
+use crate::resident::table::{Places, ResidentTable};
 use crate::set::{TableSet, Update, total};
 use crate::statistics::Counters;
 
@@ -62,6 +70,8 @@ pub struct ResidentTables {
     keys: Vec<usize>,
     records: Vec<ShardRecord>,
     starts: Starts,
+    /// The state of the caches; `None` if the device holds all rows.
+    cache: Option<CacheState>,
 }
 
 impl ResidentTables {
@@ -71,21 +81,34 @@ impl ResidentTables {
         refusal::refusal(tables)
     }
 
-    /// Copies all rows of a set to the device.
+    /// Copies all rows of a set to the device. If they do not fit into its memory beside what is
+    /// kept for batches, or if the host evicts rows, the device has a cache of rows instead.
     ///
     /// # Errors
-    /// Returns [`Error::Misuse`] if the set is refused, [`Error::Mismatch`] if the rows do not fit
-    /// into the memory of the device beside what is kept for batches, and [`Error::Gpu`] if the
-    /// device fails.
+    /// Returns [`Error::Misuse`] if the set is refused, [`Error::Mismatch`] if the tables that
+    /// cannot be in a cache do not fit either, and [`Error::Gpu`] if the device fails.
     pub fn new(tables: &TableSet, options: ResidentOptions) -> Result<Self> {
         if let Some(reason) = Self::refusal(tables) {
             let reason =
                 format!("rows cannot be on a GPU, because {reason}; keep them on the host");
             return Err(Error::misuse(reason));
         }
-        let mut made = with_most_room(&ROOM, |room| Self::without_rows(&options, tables, room))?;
-        made.copy_in(tables)?;
-        Ok(made)
+        let reason = match (options.cache_rows, refusal::cache_reason(tables)) {
+            (Some(rows), _) => format!("the cache is to have {rows} rows of each table"),
+            (None, Some(reason)) => reason,
+            (None, None) => {
+                let all = |room| Self::without_rows(&options, tables, Places::All(room));
+                match with_most_room(&ROOM, all) {
+                    Ok(mut made) => {
+                        made.copy_in(tables)?;
+                        return Ok(made);
+                    }
+                    Err(error) if is_about_memory(&error) => error.to_string(),
+                    Err(error) => return Err(error),
+                }
+            }
+        };
+        Self::with_cache(&options, tables, reason)
     }
 
     /// Returns a number that changes when the launches below change. A recorded graph with another
@@ -126,19 +149,27 @@ impl ResidentTables {
         tables.check_notes(plan, notes)?;
         check_plan(tables, plan)?;
         let (steps, swept) = (tables.steps(update, false)?, tables.steps(update, true)?);
+        self.bring_in(tables, workers, plan)?;
         if let Err(error) = self.have_room(tables, plan) {
             if !is_about_memory(&error) {
                 return Err(error);
             }
             self.settle(tables)?;
-            self.tables.clear();
+            self.drop_rows(tables);
             return Ok(Some(error.to_string()));
         }
         let before = total(&tables.shards);
         let clips = self.options.clips;
-        let recorder = Recorder { plan, notes, steps: &steps, swept: &swept, clips };
-        let step = update.step.0 as u32;
-        recorder.record(tables, workers, &mut self.tables, &mut self.records, step)?;
+        let batch = match &mut self.cache {
+            Some(cache) => cache.begin(self.options.stream)?,
+            None => 0,
+        };
+        let recorder = Recorder { plan, notes, steps: &steps, swept: &swept, clips, batch };
+        recorder.record(tables, workers, &mut self.tables, &mut self.records)?;
+        self.fetch_late(tables)?;
+        Recorder::evict(tables, workers, update.step.0 as u32)?;
+        self.spill(tables, workers, update.step.0 as u32)?;
+        self.follow_host(tables);
         let counted = total(&tables.shards).since(before);
         let counters = Counters { pulled: 0, missing: 0, ..counted };
         let filling = Filling { tables, plan, steps: &steps, swept: &swept };
@@ -282,6 +313,7 @@ impl ResidentTables {
     /// Returns an error under the conditions of [`ResidentTables::finish`].
     pub fn settle(&mut self, tables: &mut TableSet) -> Result<()> {
         self.finish(tables)?;
+        self.land_moves(tables)?;
         for (index, table) in self.tables.iter_mut().enumerate() {
             self.copies.settle(&self.options, tables, table, index)?;
         }
@@ -295,7 +327,7 @@ impl ResidentTables {
     /// Returns an error under the conditions of [`ResidentTables::finish`].
     pub fn forget(&mut self, tables: &mut TableSet) -> Result<()> {
         self.finish(tables)?;
-        self.tables.clear();
+        self.drop_rows(tables);
         Ok(())
     }
 

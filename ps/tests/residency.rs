@@ -75,7 +75,7 @@ impl Pair {
             client.track_changes(4).unwrap();
         }
         pair.fill(20);
-        assert_eq!(pair.on_gpu.make_resident(&pair.gpu, pair.stream, false).unwrap(), None);
+        assert_eq!(pair.on_gpu.make_resident(&pair.gpu, pair.stream, false, None).unwrap(), None);
         pair
     }
 
@@ -310,7 +310,7 @@ fn tables_that_stay_on_the_host_say_why() {
     let stream = gpu.create_stream().unwrap();
     let limited = TableSpec { max_rows: Some(10), ..table("few", OptimizerSpec::Sgd { lr: 0.1 }) };
     let mut local = client(vec![limited], 1);
-    let reason = local.make_resident(&gpu, stream, false).unwrap();
+    let reason = local.make_resident(&gpu, stream, false, None).unwrap();
     assert!(reason.as_ref().unwrap().contains("`tables.few.max_rows` is set"), "{reason:?}");
     assert!(local.resident().is_none());
     local.begin_step(Step(1), Rates::default()).unwrap();
@@ -322,7 +322,7 @@ fn tables_that_stay_on_the_host_say_why() {
     let stream = small.create_stream().unwrap();
     let mut pair = Pair::new(2);
     (0..2).for_each(|_| pair.step());
-    let reason = pair.on_gpu.make_resident(&small, stream, false).unwrap().unwrap();
+    let reason = pair.on_gpu.make_resident(&small, stream, false, None).unwrap().unwrap();
     assert!(reason.contains("bytes of the memory of the GPU"), "{reason}");
     // The rows are on the host now, and nothing is lost.
     pair.reports.clear();

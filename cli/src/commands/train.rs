@@ -237,14 +237,22 @@ fn print_summary(report: &TrainReport) {
 
 /// Formats the work of a GPU.
 fn format_gpu(gpu: &GpuFigures) -> String {
-    format!(
+    let mut line = format!(
         "gpu  rows on the {}, {:.1} MiB in use, {} of {} steps waited for it, {} allocated memory",
         if gpu.has_rows { "device" } else { "host" },
         mib(gpu.bytes),
         gpu.waited_steps,
         gpu.steps,
         gpu.allocating_steps
-    )
+    );
+    if gpu.cache_slots > 0 {
+        let hits = 100.0 * gpu.cache_found_rows as f64 / gpu.cache_wanted_rows.max(1) as f64;
+        line += &format!(
+            "; cache of {} rows, {hits:.1} % hits, {} rows in, {} out, {} steps waited for rows",
+            gpu.cache_slots, gpu.cache_rows_in, gpu.cache_rows_out, gpu.cache_waited_steps
+        );
+    }
+    line
 }
 
 /// Formats the time of each stage, or returns `None` if no step was trained.

@@ -16,7 +16,7 @@ type Figure = fn(&RunFigures) -> u64;
 
 /// The gauges without labels, from the figures of a run. Each has a name, a help text and a
 /// function for its value.
-const GAUGES: [(&str, &str, Figure); 6] = [
+const GAUGES: [(&str, &str, Figure); 7] = [
     ("zillion_trainer_step", "Steps done since the run first began.", |f| f.step),
     ("zillion_trainer_epoch", "Epochs completed.", |f| f.cursor.epoch),
     ("zillion_trainer_epochs", "Largest number of epochs of the job.", |f| f.epochs),
@@ -35,11 +35,16 @@ const GAUGES: [(&str, &str, Figure); 6] = [
         "1 if the rows of the tables are on the GPU, 0 if they are on the host.",
         |f| f.gpu.map_or(0, |gpu| u64::from(gpu.has_rows)),
     ),
+    (
+        "zillion_trainer_gpu_cache_slots",
+        "Rows for which the cache on the GPU has memory; 0: all rows are there, or none.",
+        |f| f.gpu.map_or(0, |gpu| gpu.cache_slots),
+    ),
 ];
 
 /// The counters without labels, from the figures of a run. Each has a name, a help text and a
 /// function for its value.
-const COUNTERS: [(&str, &str, Figure); 11] = [
+const COUNTERS: [(&str, &str, Figure); 16] = [
     ("zillion_trainer_samples_total", "Rows trained.", |f| f.samples),
     (
         "zillion_trainer_skipped_steps_total",
@@ -76,6 +81,31 @@ const COUNTERS: [(&str, &str, Figure); 11] = [
         "zillion_trainer_gpu_staged_steps_total",
         "Steps whose batch was in pinned memory before they began.",
         |f| f.gpu.map_or(0, |gpu| gpu.staged_steps),
+    ),
+    (
+        "zillion_trainer_gpu_cache_wanted_rows_total",
+        "Rows that batches wanted from the cache on the GPU.",
+        |f| f.gpu.map_or(0, |gpu| gpu.cache_wanted_rows),
+    ),
+    (
+        "zillion_trainer_gpu_cache_found_rows_total",
+        "Wanted rows that were in the cache when their batch was first seen.",
+        |f| f.gpu.map_or(0, |gpu| gpu.cache_found_rows),
+    ),
+    (
+        "zillion_trainer_gpu_cache_rows_in_total",
+        "Rows that were copied to the cache on the GPU.",
+        |f| f.gpu.map_or(0, |gpu| gpu.cache_rows_in),
+    ),
+    (
+        "zillion_trainer_gpu_cache_rows_out_total",
+        "Changed rows that were copied from the cache to make room.",
+        |f| f.gpu.map_or(0, |gpu| gpu.cache_rows_out),
+    ),
+    (
+        "zillion_trainer_gpu_cache_waited_steps_total",
+        "Steps that began before all of their rows were in the cache or on their way.",
+        |f| f.gpu.map_or(0, |gpu| gpu.cache_waited_steps),
     ),
     (
         "zillion_reader_rows_total",

@@ -62,7 +62,7 @@ impl Table {
         generation: u32,
     ) {
         let Self { slabs, scratch, snapshot, changes, .. } = self;
-        let RowSlabs { weights, companion } = slabs;
+        let RowSlabs { weights, companion, .. } = slabs;
         let places = || shape.segments.iter().zip(limits);
         // A weight of `-0.0` is pruned too, so that its bits are zero.
         let is_pruned =

@@ -81,9 +81,7 @@ impl Copies {
             self.words.clear();
             for &Moved { shard, row, .. } in piece {
                 let slabs = &tables.shards[shard as usize].tables[index].slabs;
-                self.words.extend_from_slice(&slabs.weights.words(row)[..form.state]);
-                self.words.extend_from_slice(&slabs.companion.row(row)[..form.state_width]);
-                self.words.resize(self.words.len().next_multiple_of(form.stride), 0);
+                gather(slabs, row, form, &mut self.words);
             }
             self.pinned.write(0, &self.words)?;
             let to = resident.slab.part(first.slot as usize, piece.len())?;
@@ -103,6 +101,11 @@ impl Copies {
     ) -> Result<()> {
         let mut moved = Vec::new();
         for (shard, places) in resident.places.iter_mut().enumerate() {
+            if let Some(cache) = places.cache() {
+                let shard = shard as u32;
+                cache.take_dirty(|row, slot| moved.push(Moved { shard, row, slot }));
+                continue;
+            }
             let mut rows = Vec::new();
             places.take_marked(|row| rows.push(row));
             moved.extend(rows.into_iter().map(|row| Moved {
@@ -167,9 +170,16 @@ impl Copies {
     }
 }
 
+/// Adds the words of a row of the host to `words`, as they are on a device.
+pub(super) fn gather(slabs: &RowSlabs, row: u32, form: &RowForm, words: &mut Vec<u32>) {
+    words.extend_from_slice(&slabs.weights.words(row)[..form.state]);
+    words.extend_from_slice(&slabs.companion.row(row)[..form.state_width]);
+    words.resize(words.len().next_multiple_of(form.stride), 0);
+}
+
 /// Writes the weights and the optimizer state of a row of the host.
-fn write(slabs: &mut RowSlabs, row: u32, form: &RowForm, words: &[u32]) {
-    let RowSlabs { weights, companion } = slabs;
+pub(super) fn write(slabs: &mut RowSlabs, row: u32, form: &RowForm, words: &[u32]) {
+    let RowSlabs { weights, companion, .. } = slabs;
     let (own, state) = words.split_at(form.state);
     let to = weights.words_mut(row);
     to[..form.state].copy_from_slice(own);

@@ -6,6 +6,8 @@ use zillion_device::gpu::{Event, Gpu, GpuError, Kernel, Memory, Param, Stream};
 
 use zillion_device::gpu::kernels::Geometry;
 
+use crate::resident::room::free_bytes;
+
 /// The device on which rows live, and what its steps need.
 #[derive(Clone, Debug)]
 pub struct ResidentOptions {
@@ -15,6 +17,19 @@ pub struct ResidentOptions {
     pub stream: Stream,
     /// Whether steps clip gradients, so that the norm of the gradients is needed.
     pub clips: bool,
+    /// The largest number of bytes of the device's memory that this process may use; `None`: all
+    /// that is free.
+    pub memory: Option<u64>,
+    /// The number of rows of each table that a cache on the device holds, beside all rows of the
+    /// tables with whole-table rules; `None`: all rows if they fit, else as many as fit.
+    pub cache_rows: Option<usize>,
+}
+
+impl ResidentOptions {
+    /// Returns options for steps that do not clip, with all memory of the device.
+    pub fn new(gpu: Arc<dyn Gpu>, stream: Stream) -> Self {
+        Self { gpu, stream, clips: false, memory: None, cache_rows: None }
+    }
 }
 
 /// Memory of the device, which is freed when it is dropped.
@@ -29,7 +44,12 @@ impl Owned {
     /// Allocates memory. At least one byte is allocated, so that there is always an address.
     pub(super) fn new(options: &ResidentOptions, bytes: usize) -> Result<Self, GpuError> {
         let ResidentOptions { gpu, stream, .. } = options;
-        let memory = gpu.allocate(bytes.max(1))?;
+        let bytes = bytes.max(1);
+        let free = free_bytes(options)?;
+        if bytes as u64 > free {
+            return Err(GpuError::OutOfMemory { bytes, free });
+        }
+        let memory = gpu.allocate(bytes)?;
         Ok(Self { gpu: Arc::clone(gpu), stream: *stream, memory })
     }
 
@@ -92,6 +112,32 @@ impl Drop for OwnedEvent {
         // An error cannot be returned from here. The device reports it again at its next use.
         let _ = self.gpu.synchronize(self.stream);
         let _ = self.gpu.free_event(self.event);
+    }
+}
+
+/// A stream of the device, which is freed when it is dropped.
+#[derive(Debug)]
+pub(super) struct OwnedStream {
+    gpu: Arc<dyn Gpu>,
+    stream: Stream,
+}
+
+impl OwnedStream {
+    /// Creates a stream beside the one of the options.
+    pub(super) fn new(options: &ResidentOptions) -> Result<Self, GpuError> {
+        Ok(Self { gpu: Arc::clone(&options.gpu), stream: options.gpu.create_stream()? })
+    }
+
+    /// Returns the handle of the stream.
+    pub(super) fn handle(&self) -> Stream {
+        self.stream
+    }
+}
+
+impl Drop for OwnedStream {
+    fn drop(&mut self) {
+        // An error cannot be returned from here. The device reports it again at its next use.
+        let _ = self.gpu.free_stream(self.stream);
     }
 }
 

@@ -6,13 +6,15 @@ use zillion_feature::LookupPlan;
 use crate::error::{Error, Result};
 use crate::resident::ResidentTables;
 use crate::resident::block::Block;
+use crate::resident::caching::CacheState;
 use crate::resident::copies::Copies;
 use crate::resident::device::ResidentOptions;
 use crate::resident::layout::Layout;
+use crate::resident::moves::Moves;
 use crate::resident::norm::{Norm, Starts};
 use crate::resident::results::Results;
-use crate::resident::room::{is_about_memory, kept_free, with_most_room};
-use crate::resident::table::ResidentTable;
+use crate::resident::room::{free_bytes, is_about_memory, kept_free, usable_bytes, with_most_room};
+use crate::resident::table::{Places, ResidentTable};
 use crate::set::TableSet;
 
 /// The parts of their rows that tables may have as room at first, as `1 / part`.
@@ -27,9 +29,9 @@ impl ResidentTables {
     pub(super) fn without_rows(
         options: &ResidentOptions,
         tables: &TableSet,
-        room: Option<usize>,
+        places: Places<'_>,
     ) -> Result<Self> {
-        let resident = ResidentTable::all(options, tables, room, |_, _| 0)?;
+        let resident = ResidentTable::all(options, tables, places, |_, _| 0)?;
         let row_bytes = resident.iter().map(|table| table.form.row_bytes()).max().unwrap_or(0);
         let layout = layout(&resident, &vec![0; resident.len()], options);
         let results = layout.results.len();
@@ -57,13 +59,40 @@ impl ResidentTables {
             keys: Vec::new(),
             records: Vec::new(),
             starts: Starts::default(),
+            cache: None,
         };
         made.check_room(tables)?;
         Ok(made)
     }
 
-    /// Makes sure that the rows are on the device, and that there is room for those of a plan.
+    /// Makes sure that the rows are on the device, and that there is room for those of a plan. If
+    /// all rows do not fit any more, the device has a cache from then on.
     pub(super) fn have_room(&mut self, tables: &mut TableSet, plan: &LookupPlan) -> Result<()> {
+        let had = match self.cache {
+            Some(_) => self.have_cache(tables, plan),
+            None => self.have_all(tables, plan),
+        };
+        match had {
+            Err(error) if is_about_memory(&error) => {
+                let is_first = self.cache.is_none();
+                self.settle(tables)?;
+                self.drop_rows(tables);
+                if is_first {
+                    self.cache = Some(CacheState::new(error.to_string()));
+                    let cached = self.have_cache(tables, plan);
+                    if cached.is_err() {
+                        self.cache = None;
+                    }
+                    return cached;
+                }
+                Err(error)
+            }
+            had => had,
+        }
+    }
+
+    /// Makes sure that all rows are on the device, with room for those of a plan.
+    fn have_all(&mut self, tables: &mut TableSet, plan: &LookupPlan) -> Result<()> {
         if self.tables.is_empty() {
             self.load(tables, plan)?;
         }
@@ -86,7 +115,8 @@ impl ResidentTables {
         let loaded = with_most_room(&ROOM_AGAIN, |room| {
             // The memory of an earlier try is free again.
             self.tables.clear();
-            self.tables = ResidentTable::all(&self.options, tables, room, |shard, index| {
+            let places = Places::All(room);
+            self.tables = ResidentTable::all(&self.options, tables, places, |shard, index| {
                 ranges[shard][index].len()
             })?;
             let lists = self.block.layout.tables.iter();
@@ -103,14 +133,15 @@ impl ResidentTables {
     }
 
     pub(super) fn copy_in(&mut self, tables: &TableSet) -> Result<()> {
-        for (index, table) in self.tables.iter().enumerate() {
+        let whole = |table: &ResidentTable| table.places.iter().all(|p| p.cached_slots().is_none());
+        for (index, table) in self.tables.iter().enumerate().filter(|(_, table)| whole(table)) {
             self.copies.load(&self.options, tables, table, index)?;
         }
         Ok(())
     }
 
     /// Makes the block and the norm for batches with these numbers of keys. Waits for the device.
-    fn lay_out(&mut self, keys: &[usize]) -> Result<(), GpuError> {
+    pub(super) fn lay_out(&mut self, keys: &[usize]) -> Result<(), GpuError> {
         self.generation += 1;
         let layout = layout(&self.tables, keys, &self.options);
         self.options.gpu.synchronize(self.options.stream)?;
@@ -121,7 +152,7 @@ impl ResidentTables {
     }
 
     /// Makes room for the keys of a plan: in the block, and for the rows that it may create.
-    fn make_room(&mut self, tables: &TableSet, plan: &LookupPlan) -> Result<()> {
+    pub(super) fn make_room(&mut self, tables: &TableSet, plan: &LookupPlan) -> Result<()> {
         self.keys = plan.tables.iter().map(|table| table.keys.len()).collect();
         let present = self.block.layout.tables.iter().map(|table| table.needs.keys);
         let pairs: Vec<(usize, usize)> = present.zip(self.keys.iter().copied()).collect();
@@ -135,7 +166,12 @@ impl ResidentTables {
         }
         let ranges = tables.ranges(plan);
         let mut short = Vec::new();
-        for (index, table) in self.tables.iter_mut().enumerate().filter(|(_, t)| t.creates) {
+        let takes_places = |table: &ResidentTable| {
+            table.creates || table.places.iter().any(|places| places.cached_slots().is_some())
+        };
+        let tables_with_places =
+            self.tables.iter_mut().enumerate().filter(|(_, table)| takes_places(table));
+        for (index, table) in tables_with_places {
             let shards = tables.shards.iter().zip(&ranges);
             let rows =
                 shards.map(|(shard, ranges)| shard.tables[index].slabs.len() + ranges[index].len());
@@ -146,7 +182,7 @@ impl ResidentTables {
         if short.is_empty() {
             return Ok(());
         }
-        let kept = kept_free(&*self.options.gpu, self.own_bytes());
+        let kept = kept_free(&self.options, self.own_bytes());
         for index in short {
             self.tables[index].grow(&self.options, tables.shapes[index].name(), kept)?;
             self.generation += 1;
@@ -155,19 +191,20 @@ impl ResidentTables {
     }
 
     /// Checks that what is kept for batches is free.
-    fn check_room(&self, tables: &TableSet) -> Result<()> {
-        let gpu = &*self.options.gpu;
+    pub(super) fn check_room(&self, tables: &TableSet) -> Result<()> {
         let own = self.own_bytes();
-        if gpu.free_bytes()? < kept_free(gpu, own) {
+        if free_bytes(&self.options)? < kept_free(&self.options, own) {
             return Err(no_room_beside(&self.options, tables, &self.tables, own));
         }
         Ok(())
     }
 
     /// Returns the bytes of the device's memory that the rows and their steps take.
-    fn own_bytes(&self) -> u64 {
+    pub(super) fn own_bytes(&self) -> u64 {
         let tables: usize = self.tables.iter().map(ResidentTable::bytes).sum();
-        (tables + self.norm.bytes() + self.block.bytes() + self.copies.bytes()) as u64
+        let moves = self.cache.as_ref().and_then(|cache| cache.moves.as_ref());
+        let moves = moves.map_or(0, Moves::device_bytes);
+        (tables + self.norm.bytes() + self.block.bytes() + self.copies.bytes() + moves) as u64
     }
 }
 
@@ -185,7 +222,6 @@ fn no_room_beside(
     resident: &[ResidentTable],
     own: u64,
 ) -> Error {
-    let gpu = &*options.gpu;
     let largest = resident.iter().enumerate().max_by_key(|(_, table)| table.slab.bytes());
     let Some((index, table)) = largest else { return Error::misuse("the set has no table") };
     let (rows, row_bytes) = table.slab.sizes();
@@ -194,9 +230,9 @@ fn no_room_beside(
          all rows {own} bytes of {}, which leaves {} free, and {} must stay free for the batches; \
          use a GPU with more memory, or train with `run.device = \"cpu\"`",
         table.slab.bytes(),
-        gpu.info().memory_bytes,
-        gpu.free_bytes().unwrap_or(0),
-        kept_free(gpu, own)
+        usable_bytes(options),
+        free_bytes(options).unwrap_or(0),
+        kept_free(options, own)
     );
     Error::mismatch(tables.shapes[index].name(), reason)
 }

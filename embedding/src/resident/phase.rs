@@ -7,6 +7,7 @@ use zillion_feature::{LookupPlan, RowBuffer};
 
 use crate::error::Result;
 use crate::eviction::Due;
+use crate::resident::caching::enter_rows;
 use crate::resident::places::ShardPlaces;
 use crate::resident::table::ResidentTable;
 use crate::set::{TableSet, each};
@@ -18,6 +19,13 @@ use crate::table::record::Record;
 #[derive(Debug, Default)]
 pub(super) struct ShardRecord {
     pub(super) tables: Vec<Record>,
+    /// The positions of the keys of each table whose rows have no slot yet. Their numbers are those
+    /// of the host.
+    pub(super) late: Vec<Vec<u32>>,
+    /// The number of rows with a slot in caches.
+    pub(super) entered: u64,
+    /// The newest move of a row of the step.
+    pub(super) moved: u32,
 }
 
 /// The optimizer steps of a step, and what else the bookkeeping needs.
@@ -30,6 +38,8 @@ pub(super) struct Recorder<'a> {
     pub(super) swept: &'a [Option<TableStep>],
     /// Whether the norm of the gradients is needed.
     pub(super) clips: bool,
+    /// The number of the batch, for tables with caches.
+    pub(super) batch: u32,
 }
 
 /// The work of one shard.
@@ -42,14 +52,14 @@ struct Job<'a> {
 }
 
 impl Recorder<'_> {
-    /// Does the bookkeeping of the pull and the push of the step, and of its sweep.
+    /// Does the bookkeeping of the pull and the push of the step, and that of its rules of whole
+    /// tables.
     pub(super) fn record(
         &self,
         tables: &mut TableSet,
         workers: &Workers,
         resident: &mut [ResidentTable],
         records: &mut Vec<ShardRecord>,
-        step: u32,
     ) -> Result<()> {
         let ranges = tables.ranges(self.plan);
         let marks: Vec<bool> = resident.iter_mut().zip(self.swept).map(marks_rows).collect();
@@ -57,6 +67,8 @@ impl Recorder<'_> {
         let mut jobs = Vec::with_capacity(tables.shards.len());
         for ((shard, record), ranges) in tables.shards.iter_mut().zip(records).zip(ranges) {
             record.tables.resize_with(resident.len(), Record::default);
+            record.late.resize_with(resident.len(), Vec::new);
+            (record.entered, record.moved) = (0, 0);
             jobs.push(Job { shard, places: Vec::new(), record, ranges, outcome: Ok(()) });
         }
         for table in resident {
@@ -66,6 +78,11 @@ impl Recorder<'_> {
         workers.for_each_mut(&mut jobs, |_, job| job.outcome = self.record_shard(job, &marks));
         jobs.into_iter().try_for_each(|job| job.outcome)?;
         tables.trim_changes();
+        Ok(())
+    }
+
+    /// Does the work that is due after the step: evicts rows and candidates, and ages counts.
+    pub(super) fn evict(tables: &mut TableSet, workers: &Workers, step: u32) -> Result<()> {
         if tables.needs_sweep() {
             let turns: Vec<Vec<Due>> = tables.scheduled_work(step);
             if turns.iter().any(|dues| !dues.is_empty()) {
@@ -86,13 +103,17 @@ impl Recorder<'_> {
         let tables = self.plan.tables.iter().zip(&self.notes.tables).enumerate();
         for (index, (planned, notes)) in tables {
             let (table, range) = (&mut shard.tables[index], ranges[index].clone());
+            let late = &mut record.late[index];
+            let (entered, moved) = (&mut record.entered, &mut record.moved);
             let (record, places) = (&mut record.tables[index], &mut *places[index]);
             let keys = &planned.keys[range.clone()];
             match (&self.steps[index], &self.swept[index]) {
                 (Some(step), _) => {
                     let times = times(planned, notes, range);
                     table.record_push(keys, times, step, self.clips, record)?;
-                    found(record).for_each(|row| places.mark(*row));
+                    if places.cached_slots().is_none() {
+                        found(record).for_each(|row| places.mark(*row));
+                    }
                 }
                 (None, Some(step)) => {
                     table.record_sweep(keys, step, marks[index], record);
@@ -100,7 +121,15 @@ impl Recorder<'_> {
                 }
                 (None, None) => table.record_pull(keys, record),
             }
-            found(record).for_each(|row| *row = places.slot(*row));
+            match places.cache() {
+                Some(cache) => {
+                    let with = (self.batch, self.steps[index].is_some());
+                    let (rows, newest) = enter_rows(cache, record, late, with);
+                    *entered += rows;
+                    *moved = (*moved).max(newest);
+                }
+                None => found(record).for_each(|row| *row = places.slot(*row)),
+            }
         }
         Ok(())
     }

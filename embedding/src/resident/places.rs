@@ -3,6 +3,9 @@
 //! A table has one slab on the device. The rows of a dynamic table are cut into chunks by their
 //! number in their shard, and each chunk of a shard has a chunk of the slab. The rows of a table
 //! with a fixed vocabulary are one run in key order, so that a sweep goes over them without gaps.
+//! If the device does not hold all rows, each shard has a cache.
+
+use crate::resident::cache::{NONE, ShardCache};
 
 /// The number of rows of a chunk, as a power of two.
 const CHUNK_BITS: u32 = 10;
@@ -28,6 +31,8 @@ enum Form {
     Chunks(Vec<u32>),
     /// The first place of the shard's run.
     Run(u32),
+    /// The slots of the shard, if the device does not hold all rows.
+    Cached(Box<ShardCache>),
 }
 
 impl ShardPlaces {
@@ -42,8 +47,38 @@ impl ShardPlaces {
         Self { form: Form::Run(first), rows, dirty, is_dirty: false }
     }
 
+    /// Makes the places of a shard whose rows share the slots of a cache.
+    pub(super) fn in_a_cache(cache: ShardCache) -> Self {
+        let form = Form::Cached(Box::new(cache));
+        Self { form, rows: 0, dirty: Vec::new(), is_dirty: false }
+    }
+
+    /// Returns the cache of the shard; `None` if the device holds all rows.
+    pub(super) fn cache(&mut self) -> Option<&mut ShardCache> {
+        match &mut self.form {
+            Form::Cached(cache) => Some(cache),
+            Form::Chunks(_) | Form::Run(_) => None,
+        }
+    }
+
+    /// Returns whether the shard has a cache in which a row of the host has a slot.
+    pub(super) fn is_cached(&self, row: u32) -> bool {
+        matches!(&self.form, Form::Cached(cache) if cache.holds(row))
+    }
+
+    /// Returns the number of slots of the shard's cache; `None` if the device holds all rows.
+    pub(super) fn cached_slots(&self) -> Option<usize> {
+        match &self.form {
+            Form::Cached(cache) => Some(cache.len()),
+            Form::Chunks(_) | Form::Run(_) => None,
+        }
+    }
+
     /// Makes room for `rows` rows in all. New chunks get numbers from `next` on.
     pub(super) fn reserve(&mut self, rows: usize, next: &mut u32) {
+        if let Form::Cached(cache) = &mut self.form {
+            return cache.reserve(rows);
+        }
         if rows <= self.rows {
             return;
         }
@@ -57,7 +92,8 @@ impl ShardPlaces {
         }
     }
 
-    /// Returns the place of a row.
+    /// Returns the place of a row, if the device holds all rows. A cache gives a row its place with
+    /// each step.
     #[inline(always)]
     pub(super) fn slot(&self, row: u32) -> u32 {
         match &self.form {
@@ -66,6 +102,7 @@ impl ShardPlaces {
                 chunk << CHUNK_BITS | row & (CHUNK_ROWS as u32 - 1)
             }
             Form::Run(first) => first + row,
+            Form::Cached(_) => NONE,
         }
     }
 

@@ -8,9 +8,6 @@ use crate::shape::TableShape;
 /// Returns the setting with which the rows of a set cannot be on a device, and the reason. Returns
 /// `None` if they can.
 pub(super) fn refusal(tables: &TableSet) -> Option<String> {
-    if tables.spilling.is_some() {
-        return Some("rows that spill to disk are on the host".to_owned());
-    }
     if tables.shared.rows.is_some() {
         return Some("`train.max_table_bytes` evicts rows, which the host does".to_owned());
     }
@@ -20,12 +17,23 @@ pub(super) fn refusal(tables: &TableSet) -> Option<String> {
     tables.shapes.iter().find_map(|shape| of_table(shape))
 }
 
+/// Returns the setting with which a device can have a cache of rows but not all of them, and the
+/// reason. Returns `None` if it can have all rows.
+pub(super) fn cache_reason(tables: &TableSet) -> Option<String> {
+    if tables.spilling.is_some() {
+        return Some("`run.spill` keeps rows on disk".to_owned());
+    }
+    let evicts = |shape: &&std::sync::Arc<TableShape>| !shape.spec.eviction.is_never();
+    let shape = tables.shapes.iter().find(evicts)?;
+    Some(format!("`tables.{}.eviction` is set, and the host evicts rows", shape.spec.name))
+}
+
 fn of_table(shape: &TableShape) -> Option<String> {
     let spec = &shape.spec;
     let setting = if spec.grow.is_some() {
         ("grow", "rows that grow are on the host")
-    } else if !spec.eviction.is_never() {
-        ("eviction", "the host evicts rows")
+    } else if shape.priority.is_some_and(|priority| priority.needs_weights()) {
+        ("eviction", "the weights of rows decide, which the host does not have in each step")
     } else if spec.max_rows.is_some() && !spec.dense {
         ("max_rows", "the host evicts rows at a limit")
     } else if spec.max_bytes.is_some() {

@@ -4,9 +4,10 @@
 //! trains. So memory that rows may need later is taken only if the batches do not miss it, and the
 //! rows stay on the host if even those that are there would take too much.
 
-use zillion_device::gpu::{Gpu, GpuError};
+use zillion_device::gpu::GpuError;
 
 use crate::error::{Error, Result};
+use crate::resident::device::ResidentOptions;
 
 /// A part of `1 / PART` of the memory of a device is for all that is not rows: the executor with
 /// its parameters and batches.
@@ -15,10 +16,23 @@ const PART: u64 = 10;
 const FREE_PART: u64 = 32;
 
 /// Returns the bytes that must stay free on a device on which rows take `own` bytes.
-pub(super) fn kept_free(gpu: &dyn Gpu, own: u64) -> u64 {
-    let memory = gpu.info().memory_bytes;
-    let others = gpu.counters().live_bytes.saturating_sub(own);
+pub(super) fn kept_free(options: &ResidentOptions, own: u64) -> u64 {
+    let memory = usable_bytes(options);
+    let others = options.gpu.counters().live_bytes.saturating_sub(own);
     (memory / PART).saturating_sub(others).max(memory / FREE_PART)
+}
+
+/// Returns the bytes of the device's memory that this process may use.
+pub(super) fn usable_bytes(options: &ResidentOptions) -> u64 {
+    let memory = options.gpu.info().memory_bytes;
+    options.memory.map_or(memory, |most| most.min(memory))
+}
+
+/// Returns the bytes of the device's memory that are free for this process.
+pub(super) fn free_bytes(options: &ResidentOptions) -> Result<u64, GpuError> {
+    let free = options.gpu.free_bytes()?;
+    let left = |most: u64| most.saturating_sub(options.gpu.counters().live_bytes);
+    Ok(options.memory.map_or(free, |most| left(most).min(free)))
 }
 
 /// Returns whether an error says that the memory of the device, or pinned memory of the host, is
@@ -51,21 +65,34 @@ pub(super) fn with_most_room<T>(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use zillion_device::gpu::Gpu;
     use zillion_device::gpu::emulated::{Emulated, EmulatedOptions};
 
     use super::*;
 
+    fn options_of(memory_bytes: u64, memory: Option<u64>) -> ResidentOptions {
+        let options = EmulatedOptions { memory_bytes, ..EmulatedOptions::seeded(1) };
+        let gpu: Arc<dyn Gpu> = Arc::new(Emulated::new(options));
+        let stream = gpu.create_stream().unwrap();
+        ResidentOptions { memory, ..ResidentOptions::new(gpu, stream) }
+    }
+
     #[test]
     fn what_others_have_taken_is_not_kept_for_them_again() {
-        let options = EmulatedOptions { memory_bytes: 32_000, ..EmulatedOptions::seeded(1) };
-        let gpu = Emulated::new(options);
-        assert_eq!(kept_free(&gpu, 0), 3_200);
-        gpu.allocate(700).unwrap();
-        assert_eq!(kept_free(&gpu, 0), 2_500);
-        gpu.allocate(10_000).unwrap();
-        assert_eq!(kept_free(&gpu, 10_000), 2_500);
-        gpu.allocate(9_000).unwrap();
-        assert_eq!(kept_free(&gpu, 10_000), 1_000);
+        // A part of the device is like a small device.
+        for options in [options_of(32_000, None), options_of(1 << 20, Some(32_000))] {
+            let gpu = &options.gpu;
+            assert_eq!(kept_free(&options, 0), 3_200);
+            gpu.allocate(700).unwrap();
+            assert_eq!(kept_free(&options, 0), 2_500);
+            gpu.allocate(10_000).unwrap();
+            assert_eq!(kept_free(&options, 10_000), 2_500);
+            gpu.allocate(9_000).unwrap();
+            assert_eq!(kept_free(&options, 10_000), 1_000);
+            assert_eq!(free_bytes(&options).unwrap(), 32_000 - 19_700);
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use zillion_device::gpu::{GpuError, Memory};
 
 use crate::error::{Error, Result};
 use crate::resident::device::{Owned, ResidentOptions};
-use crate::resident::room::is_about_memory;
+use crate::resident::room::{free_bytes, is_about_memory};
 
 /// The largest number of places of a slab: the top bit of a place has another meaning.
 const MOST_ROWS: usize = 1 << 31;
@@ -59,7 +59,7 @@ impl DeviceSlab {
         let mut grown = Err(no_room(options, table, (rows, self.row_bytes), kept));
         for part in GROWTH {
             let bytes = (size(part) * self.row_bytes) as u64;
-            let free = options.gpu.free_bytes()?;
+            let free = free_bytes(options)?;
             if bytes > free || free - bytes + (self.bytes() as u64) < kept {
                 continue;
             }
@@ -124,7 +124,7 @@ pub(super) fn no_room(
     (rows, row_bytes): (usize, usize),
     kept: u64,
 ) -> Error {
-    let free = options.gpu.free_bytes().unwrap_or(0);
+    let free = free_bytes(options).unwrap_or(0);
     let reason = format!(
         "its rows need {} bytes of the memory of the GPU ({rows} rows of {row_bytes} bytes), and \
          {free} bytes are free, of which {kept} must stay free for the batches; use a GPU with \

@@ -5,6 +5,7 @@ use std::ops::Range;
 use zillion_device::gpu::kernels::TableRules;
 
 use crate::error::Result;
+use crate::resident::cache::ShardCache;
 use crate::resident::device::{Owned, ResidentOptions};
 use crate::resident::form::RowForm;
 use crate::resident::layout::{NormPart, TableNeeds};
@@ -48,21 +49,74 @@ pub(super) struct Swept {
     pub(super) epoch: Option<u32>,
 }
 
+/// The places of rows on a device.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Places<'a> {
+    /// Every row has a place, and a part of `1 / room` of the rows more as further room.
+    All(Option<usize>),
+    /// The rows of each table share this number of slots. Tables with whole-table rules have a
+    /// place for each row.
+    Cache(&'a [usize]),
+}
+
 impl ResidentTable {
-    /// Makes all tables of a set with memory for their present rows, for `more` more rows of each
-    /// table in each shard, and with a part of `1 / room` of these rows as further room. Only
-    /// tables that create rows have free places. The rows are not copied.
+    /// Makes all tables of a set with memory for their present rows and for `more` more rows of
+    /// each table in each shard, or with caches. Only tables that create rows have free places. The
+    /// rows are not copied.
     pub(super) fn all(
         options: &ResidentOptions,
         tables: &TableSet,
-        room: Option<usize>,
+        places: Places<'_>,
         more: impl Fn(usize, usize) -> usize,
     ) -> Result<Vec<Self>> {
-        let of = |index| Self::new(options, tables, index, (&|shard| more(shard, index), room));
+        let of = |index| match places {
+            Places::Cache(slots) if Self::can_be_cached(tables, index) => {
+                Self::with_cache(options, tables, index, slots[index])
+            }
+            Places::Cache(_) => Self::new(options, tables, index, (&|_| 0, None)),
+            Places::All(room) => {
+                Self::new(options, tables, index, (&|shard| more(shard, index), room))
+            }
+        };
         (0..tables.shapes.len()).map(of).collect()
     }
 
-    /// Makes a table. `more` returns the number of free places of a shard.
+    /// Returns whether a part of a table's rows is enough for a step.
+    pub(super) fn can_be_cached(tables: &TableSet, index: usize) -> bool {
+        tables.frozen[index] || !tables.shapes[index].swept
+    }
+
+    /// Makes a table whose rows share `slots` slots. Each shard has its part of them.
+    fn with_cache(
+        options: &ResidentOptions,
+        tables: &TableSet,
+        index: usize,
+        slots: usize,
+    ) -> Result<Self> {
+        let (shape, shards) = (&tables.shapes[index], tables.shards.len());
+        let form = RowForm::new(shape);
+        let slab = DeviceSlab::new(options, shape.name(), form.row_bytes(), slots)?;
+        let places = tables.shards.iter().enumerate().map(|(shard, of_shard)| {
+            let [first, end] = [shard, shard + 1].map(|at| (at * slots / shards) as u32);
+            let mut cache = ShardCache::new(first, end - first);
+            cache.reserve(end_of_rows(&of_shard.tables[index]));
+            ShardPlaces::in_a_cache(cache)
+        });
+        let is_frozen = tables.frozen[index];
+        Ok(Self {
+            places: places.collect(),
+            chunks: 0,
+            swept: None,
+            is_frozen,
+            creates: !shape.spec.dense && !is_frozen,
+            refuses: shape.spec.dense || is_frozen || !shape.spec.admission.is_all(),
+            segments: segments(options, &form)?,
+            form,
+            slab,
+        })
+    }
+
+    /// Makes a table with all rows. `more` returns the number of free places of a shard.
     fn new(
         options: &ResidentOptions,
         tables: &TableSet,
@@ -75,8 +129,7 @@ impl ResidentTable {
         let parts: Vec<&Table> = tables.shards.iter().map(|shard| &shard.tables[index]).collect();
         let (mut places, mut chunks, mut rows) = (Vec::new(), 0, 0);
         for (shard, part) in parts.iter().enumerate() {
-            let end = part.index.slots().flat_map(|slot| part.index.slot_entries(slot));
-            let end = end.map(|(_, entry)| entry.row() as usize + 1).max().unwrap_or(0);
+            let end = end_of_rows(part);
             if shape.spec.dense {
                 places.push(ShardPlaces::in_a_run(rows as u32, end));
                 rows += end;
@@ -95,9 +148,7 @@ impl ResidentTable {
             true => Some(Swept::new(options, shape, &parts, rows)?),
             false => None,
         };
-        let mut segments: Vec<u8> = bytemuck::cast_slice(&form.initial).to_vec();
-        segments.extend_from_slice(bytemuck::cast_slice(&form.squares));
-        let segments = Owned::with(options, &segments)?;
+        let segments = segments(options, &form)?;
         let refuses = shape.spec.dense || is_frozen || !shape.spec.admission.is_all();
         Ok(Self { form, slab, places, chunks, swept, is_frozen, creates, refuses, segments })
     }
@@ -154,6 +205,20 @@ impl ResidentTable {
             norm,
         }
     }
+}
+
+/// Returns the number behind the largest number of a row.
+fn end_of_rows(part: &Table) -> usize {
+    let entries = part.index.slots().flat_map(|slot| part.index.slot_entries(slot));
+    let in_memory = entries.filter(|(_, entry)| part.spill.is_none() || !entry.is_cold());
+    in_memory.map(|(_, entry)| entry.row() as usize + 1).max().unwrap_or(0)
+}
+
+/// Copies the initial segments and the segments of the norm to the device.
+fn segments(options: &ResidentOptions, form: &RowForm) -> Result<Owned> {
+    let mut segments: Vec<u8> = bytemuck::cast_slice(&form.initial).to_vec();
+    segments.extend_from_slice(bytemuck::cast_slice(&form.squares));
+    Ok(Owned::with(options, &segments)?)
 }
 
 impl Swept {

@@ -75,6 +75,11 @@ impl TableSet {
             return Ok(());
         }
         self.settle(workers, None)?;
+        self.bring_in_next(workers, plan)
+    }
+
+    /// Counts the lookup of a plan, and brings its rows into memory.
+    pub(crate) fn bring_in_next(&mut self, workers: &Workers, plan: &LookupPlan) -> Result<()> {
         if let Some(spilling) = &mut self.spilling {
             spilling.pulls += 1;
         }

@@ -156,6 +156,17 @@ impl Table {
     /// compaction. `pull` is the number of the last pull. `step` is the newest step, or `None` if
     /// no step was applied since the last call.
     pub(crate) fn settle(&mut self, pull: u32, step: Option<u32>) -> Result<()> {
+        self.settle_beside(pull, step, &|_| false)
+    }
+
+    /// Does the work of [`Table::settle`], and keeps the rows for which `is_held` returns `true` in
+    /// memory.
+    pub(crate) fn settle_beside(
+        &mut self,
+        pull: u32,
+        step: Option<u32>,
+        is_held: &dyn Fn(u32) -> bool,
+    ) -> Result<()> {
         let Some(mut spill) = self.spill.take() else { return Ok(()) };
         if let Some(step) = step {
             spill.policy.note_step(step);
@@ -165,7 +176,8 @@ impl Table {
         // added, and it shrinks slowly after a large step.
         let grown = hot.saturating_sub(spill.settled);
         spill.allowance = (grown + grown / 4).max(spill.allowance - spill.allowance.div_ceil(64));
-        let outcome = self.shrink(&mut spill, pull).and_then(|()| self.compact(&mut spill));
+        let shrunk = self.shrink(&mut spill, pull, is_held);
+        let outcome = shrunk.and_then(|()| self.compact(&mut spill));
         spill.settled = self.slabs.len() as u64;
         self.spill = Some(spill);
         outcome
@@ -182,7 +194,12 @@ impl Table {
         }
     }
 
-    fn shrink(&mut self, spill: &mut Spill, pull: u32) -> Result<()> {
+    fn shrink(
+        &mut self,
+        spill: &mut Spill,
+        pull: u32,
+        is_held: &dyn Fn(u32) -> bool,
+    ) -> Result<()> {
         let slots = self.index.slots();
         let target = spill.target();
         // Rows that an announced plan needs are spilled only if there are no other rows to spill.
@@ -196,7 +213,7 @@ impl Table {
                 visited += 1;
                 let slot = slots.start + spill.policy.hand;
                 spill.policy.hand = (spill.policy.hand + 1) % slots.len();
-                let stays = |row: u32| spare_wanted && spill.is_wanted(row, pull);
+                let stays = |row: u32| is_held(row) || (spare_wanted && spill.is_wanted(row, pull));
                 let entries = self.index.slot_entries(slot);
                 let hot = entries.filter(|(_, entry)| !entry.is_cold());
                 let leaving = hot.filter(|(_, entry)| !stays(entry.row()));

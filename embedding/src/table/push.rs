@@ -221,7 +221,7 @@ impl Push<'_> {
         }
         let row = entry.row();
         let Table { slabs, changes, scratch, counters, snapshot, .. } = table;
-        let RowSlabs { weights, companion } = slabs;
+        let RowSlabs { weights, companion, .. } = slabs;
         let companion = companion.row_mut(row);
         if let Some(snapshot) = snapshot {
             snapshot.save(false, self.shape, self.keys[i], weights.words(row), companion);
@@ -254,7 +254,7 @@ impl Push<'_> {
         let Some(small) = self.shape.narrow.as_deref() else { return };
         let NarrowShape { at, shape, .. } = small;
         let Narrow { slabs, gradient, due, .. } = &mut **narrow;
-        let RowSlabs { weights, companion } = slabs;
+        let RowSlabs { weights, companion, .. } = slabs;
         let companion = companion.row_mut(row);
         if let Some(snapshot) = snapshot {
             snapshot.save(true, shape, self.keys[i], weights.words(row), companion);

@@ -19,6 +19,23 @@ use crate::table::weights::WeightSlab;
 pub(crate) struct RowSlabs {
     pub(crate) weights: WeightSlab,
     pub(crate) companion: Slab<u32>,
+    /// The rows that were freed or have moved, in order, if a device has copies of rows; else
+    /// `None`.
+    gone: Option<Vec<Gone>>,
+}
+
+/// The end of a row's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gone {
+    /// The row was freed.
+    Freed(u32),
+    /// The row has another number now.
+    Moved {
+        /// The number of the row before the move.
+        from: u32,
+        /// The number of the row after the move.
+        to: u32,
+    },
 }
 
 impl RowSlabs {
@@ -31,7 +48,23 @@ impl RowSlabs {
         Ok(Self {
             weights: WeightSlab::new(shape, shard)?,
             companion: Slab::new(shape.companion_stride)?.staggered(shard),
+            gone: None,
         })
+    }
+
+    /// Begins to list the rows that are freed or move.
+    pub(crate) fn follow_rows(&mut self) {
+        self.gone.get_or_insert_default();
+    }
+
+    /// Returns the rows that were freed or have moved since the last call, in order.
+    pub(crate) fn take_gone(&mut self) -> Vec<Gone> {
+        self.gone.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Ends the list of rows that are freed or move.
+    pub(crate) fn forget_rows(&mut self) {
+        self.gone = None;
     }
 
     /// Returns the number of rows in use.
@@ -53,6 +86,13 @@ impl RowSlabs {
     }
 
     pub(crate) fn free(&mut self, row: u32) {
+        self.give_back(row);
+        if let Some(gone) = &mut self.gone {
+            gone.push(Gone::Freed(row));
+        }
+    }
+
+    fn give_back(&mut self, row: u32) {
         self.weights.free(row);
         self.companion.free(row);
     }
@@ -77,13 +117,16 @@ impl RowSlabs {
     pub(crate) fn move_down(&mut self, row: u32) -> Result<Option<u32>> {
         let to = self.allocate()?;
         if to > row {
-            self.free(to);
+            self.give_back(to);
             return Ok(None);
         }
         self.weights.copy_row(row, to);
         let companion = self.companion.row(row).to_vec();
         self.companion.row_mut(to).copy_from_slice(&companion);
-        self.free(row);
+        self.give_back(row);
+        if let Some(gone) = &mut self.gone {
+            gone.push(Gone::Moved { from: row, to });
+        }
         Ok(Some(to))
     }
 }

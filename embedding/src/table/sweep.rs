@@ -34,7 +34,8 @@ impl Swept<'_> {
     /// were beyond the largest number of their type.
     #[inline(never)]
     fn apply(&mut self, rows: &[u32], keys: &[FeatureKey], is_swept: bool) -> u64 {
-        let Self { shape, staged, step, slabs: RowSlabs { weights, companion }, scratch } = self;
+        let Self { shape, staged, step, slabs: RowSlabs { weights, companion, .. }, scratch } =
+            self;
         let mut saturated = 0;
         vectorised(
             #[inline(always)]

@@ -44,6 +44,17 @@ pub(crate) struct OnDevice {
 
 impl OnDevice {
     pub(crate) fn new(set: &TableSet, options: EmulatedOptions, clip: Option<f64>) -> Self {
+        Self::with_cache(set, options, clip, None)
+    }
+
+    /// Moves the rows of a set to a device with a cache of `cache_rows` rows of each table, or with
+    /// all rows.
+    pub(crate) fn with_cache(
+        set: &TableSet,
+        options: EmulatedOptions,
+        clip: Option<f64>,
+        cache_rows: Option<usize>,
+    ) -> Self {
         let gpu: Arc<dyn Gpu> = Arc::new(Emulated::new(options));
         let stream = gpu.create_stream().unwrap();
         let rows = || {
@@ -58,12 +69,14 @@ impl OnDevice {
             scale: gpu.allocate(4).unwrap(),
             skip: gpu.allocate(4).unwrap(),
         };
-        let options = ResidentOptions { gpu: Arc::clone(&gpu), stream, clips: clip.is_some() };
+        let options = ResidentOptions::new(Arc::clone(&gpu), stream);
+        let options = ResidentOptions { clips: clip.is_some(), cache_rows, ..options };
         let tables = ResidentTables::new(set, options).unwrap();
         Self { gpu, tables, stream, model, clip, recorded: None }
     }
 
-    /// Does a step. `dense` is the squared norm of the dense gradients.
+    /// Does a step. `dense` is the squared norm of the dense gradients. Returns the reason if there
+    /// is no room for the step, which has not begun then.
     pub(crate) fn step(
         &mut self,
         set: &mut TableSet,
@@ -71,14 +84,16 @@ impl OnDevice {
         plan: &LookupPlan,
         gradients: &RowBuffer,
         (dense, update): (f64, Update),
-    ) -> Left {
+    ) -> Result<Left, String> {
         let mut notes = notes(plan);
         for (notes, given) in notes.tables.iter_mut().zip(&gradients.tables) {
             notes.uses.clone_from(&given.uses);
             notes.counts = Some(Vec::new());
         }
         let refused = self.tables.begin(set, workers, plan, &mut notes, update).unwrap();
-        assert_eq!(refused, None);
+        if let Some(reason) = refused {
+            return Err(reason);
+        }
         for (table, counts) in notes.tables.iter().zip(&gradients.tables) {
             assert_eq!(table.counts, counts.counts, "numbers of pushes before the step");
         }
@@ -107,7 +122,7 @@ impl OnDevice {
             .zip(&gradients.tables)
             .map(|(from, table)| copy(from.unwrap().part(0, 4 * table.values.len()).unwrap()));
         let rows = rows.collect();
-        Left { rows, norm: copy(self.model.norms), _gradients: pinned }
+        Ok(Left { rows, norm: copy(self.model.norms), _gradients: pinned })
     }
 
     /// Does a step with the gradients that the device has. Returns the text of an error, or the

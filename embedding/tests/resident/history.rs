@@ -1,5 +1,6 @@
 //! One random history of two sets with the same tables. The rows of one set are on a device.
 
+use std::collections::VecDeque;
 use std::path::PathBuf;
 
 use tempfile::TempDir;
@@ -7,7 +8,8 @@ use zillion_device::gpu::emulated::EmulatedOptions;
 use zillion_device::{Files, Workers};
 use zillion_embedding::testing::checkpoint_oracle;
 use zillion_embedding::{
-    EventClock, Rates, ResidentReport, SnapshotMark, TableSet, TableStatistics, Update,
+    CacheFigures, EventClock, Rates, ResidentReport, SnapshotMark, SpillHome, TableSet,
+    TableStatistics, Update,
 };
 use zillion_feature::random::{combine, unit_f32};
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, Step, TableId, Use};
@@ -18,7 +20,8 @@ use zillion_rows::{MAX_PART_ROWS, TableParts, TableSpec};
 use crate::chance::Chance;
 use crate::compare::assert_same_files;
 use crate::device::{Left, MOST_KEYS, OnDevice, workers};
-use crate::tables::tables;
+use crate::same::{assert_same, bits, prefill};
+use crate::tables::{let_evict, tables};
 
 /// The number of ended epochs for which tables keep lists of changes.
 const EPOCHS: usize = 3;
@@ -60,6 +63,24 @@ pub(crate) struct History {
     published: u32,
     skipped: u64,
     root: TempDir,
+    /// The plans of the next steps, which the device knows.
+    window: VecDeque<LookupPlan>,
+    /// The number of these plans whose rows all have a place on the device.
+    announced: usize,
+    /// The number of plans that the device knows ahead; zero: none.
+    ahead: u64,
+    /// The number of steps that were done on the host, because the cache was too small.
+    refused: u64,
+}
+
+/// The work that a history has done.
+#[derive(Default)]
+pub(crate) struct Done {
+    /// The number of steps.
+    pub(crate) steps: u64,
+    pub(crate) skipped: u64,
+    pub(crate) refused: u64,
+    pub(crate) figures: CacheFigures,
 }
 
 fn files() -> Files {
@@ -67,9 +88,17 @@ fn files() -> Files {
 }
 
 impl History {
-    pub(crate) fn new(seed: u64) -> Self {
+    /// Begins a history. With `has_cache`, the device has a cache, and tables may evict rows.
+    pub(crate) fn new(seed: u64, has_cache: bool) -> Self {
         let mut chance = Chance::new(seed);
-        let specs = tables(&mut chance);
+        let mut specs = tables(&mut chance);
+        let (mut cache_rows, mut ahead) = (None, 0);
+        if has_cache {
+            specs.iter_mut().for_each(|spec| let_evict(&mut chance, spec));
+            let most = chance.pick(&[8, 200, 200, 10_000]);
+            cache_rows = Some(chance.within(1, most) as usize);
+            ahead = chance.pick(&[0, 1, 2, 5, 100]);
+        }
         let workers = workers(chance.within(1, 2) as usize);
         let frozen = chance.one_in(3).then(|| TableId(chance.below(specs.len() as u64) as u16));
         let clip = chance.pick(&[None, Some(0.5), Some(40.0)]);
@@ -81,10 +110,22 @@ impl History {
             set.follow_snapshots();
             set
         });
+        let root = tempfile::tempdir().unwrap();
+        if has_cache && chance.one_in(3) {
+            let home = SpillHome::open(&files(), &root.path().join("spill")).unwrap();
+            let shards = sets[1].map().shards() as u64;
+            for (table, _) in
+                specs.iter().enumerate().filter(|(_, spec)| spec.check_spill().is_ok())
+            {
+                let memory = shards * chance.pick(&[64 << 10, 256 << 10]);
+                sets[1].spill(TableId(table as u16), memory, &home).unwrap();
+            }
+        }
         let vocabulary = chance.within(0, 200);
         sets.iter_mut().for_each(|set| prefill(set, &workers, &specs, vocabulary));
         let [host, resident] = sets;
-        let device = OnDevice::new(&resident, EmulatedOptions::seeded(seed), clip);
+        let options = EmulatedOptions::seeded(seed);
+        let device = OnDevice::with_cache(&resident, options, clip, cache_rows);
         Self {
             chance,
             specs,
@@ -102,12 +143,16 @@ impl History {
             vocabulary,
             published: 0,
             skipped: 0,
-            root: tempfile::tempdir().unwrap(),
+            root,
+            window: VecDeque::new(),
+            announced: 0,
+            ahead,
+            refused: 0,
         }
     }
 
-    /// Runs the history. Returns the number of skipped steps.
-    pub(crate) fn run(mut self, operations: u64) -> u64 {
+    /// Runs the history to its end.
+    pub(crate) fn run(mut self, operations: u64) -> Done {
         for _ in 0..operations {
             match self.chance.below(36) {
                 0 | 1 => self.compare(),
@@ -125,7 +170,9 @@ impl History {
         self.finish_beside();
         self.compare();
         assert_eq!(self.device.gpu.free_bytes().map_err(|e| e.to_string()).err(), None);
-        self.skipped
+        let Self { step, skipped, refused, device, .. } = &self;
+        let figures = device.tables.cache_figures().unwrap_or_default();
+        Done { steps: *step, skipped: *skipped, refused: *refused, figures }
     }
 
     fn folder(&self) -> TempDir {
@@ -218,17 +265,52 @@ impl History {
         (norm, ResidentReport { step: update.step, is_skipped, counters })
     }
 
+    /// Returns the plan of the next step, after the device has learned those behind it.
+    fn next_plan(&mut self) -> LookupPlan {
+        while (self.window.len() as u64) < self.ahead {
+            let plan = self.plan();
+            self.window.push_back(plan);
+        }
+        // Now and then the device does not learn a plan, so its step fetches the rows.
+        while self.announced < self.window.len() && !self.chance.one_in(9) {
+            let Self { device, resident, workers, window, announced, .. } = self;
+            if !device.tables.look_ahead(resident, workers, &window[*announced]).unwrap() {
+                break;
+            }
+            *announced += 1;
+        }
+        self.announced = self.announced.saturating_sub(1);
+        match self.window.pop_front() {
+            Some(plan) => plan,
+            None => self.plan(),
+        }
+    }
+
     fn step(&mut self) {
-        let plan = self.plan();
+        let plan = self.next_plan();
         let mut gradients = RowBuffer::default();
         let (update, dense) = self.next_step();
         self.host.pull(&self.workers, &plan, true, &mut gradients).unwrap();
-        let rows = gradients.tables.iter().map(|table| table.values.clone()).collect();
+        let rows = gradients.tables.iter().map(|table| table.values.clone());
+        let rows: Vec<Vec<f32>> = rows.collect();
         self.gradients(&plan, &mut gradients);
         let Self { workers, host, resident, device, clip, .. } = self;
         let with = (update, dense, *clip);
         let (norm, report) = Self::do_on_the_host(host, workers, &plan, &gradients, with);
-        let left = device.step(resident, workers, &plan, &gradients, (dense, update));
+        let left = match device.step(resident, workers, &plan, &gradients, (dense, update)) {
+            Ok(left) => left,
+            Err(reason) => {
+                assert!(reason.contains("holds"), "{reason}");
+                // The set has the newest rows, so the step is done on the host.
+                self.refused += 1;
+                let mut pulled = RowBuffer::default();
+                resident.pull(workers, &plan, true, &mut pulled).unwrap();
+                Self::do_on_the_host(resident, workers, &plan, &gradients, with);
+                let pulled = pulled.tables.iter().map(|table| &table.values);
+                assert!(pulled.map(|rows| bits(rows)).eq(rows.iter().map(|rows| bits(rows))));
+                return;
+            }
+        };
         self.skipped += u64::from(report.is_skipped);
         self.open.push(Open { step: self.step, rows, norm, left, report });
         if self.beside.is_some() {
@@ -410,20 +492,5 @@ impl History {
         for set in [&mut self.host, &mut self.resident] {
             prefill(set, &self.workers, &self.specs, self.vocabulary);
         }
-    }
-}
-
-fn prefill(set: &mut TableSet, workers: &Workers, specs: &[TableSpec], vocabulary: u64) {
-    let mut keys: Vec<FeatureKey> = (0..vocabulary).map(FeatureKey::from_u64).collect();
-    keys.sort_unstable();
-    for (index, _) in specs.iter().enumerate().filter(|(_, spec)| spec.dense) {
-        set.prefill(workers, TableId(index as u16), &keys).unwrap();
-    }
-}
-
-fn assert_same(a: &RowBuffer, b: &RowBuffer, what: &str) {
-    for (a, b) in a.tables.iter().zip(&b.tables) {
-        let bits = |rows: &[f32]| rows.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
-        assert_eq!((bits(&a.values), &a.counts), (bits(&b.values), &b.counts), "{what}");
     }
 }

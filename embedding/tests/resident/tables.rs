@@ -3,8 +3,8 @@
 
 use zillion_embedding::testing::row_optimizers;
 use zillion_rows::{
-    Admission, Bounds, ClipSpec, Dtype, EventSpan, InitializerSpec, OptimizerSpec, Scope,
-    SegmentSpec, TableSpec, Unknown, UseStatistics,
+    Admission, Bounds, ClipSpec, Dtype, EventSpan, Eviction, InitializerSpec, OptimizerSpec, Scope,
+    SegmentSpec, Span, TableSpec, Unknown, UseStatistics,
 };
 
 use crate::chance::Chance;
@@ -71,6 +71,24 @@ fn touch(spec: &mut TableSpec) {
             other => other,
         };
     }
+}
+
+/// Lets the host evict rows of a table that is not in key order, now and then.
+pub(crate) fn let_evict(chance: &mut Chance, spec: &mut TableSpec) {
+    if spec.dense || chance.one_in(2) {
+        return;
+    }
+    let steps = chance.within(3, 60);
+    let half_life = Span::Steps(chance.within(2, 30));
+    let (below, every) = (Some(chance.pick(&[0.2, 0.9])), Some(chance.within(2, 20)));
+    let span = EventSpan::from_seconds(chance.within(100, 900)).unwrap();
+    spec.eviction = match spec.admission_window {
+        Some(_) => Eviction::UnseenFor { span },
+        None => {
+            chance.pick(&[Eviction::Unseen { steps }, Eviction::Lfu { half_life, below, every }])
+        }
+    };
+    spec.validate().unwrap_or_else(|e| panic!("{e}: {spec:?}"));
 }
 
 fn segment(chance: &mut Chance, name: &str) -> SegmentSpec {

@@ -26,9 +26,10 @@ pub trait Residency {
         Some("the tables are on servers".to_owned())
     }
 
-    /// Moves the rows to a GPU. `stream` is the stream of the executor, and `clips` says whether
-    /// steps clip gradients. Returns the reason if the rows stay on the host: a setting, or the
-    /// memory of the GPU. Returns `None` if they have moved.
+    /// Moves the rows to a GPU, or a cache of them if they do not fit there. `stream` is the stream
+    /// of the executor, `clips` says whether steps clip gradients, and `memory` is the largest
+    /// number of bytes of the GPU's memory that the process may use. Returns the reason if the rows
+    /// stay on the host: a setting, or the memory of the GPU. Returns `None` if they have moved.
     ///
     /// # Errors
     /// Returns an error if the call comes in the middle of a step, or if the GPU has failed. Then
@@ -38,6 +39,7 @@ pub trait Residency {
         _gpu: &Arc<dyn Gpu>,
         _stream: Stream,
         _clips: bool,
+        _memory: Option<u64>,
     ) -> Result<Option<String>> {
         Ok(self.residency_refusal())
     }
@@ -54,6 +56,17 @@ pub trait Residency {
     /// rows are on the host.
     fn resident(&self) -> Option<&ResidentTables> {
         None
+    }
+
+    /// Announces the plan of the batch behind the last one that was announced, or behind the
+    /// present one. If a GPU has a cache of rows, the rows of the plan begin their way there.
+    /// Returns whether all of them have a place. If not, the next call has the same plan again,
+    /// unless its step has begun. The call does not wait for the GPU, and changes no result.
+    ///
+    /// # Errors
+    /// Returns an error if the plan does not fit the tables, or if the GPU has failed.
+    fn prefetch_rows(&mut self, _plan: &Arc<LookupPlan>) -> Result<bool> {
+        Ok(true)
     }
 
     /// Does the bookkeeping of the present step on the host: counts keys, admits them and creates

@@ -60,13 +60,15 @@ impl Residency for LocalClient {
         gpu: &Arc<dyn Gpu>,
         stream: Stream,
         clips: bool,
+        memory: Option<u64>,
     ) -> Result<Option<String>> {
         self.check_settled("make_resident")?;
         self.leave_gpu()?;
         if let Some(reason) = self.residency_refusal() {
             return Ok(Some(reason));
         }
-        let options = ResidentOptions { gpu: Arc::clone(gpu), stream, clips };
+        let options = ResidentOptions::new(Arc::clone(gpu), stream);
+        let options = ResidentOptions { clips, memory, ..options };
         match ResidentTables::new(&self.tables, options) {
             Ok(resident) => {
                 self.resident = Some(resident);
@@ -84,13 +86,22 @@ impl Residency for LocalClient {
     }
 
     fn leave_gpu(&mut self) -> Result<()> {
-        self.settle()?;
+        self.take_back()?;
         self.resident = None;
         Ok(())
     }
 
     fn resident(&self) -> Option<&ResidentTables> {
         self.resident.as_ref()
+    }
+
+    fn prefetch_rows(&mut self, plan: &Arc<LookupPlan>) -> Result<bool> {
+        self.check_whole()?;
+        let Self { resident: Some(resident), tables, workers, .. } = self else {
+            return Ok(true);
+        };
+        let announced = resident.look_ahead(tables, workers, plan);
+        self.note_failure(announced)
     }
 
     fn begin_resident_step(

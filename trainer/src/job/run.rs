@@ -29,12 +29,17 @@ pub struct RunConfig {
     pub output: Option<PathBuf>,
     /// The device that computes the training graph.
     pub device: DeviceChoice,
+    /// The largest memory of a GPU that the run may use; absent: all that is free. Tables that do
+    /// not fit have a cache of their rows there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device_memory: Option<Memory>,
     /// The number of compute threads; absent: one for each core.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub threads: Option<NonZeroUsize>,
     /// The largest number of batches that are decoded and planned before the steps that need them;
     /// absent: one for each compute thread, and at most 16. The memory of the batches grows with
-    /// it.
+    /// it. If a GPU has a cache of rows, the rows of as many batches are on their way there, and
+    /// twice as many batches are prepared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ahead: Option<NonZeroUsize>,
     /// The number of shards of each table.
@@ -59,6 +64,7 @@ impl Default for RunConfig {
         Self {
             output: None,
             device: DeviceChoice::Auto,
+            device_memory: None,
             threads: None,
             ahead: None,
             shards,

@@ -67,6 +67,20 @@ pub struct GpuFigures {
     /// Whether the rows of the tables are on the GPU. Otherwise each step copies its rows to the
     /// GPU, and waits for their gradients.
     pub has_rows: bool,
+    /// Whether the rows on the GPU are a cache of those of the host.
+    pub has_cache: bool,
+    /// The number of rows for which the cache has memory.
+    pub cache_slots: u64,
+    /// The number of rows that batches wanted from the cache.
+    pub cache_wanted_rows: u64,
+    /// The number of these rows that were in the cache when their batch was first seen.
+    pub cache_found_rows: u64,
+    /// The number of rows that were copied to the cache.
+    pub cache_rows_in: u64,
+    /// The number of changed rows that were copied from the cache to make room.
+    pub cache_rows_out: u64,
+    /// The number of steps that began before all of their rows were in the cache or on their way.
+    pub cache_waited_steps: u64,
     /// The number of steps that were computed on the GPU.
     pub steps: u64,
     /// The number of steps in which the host waited for the GPU. Waits between steps, for a

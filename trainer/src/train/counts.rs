@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use zillion_device::gpu::Counters;
-use zillion_embedding::TableStatistics;
+use zillion_embedding::{ResidentTables, TableStatistics};
 use zillion_feature::LookupPlan;
 
 use super::Run;
@@ -130,7 +130,17 @@ impl Run {
     pub(super) fn gpu_figures(&self) -> Option<GpuFigures> {
         let bytes = self.model.executor.gpu_counters()?.live_bytes;
         let staged_steps = self.model.executor.staged_steps();
-        Some(GpuFigures { bytes, staged_steps, ..self.counts.gpu })
+        let cache = self.client.resident().and_then(ResidentTables::cache_figures);
+        let gpu = cache.map_or(self.counts.gpu, |cache| GpuFigures {
+            cache_slots: cache.slots,
+            cache_wanted_rows: cache.wanted,
+            cache_found_rows: cache.found,
+            cache_rows_in: cache.rows_in,
+            cache_rows_out: cache.rows_out,
+            cache_waited_steps: cache.waited_steps,
+            ..self.counts.gpu
+        });
+        Some(GpuFigures { bytes, staged_steps, ..gpu })
     }
 
     /// Counts the time from the start of the run to the end of the first step, at its end.

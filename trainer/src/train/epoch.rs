@@ -1,6 +1,6 @@
 //! One epoch of a run: its batches, the work between its steps, and its end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -23,6 +23,10 @@ use crate::profile::Stage;
 /// The batches of an epoch.
 pub(super) struct EpochBatches {
     pipeline: Pipeline,
+    /// The next batches, if a GPU has a cache of rows. An error is the last one.
+    pub(super) window: VecDeque<Result<Planned>>,
+    /// The number of batches of the window whose rows all have a place in the cache.
+    pub(super) announced: usize,
     /// The seconds that this process spent on decoding and planning before the epoch.
     decoded_before: f64,
 }
@@ -98,12 +102,14 @@ impl Run {
         observer: &mut dyn Observer,
     ) -> Result<bool> {
         self.profile_next_batch();
+        self.fill_window(batches, observer)?;
         let mut next = self.next_batch(batches)?;
         while let Some(planned) = next {
             // The next plan is needed to read rows from disk early, and to decide whether this
             // batch ends a step of several batches. An error of the next batch is reported after
-            // this step.
-            let is_ahead = self.job.train.accumulate.get() > 1 || self.client.looks_ahead();
+            // this step. A cache of rows on a GPU learns the plans of its window instead.
+            let looks_ahead = self.client.looks_ahead() && !self.counts.gpu.has_rows;
+            let is_ahead = self.job.train.accumulate.get() > 1 || looks_ahead;
             let following = is_ahead.then(|| self.next_batch(batches));
             let next_plan = match &following {
                 Some(Ok(Some(planned))) => Some(&planned.plan),
@@ -114,6 +120,7 @@ impl Run {
             })?;
             self.observe_finished(false, window, observer)?;
             self.profile_next_batch();
+            self.fill_window(batches, observer)?;
             next = match following {
                 Some(following) => self.stage(Stage::Wait, |_| following)?,
                 None => self.next_batch(batches)?,
@@ -153,11 +160,21 @@ impl Run {
             true => Pipeline::in_memory(batches, schema, with)?,
             false => Pipeline::new(batches, schema, with),
         };
-        Ok(EpochBatches { pipeline, decoded_before: self.timing.seconds.decode_and_plan })
+        let decoded_before = self.timing.seconds.decode_and_plan;
+        Ok(EpochBatches { pipeline, window: VecDeque::new(), announced: 0, decoded_before })
     }
 
     /// Waits for the next batch. Returns `None` at the end of the epoch.
     pub(super) fn next_batch(&mut self, batches: &mut EpochBatches) -> Result<Option<Planned>> {
+        batches.announced = batches.announced.saturating_sub(1);
+        match batches.window.pop_front() {
+            Some(planned) => planned.map(Some),
+            None => self.read_batch(batches),
+        }
+    }
+
+    /// Waits for the next batch behind the window.
+    pub(super) fn read_batch(&mut self, batches: &mut EpochBatches) -> Result<Option<Planned>> {
         let pipeline = &mut batches.pipeline;
         let next = self.stage(Stage::Wait, |_| pipeline.next());
         self.timing.seconds.decode_and_plan = batches.decoded_before + pipeline.seconds;

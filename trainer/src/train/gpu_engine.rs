@@ -97,8 +97,9 @@ impl Run {
     pub(super) fn plan_stager(&mut self, ahead: NonZeroUsize) -> Option<PlanStager> {
         let Self { client, model, counts, .. } = self;
         let GraphExecutor::Gpu(executor) = &mut model.executor else { return None };
-        // One more batch is in its step.
-        let batches = counts.gpu.has_rows.then(|| executor.stager(ahead.get() + 1))?;
+        // One more batch is in its step. The window of a cache has as many batches again.
+        let window = if counts.gpu.has_cache { ahead.get() } else { 0 };
+        let batches = counts.gpu.has_rows.then(|| executor.stager(ahead.get() + window + 1))?;
         let strides = client.layouts().iter().map(|layout| layout.stride).collect();
         Some(PlanStager { batches, strides })
     }

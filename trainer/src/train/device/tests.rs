@@ -1,6 +1,7 @@
 //! Tests of runs whose graph is computed on the emulated GPU. Their checkpoints must have the bytes
 //! of runs on processors, for every key of a job that a GPU does not refuse by name.
 
+mod cache;
 mod cases;
 mod memory;
 mod precision;

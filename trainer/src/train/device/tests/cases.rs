@@ -140,12 +140,18 @@ pub(super) const TABLES: &[Case] = &[
         "admission_window eviction",
         "tables.user = { admission = { kind = 'count', at_least = 2 }, admission_window = '1 day', \
         eviction = { kind = 'unseen_for', span = '1 day' } }",
-        OnHost("`tables.user.eviction`"),
+        Equal,
     ),
+    case(
+        "eviction",
+        "tables.user.eviction = { kind = 'lfu', half_life = 2, below = 0.6, every = 2 }",
+        Equal,
+    ),
+    case("eviction", "tables.'*'.eviction = { kind = 'unseen', steps = 2 }", Equal),
     case(
         "eviction max_rows",
         "tables.user = { eviction = { kind = 'lfu', half_life = 3 }, max_rows = 9 }",
-        OnHost("`tables.user.eviction`"),
+        OnHost("`tables.user.max_rows`"),
     ),
     case(
         "eviction",
@@ -156,7 +162,7 @@ pub(super) const TABLES: &[Case] = &[
     case(
         "pinned pinned_file",
         "tables.user = { eviction = { kind = 'lru' }, max_rows = 9, pinned = [1, 2], pinned_file = 'pinned.txt' }",
-        OnHost("`tables.user.eviction`"),
+        OnHost("`tables.user.max_rows`"),
     ),
     case("statistics", "tables.user.statistics = { decay = 0.9, every_steps = 2 }", Equal),
     case("grow", "tables.user.grow = { at = 3, from = 1 }", OnHost("`tables.user.grow`")),

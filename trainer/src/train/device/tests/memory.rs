@@ -26,21 +26,22 @@ impl Observer for Seen {
 }
 
 impl Seen {
-    /// Returns the step from which on the rows were on the host. Returns `None` if they stayed on
-    /// the GPU.
-    fn left_at(&self) -> Option<u64> {
-        let mut lines = self.notes.iter().filter(|line| line.starts_with("rows on the host from"));
+    /// Returns the step from which on the GPU had a cache of rows. Returns `None` if it had all
+    /// rows to the end.
+    fn cached_at(&self) -> Option<u64> {
+        let begin = "rows on the device in a cache from step ";
+        let mut lines = self.notes.iter().filter(|line| line.starts_with(begin));
         let line = lines.next()?;
         assert_eq!(lines.next(), None);
         // The memory ends with the rows of a table, or with the lists of a batch.
         assert!(line.contains("the memory of the GPU"), "{line}");
-        let step = line.strip_prefix("rows on the host from step ").unwrap();
+        let step = line.strip_prefix(begin).unwrap();
         step.split_once(' ').unwrap().0.parse().ok()
     }
 }
 
 /// Writes training rows of which almost each has items of its own.
-fn write_rows(place: &Place) {
+pub(super) fn write_rows(place: &Place) {
     let mut text = "user,item,recent,price,click,buy,at\n".to_owned();
     for row in 0..3_000_u64 {
         let draw = |salt: u64, below: u64| mix64(combine(row, salt)) % below;
@@ -81,11 +82,11 @@ fn train_on(
     run.prepare_and_train(start, began, observer)
 }
 
-const PLAIN: &str = "tables.'*'.dim = 64\n[train]\nepochs = 2\nbatch_size = 100\n\
+pub(super) const PLAIN: &str = "tables.'*'.dim = 64\n[train]\nepochs = 2\nbatch_size = 100\n\
     checkpoint_every = 7\noptimizer = { kind = 'adam', lr = 0.01 }\n";
 
 /// Settings with state of all kinds, and with steps that are clipped.
-const WITH_STATE: &str = "tables.'*' = { dim = 64, l2 = 0.001 }\n\
+pub(super) const WITH_STATE: &str = "tables.'*' = { dim = 64, l2 = 0.001 }\n\
     tables.user = { admission = { kind = 'count', at_least = 2 }, dtype = 'bf16' }\n\
     tables.item.optimizer = { kind = 'adam', lr = 0.01 }\n\
     tables.item.statistics = { decay = 0.9, every_steps = 2 }\n\
@@ -94,7 +95,7 @@ const WITH_STATE: &str = "tables.'*' = { dim = 64, l2 = 0.001 }\n\
     optimizer = { kind = 'adam', lr = 0.01 }\n";
 
 #[test]
-fn a_table_that_outgrows_the_gpu_moves_to_the_host_in_the_same_step() {
+fn a_table_that_outgrows_the_gpu_has_a_cache_there_from_the_same_step_on() {
     let place = Place::new();
     write_rows(&place);
     for (case, settings) in [PLAIN, WITH_STATE].into_iter().enumerate() {
@@ -110,11 +111,12 @@ fn a_table_that_outgrows_the_gpu_moves_to_the_host_in_the_same_step() {
             let memory_bytes = megabytes * 1_000_000;
             let gpu = EmulatedOptions { memory_bytes, ..EmulatedOptions::seeded(seed) };
             let (on_gpu, seen) = train_in(&place, (&output, settings), gpu.clone(), false);
-            let step = seen.left_at().unwrap_or_else(|| panic!("{output}: {:?}", seen.notes));
+            let step = seen.cached_at().unwrap_or_else(|| panic!("{output}: {:?}", seen.notes));
             assert!(step > 2 && step < 30, "{output}: {step}");
             left.insert(step);
             let figures = on_gpu.gpu.unwrap();
-            assert_eq!((figures.has_rows, figures.steps), (false, 60), "{output}");
+            assert_eq!((figures.has_cache, figures.steps), (true, 60), "{output}");
+            assert!(figures.cache_slots > 1_000 && figures.has_rows, "{output}: {figures:?}");
             assert_eq!(on_gpu.valid_auc, report.valid_auc, "{output}");
             assert_eq!(seen.losses, expected.losses, "{output}");
             assert!(place.files(&output) == files, "{output}");
@@ -129,11 +131,13 @@ fn a_gpu_with_enough_memory_keeps_the_rows() {
     write_rows(&place);
     let gpu = EmulatedOptions::seeded(2);
     let (report, seen) = train_in(&place, ("gpu", PLAIN), gpu, false);
-    assert!(report.gpu.unwrap().has_rows && seen.left_at().is_none(), "{:?}", seen.notes);
+    let figures = report.gpu.unwrap();
+    assert!(figures.has_rows && !figures.has_cache && figures.cache_slots == 0, "{figures:?}");
+    assert!(seen.cached_at().is_none(), "{:?}", seen.notes);
 }
 
 #[test]
-fn rows_of_a_checkpoint_that_leave_no_memory_for_batches_stay_on_the_host() {
+fn rows_of_a_checkpoint_that_leave_no_memory_for_batches_have_a_cache() {
     let place = Place::new();
     write_rows(&place);
     let once = PLAIN.replace("epochs = 2", "epochs = 1");
@@ -142,14 +146,14 @@ fn rows_of_a_checkpoint_that_leave_no_memory_for_batches_stay_on_the_host() {
     let memory_bytes = 10_000_000;
     let gpu = EmulatedOptions { memory_bytes, ..EmulatedOptions::seeded(2) };
     let (report, seen) = train_in(&place, ("run", PLAIN), gpu, true);
-    assert!(!report.gpu.unwrap().has_rows);
+    assert!(report.gpu.unwrap().has_cache);
     let line = seen.notes.iter().find(|line| line.starts_with("device ")).unwrap();
-    assert!(line.contains("rows on the host, because table `item`"), "{line}");
+    assert!(line.contains("rows on the device in a cache, because table `item`"), "{line}");
     assert!(line.contains("bytes of the memory of the GPU"), "{line}");
     assert!(place.files("run") == place.files("cpu"));
 }
 
-/// An observer that keeps the number of kernels that have run when the rows have left the GPU.
+/// An observer that keeps the number of kernels that have run when the GPU got a cache of rows.
 struct Leaving {
     gpu: Arc<Emulated>,
     kernels: Option<u64>,
@@ -157,7 +161,7 @@ struct Leaving {
 
 impl Observer for Leaving {
     fn note(&mut self, text: &str) {
-        if text.starts_with("rows on the host from") {
+        if text.starts_with("rows on the device in a cache from") {
             self.kernels = Some(self.gpu.kernels_run());
         }
     }
@@ -180,7 +184,6 @@ fn a_gpu_that_fails_ends_the_run_with_the_checkpoint_to_resume_from() {
         let trained = train_on(&place, (output, &settings), gpu, false, &mut leaving);
         (trained, leaving.kernels)
     };
-    // The last kernel before the rows are on the host copies rows there.
     let (trained, kernels) = run("good", Pace::Eager, None);
     let (report, kernels) = (trained.unwrap(), kernels.unwrap());
     assert_eq!(report.steps, 60);
@@ -188,8 +191,7 @@ fn a_gpu_that_fails_ends_the_run_with_the_checkpoint_to_resume_from() {
         ("first", Pace::Eager, 1, false),
         ("step", Pace::Eager, kernels / 2, false),
         ("lazy", Pace::Lazy, kernels / 2, false),
-        ("leaves", Pace::Eager, kernels, false),
-        ("left", Pace::Eager, kernels + 9, true),
+        ("cached", Pace::Eager, kernels + 9, true),
     ] {
         let (trained, left) = run(case, pace, Some(kernel));
         assert_eq!(left.is_some(), has_left, "{case}");
