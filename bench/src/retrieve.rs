@@ -83,7 +83,10 @@ pub(crate) fn run(args: &BenchRetrieveArgs, is_json: bool) -> Result<()> {
     let file_bytes = bytes.len();
     drop(bytes);
     let began = Instant::now();
-    let rounded = args.approximate.then(|| RoundedItems::new(&items, &mut Unthrottled));
+    let rounded = match args.approximate {
+        true => Some(RoundedItems::new(&items, &mut Unthrottled)?),
+        false => None,
+    };
     let round_seconds = rounded.is_some().then(|| began.elapsed().as_secs_f64());
     let k = args.k.get();
     let user = |number: usize| draw(args.vectors, count, dim, u64::MAX - number as u64);
