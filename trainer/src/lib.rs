@@ -76,7 +76,7 @@ pub use online_report::OnlineReport;
 pub use online_status::{STATUS_FILE, StreamStatus};
 pub use plan::{Growth, PlanOptions, PlanReport, Size, TablePlan, plan_tables};
 pub use predict::{InspectedBatch, Loaded, Prediction};
-pub use publish::{CompactionCounts, Published, RoundingCost, publish_checkpoint};
+pub use publish::{CheckpointWish, CompactionCounts, Published, RoundingCost, publish_checkpoint};
 pub use rejects::RejectFile;
 pub use stage_seconds::StageSeconds;
 pub use tasks::TaskReport;
