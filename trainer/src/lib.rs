@@ -58,10 +58,10 @@ pub use error::{Error, Result};
 pub use evaluate::{EvalReport, Predicted};
 pub use fetch::Fetched;
 pub use job::{
-    AvroConfig, DeviceChoice, EmitConfig, EvalConfig, ItemCounts, ItemsConfig, Job, JoinConfig,
-    LateConfig, Memory, Mode, OnlineConfig, Precision, ProtobufConfig, PruneConfig, PsConfig,
-    PublishConfig, RateConfig, RunConfig, ServerLoss, StreamConfig, StreamFormat, StreamKind,
-    StreamRole, TableConfig, TrainConfig, WarmStart, Wire,
+    AvroConfig, DeviceChoice, EmitConfig, EvalConfig, FakeQuantize, ItemCounts, ItemsConfig, Job,
+    JoinConfig, LateConfig, Memory, Mode, OnlineConfig, Precision, ProtobufConfig, PruneConfig,
+    PsConfig, PublishConfig, RateConfig, RunConfig, ServerLoss, StreamConfig, StreamFormat,
+    StreamKind, StreamRole, TableConfig, TrainConfig, WarmStart, Wire,
 };
 pub use observer::{
     CheckpointReport, EpochReport, GpuFigures, InspectOptions, InspectedStep, Observer,

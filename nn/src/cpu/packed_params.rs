@@ -108,6 +108,11 @@ fn is_large(weight: &Weight) -> bool {
     !weight.is_turned() && rows >= LEAST_ROWS && cols >= LEAST_COLUMNS
 }
 
+/// Returns whether the products with a weight of this shape are rounded to 8-bit integers.
+pub(crate) fn is_quantisable(rows: usize, cols: usize) -> bool {
+    (LEAST_ROWS..=INT8_INNER).contains(&rows) && cols >= LEAST_COLUMNS
+}
+
 /// Packs a weight as numbers of bf16. Returns `None` if the weight stays f32.
 fn narrow(weight: &Weight, params: &Params, piece: &mut dyn FnMut()) -> Option<PackedWeight> {
     let instructions = Instructions::detect().filter(|_| is_large(weight))?;
@@ -122,8 +127,8 @@ fn narrow(weight: &Weight, params: &Params, piece: &mut dyn FnMut()) -> Option<P
 
 /// Quantises a weight. Returns `None` if the weight stays f32.
 fn quantize(weight: &Weight, params: &Params, piece: &mut dyn FnMut()) -> Option<PackedWeight> {
-    let (rows, _) = weight.packed_shape();
-    if !is_large(weight) || rows > INT8_INNER {
+    let (rows, cols) = weight.packed_shape();
+    if weight.is_turned() || !is_quantisable(rows, cols) {
         return None;
     }
     Int8Weight::pack_by_piece(weight.view(params), piece).map(PackedWeight::Int8)
