@@ -32,7 +32,7 @@ use super::parity::Parity;
 use super::places::Places;
 use super::published::Published;
 use super::registry::open_registry;
-use super::rounding::check_rounding;
+use super::rounding::{check_rounding, warn_of_clamped};
 use crate::error::{Error, Result};
 use crate::job::{Job, PublishConfig};
 use crate::trace_span::span;
@@ -355,6 +355,7 @@ impl Publisher {
         self.clear()?;
         self.files.create_dir(self.layer_folder())?;
         let Rows { layer, folder, is_base } = self.rows(chain, rows)?;
+        warn_of_clamped(&layer);
         let chain = chain.filter(|_| !is_base);
         let parent = chain.and_then(|chain| chain.last());
         // The version is scored with the parameters that it will have.

@@ -1,10 +1,10 @@
-//! The check of a version whose dense layers servers compute in fewer bits: the bounds of a server
-//! that loads it.
+//! The checks of versions with fewer bits than training: the bounds of a server that computes dense
+//! layers in fewer bits, and weights that the number type of the rows cannot hold.
 
 use zillion_feature::RawColumns;
 use zillion_nn::DenseType;
 use zillion_registry::VersionId;
-use zillion_rows::layer::Unthrottled;
+use zillion_rows::layer::{LayerManifest, Unthrottled};
 use zillion_scorer::{Error as ScorerError, ParityRows};
 
 use crate::error::{Error, Result};
@@ -40,6 +40,18 @@ pub(super) fn check_rounding(
             )))
         }
         other => Ok(other?),
+    }
+}
+
+/// Logs a warning for each table with weights that f16 cannot hold.
+pub(super) fn warn_of_clamped(layer: &LayerManifest) {
+    for table in layer.tables.iter().filter(|table| table.clamped > 0) {
+        tracing::warn!(
+            table = table.table,
+            weights = table.clamped,
+            "weights beyond 65504 are published as 65504, the largest number of f16; publish bf16 \
+             or int8, or limit the weights by the table's `bounds`"
+        );
     }
 }
 

@@ -59,6 +59,10 @@ pub(super) fn run(args: &ShowArgs) -> Result<()> {
         ));
     }
     print_line(&format!("dense      layers in {}", published_dense(&manifest)));
+    let clamped: u64 = layer.tables.iter().map(|table| table.clamped).sum();
+    if clamped > 0 {
+        print_line(&format!("clamped    {clamped} weights beyond 65504, the largest f16"));
+    }
     if let Some(sparsity) = layer.sparsity() {
         print_line(&format!("zeros      {sparsity}"));
     }
