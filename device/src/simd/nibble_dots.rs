@@ -58,11 +58,7 @@ pub fn nibble_dots(left: &[i8], groups: &[CacheLine], out: &mut [i32]) {
 
 /// Computes the products by plain loops, which are the scalar reference.
 #[inline(always)]
-fn plain_dots(
-    left: &[[i8; NIBBLE_STEP]],
-    groups: &[CacheLine],
-    out: &mut [[i32; NIBBLE_VECTORS]],
-) {
+fn plain_dots(left: &[[i8; NIBBLE_STEP]], groups: &[CacheLine], out: &mut [[i32; NIBBLE_VECTORS]]) {
     for (sums, group) in out.iter_mut().zip(groups.chunks_exact(left.len().max(1))) {
         let mut totals = [0i32; NIBBLE_VECTORS];
         for (left, line) in left.iter().zip(group) {
