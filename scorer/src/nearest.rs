@@ -71,8 +71,8 @@ impl Ord for Found {
     }
 }
 
-/// The best items that were seen so far, in any order, with some more that were seen since the worst
-/// were removed the last time.
+/// The best items that were seen so far, in any order, with some more that were seen since the
+/// worst were removed the last time.
 #[derive(Debug)]
 struct Best {
     k: usize,

@@ -171,7 +171,7 @@ impl Rotation {
         Self { signs: (0..width as u64).map(sign).collect(), length }
     }
 
-    /// Rotates a vector.
+    /// Rotates a padded vector in its place.
     fn turn(&self, vector: &mut [f32]) {
         vectorised(
             #[inline(always)]

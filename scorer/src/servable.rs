@@ -80,9 +80,9 @@ impl Servable {
 
     /// Loads a version: verifies its chain of files, fetches the files into the cache, maps its
     /// rows, and replays its parity rows. `dense` is the number type in which the version computes
-    /// dense layers; without one, the version chooses it. The vectors of users for retrieval are computed in f32. `others` are versions
-    /// that are already loaded. If a part of the new version equals a part of one of them, both
-    /// versions share it.
+    /// dense layers; without one, the version chooses it. The vectors of users for retrieval are
+    /// computed in f32. `others` are versions that are already loaded. If a part of the new version
+    /// equals a part of one of them, both versions share it.
     ///
     /// # Errors
     /// Returns an error for the first part of the version that is missing or damaged, or for the

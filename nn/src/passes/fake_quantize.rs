@@ -5,7 +5,7 @@
 //! forward graph of training only, before its gradients are added.
 
 use super::*;
-use crate::cpu::packed_params::is_quantisable;
+use crate::cpu::dense_type::is_quantisable;
 use crate::graph::shape::Dim;
 
 /// Returns a graph for training whose large layers read rounded inputs and weights, as serving with
