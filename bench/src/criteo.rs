@@ -100,7 +100,7 @@ impl Criteo {
         }
         Ok(Self {
             graph: graph.to_json()?,
-            settings: ScoreSettings { lanes, tile_rows },
+            settings: ScoreSettings { lanes, tile_rows, dense: None },
             job,
             params,
             statistics,

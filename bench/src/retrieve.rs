@@ -7,6 +7,10 @@
 //! of `1 + i` before the scaling. Gaussian vectors have no centre, which is the hardest case for an
 //! approximate search: the best items are hardly better than the others.
 //!
+//! Vectors can also be drawn like those of a trained model: each is a random mean of three items of
+//! a published version, with the length of one of them. Such vectors have the mean, the principal
+//! components and the lengths of the trained ones, however many are drawn.
+//!
 //! The recall of the approximate search is the part of the items of the exact search that it finds,
 //! on average over the searches.
 //!
@@ -15,7 +19,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 use zillion_console::compute_pool;
 use zillion_device::clock::thread_time;
@@ -67,10 +71,11 @@ struct Outcome {
 }
 
 pub(crate) fn run(args: &BenchRetrieveArgs, is_json: bool) -> Result<()> {
-    let (count, dim) = (args.items.get() as usize, args.dim.get());
+    let count = args.items.get() as usize;
+    let source = Source::open(args)?;
+    let dim = source.dim;
     let workers = compute_pool(Some(args.threads))?;
-    let vectors: Vec<f32> =
-        (0..count).flat_map(|item| draw(args.vectors, count, dim, item as u64)).collect();
+    let vectors: Vec<f32> = (0..count).flat_map(|item| source.draw(item as u64)).collect();
     let ids = ItemIds::Ints((0..count as i64).collect());
     let items = ItemVectors::new(ids, vectors, dim, 10.0, Vec::new(), &mut Unthrottled)?;
     let began = Instant::now();
@@ -83,10 +88,13 @@ pub(crate) fn run(args: &BenchRetrieveArgs, is_json: bool) -> Result<()> {
     let file_bytes = bytes.len();
     drop(bytes);
     let began = Instant::now();
-    let rounded = args.approximate.then(|| RoundedItems::new(&items, &mut Unthrottled));
+    let rounded = match args.approximate {
+        true => Some(RoundedItems::new(&items, &mut Unthrottled)?),
+        false => None,
+    };
     let round_seconds = rounded.is_some().then(|| began.elapsed().as_secs_f64());
     let k = args.k.get();
-    let user = |number: usize| draw(args.vectors, count, dim, u64::MAX - number as u64);
+    let user = |number: usize| source.draw(u64::MAX - number as u64);
     let exact = |user: &[f32]| find_nearest(&items, user, k, Choice::default(), &workers, None);
     let search = |user: &[f32]| match &rounded {
         None => exact(user),
@@ -125,11 +133,7 @@ pub(crate) fn run(args: &BenchRetrieveArgs, is_json: bool) -> Result<()> {
         threads: args.threads.get(),
         searches,
         search: if args.approximate { "approximate" } else { "exact" },
-        vectors: match args.vectors {
-            VectorKind::Clusters => "clusters",
-            VectorKind::Decaying => "decaying",
-            VectorKind::Gaussian => "gaussian",
-        },
+        vectors: source.name(),
         recall,
         min_ms: round(shortest.as_secs_f64() * 1e3),
         latency: Percentiles::of(latencies),
@@ -155,6 +159,65 @@ fn rate(bytes: usize, time: Duration) -> f64 {
 fn shared(exact: &[Found], answer: &[Found]) -> f64 {
     let found = exact.iter().filter(|best| answer.iter().any(|found| found.item == best.item));
     found.count() as f64 / exact.len().max(1) as f64
+}
+
+/// A source of vectors.
+struct Source {
+    kind: VectorKind,
+    count: usize,
+    dim: usize,
+    /// The items of a trained model, which the vectors are like.
+    trained: Option<ItemVectors>,
+}
+
+impl Source {
+    fn open(args: &BenchRetrieveArgs) -> Result<Self> {
+        let trained = match &args.like {
+            Some(path) => {
+                let bytes = std::fs::read(path)
+                    .with_context(|| format!("cannot read the items of {}", path.display()))?;
+                let items = ItemVectors::from_bytes(&bytes, &mut Unthrottled)?;
+                ensure!(!items.is_empty(), "{} has no items to imitate", path.display());
+                Some(items)
+            }
+            None => None,
+        };
+        let dim = trained.as_ref().map_or(args.dim.get(), ItemVectors::dim);
+        Ok(Self { kind: args.vectors, count: args.items.get() as usize, dim, trained })
+    }
+
+    fn name(&self) -> &'static str {
+        match (&self.trained, self.kind) {
+            (Some(_), _) => "trained",
+            (None, VectorKind::Clusters) => "clusters",
+            (None, VectorKind::Decaying) => "decaying",
+            (None, VectorKind::Gaussian) => "gaussian",
+        }
+    }
+
+    /// Draws the vector with a number.
+    fn draw(&self, number: u64) -> Vec<f32> {
+        match &self.trained {
+            Some(trained) => draw_between(trained, number),
+            None => draw(self.kind, self.count, self.dim, number),
+        }
+    }
+}
+
+/// Draws a vector between three items, with the length of the first.
+fn draw_between(items: &ItemVectors, number: u64) -> Vec<f32> {
+    let uniform = |i: u64| mix64(combine(combine(4, number), i));
+    let parts: [(&[f32], f32); 3] = std::array::from_fn(|i| {
+        let at = (uniform(2 * i as u64) % items.len() as u64) as usize * items.dim();
+        let weight = (uniform(2 * i as u64 + 1) >> 40) as f32 / (1u64 << 24) as f32;
+        (&items.vectors()[at..at + items.dim()], weight)
+    });
+    let element = |at: usize| parts.iter().map(|(vector, weight)| weight * vector[at]).sum();
+    let mut vector: Vec<f32> = (0..items.dim()).map(element).collect();
+    let length = |vector: &[f32]| vector.iter().map(|x| x * x).sum::<f32>().sqrt();
+    let factor = length(parts[0].0) / length(&vector).max(f32::MIN_POSITIVE);
+    vector.iter_mut().for_each(|x| *x *= factor);
+    vector
 }
 
 /// Draws a vector of length 1, for most kinds near the centre of one of the clusters of `count`

@@ -84,7 +84,8 @@ pub(crate) fn run(args: &BenchServeArgs, is_json: bool) -> Result<()> {
     cache.set_row_records(args.row_records);
     let began = Instant::now();
     let (dense, pace) = (args.dense, &mut Unthrottled);
-    let servable = Servable::load_as(dense, &published, version, [], &mut cache, &workers, pace)?;
+    let servable =
+        Servable::load_as(Some(dense), &published, version, [], &mut cache, &workers, pace)?;
     let load = began.elapsed();
 
     let candidates = args.candidates.get();

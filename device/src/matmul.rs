@@ -27,7 +27,10 @@ mod transpose;
 #[cfg(target_arch = "x86_64")]
 mod vector;
 
-pub use int8::{INT8_INNER, Int8Rows, Int8Weight, linear_int8, linear_int8_at};
+pub use int8::{
+    INT8_INNER, Int8Rows, Int8Weight, fake_quantize_columns, fake_quantize_rows, linear_int8,
+    linear_int8_at,
+};
 pub use panel::Panel;
 pub use product::{
     Begun, Epilogue, Right, linear, linear_at, linear_from, linear_from_at, outer_product,
@@ -165,6 +168,13 @@ fn assert_fits(
         "matrix {name} of {rows} x {columns} with strides {row_stride} and {column_stride} \
          does not fit {length} values"
     );
+}
+
+/// Panics if a row-major result of `m` rows and `n` columns is outside of its slice, or if its rows
+/// overlap.
+fn assert_result_fits(out: &[f32], m: usize, n: usize, out_row: usize) {
+    assert_fits("out", out.len(), m, n, out_row, 1);
+    assert!(m == 1 || out_row >= n, "rows of the result overlap: stride {out_row}, {n} columns");
 }
 
 /// Computes `c = a * b + beta * c` for a row-major `c` with `c_rs` floats from one row to the next.

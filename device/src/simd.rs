@@ -38,13 +38,13 @@
 //! assert_eq!(weights, [0.5; 20]);
 //! ```
 
-mod byte_dots;
 mod lanes;
 pub mod math;
+mod nibble_dots;
 mod reduce;
 
-pub use byte_dots::{BYTE_STEP, BYTE_VECTORS, MOST_BYTE_ELEMENTS, byte_dots};
 pub use lanes::{equal_bytes, equal_lanes};
+pub use nibble_dots::{MOST_NIBBLES, NIBBLE_STEP, NIBBLE_VECTORS, nibble_dots};
 pub use reduce::{dot, scaled_dots, sum, sum_of_squares};
 
 /// The instruction sets that a kernel may use, in ascending order.

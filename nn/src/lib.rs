@@ -84,5 +84,5 @@ pub use lowered::Settings;
 pub use onnx::{OnnxColumn, OnnxHolds, OnnxInput, OnnxModel};
 pub use ops::{StepSeed, dropout_keeps};
 pub use params::Params;
-pub use passes::{Passes, Stage};
+pub use passes::{Passes, Stage, fake_quantize};
 pub use profile::{OpTime, Profile};

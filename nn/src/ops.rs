@@ -19,6 +19,7 @@ mod batch_norm;
 mod columns;
 mod dropout;
 mod elementwise;
+mod fake_quantize;
 mod functions;
 mod fused;
 mod gather;
@@ -220,6 +221,7 @@ macro_rules! with_group {
             Op::LayerNorm { .. } | Op::LayerNormReduce { .. }
             | Op::LayerNormGrad { .. } => layer_norm::LayerNorm,
             Op::Dropout { .. } => dropout::Dropout,
+            Op::FakeQuantize { .. } => fake_quantize::FakeQuantize,
             Op::FmInteraction { .. } | Op::FmInteractionGrad { .. }
             | Op::DotInteraction { .. } | Op::DotInteractionGrad { .. } => interaction::Interaction,
             Op::Collect | Op::InBatchLse(_)
@@ -378,6 +380,7 @@ impl Op {
             Self::LayerNormReduce { .. } => "layer_norm_reduce",
             Self::LayerNormGrad { .. } => "layer_norm_grad",
             Self::Dropout { .. } => "dropout",
+            Self::FakeQuantize { .. } => "fake_quantize",
             Self::FmInteraction { .. } => "fm",
             Self::FmInteractionGrad { .. } => "fm_grad",
             Self::DotInteraction { .. } => "dot_interaction",

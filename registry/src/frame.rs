@@ -63,7 +63,7 @@ impl Frame {
     }
 }
 
-/// The settings that divide a batch when scores are computed.
+/// The settings by which scores are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScoreSettings {
@@ -71,4 +71,18 @@ pub struct ScoreSettings {
     pub lanes: usize,
     /// The number of rows in a tile.
     pub tile_rows: usize,
+    /// The number type of fewer bits in which a server computes dense layers if it does not choose
+    /// one itself; absent: the f32 of training. The scores of parity rows are those of f32.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dense: Option<RoundedDense>,
+}
+
+/// The number types of dense layers that have fewer bits than those of training.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RoundedDense {
+    /// Factors of bf16 and sums of f32.
+    Bf16,
+    /// 8-bit integers with scales.
+    Int8,
 }

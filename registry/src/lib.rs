@@ -44,7 +44,7 @@ pub use chain::Chain;
 pub use collect::{Collected, Lease, Retention};
 pub use collect_memory::CollectMemory;
 pub use error::{Error, Result};
-pub use frame::{Frame, ScoreSettings};
+pub use frame::{Frame, RoundedDense, ScoreSettings};
 pub use model::{CANARY, Model, Registry, STABLE};
 pub use new_frame::{FrameDraft, NewFrame};
 pub use origin::Origin;

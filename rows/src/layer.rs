@@ -133,6 +133,11 @@ pub struct LayerTable {
     pub rows: u64,
     /// The number of tombstones: keys that were removed from the table.
     pub tombstones: u64,
+    /// The number of finite weights that are beyond the largest number of the type f16, and became
+    /// this number; absent if there are none. A program of a version without this field refuses a
+    /// manifest that has it. A merge of layers does not count them again.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub clamped: u64,
     /// The parts in key order. Their number is a power of two, or 0 if the table has no row.
     pub parts: Vec<LayerPart>,
     /// The narrow rows; absent if every row is full.
@@ -181,6 +186,12 @@ pub struct LayerPart {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde asks for")]
 fn is_first(directory: &u32) -> bool {
     *directory == 0
+}
+
+/// Returns whether a number of weights is zero, which is not written.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde asks for")]
+fn is_none(count: &u64) -> bool {
+    *count == 0
 }
 
 /// A throttle for long work on a thread, which leaves time to the other work of the machine.
@@ -308,5 +319,7 @@ fn entry_of(key: u64, parts: usize, bits: u32) -> usize {
     ((key << parts.trailing_zeros()) >> (u64::BITS - bits)) as usize
 }
 
+#[cfg(test)]
+mod testing;
 #[cfg(test)]
 mod tests;

@@ -16,7 +16,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::dtype::Dtype;
+use crate::dtype::{Dtype, F16, Half};
 use crate::layout::TableLayout;
 
 /// The number type of the weights in the layers of a version.
@@ -35,7 +35,7 @@ pub enum RowType {
 }
 
 /// The largest magnitude of the whole number that stands for a weight in the type int8.
-const STEPS: f32 = 127.0;
+pub(crate) const STEPS: f32 = 127.0;
 
 /// The magnitude below which all weights of a segment become zero in the type int8. Scales near the
 /// smallest numbers of f32 would have too few bits.
@@ -75,6 +75,16 @@ impl RowType {
             Self::F32 => width * 4,
             Self::F16 | Self::Bf16 => width * 2,
             Self::Int8 => width + segments * size_of::<f32>(),
+        }
+    }
+
+    /// Returns the number of finite weights that become the largest number of the type, because
+    /// they are beyond it. Only f16 has so small a largest number.
+    pub(crate) fn count_clamped(self, row: &[f32]) -> u64 {
+        let is_clamped = |weight: &&f32| weight.is_finite() && weight.abs() > F16::MAX;
+        match self {
+            Self::F16 => row.iter().filter(is_clamped).count() as u64,
+            _ => 0,
         }
     }
 

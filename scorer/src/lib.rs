@@ -29,5 +29,5 @@ pub use parity::{ParityColumn, ParityRows, ParityValue};
 pub use retrieval::{EXACT_BELOW, Retrievable, Retrieved};
 pub use rounded_items::RoundedItems;
 pub use scorer::{LateCheck, Scorer, Scores};
-pub use servable::{RowScores, Servable};
+pub use servable::{RowScores, Servable, published_dense, task_names};
 pub use zillion_nn::DenseType;

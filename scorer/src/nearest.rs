@@ -6,16 +6,16 @@
 //! threads of the pool share. Of two items with equal scores, the one that is earlier in the file
 //! comes first, so that the answer does not depend on the number of threads.
 //!
-//! The approximate search first ranks all items by their rounded vectors, which have a quarter of
+//! The approximate search first ranks all items by their rounded vectors, which have an eighth of
 //! the bytes, and then computes the exact scores of the best candidates. So a score is always
 //! exact, and only an item can be missing. Its answer does not depend on the number of threads or
 //! on the machine's instruction set either.
 
-use std::cmp::{Ordering, Reverse};
-use std::collections::BinaryHeap;
+use std::cmp::Ordering;
 
 use zillion_device::Workers;
-use zillion_device::simd::scaled_dots;
+use zillion_device::prefetch::prefetch_read;
+use zillion_device::simd::{NIBBLE_VECTORS, scaled_dots, vectorised};
 
 use crate::error::{Error, Result};
 use crate::items::ItemVectors;
@@ -30,7 +30,13 @@ const BLOCK: usize = 4096;
 const BLOCK_FLOATS: usize = 1 << 18;
 
 /// The number of scores that are compared with the worst of the best at once.
-const LOOK: usize = 64;
+const LOOK: usize = 16;
+/// The number of items that are kept beyond the best before the worst of them are removed.
+const SPARE: usize = 64;
+/// The number of candidates whose vectors are on their way from memory.
+const AHEAD: usize = 16;
+/// The number of floats of a cache line.
+const LINE_FLOATS: usize = 16;
 
 /// An item with its score.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -65,51 +71,59 @@ impl Ord for Found {
     }
 }
 
-/// The best items that were seen so far.
+/// The best items that were seen so far, in any order, with some more that were seen since the
+/// worst were removed the last time.
 #[derive(Debug)]
 struct Best {
     k: usize,
-    heap: BinaryHeap<Reverse<Found>>,
+    found: Vec<Found>,
+    /// The worst of the best `k` items when items were removed the last time. A worse item need not
+    /// be kept.
+    floor: Option<Found>,
 }
 
 impl Best {
     fn new(k: usize) -> Self {
-        Self { k, heap: BinaryHeap::new() }
+        Self { k, found: Vec::new(), floor: None }
     }
 
-    /// Returns whether an item is better than the worst that is kept.
+    /// Returns whether an item may be one of the best.
     #[inline]
     fn takes(&self, found: Found) -> bool {
-        self.heap.len() < self.k || self.heap.peek().is_some_and(|worst| found > worst.0)
+        self.floor.is_none_or(|floor| found > floor)
     }
 
-    /// Returns whether one of these scores may be better than the worst that is kept. A loop
-    /// without branches looks at many scores in one instruction.
-    #[inline]
-    fn takes_any(&self, scores: &[f32]) -> bool {
-        match self.heap.peek() {
-            // A score that is not a number may have any place in the order.
-            Some(worst) if self.heap.len() == self.k => {
-                let worst = worst.0.score;
-                let is_near = |score: f32| (score >= worst) | score.is_nan();
-                scores.iter().fold(false, |any, &score| any | is_near(score))
-            }
-            _ => true,
-        }
+    /// Writes for each [`LOOK`] scores whether one of them may be one of the best. A loop without
+    /// branches looks at many scores in one instruction.
+    fn mark(&self, scores: &[f32], marks: &mut [bool]) {
+        let Some(Found { score: floor, .. }) = self.floor else { return marks.fill(true) };
+        // A score that is not a number may have any place in the order.
+        let is_near = |score: f32| (score >= floor) | score.is_nan();
+        vectorised(
+            #[inline(always)]
+            || {
+                for (mark, scores) in marks.iter_mut().zip(scores.chunks(LOOK)) {
+                    *mark = scores.iter().fold(false, |any, &score| any | is_near(score));
+                }
+            },
+        );
     }
 
     fn push(&mut self, found: Found) {
-        if self.heap.len() == self.k {
-            self.heap.pop();
+        self.found.push(found);
+        if self.found.len() >= self.k.saturating_add(self.k.max(SPARE)) {
+            // No two items are equal, so the best ones do not depend on the order of the others.
+            let (_, worst, _) = self.found.select_nth_unstable_by(self.k - 1, |a, b| b.cmp(a));
+            self.floor = Some(*worst);
+            self.found.truncate(self.k);
         }
-        self.heap.push(Reverse(found));
     }
 }
 
 /// The number of candidates of the approximate search for each item of the answer.
-const CANDIDATES: usize = 4;
+const CANDIDATES: usize = 10;
 /// The smallest number of candidates of the approximate search beyond those of the answer.
-const MORE_CANDIDATES: usize = 300;
+const MORE_CANDIDATES: usize = 900;
 
 /// Returns the `k` items with the highest scores for the vector `user`, the best first. There are
 /// fewer if `choice` leaves fewer. The search is exact.
@@ -200,7 +214,7 @@ fn find(
 
 /// Returns the best `k` items of all parts, the best first.
 fn merge(parts: Vec<Best>, k: usize) -> Vec<Found> {
-    let mut found: Vec<Found> = parts.into_iter().flat_map(|best| best.heap).map(|f| f.0).collect();
+    let mut found: Vec<Found> = parts.into_iter().flat_map(|best| best.found).collect();
     found.sort_unstable_by(|a, b| b.cmp(a));
     found.truncate(k);
     found
@@ -217,9 +231,11 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Returns the number of items between two looks at the clock.
+    /// Returns the number of items between two looks at the clock, in whole groups of rounded
+    /// vectors.
     fn block(&self) -> usize {
-        (BLOCK_FLOATS / self.items.dim().max(1)).clamp(1, BLOCK)
+        let items = (BLOCK_FLOATS / self.items.dim().max(1)).clamp(NIBBLE_VECTORS, BLOCK);
+        items - items % NIBBLE_VECTORS
     }
 
     fn is_late(&self) -> bool {
@@ -238,6 +254,12 @@ impl Search<'_> {
         for (number, &item) in only.iter().enumerate() {
             if number.is_multiple_of(self.block()) && self.is_late() {
                 return Err(Error::Late);
+            }
+            if let Some(&later) = only.get(number + AHEAD) {
+                let later = later as usize * dim;
+                for float in (later..later + dim).step_by(LINE_FLOATS) {
+                    prefetch_read(self.items.vectors(), float);
+                }
             }
             let start = item as usize * dim;
             let Some(vector) = self.items.vectors().get(start..start + dim) else { continue };
@@ -311,16 +333,16 @@ impl Search<'_> {
         let mut best = Best::new(k);
         let block = self.block();
         let mut scores = vec![0.0f32; block];
+        let mut marks = vec![false; block.div_ceil(LOOK)];
         for start in (first..end).step_by(block) {
             if self.is_late() {
                 return Err(Error::Late);
             }
             let scores = &mut scores[..block.min(end - start)];
             compute(start, scores);
-            for (number, scores) in scores.chunks(LOOK).enumerate() {
-                if !best.takes_any(scores) {
-                    continue;
-                }
+            best.mark(scores, &mut marks);
+            let looks = scores.chunks(LOOK).zip(&marks).enumerate();
+            for (number, (scores, _)) in looks.filter(|(_, (_, is_near))| **is_near) {
                 for (at, &score) in scores.iter().enumerate() {
                     let found = Found { item: (start + number * LOOK + at) as u32, score };
                     if best.takes(found) && !self.is_excluded(found.item) {
@@ -377,7 +399,7 @@ mod tests {
         let user = [0.5, -1.0, 2.0];
         for count in [0, 1, 10, BLOCK, 3 * BLOCK + 17] {
             let items = items(count, 3);
-            let rounded = RoundedItems::new(&items, &mut Unthrottled);
+            let rounded = RoundedItems::new(&items, &mut Unthrottled).unwrap();
             let last = count.saturating_sub(1) as u32;
             let choices = [
                 Choice::default(),
@@ -408,12 +430,18 @@ mod tests {
 
     #[test]
     fn the_approximate_search_finds_most_items_with_exact_scores() {
-        let (count, dim, k) = (20_000, 32, 100);
+        // The blocks of the second are no multiple of a group of rounded vectors by themselves.
+        for (count, dim) in [(20_000, 32), (20_000, 100)] {
+            check_recall(count, dim, 100);
+        }
+    }
+
+    fn check_recall(count: usize, dim: usize, k: usize) {
         let float = |i: u64| (mix64(i) >> 40) as f32 / (1u64 << 23) as f32 - 1.0;
         let vectors = (0..(count * dim) as u64).map(float).collect();
         let ids = ItemIds::Ints((0..count as i64).collect());
         let items = ItemVectors::new(ids, vectors, dim, 2.5, Vec::new(), &mut Unthrottled).unwrap();
-        let rounded = RoundedItems::new(&items, &mut Unthrottled);
+        let rounded = RoundedItems::new(&items, &mut Unthrottled).unwrap();
         let mut hits = 0;
         for number in 0..10u64 {
             let user: Vec<f32> =

@@ -86,7 +86,7 @@ impl Retrievable {
         // The program was planned to find out whether the graph has the tower. It is not thrown
         // away.
         scratches.put(Scratch::new(scorer), 0, Instant::now());
-        let rounded = RoundedItems::new(&items, pace);
+        let rounded = RoundedItems::new(&items, pace)?;
         Ok(Self { items, rounded, encoder, scratches })
     }
 

@@ -9,8 +9,8 @@ use zillion_feature::{Batch, Encoder, LookupPlan, RawColumns, Schema};
 use zillion_nn::zoo::{LOGITS, USER};
 use zillion_nn::{Cost, DenseType, Graph, NodeId, PackedParams, Params, Settings};
 use zillion_registry::{
-    Cache, Error as RegistryError, Model, ScoreSettings, VersionFile, VersionId, VersionManifest,
-    read_side,
+    Cache, Error as RegistryError, Model, RoundedDense, ScoreSettings, VersionFile, VersionId,
+    VersionManifest, read_side,
 };
 use zillion_rows::layer::{LayerFile, LayerSource, Throttle};
 
@@ -75,21 +75,21 @@ impl Servable {
         workers: &Arc<Workers>,
         pace: &mut dyn Throttle,
     ) -> Result<Self> {
-        Self::load_as(DenseType::F32, model, version, others, cache, workers, pace)
+        Self::load_as(Some(DenseType::F32), model, version, others, cache, workers, pace)
     }
 
     /// Loads a version: verifies its chain of files, fetches the files into the cache, maps its
     /// rows, and replays its parity rows. `dense` is the number type in which the version computes
-    /// dense layers. The vectors of users for retrieval are computed in f32. `others` are versions
-    /// that are already loaded. If a part of the new version equals a part of one of them, both
-    /// versions share it.
+    /// dense layers; without one, the version chooses it. The vectors of users for retrieval are
+    /// computed in f32. `others` are versions that are already loaded. If a part of the new version
+    /// equals a part of one of them, both versions share it.
     ///
     /// # Errors
     /// Returns an error for the first part of the version that is missing or damaged, or for the
     /// first parity row with a score that differs from the trainer's score by more than the number
     /// type allows.
     pub fn load_as<'a>(
-        dense: DenseType,
+        dense: Option<DenseType>,
         model: &Model,
         version: VersionId,
         others: impl IntoIterator<Item = &'a Self>,
@@ -103,6 +103,10 @@ impl Servable {
         let rows = cache.rows(model, &chain, workers, pace)?;
         let manifest = chain.last().cloned();
         let manifest = manifest.expect("a chain has at least the version itself in it");
+        let dense = match dense {
+            Some(dense) => dense,
+            None => choose_dense(&manifest)?,
+        };
         let others: Vec<&Self> =
             others.into_iter().filter(|o| is_same_engine(&o.manifest, &manifest)).collect();
         let same = others.first();
@@ -362,7 +366,7 @@ impl Engine {
             .map_err(|e| Error::Refused(format!("version {version} cannot be used: {e}")))?;
         let graph = Graph::from_json(&read(model, &manifest.frame.graph, cache, pace)?)?;
         let tasks = task_names(&graph, encoder.schema());
-        let ScoreSettings { lanes, tile_rows } = manifest.frame.settings;
+        let ScoreSettings { lanes, tile_rows, .. } = manifest.frame.settings;
         let settings = Settings { lanes, tile_rows, ..Settings::default() };
         let (workers, scratches) = (workers.clone(), ScratchPool::default());
         let logits = logits(&graph)?;
@@ -404,6 +408,32 @@ fn is_same_engine(a: &VersionManifest, b: &VersionManifest) -> bool {
     Arc::ptr_eq(&a.frame, &b.frame) || a.frame == b.frame
 }
 
+/// Returns the number type that a version has chosen for its dense layers.
+///
+/// # Errors
+/// Returns an error if this processor cannot compute products of the type.
+fn choose_dense(manifest: &VersionManifest) -> Result<DenseType> {
+    let dense = published_dense(manifest);
+    if !dense.is_available() {
+        return Err(Error::Refused(format!(
+            "version {} has dense layers in {dense}, and this processor does not have the \
+             instructions for them; choose f32 or int8 in the settings of the server (`dense`)",
+            manifest.version
+        )));
+    }
+    Ok(dense)
+}
+
+/// Returns the number type in which a server computes the dense layers of a version, unless the
+/// server chooses one itself.
+pub fn published_dense(manifest: &VersionManifest) -> DenseType {
+    match manifest.frame.settings.dense {
+        None => DenseType::F32,
+        Some(RoundedDense::Bf16) => DenseType::Bf16,
+        Some(RoundedDense::Int8) => DenseType::Int8,
+    }
+}
+
 fn read(
     model: &Model,
     file: &VersionFile,
@@ -415,7 +445,7 @@ fn read(
 }
 
 /// Returns the names of a graph's scores.
-fn task_names(graph: &Graph, schema: &Schema) -> Vec<String> {
+pub fn task_names(graph: &Graph, schema: &Schema) -> Vec<String> {
     let first = schema.labels.first().map_or("score", |label| label.name.as_str());
     let task = |(name, _): &(String, _)| match name.strip_prefix(LOGITS)? {
         "" => Some(first.to_owned()),

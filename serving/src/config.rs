@@ -46,8 +46,8 @@ pub struct ServeConfig {
     /// Whether lookups read records in memory on huge pages instead of the mapped files. They take
     /// about the memory of the files, and no other process shares them.
     pub row_records: bool,
-    /// The number type in which dense layers are computed.
-    pub dense: DenseType,
+    /// The number type in which dense layers are computed. Without one, each version chooses it.
+    pub dense: Option<DenseType>,
     /// The age of the registry's last answer above which the server is not ready. Without a value,
     /// the server answers from its versions for as long as it runs.
     pub max_stale: Option<Duration>,
@@ -205,7 +205,7 @@ impl Default for ServeConfig {
             cache_bytes: None,
             load_into_memory: false,
             row_records: false,
-            dense: DenseType::F32,
+            dense: None,
             max_stale: None,
             registry_wait: Duration::from_millis(150),
             stagger: Duration::ZERO,

@@ -74,6 +74,47 @@ fn rounded_layers_score_the_same_everywhere() {
 }
 
 #[test]
+fn a_version_has_a_number_type_of_its_own() {
+    let place = Workplace::new();
+    place.write("rows.csv", &csv(7, ROWS));
+    let rows = instances(&csv(7, ROWS));
+    place.train_ok("run", &["--set", "model.hidden=[48,32]"]);
+    let (registry, file) = (place.text(REGISTRY), place.text("rows.csv"));
+    let (run, root) = (place.text("run"), format!("data.root={}", place.text("")));
+    let publish = ["publish", &run, "--registry", &registry, "--model", MODEL, "--set", &root];
+    let valid = ["--set", "data.valid=['rows.csv']", "--dense", "int8", "--json"];
+    let result = zillion(&[&publish[..], &valid].concat()).output().expect("the binary runs");
+    assert!(result.status.success(), "{}", stderr(&result));
+    let said: Value = serde_json::from_str(stdout(&result).trim()).expect("JSON");
+    let cost = &said["rounding"];
+    assert_eq!((&cost["dense"], &cost["row_type"]), (&"int8".into(), &"f32".into()), "{said}");
+    let figure = |name: &str| cost[name].as_f64().expect("a number");
+    assert!((figure("whole") - figure("rounded")).abs() < 0.01, "{said}");
+    let shown = operate(&place, &["model", "show"]);
+    assert!(shown.contains("layers in int8"), "{shown}");
+    assert!(shown.contains("valid_auc_as_published"), "{shown}");
+
+    let by_version = ["--registry", &registry, "--model", MODEL, "--version", "1", &file];
+    let rounded = predict(&by_version);
+    let infer = format!("/v2/models/{MODEL}/infer");
+    let scores = |options: &[&str]| {
+        let mut server = Server::start(&place, options);
+        assert!(server.becomes_ready());
+        server.wait_for(1);
+        let reply = server.post(&infer, infer_body(&rows, &["logits"]).as_bytes());
+        assert_eq!(reply.status, 200, "{reply:?}");
+        assert!(server.terminate().success());
+        bits(&output(&reply, "logits"))
+    };
+    assert_eq!(scores(&[]), bits(&rounded));
+    let exact = scores(&["--dense", "f32"]);
+    assert_ne!(exact, bits(&rounded));
+    // Without the option, the next version has the type of this one.
+    let again = zillion(&[&publish[..], &["--base"]].concat()).output().expect("the binary runs");
+    assert!(stderr(&again).contains("in int8, as those of version 1"), "{}", stderr(&again));
+}
+
+#[test]
 fn an_unknown_number_type_and_fetched_nodes_are_refused() {
     let place = Workplace::new();
     let refused = |arguments: &[&str]| {

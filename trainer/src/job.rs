@@ -7,6 +7,7 @@
 mod device;
 mod eval;
 mod event_time;
+mod fake_quantize;
 mod file_keys;
 mod graph;
 mod identity;
@@ -49,6 +50,7 @@ use crate::error::{Error, Result};
 pub use device::{DeviceChoice, Precision};
 pub use eval::EvalConfig;
 pub(crate) use eval::Retrieved;
+pub use fake_quantize::FakeQuantize;
 pub(crate) use identity::{difference, difference_of_model};
 pub use join::{EmitConfig, JoinConfig, LateConfig};
 pub use learning::{ItemCounts, RateConfig, WarmStart};
@@ -175,6 +177,10 @@ pub struct TrainConfig {
     /// The number type of the factors of matrix products.
     #[serde(skip_serializing_if = "Precision::is_f32")]
     pub precision: Precision,
+    /// The number type to which training rounds the inputs and the weights of large layers, as
+    /// serving does; absent: they are not rounded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fake_quantize: Option<FakeQuantize>,
     /// The number of batches whose gradients make one step.
     #[serde(skip_serializing_if = "is_one")]
     pub accumulate: NonZeroUsize,
@@ -254,6 +260,7 @@ impl Default for TrainConfig {
             on_server_loss: ServerLoss::Rewind,
             wire: Wire::F32,
             precision: Precision::F32,
+            fake_quantize: None,
             accumulate: NonZeroUsize::MIN,
             average: None,
             freeze: Vec::new(),
@@ -389,6 +396,7 @@ impl Job {
         job.check_ps()?;
         job.check_mode()?;
         job.check_prune()?;
+        job.check_fake_quantize()?;
         job.check_learning()?;
         Ok(job)
     }

@@ -58,10 +58,10 @@ pub use error::{Error, Result};
 pub use evaluate::{EvalReport, Predicted};
 pub use fetch::Fetched;
 pub use job::{
-    AvroConfig, DeviceChoice, EmitConfig, EvalConfig, ItemCounts, ItemsConfig, Job, JoinConfig,
-    LateConfig, Memory, Mode, OnlineConfig, Precision, ProtobufConfig, PruneConfig, PsConfig,
-    PublishConfig, RateConfig, RunConfig, ServerLoss, StreamConfig, StreamFormat, StreamKind,
-    StreamRole, TableConfig, TrainConfig, WarmStart, Wire,
+    AvroConfig, DeviceChoice, EmitConfig, EvalConfig, FakeQuantize, ItemCounts, ItemsConfig, Job,
+    JoinConfig, LateConfig, Memory, Mode, OnlineConfig, Precision, ProtobufConfig, PruneConfig,
+    PsConfig, PublishConfig, RateConfig, RunConfig, ServerLoss, StreamConfig, StreamFormat,
+    StreamKind, StreamRole, TableConfig, TrainConfig, WarmStart, Wire,
 };
 pub use observer::{
     CheckpointReport, EpochReport, GpuFigures, InspectOptions, InspectedStep, Observer,
@@ -76,7 +76,7 @@ pub use online_report::OnlineReport;
 pub use online_status::{STATUS_FILE, StreamStatus};
 pub use plan::{Growth, PlanOptions, PlanReport, Size, TablePlan, plan_tables};
 pub use predict::{InspectedBatch, Loaded, Prediction};
-pub use publish::{CompactionCounts, Published, RoundingCost, publish_checkpoint};
+pub use publish::{CheckpointWish, CompactionCounts, Published, RoundingCost, publish_checkpoint};
 pub use rejects::RejectFile;
 pub use stage_seconds::StageSeconds;
 pub use tasks::TaskReport;

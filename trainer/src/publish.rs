@@ -50,15 +50,17 @@ mod published;
 mod publisher;
 mod recent;
 mod registry;
+mod rounding;
 mod rounding_cost;
 mod run_id;
 mod schedule;
 
-pub use checkpoint::publish_checkpoint;
+pub use checkpoint::{CheckpointWish, publish_checkpoint};
 pub use compactor::CompactionCounts;
 pub use published::Published;
 pub use rounding_cost::RoundingCost;
 
 pub(crate) use pruning_cost::PruningCost;
 pub(crate) use publisher::{Opening, Publisher, REMEMBERED, Repeated, Wish};
+pub(crate) use rounding_cost::AS_PUBLISHED;
 pub(crate) use run_id::RunId;

@@ -178,6 +178,10 @@ pub(crate) struct BenchRetrieveArgs {
     /// Kind of the random vectors
     #[arg(long, value_enum, default_value = "clusters")]
     pub(crate) vectors: VectorKind,
+    /// File with the items of a published version (in the registry, files/../*.items): each vector
+    /// lies between those of three of these items
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["vectors", "dim"])]
+    pub(crate) like: Option<PathBuf>,
 }
 
 /// The kinds of random vectors of a search.

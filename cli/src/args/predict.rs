@@ -43,9 +43,10 @@ pub(crate) struct PredictArgs {
     /// from the job of the checkpoint, or with --model from the defaults
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
-    /// Number type of the dense layers: f32, bf16 or int8, as a server with --dense scores
-    #[arg(long, value_name = "TYPE", default_value = "f32", value_parser = parse_dense_type)]
-    pub(crate) dense: DenseType,
+    /// Number type of the dense layers: f32, bf16 or int8, as a server with --dense scores; absent:
+    /// that of the version, or f32 for a checkpoint
+    #[arg(long, value_name = "TYPE", value_parser = parse_dense_type)]
+    pub(crate) dense: Option<DenseType>,
     /// Number of compute threads; absent: one for each core
     #[arg(long)]
     pub(crate) threads: Option<NonZeroUsize>,

@@ -3,7 +3,9 @@
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
+use zillion_console::parse_dense_type;
 use zillion_rows::RowType;
+use zillion_scorer::DenseType;
 
 use super::{ModelRef, OperatorArgs};
 
@@ -34,6 +36,11 @@ pub(crate) struct PublishArgs {
     /// the pointer names, otherwise f32
     #[arg(long, value_name = "TYPE", value_parser = parse_row_type)]
     pub(crate) rows: Option<RowType>,
+    /// Number type in which servers compute dense layers: f32, bf16 or int8; its AUC on the job's
+    /// validation files is printed; absent: the type of the version that the pointer names,
+    /// otherwise f32
+    #[arg(long, value_name = "TYPE", value_parser = parse_dense_type)]
+    pub(crate) dense: Option<DenseType>,
     /// File with one row for each item that servers shall retrieve; for two_tower
     #[arg(long, value_name = "FILE")]
     pub(crate) items: Option<String>,

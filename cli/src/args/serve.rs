@@ -124,8 +124,7 @@ pub(crate) struct ServeArgs {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) row_records: bool,
     /// Number type of the dense layers: f32, or bf16 or int8, which are faster and round scores a
-    /// little
-    /// [default: f32]
+    /// little; absent: the type with which each version was published
     #[arg(long, value_name = "TYPE", value_parser = parse_dense_type)]
     pub(crate) dense: Option<DenseType>,
     /// Milliseconds since the last answer of the registry after which the server is not ready;

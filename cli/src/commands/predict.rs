@@ -47,12 +47,12 @@ fn score_by_checkpoint(args: &PredictArgs, input: &Path) -> Result<()> {
     let dataset = dataset.with_statistics(loaded.statistics().clone());
 
     if !args.fetch.fetch.is_empty() {
-        if !args.dense.is_exact() {
+        if args.dense.is_some_and(|dense| !dense.is_exact()) {
             return usage_error("--fetch shows the values in f32; remove --dense or --fetch");
         }
         return inspect_nodes(&mut loaded, &dataset, &args.fetch);
     }
-    loaded.set_dense(args.dense);
+    loaded.set_dense(args.dense.unwrap_or_default());
     let out = BufWriter::new(io::stdout().lock());
     let tasks: Vec<String> = loaded.job.tasks().into_iter().map(|task| task.name).collect();
     let mut scores = ScoreLines::new(out, args.json, tasks)?;

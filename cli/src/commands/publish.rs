@@ -13,8 +13,9 @@ use zillion_device::SystemClock;
 use zillion_reader::{DataConfig, Dataset, Paths};
 use zillion_registry::VersionManifest;
 use zillion_rows::RowType;
+use zillion_scorer::{DenseType, published_dense};
 use zillion_trainer::{
-    Checkpoint, ItemsConfig, Job, Loaded, PublishConfig, Published, RoundingCost,
+    Checkpoint, CheckpointWish, ItemsConfig, Job, Loaded, PublishConfig, Published, RoundingCost,
     publish_checkpoint,
 };
 
@@ -26,8 +27,12 @@ pub(crate) fn run(args: &PublishArgs) -> Result<()> {
     let checkpoint = Checkpoint::find(&args.checkpoint)?;
     let mut job = checkpoint.job()?;
     job.data = data_settings::of_checkpoint(&job, &args.set)?;
-    let row_type = choose_row_type(args)?;
-    let cost = measure_rounding(args, row_type, &checkpoint, &job.data);
+    let (row_type, dense) = choose_types(args)?;
+    let cost = measure_rounding(args, (row_type, dense), &checkpoint, &job.data);
+    let (cost, failure) = match cost.transpose() {
+        Ok(cost) => (cost, None),
+        Err(error) => (None, Some(error)),
+    };
     if !args.parity.is_empty() {
         read_parity_from(&mut job, &args.parity);
     }
@@ -39,6 +44,7 @@ pub(crate) fn run(args: &PublishArgs) -> Result<()> {
         sign: args.operator.sign.clone(),
         valid_for: args.operator.valid_for,
         rows: row_type,
+        dense,
         items: args
             .items
             .as_ref()
@@ -48,20 +54,19 @@ pub(crate) fn run(args: &PublishArgs) -> Result<()> {
     let workers = compute_pool(args.threads)?;
     let clock = Arc::new(SystemClock::new());
     let files = durable_files()?;
-    let act =
-        || Ok(publish_checkpoint(&checkpoint, &job, &config, args.base, &workers, &files, clock)?);
+    let wish = CheckpointWish { base: args.base, rounding: cost };
+    let act = || Ok(publish_checkpoint(&checkpoint, &job, &config, wish, &workers, &files, clock)?);
     let asked = format!("checkpoint {}", checkpoint.path().display());
     let name = &args.model.model;
     let describe = |published: &Published| describe_publication(published, &config.promote);
     let published = audited(&args.operator, "publish", name, &asked, act, describe)?;
-    if let Some(Err(error)) = &cost {
+    if let Some(error) = failure {
         eprintln!(
-            "the cost of {} rows is not known, because the validation files cannot be scored: \
-             {error:#}",
+            "the cost of {} rows and of dense layers in {dense} is not known, because the \
+             validation files cannot be scored: {error:#}",
             row_type.name()
         );
     }
-    let cost = cost.and_then(Result::ok);
     if args.json {
         return print_json(&summary(&published, cost.as_ref()));
     }
@@ -73,15 +78,16 @@ pub(crate) fn run(args: &PublishArgs) -> Result<()> {
     Ok(())
 }
 
-/// Returns the number type of the rows. Without the option, it is the type of the version that the
-/// pointer names, so that a command without the option does not make a model larger unnoticed.
+/// Returns the number types of the rows and of the dense layers. Without the options, they are the
+/// types of the version that the pointer names, so that a command without them does not make a
+/// model larger or slower unnoticed.
 ///
 /// # Errors
 /// Returns an error if the version that the pointer names can retrieve items, and the new version
 /// could not.
-fn choose_row_type(args: &PublishArgs) -> Result<RowType> {
+fn choose_types(args: &PublishArgs) -> Result<(RowType, DenseType)> {
     let Some((version, row_type)) = find_pointed(args)? else {
-        return Ok(args.rows.unwrap_or_default());
+        return Ok((args.rows.unwrap_or_default(), args.dense.unwrap_or_default()));
     };
     if version.items.is_some() && args.items.is_none() && !args.without_items {
         return refuse(format!(
@@ -97,7 +103,23 @@ fn choose_row_type(args: &PublishArgs) -> Result<RowType> {
             version.version
         );
     }
-    Ok(args.rows.unwrap_or(row_type))
+    let dense = published_dense(&version);
+    if args.dense.is_none() && !dense.is_exact() {
+        if !dense.is_available() {
+            return refuse(format!(
+                "version {} of {} has dense layers in {dense}, which this processor cannot \
+                 compute, so that a version like it cannot be checked; choose f32 or int8 with \
+                 --dense",
+                version.version, version.model
+            ));
+        }
+        eprintln!(
+            "servers compute the dense layers in {dense}, as those of version {}; choose another \
+             type with --dense",
+            version.version
+        );
+    }
+    Ok((args.rows.unwrap_or(row_type), args.dense.unwrap_or(dense)))
 }
 
 /// Returns the version that the pointer names with the number type of its rows, or `None` if there
@@ -115,15 +137,16 @@ fn find_pointed(args: &PublishArgs) -> Result<Option<(VersionManifest, RowType)>
     Ok(Some((version, row_type)))
 }
 
-/// Scores the validation files of the job with the rows of the checkpoint and with those of the
-/// version. Returns `None` if both are the same, or if the job has no validation files.
+/// Scores the validation files of the job with the rows and the dense layers of the checkpoint and
+/// with those of the version. Returns `None` if both are the same, or if the job has no validation
+/// files.
 fn measure_rounding(
     args: &PublishArgs,
-    row_type: RowType,
+    (row_type, dense): (RowType, DenseType),
     checkpoint: &Checkpoint,
     data: &DataConfig,
 ) -> Option<Result<RoundingCost>> {
-    if row_type.is_f32() || data.valid.is_empty() {
+    if (row_type.is_f32() && dense.is_exact()) || data.valid.is_empty() {
         return None;
     }
     let measure = || {
@@ -132,11 +155,12 @@ fn measure_rounding(
         let dataset = Dataset::open(data, &data.files(&data.valid)?, &loaded.job.schema)?
             .with_statistics(loaded.statistics().clone());
         let whole = loaded.evaluate(&dataset)?.auc;
+        loaded.set_dense(dense);
         let rounded = loaded.evaluate_as(&dataset, row_type)?.auc;
         let (Some(whole), Some(rounded)) = (whole, rounded) else {
             bail!("the rows have no AUC, because all have the same label; add rows of both classes")
         };
-        Ok(RoundingCost { row_type, whole, rounded })
+        Ok(RoundingCost { row_type, dense, whole, rounded })
     };
     Some(measure())
 }

@@ -11,7 +11,7 @@ use super::panel::{Panel, column_groups};
 use super::scratch::{LINE, OUTER_BLOCK, Scratch, copy_row};
 #[cfg(target_arch = "x86_64")]
 use super::tile::{Call, Kernels};
-use super::{View, assert_fits};
+use super::{View, assert_fits, assert_result_fits};
 use super::{fallback, reference};
 use crate::simd::{Level, level};
 
@@ -184,8 +184,7 @@ pub fn linear_from_at(
     }
     assert_eq!(begun.columns + x.columns, k, "inner dimensions differ");
     assert_fits("x", x.values.len(), m, x.columns, x.row_stride, x.column_stride);
-    assert_fits("out", out.len(), m, n, out_row, 1);
-    assert!(m == 1 || out_row >= n, "rows of the result overlap: stride {out_row}, {n} columns");
+    assert_result_fits(out, m, n, out_row);
     assert!(epilogue.bias.is_none_or(|bias| bias.len() >= n), "too short a bias");
     w.check();
     if begun.columns > 0 {
@@ -337,8 +336,7 @@ pub fn outer_product_at(
     assert!(g.column_stride == 1, "columns of the right operand are contiguous");
     assert_fits("x", x.values.len(), rows, m, x.row_stride, x.column_stride);
     assert_fits("g", g.values.len(), rows, n, g.row_stride, 1);
-    assert_fits("out", out.len(), m, n, out_row, 1);
-    assert!(m == 1 || out_row >= n, "rows of the result overlap: stride {out_row}, {n} columns");
+    assert_result_fits(out, m, n, out_row);
     #[cfg(target_arch = "x86_64")]
     if let Some(kernels) = Kernels::of(wanted.min(level())) {
         return outer_blocks(kernels, x, g, (m, n, rows), accumulate, out, out_row, scratch);

@@ -9,7 +9,16 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use zillion_device::matmul::INT8_INNER;
 use zillion_device::matmul::bf16::Instructions;
+
+/// The minimum number of rows of a weight that is quantised. The rounding of each input costs about
+/// as much as the product saves below this number, and a sum of few terms has a large error.
+const LEAST_ROWS: usize = 32;
+
+/// The minimum number of columns of a weight that is quantised. The kernels of 8-bit integers
+/// compute 16 columns at a time, and the last layers with few columns decide the score.
+const LEAST_COLUMNS: usize = 16;
 
 /// The number type of the products of dense layers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -81,4 +90,14 @@ impl fmt::Display for DenseType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
+}
+
+/// Returns whether the products with a weight of this shape may be rounded.
+pub(crate) fn is_large_shape(rows: usize, cols: usize) -> bool {
+    rows >= LEAST_ROWS && cols >= LEAST_COLUMNS
+}
+
+/// Returns whether the products with a weight of this shape are rounded to 8-bit integers.
+pub(crate) fn is_quantisable(rows: usize, cols: usize) -> bool {
+    is_large_shape(rows, cols) && rows <= INT8_INNER
 }

@@ -6,21 +6,13 @@
 //! weight can be packed in another number type than f32. Then its products are computed in this
 //! type.
 
-use crate::cpu::dense_type::DenseType;
+use crate::cpu::dense_type::{DenseType, is_large_shape, is_quantisable};
 use crate::cpu::packing::{Packing, Weight};
 use crate::cpu::program::Program;
 use crate::ops::PackedWeight;
 use crate::params::Params;
 use zillion_device::matmul::bf16::{self, Instructions};
-use zillion_device::matmul::{INT8_INNER, Int8Weight, Panel};
-
-/// The minimum number of rows of a weight that is quantised. The rounding of each input costs about
-/// as much as the product saves below this number, and a sum of few terms has a large error.
-const LEAST_ROWS: usize = 32;
-
-/// The minimum number of columns of a weight that is quantised. The kernels of 8-bit integers
-/// compute 16 columns at a time, and the last layers with few columns decide the score.
-const LEAST_COLUMNS: usize = 16;
+use zillion_device::matmul::{Int8Weight, Panel};
 
 /// The packed weights of the products of a graph, for one set of parameters.
 #[derive(Debug)]
@@ -105,7 +97,7 @@ fn pack_panels(weight: &Weight, params: &Params, piece: &mut dyn FnMut()) -> Pac
 /// Returns whether the products with a weight may be rounded.
 fn is_large(weight: &Weight) -> bool {
     let (rows, cols) = weight.packed_shape();
-    !weight.is_turned() && rows >= LEAST_ROWS && cols >= LEAST_COLUMNS
+    !weight.is_turned() && is_large_shape(rows, cols)
 }
 
 /// Packs a weight as numbers of bf16. Returns `None` if the weight stays f32.
@@ -122,8 +114,8 @@ fn narrow(weight: &Weight, params: &Params, piece: &mut dyn FnMut()) -> Option<P
 
 /// Quantises a weight. Returns `None` if the weight stays f32.
 fn quantize(weight: &Weight, params: &Params, piece: &mut dyn FnMut()) -> Option<PackedWeight> {
-    let (rows, _) = weight.packed_shape();
-    if !is_large(weight) || rows > INT8_INNER {
+    let (rows, cols) = weight.packed_shape();
+    if weight.is_turned() || !is_quantisable(rows, cols) {
         return None;
     }
     Int8Weight::pack_by_piece(weight.view(params), piece).map(PackedWeight::Int8)

@@ -367,6 +367,13 @@ pub enum Op {
         /// The number of the layer. It gives each layer of a model its own mask.
         salt: u32,
     },
+    /// The values that 8-bit integers with a scale for each row or column stand for: (x `[r, n]`) →
+    /// the shape of x. The gradient goes straight through. Only training has it.
+    FakeQuantize {
+        /// Whether each column has a scale, as in a weight. Otherwise each row has one, as in an
+        /// input.
+        columns: bool,
+    },
 
     /// The sum of the dot products of all pairs of fields (Rendle 2010): (x `[r, F·dim]`) →
     /// `[r, 1]`.

@@ -5,6 +5,7 @@ mod bits;
 mod check;
 mod compare;
 mod data;
+mod fake_quantize;
 mod gpu;
 mod gradients;
 mod learning;

@@ -26,6 +26,7 @@ use super::{
 use crate::arrow_file::ArrowFile;
 use crate::error::{Error, Result};
 use crate::layout::TableLayout;
+use crate::row_type::RowType;
 use zillion_feature::{FeatureKey, SLOTS};
 
 /// A mapping from the name of a file to its path.
@@ -318,6 +319,16 @@ fn check_listing(manifest: &LayerManifest, layouts: &[TableLayout]) -> Result<()
             }
         }
         check_narrow(table, layout)?;
+        let weights = table.rows.saturating_mul(table.width() as u64);
+        if table.clamped > weights || (table.clamped > 0 && table.row_type != RowType::F16) {
+            return Err(format!(
+                "table `{}` lists {} weights beyond the numbers of f16, but has {weights} weights in \
+                 {}; {REMEDY}",
+                table.table,
+                table.clamped,
+                table.row_type.name()
+            ));
+        }
         let narrow = table.narrow.as_ref().map_or(0, |narrow| narrow.rows);
         let rows = table.parts.iter().map(|p| p.rows).sum::<u64>().saturating_add(narrow);
         if rows != table.rows || table.tombstones > table.rows {

@@ -113,6 +113,7 @@ fn append(table: &mut LayerTable, more: &LayerTable, directory: u32) -> Result<(
     let placed = |part: &LayerPart| LayerPart { directory, ..part.clone() };
     table.rows += more.rows;
     table.tombstones += more.tombstones;
+    table.clamped = table.clamped.saturating_add(more.clamped);
     table.parts.extend(more.parts.iter().map(placed));
     if let (Some(narrow), Some(more)) = (&mut table.narrow, &more.narrow) {
         narrow.rows += more.rows;

@@ -26,7 +26,9 @@ use zillion_device::mmap::overlaps;
 use zillion_device::prefetch::prefetch_read;
 
 use super::Throttle;
-use super::weights::{PackedWeights, WeightColumn, WeightFormat, WeightRows, number_item};
+use super::weights::{
+    PackedWeights, WeightColumn, WeightFormat, WeightRows, check_scales, number_item,
+};
 use crate::arrow_file::Columns;
 use crate::dtype::{Bf16, F16, Half};
 use crate::row_type::RowType;
@@ -263,9 +265,20 @@ impl SparseColumn {
             return Err(format!("row {row}: {reason}"));
         }
         let zero = self.values.find_zero().map(|at| (at, "a stored weight is zero"));
-        let Some((at, reason)) = zero.or_else(|| self.values.find_bad()) else { return Ok(()) };
-        let row = self.offsets.partition_point(|&first| first as usize <= at) - 1;
-        Err(format!("row {row}: {reason}"))
+        if let Some((at, reason)) = zero.or_else(|| self.values.find_bad()) {
+            let row = self.offsets.partition_point(|&first| first as usize <= at) - 1;
+            return Err(format!("row {row}: {reason}"));
+        }
+        let WeightColumn::Int8 { dims, .. } = &self.values else { return Ok(()) };
+        let rows = self.masks.len() / mask_bytes(width).max(1);
+        for (row, sparse) in (0..rows).filter_map(|row| Some((row, self.row(row, width)?))) {
+            sparse.with_whole(|whole| match whole {
+                PackedWeights::Int8 { values, scales, .. } => check_scales(values, scales, dims)
+                    .map_err(|reason| format!("row {row}: {reason}")),
+                _ => Ok(()),
+            })?;
+        }
+        Ok(())
     }
 }
 

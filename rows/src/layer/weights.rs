@@ -7,6 +7,9 @@
 //! | f16 | a list of f16 | none |
 //! | bf16 | a list of u16, the upper halves of f32 numbers | none |
 //! | int8 | a list of i8, from -127 to 127 | a list of f32, one for each segment of a row |
+//!
+//! A scale is the one that a writer chooses: the largest weight of a segment is 127 or -127 steps,
+//! and only a segment of zeros has the scale 0. Layers with other scales do not verify.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -26,7 +29,7 @@ use super::sparse::{SparseRow, sparse_fields};
 use crate::arrow_file::Columns;
 use crate::dtype::{Bf16, F16, Half};
 use crate::row::widen_row;
-use crate::row_type::{RowType, is_scale, quantize, scale_of};
+use crate::row_type::{RowType, STEPS, is_scale, quantize, scale_of};
 
 /// The number type of the rows of one width, and the dimensions of their segments.
 #[derive(Clone, Debug)]
@@ -307,10 +310,15 @@ impl WeightColumn {
         if let Some((row, reason)) = self.find_bad_scale() {
             return Err(format!("row {row}: {reason}"));
         }
-        match self.find_bad() {
-            Some((at, reason)) => Err(format!("row {}: {reason}", at / width.max(1))),
-            None => Ok(()),
+        if let Some((at, reason)) = self.find_bad() {
+            return Err(format!("row {}: {reason}", at / width.max(1)));
         }
+        let Self::Int8 { values, scales, dims } = self else { return Ok(()) };
+        let rows = values.chunks_exact(width.max(1)).zip(scales.chunks_exact(dims.len().max(1)));
+        for (row, (values, scales)) in rows.enumerate() {
+            check_scales(values, scales, dims).map_err(|reason| format!("row {row}: {reason}"))?;
+        }
+        Ok(())
     }
 
     /// Returns the number of weights.
@@ -352,6 +360,26 @@ impl WeightColumn {
             Self::Int8 { values, .. } => values.iter().position(|&q| q == 0),
         }
     }
+}
+
+/// Checks that each segment of a row has the scale that a writer gives it, by which the largest
+/// weight is 127 steps, or 0 if all weights are zero. A merge of layers would otherwise round the
+/// row again, to other weights.
+pub(super) fn check_scales(values: &[i8], scales: &[f32], dims: &[usize]) -> Result<(), String> {
+    let mut rest = values;
+    for (&dim, &scale) in dims.iter().zip(scales) {
+        let (segment, more) = rest.split_at(dim.min(rest.len()));
+        rest = more;
+        let largest = segment.iter().map(|q| q.unsigned_abs()).max().unwrap_or(0);
+        let wanted = if scale == 0.0 { 0 } else { STEPS as u8 };
+        if largest != wanted && !segment.is_empty() {
+            return Err(format!(
+                "the largest weight of a segment with the scale {scale} is {largest} instead of \
+                 {wanted}, so that a merge of layers would change the row"
+            ));
+        }
+    }
+    Ok(())
 }
 
 impl<'a> PackedWeights<'a> {

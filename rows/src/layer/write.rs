@@ -51,6 +51,8 @@ struct OpenTable {
     narrow: Option<OpenRows>,
     name: String,
     tombstones: u64,
+    /// The number of finite weights that the number type cannot hold.
+    clamped: u64,
 }
 
 /// The parts of one width of a table.
@@ -147,6 +149,7 @@ impl<'a> LayerWriter<'a> {
                 .map(|segments| OpenRows::new(layout.published, segments, narrow_parts, true)),
             name: layout.name.clone(),
             tombstones: 0,
+            clamped: 0,
         });
         Ok(())
     }
@@ -201,6 +204,8 @@ impl<'a> LayerWriter<'a> {
         let Some(open) = &mut self.open else { return Ok(()) };
         open.last = Some(key.0);
         open.tombstones += u64::from(weights.is_none());
+        let row_type = open.full.format.row_type;
+        open.clamped += weights.map_or(0, |row| row_type.count_clamped(row));
         let OpenRows { rows, room, format, .. } = open.rows_of(is_narrow);
         if rows.keys.is_empty() {
             rows.reserve(*room, format);
@@ -324,6 +329,7 @@ impl OpenTable {
             row_type: self.full.format.row_type,
             rows: rows(&self.full.done) + narrow.as_ref().map_or(0, |narrow| narrow.rows),
             tombstones: self.tombstones,
+            clamped: self.clamped,
             parts: self.full.done,
             narrow,
         }

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant, SystemTime};
 use zillion_device::Workers;
 use zillion_registry::{Cache, CacheCounts, Error as RegistryError, Model, VersionId};
 use zillion_rows::RowSource as _;
-use zillion_scorer::{Error, Servable};
+use zillion_scorer::{Error, Servable, published_dense};
 
 use self::merging::Merging;
 #[cfg(test)]
@@ -351,7 +351,19 @@ impl Follower {
         let others = others.iter().map(Arc::as_ref);
         let (cache, pace) = (&mut self.cache, &mut self.pace);
         let dense = self.config.dense;
-        Servable::load_as(dense, &self.model, version, others, cache, &self.workers, pace)
+        let loaded =
+            Servable::load_as(dense, &self.model, version, others, cache, &self.workers, pace)?;
+        let published = published_dense(loaded.manifest());
+        if loaded.dense() != published {
+            tracing::info!(
+                model = self.model.name(),
+                %version,
+                dense = loaded.dense().name(),
+                published = published.name(),
+                "the server's number type of dense layers is used instead of the version's"
+            );
+        }
+        Ok(loaded)
     }
 
     /// Runs work on a version. A panic refuses the version: its contents come from outside.

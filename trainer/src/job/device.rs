@@ -162,6 +162,11 @@ impl Job {
                 train.mode.name()
             ));
         }
+        if train.fake_quantize.is_some() {
+            return Some(
+                "`train.fake_quantize` rounds factors of products, which processors do".to_owned(),
+            );
+        }
         self.ps.is_some().then(|| {
             "`[ps]` puts the tables on servers, and trainers with servers compute on processors"
                 .to_owned()

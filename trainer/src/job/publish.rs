@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use zillion_config::ConfigError;
+use zillion_nn::DenseType;
 use zillion_nn::zoo::ModelSpec;
-use zillion_registry::{Retention, STABLE, Validity};
+use zillion_registry::{Retention, RoundedDense, STABLE, Validity};
 use zillion_rows::{RowType, TableSpec};
 
 use super::Job;
@@ -50,6 +51,10 @@ pub struct PublishConfig {
     /// The number type of the weights in the rows of versions. Training does not change.
     #[serde(default)]
     pub rows: RowType,
+    /// The number type in which servers compute the dense layers of versions, unless a server
+    /// chooses one itself. Training does not change.
+    #[serde(default)]
+    pub dense: DenseType,
     /// The number of newest versions that the publisher keeps while it removes older ones; absent:
     /// it removes nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -95,6 +100,7 @@ impl PublishConfig {
             max_deltas: default_max_deltas(),
             dense_every: default_dense_every(),
             rows: RowType::default(),
+            dense: DenseType::default(),
             keep_versions: None,
             keep_seconds: default_keep_seconds(),
             sign: None,
@@ -113,6 +119,15 @@ impl PublishConfig {
             table.validate()?;
         }
         Ok(())
+    }
+
+    /// Returns the number type of dense layers as a version has it.
+    pub(crate) fn rounded_dense(&self) -> Option<RoundedDense> {
+        match self.dense {
+            DenseType::F32 => None,
+            DenseType::Bf16 => Some(RoundedDense::Bf16),
+            DenseType::Int8 => Some(RoundedDense::Int8),
+        }
     }
 
     /// Returns the rules by which the publisher removes old versions, if it removes any.

@@ -17,7 +17,7 @@ use zillion_registry::{
     PointerMove, STABLE, ScoreSettings, VersionFile, VersionId, VersionManifest, write_side,
 };
 use zillion_rows::TableSpec;
-use zillion_scorer::Scorer;
+use zillion_scorer::{Scorer, task_names};
 
 use super::RunId;
 use super::branch::Branch;
@@ -32,6 +32,7 @@ use super::parity::Parity;
 use super::places::Places;
 use super::published::Published;
 use super::registry::open_registry;
+use super::rounding::{check_rounding, warn_of_clamped};
 use crate::error::{Error, Result};
 use crate::job::{Job, PublishConfig};
 use crate::trace_span::span;
@@ -69,6 +70,8 @@ pub(crate) struct Publisher {
     scorer: Scorer,
     encoder: Encoder,
     parity: Parity,
+    /// The names of the scores of a parity row.
+    tasks: Vec<String>,
     /// The items that versions can retrieve; absent: none.
     catalogue: Option<Catalogue>,
     item_files: ItemFiles,
@@ -152,7 +155,7 @@ impl Publisher {
             tables: job.tables.clone(),
             statistics: statistics.clone(),
             graph: graph.to_json()?,
-            settings: ScoreSettings { lanes, tile_rows },
+            settings: ScoreSettings { lanes, tile_rows, dense: config.rounded_dense() },
             sides: written.collect::<Result<_, _>>()?,
         })?;
         Ok(Self {
@@ -166,6 +169,7 @@ impl Publisher {
             scorer,
             encoder,
             parity,
+            tasks: task_names(&graph, &job.schema),
             catalogue,
             item_files: ItemFiles::default(),
             schema: job.schema.clone(),
@@ -312,8 +316,10 @@ impl Publisher {
         if !is_trained || (wish.base && !version.is_base()) {
             return Ok(false);
         }
-        let Self { parity, scorer, dense, model, tables, catalogue, .. } = self;
-        if version.items.is_some() != catalogue.is_some() {
+        let Self { parity, scorer, dense, model, tables, catalogue, config, .. } = self;
+        if version.items.is_some() != catalogue.is_some()
+            || version.frame.settings.dense != config.rounded_dense()
+        {
             return Ok(false);
         }
         let params = match later {
@@ -349,16 +355,25 @@ impl Publisher {
         self.clear()?;
         self.files.create_dir(self.layer_folder())?;
         let Rows { layer, folder, is_base } = self.rows(chain, rows)?;
+        warn_of_clamped(&layer);
         let chain = chain.filter(|_| !is_base);
         let parent = chain.and_then(|chain| chain.last());
         // The version is scored with the parameters that it will have.
         let Self { parity, scorer, dense, model, tables, catalogue, item_files, .. } = self;
+        let (config, tasks) = (&self.config, &self.tasks);
         let older = parent.filter(|_| !wish.new_dense && !dense.is_due(chain));
         let params = match older {
             None => trained.params,
             Some(parent) => dense.params(model, &parent.dense)?,
         };
-        let parity = parity.score(scorer, tables, rows.row_source()?.as_mut(), params)?.to_json();
+        let exact = parity.score(scorer, tables, rows.row_source()?.as_mut(), params)?;
+        if !config.dense.is_exact() {
+            scorer.set_packed(Some(scorer.pack(config.dense, params, &mut || ())));
+            let rounded = parity.score(scorer, tables, rows.row_source()?.as_mut(), params);
+            scorer.set_packed(None);
+            check_rounding(config.dense, tasks, &exact, &rounded?)?;
+        }
+        let parity = exact.to_json();
         let items = match catalogue {
             Some(catalogue) => {
                 let items = catalogue.compute(tables, rows.row_source()?.as_mut(), params)?;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use zillion_feature::Cursor;
+use zillion_nn::DenseType;
 use zillion_nn::optim::Verdict;
 use zillion_reader::BatchOrder;
 use zillion_rows::{RoundedRows, RowType, TableSpec};
@@ -266,7 +267,9 @@ impl Run {
         self.position.progress.left_out = 0;
         let pruning = self.prune_after_epoch()?;
         let valid = match self.data.valid {
-            Some(_) => self.stage(Stage::Validate, |run| run.validate(RowType::F32))?,
+            Some(_) => {
+                self.stage(Stage::Validate, |run| run.validate(RowType::F32, DenseType::F32))?
+            }
             None => None,
         };
         let mut is_best = true;
@@ -312,9 +315,13 @@ impl Run {
         Ok(tables + self.model.optimizer.regulariser(&self.model.params))
     }
 
-    /// Validates the epoch with rows that are rounded to numbers of `row_type`. Returns `None` if
-    /// the job has no validation data.
-    pub(super) fn validate(&mut self, row_type: RowType) -> Result<Option<EvalReport>> {
+    /// Validates the epoch with rows that are rounded to numbers of `row_type`, and with dense
+    /// layers in `dense`. Returns `None` if the job has no validation data.
+    pub(super) fn validate(
+        &mut self,
+        row_type: RowType,
+        dense: DenseType,
+    ) -> Result<Option<EvalReport>> {
         let Self { job, options, data, client, model, .. } = self;
         let Some(dataset) = &data.valid else { return Ok(None) };
         model.settle()?;
@@ -326,15 +333,20 @@ impl Run {
         let mut rows = RoundedRows::new(rows.as_mut(), layouts.collect());
         let none = Frequencies::default();
         let Model { scorer, towers, params, average, .. } = model;
+        let params = select_scoring_params(average.as_ref(), params);
+        let packed = (!dense.is_exact()).then(|| scorer.pack(dense, params, &mut || ()));
+        scorer.set_packed(packed);
         let judge = Judge {
             job,
-            scorer,
+            scorer: &mut *scorer,
             towers: towers.as_mut(),
             frequencies: data.frequencies.as_ref().unwrap_or(&none),
             source: &mut rows,
-            params: select_scoring_params(average.as_ref(), params),
+            params,
             workers: &options.workers,
         };
-        judge.evaluate(dataset).map(Some)
+        let report = judge.evaluate(dataset);
+        scorer.set_packed(None);
+        report.map(Some)
     }
 }

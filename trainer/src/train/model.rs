@@ -50,6 +50,7 @@ impl Model {
     ) -> Result<(Self, StepBuffers)> {
         let mut graph = job.graph(Mode::Train)?;
         job.freeze(&mut graph)?;
+        let graph = job.quantize_layers(graph)?;
         // A two_tower model without labels has one task without a label.
         let tasks = job.tasks().into_iter().enumerate();
         let logits = tasks.map(|(index, task)| find_output(&graph, &task.output(LOGITS, index)));

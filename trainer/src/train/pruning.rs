@@ -43,7 +43,7 @@ impl Run {
     }
 
     fn validate_rows(&mut self) -> Result<Option<EvalReport>> {
-        self.validate(zillion_rows::RowType::F32)
+        self.validate(zillion_rows::RowType::F32, zillion_nn::DenseType::F32)
     }
 
     /// Prunes this share of the weights of each table that the job prunes.

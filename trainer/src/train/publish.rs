@@ -12,14 +12,14 @@ use std::time::Instant;
 use zillion_device::SystemClock;
 use zillion_reader::SideTables;
 use zillion_registry::{Link, Origin, VersionManifest};
-use zillion_rows::RowType;
 
 use super::Run;
 use crate::error::{Error, Result};
 use crate::evaluate::EvalReport;
 use crate::observer::{Observer, PublishReport};
 use crate::publish::{
-    Opening, PruningCost, Published, Publisher, REMEMBERED, Repeated, RoundingCost, Wish,
+    AS_PUBLISHED, Opening, PruningCost, Published, Publisher, REMEMBERED, Repeated, RoundingCost,
+    Wish,
 };
 
 /// The publisher of a run, and the outcome of the last publication.
@@ -144,19 +144,21 @@ impl Run {
             metrics.extend(figures.map(|(name, value)| (format!("valid_{name}"), value)));
             if let Some(cost) = self.measure_rounding(valid)? {
                 observer.note(&cost.to_string());
-                metrics.insert("valid_auc_as_published".to_owned(), cost.rounded);
+                metrics.insert(AS_PUBLISHED.to_owned(), cost.rounded);
             }
         }
         self.publish(metrics, true, observer)
     }
 
-    /// Measures the AUC of the validation data with the rows as versions have them. Returns `None`
-    /// if versions have the very rows of training, or if there is no AUC.
+    /// Measures the AUC of the validation data with the rows and the dense layers as versions have
+    /// them. Returns `None` if versions have those of training, or if there is no AUC.
     fn measure_rounding(&mut self, valid: &EvalReport) -> Result<Option<RoundingCost>> {
-        let row_type = self.job.publish.as_ref().map_or(RowType::F32, |publish| publish.rows);
-        let Some(whole) = valid.auc.filter(|_| !row_type.is_f32()) else { return Ok(None) };
-        let rounded = self.validate(row_type)?.and_then(|report| report.auc);
-        Ok(rounded.map(|rounded| RoundingCost { row_type, whole, rounded }))
+        let Some(publish) = &self.job.publish else { return Ok(None) };
+        let (row_type, dense) = (publish.rows, publish.dense);
+        let is_rounded = !row_type.is_f32() || !dense.is_exact();
+        let Some(whole) = valid.auc.filter(|_| is_rounded) else { return Ok(None) };
+        let rounded = self.validate(row_type, dense)?.and_then(|report| report.auc);
+        Ok(rounded.map(|rounded| RoundingCost { row_type, dense, whole, rounded }))
     }
 
     /// Publishes the present state, and reports the outcome to the observer. At the end of an

@@ -5,6 +5,7 @@ use serde_json::Value;
 use zillion_console::{print_json, print_line};
 use zillion_registry::VersionManifest;
 use zillion_rows::layer::LayerManifest;
+use zillion_scorer::published_dense;
 
 use super::describe::{format_move, format_pointers, format_version};
 use crate::args::ShowArgs;
@@ -56,6 +57,11 @@ pub(super) fn run(args: &ShowArgs) -> Result<()> {
             table.all_parts().count(),
             table.all_parts().map(|part| part.file.bytes).sum::<u64>()
         ));
+    }
+    print_line(&format!("dense      layers in {}", published_dense(&manifest)));
+    let clamped: u64 = layer.tables.iter().map(|table| table.clamped).sum();
+    if clamped > 0 {
+        print_line(&format!("clamped    {clamped} weights beyond 65504, the largest f16"));
     }
     if let Some(sparsity) = layer.sparsity() {
         print_line(&format!("zeros      {sparsity}"));

@@ -16,7 +16,7 @@ use zillion_datatools::ClickLog;
 use zillion_device::{SystemClock, Workers};
 use zillion_reader::{Dataset, Labels, RawRows};
 use zillion_registry::{Model, STABLE};
-use zillion_trainer::{Checkpoint, Loaded, PublishConfig, publish_checkpoint};
+use zillion_trainer::{Checkpoint, CheckpointWish, Loaded, PublishConfig, publish_checkpoint};
 
 use super::place::{self, Place};
 use super::{job, sitting};
@@ -88,7 +88,7 @@ pub(super) fn run(
         &checkpoint,
         &loaded.job,
         &config,
-        false,
+        CheckpointWish::default(),
         workers,
         &durable_files()?,
         clock,

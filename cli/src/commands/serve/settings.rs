@@ -304,7 +304,7 @@ impl Settings {
             cache_bytes: self.cache_bytes,
             load_into_memory: self.load_into_memory,
             row_records: self.row_records,
-            dense: self.dense.unwrap_or(usual.dense),
+            dense: self.dense.or(usual.dense),
             max_stale: self.max_stale_ms.map(Duration::from_millis),
             registry_wait: self.registry_wait_ms.map_or(usual.registry_wait, Duration::from_millis),
             stagger: self.stagger_ms.map_or(usual.stagger, Duration::from_millis),

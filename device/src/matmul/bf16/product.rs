@@ -1,7 +1,7 @@
 //! The products of a dense layer: blocks of 32 rows and up to 32 columns.
 
 use super::super::scratch::OUTER_BLOCK;
-use super::super::{Epilogue, View, assert_fits};
+use super::super::{Epilogue, View, assert_result_fits};
 #[cfg(target_arch = "x86_64")]
 use super::amx::Tiles;
 use super::detect::{Instructions, Set};
@@ -75,8 +75,7 @@ pub fn linear_from(
         end += panel.columns;
     }
     check(x);
-    assert_fits("out", out.len(), m, n, out_row, 1);
-    assert!(m == 1 || out_row >= n, "rows of the result overlap: stride {out_row}, {n} columns");
+    assert_result_fits(out, m, n, out_row);
     assert!(epilogue.bias.is_none_or(|bias| bias.len() >= n), "too short a bias");
     for top in (0..m).step_by(ROWS) {
         let rows = ROWS.min(m - top);
@@ -124,8 +123,7 @@ pub fn outer_product(
     assert_eq!(rows, g.rows, "numbers of rows differ");
     check(x);
     check(g);
-    assert_fits("out", out.len(), m, n, out_row, 1);
-    assert!(m == 1 || out_row >= n, "rows of the result overlap: stride {out_row}, {n} columns");
+    assert_result_fits(out, m, n, out_row);
     let mut begin = 0;
     // Without rows there is one empty block, whose sums are zero.
     loop {

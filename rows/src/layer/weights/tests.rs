@@ -6,7 +6,8 @@ use zillion_device::Files;
 use zillion_feature::FeatureKey;
 
 use super::*;
-use crate::layer::{Layer, LayerManifest, LayerWriter, Unthrottled, verify_layer};
+use crate::layer::testing::{change_part, verify};
+use crate::layer::{Layer, LayerManifest, LayerWriter, Unthrottled};
 use crate::layout::{SegmentLayout, TableLayout};
 
 fn layout(published: RowType) -> TableLayout {
@@ -26,23 +27,14 @@ fn write(folder: &Path, row_type: RowType) -> LayerManifest {
     writer.finish().unwrap()
 }
 
-/// Opens the layer after a change of one file, whose new hash the manifest gets.
+/// Returns the problem of a layer of which a part was changed.
 fn verify_changed(
     folder: &Path,
     manifest: &LayerManifest,
     row_type: RowType,
     change: impl Fn(&mut Vec<u8>),
 ) -> String {
-    let mut changed = manifest.clone();
-    let file = &mut changed.tables[0].parts[0].file;
-    let mut bytes = std::fs::read(folder.join(file.name())).unwrap();
-    change(&mut bytes);
-    file.blake3 = blake3::hash(&bytes).to_hex().to_string();
-    file.bytes = bytes.len() as u64;
-    std::fs::write(folder.join(file.name()), &bytes).unwrap();
-    let layouts = [layout(row_type)];
-    let verified = verify_layer(folder, &changed, &layouts, &mut Unthrottled);
-    verified.err().map_or_else(String::new, |error| error.to_string())
+    verify(folder, &change_part(folder, manifest, change), layout(row_type))
 }
 
 /// Replaces the first bytes that equal `from`.
@@ -80,6 +72,14 @@ fn numbers_that_no_writer_wrote_are_refused_by_name() {
     let change = |bytes: &mut Vec<u8>| replace(bytes, &[119, 127], &[128, 127]);
     let said = verify_changed(folder.path(), &manifest, RowType::Int8, change);
     assert!(said.contains("-128"), "{said}");
+    // The largest weight of a writer's segment is 127 steps.
+    let manifest = write(folder.path(), RowType::Int8);
+    let change = |bytes: &mut Vec<u8>| replace(bytes, &[119, 127], &[119, 126]);
+    let said = verify_changed(folder.path(), &manifest, RowType::Int8, change);
+    assert!(said.contains("row 0: the largest weight") && said.contains("126"), "{said}");
+    let change = |bytes: &mut Vec<u8>| replace(bytes, &scale.to_le_bytes(), &[0; 4]);
+    let said = verify_changed(folder.path(), &manifest, RowType::Int8, change);
+    assert!(said.contains("with the scale 0 is 127 instead of 0"), "{said}");
     for (row_type, bits) in [(RowType::F16, 0x7c00u16), (RowType::Bf16, 0xff80)] {
         let manifest = write(folder.path(), row_type);
         let half = |x: f32| match row_type {
@@ -125,4 +125,26 @@ fn int8_refuses_rows_that_are_not_finite() {
     row[9] = f32::NAN;
     let said = writer.push(FeatureKey(5), Some(&row), 1).unwrap_err().to_string();
     assert!(said.contains("`ids`") && said.contains("infinite or NaN"), "{said}");
+}
+
+#[test]
+fn weights_beyond_f16_are_counted() {
+    for (row_type, counted) in [(RowType::F16, 2), (RowType::Bf16, 0), (RowType::Int8, 0)] {
+        let (folder, files) = (tempfile::tempdir().unwrap(), Files::new());
+        let mut pace = Unthrottled;
+        let mut writer = LayerWriter::new(&files, folder.path(), &mut pace);
+        writer.table(&layout(row_type), 1).unwrap();
+        let mut row = [1.0; 17];
+        (row[3], row[5], row[7]) = (65_504.0, 65_505.0, -1e30);
+        writer.push(FeatureKey(5), Some(&row), 1).unwrap();
+        let manifest = writer.finish().unwrap();
+        assert_eq!(manifest.tables[0].clamped, counted, "{row_type:?}");
+        assert_eq!(verify(folder.path(), &manifest, layout(row_type)), "");
+        let listed = serde_json::to_string(&manifest).unwrap();
+        assert_eq!(listed.contains("clamped"), counted > 0);
+        let mut lying = manifest;
+        lying.tables[0].clamped = 18;
+        let said = verify(folder.path(), &lying, layout(row_type));
+        assert!(said.contains("18 weights beyond"), "{said}");
+    }
 }

@@ -16,6 +16,7 @@ use zillion_store::{Operation, Outcome};
 use super::*;
 
 mod compaction;
+mod dense_types;
 mod repetition;
 mod row_types;
 

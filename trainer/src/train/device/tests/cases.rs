@@ -71,6 +71,11 @@ pub(super) const TRAIN: &[Case] = &[
     case("precision", "train.precision = 'tf32'", GpuAlone("`train.precision`: is \"tf32\"")),
     case("precision", "train.precision = 'bf16'", GpuAlone("`train.precision`: is \"bf16\"")),
     case(
+        "fake_quantize",
+        "train.fake_quantize = 'int8'\nmodel.hidden = [32, 16]",
+        Refused("`train.fake_quantize`"),
+    ),
+    case(
         "accumulate",
         "train = { accumulate = 3, batch_size = 16, clip_norm = 1.0 }",
         OnHost("`train.accumulate`"),
