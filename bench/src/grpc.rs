@@ -139,7 +139,8 @@ pub(crate) fn run(args: &BenchGrpcArgs, is_json: bool) -> Result<()> {
     eprintln!("publishing {} rows", args.rows);
     publish(&published, args.rows.get(), folder, &compute_pool(None)?)?;
     let cpus = args.server_cpus.as_deref();
-    let (server, _) = ServerChild::start_on(folder, "server", args.threads, cpus, Some(args.dense))?;
+    let (server, _) =
+        ServerChild::start_on(folder, "server", args.threads, cpus, Some(args.dense))?;
     let before = (CpuTimes::now(), cpu_seconds(server.pid()), Instant::now());
     let mut runs = Vec::new();
     for candidates in args.candidates.iter().map(|candidates| candidates.get()) {
