@@ -160,8 +160,8 @@ impl ServerChild {
         Self::start_on(folder, name, threads, None, None)
     }
 
-    /// Starts a server as [`Self::start_in`] does. The server keeps to the processors in `cpus`, and
-    /// computes dense layers in the number type `dense`.
+    /// Starts a server as [`Self::start_in`] does. The server keeps to the processors in `cpus`,
+    /// and computes dense layers in the number type `dense`.
     pub(crate) fn start_on(
         folder: &Path,
         name: &str,

@@ -304,8 +304,9 @@ impl Domain {
 
     /// Runs the work of a request against one version, on this thread or on the pool: `work` reads
     /// the body, scores its rows by [`Scored::score_then`], and writes the answer. It is called a
-    /// second time if the work turns out to be too long for this thread. The body has `bytes` bytes, and may be
-    /// packed. Returns the lines of the request log too, if the request belongs to its sample.
+    /// second time if the work turns out to be too long for this thread. The body has `bytes`
+    /// bytes, and may be packed. Returns the lines of the request log too, if the request belongs
+    /// to its sample.
     ///
     /// # Errors
     /// Returns [`ServeError::Overloaded`] if too much work waits, [`ServeError::Deadline`] if the

@@ -179,8 +179,8 @@ impl Scored {
         self.spent.set(spent);
     }
 
-    /// Scores the rows of a request and calls `finish` with the answer, or reads the rows and leaves
-    /// both to a later turn of the request.
+    /// Scores the rows of a request and calls `finish` with the answer, or reads the rows and
+    /// leaves both to a later turn of the request.
     ///
     /// # Errors
     /// Returns the errors of [`Scored::score`] and of `finish`.

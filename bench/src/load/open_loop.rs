@@ -12,8 +12,8 @@
 //! for each request. The thread of the connections looks at the clock after each answer too, and
 //! issues the permits that are due. Near the capacity it nearly always comes first, so that it is
 //! not woken for each request. Connections receive permits in the order in which they asked for
-//! them, and take requests in the order of their due times. All connections are tasks on one thread, because
-//! a client must not use more processors if the server runs on the same machine.
+//! them, and take requests in the order of their due times. All connections are tasks on one
+//! thread, because a client must not use more processors if the server runs on the same machine.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

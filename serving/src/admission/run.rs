@@ -62,7 +62,7 @@ pub(crate) enum Outcome<T> {
     Read(ReadRows),
 }
 
-/// What a request may do on the network thread that read it.
+/// The bounds of a request on the network thread that read it.
 #[derive(Clone, Copy, Debug)]
 struct Inline {
     /// The largest average work of requests of this size.

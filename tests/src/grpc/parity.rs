@@ -1,5 +1,5 @@
-//! A test that 10,000 rows have the same bits over each protocol of gRPC, and as binary tensors over
-//! HTTP, as `zillion predict` gives them. The module `serving` compares the protocols of JSON.
+//! A test that 10,000 rows have the same bits over each protocol of gRPC, and as binary tensors
+//! over HTTP, as `zillion predict` gives them. The module `serving` compares the protocols of JSON.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use serde_json::{Value, json};
