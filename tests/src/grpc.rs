@@ -9,7 +9,7 @@ mod services;
 use bytes::{BufMut, Bytes, BytesMut};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 use zillion_serving::proto::inference::grpc_inference_service_client::GrpcInferenceServiceClient;
@@ -28,7 +28,7 @@ use zillion_serving::proto::tensorflow::tensor_shape_proto::Dim;
 use zillion_serving::proto::tensorflow::{DataType, TensorProto, TensorShapeProto};
 
 use crate::harness::{Workplace, csv};
-use crate::server::{MODEL, PATIENCE, REGISTRY, Server, infer_body, instances, operate, output};
+use crate::server::{MODEL, PATIENCE, REGISTRY, Server, infer_body, instances, output};
 
 /// Trains a model for a few steps, publishes it with rounded rows, and starts a server that has its
 /// rows as records in memory.
