@@ -66,7 +66,6 @@ fn a_request_allocates_little() {
             bodies.iter().for_each(|body| http_ask(&mut stream, body, &mut buffer));
         });
         let counts = [of_engine, of_grpc, of_http];
-        println!("{rows} rows: allocations of the engine, over gRPC, over HTTP: {counts:?}");
         for (count, most) in counts.into_iter().zip(most) {
             assert!((1..=most).contains(&count), "{rows} rows: {counts:?}, and at most {most}");
         }

@@ -1,6 +1,8 @@
 //! A server in the process of a test, and a client that writes the bytes of its requests by hand.
 //! The client allocates nothing while it waits for an answer.
 
+#![allow(dead_code, reason = "each test uses a part of this module")]
+
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
@@ -14,17 +16,17 @@ use zillion_device::Files;
 use zillion_serving::{Beats, Domain, Follow, Limits, Listener, ServeConfig, serve};
 
 /// A server of one model, with one network thread.
-pub struct Server {
-    pub domain: Arc<Domain>,
-    pub metrics: prometheus::Registry,
-    pub address: SocketAddr,
+pub(crate) struct Server {
+    pub(crate) domain: Arc<Domain>,
+    pub(crate) metrics: prometheus::Registry,
+    pub(crate) address: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Server {
     /// Publishes a table of `rows` rows in `folder`, and serves it.
-    pub fn start(folder: &Path, rows: u64) -> Self {
+    pub(crate) fn start(folder: &Path, rows: u64) -> Self {
         let registry = publish(folder, rows).expect("a version is published");
         // No time of a busy machine reaches these limits.
         let long = Duration::from_secs(60);
@@ -61,7 +63,7 @@ impl Server {
     }
 
     /// Returns the value of a counter of the model.
-    pub fn counter(&self, name: &str) -> u64 {
+    pub(crate) fn counter(&self, name: &str) -> u64 {
         let families = self.metrics.gather();
         let family = families.iter().find(|family| family.name() == name).expect("a series");
         family.get_metric()[0].get_counter().get_value() as u64
@@ -78,7 +80,7 @@ impl Drop for Server {
 }
 
 /// A connection of HTTP/2 on which calls of `ModelInfer` are made.
-pub struct Http2 {
+pub(crate) struct Http2 {
     stream: TcpStream,
     next: u32,
     head: Vec<u8>,
@@ -87,7 +89,7 @@ pub struct Http2 {
 }
 
 impl Http2 {
-    pub fn connect(address: SocketAddr) -> Self {
+    pub(crate) fn connect(address: SocketAddr) -> Self {
         let mut stream = TcpStream::connect(address).expect("a connection");
         stream.set_nodelay(true).expect("an option of the socket");
         // The preface, empty settings, and a wide window for the answers of the connection.
@@ -112,7 +114,7 @@ impl Http2 {
 
     /// Sends calls with these messages in one piece. Calls `answered` with the index of each call
     /// and the content of each piece of its answer.
-    pub fn call<'a>(
+    pub(crate) fn call<'a>(
         &mut self,
         messages: impl Iterator<Item = &'a [u8]>,
         mut answered: impl FnMut(usize, &[u8]),
@@ -169,7 +171,7 @@ fn frame(to: &mut Vec<u8>, (kind, flags): (u8, u8), stream: u32, content: &[u8])
 }
 
 /// Returns the bytes of a v2 request of HTTP/1.
-pub fn http_request(example: &Example) -> Vec<u8> {
+pub(crate) fn http_request(example: &Example) -> Vec<u8> {
     let length = example.json.len();
     let head = format!(
         "POST /v2/models/{MODEL}/infer HTTP/1.1\r\nhost: localhost\r\n\
@@ -180,7 +182,7 @@ pub fn http_request(example: &Example) -> Vec<u8> {
 
 /// Sends a request of HTTP/1 over a connection, and waits for its whole answer, which has the
 /// status 200. `buffer` has room for the answer.
-pub fn http_ask(stream: &mut TcpStream, request: &[u8], buffer: &mut [u8]) {
+pub(crate) fn http_ask(stream: &mut TcpStream, request: &[u8], buffer: &mut [u8]) {
     stream.write_all(request).expect("the request is sent");
     let mut filled = 0;
     loop {
