@@ -36,7 +36,7 @@ pub(crate) use requests::{Requests, UserPart};
 use zillion_console::{create_registry, durable_files};
 
 /// The name of the model in the registry of a benchmark.
-pub(crate) const MODEL: &str = "bench";
+pub const MODEL: &str = "bench";
 
 const IDS: usize = 26;
 /// The name of the feature with the user's history, in a model that has one.

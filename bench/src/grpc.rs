@@ -23,6 +23,7 @@ use zillion_console::compute_pool;
 use zillion_console::exit::Stop;
 use zillion_device::machine::CpuTimes;
 use zillion_device::machine::process::cpu_seconds;
+use zillion_scorer::DenseType;
 
 use crate::args::{BenchGrpcArgs, Protocol};
 use crate::criteo::{MODEL, Requests, UserPart, open_model, publish};
@@ -45,6 +46,8 @@ struct Outcome {
     rows: u64,
     threads: Option<usize>,
     server_cpus: Option<String>,
+    /// The number type of the dense layers.
+    dense: DenseType,
     connections: usize,
     streams: usize,
     seconds: f64,
@@ -136,7 +139,8 @@ pub(crate) fn run(args: &BenchGrpcArgs, is_json: bool) -> Result<()> {
     eprintln!("publishing {} rows", args.rows);
     publish(&published, args.rows.get(), folder, &compute_pool(None)?)?;
     let cpus = args.server_cpus.as_deref();
-    let (server, _) = ServerChild::start_on(folder, "server", args.threads, cpus)?;
+    let (server, _) =
+        ServerChild::start_on(folder, "server", args.threads, cpus, Some(args.dense))?;
     let before = (CpuTimes::now(), cpu_seconds(server.pid()), Instant::now());
     let mut runs = Vec::new();
     for candidates in args.candidates.iter().map(|candidates| candidates.get()) {
@@ -152,6 +156,7 @@ pub(crate) fn run(args: &BenchGrpcArgs, is_json: bool) -> Result<()> {
         rows: args.rows.get(),
         threads: args.threads.map(NonZeroUsize::get),
         server_cpus: args.server_cpus.clone(),
+        dense: args.dense,
         connections: args.connections.get(),
         streams: args.streams.get(),
         seconds: args.seconds,

@@ -17,6 +17,7 @@ mod cold_start;
 mod criteo;
 mod delta;
 mod embedding;
+pub mod example;
 mod frappe;
 mod gpu;
 mod grpc;

@@ -105,7 +105,7 @@ pub(crate) fn run(args: &BenchOverloadArgs, is_json: bool) -> Result<()> {
         // requests.
         let name = format!("server-{candidates}");
         let (server, _) =
-            ServerChild::start_on(folder, &name, args.threads, args.server_cpus.as_deref())?;
+            ServerChild::start_on(folder, &name, args.threads, args.server_cpus.as_deref(), None)?;
         runs.push(measure(&server, args, candidates)?);
     }
     let outcome = Outcome {

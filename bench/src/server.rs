@@ -17,6 +17,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use zillion_scorer::DenseType;
 
 pub use ask::Asker;
 pub(crate) use memory::Memory;
@@ -53,6 +54,8 @@ pub struct Setup<'a> {
     pub config: Option<&'a Path>,
     /// The folder of the request log, in which all requests are logged, or `None` for no log.
     pub request_log: Option<&'a Path>,
+    /// The number type of the dense layers, or `None` for that of the settings.
+    pub dense: Option<DenseType>,
 }
 
 impl<'a> Setup<'a> {
@@ -70,6 +73,7 @@ impl<'a> Setup<'a> {
             cpus: None,
             config: None,
             request_log: None,
+            dense: None,
         }
     }
 }
@@ -117,6 +121,7 @@ impl ServerChild {
         let mut child = command
             .args(setup.name.map(|name| format!("--name={name}")))
             .args(setup.threads.map(|threads| format!("--threads={threads}")))
+            .args(setup.dense.map(|dense| format!("--dense={dense}")))
             .env("ZILLION_LOG", setup.level)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -152,15 +157,17 @@ impl ServerChild {
         name: &str,
         threads: Option<NonZeroUsize>,
     ) -> Result<(Self, Duration)> {
-        Self::start_on(folder, name, threads, None)
+        Self::start_on(folder, name, threads, None, None)
     }
 
-    /// Starts a server as [`Self::start_in`] does. The server keeps to the processors in `cpus`.
+    /// Starts a server as [`Self::start_in`] does. The server keeps to the processors in `cpus`,
+    /// and computes dense layers in the number type `dense`.
     pub(crate) fn start_on(
         folder: &Path,
         name: &str,
         threads: Option<NonZeroUsize>,
         cpus: Option<&str>,
+        dense: Option<DenseType>,
     ) -> Result<(Self, Duration)> {
         let server = Self::start(Setup {
             model: MODEL,
@@ -174,6 +181,7 @@ impl ServerChild {
             cpus,
             config: None,
             request_log: None,
+            dense,
         })?;
         let time = server.wait_ready()?;
         Ok((server, time))

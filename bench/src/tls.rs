@@ -96,6 +96,7 @@ pub(crate) fn run(args: &BenchTlsArgs, is_json: bool) -> Result<()> {
         cpus: None,
         config: Some(&folder.join("serve.toml")),
         request_log: None,
+        dense: None,
     })?;
     server.wait_ready()?;
     let tls_url = server.other_url().context("the server announced only one listener")?;

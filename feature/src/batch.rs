@@ -1,5 +1,6 @@
 //! Batches: sets of rows in the form of columns.
 
+mod joined;
 mod shared;
 
 use crate::key::FeatureKey;

@@ -266,7 +266,7 @@ impl Lowered {
     }
 
     /// Returns whether a value depends on several rows of the batch.
-    fn couples_rows(&self) -> bool {
+    pub(crate) fn couples_rows(&self) -> bool {
         let couples =
             |class: &Option<Class>| matches!(class, Some(Class::BatchReduce | Class::Collect));
         self.classes.iter().any(couples)

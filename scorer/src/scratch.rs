@@ -35,6 +35,8 @@ const SMALL: usize = 4096;
 pub(crate) struct Scratch {
     pub(crate) scorer: Scorer,
     pub(crate) plan: PlanScratch,
+    /// The rows of requests that are scored together.
+    pub(crate) joined: Batch,
     /// The size of the largest request since the buffers were last released.
     largest: usize,
 }
@@ -72,12 +74,13 @@ pub(crate) fn request_size(batch: &Batch) -> usize {
 
 impl Scratch {
     pub(crate) fn new(scorer: Scorer) -> Self {
-        Self { scorer, plan: PlanScratch::default(), largest: 0 }
+        Self { scorer, plan: PlanScratch::default(), joined: Batch::default(), largest: 0 }
     }
 
     fn release(&mut self) {
         self.scorer.release();
         self.plan = PlanScratch::default();
+        self.joined = Batch::default();
         self.largest = 0;
     }
 

@@ -1,6 +1,8 @@
 //! The loaded version of a model, which computes scores from raw rows. Loading verifies the parity
 //! rows of the version.
 
+mod joined;
+
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -48,6 +50,8 @@ struct Engine {
     logits: Vec<NodeId>,
     workers: Arc<Workers>,
     scratches: ScratchPool,
+    /// Whether the scores of a row do not depend on the other rows of its batch.
+    has_independent_rows: bool,
 }
 
 /// The scores of the rows of one request.
@@ -371,7 +375,8 @@ impl Engine {
         let (workers, scratches) = (workers.clone(), ScratchPool::default());
         let logits = logits(&graph)?;
         let programs = Arc::new(Programs::new(graph, logits.clone(), settings));
-        Ok(Self { encoder, tasks, programs, logits, workers, scratches })
+        let has_independent_rows = programs.plan()?.has_independent_rows();
+        Ok(Self { encoder, tasks, programs, logits, workers, scratches, has_independent_rows })
     }
 
     /// Packs the weights of `params` in a number type.

@@ -10,6 +10,7 @@ use crate::audit::since_1970;
 use crate::budget::Holder;
 use crate::domain::Domain;
 use crate::error::{Result, ServeError};
+use crate::gathering::Gathering;
 use crate::network::{Api, Peer};
 
 /// The caller of a control action, for the audit log.
@@ -67,6 +68,11 @@ pub(crate) fn find_holder<'a>(
     let unguarded = || ServeError::Internal("a request passed no guard".to_owned());
     let caller = known.or_else(|| extensions.get()).ok_or_else(unguarded)?;
     Ok(extensions.get::<Arc<Peer>>().ok_or_else(unguarded)?.holder(caller))
+}
+
+/// Returns the small requests of the network thread of a request.
+pub(crate) fn find_gathering(extensions: &Extensions) -> Option<Arc<Gathering>> {
+    extensions.get::<Arc<Peer>>().map(|peer| peer.gathering.clone())
 }
 
 impl Domain {

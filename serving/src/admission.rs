@@ -19,6 +19,7 @@ use zillion_device::Workers;
 use crate::budget::{Budget, HeldBytes, Holder};
 use crate::config::Limits;
 use crate::error::{Result, ServeError};
+use crate::gathering::Gathering;
 use crate::host::Host;
 use crate::metrics::Metrics;
 use crate::queue::{Claim, FlowKey, Full, Known, OfWires, Queue, SmallWork, Wire};
@@ -59,6 +60,8 @@ pub(crate) struct Head<'a> {
     pub(crate) time: Option<Duration>,
     /// The time for which the request waited for its network thread after it was read.
     pub(crate) lag: Duration,
+    /// The small requests of the network thread, if the request may be scored with others.
+    pub(crate) gathering: Option<&'a Arc<Gathering>>,
 }
 
 /// A request that was admitted. It counts as open until the value is dropped.
@@ -68,6 +71,7 @@ pub(crate) struct Admitted {
     estimates: Known,
     pub(crate) small: Arc<SmallWork>,
     lag: Duration,
+    gathering: Option<Arc<Gathering>>,
     pub(crate) limit: Duration,
     /// The bytes of the request that are in flight.
     pub(crate) held: HeldBytes,
@@ -253,7 +257,10 @@ impl Scoring {
             return Err(ServeError::Overloaded { waiting, backlog: self.queue.backlog() });
         }
         let (small, caller) = (head.host.small(head.wire).clone(), head.caller.clone());
-        Ok(Admitted { flow, estimates, small, lag: head.lag, limit, held, caller, _open: open })
+        let (lag, gathering) = (head.lag, head.gathering.cloned());
+        let admitted =
+            Admitted { flow, estimates, small, lag, gathering, limit, held, caller, _open: open };
+        Ok(admitted)
     }
 
     /// Returns the averages that estimate a request. Anonymous callers share those of the model.

@@ -24,8 +24,8 @@ use crate::host::{Host, Resolved, Selector};
 use crate::metrics::Metrics;
 use crate::repository::{Indexed, Repository};
 use crate::request_log::{RequestLog, Sample, Sampling};
-use crate::scored::{Scored, Shadow};
-use crate::statistics::{Begun, Spent, triton_series};
+use crate::scored::{Finish, Scored, Shadow, Step};
+use crate::statistics::{Begun, triton_series};
 use crate::store_metrics::store_metrics;
 use crate::traffic::Traffic;
 
@@ -303,9 +303,10 @@ impl Domain {
     }
 
     /// Runs the work of a request against one version, on this thread or on the pool: `work` reads
-    /// the body, calls [`Scored::score`], and writes the answer. It is called a second time if the
-    /// work turns out to be too long for this thread. The body has `bytes` bytes, and may be
-    /// packed. Returns the lines of the request log too, if the request belongs to its sample.
+    /// the body, scores its rows by [`Scored::score_then`], and writes the answer. It is called a
+    /// second time if the work turns out to be too long for this thread. The body has `bytes`
+    /// bytes, and may be packed. Returns the lines of the request log too, if the request belongs
+    /// to its sample.
     ///
     /// # Errors
     /// Returns [`ServeError::Overloaded`] if too much work waits, [`ServeError::Deadline`] if the
@@ -315,7 +316,7 @@ impl Domain {
         chosen: Chosen,
         admitted: &Admitted,
         (bytes, is_packed): (usize, bool),
-        mut work: impl FnMut(&Scored) -> Result<T> + Send + 'static,
+        mut work: impl FnMut(&Scored) -> Result<Step<T>> + Send + 'static,
     ) -> Result<(T, Option<Sample>)> {
         let Chosen { version, shadow, sampling } = chosen;
         let statistics = version.statistics.clone();
@@ -332,23 +333,33 @@ impl Domain {
             limit,
             deadline: Instant::now(),
             inline: None,
+            gathers: false,
             values: Cell::new(None),
             is_handed_over: Cell::new(false),
             shadow: shadow.map(|servable| Shadow { servable, scoring: self.scoring.clone() }),
             sampling,
             sample: RefCell::new(None),
         };
+        let mut finish: Option<Finish<T>> = None;
         let work = move |turned: &Turned| {
-            scored.spent.set(Spent { queue: turned.waited, ..Spent::default() });
-            scored.deadline = turned.deadline;
-            scored.inline = turned.inline_time.map(|bound| (small.clone(), bound));
-            scored.is_handed_over.set(false);
-            scored.values.set(None);
-            let done = work(&scored);
+            let step = match turned.joined.take().zip(finish.take()) {
+                Some((joined, finish)) => finish(&scored, joined).map(Step::Done),
+                None => {
+                    scored.begin_turn(turned, &small);
+                    work(&scored)
+                }
+            };
             if scored.is_handed_over.get() {
                 return Outcome::HandedOver;
             }
-            let done = done.map(|done| (done, scored.spent.get(), scored.sample.take()));
+            let done = match step {
+                Ok(Step::Read(rows, later)) => {
+                    finish = Some(later);
+                    return Outcome::Read(rows);
+                }
+                Ok(Step::Done(done)) => Ok((done, scored.spent.get(), scored.sample.take())),
+                Err(error) => Err(error),
+            };
             Outcome::Done(done, scored.values.get())
         };
         let run = self.scoring.run(admitted, (bytes, is_packed), &limits, work);

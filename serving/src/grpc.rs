@@ -56,7 +56,7 @@ use crate::error::{Result, ServeError};
 use crate::host::Selector;
 use crate::proto;
 use crate::queue::Wire;
-use crate::scored::Scored;
+use crate::scored::{Scored, Step};
 
 /// The services that score, by their full names.
 const SERVICES: [&str; 4] = [
@@ -81,9 +81,9 @@ trait Scores: Copy + Send + Sync + 'static {
     /// Reads the model and the time limit of a message.
     fn target(self, message: &Bytes) -> Result<Target>;
 
-    /// Reads the message, scores its rows, and writes the answer. The message is small, or this
-    /// function runs on the pool.
-    fn score(self, scored: &Scored, message: Bytes) -> Result<Framed>;
+    /// Reads the message, scores its rows, and writes the answer, or leaves the last two to a later
+    /// turn. The message is small, or this function runs on the pool.
+    fn score(self, scored: &Scored, message: Bytes) -> Result<Step<Framed>>;
 }
 
 /// The model and the version that a request asks for, and the time limit of the request if it has

@@ -17,6 +17,7 @@ mod control;
 mod describe;
 mod domain;
 mod error;
+mod gathering;
 mod grpc;
 mod host;
 mod http;

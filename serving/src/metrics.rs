@@ -81,6 +81,7 @@ pub struct Metrics {
     shadow_difference: HistogramVec,
     shadow_skipped: IntCounterVec,
     scored_inline: IntCounterVec,
+    scored_together: IntCounterVec,
     closed_connections: IntCounterVec,
     refused_callers: IntCounterVec,
     current_version: IntGaugeVec,
@@ -180,6 +181,11 @@ impl Metrics {
                 "Requests that were scored on the network thread that read them.",
                 &["model"],
             )?,
+            scored_together: counter(
+                "zillion_serving_scored_together_total",
+                "Requests that a network thread scored in one pass with others.",
+                &["model"],
+            )?,
             closed_connections: counter(
                 "zillion_serving_closed_connections_total",
                 "Connections that the server closed or refused, by reason.",
@@ -241,6 +247,7 @@ impl Metrics {
         self.shadow_difference.with_label_values(&[model]);
         self.shadow_skipped.with_label_values(&[model]).inc_by(0);
         self.scored_inline.with_label_values(&[model]).inc_by(0);
+        self.scored_together.with_label_values(&[model]).inc_by(0);
         self.closed_connections.with_label_values(&["idle"]).inc_by(0);
         self.refused_callers.with_label_values(&["no_credentials"]).inc_by(0);
         self.loading.begin(model);
@@ -291,8 +298,12 @@ impl Metrics {
     }
 
     /// Counts a request that was scored on the network thread that read it.
-    pub(crate) fn record_inline(&self, model: &str) {
+    /// `has_others` says whether it was scored in one pass with others.
+    pub(crate) fn record_inline(&self, model: &str, has_others: bool) {
         self.scored_inline.with_label_values(&[model]).inc();
+        if has_others {
+            self.scored_together.with_label_values(&[model]).inc();
+        }
     }
 
     pub(crate) fn record_stage(&self, stage: Stage, time: Duration) {

@@ -164,11 +164,21 @@ pub(crate) struct Running<'a> {
     estimate: Duration,
     /// The flow that pays for the work, and the time when it began.
     charged: Option<(FlowKey, Instant)>,
+    /// The time of the work, if it is not all the time since it began.
+    took: Option<Duration>,
+}
+
+impl Running<'_> {
+    /// Ends work that had turns with other work between them, and took this time.
+    pub(crate) fn end(mut self, took: Duration) {
+        self.took = Some(took);
+    }
 }
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
         let elapsed = self.charged.as_ref().map(|(_, began)| began.elapsed());
+        let elapsed = self.took.or(elapsed);
         let mut state = self.queue.lock();
         state.running_work = state.running_work.saturating_sub(self.estimate);
         let surplus = elapsed.unwrap_or_default().saturating_sub(self.estimate);
@@ -289,7 +299,7 @@ impl Queue {
         state.remember(key.clone(), served);
         state.running_work += estimate;
         drop(state);
-        Some(Running { queue: self, estimate, charged: Some((key, Instant::now())) })
+        Some(Running { queue: self, estimate, charged: Some((key, Instant::now())), took: None })
     }
 
     /// Puts work of the lowest priority into the queue, and returns whether it was taken. A few of
@@ -318,10 +328,11 @@ impl Queue {
         if let Some(request) = next {
             let Waiting { claim, work, arrived, .. } = request;
             let charged = Some((claim.flow, Instant::now()));
-            let _running = Running { queue: self, estimate: claim.estimate, charged };
+            let estimate = claim.estimate;
+            let _running = Running { queue: self, estimate, charged, took: None };
             work(Turn::Begin(now.saturating_duration_since(arrived)));
         } else if let Some((estimate, work)) = idle {
-            let _running = Running { queue: self, estimate, charged: None };
+            let _running = Running { queue: self, estimate, charged: None, took: None };
             work();
         }
     }

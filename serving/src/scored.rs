@@ -9,9 +9,10 @@ use tracing::span::EnteredSpan;
 use zillion_feature::{RawColumns, RequestError};
 use zillion_scorer::{RowScores, Servable};
 
-use crate::admission::{Caller, Scoring};
+use crate::admission::{Caller, Scoring, Turned};
 use crate::config::Limits;
 use crate::error::{Result, ServeError};
+use crate::gathering::{Joined, MOST_ROWS, ReadRows};
 use crate::host::Resolved;
 use crate::metrics::{Metrics, Stage};
 use crate::queue::SmallWork;
@@ -46,6 +47,8 @@ pub struct Scored {
     pub(crate) deadline: Instant,
     /// The averages of small requests and the largest average, if this is a network thread.
     pub(crate) inline: Option<(Arc<SmallWork>, Duration)>,
+    /// Whether the rows may be scored in one pass with those of other requests.
+    pub(crate) gathers: bool,
     /// The number of rows and values of the request, once it is known.
     pub(crate) values: Cell<Option<usize>>,
     /// Whether the request is too long for this thread, and must be done on the pool.
@@ -56,6 +59,18 @@ pub struct Scored {
     /// The lines of the request log, if the request belongs to its sample.
     pub(crate) sample: RefCell<Option<Sample>>,
 }
+
+/// The outcome of a turn of a request.
+#[expect(clippy::large_enum_variant, reason = "a step is moved once, which is cheaper than a box")]
+pub(crate) enum Step<T> {
+    /// The answer is written.
+    Done(T),
+    /// The rows are read, and the function writes the answer once they are scored.
+    Read(ReadRows, Finish<T>),
+}
+
+/// A function that writes the answer of a request from its scores.
+pub(crate) type Finish<T> = Box<dyn FnOnce(&Scored, Joined) -> Result<T> + Send>;
 
 /// A version that scores the rows of a request beside the answer.
 pub(crate) struct Shadow {
@@ -164,12 +179,61 @@ impl Scored {
         self.spent.set(spent);
     }
 
-    /// Scores the rows of a request, until its time is over.
+    /// Scores the rows of a request and calls `finish` with the answer, or reads the rows and
+    /// leaves both to a later turn of the request.
     ///
     /// # Errors
-    /// Returns an error if the request has no rows, if it has more rows or values than the
-    /// limits allow, if the rows do not fit the model, or if the time of the request is over.
-    pub fn score(&self, request: &RowsRequest<'_>) -> Result<Answer> {
+    /// Returns the errors of [`Scored::score`] and of `finish`.
+    pub(crate) fn score_then<T>(
+        &self,
+        request: RowsRequest<'_>,
+        finish: impl FnOnce(&Self, Answer) -> Result<T> + Send + 'static,
+    ) -> Result<Step<T>> {
+        if !self.gathers || request.rows > MOST_ROWS {
+            return finish(self, self.score(&request)?).map(Step::Done);
+        }
+        self.check_rows(&request)?;
+        let began = Instant::now();
+        let batch = self.servable().encoder().encode(request.rows, &request.columns)?;
+        if !batch.shared.is_empty() {
+            let deadline = self.deadline;
+            let is_late = || Instant::now() >= deadline;
+            let scores = self.servable().score_batch_unless(&batch, &is_late);
+            self.spend(Stage::Score, began.elapsed());
+            let scores = scores.map_err(|error| self.describe_failure(error))?;
+            let answer = self.conclude(scores, request.rows, &request.outputs, 1)?;
+            return finish(self, answer).map(Step::Done);
+        }
+        let encoding = began.elapsed();
+        let (rows, outputs) = (request.rows, request.outputs);
+        let finish = move |scored: &Self, joined: Joined| {
+            scored.spend(Stage::Score, encoding + joined.took);
+            let scores = joined.scores.ok_or_else(|| {
+                ServeError::Internal("the scoring of the request panicked".to_owned())
+            })?;
+            let scores = scores.map_err(|error| scored.describe_failure(error))?;
+            let answer = scored.conclude(scores, rows, &outputs, u64::from(joined.is_first))?;
+            finish(scored, answer)
+        };
+        let servable = self.version.servable.clone();
+        let rows = ReadRows { servable, batch, deadline: self.deadline };
+        Ok(Step::Read(rows, Box::new(finish)))
+    }
+
+    /// Prepares for the work of a request whose turn has come.
+    pub(crate) fn begin_turn(&mut self, turned: &Turned, small: &Arc<SmallWork>) {
+        self.spent.set(Spent { queue: turned.waited, ..Spent::default() });
+        self.deadline = turned.deadline;
+        self.inline = turned.inline_time.map(|bound| (small.clone(), bound));
+        // A shadow version and the request log need the raw columns.
+        let is_plain = self.shadow.is_none() && self.sampling.is_none();
+        self.gathers = turned.gathers && is_plain && self.servable().has_independent_rows();
+        self.is_handed_over.set(false);
+        self.values.set(None);
+    }
+
+    /// Checks the rows of a request against the limits, the quota of the caller and the thread.
+    fn check_rows(&self, request: &RowsRequest<'_>) -> Result<()> {
         if request.rows == 0 {
             return Err(ServeError::Malformed(
                 "the request has no rows; send at least one".to_owned(),
@@ -188,6 +252,16 @@ impl Scored {
         if values > self.limits.values {
             return Err(too_many_values(&self.limits));
         }
+        Ok(())
+    }
+
+    /// Scores the rows of a request, until its time is over.
+    ///
+    /// # Errors
+    /// Returns an error if the request has no rows, if it has more rows or values than the
+    /// limits allow, if the rows do not fit the model, or if the time of the request is over.
+    pub fn score(&self, request: &RowsRequest<'_>) -> Result<Answer> {
+        self.check_rows(request)?;
         let deadline = self.deadline;
         let is_late = || Instant::now() >= deadline;
         let scores = self.time(Stage::Score, || {
@@ -202,20 +276,31 @@ impl Scored {
             let sample = self.time(Stage::Log, || self.log(sampling, request, &scores));
             *self.sample.borrow_mut() = sample;
         }
-        let rows = request.rows as u64;
+        self.conclude(scores, request.rows, &request.outputs, 1)
+    }
+
+    /// Counts the scores of a request, and chooses the outputs that it asks for. `executions` is
+    /// the number of runs of the model that are counted for it.
+    fn conclude(
+        &self,
+        scores: RowScores,
+        rows: usize,
+        outputs: &[String],
+        executions: u64,
+    ) -> Result<Answer> {
         self.metrics.record_scores(
             self.version.host.name(),
-            rows,
+            rows as u64,
             scores.missing,
             scores.missing_side_rows,
         );
         let spent = self.spent.get();
         self.spent.set(Spent {
-            rows: spent.rows + rows,
-            executions: spent.executions + 1,
+            rows: spent.rows + rows as u64,
+            executions: spent.executions + executions,
             ..spent
         });
-        Answer::choose(self.servable(), scores, &request.outputs)
+        Answer::choose(self.servable(), scores, outputs)
     }
 
     /// Checks whether this thread may score a request with this number of rows and values.

@@ -111,10 +111,11 @@ fn the_benchmark_of_a_whole_server_counts_its_answers() {
     let small = ["grpc", "--rows", "2000", "--candidates", "1,20", "--repeat", "1"];
     let short = ["--warm-up", "0.05", "--seconds", "0.2", "--rate", "50", "--folder", &folder];
     for more in [
-        &["--connections", "2", "--streams", "3"][..],
+        &["--connections", "2", "--streams", "3", "--dense", "int8"][..],
         &["--protocol", "grpc,v2,predict,rank", "--connections", "2"],
     ] {
         let said = bench(&[&small[..], &short, more, &["--json"]].concat());
+        assert_eq!(said["dense"], if more.contains(&"int8") { "int8" } else { "f32" });
         let runs = said["runs"].as_array().expect("a list of runs");
         assert_eq!(runs.len(), if more.contains(&"--streams") { 2 } else { 8 }, "{said:#}");
         for run in runs {

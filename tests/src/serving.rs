@@ -53,7 +53,7 @@ fn logits(mut command: std::process::Command) -> Vec<f32> {
     stdout(&result).lines().map(logit).collect()
 }
 
-fn probability(logit: f32) -> f32 {
+pub(crate) fn probability(logit: f32) -> f32 {
     (1.0 / (1.0 + (-f64::from(logit)).exp())) as f32
 }
 

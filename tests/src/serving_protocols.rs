@@ -26,14 +26,14 @@ fn served(place: &Workplace, more: &[&str]) -> Server {
 }
 
 /// The response of a server, with its body as bytes.
-struct Answer {
-    status: u16,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
     head: String,
-    body: Vec<u8>,
+    pub(crate) body: Vec<u8>,
 }
 
 /// Sends a POST request with additional headers.
-fn post(server: &Server, path: &str, headers: &str, body: &[u8]) -> Answer {
+pub(crate) fn post(server: &Server, path: &str, headers: &str, body: &[u8]) -> Answer {
     let mut stream = TcpStream::connect(&server.address).expect("a connection");
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     let length = body.len();
@@ -58,7 +58,7 @@ impl Answer {
 
 /// Makes a v2 request for these rows with binary tensors. Returns the length of its JSON part and
 /// its body.
-fn binary_body(rows: &[Value], outputs: Value) -> (usize, Vec<u8>) {
+pub(crate) fn binary_body(rows: &[Value], outputs: Value) -> (usize, Vec<u8>) {
     let text = |bytes: &mut Vec<u8>, text: &str| {
         bytes.extend((text.len() as u32).to_le_bytes());
         bytes.extend(text.as_bytes());

@@ -143,6 +143,9 @@ pub(crate) struct BenchGrpcArgs {
     /// Number of threads of the server that score; absent: one per core
     #[arg(long)]
     pub(crate) threads: Option<NonZeroUsize>,
+    /// Number type of the dense layers of the server: f32, bf16 or int8
+    #[arg(long, value_name = "TYPE", default_value = "f32", value_parser = parse_dense_type)]
+    pub(crate) dense: DenseType,
     /// Folder in which the registry and the cache are made and then removed; absent: the folder for
     /// temporary files
     #[arg(long, value_name = "DIR")]

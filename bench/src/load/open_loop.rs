@@ -9,14 +9,16 @@
 //! # Concurrency
 //! A separate thread watches the clock, because the timers of an async runtime are accurate only to
 //! a millisecond, and this module measures tenths of a millisecond. The thread issues one permit
-//! for each request. Connections receive permits in the order in which they asked for them, and
-//! take requests in the order of their due times. All connections are tasks on one thread, because
-//! a client must not use more processors if the server runs on the same machine.
+//! for each request. The thread of the connections looks at the clock after each answer too, and
+//! issues the permits that are due. Near the capacity it nearly always comes first, so that it is
+//! not woken for each request. Connections receive permits in the order in which they asked for
+//! them, and take requests in the order of their due times. All connections are tasks on one
+//! thread, because a client must not use more processors if the server runs on the same machine.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -112,12 +114,13 @@ pub(crate) fn run_streams(
         .enable_all()
         .build()
         .context("the runtime for the network cannot start")?;
-    let due = Arc::new(Semaphore::new(0));
-    let stop = Arc::new(AtomicBool::new(false));
     let start = Instant::now();
+    let (permits, issued) = (Semaphore::new(0), AtomicU64::new(0));
+    let due = Arc::new(Due { plan, start, permits, issued });
+    let stop = Arc::new(AtomicBool::new(false));
     let clock = {
         let (due, stop) = (due.clone(), stop.clone());
-        let watch = move || watch_clock(plan, start, &due, &stop);
+        let watch = move || due.watch_clock(&stop);
         std::thread::Builder::new().name("zillion-loadgen-clock".to_owned()).spawn(watch)?
     };
     let state = Rc::new(State {
@@ -168,30 +171,55 @@ pub(crate) fn run_streams(
     })
 }
 
-/// Issues a permit at the due time of each request.
-fn watch_clock(plan: Plan, start: Instant, due: &Semaphore, stop: &AtomicBool) {
-    let mut given = 0;
-    while given < plan.requests && !stop.load(Ordering::Relaxed) {
-        let now = start.elapsed();
-        let mut until = given;
+/// The permits of the requests that are due.
+struct Due {
+    plan: Plan,
+    start: Instant,
+    permits: Semaphore,
+    /// The number of permits that were issued.
+    issued: AtomicU64,
+}
+
+impl Due {
+    /// Issues the permits of all requests that are due now. Returns the number of permits that were
+    /// issued until now.
+    fn issue(&self) -> u64 {
+        let (plan, now) = (&self.plan, self.start.elapsed());
+        let mut until = self.issued.load(Ordering::Relaxed);
         while until < plan.requests && plan.due(until) <= now {
             until += 1;
         }
-        due.add_permits((until - given) as usize);
-        given = until;
-        if given < plan.requests {
-            let next = plan.due(given).saturating_sub(start.elapsed());
-            std::thread::sleep(next.min(LONGEST_SLEEP));
+        // The other thread may have issued some of them meanwhile.
+        let before = self.issued.fetch_max(until, Ordering::Relaxed);
+        if before < until {
+            self.permits.add_permits((until - before) as usize);
+        }
+        before.max(until)
+    }
+
+    /// Issues a permit at the due time of each request.
+    fn watch_clock(&self, stop: &AtomicBool) {
+        let plan = &self.plan;
+        let mut issued = 0;
+        while issued < plan.requests && !stop.load(Ordering::Relaxed) {
+            issued = self.issue();
+            if issued < plan.requests {
+                let next = plan.due(issued).saturating_sub(self.start.elapsed());
+                std::thread::sleep(next.min(LONGEST_SLEEP));
+            }
+        }
+        // The run has ended, so a connection that still waits has no more requests to send. It must
+        // be released.
+        match issued < plan.requests {
+            true => self.permits.close(),
+            false => self.permits.add_permits(plan.connections),
         }
     }
-    // The run has ended, so a connection that still waits has no more requests to send. It must be
-    // released.
-    if given < plan.requests { due.close() } else { due.add_permits(plan.connections) }
 }
 
 /// The state that all connections share.
 struct State {
-    due: Arc<Semaphore>,
+    due: Arc<Due>,
     next: Cell<u64>,
     start: Instant,
     plan: Plan,
@@ -204,7 +232,7 @@ impl State {
     /// Waits until the next request is due, and returns its number. Returns `None` after the last
     /// request.
     async fn next(&self) -> Option<u64> {
-        self.due.acquire().await.ok()?.forget();
+        self.due.permits.acquire().await.ok()?.forget();
         let request = self.next.get();
         self.next.set(request + 1);
         (request < self.plan.requests).then_some(request)
@@ -228,6 +256,7 @@ impl State {
             };
             let latency = due.elapsed();
             self.done.borrow_mut().push(Done { request, latency, outcome });
+            self.due.issue();
         }
         self.made.set(self.made.get() + connection.made);
     }

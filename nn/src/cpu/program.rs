@@ -1,6 +1,7 @@
 //! A program: the plan of a lowered graph for the CPU. It has the order of the nodes in phases, and
 //! the places of their values in the buffers of lanes and threads.
 
+use zillion_device::matmul;
 use zillion_feature::SharedColumns;
 
 use crate::autodiff::TrainGraph;
@@ -98,6 +99,12 @@ impl Program {
     /// [`ColumnCopies`](crate::ColumnCopies)).
     pub fn one_row_columns(&self) -> &SharedColumns {
         &self.lowered.one_row
+    }
+
+    /// Returns whether a run gives each row the same bits whatever other rows its batch has. That
+    /// is not so if a value depends on several rows, and on machines without our kernels.
+    pub fn has_independent_rows(&self) -> bool {
+        !self.lowered.couples_rows() && matmul::can_resume()
     }
 
     /// Returns the cost of one run: the sum of the costs of all nodes that it computes.

@@ -4,12 +4,17 @@
 //! cache. So its work is done where it was read, if no request waits and the average work of
 //! requests of its size is small. The work itself is the same function in both places.
 //!
+//! On the network thread, the work of a request has two turns: its rows are read, and then its
+//! answer is written. Between them they are scored together with those of other requests
+//! ([`Gathering`]).
+//!
 //! # Invariants
 //! A network thread begins the work of a request only if requests with as many bytes, and with as
 //! many rows and values, were measured and took at most [`Limits::inline_time`] on average. The
 //! rows are known after the body was read. If they are too many, the work ends there, and is done
 //! again on the pool.
 
+use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,6 +25,7 @@ use tracing::Span;
 use super::{Admitted, Scoring, overloaded};
 use crate::config::Limits;
 use crate::error::{Result, ServeError};
+use crate::gathering::{Gathering, Joined, ReadRows};
 use crate::metrics::{Metrics, Stage};
 use crate::queue::{Claim, Known, SmallWork, Turn};
 use crate::trace::span;
@@ -31,7 +37,7 @@ const MOST_BYTES: usize = 16 << 10;
 const LEAST_LAG: Duration = Duration::from_millis(2);
 
 /// The turn of a request, as its work sees it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Turned {
     /// The time for which the request waited in the queue.
     pub(crate) waited: Duration,
@@ -39,6 +45,10 @@ pub(crate) struct Turned {
     pub(crate) deadline: Instant,
     /// The largest average work of requests of this size, if the turn is on a network thread.
     pub(crate) inline_time: Option<Duration>,
+    /// Whether the work may end with [`Outcome::Read`].
+    pub(crate) gathers: bool,
+    /// The scores of the rows that an earlier turn of the request has read.
+    pub(crate) joined: RefCell<Option<Joined>>,
 }
 
 /// The outcome of the work of a request.
@@ -48,6 +58,24 @@ pub(crate) enum Outcome<T> {
     Done(Result<T>, Option<usize>),
     /// The work is too long for a network thread, and was not done.
     HandedOver,
+    /// The rows were read. The work gets another turn with their scores.
+    Read(ReadRows),
+}
+
+/// The bounds of a request on the network thread that read it.
+#[derive(Clone, Copy, Debug)]
+struct Inline {
+    /// The largest average work of requests of this size.
+    time: Duration,
+    /// Whether the rows may be scored together with those of other requests.
+    gathers: bool,
+}
+
+/// The outcome of the first turn of a request.
+enum FirstTurn<T> {
+    Done(Result<T>),
+    HandedOver,
+    Read(ReadRows),
 }
 
 /// The facts of a request that its work needs, on whatever thread it is done.
@@ -61,32 +89,56 @@ struct Facts {
 }
 
 impl Facts {
-    /// Does the work of a request whose turn has come, and records its time. Returns `None` if the
-    /// work was handed over.
+    /// Does the work of a request whose turn has come. Records its time if it is done.
     fn perform<T>(
         &self,
         turn: Turn,
-        inline_time: Option<Duration>,
+        inline: Option<Inline>,
         work: &mut impl FnMut(&Turned) -> Outcome<T>,
-    ) -> Option<Result<T>> {
+    ) -> FirstTurn<T> {
         let waited = match turn {
             Turn::Begin(waited) => waited,
-            Turn::TooLate => return Some(Err(ServeError::Deadline { limit: self.limit })),
-            Turn::Crowded(full) => return Some(Err(overloaded(full))),
+            Turn::TooLate => return FirstTurn::Done(Err(self.late())),
+            Turn::Crowded(full) => return FirstTurn::Done(Err(overloaded(full))),
         };
         let began = Instant::now();
-        let Outcome::Done(result, values) =
-            work(&Turned { waited, deadline: self.deadline, inline_time })
-        else {
-            return None;
-        };
-        let took = began.elapsed();
+        match work(&self.turned(waited, inline, None)) {
+            Outcome::HandedOver => FirstTurn::HandedOver,
+            Outcome::Read(rows) => FirstTurn::Read(rows),
+            Outcome::Done(result, values) => {
+                self.record(waited, began.elapsed(), &result, values);
+                FirstTurn::Done(result)
+            }
+        }
+    }
+
+    fn turned(&self, waited: Duration, inline: Option<Inline>, joined: Option<Joined>) -> Turned {
+        Turned {
+            waited,
+            deadline: self.deadline,
+            inline_time: inline.map(|inline| inline.time),
+            gathers: inline.is_some_and(|inline| inline.gathers),
+            joined: RefCell::new(joined),
+        }
+    }
+
+    /// Takes the time of the work into the averages.
+    fn record<T>(
+        &self,
+        waited: Duration,
+        took: Duration,
+        result: &Result<T>,
+        values: Option<usize>,
+    ) {
         self.metrics.record_stage(Stage::Queue, waited);
         self.estimates.record(self.bytes, took, result.is_err());
         if let (true, Some(values)) = (result.is_ok(), values) {
             self.small.record(self.bytes, values, took);
         }
-        Some(result)
+    }
+
+    fn late(&self) -> ServeError {
+        ServeError::Deadline { limit: self.limit }
     }
 }
 
@@ -110,7 +162,10 @@ impl Scoring {
         let facts = Facts { estimates, small, metrics, bytes, limit, deadline };
         if !is_packed
             && admitted.may_be_inline(bytes, limits)
-            && let Some(result) = self.run_here(&claim, &facts, limits, &mut work)
+            && let Some(result) = {
+                let gathering = (limits, admitted.gathering.as_deref());
+                self.run_here(&claim, &facts, gathering, &mut work).await
+            }
         {
             return result;
         }
@@ -118,28 +173,49 @@ impl Scoring {
     }
 
     /// Does the work on this thread, and returns its result. Returns `None` if a request waits, or
-    /// the work is too long.
-    fn run_here<T>(
+    /// the work is too long. `gathering` has other requests that may be scored in the same pass.
+    async fn run_here<T>(
         &self,
         claim: &Claim,
         facts: &Facts,
-        limits: &Limits,
+        (limits, gathering): (&Limits, Option<&Gathering>),
         work: &mut impl FnMut(&Turned) -> Outcome<T>,
     ) -> Option<Result<T>> {
         let turn = match Instant::now() < claim.deadline {
             true => Turn::Begin(Duration::ZERO),
             false => Turn::TooLate,
         };
-        let _running = self.queue.begin_now(claim)?;
+        let running = self.queue.begin_now(claim)?;
+        let began = Instant::now();
         // A panic of one request must not end the thread of all others.
-        let inline_time = Some(limits.inline_time);
-        let done = catch_unwind(AssertUnwindSafe(|| facts.perform(turn, inline_time, work)));
-        let Ok(done) = done else { return Some(Err(ended_without_result())) };
-        if let Some(Ok(_)) = done {
-            self.metrics.record_inline(&claim.flow.model);
+        let inline = Inline { time: limits.inline_time, gathers: gathering.is_some() };
+        let first = catch_unwind(AssertUnwindSafe(|| facts.perform(turn, Some(inline), work)));
+        let (result, has_others) = match (first, gathering) {
+            (Err(_), _) | (Ok(FirstTurn::Read(_)), None) => (Err(ended_without_result()), false),
+            (Ok(FirstTurn::HandedOver), _) => return None,
+            (Ok(FirstTurn::Done(result)), _) => (result, false),
+            (Ok(FirstTurn::Read(rows)), Some(gathering)) => {
+                let read = began.elapsed();
+                let joined = gathering.score(rows).await;
+                let (share, has_others, again) = (joined.took, joined.has_others, Instant::now());
+                let turned = facts.turned(Duration::ZERO, Some(inline), Some(joined));
+                let done = catch_unwind(AssertUnwindSafe(|| work(&turned)));
+                let took = read + share + again.elapsed();
+                running.end(took);
+                match done {
+                    Ok(Outcome::Done(result, values)) => {
+                        facts.record(Duration::ZERO, took, &result, values);
+                        (result, has_others)
+                    }
+                    _ => (Err(ended_without_result()), has_others),
+                }
+            }
+        };
+        if result.is_ok() {
+            self.metrics.record_inline(&claim.flow.model, has_others);
             Span::current().record("inline", true);
         }
-        done
+        Some(result)
     }
 
     /// Does the work on the pool, when its turn comes.
@@ -161,8 +237,12 @@ impl Scoring {
             if sender.is_closed() {
                 return;
             }
-            let result = facts.perform(turn, None, &mut work);
-            let _ = sender.send(result.unwrap_or_else(|| Err(ended_without_result())));
+            let result = match facts.perform(turn, None, &mut work) {
+                FirstTurn::Done(result) => result,
+                // The pool takes all work, and scores each request alone.
+                FirstTurn::HandedOver | FirstTurn::Read(_) => Err(ended_without_result()),
+            };
+            let _ = sender.send(result);
         };
         // The place is held until the answer has come: dropping it withdraws a request that has not
         // begun.

@@ -23,7 +23,7 @@ use crate::proto::inference::InferParameter;
 use crate::proto::inference::infer_parameter::ParameterChoice;
 use crate::queue::Wire;
 use crate::score::check_outputs;
-use crate::scored::{RowsRequest, Scored};
+use crate::scored::{RowsRequest, Scored, Step};
 use crate::tensor::{self, Allowance, Datatype, Tensor, Tensors, check_id, columns, refuse, utf8};
 use crate::text::shorten;
 
@@ -63,7 +63,7 @@ impl Scores for Infer {
         Ok(Target { model, selector, time })
     }
 
-    fn score(self, scored: &Scored, message: Bytes) -> Result<Framed> {
+    fn score(self, scored: &Scored, message: Bytes) -> Result<Step<Framed>> {
         let parsing = scored.begin(Stage::Parse);
         let encoder = scored.servable().encoder();
         let Parsed { id, rows, columns, outputs } =
@@ -71,8 +71,13 @@ impl Scores for Infer {
         check_outputs(scored.servable(), &outputs)?;
         drop(parsing);
         let named = Some(id).filter(|id| !id.is_empty());
-        let answer = scored.score(&RowsRequest { rows, columns, outputs, id: named })?;
-        Ok(scored.time(Stage::Write, || answers::encode(scored.model(), id, &answer)))
+        let own_id = id.to_owned();
+        scored.score_then(
+            RowsRequest { rows, columns, outputs, id: named },
+            move |scored, answer| {
+                Ok(scored.time(Stage::Write, || answers::encode(scored.model(), &own_id, &answer)))
+            },
+        )
     }
 }
 

@@ -24,7 +24,7 @@ use crate::proto::tensorflow::tensor_shape_proto::Dim;
 use crate::proto::tensorflow::{DataType, TensorProto, TensorShapeProto};
 use crate::queue::Wire;
 use crate::score::{Answer, check_outputs};
-use crate::scored::{RowsRequest, Scored};
+use crate::scored::{RowsRequest, Scored, Step};
 use crate::tensor::{self, Allowance, Datatype, Tensor, Tensors, columns, refuse};
 use crate::text::shorten;
 
@@ -62,14 +62,15 @@ impl Scores for Predict {
         Ok(Target { selector: selector(&spec)?, model: spec.name, time: None })
     }
 
-    fn score(self, scored: &Scored, message: Bytes) -> Result<Framed> {
+    fn score(self, scored: &Scored, message: Bytes) -> Result<Step<Framed>> {
         let parsing = scored.begin(Stage::Parse);
         let encoder = scored.servable().encoder();
         let Parsed { rows, columns, outputs } = parse(&message, scored.limits(), Some(encoder))?;
         check_outputs(scored.servable(), &outputs)?;
         drop(parsing);
-        let answer = scored.score(&RowsRequest { rows, columns, outputs, id: None })?;
-        Ok(scored.time(Stage::Write, || Framed::of(&response(scored.model(), answer))))
+        scored.score_then(RowsRequest { rows, columns, outputs, id: None }, |scored, answer| {
+            Ok(scored.time(Stage::Write, || Framed::of(&response(scored.model(), answer))))
+        })
     }
 }
 

@@ -185,7 +185,8 @@ impl<S: Scores> Call<S> {
         let bytes = message.len();
         let time = [left, target.time].into_iter().flatten().min();
         let (holder, wire) = (peer.holder(caller.principal()), what.wire());
-        let head = Head { host, caller, wire, bytes, holder, booked: bytes, time, lag };
+        let gathering = Some(&peer.gathering);
+        let head = Head { host, caller, wire, bytes, holder, booked: bytes, time, lag, gathering };
         let admitted = domain.admit(&head)?;
         let what = *what;
         let work = move |scored: &Scored| what.score(scored, message.clone());

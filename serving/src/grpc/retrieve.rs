@@ -18,7 +18,7 @@ use crate::metrics::Stage;
 use crate::proto::zillion::v1::{ItemIds, RetrieveResponse};
 use crate::queue::Wire;
 use crate::retrieve::{DEFAULT_K, Retrieval, RetrieveRequest};
-use crate::scored::Scored;
+use crate::scored::{Scored, Step};
 use crate::tensor::too_many_values;
 
 /// The call `Retrieve` of the service for retrieval.
@@ -49,7 +49,7 @@ impl Scores for Retrieve {
         Infer.target(&message.slice_ref(user.ok_or_else(no_user)?))
     }
 
-    fn score(self, scored: &Scored, message: Bytes) -> Result<Framed> {
+    fn score(self, scored: &Scored, message: Bytes) -> Result<Step<Framed>> {
         let parsing = scored.begin(Stage::Parse);
         let retrievable = scored.servable().retrievable();
         let encoder = retrievable.map(|retrievable| retrievable.encoder());
@@ -59,9 +59,9 @@ impl Scores for Retrieve {
         let Some(retrievable) = retrievable else {
             return Err(ServeError::Internal("the items of the version are gone".to_owned()));
         };
-        Ok(scored.time(Stage::Write, || {
+        Ok(Step::Done(scored.time(Stage::Write, || {
             Framed::of(&response(scored.model(), id, retrievable.items(), &retrieval))
-        }))
+        })))
     }
 }
 

@@ -17,7 +17,7 @@ use super::retrieve::{self, RetrieveAnswer};
 use super::route::{Target, Verb};
 use super::rows::{self, Form};
 use super::{infer, observe};
-use crate::access::find_holder;
+use crate::access::{find_gathering, find_holder};
 use crate::admission::Head;
 use crate::budget::HeldBytes;
 use crate::config::Limits;
@@ -29,7 +29,7 @@ use crate::network::{Api, read_lag};
 use crate::queue::Wire;
 use crate::request_log::Sample;
 use crate::score::{Answer, check_outputs};
-use crate::scored::{RowsRequest, Scored};
+use crate::scored::{RowsRequest, Scored, Step};
 use crate::text::shorten;
 use crate::trace::{request_span, span};
 
@@ -125,7 +125,18 @@ async fn score(
     let caller = &domain.enter(caller)?;
     let booked = bytes.min(body::FIRST_BYTES);
     let lag = read_lag(request.extensions());
-    let head = Head { host, caller, wire, bytes, holder, booked, time: None, lag };
+    let gathering = find_gathering(request.extensions());
+    let head = Head {
+        host,
+        caller,
+        wire,
+        bytes,
+        holder,
+        booked,
+        time: None,
+        lag,
+        gathering: gathering.as_ref(),
+    };
     let mut admitted = domain.admit(&head)?;
     // A body without an announced length is counted while it arrives.
     let quota = caller.body_bytes().filter(|&quota| quota < limits.body_bytes);
@@ -153,7 +164,7 @@ async fn score(
         }
         match verb {
             Verb::Infer => score_tensors(scored, &body, header_length.as_deref(), arrived),
-            Verb::Retrieve => retrieve_items(scored, &body),
+            Verb::Retrieve => retrieve_items(scored, &body).map(Step::Done),
             _ => score_rows(scored, verb, &body),
         }
     };
@@ -175,7 +186,7 @@ fn score_tensors(
     body: &[u8],
     header_length: Option<&str>,
     arrived: Instant,
-) -> Result<Reply> {
+) -> Result<Step<Reply>> {
     let parsed = scored.time(Stage::Parse, || {
         let parsed = infer::parse(body, header_length, scored.limits())?;
         check_outputs(scored.servable(), &parsed.outputs)?;
@@ -198,13 +209,16 @@ fn score_tensors(
         return Err(ServeError::Deadline { limit });
     }
     let (rows, columns, outputs) = (parsed.rows, parsed.columns, parsed.outputs);
+    let (binary, own_id) = (parsed.binary, parsed.id.as_deref().map(str::to_owned));
     let id = parsed.id.as_deref();
-    let answer = scored.score(&RowsRequest { rows, columns, outputs, id })?;
-    scored.time(Stage::Write, || infer::reply(scored.model(), id, &answer, &parsed.binary))
+    scored.score_then(RowsRequest { rows, columns, outputs, id }, move |scored, answer| {
+        let id = own_id.as_deref();
+        scored.time(Stage::Write, || infer::reply(scored.model(), id, &answer, &binary))
+    })
 }
 
 /// Scores the rows of a predict, classify, regress or rank request.
-fn score_rows(scored: &Scored, verb: Verb, body: &[u8]) -> Result<Reply> {
+fn score_rows(scored: &Scored, verb: Verb, body: &[u8]) -> Result<Step<Reply>> {
     let form = match verb {
         Verb::Predict => Form::Predict,
         Verb::Rank => Form::Rank,
@@ -223,9 +237,12 @@ fn score_rows(scored: &Scored, verb: Verb, body: &[u8]) -> Result<Reply> {
     })?;
     let (is_columnar, top_k) = (parsed.is_columnar, parsed.top_k);
     let (rows, columns) = (parsed.rows, parsed.columns);
-    let answer = scored.score(&RowsRequest { rows, columns, outputs: Vec::new(), id: None })?;
-    let bytes = scored.time(Stage::Write, || write_answer(verb, &answer, is_columnar, top_k))?;
-    Ok(Reply { bytes, header_length: None })
+    let request = RowsRequest { rows, columns, outputs: Vec::new(), id: None };
+    scored.score_then(request, move |scored, answer| {
+        let bytes =
+            scored.time(Stage::Write, || write_answer(verb, &answer, is_columnar, top_k))?;
+        Ok(Reply { bytes, header_length: None })
+    })
 }
 
 /// Finds the nearest items of the user of a retrieve request.

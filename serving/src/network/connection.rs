@@ -31,6 +31,7 @@ use super::stream::{Transport, Watched};
 use crate::budget::HeldBytes;
 use crate::domain::Domain;
 use crate::error::Result;
+use crate::gathering::Gathering;
 use crate::grpc::{Grpc, Readiness, is_grpc, is_stream};
 use crate::http;
 
@@ -142,8 +143,8 @@ impl Connection {
         self.shared.domain.metrics().record_closed("full");
     }
 
-    /// Serves the connection to its end, on this thread.
-    pub(super) async fn run(self, mut phase: watch::Receiver<Phase>) {
+    /// Serves the connection to its end, on this thread, whose small requests `gathering` has.
+    pub(super) async fn run(self, mut phase: watch::Receiver<Phase>, gathering: Arc<Gathering>) {
         let Self { shared, stream, address, member } = self;
         let stream = match TcpStream::from_std(stream) {
             Ok(stream) => stream,
@@ -173,7 +174,8 @@ impl Connection {
             }
         };
         let (address, rules) = (address.ip(), shared.rules.clone());
-        let peer = Arc::new(Peer { address, certificate, rules, watches: Arc::default() });
+        let watches = Arc::default();
+        let peer = Arc::new(Peer { address, certificate, rules, watches, gathering });
         let service = Requests { shared: shared.clone(), peer, activity: activity.clone() };
         let limits = domain.limits();
         let builder = protocols();

@@ -14,6 +14,7 @@ use zillion_access::{
 use super::listener::{Api, Proof};
 use crate::budget::Holder;
 use crate::error::{Result, ServeError};
+use crate::gathering::Gathering;
 
 /// The rules of a listener that its requests must meet.
 #[derive(Debug)]
@@ -42,6 +43,8 @@ pub(crate) struct Peer {
     pub(crate) rules: Arc<Rules>,
     /// The number of streams of the connection that watch the health of the server.
     pub(crate) watches: Arc<AtomicUsize>,
+    /// The small requests that the network thread of the connection scores together.
+    pub(crate) gathering: Arc<Gathering>,
 }
 
 impl Api {
@@ -134,6 +137,7 @@ impl Peer {
             certificate: None,
             rules,
             watches: Arc::default(),
+            gathering: Arc::default(),
         }
     }
 }

@@ -27,6 +27,7 @@ use super::connection::{self, Connection};
 use super::connections::Connections;
 use super::phase::Phase;
 use crate::error::{Result, ServeError};
+use crate::gathering::Gathering;
 
 /// The wait after a failed accept, which may come from a lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -169,11 +170,12 @@ pub(super) fn start(
 /// one has ended.
 async fn serve_dealt(mut seat: Seat<Connection>, phase: watch::Receiver<Phase>) {
     let mut open = JoinSet::new();
+    let gathering = Arc::<Gathering>::default();
     loop {
         tokio::select! {
             dealt = seat.dealt.recv() => {
                 let Some((connection, seated)) = dealt else { break };
-                let served = connection.run(phase.clone());
+                let served = connection.run(phase.clone(), gathering.clone());
                 open.spawn(async move {
                     served.await;
                     drop(seated);

@@ -72,6 +72,7 @@ impl Place {
             booked: bytes,
             time: None,
             lag,
+            gathering: None,
         };
         self.scoring.admit(&head, &self.limits)
     }

@@ -55,7 +55,8 @@ impl InMemoryServer {
         let shared = &self.shared;
         let address = Ipv4Addr::LOCALHOST.into();
         let (rules, watches) = (shared.rules.clone(), Arc::default());
-        let peer = Arc::new(Peer { address, certificate: None, rules, watches });
+        let gathering = Arc::default();
+        let peer = Arc::new(Peer { address, certificate: None, rules, watches, gathering });
         let activity = Arc::new(Activity::new());
         let service = Requests { shared: shared.clone(), peer, activity };
         let builder = protocols();
