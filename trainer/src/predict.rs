@@ -150,7 +150,7 @@ impl Loaded {
         let mut first_row = 0;
         while let Some(Planned { batch, plan, .. }) = pipeline.next()? {
             scorer.score(&batch, &plan, &mut self.rows, &self.params)?;
-            let fetched = fetch::fetch_values(&wanted, |id| scorer.executor().output(id));
+            let fetched = fetch::fetch_values(&wanted, |id| scorer.output(id));
             if !sink(InspectedBatch { first_row, batch: &batch, fetched: &fetched })? {
                 break;
             }

@@ -69,8 +69,7 @@ fn fill(
         session.launch(&INDEX_INSERT, insert.geometry(), &insert)?;
     }
     let lost = session.download::<u32>(lost_at, 1)?[0] as usize;
-    let mut of_key: HashMap<u64, u32> =
-        keys.iter().copied().zip(values.iter().copied()).collect();
+    let mut of_key: HashMap<u64, u32> = keys.iter().copied().zip(values.iter().copied()).collect();
     // Which keys are lost depends on the order of threads. Those that are there are in the table.
     let masks: Vec<u32> = session.download(index.buckets, buckets * LayerIndex::BUCKET / 4)?;
     let stored: Vec<u64> = session.download(index.keys, places)?;
