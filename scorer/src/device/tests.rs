@@ -171,10 +171,7 @@ fn an_empty_version_and_one_without_room_for_its_rows_read_all_rows_from_the_hos
             Ok(version) => Arc::new(version),
             Err(error) => {
                 let text = error.to_string();
-                assert!(
-                    text.contains(&budget.to_string()) && text.contains("budget"),
-                    "{text}"
-                );
+                assert!(text.contains(&budget.to_string()) && text.contains("budget"), "{text}");
                 refused += 1;
                 continue;
             }

@@ -350,8 +350,8 @@ impl Follower {
         assert!(self.config.server != format!("panic-at-version-{version}"), "a test wants it");
         let others = others.iter().map(Arc::as_ref);
         let (cache, pace) = (&mut self.cache, &mut self.pace);
-        let dense = self.config.dense;
-        Servable::load_as(dense, &self.model, version, others, cache, &self.workers, pace)
+        let (device, dense) = (self.config.device.as_ref(), self.config.dense);
+        Servable::load_on(device, dense, &self.model, version, others, cache, &self.workers, pace)
     }
 
     /// Runs work on a version. A panic refuses the version: its contents come from outside.
