@@ -1,10 +1,10 @@
 // The index of a layer of a served version: it finds the row of a key in the device's memory. An
 // index is filled once and then only read, so finds and inserts are never in one launch.
 //
-// A bucket has 24 places: a digest of one byte each, a bit each that says whether the place is taken,
-// and the full keys beside it. A place is taken by its bit alone, so every u64 is a legal key. A key
-// has two buckets. It goes to the first one unless 20 of its places are taken, and then to the emptier
-// one. A bit of the first bucket says that some key went on to the second.
+// A bucket has 24 places: a digest of one byte each, a bit each that says whether the place is
+// taken, and the full keys beside it. A place is taken by its bit alone, so every u64 is a legal
+// key. A key has two buckets. It goes to the first one unless 20 of its places are taken, and then
+// to the emptier one. A bit of the first bucket says that some key went on to the second.
 //
 // A thread has one key. One atomic operation claims a place, and no thread waits for another.
 #include "half.cuh"

@@ -1,9 +1,9 @@
-//! Scoring whose rows are on the device: the parameters lie there too, and the caller fills the rows
-//! of a batch.
+//! Scoring whose rows are on the device: the parameters lie there too, and the caller fills the
+//! rows of a batch.
 //!
-//! An executor has one place for parameters, whose addresses its launches contain. The parameters of
-//! several models of one graph lie beside it ([`DeviceParams`]), and a batch copies its own there if
-//! the batch before had others. So a change of the model is one copy within the device.
+//! An executor has one place for parameters, whose addresses its launches contain. The parameters
+//! of several models of one graph lie beside it ([`DeviceParams`]), and a batch copies its own
+//! there if the batch before had others. So a change of the model is one copy within the device.
 
 use std::sync::{Arc, Weak};
 

@@ -1,9 +1,10 @@
-//! The batches of a model: what came while a batch ran goes together, and nothing waits for a timer.
+//! The batches of a model: what came while a batch ran goes together, and nothing waits for a
+//! timer.
 //!
 //! A thread puts its request into the list. If no batch runs, it takes the executors, runs the
-//! oldest requests of one version as one batch, and gives the results to their threads. Otherwise it
-//! waits until a batch has ended, and then finds its result, or runs the next batch. So a request
-//! alone runs at once, and under load batches grow with the time that a batch takes.
+//! oldest requests of one version as one batch, and gives the results to their threads. Otherwise
+//! it waits until a batch has ended, and then finds its result, or runs the next batch. So a
+//! request alone runs at once, and under load batches grow with the time that a batch takes.
 //!
 //! # Concurrency
 //! One mutex guards the list. A request takes it a few times, and no work is done under it. A batch

@@ -1,9 +1,9 @@
 //! The executors of a model on a device.
 //!
-//! A list of launches belongs to a capacity, and a small batch in a large capacity starts blocks that
-//! have nothing to do. So there is an executor for each bucket of rows, which is made when the first
-//! batch of its size comes. If the budget of memory is exhausted, the executors that the batch does
-//! not need are dropped.
+//! A list of launches belongs to a capacity, and a small batch in a large capacity starts blocks
+//! that have nothing to do. So there is an executor for each bucket of rows, which is made when the
+//! first batch of its size comes. If the budget of memory is exhausted, the executors that the
+//! batch does not need are dropped.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;

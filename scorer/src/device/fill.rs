@@ -1,7 +1,7 @@
 //! The rows of a batch: those on the device are copied there, and the host adds the others.
 //!
-//! The host waits once, for the list of the keys that the device does not have. Their rows come from
-//! the same version's layers in one copy.
+//! The host waits once, for the list of the keys that the device does not have. Their rows come
+//! from the same version's layers in one copy.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -125,8 +125,9 @@ impl FillBuffers {
         Ok(*self.device.insert(memory))
     }
 
-    /// Enqueues the fill of the rows of a batch. Waits for the finds of the device if any row of the
-    /// version may be there. `to` has the memory of each table; a table that no node reads has none.
+    /// Enqueues the fill of the rows of a batch. Waits for the finds of the device if any row of
+    /// the version may be there. `to` has the memory of each table; a table that no node reads has
+    /// none.
     pub(super) fn fill(
         &mut self,
         gpu: &Arc<dyn Gpu>,
@@ -148,8 +149,8 @@ impl FillBuffers {
         self.put(gpu, stream, keys, source, to, (memory, &places), &misses)
     }
 
-    /// Copies the rows that the device has. Returns the keys of each table that it does not have, in
-    /// ascending order.
+    /// Copies the rows that the device has. Returns the keys of each table that it does not have,
+    /// in ascending order.
     fn find(
         &mut self,
         gpu: &Arc<dyn Gpu>,

@@ -1,8 +1,8 @@
 //! The choice of the rows of a base that are on the device: those with the most pushes.
 //!
 //! A layer has the number of pushes of each row in training. Keys that training has met often are
-//! met often in requests too. If not all rows fit, the numbers are counted in classes of a factor of
-//! 2^(1/8), and the classes are taken from the highest number on until the room is used.
+//! met often in requests too. If not all rows fit, the numbers are counted in classes of a factor
+//! of 2^(1/8), and the classes are taken from the highest number on until the room is used.
 
 use zillion_feature::FeatureKey;
 use zillion_rows::TableLayout;

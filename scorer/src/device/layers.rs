@@ -4,9 +4,9 @@
 //! layers that they share, a delta is one upload, and a rollback uses other handles.
 //!
 //! # Invariants
-//! * The device layer of a delta has all keys of the delta. A key whose row was removed has the mark
-//!   that the host knows what it reads. So a row of an older layer is never read for a key that a
-//!   newer layer has.
+//! * The device layer of a delta has all keys of the delta. A key whose row was removed has the
+//!   mark that the host knows what it reads. So a row of an older layer is never read for a key
+//!   that a newer layer has.
 //! * The device layer of the oldest layer has some of its rows, and the host reads the others from
 //!   the same version.
 //! * A row on the device has the bits that a lookup in the layer returns.

@@ -1,7 +1,7 @@
 //! Requests as inputs of a device, and several requests as one batch.
 //!
-//! The rows of a request come one behind the other in the batch, and each request has a range of the
-//! keys of each table. So the result of a row does not depend on the requests beside it.
+//! The rows of a request come one behind the other in the batch, and each request has a range of
+//! the keys of each table. So the result of a row does not depend on the requests beside it.
 
 use std::ops::Range;
 
