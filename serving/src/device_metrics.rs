@@ -1,5 +1,5 @@
 //! The counts of the device that scores, as metrics. The device keeps plain counters, which each
-//! scrape of `/metrics` reads.
+//! scrape of `/metrics` reads. Without a device, all of them are 0.
 
 use std::sync::Arc;
 
@@ -52,9 +52,9 @@ const COUNTERS: [Series; 6] = [
     ),
 ];
 
-/// The collector of the counts of a device.
+/// The collector of the counts of a device, or of zeros.
 pub(crate) struct DeviceMetrics {
-    device: Arc<ScoringDevice>,
+    device: Option<Arc<ScoringDevice>>,
     descriptions: Vec<Desc>,
 }
 
@@ -63,16 +63,16 @@ impl DeviceMetrics {
     ///
     /// # Errors
     /// Returns an error if the description of a series is invalid, which is a bug.
-    pub(crate) fn new(device: Arc<ScoringDevice>) -> prometheus::Result<Self> {
-        let series = read_counts(&device)?;
+    pub(crate) fn new(device: Option<Arc<ScoringDevice>>) -> prometheus::Result<Self> {
+        let series = read_counts(device.as_deref())?;
         let descriptions = series.iter().flat_map(|one| one.desc()).cloned().collect();
         Ok(Self { device, descriptions })
     }
 }
 
 /// Returns the series with the values of this moment.
-fn read_counts(device: &ScoringDevice) -> prometheus::Result<Vec<Box<dyn Collector>>> {
-    let counts = device.statistics();
+fn read_counts(device: Option<&ScoringDevice>) -> prometheus::Result<Vec<Box<dyn Collector>>> {
+    let counts = device.map(ScoringDevice::statistics).unwrap_or_default();
     let mut all: Vec<Box<dyn Collector>> = Vec::new();
     for (name, help, value) in GAUGES {
         let gauge = Gauge::new(name, help)?;
@@ -94,7 +94,7 @@ impl Collector for DeviceMetrics {
 
     fn collect(&self) -> Vec<MetricFamily> {
         // The same series were created once before, so that this cannot fail.
-        let series = read_counts(&self.device).unwrap_or_default();
+        let series = read_counts(self.device.as_deref()).unwrap_or_default();
         series.iter().flat_map(|one| one.collect()).collect()
     }
 }

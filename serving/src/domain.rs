@@ -87,11 +87,9 @@ impl Domain {
             .and_then(|()| triton_series(repository.hosts().clone()))
             .and_then(|series| all_metrics.register(Box::new(series)))
             .map_err(|e| internal(e.to_string()))?;
-        if let Some(device) = &config.device {
-            DeviceMetrics::new(device.clone())
-                .and_then(|series| all_metrics.register(Box::new(series)))
-                .map_err(|e| internal(e.to_string()))?;
-        }
+        DeviceMetrics::new(config.device.clone())
+            .and_then(|series| all_metrics.register(Box::new(series)))
+            .map_err(|e| internal(e.to_string()))?;
         Ok(Self {
             repository,
             scoring,
