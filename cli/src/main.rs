@@ -8,6 +8,7 @@
 mod args;
 mod bar;
 mod commands;
+mod device;
 mod ids;
 mod metrics;
 mod moment;

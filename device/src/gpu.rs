@@ -12,6 +12,7 @@
 //!
 //! [`conformance`] is one body of checks for both. [`kernels`] lists the kernels and their sources.
 
+mod budget;
 pub mod check;
 pub mod compile;
 pub mod conformance;
@@ -31,6 +32,7 @@ mod ranges;
 pub mod rates;
 pub mod report;
 
+pub use budget::Budgeted;
 pub use device::{Event, Gpu, Graph, Stream};
 pub use error::GpuError;
 pub use info::{Counters, Info, Kind, LibraryInfo};

@@ -35,6 +35,7 @@ pub(crate) mod resident;
 pub(crate) mod results;
 mod ring;
 mod row_plan;
+pub(crate) mod scoring;
 mod side;
 mod sizes;
 mod sources;

@@ -98,6 +98,14 @@ impl<'a> ColumnView<'a> {
     }
 }
 
+/// Returns the views of tables whose rows are on a device.
+fn tables_on_device<'a>(plan: &LookupPlan, strides: &[usize]) -> Vec<TableView<'a>> {
+    let views = plan.tables.iter().zip(strides);
+    views
+        .map(|(table, &stride)| TableView { values: &[], stride, unique: table.keys.len() })
+        .collect()
+}
+
 impl<'a> Inputs<'a> {
     /// Returns the part of a dimension that belongs to the rows `batch`. For the dimension of the
     /// batch, these are the rows themselves. For the dimension of a column, these are the values of
@@ -127,12 +135,12 @@ impl<'a> Inputs<'a> {
     /// Creates the inputs of a training step whose rows are on a device. `strides` has the number
     /// of floats from one row of each table to the next.
     pub fn with_device_rows(batch: &'a Batch, plan: &'a LookupPlan, strides: &[usize]) -> Self {
-        let tables = plan.tables.iter().zip(strides).map(|(table, &stride)| TableView {
-            values: &[],
-            stride,
-            unique: table.keys.len(),
-        });
-        Self::with_tables(tables.collect(), batch, plan, true)
+        Self::with_tables(tables_on_device(plan, strides), batch, plan, true)
+    }
+
+    /// Creates the inputs of scoring whose rows are on a device, without occurrences and labels.
+    pub fn for_device_scoring(batch: &'a Batch, plan: &'a LookupPlan, strides: &[usize]) -> Self {
+        Self::with_tables(tables_on_device(plan, strides), batch, plan, false)
     }
 
     fn with_tables(

@@ -72,6 +72,7 @@ pub use gpu::device_rows::DeviceRows;
 pub use gpu::executor::GpuExecutor;
 pub use gpu::library::LibraryProducts;
 pub use gpu::results::{StepResults, StepScalars, Ticket};
+pub use gpu::scoring::DeviceParams;
 pub use gpu::staging::{BatchStager, StagedBatch};
 pub use graph::builder::{GraphBuilder, Mode, NORM_EPS, NORM_MOMENTUM};
 pub use graph::drawing;

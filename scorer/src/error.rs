@@ -31,6 +31,9 @@ pub enum Error {
     /// A dense model that cannot be computed.
     #[error(transparent)]
     Model(zillion_nn::Error),
+    /// A device that cannot be used, or whose memory is exhausted.
+    #[error(transparent)]
+    Device(#[from] zillion_device::gpu::GpuError),
     /// A version that the registry or the cache cannot provide.
     #[error(transparent)]
     Registry(#[from] zillion_registry::Error),

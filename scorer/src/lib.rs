@@ -9,6 +9,7 @@
 //! The crate has no training loop and no server, and does not depend on jobs or HTTP.
 
 mod damage;
+mod device;
 mod error;
 mod items;
 mod nearest;
@@ -22,6 +23,7 @@ mod servable;
 #[cfg(test)]
 mod testing;
 
+pub use device::{DeviceStatistics, ScoringDevice};
 pub use error::{Error, Result};
 pub use items::{ItemDelta, ItemIds, ItemVectors, LoadedItems, Texts, load_items};
 pub use nearest::{Choice, Found, find_near, find_nearest};

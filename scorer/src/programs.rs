@@ -236,7 +236,8 @@ mod tests {
         let plan = LookupPlan::build(batch, &schema(), &mut PlanScratch::default());
         let scores = scorer.score(batch, &plan, &mut KeyRows, params).unwrap();
         let bits = scores.outputs[0].iter().map(|x| x.to_bits()).collect();
-        assert!(scorer.executor().named_output(LOGITS).is_some());
+        let node = graph().output(LOGITS).unwrap();
+        assert!(scorer.output(node).is_some());
         bits
     }
 

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use zillion_device::Workers;
+use zillion_device::gpu::Gpu;
 use zillion_feature::{Batch, LookupPlan, RowBuffer, SharedColumns};
 use zillion_nn::zoo::LOGITS;
 use zillion_nn::{
-    ColumnCopies, DenseType, Executor, Graph, Inputs, NodeId, PackedParams, Params, Settings,
+    ColumnCopies, DenseType, Executor, GpuExecutor, Graph, Inputs, NodeId, PackedParams, Params,
+    Settings,
 };
 use zillion_rows::{FetchedRows, RowSource};
 
@@ -27,6 +29,8 @@ pub struct Scorer {
     rows: RowBuffer,
     /// The packed weights of the next batches.
     packed: Option<Arc<PackedParams>>,
+    /// The executor on a device that computes the batches instead; `None` on processors.
+    on_device: Option<Box<GpuExecutor>>,
 }
 
 /// The largest number of batches whose rows [`Scorer::score_each`] fetches with one lookup. It
@@ -84,7 +88,16 @@ impl Scorer {
     ) -> Result<Self> {
         let executors = vec![(SharedColumns::default(), Executor::new(programs.plan()?))];
         let rows = RowBuffer::default();
-        Ok(Self { programs, executors, last: 0, outputs, workers, rows, packed: None })
+        Ok(Self {
+            programs,
+            executors,
+            last: 0,
+            outputs,
+            workers,
+            rows,
+            packed: None,
+            on_device: None,
+        })
     }
 
     /// Creates a scorer that computes the outputs with the names `outputs` of a graph.
@@ -104,10 +117,24 @@ impl Scorer {
         Self::with_programs(Arc::new(programs), outputs, workers)
     }
 
-    /// Returns the executor. It holds the results of the last batch, including the results of the
-    /// further nodes.
-    pub fn executor(&self) -> &Executor {
-        &self.executors[self.last].1
+    /// Lets a device compute the batches from now on. Their results have the same bits. The rows are
+    /// looked up on the host. Packed weights are not used.
+    ///
+    /// # Errors
+    /// Returns an error that names the first node that a device cannot compute, or an error of the
+    /// device.
+    pub fn set_device(&mut self, gpu: Arc<dyn Gpu>) -> Result<()> {
+        self.on_device = Some(Box::new(GpuExecutor::new(self.programs.plan()?, gpu)?));
+        Ok(())
+    }
+
+    /// Returns a result of the last batch: an output, or one of the further nodes. Returns `None` if
+    /// the node is not a result.
+    pub fn output(&self, node: NodeId) -> Option<&[f32]> {
+        match &self.on_device {
+            Some(executor) => executor.output(node),
+            None => self.executors[self.last].1.output(node),
+        }
     }
 
     /// Packs the weights of `params` in a number type, for [`Scorer::set_packed`]. `piece` is
@@ -205,6 +232,13 @@ impl Scorer {
         params: &Params,
         is_late: Option<LateCheck<'_>>,
     ) -> Result<Vec<&[f32]>> {
+        if let Some(executor) = &mut self.on_device {
+            let mut inputs = Inputs::new(batch, plan, &self.rows, false);
+            let copies = ColumnCopies::new(&inputs, &batch.shared, &SharedColumns::default())?;
+            copies.apply(&mut inputs);
+            executor.infer(&inputs, params)?;
+            return self.outputs.iter().map(|&id| self.output(id).ok_or(Error::NoLogits)).collect();
+        }
         self.last = self.executor_for(&batch.shared)?;
         let executor = &mut self.executors[self.last].1;
         let mut inputs = Inputs::new(batch, plan, &self.rows, false);
@@ -213,8 +247,7 @@ impl Scorer {
         copies.apply(&mut inputs);
         executor.set_packed(self.packed.clone());
         executor.infer_unless(&self.workers, &inputs, params, is_late)?;
-        let executor = &self.executors[self.last].1;
-        self.outputs.iter().map(|&id| executor.output(id).ok_or(Error::NoLogits)).collect()
+        self.outputs.iter().map(|&id| self.output(id).ok_or(Error::NoLogits)).collect()
     }
 
     /// Returns the index of the executor for batches with these shared columns.

@@ -17,6 +17,9 @@ use zillion_registry::{
 use zillion_rows::layer::{LayerFile, LayerSource, Throttle};
 
 use crate::damage::DamageWatch;
+use crate::device::ScoringDevice;
+use crate::device::engine::{DeviceEngine, DeviceVersion};
+use crate::device::merged::Prepared;
 use crate::error::{Error, Result};
 use crate::items::{LoadedItems, load_items};
 use crate::nearest::Choice;
@@ -32,7 +35,9 @@ pub struct Servable {
     manifest: Arc<VersionManifest>,
     engine: Arc<Engine>,
     rows: LayerSource,
-    params: Params,
+    params: Arc<Params>,
+    /// The version on the device that computes its scores; `None` on processors.
+    on_device: Option<Arc<DeviceVersion>>,
     /// The weights of `params` in the layout that products read.
     packed: Arc<PackedParams>,
     retrievable: Option<Arc<Retrievable>>,
@@ -52,6 +57,8 @@ struct Engine {
     scratches: ScratchPool,
     /// Whether the scores of a row do not depend on the other rows of its batch.
     has_independent_rows: bool,
+    /// The executors on the device; `None` on processors.
+    on_device: Option<Arc<DeviceEngine>>,
 }
 
 /// The scores of the rows of one request.
@@ -101,6 +108,33 @@ impl Servable {
         workers: &Arc<Workers>,
         pace: &mut dyn Throttle,
     ) -> Result<Self> {
+        Self::load_on(None, dense, model, version, others, cache, workers, pace)
+    }
+
+    /// Loads a version as [`Servable::load_as`] does. With a `device`, the device computes the
+    /// scores, in f32 alone, and the parity rows are replayed there. The vectors of users for
+    /// retrieval are computed on processors.
+    ///
+    /// # Errors
+    /// Returns an error for the same reasons as [`Servable::load_as`], an error if dense layers are
+    /// not in f32, and the errors of the device.
+    #[expect(clippy::too_many_arguments, reason = "the parts of a server that a version needs")]
+    pub fn load_on<'a>(
+        device: Option<&Arc<ScoringDevice>>,
+        dense: Option<DenseType>,
+        model: &Model,
+        version: VersionId,
+        others: impl IntoIterator<Item = &'a Self>,
+        cache: &mut Cache,
+        workers: &Arc<Workers>,
+        pace: &mut dyn Throttle,
+    ) -> Result<Self> {
+        if let Some(dense) = dense.filter(|dense| device.is_some() && !dense.is_exact()) {
+            return Err(Error::Refused(format!(
+                "version {version} is not loaded, because a device computes dense layers in f32 \
+                 alone, not in {dense}; set `dense` to \"f32\", or serve it on processors"
+            )));
+        }
         let faults = mmap::faults();
         let chain = cache.chain(model, version)?;
         pace.piece();
@@ -109,6 +143,8 @@ impl Servable {
         let manifest = manifest.expect("a chain has at least the version itself in it");
         let dense = match dense {
             Some(dense) => dense,
+            // A device computes f32 alone, which is exact for every version.
+            None if device.is_some() => DenseType::F32,
             None => choose_dense(&manifest)?,
         };
         let others: Vec<&Self> =
@@ -116,11 +152,12 @@ impl Servable {
         let same = others.first();
         let engine = match same {
             Some(other) => other.engine.clone(),
-            None => Arc::new(Engine::load(model, &manifest, cache, workers, pace)?),
+            None => Arc::new(Engine::load(model, device, &manifest, cache, workers, pace)?),
         };
         let bytes = read(model, &manifest.dense, cache, pace)?;
         let specs = &engine.programs.graph().params;
-        let params = Params::from_safetensors_by_piece(specs, &bytes, &mut || pace.piece())?;
+        let params =
+            Arc::new(Params::from_safetensors_by_piece(specs, &bytes, &mut || pace.piece())?);
         pace.piece();
         let packed = engine.pack(dense, &params, pace)?;
         let parity = ParityRows::from_json(&read(model, &manifest.parity, cache, pace)?)?;
@@ -141,7 +178,14 @@ impl Servable {
             }
         };
         let watch = DamageWatch::new();
-        let servable = Self { manifest, engine, rows, params, packed, retrievable, watch };
+        let on_device = match &engine.on_device {
+            Some(on_device) => {
+                Some(Arc::new(on_device.load(params.clone(), rows.clone(), pace)?))
+            }
+            None => None,
+        };
+        let servable =
+            Self { manifest, engine, rows, params, on_device, packed, retrievable, watch };
         let score = |row: &RawColumns<'_>| Ok(servable.score(1, row)?.logits);
         parity.replay(version, servable.tasks(), dense, score, pace)?;
         // Small files are mapped only while they are read here, so a fault of another version looks
@@ -333,6 +377,19 @@ impl Servable {
     ) -> Result<RowScores> {
         let Scratch { scorer, plan, .. } = scratch;
         let lookups = LookupPlan::for_scoring(batch, self.encoder().schema(), plan);
+        if let Some(version) = &self.on_device {
+            let request = Prepared::new(batch, &lookups, version.strides())?;
+            let scores = version.score(request, is_late);
+            if self.is_damaged() {
+                return Err(Error::Damaged { version: self.version() });
+            }
+            let scores = scores?;
+            return Ok(RowScores {
+                logits: scores.outputs,
+                missing: scores.missing,
+                missing_side_rows: batch.side_missing.iter().sum(),
+            });
+        }
         let mut rows = self.rows.clone();
         scorer.set_packed(Some(self.packed.clone()));
         let scores = scorer.score_unless(batch, &lookups, &mut rows, &self.params, is_late);
@@ -351,6 +408,7 @@ impl Servable {
 impl Engine {
     fn load(
         model: &Model,
+        device: Option<&Arc<ScoringDevice>>,
         manifest: &VersionManifest,
         cache: &Cache,
         workers: &Arc<Workers>,
@@ -376,7 +434,11 @@ impl Engine {
         let logits = logits(&graph)?;
         let programs = Arc::new(Programs::new(graph, logits.clone(), settings));
         let has_independent_rows = programs.plan()?.has_independent_rows();
-        Ok(Self { encoder, tasks, programs, logits, workers, scratches, has_independent_rows })
+        let engine = |device: &Arc<ScoringDevice>| {
+            DeviceEngine::new(device.clone(), programs.clone(), logits.clone())
+        };
+        let on_device = device.map(|device| Arc::new(engine(device)));
+        Ok(Self { encoder, tasks, programs, logits, workers, scratches, has_independent_rows, on_device })
     }
 
     /// Packs the weights of `params` in a number type.

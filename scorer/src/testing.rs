@@ -22,8 +22,8 @@ pub(crate) struct Example {
     pub(crate) schema: Schema,
     pub(crate) params: Params,
     pub(crate) source: LayerSource,
-    graph: Graph,
-    workers: Arc<Workers>,
+    pub(crate) graph: Graph,
+    pub(crate) workers: Arc<Workers>,
 }
 
 impl Example {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use zillion_access::AuditLog;
-use zillion_scorer::DenseType;
+use zillion_scorer::{DenseType, ScoringDevice};
 
 use crate::request_log::RequestLogSettings;
 
@@ -48,6 +48,8 @@ pub struct ServeConfig {
     pub row_records: bool,
     /// The number type in which dense layers are computed. Without one, each version chooses it.
     pub dense: Option<DenseType>,
+    /// The device that computes the scores of all models; `None` for processors.
+    pub device: Option<Arc<ScoringDevice>>,
     /// The age of the registry's last answer above which the server is not ready. Without a value,
     /// the server answers from its versions for as long as it runs.
     pub max_stale: Option<Duration>,
@@ -206,6 +208,7 @@ impl Default for ServeConfig {
             load_into_memory: false,
             row_records: false,
             dense: None,
+            device: None,
             max_stale: None,
             registry_wait: Duration::from_millis(150),
             stagger: Duration::ZERO,

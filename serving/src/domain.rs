@@ -19,6 +19,7 @@ use crate::admission::{Admitted, Caller, Head, Outcome, Scoring, Turned};
 use crate::audit::Audit;
 use crate::budget::{HeldBytes, Holder};
 use crate::config::{Follow, Limits, ServeConfig};
+use crate::device_metrics::DeviceMetrics;
 use crate::error::{Result, ServeError};
 use crate::host::{Host, Resolved, Selector};
 use crate::metrics::Metrics;
@@ -84,6 +85,9 @@ impl Domain {
         store_metrics(registry.store().clone())
             .and_then(|series| all_metrics.register(Box::new(series)))
             .and_then(|()| triton_series(repository.hosts().clone()))
+            .and_then(|series| all_metrics.register(Box::new(series)))
+            .map_err(|e| internal(e.to_string()))?;
+        DeviceMetrics::new(config.device.clone())
             .and_then(|series| all_metrics.register(Box::new(series)))
             .map_err(|e| internal(e.to_string()))?;
         Ok(Self {

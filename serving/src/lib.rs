@@ -15,6 +15,7 @@ mod budget;
 mod config;
 mod control;
 mod describe;
+mod device_metrics;
 mod domain;
 mod error;
 mod gathering;

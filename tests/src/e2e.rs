@@ -16,6 +16,7 @@ mod dashboards;
 mod dense_types;
 mod deployment;
 mod determinism;
+mod device_serving;
 mod doctor;
 mod documents;
 mod examples;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use zillion_device::Workers;
+use zillion_device::{Workers, gpu};
 use zillion_feature::{Batch, Statistics};
 use zillion_nn::{DenseType, Mode, Params};
 use zillion_reader::Dataset;
@@ -94,6 +94,17 @@ impl Loaded {
         self.scorer.set_packed(packed);
     }
 
+    /// Lets the device with this name (`cuda:0`) compute the scores from now on, in f32, with the
+    /// same bits. Rows are looked up on the host, and the vectors of users and items are computed on
+    /// processors, and so are the nodes of [`Loaded::inspect`].
+    ///
+    /// # Errors
+    /// Returns an error if the device cannot be used, or cannot compute the model.
+    pub fn set_device(&mut self, name: &str) -> Result<()> {
+        let gpu = gpu::open(name, None).map_err(zillion_scorer::Error::from)?;
+        Ok(self.scorer.set_device(Arc::from(gpu))?)
+    }
+
     /// Scores a data set and compares it with its labels.
     pub fn evaluate(&mut self, dataset: &Dataset) -> Result<EvalReport> {
         let Self { job, scorer, towers, frequencies, rows, params, workers, .. } = self;
@@ -150,7 +161,7 @@ impl Loaded {
         let mut first_row = 0;
         while let Some(Planned { batch, plan, .. }) = pipeline.next()? {
             scorer.score(&batch, &plan, &mut self.rows, &self.params)?;
-            let fetched = fetch::fetch_values(&wanted, |id| scorer.executor().output(id));
+            let fetched = fetch::fetch_values(&wanted, |id| scorer.output(id));
             if !sink(InspectedBatch { first_row, batch: &batch, fetched: &fetched })? {
                 break;
             }

@@ -140,6 +140,9 @@ pub(crate) struct EvalArgs {
     /// Number type of the dense layers: f32, bf16 or int8, as a server with --dense scores
     #[arg(long, value_name = "TYPE", default_value = "f32", value_parser = parse_dense_type)]
     pub(crate) dense: DenseType,
+    /// Device that computes the scores: cpu, or a GPU such as cuda:0
+    #[arg(long, value_name = "DEVICE", default_value = "cpu")]
+    pub(crate) device: String,
     /// Number of compute threads; absent: one for each core
     #[arg(long)]
     pub(crate) threads: Option<NonZeroUsize>,

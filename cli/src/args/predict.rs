@@ -47,6 +47,9 @@ pub(crate) struct PredictArgs {
     /// that of the version, or f32 for a checkpoint
     #[arg(long, value_name = "TYPE", value_parser = parse_dense_type)]
     pub(crate) dense: Option<DenseType>,
+    /// Device that computes the scores: cpu, or a GPU such as cuda:0
+    #[arg(long, value_name = "DEVICE", default_value = "cpu")]
+    pub(crate) device: String,
     /// Number of compute threads; absent: one for each core
     #[arg(long)]
     pub(crate) threads: Option<NonZeroUsize>,

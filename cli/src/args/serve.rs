@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use zillion_console::parse_dense_type;
+use zillion_rows::ByteSize;
 use zillion_scorer::DenseType;
 use zillion_serving::{Proof, RequestLogSettings, TrafficSettings};
 
@@ -127,6 +128,13 @@ pub(crate) struct ServeArgs {
     /// little; absent: the type with which each version was published
     #[arg(long, value_name = "TYPE", value_parser = parse_dense_type)]
     pub(crate) dense: Option<DenseType>,
+    /// Device that computes the scores of all models: cpu, or a GPU such as cuda:0 [default: cpu]
+    #[arg(long, value_name = "DEVICE")]
+    pub(crate) device: Option<String>,
+    /// Memory of the GPU that all models together may use, as in 8GiB; absent: four fifths of what
+    /// is free at the start
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) gpu_memory: Option<ByteSize>,
     /// Milliseconds since the last answer of the registry after which the server is not ready;
     /// absent: the server stays ready
     #[arg(long, value_name = "MS")]

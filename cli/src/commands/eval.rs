@@ -7,6 +7,7 @@ use zillion_reader::{Dataset, Paths};
 use zillion_trainer::Loaded;
 
 use crate::args::EvalArgs;
+use crate::device::chosen_gpu;
 use crate::registry::print_store_retries;
 use crate::report;
 use crate::text::figure;
@@ -17,6 +18,9 @@ pub(crate) fn run(args: &EvalArgs) -> Result<()> {
         loaded.checkpoint().check_job(&job_file::load_job(path, &args.set)?)?;
     }
     loaded.set_dense(args.dense);
+    if let Some(device) = chosen_gpu(&args.device, args.dense)? {
+        loaded.set_device(device)?;
+    }
     let data = data_settings::of_checkpoint(&loaded.job, &args.set)?;
     let paths = if args.data.is_empty() { data.test.clone() } else { Paths(args.data.clone()) };
     if paths.is_empty() {

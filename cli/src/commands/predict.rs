@@ -13,6 +13,7 @@ use zillion_reader::{Dataset, Labels};
 use zillion_trainer::{Loaded, Predicted};
 
 use crate::args::{FetchArgs, PredictArgs};
+use crate::device::chosen_gpu;
 use crate::registry::print_store_retries;
 use crate::report;
 use crate::watch::{Choice, Lines};
@@ -46,13 +47,20 @@ fn score_by_checkpoint(args: &PredictArgs, input: &Path) -> Result<()> {
     };
     let dataset = dataset.with_statistics(loaded.statistics().clone());
 
+    let device = chosen_gpu(&args.device, args.dense.unwrap_or_default())?;
     if !args.fetch.fetch.is_empty() {
+        if device.is_some() {
+            return usage_error("--fetch computes on processors; remove --device or --fetch");
+        }
         if args.dense.is_some_and(|dense| !dense.is_exact()) {
             return usage_error("--fetch shows the values in f32; remove --dense or --fetch");
         }
         return inspect_nodes(&mut loaded, &dataset, &args.fetch);
     }
     loaded.set_dense(args.dense.unwrap_or_default());
+    if let Some(device) = device {
+        loaded.set_device(device)?;
+    }
     let out = BufWriter::new(io::stdout().lock());
     let tasks: Vec<String> = loaded.job.tasks().into_iter().map(|task| task.name).collect();
     let mut scores = ScoreLines::new(out, args.json, tasks)?;

@@ -515,6 +515,7 @@ extern "C" unsigned long zn_emulated_parameter_bytes(const char* kernel) {
 #include "../conformance.cu"
 #include "../gather.cu"
 #include "../in_batch.cu"
+#include "../index.cu"
 #include "../interaction.cu"
 #include "../loss.cu"
 #include "../math.cu"

@@ -11,6 +11,7 @@ mod clip;
 mod fields;
 mod gather;
 mod in_batch;
+mod index;
 mod loss;
 mod math;
 mod operands;
@@ -91,6 +92,7 @@ pub const CHECKS: &[Check] = &[
     Check { name: "segment", run: segment::segments },
     Check { name: "interaction", run: segment::interactions },
     Check { name: "in_batch", run: in_batch::softmaxes },
+    Check { name: "index", run: index::finds },
     Check { name: "loss", run: loss::losses },
     Check { name: "assemble", run: loss::assemblies },
     Check { name: "dense_update", run: optimizer::dense },

@@ -31,6 +31,20 @@ pub enum GpuError {
         /// The bytes that were free.
         free: u64,
     },
+    /// The budget of the device's memory is exhausted.
+    #[error(
+        "the budget of the GPU's memory is exhausted: {bytes} bytes were asked for, and {used} of \
+         {budget} are in use; give the budget more, keep fewer versions and models loaded, or send \
+         fewer rows at once"
+    )]
+    Budget {
+        /// The bytes of the refused request.
+        bytes: usize,
+        /// The bytes that were in use.
+        used: u64,
+        /// The bytes of the budget.
+        budget: u64,
+    },
     /// The system refused pinned memory.
     #[error(
         "{bytes} bytes of pinned memory were refused; free memory of the machine, or use a smaller \

@@ -21,6 +21,7 @@ mod clip;
 mod fields;
 mod geometry;
 mod in_batch;
+mod index;
 mod kinds;
 mod operations;
 mod parameters;
@@ -31,6 +32,7 @@ pub use clip::*;
 pub use fields::*;
 pub use geometry::Geometry;
 pub use in_batch::*;
+pub use index::*;
 pub use operations::*;
 pub use parameters::*;
 pub use ranges::*;
@@ -101,6 +103,12 @@ units! {
     in_batch {
         IN_BATCH_LSE = in_batch_lse(InBatch);
         IN_BATCH_SHARES = in_batch_shares(InBatch);
+    }
+    index {
+        INDEX_INSERT = index_insert(IndexInsert);
+        INDEX_FIND = index_find(IndexFind);
+        COPY_FOUND = copy_found(CopyFound);
+        PUT_ROWS = put_rows(PutRows);
     }
     interaction {
         FM_INTERACTION = fm_interaction(Interaction);

@@ -13,7 +13,7 @@
 //!   wait at the end of the run. Steps that nothing waits for have rings of pinned memory (see
 //!   [`Ring`]).
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use zillion_device::gpu::{Gpu, GpuError, Memory, Pinned, Stream};
 
@@ -29,6 +29,7 @@ use crate::gpu::measured::Measured;
 use crate::gpu::resident::Resident;
 use crate::gpu::ring::Ring;
 use crate::gpu::row_plan::RowPlan;
+use crate::gpu::scoring::DeviceParams;
 use crate::gpu::side::Side;
 use crate::gpu::sizes::{Form, Sizes};
 use crate::gpu::sources::Sources;
@@ -73,6 +74,8 @@ pub struct GpuExecutor {
     pub(super) staging: Option<Staging>,
     /// The number of steps whose batch was in such a block.
     pub(super) staged_steps: u64,
+    /// The parameters on the device that the memory of parameters has a copy of, if any.
+    pub(super) scored_params: Weak<DeviceParams>,
 }
 
 impl GpuExecutor {
@@ -137,6 +140,7 @@ impl GpuExecutor {
             library,
             staging: None,
             staged_steps: 0,
+            scored_params: Weak::new(),
         };
         // The operations without a batch show whether there is a kernel for each node.
         executor.bind_without_batch()?;
@@ -381,7 +385,9 @@ impl GpuExecutor {
             self.unload(old)?;
         }
         self.loaded = Some(match self.make_loaded(&earlier) {
-            Err(Error::Gpu(GpuError::OutOfMemory { .. })) if self.spare.is_some() => {
+            Err(Error::Gpu(GpuError::OutOfMemory { .. } | GpuError::Budget { .. }))
+                if self.spare.is_some() =>
+            {
                 let old = self.spare.take();
                 self.unload(old)?;
                 self.make_loaded(&earlier)?
@@ -415,6 +421,7 @@ impl GpuExecutor {
     }
 
     pub(super) fn upload_params(&mut self, params: &Params) -> Result<()> {
+        self.scored_params = Weak::new();
         for (&at, (_, values)) in self.fixed.params.iter().zip(params.iter()) {
             self.params_in.write(at, values)?;
         }

@@ -163,6 +163,22 @@ impl Layer {
         self.tables.get(table).map_or(0, |rows| rows.bytes() as u64)
     }
 
+    /// Yields the keys of a table, first those of full rows and then those of narrow ones: each with
+    /// the number of pushes of its row, or `None` for a tombstone. The weights are not read.
+    pub fn counts(&self, table: usize) -> impl Iterator<Item = (FeatureKey, Option<u32>)> {
+        let rows = self.tables.get(table).into_iter();
+        let parts = rows.flat_map(|rows| rows.full.parts.iter().chain(&rows.narrow.parts));
+        parts.flat_map(|part| {
+            let rows = part.keys.iter().zip(part.counts.iter()).zip(part.tombstones.iter());
+            rows.map(|((&key, &count), &gone)| (FeatureKey(key), (gone == 0).then_some(count)))
+        })
+    }
+
+    /// Returns whether two values are the same open layer. A layer that was opened twice is not.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.tables, &other.tables)
+    }
+
     /// Yields the keys of a table in ascending order, with their entries.
     pub fn iter(&self, table: usize) -> impl Iterator<Item = (FeatureKey, Found<'_>)> {
         self.tables.get(table).into_iter().flat_map(TableRows::iter)

@@ -74,6 +74,30 @@ impl LayerSource {
         &self.layers
     }
 
+    /// Returns a source of some of the layers, oldest first, for the same tables.
+    pub fn of_layers(&self, layers: Vec<Layer>) -> Self {
+        Self { layers, ..self.clone() }
+    }
+
+    /// Writes the rows of `keys` to `out`, one after the other at the stride of the table, with the
+    /// bits of a lookup. Returns the number of different keys that have no row.
+    ///
+    /// # Errors
+    /// Returns an error if there is no table with this index, or if `out` has another size.
+    pub fn read_rows(&self, table: usize, keys: &[FeatureKey], out: &mut [f32]) -> Result<u64> {
+        let wanted = self.shapes.get(table).map(|shape| shape.stride() * keys.len());
+        if wanted != Some(out.len()) {
+            let reason = format!(
+                "{} keys of table {table} were asked for, with a buffer of {} floats; give the \
+                 index of a table, and as many floats as the rows have",
+                keys.len(),
+                out.len()
+            );
+            return Err(Error::misuse(reason));
+        }
+        Ok(self.read_shared(table, keys, out))
+    }
+
     /// Returns all floats of a row that a layer holds. The missing floats of a narrow row come from
     /// the initial row of its key.
     pub fn whole<'a>(&self, table: usize, key: FeatureKey, row: LayerRow<'a>) -> Cow<'a, [f32]> {

@@ -350,9 +350,10 @@ impl Follower {
         assert!(self.config.server != format!("panic-at-version-{version}"), "a test wants it");
         let others = others.iter().map(Arc::as_ref);
         let (cache, pace) = (&mut self.cache, &mut self.pace);
-        let dense = self.config.dense;
+        let (device, dense) = (self.config.device.as_ref(), self.config.dense);
+        let workers = &self.workers;
         let loaded =
-            Servable::load_as(dense, &self.model, version, others, cache, &self.workers, pace)?;
+            Servable::load_on(device, dense, &self.model, version, others, cache, workers, pace)?;
         let published = published_dense(loaded.manifest());
         if loaded.dense() != published {
             tracing::info!(

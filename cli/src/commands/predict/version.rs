@@ -9,10 +9,11 @@ use zillion_console::{compute_pool, data_settings, durable_files, open_registry}
 use zillion_reader::RawRows;
 use zillion_registry::{Cache, STABLE};
 use zillion_rows::layer::Unthrottled;
-use zillion_scorer::Servable;
+use zillion_scorer::{ScoringDevice, Servable};
 
 use super::score_lines::ScoreLines;
 use crate::args::PredictArgs;
+use crate::device::chosen_gpu;
 use crate::operator;
 use crate::registry::{cache_folder, pointed_version};
 
@@ -37,7 +38,13 @@ pub(super) fn run(args: &PredictArgs, name: &str, input: &Path) -> Result<()> {
     let mut cache = Cache::open(&folder, name, durable_files()?)?;
     let workers = compute_pool(args.threads)?;
     let pace = &mut Unthrottled;
-    let servable = Servable::load_as(args.dense, &model, version, [], &mut cache, &workers, pace)?;
+    let device = match chosen_gpu(&args.device, args.dense)? {
+        Some(name) => Some(ScoringDevice::open(name, None)?),
+        None => None,
+    };
+    let (device, dense, others) = (device.as_ref(), args.dense, []);
+    let servable =
+        Servable::load_on(device, dense, &model, version, others, &mut cache, &workers, pace)?;
     let schema = servable.encoder().schema();
 
     let mut rows = RawRows::open(&data, &[input.to_owned()], schema)?;

@@ -15,10 +15,12 @@ use zillion_access::AuditLog;
 use zillion_console::exit::{as_usage, usage_error};
 use zillion_console::job_file;
 use zillion_device::machine;
+use zillion_scorer::ScoringDevice;
 use zillion_serving::{Follow, Limits, ServeConfig};
 
 use super::listeners::TlsSettings;
 pub(super) use crate::args::ServeArgs as Settings;
+use crate::device::PROCESSORS;
 use crate::registry::cache_folder;
 use crate::telemetry;
 
@@ -35,7 +37,7 @@ const MOST_INLINE_US: u64 = 2000;
 
 /// The settings that cannot change while the server runs. [`Settings::take_changeable`] keeps their
 /// old values.
-const FIXED: [&str; 30] = [
+const FIXED: [&str; 32] = [
     "registry",
     "model_control",
     "http",
@@ -56,6 +58,8 @@ const FIXED: [&str; 30] = [
     "load_into_memory",
     "row_records",
     "dense",
+    "device",
+    "gpu_memory",
     "max_stale_ms",
     "registry_wait_ms",
     "stagger_ms",
@@ -285,6 +289,34 @@ impl Settings {
         }
     }
 
+    /// Opens the device that computes scores; `None` for processors.
+    ///
+    /// # Errors
+    /// Returns an error if the device cannot be used, or if other settings do not go together with
+    /// it.
+    fn open_device(&self) -> Result<Option<Arc<ScoringDevice>>> {
+        let name = self.device.as_deref().filter(|name| *name != PROCESSORS);
+        let Some(name) = name else {
+            if self.gpu_memory.is_some() {
+                return usage_error(format!(
+                    "`{SECTION}.gpu_memory` is the memory of a GPU, but the server uses none; set \
+                     `{SECTION}.device`, or leave it out"
+                ));
+            }
+            return Ok(None);
+        };
+        if let Some(dense) = self.dense.filter(|dense| !dense.is_exact()) {
+            return usage_error(format!(
+                "`{SECTION}.device` {name:?} computes dense layers in f32 alone, not in {dense}; \
+                 leave `{SECTION}.dense` out, or serve on processors"
+            ));
+        }
+        let device = ScoringDevice::open(name, self.gpu_memory.map(|memory| memory.0))
+            .with_context(|| format!("`{SECTION}.device` {name:?} cannot be used"))?;
+        eprintln!("{}", device.describe());
+        Ok(Some(device))
+    }
+
     /// Returns the settings in the form of the serving crate. `is_remote` tells whether the
     /// registry is not a local folder.
     ///
@@ -305,6 +337,7 @@ impl Settings {
             load_into_memory: self.load_into_memory,
             row_records: self.row_records,
             dense: self.dense.or(usual.dense),
+            device: self.open_device()?,
             max_stale: self.max_stale_ms.map(Duration::from_millis),
             registry_wait: self.registry_wait_ms.map_or(usual.registry_wait, Duration::from_millis),
             stagger: self.stagger_ms.map_or(usual.stagger, Duration::from_millis),
