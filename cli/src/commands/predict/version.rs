@@ -38,7 +38,7 @@ pub(super) fn run(args: &PredictArgs, name: &str, input: &Path) -> Result<()> {
     let mut cache = Cache::open(&folder, name, durable_files()?)?;
     let workers = compute_pool(args.threads)?;
     let pace = &mut Unthrottled;
-    let device = match chosen_gpu(&args.device, args.dense)? {
+    let device = match chosen_gpu(&args.device, args.dense.unwrap_or_default())? {
         Some(name) => Some(ScoringDevice::open(name, None)?),
         None => None,
     };

@@ -273,7 +273,12 @@ impl Settings {
             retrieved: self.max_retrieved.unwrap_or(usual.retrieved),
             waiting: self.max_waiting.unwrap_or(usual.waiting),
             queue_time: time(self.queue_ms, usual.queue_time),
-            inline_time: self.inline_us.map_or(usual.inline_time, Duration::from_micros),
+            inline_time: match self.inline_us {
+                Some(time) => Duration::from_micros(time),
+                // A network thread that waited for a GPU would delay all of its connections.
+                None if self.names_gpu() => Duration::ZERO,
+                None => usual.inline_time,
+            },
             bytes_in_flight: self.max_bytes_in_flight.unwrap_or(usual.bytes_in_flight),
             answer_bytes: self.max_answer_bytes.unwrap_or(usual.answer_bytes),
             connections: self.max_connections.unwrap_or(usual.connections),
@@ -287,6 +292,11 @@ impl Settings {
             body_time: time(self.receive_ms, usual.body_time),
             drain_time: time(self.drain_ms, usual.drain_time),
         }
+    }
+
+    /// Returns whether a GPU computes the scores.
+    fn names_gpu(&self) -> bool {
+        self.device.as_deref().is_some_and(|name| name != PROCESSORS)
     }
 
     /// Opens the device that computes scores; `None` for processors.
