@@ -39,6 +39,7 @@ mod publish;
 mod recent_auc;
 mod rejects;
 mod retrieval;
+mod segments;
 mod stage_seconds;
 mod tasks;
 mod trace_span;
@@ -58,7 +59,7 @@ pub use error::{Error, Result};
 pub use evaluate::{EvalReport, Predicted};
 pub use fetch::Fetched;
 pub use job::{
-    AvroConfig, DeviceChoice, EmitConfig, EvalConfig, ItemCounts, ItemsConfig, Job, JoinConfig,
+    AvroConfig, DeviceChoice, EmitConfig, EvalConfig, ItemCounts, OutputBias, ItemsConfig, Job, JoinConfig,
     LateConfig, Memory, Mode, OnlineConfig, Precision, ProtobufConfig, PruneConfig, PsConfig,
     PublishConfig, RateConfig, RunConfig, ServerLoss, StreamConfig, StreamFormat, StreamKind,
     StreamRole, TableConfig, TrainConfig, WarmStart, Wire,
@@ -79,6 +80,7 @@ pub use predict::{InspectedBatch, Loaded, Prediction};
 pub use publish::{CompactionCounts, Published, RoundingCost, publish_checkpoint};
 pub use rejects::RejectFile;
 pub use stage_seconds::StageSeconds;
+pub use segments::SegmentReport;
 pub use tasks::TaskReport;
 pub use train::{
     REWIND_FILE, RewindPlan, RewindRequest, TimedReport, TimedScores, TrainOptions,

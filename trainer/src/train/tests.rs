@@ -51,10 +51,15 @@ impl Place {
     }
 
     pub(super) fn job(&self, output: &str, more: &str) -> Job {
+        self.job_with("", output, more)
+    }
+
+    /// Makes a job whose label has more keys.
+    pub(super) fn job_with(&self, label: &str, output: &str, more: &str) -> Job {
         let text = format!(
             "seed = 3\n[data]\nroot = {:?}\ntrain = ['train.csv']\nvalid = ['valid.csv']\ntest = ['valid.csv']\n\
              [features.user]\nkind = 'id'\n[features.item]\nkind = 'id'\n[features.price]\nkind = 'numeric'\n\
-             [labels.click]\ncolumn = 'label'\n\
+             [labels.click]\ncolumn = 'label'\n{label}\n\
              [tables.'*']\ndim = 4\noptimizer = {{ kind = 'adagrad', lr = 0.05 }}\n\
              [run]\noutput = {:?}\nshards = 3\n{more}",
             self.path(""),
