@@ -84,7 +84,9 @@ pub(crate) fn print_segments(report: &EvalReport) {
     let first = [("", report.segments.as_slice())];
     let tasks: Vec<(&str, &[SegmentReport])> = match report.tasks.as_slice() {
         [] => first.to_vec(),
-        tasks => tasks.iter().map(|(name, task)| (name.as_str(), task.segments.as_slice())).collect(),
+        tasks => {
+            tasks.iter().map(|(name, task)| (name.as_str(), task.segments.as_slice())).collect()
+        }
     };
     for (task, segments) in tasks {
         for segment in segments {

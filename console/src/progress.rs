@@ -123,7 +123,8 @@ fn format_validation(report: &EvalReport) -> String {
             (figures(|task| task.auc, report.auc), figures(|task| task.logloss, report.logloss));
         text.push_str(&format!(" auc {auc}  logloss {logloss}"));
     }
-    if report.first_task().numbers.is_some() || report.tasks.iter().any(|(_, t)| t.numbers.is_some())
+    if report.first_task().numbers.is_some()
+        || report.tasks.iter().any(|(_, t)| t.numbers.is_some())
     {
         let rmse = |task: &TaskReport| task.numbers.map(|numbers| numbers.rmse);
         text.push_str(&format!("  rmse {}", figures(rmse, rmse(&report.first_task()))));

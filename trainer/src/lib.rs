@@ -59,10 +59,10 @@ pub use error::{Error, Result};
 pub use evaluate::{EvalReport, Predicted};
 pub use fetch::Fetched;
 pub use job::{
-    AvroConfig, DeviceChoice, EmitConfig, EvalConfig, ItemCounts, OutputBias, ItemsConfig, Job, JoinConfig,
-    LateConfig, Memory, Mode, OnlineConfig, Precision, ProtobufConfig, PruneConfig, PsConfig,
-    PublishConfig, RateConfig, RunConfig, ServerLoss, StreamConfig, StreamFormat, StreamKind,
-    StreamRole, TableConfig, TrainConfig, WarmStart, Wire,
+    AvroConfig, DeviceChoice, EmitConfig, EvalConfig, ItemCounts, ItemsConfig, Job, JoinConfig,
+    LateConfig, Memory, Mode, OnlineConfig, OutputBias, Precision, ProtobufConfig, PruneConfig,
+    PsConfig, PublishConfig, RateConfig, RunConfig, ServerLoss, StreamConfig, StreamFormat,
+    StreamKind, StreamRole, TableConfig, TrainConfig, WarmStart, Wire,
 };
 pub use observer::{
     CheckpointReport, EpochReport, GpuFigures, InspectOptions, InspectedStep, Observer,
@@ -79,8 +79,8 @@ pub use plan::{Growth, PlanOptions, PlanReport, Size, TablePlan, plan_tables};
 pub use predict::{InspectedBatch, Loaded, Prediction};
 pub use publish::{CompactionCounts, Published, RoundingCost, publish_checkpoint};
 pub use rejects::RejectFile;
-pub use stage_seconds::StageSeconds;
 pub use segments::SegmentReport;
+pub use stage_seconds::StageSeconds;
 pub use tasks::TaskReport;
 pub use train::{
     REWIND_FILE, RewindPlan, RewindRequest, TimedReport, TimedScores, TrainOptions,

@@ -96,10 +96,7 @@ impl Segments {
     /// of the rows with other values.
     ///
     /// `name_texts` finds the texts of the keys of a feature of strings.
-    pub(crate) fn finish(
-        self,
-        name_texts: &mut NameTexts<'_>,
-    ) -> Result<Vec<SegmentReport>> {
+    pub(crate) fn finish(self, name_texts: &mut NameTexts<'_>) -> Result<Vec<SegmentReport>> {
         let mut reports = Vec::new();
         for column in &self.columns {
             let mut rows: HashMap<FeatureKey, Vec<usize>, MixedHasher> = HashMap::default();
@@ -128,7 +125,12 @@ impl Segments {
         Ok(reports)
     }
 
-    fn report(&self, column: &Column, value: Option<String>, rows: &[usize]) -> Result<SegmentReport> {
+    fn report(
+        &self,
+        column: &Column,
+        value: Option<String>,
+        rows: &[usize],
+    ) -> Result<SegmentReport> {
         let take = |values: &[f32]| -> Vec<f32> { rows.iter().map(|&row| values[row]).collect() };
         let weights = self.weights.as_deref().map(take);
         let mut evaluation = metrics::Evaluation::new();

@@ -222,7 +222,8 @@ pub(crate) struct Evaluations {
 impl Evaluations {
     pub(crate) fn new(job: &Job, cutoffs: &Cutoffs) -> Self {
         let tasks = job.tasks();
-        let evaluations = tasks.iter().map(|task| TaskEvaluation::new(job, task, cutoffs)).collect();
+        let evaluations =
+            tasks.iter().map(|task| TaskEvaluation::new(job, task, cutoffs)).collect();
         Self { tasks, evaluations }
     }
 
@@ -236,7 +237,10 @@ impl Evaluations {
     }
 
     /// Returns the name and the figures of each task, in order.
-    pub(crate) fn finish(self, name_texts: &mut NameTexts<'_>) -> Result<Vec<(String, TaskReport)>> {
+    pub(crate) fn finish(
+        self,
+        name_texts: &mut NameTexts<'_>,
+    ) -> Result<Vec<(String, TaskReport)>> {
         let named = self.tasks.into_iter().zip(self.evaluations);
         named.map(|(task, evaluation)| Ok((task.name, evaluation.finish(name_texts)?))).collect()
     }

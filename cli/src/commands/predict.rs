@@ -56,7 +56,8 @@ fn score_by_checkpoint(args: &PredictArgs, input: &Path) -> Result<()> {
     loaded.set_dense(args.dense);
     let out = BufWriter::new(io::stdout().lock());
     let labels = &loaded.job.schema.labels;
-    let kind = |task: &Task| labels.get(task.label.of()).map(|label| label.kind).unwrap_or_default();
+    let kind =
+        |task: &Task| labels.get(task.label.of()).map(|label| label.kind).unwrap_or_default();
     let tasks = loaded.job.tasks().into_iter();
     let tasks = tasks.map(|task| (task.name.clone(), kind(&task))).collect();
     let mut scores = ScoreLines::new(out, args.json, tasks)?;

@@ -17,8 +17,8 @@ use crate::key::TableId;
 use zillion_config::ConfigError;
 
 pub use kinds::{
-    Buckets, FeatureKind, FeatureSpec, LabelKind, LabelSpec, NumericTransform, Pooling, RawType, SideRef,
-    SideSpec,
+    Buckets, FeatureKind, FeatureSpec, LabelKind, LabelSpec, NumericTransform, Pooling, RawType,
+    SideRef, SideSpec,
 };
 pub use time::TimeUnit;
 

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 use toml::Value;
 
 use super::{
-    Buckets, FeatureKind, FeatureSpec, LabelKind, LabelSpec, NumericTransform, Pooling, RawType, Schema,
-    SideRef, SideSpec, TimeUnit,
+    Buckets, FeatureKind, FeatureSpec, LabelKind, LabelSpec, NumericTransform, Pooling, RawType,
+    Schema, SideRef, SideSpec, TimeUnit,
 };
 use crate::error::SchemaError;
 use crate::key::TableId;

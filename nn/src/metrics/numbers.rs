@@ -121,7 +121,8 @@ mod tests {
         evaluation.push(&predictions[..1], &labels[..1], Some(&weights[..1])).unwrap();
         evaluation.push(&predictions[1..], &labels[1..], Some(&weights[1..])).unwrap();
         let report = evaluation.finish().unwrap();
-        let close = |found: f64, expected: f64| assert!((found - expected).abs() < 1e-12, "{found}");
+        let close =
+            |found: f64, expected: f64| assert!((found - expected).abs() < 1e-12, "{found}");
         close(report.rmse, ((1.0 + 2.0 * 0.25 + 0.25) / 4.0f64).sqrt());
         close(report.mae, (1.0 + 2.0 * 0.5 + 0.5) / 4.0);
         close(report.mean_label, 6.0 / 4.0);

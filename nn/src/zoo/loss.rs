@@ -117,7 +117,9 @@ impl LossSpec {
             Self::Bce { positive_weight, negative_weight } => {
                 odds + ratio(positive_weight, negative_weight)
             }
-            Self::Focal { alpha, .. } => odds + alpha.map_or(0.0, |alpha| ratio(alpha, 1.0 - alpha)),
+            Self::Focal { alpha, .. } => {
+                odds + alpha.map_or(0.0, |alpha| ratio(alpha, 1.0 - alpha))
+            }
             Self::Mse {} | Self::Huber { .. } => mean,
             Self::Poisson {} => mean.ln(),
         }
@@ -244,7 +246,10 @@ mod tests {
                 labels.iter().map(of).sum()
             };
             let best = loss.score_of_mean(labels.iter().sum::<f64>() / 4.0);
-            assert!(total(best) < total(best + 1e-3) && total(best) < total(best - 1e-3), "{loss:?}");
+            assert!(
+                total(best) < total(best + 1e-3) && total(best) < total(best - 1e-3),
+                "{loss:?}"
+            );
         }
     }
 }

@@ -2,7 +2,9 @@
 //! differences.
 
 use zillion_feature::Pooling;
-use zillion_nn::{Binary, Dim, Distance, Focal, GraphBuilder, InBatch, NodeId, Op, ParamInit, Result, Unary};
+use zillion_nn::{
+    Binary, Dim, Distance, Focal, GraphBuilder, InBatch, NodeId, Op, ParamInit, Result, Unary,
+};
 
 use crate::check::check;
 

@@ -4,7 +4,9 @@
 use std::ops::Range;
 
 use zillion_feature::Pooling;
-use zillion_nn::{Binary, Dim, Distance, Gather, Graph, NodeId, Op, StepSeed, Unary, dropout_keeps};
+use zillion_nn::{
+    Binary, Dim, Distance, Gather, Graph, NodeId, Op, StepSeed, Unary, dropout_keeps,
+};
 
 use crate::data::Data;
 

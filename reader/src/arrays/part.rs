@@ -191,9 +191,7 @@ impl Part {
         }
         let first = self.rows_before + self.row;
         let mut drawn: Vec<bool> = (first..).take(rows).map(|r| self.picker.samples(r)).collect();
-        if let (Some((position, draw)), Some(Role::Label { rule, .. })) =
-            (self.negatives, label)
-        {
+        if let (Some((position, draw)), Some(Role::Label { rule, .. })) = (self.negatives, label) {
             let mut row = 0;
             // The sampling ignores a value that is not a label. The decoder of the label refuses it
             // later.

@@ -152,8 +152,7 @@ impl Job {
             true => ("0 or 1", "\"auc\" or \"logloss\""),
             false => ("a number", "\"rmse\" or \"mae\""),
         };
-        let message =
-            format!("is {}, but the label is {label}; set it to {fits}", plateau.metric);
+        let message = format!("is {}, but the label is {label}; set it to {fits}", plateau.metric);
         Err(ConfigError::at("train.plateau.metric", message).into())
     }
 

@@ -191,7 +191,11 @@ impl Job {
             }
             let kinds = || self.schema.labels.iter().map(|l| l.kind);
             let learns = |kind| loss.label_kind() == kind;
-            let fits = if label == EVERY_LABEL { kinds().any(learns) } else { learns(self.label_kind(label)) };
+            let fits = if label == EVERY_LABEL {
+                kinds().any(learns)
+            } else {
+                learns(self.label_kind(label))
+            };
             if !fits {
                 let message = format!(
                     "`{}` learns labels of another kind; give the label `kind = \"{}\"`, or choose another loss",

@@ -1,8 +1,10 @@
 //! Tests of runs whose labels are rare, or numbers.
 
 use std::fmt::Write as _;
+use std::panic::AssertUnwindSafe;
 use std::path::Path;
 
+use zillion_feature::LabelKind;
 use zillion_feature::random::{combine, mix64};
 
 use super::tests::Place;
@@ -49,22 +51,38 @@ fn run_with(place: &Place, label: &str, output: &str, more: &str) -> TrainReport
 }
 
 /// Steps that move nothing, so that the figures are those of the beginning.
-const STILL: &str = "[train]\nbatch_size = 500\noptimizer = { kind = 'sgd', lr = 1e-12 }\nfreeze_tables = ['*']\n";
+const STILL: &str =
+    "[train]\nbatch_size = 500\noptimizer = { kind = 'sgd', lr = 1e-12 }\nfreeze_tables = ['*']\n";
+
+/// Returns the mean of the predicted probabilities divided by the rate of the training rows.
+fn compare_with_rate(place: &Place, report: &TrainReport) -> f64 {
+    let scores = place.logits_of(&report.checkpoint);
+    let sum: f64 = scores.iter().map(|&z| LabelKind::Binary.predict_exactly(z)).sum();
+    let text = std::fs::read_to_string(place.path("train.csv")).unwrap();
+    let ones = text.lines().filter(|line| line.split(',').nth(3) == Some("1")).count();
+    sum / scores.len() as f64 / (ones as f64 / 6000.0)
+}
 
 #[test]
 fn a_rare_label_is_calibrated_from_the_first_step() {
     let place = place(rare);
-    let begun = place.run("mean", &format!("{SMALL}{STILL}")).test.unwrap();
-    let calibration = begun.calibration.unwrap();
-    assert!((0.7..1.4).contains(&calibration), "{calibration}");
-    // Without the means, the first predictions are a hundred times the rate.
-    let zero = format!("{SMALL}{STILL}output_bias = 'zero'\n");
-    assert!(place.run("zero", &zero).test.unwrap().calibration.unwrap() > 50.0);
+    let begun = place.run("mean", &format!("{SMALL}{STILL}"));
+    let ratio = compare_with_rate(&place, &begun);
+    assert!((0.8..1.25).contains(&ratio), "{ratio}");
+    // Without the mean, the first predictions are a hundred times the rate.
+    let zero = place.run("zero", &format!("{SMALL}{STILL}output_bias = 'zero'\n"));
+    assert!(compare_with_rate(&place, &zero) > 50.0);
     assert_eq!(bias_of(&place, "zero"), 0.0);
-    // It stays calibrated while it learns.
-    let learned = place.run("learned", &format!("{SMALL}[train]\nbatch_size = 500\nepochs = 2\n"));
-    let calibration = learned.test.unwrap().calibration.unwrap();
-    assert!((0.6..1.6).contains(&calibration), "{calibration}");
+    assert!(zero.test.unwrap().calibration > begun.test.unwrap().calibration.map(|c| 40.0 * c));
+    // It stays calibrated while it learns, where a run that begins at 0 is far away.
+    let more = |bias: &str| {
+        let rates = "optimizer = { kind = 'adam', lr = 1e-3 }";
+        format!("{SMALL}[train]\nbatch_size = 500\n{rates}\noutput_bias = '{bias}'\n")
+    };
+    let ratio = compare_with_rate(&place, &place.run("learned", &more("mean")));
+    assert!((0.6..1.6).contains(&ratio), "{ratio}");
+    let ratio = compare_with_rate(&place, &place.run("far", &more("zero")));
+    assert!(ratio > 20.0, "{ratio}");
 }
 
 #[test]
@@ -90,8 +108,8 @@ fn the_bias_is_that_of_the_weighted_rows_that_train() {
     let thinned = format!("{weighted}[data.negatives]\nkeep = 0.1\n");
     let report = place.run("thinned", &thinned);
     close(bias_of(&place, "thinned"), odds - 0.1f64.ln());
-    let calibration = report.test.unwrap().calibration.unwrap();
-    assert!((0.7..1.4).contains(&calibration), "{calibration}");
+    let ratio = compare_with_rate(&place, &report);
+    assert!((0.7..1.4).contains(&ratio), "{ratio}");
     // A class weight moves the best score, and the job may give the mean.
     let heavy = format!("{weighted}[train.loss.click]\nkind = 'bce'\npositive_weight = 4.0\n");
     place.run("heavy", &heavy);
@@ -139,7 +157,7 @@ fn numbers_and_counts_are_learned_and_measured() {
         // The figures are those of the scores of the checkpoint.
         let labels = std::fs::read_to_string(place.path("valid.csv")).unwrap();
         let labels = labels.lines().skip(1).map(|line| line.split(',').nth(3).unwrap());
-        let predictions = place.logits(&output).into_iter().map(f64::from);
+        let predictions = place.logits_of(&report.checkpoint).into_iter().map(f64::from);
         let predictions = predictions.map(|z| if kind == "count" { z.exp() } else { z });
         let squares = predictions.zip(labels).map(|(p, y)| (p - y.parse::<f64>().unwrap()).powi(2));
         let rmse = (squares.sum::<f64>() / 3000.0).sqrt();
@@ -185,5 +203,47 @@ fn segments_have_the_figures_of_their_rows() {
     for feature in ["kind", "user"] {
         let own = test.segments.iter().filter(|s| s.feature == feature);
         assert_eq!(own.map(|s| s.rows).sum::<u64>(), 3000);
+    }
+}
+
+#[test]
+fn a_version_of_counts_is_checked_against_training_and_says_what_it_predicts() {
+    let place = place(|draw, user, _| ((draw % 3) * (1 + user % 4)) as f64);
+    let registry = place.path("registry");
+    let more = format!(
+        "[publish]\nregistry = {registry:?}\nmodel = 'm'\nparity_rows = 16\n{SMALL}[train]\nbatch_size = 200\n"
+    );
+    let report = run_with(&place, "kind = 'count'", "counts", &more);
+    assert!(report.test.unwrap().numbers.is_some_and(|numbers| numbers.rmse < 2.5));
+    // A run that begins from the version moves nothing, and scores as the version does. Loading the
+    // version compares its scores with those of training.
+    let still = format!(
+        "{SMALL}{STILL}warm_start = {{ registry = {registry:?}, model = 'm', version = 1 }}\n"
+    );
+    run_with(&place, "kind = 'count'", "still", &still);
+    assert_eq!(place.logits("still"), place.logits("counts"));
+}
+
+#[test]
+fn what_does_not_fit_the_kind_of_a_label_is_refused_by_its_key() {
+    let place = Place::new();
+    for (label, more, words) in [
+        ("kind = 'number'", "[train.loss.click]\nkind = 'bce'", "`train.loss.click`: `bce` learns"),
+        ("", "[train.loss.click]\nkind = 'mse'", "kind = \"number\""),
+        ("kind = 'number'", "[train.loss.click]\nkind = 'poisson'", "kind = \"count\""),
+        ("", "[train.loss.click]\nkind = 'softmax'", "softmax"),
+        ("kind = 'number'\nat_least = 2", "", "labels.click.at_least"),
+        ("mean = 1.0", "", "labels.click.mean"),
+        ("kind = 'count'\nmean = 0.0", "", "labels.click.mean"),
+        ("kind = 'number'", "[data.negatives]\nkeep = 0.5", "data.negatives.label"),
+        ("kind = 'number'", "[train.plateau]\nmetric = 'auc'", "train.plateau.metric"),
+        ("", "[train.plateau]\nmetric = 'rmse'", "train.plateau.metric"),
+        ("", "[eval]\nsegments = ['usr']", "did you mean `user`"),
+        ("", "[eval]\nsegments = ['user', 'user']", "named twice"),
+    ] {
+        let make = AssertUnwindSafe(|| place.job_with(label, "x", &format!("{SMALL}{more}")));
+        let error = std::panic::catch_unwind(make).expect_err(words);
+        let error = error.downcast_ref::<String>().cloned().unwrap_or_default();
+        assert!(error.contains(words), "{label} {more}: {error}");
     }
 }

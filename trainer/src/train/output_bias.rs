@@ -168,7 +168,8 @@ impl Job {
     fn score_of_mean(&self, task: &Task, mean: f64) -> Result<f64> {
         let label = task.label.of();
         let score = self.loss_of(&self.schema.labels[label].name).score_of_mean(mean);
-        let is_thinned = |&(thinned, _): &(usize, f64)| task.label == TaskLabel::Own { label: thinned };
+        let is_thinned =
+            |&(thinned, _): &(usize, f64)| task.label == TaskLabel::Own { label: thinned };
         let thinned = self.data.negatives(&self.schema)?.filter(is_thinned);
         Ok(score - thinned.map_or(0.0, |(_, keep)| keep.ln()))
     }

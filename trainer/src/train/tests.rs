@@ -98,8 +98,13 @@ impl Place {
 
     /// Returns the log odds of the validation rows.
     pub(super) fn logits(&self, output: &str) -> Vec<f32> {
+        self.logits_of(self.newest(output).path())
+    }
+
+    /// Returns the log odds of the validation rows, as a checkpoint scores them.
+    pub(super) fn logits_of(&self, checkpoint: &Path) -> Vec<f32> {
         let workers = Arc::new(Workers::new(NonZeroUsize::MIN).unwrap());
-        let mut loaded = Loaded::open(self.newest(output).path(), workers).unwrap();
+        let mut loaded = Loaded::open(checkpoint, workers).unwrap();
         let files = loaded.job.data.files(&loaded.job.data.valid).unwrap();
         let data = Dataset::open(&loaded.job.data, &files, &loaded.job.schema);
         let mut logits = Vec::new();

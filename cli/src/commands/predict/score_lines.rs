@@ -21,11 +21,7 @@ pub(super) struct ScoreLines<W> {
 
 impl<W: Write> ScoreLines<W> {
     /// Creates a writer. Also writes the names of the columns, unless the lines are JSON.
-    pub(super) fn new(
-        mut out: W,
-        json: bool,
-        tasks: Vec<(String, LabelKind)>,
-    ) -> io::Result<Self> {
+    pub(super) fn new(mut out: W, json: bool, tasks: Vec<(String, LabelKind)>) -> io::Result<Self> {
         if !json {
             let names: Vec<&str> = tasks.iter().map(|(name, _)| name.as_str()).collect();
             let header = if names.is_empty() { "score".to_owned() } else { names.join("\t") };
@@ -135,7 +131,10 @@ mod tests {
     fn a_row_is_a_line_and_a_rejected_row_an_empty_one() {
         assert_eq!(lines(false, &["click"], &[&[0.0, 0.0]], &[1]), "click\n0.5\n\n0.5\n");
         assert_eq!(lines(false, &[], &[&[2.5]], &[]), "score\n2.5\n");
-        assert_eq!(lines(false, &["sales", "price"], &[&[0.0], &[-2.5]], &[]), "sales\tprice\n1\t-2.5\n");
+        assert_eq!(
+            lines(false, &["sales", "price"], &[&[0.0], &[-2.5]], &[]),
+            "sales\tprice\n1\t-2.5\n"
+        );
         assert_eq!(
             lines(true, &["price"], &[&[2.5]], &[0]),
             "{\"row\":0,\"score\":null,\"prediction\":null}\n\
