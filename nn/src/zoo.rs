@@ -141,8 +141,8 @@ pub fn reads_log_frequency(spec: &ModelSpec) -> bool {
 /// Builds a model over these inputs.
 ///
 /// For training, the outputs are [`LOGITS`] (one for each of the model's [`tasks`]) and [`LOSS`].
-/// For inference, they are [`LOGITS`] and [`PROBABILITIES`] or [`PREDICTIONS`] for each task. The `logit_shift` of the
-/// label is added to the logits, from which the probabilities are computed.
+/// For inference, they are [`LOGITS`] and [`PROBABILITIES`] or [`PREDICTIONS`] for each task. The
+/// `logit_shift` of the label is added to the logits, from which the probabilities are computed.
 ///
 /// # Errors
 /// Returns an error if a setting is out of range, if an input lacks a segment that the model reads,

@@ -53,8 +53,8 @@ impl NumberEvaluation {
     /// Adds a batch.
     ///
     /// # Errors
-    /// Returns an error if lengths differ, if a prediction is NaN, if a label is not finite, or if a
-    /// weight is negative or infinite. The error names the row, counted from the first row of the
+    /// Returns an error if lengths differ, if a prediction is NaN, if a label is not finite, or if
+    /// a weight is negative or infinite. The error names the row, counted from the first row of the
     /// first batch. A batch that is refused changes nothing.
     pub fn push(
         &mut self,

@@ -1,5 +1,5 @@
-//! The loss of a label: cross-entropy, with or without class weights, the focal loss, or a loss of a
-//! number.
+//! The loss of a label: cross-entropy, with or without class weights, the focal loss, or a loss of
+//! a number.
 //!
 //! Each loss is averaged by sample weight over the rows that have the label. The divisor does not
 //! include class weights. So a positive weight of 2 doubles the loss of a positive row, as in
@@ -150,7 +150,8 @@ impl LossSpec {
     }
 }
 
-/// Builds the weighted mean `Σ w·l / Σ w` of the loss `l` over scores, labels and weights. All inputs are `[B, 1]`. The result is 0 if every weight is 0.
+/// Builds the weighted mean `Σ w·l / Σ w` of the loss `l` over scores, labels and weights. All
+/// inputs are `[B, 1]`. The result is 0 if every weight is 0.
 pub(super) fn averaged(
     b: &mut GraphBuilder,
     name: &str,

@@ -43,8 +43,8 @@ impl Sum {
         self.rows += labels.len() as u64;
     }
 
-    /// Returns the mean, or `None` if no row counts. Half a row above zero is added to the mean of a
-    /// label that cannot be below zero, because its logarithm must be finite.
+    /// Returns the mean, or `None` if no row counts. Half a row above zero is added to the mean of
+    /// a label that cannot be below zero, because its logarithm must be finite.
     fn mean(&self, kind: LabelKind) -> Option<f64> {
         let row = self.weights / self.rows as f64;
         let mean = match kind {

@@ -12,8 +12,8 @@ use zillion_feature::LabelKind;
 pub(super) struct ScoreLines<W> {
     out: W,
     json: bool,
-    /// The names of the tasks and the kinds of their labels. The list is empty for a retrieval model
-    /// without labels, because its score predicts none.
+    /// The names of the tasks and the kinds of their labels. The list is empty for a retrieval
+    /// model without labels, because its score predicts none.
     tasks: Vec<(String, LabelKind)>,
     /// The number of rows of the data that were written so far.
     row: u64,
