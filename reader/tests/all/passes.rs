@@ -127,7 +127,7 @@ fn labels_of_numbers_are_read_and_their_pass_may_end_early() {
     );
     let folder = Folder::new();
     let text: String = (0..50_000).map(|i| format!("{i},{},{}\n", i % 7, 3 - i % 10)).collect();
-    folder.write("a.csv", &format!("user,sales,gain\n{text}"));
+    folder.write("a.csv", format!("user,sales,gain\n{text}"));
     let dataset = folder.open(&["a.csv"], &job).unwrap();
     let sums = |most: u64, threads: usize| {
         let (mut sums, mut rows) = ([0.0f64; 2], 0);
