@@ -6,7 +6,7 @@ use anyhow::Result;
 use zillion_console::durable_files;
 use zillion_nn::metrics::RankingFigure;
 use zillion_reader::{DataConfig, Dataset};
-use zillion_trainer::{EvalReport, RejectFile};
+use zillion_trainer::{EvalReport, RejectFile, SegmentReport, TaskReport};
 
 use crate::text::figure;
 
@@ -57,16 +57,61 @@ pub(crate) fn print_ranking(report: &EvalReport) {
     }
 }
 
+/// Returns the figures of a task in one line: those of probabilities, or the errors of numbers.
+pub(crate) fn format_figures(task: &TaskReport) -> String {
+    let calibration = figure(task.calibration, 4);
+    if let Some(numbers) = &task.numbers {
+        let deviance = numbers.deviance.map_or_else(String::new, |d| format!("  deviance {d:.6}"));
+        return format!(
+            "rmse {:.6}  mae {:.6}{deviance}  calibration {calibration}",
+            numbers.rmse, numbers.mae
+        );
+    }
+    let also = |name, value: Option<f64>| {
+        value.map_or_else(String::new, |value| format!("  {name} {value:.6}"))
+    };
+    format!(
+        "auc {}{}{}  logloss {}  calibration {calibration}",
+        figure(task.auc, 6),
+        also("gauc", task.gauc),
+        also("pr_auc", task.pr_auc),
+        figure(task.logloss, 6),
+    )
+}
+
+/// Prints a line of figures for each segment of each task.
+pub(crate) fn print_segments(report: &EvalReport) {
+    let first = [("", report.segments.as_slice())];
+    let tasks: Vec<(&str, &[SegmentReport])> = match report.tasks.as_slice() {
+        [] => first.to_vec(),
+        tasks => {
+            tasks.iter().map(|(name, task)| (name.as_str(), task.segments.as_slice())).collect()
+        }
+    };
+    for (task, segments) in tasks {
+        for segment in segments {
+            let value = segment.value.as_deref().unwrap_or("(others)");
+            let task = if task.is_empty() { String::new() } else { format!("{task}  ") };
+            eprintln!(
+                "      {task}{} = {value}  auc {}  logloss {}  calibration {}  rows {}  positives {}",
+                segment.feature,
+                figure(segment.auc, 6),
+                figure(segment.logloss, 6),
+                figure(segment.calibration, 4),
+                segment.rows,
+                segment.positives
+            );
+        }
+    }
+}
+
 /// Prints a line of metrics for each task, if the model has several tasks.
 pub(crate) fn print_tasks(report: &EvalReport) {
     let width = report.tasks.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
     for (name, task) in &report.tasks {
-        let gauc = task.gauc.map_or_else(String::new, |gauc| format!("  gauc {gauc:.6}"));
         eprintln!(
-            "      {name:width$}  auc {}{gauc}  logloss {}  calibration {}  rows {}  positives {}",
-            figure(task.auc, 6),
-            figure(task.logloss, 6),
-            figure(task.calibration, 4),
+            "      {name:width$}  {}  rows {}  positives {}",
+            format_figures(task),
             task.rows,
             task.positives
         );

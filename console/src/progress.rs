@@ -123,6 +123,12 @@ fn format_validation(report: &EvalReport) -> String {
             (figures(|task| task.auc, report.auc), figures(|task| task.logloss, report.logloss));
         text.push_str(&format!(" auc {auc}  logloss {logloss}"));
     }
+    if report.first_task().numbers.is_some()
+        || report.tasks.iter().any(|(_, t)| t.numbers.is_some())
+    {
+        let rmse = |task: &TaskReport| task.numbers.map(|numbers| numbers.rmse);
+        text.push_str(&format!("  rmse {}", figures(rmse, rmse(&report.first_task()))));
+    }
     for figure in &report.ranking {
         text.push_str(&format!("  {} {}", figure.name, format_figure(figure.value)));
     }

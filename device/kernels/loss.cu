@@ -15,21 +15,33 @@ struct Loss {
   float* sum;            // the loss
   Count rows;
   u32 lane_count;
-  u32 focal;             // whether the loss is the focal loss, else it is the cross-entropy
-  float gamma, positive, negative;
+  u32 kind;              // 0: cross-entropy, 1: focal, 2: squared, 3: Huber's, 4: Poisson's
+  float gamma, positive, negative;  // Huber's loss has its delta in gamma
   u32 unused;
 };
 static_assert(sizeof(Loss) == 144, "twin of Loss");
 
 DEVICE float loss_of(const Loss& p, float z, float y) {
-  if (!p.focal) return (z > 0.0f ? z : 0.0f) - z * y + ln_1p_of(exp_of(-magnitude(z)));
+  if (p.kind == 0) return (z > 0.0f ? z : 0.0f) - z * y + ln_1p_of(exp_of(-magnitude(z)));
+  if (p.kind == 4) return exp_of(z) - y * z;
+  if (p.kind >= 2) {
+    const float apart = z - y, far = magnitude(apart);
+    if (p.kind == 2) return apart * apart;
+    return far <= p.gamma ? 0.5f * apart * apart : p.gamma * (far - 0.5f * p.gamma);
+  }
   const float sign = 2.0f * y - 1.0f, s = sign * z;
   const float weight = y * p.positive + (1.0f - y) * p.negative;
   return weight * exp_of(-p.gamma * log1p_exp_of(s)) * log1p_exp_of(-s);
 }
 
 DEVICE float slope_of(const Loss& p, float z, float y) {
-  if (!p.focal) return sigmoid_of(z) - y;
+  if (p.kind == 0) return sigmoid_of(z) - y;
+  if (p.kind == 4) return exp_of(z) - y;
+  if (p.kind >= 2) {
+    const float apart = z - y;
+    if (p.kind == 2) return 2.0f * apart;
+    return apart > p.gamma ? p.gamma : apart < -p.gamma ? -p.gamma : apart;
+  }
   const float sign = 2.0f * y - 1.0f, s = sign * z;
   const float weight = y * p.positive + (1.0f - y) * p.negative;
   const float focus = exp_of(-p.gamma * log1p_exp_of(s));

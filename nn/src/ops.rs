@@ -226,7 +226,12 @@ macro_rules! with_group {
             | Op::DotInteraction { .. } | Op::DotInteractionGrad { .. } => interaction::Interaction,
             Op::Collect | Op::InBatchLse(_)
             | Op::InBatchQueryGrad(_) | Op::InBatchItemGrad(_) => in_batch_softmax::InBatchSoftmax,
-            Op::BceSum | Op::BceGrad | Op::FocalSum(_) | Op::FocalGrad(_) => loss::Loss,
+            Op::BceSum
+            | Op::BceGrad
+            | Op::FocalSum(_)
+            | Op::FocalGrad(_)
+            | Op::DistanceSum(_)
+            | Op::DistanceGrad(_) => loss::Loss,
             Op::LinearState | Op::LinearRest { .. } | Op::FmState { .. } | Op::FmRest { .. }
             | Op::DotInteractionRest { .. } => resumed::Resumed,
             Op::Fused(_) => fused::FusedChain,
@@ -393,6 +398,8 @@ impl Op {
             Self::BceGrad => "bce_grad",
             Self::FocalSum(_) => "focal_sum",
             Self::FocalGrad(_) => "focal_grad",
+            Self::DistanceSum(_) => "distance_sum",
+            Self::DistanceGrad(_) => "distance_grad",
             Self::LinearState => "linear_state",
             Self::LinearRest { .. } => "linear_rest",
             Self::FmState { .. } => "fm_state",

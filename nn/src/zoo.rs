@@ -50,6 +50,7 @@ mod loss;
 mod mlp;
 mod mmoe;
 mod model;
+mod output_bias;
 mod shallow;
 mod shared_bottom;
 mod spec;
@@ -70,6 +71,7 @@ pub use loss::LossSpec;
 pub use mlp::MlpKeys;
 pub use mmoe::MmoeSpec;
 pub use model::Needs;
+pub use output_bias::find_output_bias;
 pub use shallow::{FmSpec, LrSpec, ShallowKeys};
 pub use shared_bottom::SharedBottomSpec;
 pub use spec::ModelSpec;
@@ -79,6 +81,7 @@ pub use wide_deep::{DeepFmSpec, WideDeepKeys, WideDeepSpec};
 
 // The files of the models import these names with `use super::*`.
 use serde::{Deserialize, Serialize};
+use zillion_feature::LabelKind;
 
 use keys::widths;
 use mlp::DEFAULT_HIDDEN;
@@ -88,6 +91,7 @@ use crate::checks::not_negative;
 use crate::error::{Error, Result};
 use crate::graph::Graph;
 use crate::graph::builder::{GraphBuilder, Mode};
+use crate::graph::op::Unary;
 use crate::graph::shape::NodeId;
 
 /// The name of the output with the log odds of the first task, `[B, 1]`, which every model has. The
@@ -96,6 +100,10 @@ pub const LOGITS: &str = "logits";
 /// The name of the output `sigmoid(logits)`, `[B, 1]`, of a model that was built for inference. The
 /// outputs of the other tasks have the name `probabilities/<task>`.
 pub const PROBABILITIES: &str = "probabilities";
+/// The name of the output with the predicted number, `[B, 1]`, of a first task whose label is not 0
+/// or 1, in a model that was built for inference: the score, or `e^score` for a count. The outputs
+/// of the other tasks have the name `predictions/<task>`.
+pub const PREDICTIONS: &str = "predictions";
 /// The name of the output with the loss, `[1, 1]`, of a model that was built for training. The loss
 /// is the mean binary cross-entropy, summed over labels.
 pub const LOSS: &str = "loss";
@@ -133,8 +141,8 @@ pub fn reads_log_frequency(spec: &ModelSpec) -> bool {
 /// Builds a model over these inputs.
 ///
 /// For training, the outputs are [`LOGITS`] (one for each of the model's [`tasks`]) and [`LOSS`].
-/// For inference, they are [`LOGITS`] and [`PROBABILITIES`] for each task. The `logit_shift` of the
-/// label is added to the logits, from which the probabilities are computed.
+/// For inference, they are [`LOGITS`] and [`PROBABILITIES`] or [`PREDICTIONS`] for each task. The
+/// `logit_shift` of the label is added to the logits, from which the probabilities are computed.
 ///
 /// # Errors
 /// Returns an error if a setting is out of range, if an input lacks a segment that the model reads,
@@ -178,9 +186,16 @@ pub fn build(spec: &ModelSpec, inputs: &ModelInputs, mode: Mode) -> Result<Graph
         Mode::Infer => {
             model.name_outputs(b, &built)?;
             for (index, (task, logits)) in heads.iter().enumerate() {
-                let name = task.output(PROBABILITIES, index);
-                let probabilities = b.sigmoid(&name, *logits)?;
-                b.output(&name, probabilities)?;
+                let label = inputs.labels.get(task.label.of());
+                let kind = label.map(|label| label.loss.label_kind()).unwrap_or_default();
+                let (output, function) = match kind {
+                    LabelKind::Binary => (PROBABILITIES, Unary::Sigmoid),
+                    LabelKind::Number => (PREDICTIONS, Unary::Scale { by: 1.0 }),
+                    LabelKind::Count => (PREDICTIONS, Unary::Exp),
+                };
+                let name = task.output(output, index);
+                let prediction = b.unary(&name, function, *logits)?;
+                b.output(&name, prediction)?;
             }
         }
     }

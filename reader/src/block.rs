@@ -76,6 +76,15 @@ pub(crate) struct Texts {
     pub(crate) there: Vec<bool>,
 }
 
+impl Texts {
+    /// Returns the texts of the rows that have one, in the order of rows.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        let begins = std::iter::once(0).chain(self.ends.iter().copied());
+        let texts = begins.zip(&self.ends).zip(&self.there);
+        texts.filter(|(_, there)| **there).map(|((begin, &end), _)| &self.bytes[begin..end])
+    }
+}
+
 impl<T> Lists<T> {
     /// Returns an empty column, with memory for `rows` lists of one value each.
     pub(crate) fn with_capacity(rows: usize) -> Self {

@@ -47,7 +47,10 @@ pub(crate) fn explain(refusal: Refusal, field: &Field, text: Option<&[u8]>) -> S
         },
         Refusal::NotLabel => says(&format!(
             "is not 0 or 1, which {used_by} needs; map the labels to 0 and 1 first, or give it \
-             `at_least = <number>`"
+             `at_least = <number>` or `kind = \"number\"`"
+        )),
+        Refusal::NegativeCount => says(&format!(
+            "is negative, but {used_by} is a count; clean the data, or give it `kind = \"number\"`"
         )),
         Refusal::NotWeight => {
             says("is not a weight; write weights as finite numbers that are not negative")

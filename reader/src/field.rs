@@ -9,7 +9,7 @@ use zillion_feature::{
 use crate::error::Result;
 use crate::side_lookup::SideLookup;
 use crate::side_tables::SideTables;
-use crate::value::Transform;
+use crate::value::{LabelRule, Transform};
 
 /// A column of the data together with one use of it. Two features that read the same column are two
 /// fields.
@@ -49,10 +49,8 @@ pub(crate) enum Role {
     Number { needed: bool },
     /// A key of a side table, which becomes the index of the row with this key in the side table.
     SideRow(SideLookup),
-    /// A label, which becomes 0 or 1. If `at_least` is a threshold, the label is 1 for each number
-    /// that reaches the threshold. If the label is `optional`, a row without a label is masked and
-    /// not refused.
-    Label { optional: bool, at_least: Option<f64> },
+    /// A label. If the label is `optional`, a row without a label is masked and not refused.
+    Label { optional: bool, rule: LabelRule },
     /// A sample weight, which is finite and not negative.
     Weight,
     /// A group id. Any value that can be compared for equality is allowed.
@@ -201,7 +199,7 @@ pub(crate) fn labels(schema: &Schema, optional: bool) -> impl Iterator<Item = Fi
     schema.labels.iter().enumerate().map(move |(index, label)| Field {
         used_by: format!("label `{}`", label.name),
         column: label.column.clone(),
-        role: Role::Label { optional, at_least: label.at_least },
+        role: Role::Label { optional, rule: LabelRule::of(label) },
         slot: Slot::Label(index),
     })
 }
@@ -210,7 +208,6 @@ pub(crate) fn labels(schema: &Schema, optional: bool) -> impl Iterator<Item = Fi
 fn of_rows(schema: &Schema) -> Vec<Field> {
     let labels = labels(schema, schema.labels.len() > 1);
     let columns = [
-        ("weight", &schema.weight, Role::Weight, Slot::Weight),
         ("group", &schema.group, Role::Group, Slot::Group),
         (
             "event_time",
@@ -223,7 +220,13 @@ fn of_rows(schema: &Schema) -> Vec<Field> {
         let used_by = format!("`columns.{key}`");
         Some(Field { used_by, column: column.clone()?, role, slot })
     });
-    labels.chain(columns).collect()
+    labels.chain(weight(schema)).chain(columns).collect()
+}
+
+/// Returns the field of the sample weights, if the schema has them.
+pub(crate) fn weight(schema: &Schema) -> Option<Field> {
+    let (used_by, column) = ("`columns.weight`".to_owned(), schema.weight.clone()?);
+    Some(Field { used_by, column, role: Role::Weight, slot: Slot::Weight })
 }
 
 fn role(feature: &FeatureSpec, statistics: &Statistics) -> Result<Role> {

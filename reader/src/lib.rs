@@ -101,7 +101,7 @@ pub use messages::{
     ReferencedSchema, RejectedMessage, Rejection, RejectionKind, SchemaLanguage, WriterSchema,
 };
 pub use parquet::ParquetFile;
-pub use passes::{decode_columns, frequencies, statistics, vocabulary};
+pub use passes::{decode_columns, frequencies, labels, statistics, texts, vocabulary};
 pub use quantiles::Sample;
 pub use raw::{RawBlock, RawRows};
 pub use rejects::Reject;

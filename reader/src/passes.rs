@@ -1,18 +1,19 @@
-//! The passes over the training data before the first step: statistics and vocabularies.
+//! The passes over the training data before the first step: statistics, labels and vocabularies.
 //!
-//! Both passes read the rows in file order, so their results depend only on the data.
+//! The passes read the rows in file order, so their results depend only on the data. The pass over
+//! the labels may end early, and reads the rows in an order that depends on the seed.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use zillion_device::Workers;
 use zillion_feature::{
-    Buckets, ColumnStatistics, FeatureKey, FeatureKind, FeatureSpec, MixedHasher, Schema,
+    Batch, Buckets, ColumnStatistics, FeatureKey, FeatureKind, FeatureSpec, MixedHasher, Schema,
     SideColumn, Statistics, TableId,
 };
 
 use crate::assembly::Assembly;
-use crate::block::Block;
+use crate::block::{Block, Texts};
 use crate::dataset::Dataset;
 use crate::error::{ReaderError, Result};
 use crate::field::{self, Field, Role, Slot};
@@ -265,6 +266,81 @@ pub fn frequencies(
     let mut sorted: Vec<(FeatureKey, u64)> = counts.into_iter().collect();
     sorted.sort_unstable();
     Ok(sorted)
+}
+
+/// Decodes the labels and the weights of at least `most` rows, or of all rows if there are fewer,
+/// and calls `show` with each batch. The batches have no features. The files and their row groups
+/// come in an order that depends on `seed`, so that the rows of a long dataset are spread over it.
+///
+/// # Errors
+/// Returns an error if rows cannot be read, or the error of `show`.
+pub fn labels<E: From<ReaderError>>(
+    dataset: &Dataset,
+    seed: u64,
+    most: u64,
+    workers: &Arc<Workers>,
+    mut show: impl FnMut(&Batch) -> std::result::Result<(), E>,
+) -> std::result::Result<(), E> {
+    let (schema, statistics) = (dataset.schema(), dataset.statistics());
+    let mut fields: Vec<Field> = field::labels(schema, schema.labels.len() > 1).collect();
+    fields.retain(|field| !dataset.lacks(field));
+    if fields.is_empty() {
+        return Ok(());
+    }
+    fields.extend(field::weight(schema).filter(|field| !dataset.lacks(field)));
+    let fields =
+        with_all(dataset, fields, || field::resolved(schema, dataset.sides(), statistics))?;
+    let assembly = Assembly::new(schema, dataset.sides(), statistics, |_| false)?;
+    let reading = Arc::new(dataset.first_pass(fields.clone())?);
+    let order = Order { seed, epoch: 0, shuffle: true };
+    let mut windows = Windows::new(reading, workers.clone(), order, WINDOW, 0);
+    let mut rows = 0;
+    while rows < most
+        && let Some(mut window) = windows.next_window()?
+    {
+        windows.read_ahead();
+        show(&assembly.batch(window.pieces.make_contiguous(), &fields)?)?;
+        rows += window.rows as u64;
+    }
+    Ok(())
+}
+
+/// Finds the texts of keys that a feature of strings has made of its column. The pass ends when all
+/// texts are found. A key that no text of the column has is left out.
+///
+/// # Errors
+/// Returns an error if rows cannot be read.
+pub fn texts(
+    dataset: &Dataset,
+    feature: &FeatureSpec,
+    wanted: &HashSet<FeatureKey>,
+    workers: &Arc<Workers>,
+) -> Result<HashMap<FeatureKey, String>> {
+    let mut found = HashMap::new();
+    if wanted.is_empty() {
+        return Ok(found);
+    }
+    let used_by = format!("feature `{}`", feature.name);
+    let field =
+        Field { used_by, column: feature.column.clone(), role: Role::Text, slot: Slot::Pass };
+    let reading = Arc::new(dataset.reading(vec![field])?);
+    let order = Order { seed: 0, epoch: 0, shuffle: false };
+    let mut windows = Windows::new(reading, workers.clone(), order, WINDOW, 0);
+    while found.len() < wanted.len()
+        && let Some(window) = windows.next_window()?
+    {
+        for piece in window.pieces.iter().filter(|piece| piece.span_start == 0) {
+            for text in piece.block.columns[0].view::<Texts>().iter() {
+                let Ok(text) = std::str::from_utf8(text) else { continue };
+                let key = FeatureKey::from_text(text);
+                if wanted.contains(&key) && !found.contains_key(&key) {
+                    found.insert(key, text.to_owned());
+                }
+            }
+        }
+        windows.read_ahead();
+    }
+    Ok(found)
 }
 
 /// Returns for each feature whether a pass must read it: the feature is wanted, or a wanted cross

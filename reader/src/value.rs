@@ -4,7 +4,9 @@
 use std::sync::Arc;
 
 use zillion_feature::raw_value::{ValueError, finite, parse_f64, parse_i64};
-use zillion_feature::{Bucketizer, FeatureKey, LabelColumn, NumericMap, TimeUnit};
+use zillion_feature::{
+    Bucketizer, FeatureKey, LabelColumn, LabelKind, LabelSpec, NumericMap, TimeUnit,
+};
 
 /// The reason why a value cannot be used. The type is small, because inner loops return it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +16,7 @@ pub(crate) enum Refusal {
     BeyondF32,
     Missing,
     NotLabel,
+    NegativeCount,
     NotWeight,
     NotTime,
     /// The event time is not plausible in the unit that the job names.
@@ -99,15 +102,42 @@ pub(crate) fn numeric(map: &Transform, x: f64) -> Outcome<f32> {
     if y.is_finite() { Ok(y) } else { Err(Refusal::BeyondF32) }
 }
 
-/// Converts a number to a label. If there is a threshold, the label is 1 if the number is at least
-/// the threshold, and otherwise 0. If there is no threshold, the number must be 0 or 1 and is
-/// itself the label.
+/// The rule by which the number in a column becomes a label.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum LabelRule {
+    /// The number is the label, and must be 0 or 1.
+    Flag,
+    /// The label is 1 for each number that reaches the threshold, and 0 for any other number.
+    AtLeast(f64),
+    /// The number is the label, and must be finite as a 32-bit float.
+    Number,
+    /// The number is the label, and must be finite as a 32-bit float and not negative.
+    Count,
+}
+
+impl LabelRule {
+    pub(crate) fn of(label: &LabelSpec) -> Self {
+        match (label.kind, label.at_least) {
+            (LabelKind::Binary, Some(threshold)) => Self::AtLeast(threshold),
+            (LabelKind::Binary, None) => Self::Flag,
+            (LabelKind::Number, _) => Self::Number,
+            (LabelKind::Count, _) => Self::Count,
+        }
+    }
+}
+
+/// Converts a number to a label.
 #[inline]
-pub(crate) fn label(x: f64, at_least: Option<f64>) -> Outcome<f32> {
-    match at_least {
-        Some(threshold) => Ok(f32::from(u8::from(finite(x)? >= threshold))),
-        None if x == 0.0 || x == 1.0 => Ok(x.abs() as f32),
-        None => Err(Refusal::NotLabel),
+pub(crate) fn label(x: f64, rule: LabelRule) -> Outcome<f32> {
+    match rule {
+        LabelRule::AtLeast(threshold) => Ok(f32::from(u8::from(finite(x)? >= threshold))),
+        LabelRule::Flag if x == 0.0 || x == 1.0 => Ok(x.abs() as f32),
+        LabelRule::Flag => Err(Refusal::NotLabel),
+        LabelRule::Count if x < 0.0 => Err(Refusal::NegativeCount),
+        LabelRule::Number | LabelRule::Count => {
+            let y = finite(x)? as f32;
+            if y.is_finite() { Ok(y) } else { Err(Refusal::BeyondF32) }
+        }
     }
 }
 
@@ -152,7 +182,7 @@ pub(crate) fn label_from_cell(cell: &[u8]) -> Outcome<f32> {
         b"1" => Ok(1.0),
         _ if cell.eq_ignore_ascii_case(b"true") => Ok(1.0),
         _ if cell.eq_ignore_ascii_case(b"false") => Ok(0.0),
-        _ => parse_f64(cell).map_err(|_| Refusal::NotLabel).and_then(|x| label(x, None)),
+        _ => parse_f64(cell).map_err(|_| Refusal::NotLabel).and_then(|x| label(x, LabelRule::Flag)),
     }
 }
 

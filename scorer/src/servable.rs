@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use zillion_device::{Workers, mmap};
-use zillion_feature::{Batch, Encoder, LookupPlan, RawColumns, Schema};
+use zillion_feature::{Batch, Encoder, LabelKind, LookupPlan, RawColumns, Schema};
 use zillion_nn::zoo::{LOGITS, USER};
 use zillion_nn::{Cost, DenseType, Graph, NodeId, PackedParams, Params, Settings};
 use zillion_registry::{
@@ -245,9 +245,24 @@ impl Servable {
         &self.engine.tasks
     }
 
-    /// Returns whether the scores are the log odds of probabilities.
-    pub fn has_probabilities(&self) -> bool {
+    /// Returns whether the scores are compared with labels, so that they have predictions. The
+    /// scores of a retrieval model without labels have none.
+    pub fn has_predictions(&self) -> bool {
         !self.encoder().schema().labels.is_empty()
+    }
+
+    /// Returns whether the first prediction is a probability.
+    pub fn has_probabilities(&self) -> bool {
+        self.has_predictions() && self.kind_of_task(0).is_binary()
+    }
+
+    /// Returns the kind of the label of a task, which decides what a score predicts.
+    pub fn kind_of_task(&self, task: usize) -> LabelKind {
+        let name = self.tasks().get(task);
+        let labels = &self.encoder().schema().labels;
+        let label = labels.iter().find(|label| Some(&label.name) == name);
+        // The tasks of a model that have no label of their own name are probabilities.
+        label.map(|label| label.kind).unwrap_or_default()
     }
 
     /// Computes the scores of `rows` raw rows.

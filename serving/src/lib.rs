@@ -53,7 +53,7 @@ pub use network::{Api, Beats, InMemoryServer, Listener, Proof, serve};
 pub use problem::ProblemKind;
 pub use repository::{Indexed, ModelState};
 pub use request_log::{ModelLogSettings, RequestLogSettings};
-pub use score::{Answer, LOGITS, Output, PROBABILITIES, SCORES, output_names};
+pub use score::{Answer, LOGITS, Output, PREDICTIONS, PROBABILITIES, SCORES, output_names};
 pub use scored::{RowsRequest, Scored};
 pub use statistics::{Total, Totals, VersionStatistics};
 pub use trace::request_span;

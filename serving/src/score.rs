@@ -1,5 +1,6 @@
 //! Answers: the outputs of a version for the rows of a request.
 
+use zillion_feature::LabelKind;
 use zillion_registry::VersionId;
 use zillion_scorer::{RowScores, Servable};
 
@@ -15,10 +16,12 @@ pub struct Answer {
     pub outputs: Vec<(String, Vec<f32>)>,
 }
 
-/// The name of the output of the first label.
+/// The name of the output of the first label, if the label is 0 or 1.
 pub const PROBABILITIES: &str = "probabilities";
-/// The name of the output with the log odds of the first label. Only requests that name this
-/// output get it.
+/// The name of the output of the first label, if the label is a number or a count.
+pub const PREDICTIONS: &str = "predictions";
+/// The name of the output with the score of the first label: its log odds, or the predicted number
+/// or its logarithm. Only requests that name this output get it.
 pub const LOGITS: &str = "logits";
 /// The name of the output of a model that scores without labels.
 pub const SCORES: &str = "scores";
@@ -29,7 +32,7 @@ impl Answer {
         Self { version, outputs }
     }
 
-    /// Chooses the outputs that were asked for by name, or all probabilities if none was. The
+    /// Chooses the outputs that were asked for by name, or all predictions if none was. The
     /// scores move into the answer; only scores that two outputs share are copied.
     ///
     /// # Errors
@@ -51,9 +54,9 @@ impl Answer {
                 0 => std::mem::take(logits),
                 _ => logits.clone(),
             };
-            let values = match output.is_probability {
-                true => logits.into_iter().map(to_probability).collect(),
-                false => logits,
+            let values = match output.predicts {
+                Some(kind) => logits.into_iter().map(|logit| kind.predict(logit)).collect(),
+                None => logits,
             };
             outputs.push((output.name.clone(), values));
         }
@@ -96,11 +99,6 @@ fn find<'a>(outputs: &'a [Output], name: &str) -> Result<&'a Output> {
     })
 }
 
-/// Returns the logistic function of a logit, rounded once.
-pub(crate) fn to_probability(logit: f32) -> f32 {
-    (1.0 / (1.0 + (-f64::from(logit)).exp())) as f32
-}
-
 /// An output of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Output {
@@ -108,29 +106,31 @@ pub struct Output {
     pub name: String,
     /// The number of the task whose score this output is.
     pub task: usize,
-    /// Whether the output is the probability of the score instead of the score itself.
-    pub is_probability: bool,
+    /// The kind of the label that the output predicts; `None`: the output is the score itself.
+    pub predicts: Option<LabelKind>,
     /// Whether the output is in the answer to a request that names none.
     pub by_default: bool,
 }
 
-/// Lists the outputs of a model: the probability and the log odds of each task, or the score of a
+/// Lists the outputs of a model: the prediction and the score of each task, or the score of a
 /// model without labels.
 pub fn output_names(servable: &Servable) -> Vec<Output> {
-    if !servable.has_probabilities() {
+    if !servable.has_predictions() {
         let name = SCORES.to_owned();
-        return vec![Output { name, task: 0, is_probability: false, by_default: true }];
+        return vec![Output { name, task: 0, predicts: None, by_default: true }];
     }
     let named = |prefix: &str, task: usize, name: &str| match task {
         0 => prefix.to_owned(),
         _ => format!("{prefix}/{name}"),
     };
     let of = |(task, name): (usize, &String)| {
-        [(PROBABILITIES, true), (LOGITS, false)].map(|(prefix, is_probability)| Output {
+        let kind = servable.kind_of_task(task);
+        let prediction = if kind.is_binary() { PROBABILITIES } else { PREDICTIONS };
+        [(prediction, Some(kind)), (LOGITS, None)].map(|(prefix, predicts)| Output {
             name: named(prefix, task, name),
             task,
-            is_probability,
-            by_default: is_probability,
+            predicts,
+            by_default: predicts.is_some(),
         })
     };
     servable.tasks().iter().enumerate().flat_map(of).collect()
@@ -145,7 +145,7 @@ mod tests {
         let output = |name: &str| Output {
             name: name.to_owned(),
             task: 0,
-            is_probability: false,
+            predicts: None,
             by_default: true,
         };
         let all = [output("probabilities"), output("logits")];

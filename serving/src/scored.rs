@@ -99,14 +99,13 @@ impl Shadow {
         };
         let (servable, scoring) = (self.servable.clone(), self.scoring.clone());
         let (name, series) = (model.to_owned(), metrics.clone());
-        let is_probability = servable.has_probabilities();
+        let predicts = servable.has_predictions().then(|| servable.kind_of_task(0));
         let answered: Vec<f32> = scores.logits.first().cloned().unwrap_or_default();
         let work = move || match servable.score_batch_unless(&batch, &|| scoring.has_waiting()) {
             Ok(scores) => {
                 let shadow = scores.logits.into_iter().next().unwrap_or_default();
-                let value = |logit: f32| match is_probability {
-                    true => 1.0 / (1.0 + (-f64::from(logit)).exp()),
-                    false => f64::from(logit),
+                let value = |logit: f32| {
+                    predicts.map_or(f64::from(logit), |kind| kind.predict_exactly(logit))
                 };
                 let pairs = answered.into_iter().zip(shadow);
                 let differences = pairs.map(|(a, b)| (value(a) - value(b)).abs());

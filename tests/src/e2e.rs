@@ -43,6 +43,7 @@ mod left_out;
 mod life;
 mod load;
 mod look_inside;
+mod numbers;
 mod online;
 mod parameter_servers;
 mod profile;

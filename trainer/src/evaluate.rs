@@ -1,14 +1,14 @@
 //! Evaluation: computes the scores of a data set, and compares them with its labels or passes them
 //! to a function.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use serde::Serialize;
 use zillion_device::Workers;
-use zillion_feature::{Batch, Cursor};
+use zillion_feature::{Batch, Cursor, FeatureKey};
 use zillion_nn::Params;
-use zillion_nn::metrics::{Cutoffs, RankingFigure};
+use zillion_nn::metrics::{Cutoffs, NumberReport, RankingFigure};
 use zillion_nn::optim::PlateauMetric;
 use zillion_reader::{BatchOrder, Dataset};
 use zillion_rows::RowSource;
@@ -19,6 +19,7 @@ use crate::frequencies::Frequencies;
 use crate::job::{Job, is_zero};
 use crate::pipeline::{AheadOptions, Pipeline, Planned};
 use crate::retrieval::{Candidates, Towers};
+use crate::segments::SegmentReport;
 use crate::tasks::{Evaluations, TaskReport, as_map, figures_as_map};
 
 /// The figures of an evaluated data set. All figures outside of `tasks` belong to the first task.
@@ -26,18 +27,21 @@ use crate::tasks::{Evaluations, TaskReport, as_map, figures_as_map};
 pub struct EvalReport {
     /// The area under the ROC curve; absent if all rows are of one class.
     pub auc: Option<f64>,
+    /// The area under the precision-recall curve; absent if no row is positive.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pr_auc: Option<f64>,
     /// The mean AUC of the groups, weighted by their numbers of rows; absent without a group
     /// column.
     pub gauc: Option<f64>,
     /// The mean log loss of the rows.
     pub logloss: Option<f64>,
-    /// The sum of the predicted probabilities divided by the number of positive rows.
+    /// The sum of the predictions divided by the sum of the labels.
     pub calibration: Option<f64>,
     /// The number of rows that have the label. With several labels, a row may lack some of them.
     pub rows: u64,
     /// The number of bad rows that were left out.
     pub rejected_rows: u64,
-    /// The number of rows whose label is 1.
+    /// The number of rows whose label is 1, or above 0 if it is a number.
     pub positives: u64,
     /// The figures `ndcg@k` and `recall@k`. They rank the rows inside each group or, for retrieval,
     /// all candidates.
@@ -53,6 +57,12 @@ pub struct EvalReport {
     /// The number of rows whose item is not a candidate and cannot be retrieved.
     #[serde(skip_serializing_if = "is_zero")]
     pub unknown_items: u64,
+    /// The errors of predicted numbers; absent if the label is 0 or 1.
+    #[serde(flatten)]
+    pub numbers: Option<NumberReport>,
+    /// The figures of segments, if the job asks for some.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub segments: Vec<SegmentReport>,
     /// The figures of every task, including the first one; empty if the model has only one task.
     #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "as_map")]
     pub tasks: Vec<(String, TaskReport)>,
@@ -71,7 +81,10 @@ impl EvalReport {
         match metric {
             PlateauMetric::Auc => task.auc,
             PlateauMetric::Gauc => task.gauc,
+            PlateauMetric::PrAuc => task.pr_auc,
             PlateauMetric::Logloss => task.logloss,
+            PlateauMetric::Rmse => task.numbers.map(|numbers| numbers.rmse),
+            PlateauMetric::Mae => task.numbers.map(|numbers| numbers.mae),
             PlateauMetric::Ndcg(_) | PlateauMetric::Recall(_) => {
                 let name = metric.to_string();
                 // Retrieval ranks the rows themselves for every choice of tasks.
@@ -92,12 +105,15 @@ impl EvalReport {
         named.map_or_else(
             || TaskReport {
                 auc: self.auc,
+                pr_auc: self.pr_auc,
                 gauc: self.gauc,
                 logloss: self.logloss,
                 calibration: self.calibration,
                 rows: self.rows,
                 positives: self.positives,
                 ranking: self.ranking.clone(),
+                numbers: self.numbers,
+                segments: self.segments.clone(),
             },
             |(_, report)| report.clone(),
         )
@@ -129,7 +145,7 @@ impl Judge<'_> {
     pub(crate) fn evaluate(self, dataset: &Dataset) -> Result<EvalReport> {
         let Self { job, scorer, mut towers, frequencies, source, params, workers } = self;
         let ranks = if towers.is_some() { Cutoffs::default() } else { job.eval.cutoffs() };
-        let mut evaluations = Evaluations::new(job.tasks(), &ranks);
+        let mut evaluations = Evaluations::new(job, &ranks);
         let mut candidates = match &mut towers {
             Some(towers) => Some(towers.candidates(job, dataset, frequencies, source, params)?),
             None => None,
@@ -154,7 +170,15 @@ impl Judge<'_> {
             add(&mut missing_sides, &batch.side_missing);
         }
         rejected_rows += pipeline.ending.rejected.len() as u64;
-        let tasks = evaluations.finish()?;
+        let mut name_texts = |feature: &str, keys: &HashSet<FeatureKey>| {
+            let feature = job.schema.features.iter().find(|known| known.name == feature);
+            // The column of a feature of a side table is not a column of the data.
+            match feature.filter(|feature| feature.side.is_none()) {
+                Some(feature) => Ok(zillion_reader::texts(dataset, feature, keys, workers)?),
+                None => Ok(HashMap::new()),
+            }
+        };
+        let tasks = evaluations.finish(&mut name_texts)?;
         let retrieval = candidates.map(Candidates::finish);
         let first = match tasks.first() {
             Some((_, task)) => task.clone(),
@@ -166,6 +190,7 @@ impl Judge<'_> {
         let ranking = retrieval.as_ref().map_or(first.ranking, |r| r.figures.clone());
         Ok(EvalReport {
             auc: first.auc,
+            pr_auc: first.pr_auc,
             gauc: first.gauc,
             logloss: first.logloss,
             calibration: first.calibration,
@@ -174,6 +199,8 @@ impl Judge<'_> {
             ranking,
             candidates: retrieval.as_ref().map_or(0, |r| r.candidates),
             unknown_items: retrieval.as_ref().map_or(0, |r| r.unknown),
+            numbers: first.numbers,
+            segments: first.segments,
             popularity: retrieval.map_or_else(Vec::new, |r| r.popularity),
             tasks: if tasks.len() > 1 { tasks } else { Vec::new() },
             rejected_rows,

@@ -53,7 +53,7 @@ pub(crate) use eval::Retrieved;
 pub use fake_quantize::FakeQuantize;
 pub(crate) use identity::{difference, difference_of_model};
 pub use join::{EmitConfig, JoinConfig, LateConfig};
-pub use learning::{ItemCounts, RateConfig, WarmStart};
+pub use learning::{ItemCounts, OutputBias, RateConfig, WarmStart};
 pub use mode::{Mode, ServerLoss};
 pub use online::{
     AvroConfig, OnlineConfig, ProtobufConfig, StreamConfig, StreamFormat, StreamKind, StreamRole,
@@ -206,6 +206,9 @@ pub struct TrainConfig {
     /// The loss of each label, by the label's name; the name `*` stands for all other labels.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub loss: learning::Losses,
+    /// The start of the bias of each output.
+    #[serde(skip_serializing_if = "OutputBias::is_mean")]
+    pub output_bias: OutputBias,
     /// The number of lanes into which the rows of a step are divided. Unlike the number of threads,
     /// this number can change the result.
     pub lanes: NonZeroUsize,
@@ -269,6 +272,7 @@ impl Default for TrainConfig {
             item_counts: ItemCounts::Data,
             warm_start: None,
             loss: learning::Losses::new(),
+            output_bias: OutputBias::Mean,
             lanes: nonzero(8),
             tile_rows: nonzero(256),
             passes_off: Vec::new(),

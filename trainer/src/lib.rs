@@ -39,6 +39,7 @@ mod publish;
 mod recent_auc;
 mod rejects;
 mod retrieval;
+mod segments;
 mod stage_seconds;
 mod tasks;
 mod trace_span;
@@ -59,7 +60,8 @@ pub use evaluate::{EvalReport, Predicted};
 pub use fetch::Fetched;
 pub use job::{
     AvroConfig, DeviceChoice, EmitConfig, EvalConfig, FakeQuantize, ItemCounts, ItemsConfig, Job,
-    JoinConfig, LateConfig, Memory, Mode, OnlineConfig, Precision, ProtobufConfig, PruneConfig,
+    JoinConfig, LateConfig, Memory, Mode, OnlineConfig, OutputBias, Precision, ProtobufConfig,
+    PruneConfig,
     PsConfig, PublishConfig, RateConfig, RunConfig, ServerLoss, StreamConfig, StreamFormat,
     StreamKind, StreamRole, TableConfig, TrainConfig, WarmStart, Wire,
 };
@@ -78,6 +80,7 @@ pub use plan::{Growth, PlanOptions, PlanReport, Size, TablePlan, plan_tables};
 pub use predict::{InspectedBatch, Loaded, Prediction};
 pub use publish::{CheckpointWish, CompactionCounts, Published, RoundingCost, publish_checkpoint};
 pub use rejects::RejectFile;
+pub use segments::SegmentReport;
 pub use stage_seconds::StageSeconds;
 pub use tasks::TaskReport;
 pub use train::{

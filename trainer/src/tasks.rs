@@ -4,12 +4,15 @@ use std::borrow::Cow;
 
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
-use zillion_feature::{Batch, LabelColumn};
-use zillion_nn::metrics::{Cutoffs, Evaluation, RankingFigure, Report, Scores};
+use zillion_feature::{Batch, LabelColumn, LabelKind};
+use zillion_nn::metrics::{
+    Cutoffs, Evaluation, NumberEvaluation, NumberReport, RankingFigure, Report, Scores,
+};
 use zillion_nn::zoo::{self, Task, TaskLabel};
 
 use crate::error::Result;
 use crate::job::Job;
+use crate::segments::{NameTexts, SegmentReport, Segments};
 
 impl Job {
     /// Returns the tasks that the model scores, in the order of its outputs. A report that has the
@@ -28,29 +31,41 @@ pub struct TaskReport {
     /// The mean AUC of the groups, weighted by their numbers of rows; absent without a group
     /// column.
     pub gauc: Option<f64>,
+    /// The area under the precision-recall curve; absent if no row is positive.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pr_auc: Option<f64>,
     /// The mean log loss of the rows.
     pub logloss: Option<f64>,
-    /// The sum of the predicted probabilities divided by the number of positive rows.
+    /// The sum of the predictions divided by the sum of the labels.
     pub calibration: Option<f64>,
     /// The number of evaluated rows, which are the rows that have the label of the task.
     pub rows: u64,
-    /// The number of rows whose label is 1.
+    /// The number of rows whose label is 1, or above 0 if it is a number.
     pub positives: u64,
     /// The figures `ndcg@k` and `recall@k` inside each group, if the job asks for them.
     #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "figures_as_map")]
     pub ranking: Vec<RankingFigure>,
+    /// The errors of predicted numbers; absent if the label is 0 or 1.
+    #[serde(flatten)]
+    pub numbers: Option<NumberReport>,
+    /// The figures of segments, if the job asks for some and the label is 0 or 1.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub segments: Vec<SegmentReport>,
 }
 
 impl TaskReport {
     fn new(report: &Report) -> Self {
         Self {
             auc: report.auc,
+            pr_auc: report.pr_auc,
             gauc: report.gauc.and_then(|g| g.value),
             logloss: report.logloss,
             calibration: report.calibration,
             rows: report.rows,
             positives: report.positives,
             ranking: report.ranking.clone(),
+            numbers: None,
+            segments: Vec::new(),
         }
     }
 }
@@ -132,39 +147,102 @@ pub(crate) fn kept<'a, T: Copy>(values: &'a [T], known: Option<&[bool]>) -> Cow<
     }
 }
 
+/// The evaluation of a task: of probabilities, or of numbers.
+enum TaskEvaluation {
+    Binary(Box<(Evaluation, Segments)>),
+    Numbers { kind: LabelKind, evaluation: NumberEvaluation, positives: u64 },
+}
+
+impl TaskEvaluation {
+    fn new(job: &Job, task: &Task, cutoffs: &Cutoffs) -> Self {
+        let label = job.schema.labels.get(task.label.of());
+        match label.map(|label| label.kind).unwrap_or_default() {
+            LabelKind::Binary => Self::Binary(Box::new((
+                Evaluation::with_cutoffs(cutoffs.clone()),
+                Segments::new(job),
+            ))),
+            kind => Self::Numbers {
+                kind,
+                evaluation: NumberEvaluation::new(kind == LabelKind::Count),
+                positives: 0,
+            },
+        }
+    }
+
+    fn push(&mut self, batch: &Batch, truth: &Truth<'_>, scores: &[f32]) -> Result<()> {
+        let known = truth.known.as_deref();
+        let weights = batch.weight.as_deref().map(|w| kept(w, known));
+        let weights = weights.as_deref();
+        let (scores, labels) = (kept(scores, known), kept(&truth.labels, known));
+        match self {
+            Self::Binary(evaluations) => {
+                let (evaluation, segments) = evaluations.as_mut();
+                let group = batch.group.as_deref().map(|g| kept(g, known));
+                evaluation.push(Scores::Logits(&scores), &labels, weights, group.as_deref())?;
+                segments.push(batch, known, (&scores, &labels, weights));
+            }
+            Self::Numbers { kind, evaluation, positives } => {
+                let predictions: Vec<f64> =
+                    scores.iter().map(|&score| kind.predict_exactly(score)).collect();
+                evaluation.push(&predictions, &labels, weights)?;
+                *positives += labels.iter().filter(|&&label| label > 0.0).count() as u64;
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(self, name_texts: &mut NameTexts<'_>) -> Result<TaskReport> {
+        match self {
+            Self::Binary(evaluations) => {
+                let (evaluation, segments) = *evaluations;
+                let segments = segments.finish(name_texts)?;
+                Ok(TaskReport { segments, ..TaskReport::new(&evaluation.finish()?) })
+            }
+            Self::Numbers { evaluation, positives, .. } => {
+                let numbers = evaluation.finish();
+                let calibration = numbers.map(|n| n.mean_prediction / n.mean_label);
+                Ok(TaskReport {
+                    calibration: calibration.filter(|ratio| ratio.is_finite()),
+                    rows: evaluation.rows(),
+                    positives,
+                    numbers,
+                    ..TaskReport::default()
+                })
+            }
+        }
+    }
+}
+
 /// The evaluations of all tasks.
 pub(crate) struct Evaluations {
     tasks: Vec<Task>,
-    evaluations: Vec<Evaluation>,
+    evaluations: Vec<TaskEvaluation>,
 }
 
 impl Evaluations {
-    pub(crate) fn new(tasks: Vec<Task>, cutoffs: &Cutoffs) -> Self {
-        let evaluations = tasks.iter().map(|_| Evaluation::with_cutoffs(cutoffs.clone())).collect();
+    pub(crate) fn new(job: &Job, cutoffs: &Cutoffs) -> Self {
+        let tasks = job.tasks();
+        let evaluations =
+            tasks.iter().map(|task| TaskEvaluation::new(job, task, cutoffs)).collect();
         Self { tasks, evaluations }
     }
 
-    /// Adds a batch with the log odds of each task.
-    pub(crate) fn push(&mut self, batch: &Batch, logits: &[&[f32]]) -> Result<()> {
-        for ((task, evaluation), logits) in self.tasks.iter().zip(&mut self.evaluations).zip(logits)
+    /// Adds a batch with the scores of each task.
+    pub(crate) fn push(&mut self, batch: &Batch, scores: &[&[f32]]) -> Result<()> {
+        for ((task, evaluation), scores) in self.tasks.iter().zip(&mut self.evaluations).zip(scores)
         {
-            let truth = Truth::of(task.label, &batch.labels);
-            let known = truth.known.as_deref();
-            let weight = batch.weight.as_deref().map(|w| kept(w, known));
-            let group = batch.group.as_deref().map(|g| kept(g, known));
-            let (logits, labels) = (kept(logits, known), kept(&truth.labels, known));
-            let scores = Scores::Logits(&logits);
-            evaluation.push(scores, &labels, weight.as_deref(), group.as_deref())?;
+            evaluation.push(batch, &Truth::of(task.label, &batch.labels), scores)?;
         }
         Ok(())
     }
 
     /// Returns the name and the figures of each task, in order.
-    pub(crate) fn finish(self) -> Result<Vec<(String, TaskReport)>> {
+    pub(crate) fn finish(
+        self,
+        name_texts: &mut NameTexts<'_>,
+    ) -> Result<Vec<(String, TaskReport)>> {
         let named = self.tasks.into_iter().zip(self.evaluations);
-        let reports =
-            named.map(|(task, evaluation)| Ok((task.name, TaskReport::new(&evaluation.finish()?))));
-        reports.collect()
+        named.map(|(task, evaluation)| Ok((task.name, evaluation.finish(name_texts)?))).collect()
     }
 }
 

@@ -29,6 +29,7 @@ mod note;
 mod online;
 mod opening;
 mod output;
+mod output_bias;
 mod position;
 mod prepare;
 mod products;
@@ -49,6 +50,8 @@ mod window;
 
 #[cfg(test)]
 mod joint_tests;
+#[cfg(test)]
+mod label_tests;
 #[cfg(test)]
 mod steep;
 #[cfg(test)]

@@ -4,13 +4,12 @@ use anyhow::Result;
 use zillion_console::exit::usage_error;
 use zillion_console::{compute_pool, data_settings, job_file, print_json_if};
 use zillion_reader::{Dataset, Paths};
-use zillion_trainer::Loaded;
+use zillion_trainer::{Loaded, TaskReport};
 
 use crate::args::EvalArgs;
 use crate::device::chosen_gpu;
 use crate::registry::print_store_retries;
 use crate::report;
-use crate::text::figure;
 
 pub(crate) fn run(args: &EvalArgs) -> Result<()> {
     let mut loaded = Loaded::open(&args.checkpoint, compute_pool(args.threads)?)?;
@@ -42,10 +41,8 @@ pub(crate) fn run(args: &EvalArgs) -> Result<()> {
         eprintln!("rows {}  missing keys {}", report.rows, report.missing_keys);
     } else {
         eprintln!(
-            "auc {}  logloss {}  calibration {}  rows {}  positives {}  missing keys {}",
-            figure(report.auc, 6),
-            figure(report.logloss, 6),
-            figure(report.calibration, 4),
+            "{}  rows {}  positives {}  missing keys {}",
+            report::format_figures(&TaskReport { gauc: None, ..report.first_task() }),
             report.rows,
             report.positives,
             report.missing_keys
@@ -55,6 +52,7 @@ pub(crate) fn run(args: &EvalArgs) -> Result<()> {
         eprintln!("gauc {gauc:.6}");
     }
     report::print_tasks(&report);
+    report::print_segments(&report);
     report::print_ranking(&report);
     report::print_rejected_rows("scored", report.rejected_rows);
     report::print_missing_side_rows("scored", &report.missing_side_rows);

@@ -9,6 +9,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use zillion_console::exit::usage_error;
 use zillion_console::{compute_pool, data_settings};
+use zillion_nn::zoo::Task;
 use zillion_reader::{Dataset, Labels};
 use zillion_trainer::{Loaded, Predicted};
 
@@ -62,7 +63,11 @@ fn score_by_checkpoint(args: &PredictArgs, input: &Path) -> Result<()> {
         loaded.set_device(device)?;
     }
     let out = BufWriter::new(io::stdout().lock());
-    let tasks: Vec<String> = loaded.job.tasks().into_iter().map(|task| task.name).collect();
+    let labels = &loaded.job.schema.labels;
+    let kind =
+        |task: &Task| labels.get(task.label.of()).map(|label| label.kind).unwrap_or_default();
+    let tasks = loaded.job.tasks().into_iter();
+    let tasks = tasks.map(|task| (task.name.clone(), kind(&task))).collect();
     let mut scores = ScoreLines::new(out, args.json, tasks)?;
     let sides: Vec<String> = loaded.job.schema.sides.iter().map(|s| s.name.clone()).collect();
     let mut side_missing = vec![0; sides.len()];

@@ -7,7 +7,7 @@ use serde::Serialize;
 use zillion_console::progress::Progress;
 use zillion_console::{compute_pool, durable_files, job_file, print_json_if, profile, signals};
 use zillion_trainer::profile::Summary;
-use zillion_trainer::{GpuFigures, Job, StageSeconds, TrainOptions, TrainReport};
+use zillion_trainer::{GpuFigures, Job, StageSeconds, TaskReport, TrainOptions, TrainReport};
 
 use crate::args::TrainArgs;
 use crate::metrics;
@@ -153,14 +153,11 @@ fn print_summary(report: &TrainReport) {
         if test.logloss.is_none() && test.candidates > 0 {
             eprintln!("test  {of}");
         } else {
-            eprintln!(
-                "test  auc {}  logloss {}  calibration {}  {of}",
-                figure(test.auc, 6),
-                figure(test.logloss, 6),
-                figure(test.calibration, 4)
-            );
+            let first = TaskReport { gauc: None, ..test.first_task() };
+            eprintln!("test  {}  {of}", report::format_figures(&first));
         }
         report::print_tasks(test);
+        report::print_segments(test);
         report::print_ranking(test);
         if test.missing_keys > 0 {
             eprintln!(

@@ -274,7 +274,10 @@ impl TrainerMetrics {
     fn set_task(&self, task: &str, report: &TaskReport) {
         self.set_validation(task, "auc", report.auc);
         self.set_validation(task, "gauc", report.gauc);
+        self.set_validation(task, "pr_auc", report.pr_auc);
         self.set_validation(task, "logloss", report.logloss);
+        self.set_validation(task, "rmse", report.numbers.map(|numbers| numbers.rmse));
+        self.set_validation(task, "mae", report.numbers.map(|numbers| numbers.mae));
         self.set_validation(task, "calibration", report.calibration);
         self.set_validation(task, "rows", Some(report.rows as f64));
         self.set_validation(task, "positives", Some(report.positives as f64));

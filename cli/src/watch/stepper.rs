@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::io::{self, BufRead, IsTerminal, Write as _};
 
-use zillion_feature::{Batch, FeatureKey, FeatureSpec, Schema};
+use zillion_feature::{Batch, FeatureKey, FeatureSpec, LabelKind, Schema};
 use zillion_trainer::InspectedStep;
 
 use crate::ids::{IdKind, hex};
@@ -95,10 +95,12 @@ pub(super) fn describe(step: &InspectedStep<'_>) -> String {
     }
     for (row, loss) in worst(step) {
         let label = batch.labels[0].values[row];
-        let probability = 1.0 / (1.0 + (-f64::from(step.logits[row])).exp());
+        let kind = schema.labels[0].kind;
+        let what = if kind.is_binary() { "probability" } else { "prediction" };
         let _ = write!(
             text,
-            "\nrow {row}  loss {loss:.4}  probability {probability:.4}  {} {label}\n   ",
+            "\nrow {row}  loss {loss:.4}  {what} {:.4}  {} {label}\n   ",
+            kind.predict_exactly(step.logits[row]),
             schema.labels[0].name
         );
         for (name, value) in values(schema, batch, row) {
@@ -108,14 +110,19 @@ pub(super) fn describe(step: &InspectedStep<'_>) -> String {
     text
 }
 
-/// Returns the rows of the batch with the largest loss in descending order, each with its loss.
+/// Returns the rows of the batch with the largest loss in descending order, each with its loss. The
+/// loss is the cross-entropy of a label of 0 or 1, and the squared error of a number.
 fn worst(step: &InspectedStep<'_>) -> Vec<(usize, f64)> {
     let Some(labels) = step.batch.labels.first() else { return Vec::new() };
     let known = |row: usize| labels.mask.as_ref().is_none_or(|mask| mask[row]);
     let loss = |row: usize| {
         let (x, y) = (f64::from(step.logits[row]), f64::from(labels.values[row]));
-        // The binary cross-entropy of a logit, in a form that cannot overflow.
-        (row, x.max(0.0) - x * y + (-x.abs()).exp().ln_1p())
+        let loss = match step.schema.labels[0].kind {
+            // The binary cross-entropy of a logit, in a form that cannot overflow.
+            LabelKind::Binary => x.max(0.0) - x * y + (-x.abs()).exp().ln_1p(),
+            kind => (kind.predict_exactly(step.logits[row]) - y).powi(2),
+        };
+        (row, loss)
     };
     let mut rows: Vec<(usize, f64)> = (0..step.logits.len().min(labels.values.len()))
         .filter(|&row| known(row))

@@ -145,8 +145,53 @@ pub struct LabelSpec {
     /// The threshold. The label is 1 if the number in the column is equal to or greater than the
     /// threshold, and otherwise 0. If it is `None`, the column contains only 0 and 1.
     pub at_least: Option<f64>,
+    /// The values that the label may have.
+    #[serde(default)]
+    pub kind: LabelKind,
+    /// The mean of the label in the training data, or `None` if the job does not give it.
+    #[serde(default)]
+    pub mean: Option<f64>,
     /// The factor of the task's loss. If it is 0, the task is evaluated but not trained.
     pub weight: f32,
+}
+
+/// The values that a label may have. They decide which losses can learn it, and what a score means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LabelKind {
+    /// The numbers 0 and 1. A score is the log odds of 1.
+    #[default]
+    Binary,
+    /// Any finite number. A score is the predicted number.
+    Number,
+    /// A finite number from 0 on, such as a count. A score is the logarithm of the predicted mean.
+    Count,
+}
+
+impl LabelKind {
+    /// Returns the prediction for a score: the logistic function, the score itself, or its
+    /// exponential. The result is rounded once.
+    #[must_use]
+    pub fn predict(self, score: f32) -> f32 {
+        self.predict_exactly(score) as f32
+    }
+
+    /// Returns the prediction for a score, in double precision.
+    #[must_use]
+    pub fn predict_exactly(self, score: f32) -> f64 {
+        let score = f64::from(score);
+        match self {
+            Self::Binary => 1.0 / (1.0 + (-score).exp()),
+            Self::Number => score,
+            Self::Count => score.exp(),
+        }
+    }
+
+    /// Returns whether the label is 0 or 1, and its prediction a probability.
+    #[must_use]
+    pub fn is_binary(self) -> bool {
+        self == Self::Binary
+    }
 }
 
 /// A side table: a separate file with attributes of users or items. It has one row for each key.

@@ -17,8 +17,8 @@ use crate::key::TableId;
 use zillion_config::ConfigError;
 
 pub use kinds::{
-    Buckets, FeatureKind, FeatureSpec, LabelSpec, NumericTransform, Pooling, RawType, SideRef,
-    SideSpec,
+    Buckets, FeatureKind, FeatureSpec, LabelKind, LabelSpec, NumericTransform, Pooling, RawType,
+    SideRef, SideSpec,
 };
 pub use time::TimeUnit;
 
@@ -78,7 +78,9 @@ impl Schema {
     /// twice.
     fn refuse_equal_labels(&self) -> Result<(), ConfigError> {
         for (index, label) in self.labels.iter().enumerate() {
-            let same = |l: &&LabelSpec| l.column == label.column && l.at_least == label.at_least;
+            let same = |l: &&LabelSpec| {
+                (&l.column, l.at_least, l.kind) == (&label.column, label.at_least, label.kind)
+            };
             if let Some(other) = self.labels[..index].iter().find(same) {
                 return Err(ConfigError::at(
                     &format!("labels.{}", label.name),

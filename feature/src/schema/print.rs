@@ -89,7 +89,9 @@ impl Schema {
 
 fn label_config(label: &LabelSpec) -> LabelConfig {
     let weight = (label.weight != 1.0).then_some(label.weight);
-    LabelConfig { column: Some(label.column.clone()), at_least: label.at_least, weight }
+    let kind = (!label.kind.is_binary()).then_some(label.kind);
+    let (column, at_least) = (Some(label.column.clone()), label.at_least);
+    LabelConfig { column, at_least, kind, mean: label.mean, weight }
 }
 
 fn side_config(side: &SideSpec) -> SideConfig {

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 use toml::Value;
 
 use super::{
-    Buckets, FeatureKind, FeatureSpec, LabelSpec, NumericTransform, Pooling, RawType, Schema,
-    SideRef, SideSpec, TimeUnit,
+    Buckets, FeatureKind, FeatureSpec, LabelKind, LabelSpec, NumericTransform, Pooling, RawType,
+    Schema, SideRef, SideSpec, TimeUnit,
 };
 use crate::error::SchemaError;
 use crate::key::TableId;
@@ -93,6 +93,8 @@ fn section_table<'a>(
 pub(super) struct LabelConfig {
     pub(super) column: Option<String>,
     pub(super) at_least: Option<f64>,
+    pub(super) kind: Option<LabelKind>,
+    pub(super) mean: Option<f64>,
     pub(super) weight: Option<f32>,
 }
 
@@ -103,6 +105,18 @@ impl LabelConfig {
         if self.at_least.is_some_and(|threshold| !threshold.is_finite()) {
             return refuse("at_least", "must be finite");
         }
+        let kind = self.kind.unwrap_or_default();
+        if self.at_least.is_some() && !kind.is_binary() {
+            return refuse("at_least", "makes the label 0 or 1, so `kind` must be \"binary\"");
+        }
+        let (is_mean, range): (fn(f64) -> bool, _) = match kind {
+            LabelKind::Binary => (|mean| mean > 0.0 && mean < 1.0, "must be above 0 and below 1"),
+            LabelKind::Number => (f64::is_finite, "must be finite"),
+            LabelKind::Count => (|mean| mean > 0.0 && mean.is_finite(), "must be above 0"),
+        };
+        if self.mean.is_some_and(|mean| !is_mean(mean)) {
+            return refuse("mean", range);
+        }
         let weight = self.weight.unwrap_or(1.0);
         if !(weight.is_finite() && weight >= 0.0) {
             return refuse("weight", "must be finite and not negative");
@@ -111,6 +125,8 @@ impl LabelConfig {
             name: name.to_owned(),
             column: self.column.unwrap_or_else(|| name.to_owned()),
             at_least: self.at_least,
+            kind,
+            mean: self.mean,
             weight,
         })
     }

@@ -219,7 +219,9 @@ impl Binder<'_> {
             Op::InBatchLse(_) | Op::InBatchQueryGrad(_) | Op::InBatchItemGrad(_) => {
                 self.in_batch(id, op, inputs)?;
             }
-            Op::BceGrad | Op::FocalGrad(_) => self.loss_grad(id, op, inputs)?,
+            Op::BceGrad | Op::FocalGrad(_) | Op::DistanceGrad(_) => {
+                self.loss_grad(id, op, inputs)?;
+            }
             _ => return Err(self.refuse(id, "there is no kernel for it".into())),
         }
         if applied < links.len() {
@@ -240,7 +242,9 @@ impl Binder<'_> {
                 self.norm_sums(id, (g, x), statistics, *eps, dim)
             }
             (Op::LayerNormReduce { eps }, &[g, x]) => self.layer_norm_reduce(id, *eps, (g, x), dim),
-            (Op::BceSum | Op::FocalSum(_), [_, _, _]) => self.loss_sum(id, op, inputs),
+            (Op::BceSum | Op::FocalSum(_) | Op::DistanceSum(_), [_, _, _]) => {
+                self.loss_sum(id, op, inputs)
+            }
             _ => Err(self.refuse(id, "there is no kernel for it".into())),
         }
     }

@@ -10,7 +10,7 @@ use zillion_device::gpu::kernels::{
 
 use crate::error::Result;
 use crate::gpu::binder::Binder;
-use crate::graph::op::{Focal, Op};
+use crate::graph::op::{Distance, Focal, Op};
 use crate::graph::shape::{Dim, NodeId};
 
 impl Binder<'_> {
@@ -142,9 +142,20 @@ impl Binder<'_> {
             lane_count: split.lane_count,
             ..Loss::default()
         };
-        if let Op::FocalSum(focal) | Op::FocalGrad(focal) = op {
-            let Focal { gamma, positive, negative } = *focal;
-            loss = Loss { focal: 1, gamma, positive, negative, ..loss };
+        match op {
+            Op::FocalSum(focal) | Op::FocalGrad(focal) => {
+                let Focal { gamma, positive, negative } = *focal;
+                loss = Loss { kind: Loss::FOCAL, gamma, positive, negative, ..loss };
+            }
+            Op::DistanceSum(distance) | Op::DistanceGrad(distance) => {
+                let (kind, gamma) = match *distance {
+                    Distance::Squared => (Loss::SQUARED, 0.0),
+                    Distance::Huber { delta } => (Loss::HUBER, delta),
+                    Distance::Poisson => (Loss::POISSON, 0.0),
+                };
+                loss = Loss { kind, gamma, ..loss };
+            }
+            _ => {}
         }
         Ok(loss)
     }

@@ -109,6 +109,22 @@ pub struct Focal {
     pub negative: f32,
 }
 
+/// A loss of a number that a score predicts.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Distance {
+    /// The squared error `(z − y)²`.
+    Squared,
+    /// The error of Huber 1964: `½·(z − y)²` up to `|z − y| = delta`, and linear beyond it.
+    Huber {
+        /// The distance from which the loss grows linearly.
+        delta: f32,
+    },
+    /// The negative log-likelihood of a Poisson distribution with the mean `e^z`, without the part
+    /// that does not depend on z: `e^z − y·z`.
+    Poisson,
+}
+
 /// A function in a chain that is applied to each element of a running value. Its operands are the
 /// next inputs of the fused operation. An operand has the shape of the value, or is broadcast to
 /// it.
@@ -420,6 +436,12 @@ pub enum Op {
     FocalSum(Focal),
     /// The gradient of [`Op::FocalSum`]'s logits: (g `[1, 1]`, logits, labels, weights) → `[B, 1]`.
     FocalGrad(Focal),
+    /// The weighted sum of the losses of numbers: (scores, labels, weights, all `[B, 1]`) →
+    /// `[1, 1]`.
+    DistanceSum(Distance),
+    /// The gradient of [`Op::DistanceSum`]'s scores: (g `[1, 1]`, scores, labels, weights) →
+    /// `[B, 1]`.
+    DistanceGrad(Distance),
 
     /// The state of a product `x·w` after the first columns of x, which all rows share: (x `[1,
     /// p]`, w `[k, n]`) → `[1, 2n]`. The first n columns are the sum of the complete blocks of the

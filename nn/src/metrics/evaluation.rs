@@ -45,6 +45,8 @@ pub struct Report {
     pub ranking: Vec<RankingFigure>,
     /// The exact area under the ROC curve, or `None` if the rows do not have both classes.
     pub auc: Option<f64>,
+    /// The area under the precision-recall curve, or `None` if no row is positive.
+    pub pr_auc: Option<f64>,
     /// The grouped AUC, or `None` if there is no group column.
     pub gauc: Option<Gauc>,
     /// The mean logistic loss, or `None` if there are no rows.
@@ -181,6 +183,7 @@ impl Evaluation {
             self.labels.iter().map(|&label| f32::from(u8::from(label))).collect();
         let weights = self.weights.as_deref();
         let auc = super::auc(&self.scores, &labels, weights)?;
+        let pr_auc = super::pr_auc(&self.scores, &labels, weights)?;
         let gauc = match &self.groups {
             Some(groups) => Some(gauc(&self.scores, &labels, weights, groups)?),
             None => None,
@@ -200,6 +203,7 @@ impl Evaluation {
         Ok(Report {
             ranking,
             auc,
+            pr_auc,
             gauc,
             logloss: (self.total_weight > 0.0).then(|| self.loss / self.total_weight),
             calibration: (self.observed > 0.0).then(|| self.predicted / self.observed),

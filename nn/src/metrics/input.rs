@@ -13,14 +13,23 @@ pub(super) fn check_rows(scores: &[f32], labels: &[f32], weights: Option<&[f32]>
     check_each(labels, |label| {
         (label != 0.0 && label != 1.0).then(|| format!("a label must be 0 or 1, found {label}"))
     })?;
-    if let Some(weights) = weights {
-        check_length("weights", scores.len(), weights.len())?;
-        check_each(weights, |weight| {
-            let fine = weight.is_finite() && weight >= 0.0;
-            (!fine).then(|| format!("a weight must be finite and not negative, found {weight}"))
-        })?;
-    }
-    Ok(())
+    check_weights(scores.len(), weights)
+}
+
+/// Checks that there is a weight for each of `rows` rows, and that weights are finite and not
+/// negative.
+pub(super) fn check_weights(rows: usize, weights: Option<&[f32]>) -> Result<()> {
+    let Some(weights) = weights else { return Ok(()) };
+    check_length("weights", rows, weights.len())?;
+    check_each(weights, |weight| {
+        let fine = weight.is_finite() && weight >= 0.0;
+        (!fine).then(|| format!("a weight must be finite and not negative, found {weight}"))
+    })
+}
+
+/// Returns the error for a row of a batch.
+pub(super) fn refuse_row(row: usize, reason: &str) -> Error {
+    Error::Row { row: row as u64, reason: reason.to_owned() }
 }
 
 /// Checks that scores are in `[0, 1]`, because they are used as probabilities.

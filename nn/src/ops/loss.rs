@@ -12,9 +12,12 @@
 //! Let `s` be the logit for the label 1, and the negative logit for the label 0. Then `−ln p =
 //! softplus(−s)` and `1 − p = e^(−softplus(s))`, so no value overflows or loses precision. With a
 //! `gamma` of 0, the loss is the cross-entropy weighted by class.
+//!
+//! A score can also predict a number: by the squared error, by Huber's error, or as the logarithm
+//! of the mean of a Poisson distribution ([`Distance`]).
 
 use super::*;
-use crate::graph::op::Focal;
+use crate::graph::op::{Distance, Focal};
 
 /// The weighted sums of losses over the batch, and their gradients.
 pub(super) struct Loss;
@@ -26,6 +29,11 @@ impl OpGroup for Loss {
             | Op::FocalGrad(Focal { gamma, positive, negative }) => {
                 write!(f, "[{gamma}, {positive} : {negative}]")
             }
+            Op::DistanceSum(distance) | Op::DistanceGrad(distance) => match distance {
+                Distance::Squared => write!(f, "[squared]"),
+                Distance::Huber { delta } => write!(f, "[huber {delta}]"),
+                Distance::Poisson => write!(f, "[poisson]"),
+            },
             _ => Ok(()),
         }
     }
@@ -42,9 +50,19 @@ impl OpGroup for Loss {
                 }
             }
         }
+        if let Op::DistanceSum(Distance::Huber { delta })
+        | Op::DistanceGrad(Distance::Huber { delta }) = op
+            && !(delta.is_finite() && *delta > 0.0)
+        {
+            return Err(format!("delta must be above 0, found {delta}"));
+        }
         match (op, inputs) {
-            (Op::BceSum | Op::FocalSum(_), [_, _, _]) if inputs.iter().all(column) => Ok(scalar),
-            (Op::BceGrad | Op::FocalGrad(_), [g, rest @ ..])
+            (Op::BceSum | Op::FocalSum(_) | Op::DistanceSum(_), [_, _, _])
+                if inputs.iter().all(column) =>
+            {
+                Ok(scalar)
+            }
+            (Op::BceGrad | Op::FocalGrad(_) | Op::DistanceGrad(_), [g, rest @ ..])
                 if rest.len() == 3 && *g == scalar && rest.iter().all(column) =>
             {
                 Ok(Shape::batch(1))
@@ -58,6 +76,9 @@ impl OpGroup for Loss {
         match op {
             Op::BceGrad => slopes(tile, [g, z, y, w], out, |z, y| math::sigmoid(z) - y),
             Op::FocalGrad(spec) => slopes(tile, [g, z, y, w], out, |z, y| spec.slope(z, y)),
+            Op::DistanceGrad(distance) => {
+                slopes(tile, [g, z, y, w], out, |z, y| distance.slope(z, y));
+            }
             _ => reject(op),
         }
     }
@@ -69,6 +90,7 @@ impl OpGroup for Loss {
                 z.max(0.0) - z * y + math::ln_1p(math::exp(-z.abs()))
             }),
             Op::FocalSum(spec) => sum_of(tile, [z, y, w], |z, y| spec.loss(z, y)),
+            Op::DistanceSum(distance) => sum_of(tile, [z, y, w], |z, y| distance.loss(z, y)),
             _ => return reject(op),
         };
         partial.values[0] = if partial.is_new() { sum } else { partial.values[0] + sum };
@@ -81,6 +103,7 @@ impl OpGroup for Loss {
             _ if cx.needs_gradient(y) || cx.needs_gradient(w) => return Err(cx.refuse_gradient(id)),
             Op::BceSum => Op::BceGrad,
             Op::FocalSum(spec) => Op::FocalGrad(spec),
+            Op::DistanceSum(distance) => Op::DistanceGrad(distance),
             _ => return Err(cx.refuse_gradient(id)),
         };
         cx.push_gradient(id, z, op, &[g, z, y, w])
@@ -141,6 +164,28 @@ impl Focal {
         let focus = math::exp(-self.gamma * math::log1p_exp(s));
         let (p, q) = (math::sigmoid(s), math::sigmoid(-s));
         -class * sign * focus * (self.gamma * p * math::log1p_exp(-s) + q)
+    }
+}
+
+impl Distance {
+    #[inline(always)]
+    fn loss(self, z: f32, y: f32) -> f32 {
+        let apart = z - y;
+        match self {
+            Self::Squared => apart * apart,
+            Self::Huber { delta } if apart.abs() <= delta => 0.5 * apart * apart,
+            Self::Huber { delta } => delta * (apart.abs() - 0.5 * delta),
+            Self::Poisson => math::exp(z) - y * z,
+        }
+    }
+
+    #[inline(always)]
+    fn slope(self, z: f32, y: f32) -> f32 {
+        match self {
+            Self::Squared => 2.0 * (z - y),
+            Self::Huber { delta } => (z - y).clamp(-delta, delta),
+            Self::Poisson => math::exp(z) - y,
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::checks::{at_least_one, factor, not_negative, positive};
 
 /// The metric that decides whether a validation is a miss. A job writes `"auc"`, `"gauc"`,
-/// `"logloss"`, `"ndcg@10"` or `"recall@10"`.
+/// `"pr_auc"`, `"logloss"`, `"rmse"`, `"mae"`, `"ndcg@10"` or `"recall@10"`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum PlateauMetric {
@@ -22,8 +22,14 @@ pub enum PlateauMetric {
     Auc,
     /// The area under the ROC curve inside each group, averaged: larger is better.
     Gauc,
+    /// The area under the precision-recall curve: larger is better.
+    PrAuc,
     /// The log loss: smaller is better.
     Logloss,
+    /// The root of the mean squared error of predicted numbers: smaller is better.
+    Rmse,
+    /// The mean absolute error of predicted numbers: smaller is better.
+    Mae,
     /// The NDCG of lists: larger is better. It is larger if relevant items are nearer to the
     /// beginning of a list.
     Ndcg(u32),
@@ -37,7 +43,10 @@ impl fmt::Display for PlateauMetric {
         match self {
             Self::Auc => f.write_str("auc"),
             Self::Gauc => f.write_str("gauc"),
+            Self::PrAuc => f.write_str("pr_auc"),
             Self::Logloss => f.write_str("logloss"),
+            Self::Rmse => f.write_str("rmse"),
+            Self::Mae => f.write_str("mae"),
             Self::Ndcg(k) => write!(f, "ndcg@{k}"),
             Self::Recall(k) => write!(f, "recall@{k}"),
         }
@@ -58,13 +67,16 @@ impl TryFrom<String> for PlateauMetric {
         match text.as_str() {
             "auc" => Ok(Self::Auc),
             "gauc" => Ok(Self::Gauc),
+            "pr_auc" => Ok(Self::PrAuc),
             "logloss" => Ok(Self::Logloss),
+            "rmse" => Ok(Self::Rmse),
+            "mae" => Ok(Self::Mae),
             _ => head("ndcg@")
                 .map(Self::Ndcg)
                 .or_else(|| head("recall@").map(Self::Recall))
                 .ok_or_else(|| {
                     format!(
-                        "unknown metric `{text}`; choose auc, gauc, logloss, ndcg@k or recall@k"
+                        "unknown metric `{text}`; choose auc, gauc, pr_auc, logloss, rmse, mae, ndcg@k or recall@k"
                     )
                 }),
         }
@@ -169,7 +181,9 @@ impl Plateau {
     fn is_better(&self, metric: f64) -> bool {
         let Some(best) = self.best else { return !metric.is_nan() };
         match self.spec.metric {
-            PlateauMetric::Logloss => metric <= best - self.spec.min_delta,
+            PlateauMetric::Logloss | PlateauMetric::Rmse | PlateauMetric::Mae => {
+                metric <= best - self.spec.min_delta
+            }
             _ => metric >= best + self.spec.min_delta,
         }
     }

@@ -1,4 +1,5 @@
-//! The loss of a label: cross-entropy, with or without class weights, or the focal loss.
+//! The loss of a label: cross-entropy, with or without class weights, the focal loss, or a loss of
+//! a number.
 //!
 //! Each loss is averaged by sample weight over the rows that have the label. The divisor does not
 //! include class weights. So a positive weight of 2 doubles the loss of a positive row, as in
@@ -7,10 +8,11 @@
 //! probabilities.
 
 use serde::Deserializer;
+use zillion_feature::LabelKind;
 
 use super::*;
-use crate::checks::inner_share;
-use crate::graph::op::{Binary, Focal, Op};
+use crate::checks::{inner_share, positive};
+use crate::graph::op::{Binary, Distance, Focal, Op};
 
 /// The loss of a label: `{ kind = "focal", gamma = 2.0, alpha = 0.25 }`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -37,6 +39,17 @@ pub enum LossSpec {
         #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "share")]
         alpha: Option<f32>,
     },
+    /// The squared error of a number.
+    Mse {},
+    /// The error of Huber 1964 of a number: quadratic up to `delta`, and linear beyond it.
+    Huber {
+        /// The distance from which the loss grows linearly.
+        #[serde(default = "one", deserialize_with = "positive")]
+        delta: f32,
+    },
+    /// The negative log-likelihood of a Poisson distribution. The score is the logarithm of its
+    /// mean.
+    Poisson {},
 }
 
 impl Default for LossSpec {
@@ -59,6 +72,68 @@ impl LossSpec {
         matches!(self, Self::Bce { positive_weight, negative_weight } if *positive_weight == 0.0 && *negative_weight == 0.0)
     }
 
+    /// Returns the kind of label that the loss learns.
+    #[must_use]
+    pub fn label_kind(&self) -> LabelKind {
+        match self {
+            Self::Bce { .. } | Self::Focal { .. } => LabelKind::Binary,
+            Self::Mse {} | Self::Huber { .. } => LabelKind::Number,
+            Self::Poisson {} => LabelKind::Count,
+        }
+    }
+
+    /// Returns the name of the loss in a job.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Bce { .. } => "bce",
+            Self::Focal { .. } => "focal",
+            Self::Mse {} => "mse",
+            Self::Huber { .. } => "huber",
+            Self::Poisson {} => "poisson",
+        }
+    }
+
+    /// Returns the loss of a label of this kind, if the job names none.
+    #[must_use]
+    pub fn default_for(kind: LabelKind) -> Self {
+        match kind {
+            LabelKind::Binary => Self::default(),
+            LabelKind::Number => Self::Mse {},
+            LabelKind::Count => Self::Poisson {},
+        }
+    }
+
+    /// Returns the score at which the loss is least if every row has this score and the labels have
+    /// the mean `mean`. For the focal loss and Huber's loss, the score is near the least loss.
+    #[must_use]
+    pub fn score_of_mean(&self, mean: f64) -> f64 {
+        let odds = (mean / (1.0 - mean)).ln();
+        let ratio = |positive: f32, negative: f32| {
+            let ratio = (f64::from(positive) / f64::from(negative)).ln();
+            if ratio.is_finite() { ratio } else { 0.0 }
+        };
+        match *self {
+            Self::Bce { positive_weight, negative_weight } => {
+                odds + ratio(positive_weight, negative_weight)
+            }
+            Self::Focal { alpha, .. } => {
+                odds + alpha.map_or(0.0, |alpha| ratio(alpha, 1.0 - alpha))
+            }
+            Self::Mse {} | Self::Huber { .. } => mean,
+            Self::Poisson {} => mean.ln(),
+        }
+    }
+
+    fn op(self) -> Op {
+        match self {
+            Self::Bce { .. } | Self::Focal { .. } => Op::FocalSum(self.focal()),
+            Self::Mse {} => Op::DistanceSum(Distance::Squared),
+            Self::Huber { delta } => Op::DistanceSum(Distance::Huber { delta }),
+            Self::Poisson {} => Op::DistanceSum(Distance::Poisson),
+        }
+    }
+
     fn focal(self) -> Focal {
         match self {
             Self::Bce { positive_weight, negative_weight } => {
@@ -68,12 +143,15 @@ impl LossSpec {
                 let (positive, negative) = alpha.map_or((1.0, 1.0), |alpha| (alpha, 1.0 - alpha));
                 Focal { gamma, positive, negative }
             }
+            Self::Mse {} | Self::Huber { .. } | Self::Poisson {} => {
+                Focal { gamma: 0.0, positive: 1.0, negative: 1.0 }
+            }
         }
     }
 }
 
-/// Builds the weighted mean `Σ w·l / Σ w` of the loss `l` over logits, labels of 0 and 1, and
-/// weights. All inputs are `[B, 1]`. The result is 0 if every weight is 0.
+/// Builds the weighted mean `Σ w·l / Σ w` of the loss `l` over scores, labels and weights. All
+/// inputs are `[B, 1]`. The result is 0 if every weight is 0.
 pub(super) fn averaged(
     b: &mut GraphBuilder,
     name: &str,
@@ -86,8 +164,7 @@ pub(super) fn averaged(
         return b.weighted_bce(name, logits, labels, weights);
     }
     let total = b.sum_rows(&format!("{name}.weight.sum"), weights)?;
-    let op = Op::FocalSum(spec.focal());
-    let sum = b.push(&format!("{name}.sum"), op, &[logits, labels, weights])?;
+    let sum = b.push(&format!("{name}.sum"), spec.op(), &[logits, labels, weights])?;
     b.binary(name, Binary::SafeDiv, sum, total)
 }
 
@@ -130,8 +207,50 @@ mod tests {
             "kind = 'bce'\npositive_weight = -1",
             "kind = 'hinge'",
             "kind = 'bce'\npos_weight = 2",
+            "kind = 'huber'\ndelta = 0",
+            "kind = 'mse'\ndelta = 1",
+            "kind = 'poisson'\ngamma = 1",
         ] {
             assert!(read(bad).is_err(), "{bad}");
+        }
+        for (text, kind) in [
+            ("kind = 'mse'", LabelKind::Number),
+            ("kind = 'huber'\ndelta = 2.5", LabelKind::Number),
+            ("kind = 'poisson'", LabelKind::Count),
+        ] {
+            let loss = read(text).unwrap();
+            assert_eq!(loss.label_kind(), kind, "{text}");
+            assert_eq!(read(&toml::to_string(&loss).unwrap()).unwrap(), loss);
+        }
+    }
+
+    #[test]
+    fn a_constant_score_of_the_mean_has_the_least_loss() {
+        let weighted = LossSpec::Bce { positive_weight: 3.0, negative_weight: 0.5 };
+        for (loss, labels) in [
+            (LossSpec::default(), [0.0f64, 0.0, 0.0, 1.0]),
+            (weighted, [0.0, 1.0, 0.0, 0.0]),
+            (LossSpec::Mse {}, [-2.0, 0.5, 7.0, 1.0]),
+            (LossSpec::Poisson {}, [0.0, 3.0, 1.0, 5.0]),
+        ] {
+            let total = |z: f64| -> f64 {
+                let of = |&y: &f64| match loss {
+                    LossSpec::Mse {} => (z - y).powi(2),
+                    LossSpec::Poisson {} => z.exp() - y * z,
+                    _ => {
+                        let Focal { positive, negative, .. } = loss.focal();
+                        let p = 1.0 / (1.0 + (-z).exp());
+                        -f64::from(positive) * y * p.ln()
+                            - f64::from(negative) * (1.0 - y) * (1.0 - p).ln()
+                    }
+                };
+                labels.iter().map(of).sum()
+            };
+            let best = loss.score_of_mean(labels.iter().sum::<f64>() / 4.0);
+            assert!(
+                total(best) < total(best + 1e-3) && total(best) < total(best - 1e-3),
+                "{loss:?}"
+            );
         }
     }
 }

@@ -2,7 +2,9 @@
 //! differences.
 
 use zillion_feature::Pooling;
-use zillion_nn::{Binary, Dim, Focal, GraphBuilder, InBatch, NodeId, Op, ParamInit, Result, Unary};
+use zillion_nn::{
+    Binary, Dim, Distance, Focal, GraphBuilder, InBatch, NodeId, Op, ParamInit, Result, Unary,
+};
 
 use crate::check::check;
 
@@ -427,6 +429,20 @@ fn losses() {
             let (labels, weights) = (b.label("labels", 0)?, b.weight("weights", Some(0))?);
             let focal = Focal { gamma, positive, negative };
             b.push("loss", Op::FocalSum(focal), &[logits, labels, weights])
+        });
+    }
+    // The score predicts a number. A delta of 0.3 has rows on both sides of it.
+    for distance in [
+        Distance::Squared,
+        Distance::Huber { delta: 0.3 },
+        Distance::Huber { delta: 5.0 },
+        Distance::Poisson,
+    ] {
+        checked(|b| {
+            let x = x(b)?;
+            let scores = b.linear("scores", x, 1)?;
+            let (labels, weights) = (b.label("labels", 0)?, b.weight("weights", Some(0))?);
+            b.push("loss", Op::DistanceSum(distance), &[scores, labels, weights])
         });
     }
 }

@@ -4,7 +4,9 @@
 use std::ops::Range;
 
 use zillion_feature::Pooling;
-use zillion_nn::{Binary, Dim, Gather, Graph, NodeId, Op, StepSeed, Unary, dropout_keeps};
+use zillion_nn::{
+    Binary, Dim, Distance, Gather, Graph, NodeId, Op, StepSeed, Unary, dropout_keeps,
+};
 
 use crate::data::Data;
 
@@ -225,6 +227,24 @@ pub(crate) fn evaluate(
                         let positive = f64::from(spec.positive) * (1.0 - p).powf(gamma) * p.ln();
                         let negative = f64::from(spec.negative) * p.powf(gamma) * (1.0 - p).ln();
                         -w * (y * positive + (1.0 - y) * negative)
+                    })
+                    .sum()
+            }),
+            Op::DistanceSum(distance) => make(&|_, _| {
+                (0..x(0).rows)
+                    .map(|i| {
+                        let (z, y, w) = (x(0).at(i, 0), x(1).at(i, 0), x(2).at(i, 0));
+                        let apart = (z - y).abs();
+                        w * match *distance {
+                            Distance::Squared => apart.powi(2),
+                            Distance::Huber { delta } if apart <= f64::from(delta) => {
+                                apart.powi(2) / 2.0
+                            }
+                            Distance::Huber { delta } => {
+                                f64::from(delta) * (apart - f64::from(delta) / 2.0)
+                            }
+                            Distance::Poisson => z.exp() - y * z,
+                        }
                     })
                     .sum()
             }),

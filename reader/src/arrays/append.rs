@@ -107,8 +107,8 @@ pub(crate) fn append(
             Ok(())
         }),
         (Role::SideRow(lookup), Column::Rows(rows)) => side_rows(array, lookup, rules, rows),
-        (Role::Label { at_least, .. }, Column::Labels(labels)) => scan(array, |x| {
-            value::push_label(labels, x.map(|x| value::label(x, *at_least)).transpose()?)
+        (Role::Label { rule, .. }, Column::Labels(labels)) => scan(array, |x| {
+            value::push_label(labels, x.map(|x| value::label(x, *rule)).transpose()?)
         }),
         (Role::Weight, Column::Floats(values)) => scan(array, |x| {
             values.push(value::weight(x.ok_or(Refusal::Missing)?)?);

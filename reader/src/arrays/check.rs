@@ -7,6 +7,7 @@ use zillion_feature::{RawType, TimeUnit};
 
 use crate::error::{ReaderError, Result};
 use crate::field::{Field, Role};
+use crate::value::LabelRule;
 
 /// Checks that a field can read a column of the type `found`.
 ///
@@ -30,8 +31,11 @@ pub(crate) fn check_type(field: &Field, found: &DataType, path: &Path) -> Result
         Role::Numeric { .. } | Role::Bucket { .. } | Role::Number { .. } => {
             (is_number(found) || *found == DataType::Boolean, "numbers")
         }
-        Role::Label { at_least: Some(_), .. } => {
+        Role::Label { rule: LabelRule::AtLeast(_), .. } => {
             (is_number(found), "numbers to compare with its `at_least`")
+        }
+        Role::Label { rule: LabelRule::Number | LabelRule::Count, .. } => {
+            (is_number(found), "numbers")
         }
         Role::Label { .. } => (is_number(found) || *found == DataType::Boolean, "0 or 1"),
         Role::Weight => (is_number(found), "numbers"),

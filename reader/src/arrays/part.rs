@@ -191,14 +191,12 @@ impl Part {
         }
         let first = self.rows_before + self.row;
         let mut drawn: Vec<bool> = (first..).take(rows).map(|r| self.picker.samples(r)).collect();
-        if let (Some((position, draw)), Some(Role::Label { at_least, .. })) =
-            (self.negatives, label)
-        {
+        if let (Some((position, draw)), Some(Role::Label { rule, .. })) = (self.negatives, label) {
             let mut row = 0;
             // The sampling ignores a value that is not a label. The decoder of the label refuses it
             // later.
             let scanned = scan(batch.column(position), |x| {
-                let is_negative = x.is_some_and(|x| value::label(x, *at_least) == Ok(0.0));
+                let is_negative = x.is_some_and(|x| value::label(x, *rule) == Ok(0.0));
                 drawn[row] &= !is_negative || draw.keeps(first + row as u64);
                 row += 1;
                 Ok(())

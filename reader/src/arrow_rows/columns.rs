@@ -15,6 +15,7 @@ use zillion_feature::{RawType, RawValue};
 use crate::block::{ListPart, Piece, Texts};
 use crate::error::{ReaderError, Result};
 use crate::field::{Field, Role, Slot};
+use crate::value::LabelRule;
 
 /// The type of a column that a conversion makes from text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +98,7 @@ pub(super) fn field(name: &str, of: ColumnType) -> Field {
         ColumnType::Uint64 => Role::RawId { raw: RawType::U64 },
         ColumnType::Text => Role::Text,
         ColumnType::Float => Role::Number { needed: false },
-        ColumnType::Label => Role::Label { optional: true, at_least: None },
+        ColumnType::Label => Role::Label { optional: true, rule: LabelRule::Flag },
         ColumnType::List(raw) => Role::RawIds { raw, weighted: false },
         ColumnType::Weighted(raw) => Role::RawIds { raw, weighted: true },
     };

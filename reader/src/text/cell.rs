@@ -9,7 +9,7 @@ use super::settings::TextSettings;
 use crate::block::{Column, Lists};
 use crate::config::Decimal;
 use crate::field::Role;
-use crate::value::{self, Outcome, Refusal};
+use crate::value::{self, LabelRule, Outcome, Refusal};
 
 /// A value of a row, as a grammar parses it. The methods return `None` if the value is missing.
 pub(crate) trait Cell {
@@ -75,10 +75,10 @@ pub(crate) fn push<C: Cell>(column: &mut Column, role: &Role, cell: &C) -> Outco
         (Role::SideRow(lookup), Column::Rows(rows)) => {
             rows.push(lookup.row(cell.id(lookup.raw)?)?);
         }
-        (Role::Label { at_least, .. }, Column::Labels(labels)) => {
-            let label = match at_least {
-                Some(_) => cell.number()?.map(|x| value::label(x, *at_least)).transpose()?,
-                None => cell.label()?,
+        (Role::Label { rule, .. }, Column::Labels(labels)) => {
+            let label = match rule {
+                LabelRule::Flag => cell.label()?,
+                _ => cell.number()?.map(|x| value::label(x, *rule)).transpose()?,
             };
             value::push_label(labels, label)?;
         }
@@ -170,7 +170,7 @@ impl TextSettings {
         match self.decimal {
             Decimal::Comma if cell.contains(&b',') => {
                 let number = self.number(cell).map_err(|_| Refusal::NotLabel);
-                number.and_then(|x| value::label(x, None))
+                number.and_then(|x| value::label(x, LabelRule::Flag))
             }
             _ => value::label_from_cell(cell),
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Float64Array, Int64Array};
 use zillion_feature::{Cursor, FeatureKey, TableId};
-use zillion_reader::{statistics, vocabulary};
+use zillion_reader::{ReaderError, labels, statistics, texts, vocabulary};
 
 use crate::fixture::{Folder, PLAIN, read, schema, workers};
 
@@ -118,4 +118,50 @@ fn a_vocabulary_is_sorted_unique_and_capped() {
         "table `ids` has more than 1005 distinct keys in the data; raise its `max_rows` or make it dynamic (`dense = false`)"
     );
     assert_eq!(vocabulary(&dataset, &[], &workers(1)).unwrap(), Vec::<Vec<FeatureKey>>::new());
+}
+
+#[test]
+fn labels_of_numbers_are_read_and_their_pass_may_end_early() {
+    let job = schema(
+        "[features.user]\nkind='id'\n[labels.sales]\nkind='count'\n[labels.gain]\nkind='number'",
+    );
+    let folder = Folder::new();
+    let text: String = (0..50_000).map(|i| format!("{i},{},{}\n", i % 7, 3 - i % 10)).collect();
+    folder.write("a.csv", format!("user,sales,gain\n{text}"));
+    let dataset = folder.open(&["a.csv"], &job).unwrap();
+    let sums = |most: u64, threads: usize| {
+        let (mut sums, mut rows) = ([0.0f64; 2], 0);
+        labels(&dataset, 3, most, &workers(threads), |batch| {
+            for (sum, label) in sums.iter_mut().zip(&batch.labels) {
+                *sum += label.values.iter().map(|&y| f64::from(y)).sum::<f64>();
+            }
+            rows += batch.rows;
+            Ok::<(), ReaderError>(())
+        })
+        .unwrap();
+        (sums, rows)
+    };
+    let expected = [(0..50_000).map(|i| i % 7).sum::<i64>(), (0..50_000).map(|i| 3 - i % 10).sum()];
+    assert_eq!(sums(u64::MAX, 2), (expected.map(|sum| sum as f64), 50_000));
+    let (some, rows) = sums(10_000, 1);
+    assert!((10_000..50_000).contains(&rows), "{rows}");
+    assert_eq!((some, rows), sums(10_000, 3));
+
+    folder.write("bad.csv", "user,sales,gain\n1,-2,0\n");
+    let bad = folder.open(&["bad.csv"], &job).unwrap();
+    let error = read(&bad, PLAIN, Cursor::default(), 1).unwrap_err().to_string();
+    assert!(error.contains("\"-2\" is negative, but label `sales` is a count"), "{error}");
+}
+
+#[test]
+fn the_texts_of_keys_are_found() {
+    let job = schema("[features.kind]\nkind='id'\ntype='string'\n[labels.label]");
+    let folder = Folder::new();
+    folder.write("a.csv", "kind,label\nphone,1\n,0\ntablet,1\nphone,0\n");
+    let dataset = folder.open(&["a.csv"], &job).unwrap();
+    let key = FeatureKey::from_text;
+    let wanted = [key("tablet"), key("phone"), key("absent")].into_iter().collect();
+    let found = texts(&dataset, &job.features[0], &wanted, &workers(1)).unwrap();
+    let expected = ["phone", "tablet"].map(|text| (key(text), text.to_owned()));
+    assert_eq!(found, expected.into_iter().collect());
 }

@@ -226,7 +226,7 @@ fn score_rows(scored: &Scored, verb: Verb, body: &[u8]) -> Result<Step<Reply>> {
     };
     if verb == Verb::Classify && !scored.servable().has_probabilities() {
         return Err(ServeError::Malformed(
-            "the model has no labels, so it cannot classify; use `:regress` or `:predict`"
+            "the model has no label of 0 or 1, so it cannot classify; use `:regress` or `:predict`"
                 .to_owned(),
         ));
     }

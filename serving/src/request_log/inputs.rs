@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use zillion_feature::{Encoder, InputKind, RawColumn, RawColumns, RawType, RawValue, RawValues};
 
 use super::settings::ModelLogSettings;
-use crate::score::{LOGITS, Output, PROBABILITIES, SCORES};
+use crate::score::{LOGITS, Output, PREDICTIONS, PROBABILITIES, SCORES};
 
 /// The column with the number of a row in its request.
 pub(super) const ROW: &str = "served_row";
@@ -37,6 +37,7 @@ pub(super) fn score_column(output: &Output) -> String {
     };
     let kind = match kind {
         PROBABILITIES => "probability",
+        PREDICTIONS => "prediction",
         LOGITS => "logit",
         SCORES => "score",
         other => other,

@@ -8,13 +8,13 @@ use std::io;
 use std::time::Duration;
 
 use serde::Serialize;
-use zillion_feature::{Encoder, RawColumns, RawValue, RawValues, TimeUnit};
+use zillion_feature::{Encoder, LabelKind, RawColumns, RawValue, RawValues, TimeUnit};
 use zillion_registry::VersionId;
 
 use super::bounded::Bounded;
 use super::inputs::{self, Input, MODEL, ROW, VERSION, is_id_input, score_column};
 use super::settings::ModelLogSettings;
-use crate::score::{Output, to_probability};
+use crate::score::Output;
 
 /// The most bytes of a line. A trainer takes messages of 16 MiB, and a row is far smaller.
 const LONGEST_LINE: usize = 1 << 20;
@@ -56,7 +56,7 @@ enum Part<'a> {
     /// The value or the list of a column, with the first value of each row of lists.
     Input { key: Vec<u8>, input: Input<'a>, starts: Option<Vec<usize>> },
     /// A score of each row.
-    Score { key: Vec<u8>, logits: &'a [f32], is_probability: bool },
+    Score { key: Vec<u8>, logits: &'a [f32], predicts: Option<LabelKind> },
 }
 
 /// Writes the lines of a request, of at most `limit` bytes.
@@ -121,8 +121,8 @@ fn lay_out<'a>(
     parts.insert(0, Part::Fixed(fixed.into_bytes()));
     for output in served.outputs {
         let Some(logits) = served.logits.get(output.task) else { continue };
-        let (key, is_probability) = (key(&score_column(output))?, output.is_probability);
-        parts.push(Part::Score { key, logits, is_probability });
+        let (key, predicts) = (key(&score_column(output))?, output.predicts);
+        parts.push(Part::Score { key, logits, predicts });
     }
     Ok(parts)
 }
@@ -184,10 +184,10 @@ fn write_line(out: &mut Bounded, parts: &[Part<'_>], row: usize) -> io::Result<(
                 };
                 write_value(out, input, start, end)?;
             }
-            Part::Score { key, logits, is_probability } => {
+            Part::Score { key, logits, predicts } => {
                 out.put(&key[from..])?;
                 let logit = logits.get(row).copied().unwrap_or(f32::NAN);
-                let score = if *is_probability { to_probability(logit) } else { logit };
+                let score = predicts.map_or(logit, |kind| kind.predict(logit));
                 // A number that is not finite becomes null.
                 serde_json::to_writer(&mut *out, &score)?;
             }

@@ -39,7 +39,7 @@ pub(super) fn report_consequences(job: &Job, rows: Option<u64>, findings: &mut F
         }
     }
     for label in &job.schema.labels {
-        if !job.loss_of(&label.name).is_plain() {
+        if label.kind.is_binary() && !job.loss_of(&label.name).is_plain() {
             findings.note(
                 &format!("train.loss.{}", label.name),
                 "scores rank rows but are not probabilities, so their calibration and log loss have no meaning",

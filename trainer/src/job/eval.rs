@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 use zillion_config::ConfigError;
-use zillion_feature::{FeatureKind, FeatureSpec, RawType};
+use zillion_feature::{FeatureKind, FeatureSpec, LabelKind, RawType};
 use zillion_nn::optim::PlateauMetric;
 use zillion_nn::zoo::{ModelSpec, TwoTowerSpec};
 
@@ -32,6 +32,9 @@ pub struct EvalConfig {
     /// The values of k for which `recall@k` is measured.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub recall_at: Vec<u32>,
+    /// The features whose values have figures of their own.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub segments: Vec<String>,
 }
 
 /// The columns of a ranking, as positions in the schema and in a batch.
@@ -87,6 +90,8 @@ impl Job {
                 return Err(ConfigError::at(key, message).into());
             }
         }
+        self.check_segments()?;
+        self.check_metric()?;
         self.resolve_retrieval()?;
         if self.schema.labels.is_empty() && eval.candidates.is_none() && !self.data.valid.is_empty()
         {
@@ -114,11 +119,57 @@ impl Job {
         Ok(())
     }
 
+    /// Checks that each feature of `eval.segments` has one id in each row.
+    fn check_segments(&self) -> Result<()> {
+        for (index, name) in self.eval.segments.iter().enumerate() {
+            let (_, feature) = self.sparse_feature(name, "eval.segments")?;
+            let refuse = |message: &str| {
+                Err(ConfigError::at("eval.segments", format!("`{name}` {message}")).into())
+            };
+            if feature.pooling().is_some() {
+                return refuse("has lists of ids; name features with one id in each row");
+            }
+            if self.eval.segments[..index].contains(name) {
+                return refuse("is named twice; name each feature once");
+            }
+        }
+        if let (Some(_), None) = (self.eval.segments.first(), self.schema.labels.first()) {
+            let message = "needs labels, but the job has none; remove the key";
+            return Err(ConfigError::at("eval.segments", message).into());
+        }
+        Ok(())
+    }
+
+    /// Checks that the metric of the schedule fits the kind of the label.
+    fn check_metric(&self) -> Result<()> {
+        let Some(plateau) = &self.train.plateau else { return Ok(()) };
+        let is_of_numbers = matches!(plateau.metric, PlateauMetric::Rmse | PlateauMetric::Mae);
+        let Some(kind) = self.judged_kind() else { return Ok(()) };
+        if kind.is_binary() != is_of_numbers {
+            return Ok(());
+        }
+        let (label, fits) = match kind.is_binary() {
+            true => ("0 or 1", "\"auc\" or \"logloss\""),
+            false => ("a number", "\"rmse\" or \"mae\""),
+        };
+        let message = format!("is {}, but the label is {label}; set it to {fits}", plateau.metric);
+        Err(ConfigError::at("train.plateau.metric", message).into())
+    }
+
+    /// Returns the kind of the label by which epochs are judged; absent without a label.
+    fn judged_kind(&self) -> Option<LabelKind> {
+        let named = self.train.plateau.as_ref().and_then(|plateau| plateau.task.as_ref());
+        let tasks = self.tasks();
+        let task = tasks.iter().find(|task| named.is_none_or(|name| *name == task.name))?;
+        self.schema.labels.get(task.label.of()).map(|label| label.kind)
+    }
+
     /// Returns the figure that decides which epoch is the best.
     pub(crate) fn judge(&self) -> PlateauMetric {
         match &self.train.plateau {
             Some(plateau) => plateau.metric,
             None if self.schema.labels.is_empty() => self.eval.first_metric().unwrap_or_default(),
+            None if self.judged_kind().is_some_and(|kind| !kind.is_binary()) => PlateauMetric::Rmse,
             None => PlateauMetric::default(),
         }
     }

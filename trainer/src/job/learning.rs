@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use zillion_config::ConfigError;
-use zillion_feature::TableId;
+use zillion_feature::{LabelKind, TableId};
 use zillion_nn::zoo::{self, LossSpec, ModelSpec};
 use zillion_nn::{Graph, Mode, ParamSpec};
 
@@ -68,6 +68,24 @@ impl ItemCounts {
     /// Returns whether a first pass counts the items.
     pub fn is_data(&self) -> bool {
         *self == Self::Data
+    }
+}
+
+/// The start of the bias of an output.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OutputBias {
+    /// The output begins at the mean of the label in the training data.
+    #[default]
+    Mean,
+    /// The output begins at a score of 0, which is a probability of 0.5.
+    Zero,
+}
+
+impl OutputBias {
+    /// Returns whether outputs begin at the means of labels.
+    pub fn is_mean(&self) -> bool {
+        *self == Self::Mean
     }
 }
 
@@ -151,6 +169,7 @@ impl Job {
     }
 
     fn check_losses(&self) -> Result<()> {
+        self.check_label_kinds()?;
         let losses = &self.train.loss;
         let Some(first) = losses.keys().next() else { return Ok(()) };
         let path = |label: &str| format!("train.loss.{label}");
@@ -170,6 +189,48 @@ impl Job {
                                learning it, set `weight = 0` for the label";
                 return Err(ConfigError::at(&path(label), message).into());
             }
+            let kinds = || self.schema.labels.iter().map(|l| l.kind);
+            let learns = |kind| loss.label_kind() == kind;
+            let fits = if label == EVERY_LABEL {
+                kinds().any(learns)
+            } else {
+                learns(self.label_kind(label))
+            };
+            if !fits {
+                let message = format!(
+                    "`{}` learns labels of another kind; give the label `kind = \"{}\"`, or choose another loss",
+                    loss.name(),
+                    name_of_kind(loss.label_kind())
+                );
+                return Err(ConfigError::at(&path(label), &message).into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that the model and the data can have labels that are not 0 or 1, if there are any.
+    fn check_label_kinds(&self) -> Result<()> {
+        let Some(label) = self.schema.labels.iter().find(|label| !label.kind.is_binary()) else {
+            return Ok(());
+        };
+        let needs = |what: &str| {
+            let message = format!(
+                "must be \"binary\", because {what}; remove the key, and give `at_least` to a label of other numbers"
+            );
+            Err(ConfigError::at(&format!("labels.{}.kind", label.name), &message).into())
+        };
+        match &self.model {
+            ModelSpec::TwoTower(_) => return needs("a two_tower learns which items were chosen"),
+            ModelSpec::Esmm(_) => return needs("esmm learns a click and a conversion"),
+            _ => {}
+        }
+        if !self.streams.is_empty() {
+            return needs("validation over streams compares probabilities");
+        }
+        let thinned = self.data.negatives(&self.schema)?;
+        if thinned.is_some_and(|(at, _)| !self.schema.labels[at].kind.is_binary()) {
+            let message = "samples rows by a label that is not 0 or 1; name another label, or remove `data.negatives`";
+            return Err(ConfigError::at("data.negatives.label", message).into());
         }
         Ok(())
     }
@@ -177,7 +238,15 @@ impl Job {
     /// Returns the loss of a label.
     pub(crate) fn loss_of(&self, label: &str) -> LossSpec {
         let losses = &self.train.loss;
-        losses.get(label).or_else(|| losses.get(EVERY_LABEL)).copied().unwrap_or_default()
+        let kind = self.label_kind(label);
+        let of_every = losses.get(EVERY_LABEL).filter(|loss| loss.label_kind() == kind);
+        let named = losses.get(label).or(of_every).copied();
+        named.unwrap_or_else(|| LossSpec::default_for(kind))
+    }
+
+    fn label_kind(&self, label: &str) -> LabelKind {
+        let known = self.schema.labels.iter().find(|known| known.name == label);
+        known.map(|known| known.kind).unwrap_or_default()
     }
 
     /// Freezes the dense parameters that match the job's patterns. A frozen parameter gets no
@@ -280,6 +349,15 @@ fn matches(pattern: &str, name: &str) -> bool {
         }
     }
     rest.ends_with(last)
+}
+
+/// Returns the value of `labels.X.kind` for a kind of label.
+fn name_of_kind(kind: LabelKind) -> &'static str {
+    match kind {
+        LabelKind::Binary => "binary",
+        LabelKind::Number => "number",
+        LabelKind::Count => "count",
+    }
 }
 
 /// The losses of a job by label.

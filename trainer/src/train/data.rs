@@ -83,6 +83,11 @@ impl Data {
         self.train.as_ref().ok_or_else(no_training_files)
     }
 
+    /// Returns the training files, or `None` if the job names none.
+    pub(super) fn train_files(&self) -> Option<&Dataset> {
+        self.train.as_ref()
+    }
+
     /// Sets the statistics of every data set.
     pub(super) fn use_statistics(&mut self, statistics: Statistics) {
         let datasets = [self.train.as_mut(), self.valid.as_mut(), self.test.as_mut()];

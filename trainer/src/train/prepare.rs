@@ -294,6 +294,7 @@ impl Run {
     fn begin(&mut self, version: Option<u64>, observer: &mut dyn Observer) -> Result<Option<u64>> {
         let origin = self.load_origin(version, observer)?;
         self.collect_statistics(origin.as_ref(), observer)?;
+        self.begin_at_means(origin.as_ref(), observer)?;
         let workers = &self.options.workers;
         let counted = self.job.item_feature().filter(|_| self.job.train.item_counts.is_data());
         if let Some(feature) = counted {

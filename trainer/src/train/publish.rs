@@ -139,6 +139,8 @@ impl Run {
                 ("auc", valid.auc),
                 ("logloss", valid.logloss),
                 ("calibration", valid.calibration),
+                ("rmse", valid.numbers.map(|numbers| numbers.rmse)),
+                ("mae", valid.numbers.map(|numbers| numbers.mae)),
             ];
             let figures = figures.into_iter().filter_map(|(name, value)| Some((name, value?)));
             metrics.extend(figures.map(|(name, value)| (format!("valid_{name}"), value)));

@@ -51,10 +51,15 @@ impl Place {
     }
 
     pub(super) fn job(&self, output: &str, more: &str) -> Job {
+        self.job_with("", output, more)
+    }
+
+    /// Makes a job whose label has more keys.
+    pub(super) fn job_with(&self, label: &str, output: &str, more: &str) -> Job {
         let text = format!(
             "seed = 3\n[data]\nroot = {:?}\ntrain = ['train.csv']\nvalid = ['valid.csv']\ntest = ['valid.csv']\n\
              [features.user]\nkind = 'id'\n[features.item]\nkind = 'id'\n[features.price]\nkind = 'numeric'\n\
-             [labels.click]\ncolumn = 'label'\n\
+             [labels.click]\ncolumn = 'label'\n{label}\n\
              [tables.'*']\ndim = 4\noptimizer = {{ kind = 'adagrad', lr = 0.05 }}\n\
              [run]\noutput = {:?}\nshards = 3\n{more}",
             self.path(""),
@@ -93,8 +98,13 @@ impl Place {
 
     /// Returns the log odds of the validation rows.
     pub(super) fn logits(&self, output: &str) -> Vec<f32> {
+        self.logits_of(self.newest(output).path())
+    }
+
+    /// Returns the log odds of the validation rows, as a checkpoint scores them.
+    pub(super) fn logits_of(&self, checkpoint: &Path) -> Vec<f32> {
         let workers = Arc::new(Workers::new(NonZeroUsize::MIN).unwrap());
-        let mut loaded = Loaded::open(self.newest(output).path(), workers).unwrap();
+        let mut loaded = Loaded::open(checkpoint, workers).unwrap();
         let files = loaded.job.data.files(&loaded.job.data.valid).unwrap();
         let data = Dataset::open(&loaded.job.data, &files, &loaded.job.schema);
         let mut logits = Vec::new();

@@ -40,6 +40,11 @@ impl Origin {
     pub(super) fn number(&self) -> u64 {
         self.number
     }
+
+    /// Returns whether the version has a dense parameter of this name.
+    pub(super) fn has_parameter(&self, name: &str) -> bool {
+        self.version.params().find(name).is_some()
+    }
 }
 
 impl Run {

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use anyhow::{Context, Result};
+use zillion_feature::LabelKind;
 
 /// A writer of scores. Every row of the data has a line, even a row without a score. A line
 /// consists of tab-separated columns or is a JSON object. In a JSON object, the values of the first
@@ -11,18 +12,19 @@ use anyhow::{Context, Result};
 pub(super) struct ScoreLines<W> {
     out: W,
     json: bool,
-    /// The names of the tasks. The list is empty for a retrieval model without labels, because its
-    /// score is not a probability.
-    tasks: Vec<String>,
+    /// The names of the tasks and the kinds of their labels. The list is empty for a retrieval
+    /// model without labels, because its score predicts none.
+    tasks: Vec<(String, LabelKind)>,
     /// The number of rows of the data that were written so far.
     row: u64,
 }
 
 impl<W: Write> ScoreLines<W> {
     /// Creates a writer. Also writes the names of the columns, unless the lines are JSON.
-    pub(super) fn new(mut out: W, json: bool, tasks: Vec<String>) -> io::Result<Self> {
+    pub(super) fn new(mut out: W, json: bool, tasks: Vec<(String, LabelKind)>) -> io::Result<Self> {
         if !json {
-            let header = if tasks.is_empty() { "score".to_owned() } else { tasks.join("\t") };
+            let names: Vec<&str> = tasks.iter().map(|(name, _)| name.as_str()).collect();
+            let header = if names.is_empty() { "score".to_owned() } else { names.join("\t") };
             writeln!(out, "{header}")?;
         }
         Ok(Self { out, json, tasks, row: 0 })
@@ -44,7 +46,6 @@ impl<W: Write> ScoreLines<W> {
 
     fn write_row(&mut self, logits: &[f32]) -> io::Result<()> {
         let Self { out, json, tasks, row } = self;
-        let probability = |logit: f32| 1.0 / (1.0 + (-f64::from(logit)).exp());
         if tasks.is_empty() {
             *row += 1;
             let score = logits[0];
@@ -55,16 +56,22 @@ impl<W: Write> ScoreLines<W> {
         }
         if !*json {
             *row += 1;
-            let texts: Vec<String> = logits.iter().map(|&z| probability(z).to_string()).collect();
+            let predictions = tasks.iter().zip(logits);
+            let texts: Vec<String> =
+                predictions.map(|((_, kind), &z)| kind.predict_exactly(z).to_string()).collect();
             return writeln!(out, "{}", texts.join("\t"));
         }
-        let figures = |z: f32| format!(r#""logit":{z},"probability":{}"#, probability(z));
-        write!(out, r#"{{"row":{row},{}"#, figures(logits[0]))?;
+        let figures = |z: f32, kind: LabelKind| {
+            let (score, prediction) = names_of(kind);
+            format!(r#""{score}":{z},"{prediction}":{}"#, json_number(kind.predict_exactly(z)))
+        };
+        write!(out, r#"{{"row":{row},{}"#, figures(logits[0], tasks[0].1))?;
         *row += 1;
         if tasks.len() > 1 {
-            for (index, (task, &z)) in tasks.iter().zip(logits).enumerate() {
+            for (index, ((task, kind), &z)) in tasks.iter().zip(logits).enumerate() {
                 let start = if index == 0 { r#","tasks":{"# } else { "," };
-                write!(out, "{start}{}:{{{}}}", serde_json::to_string(task)?, figures(z))?;
+                let task = serde_json::to_string(task)?;
+                write!(out, "{start}{task}:{{{}}}", figures(z, *kind))?;
             }
             write!(out, "}}")?;
         }
@@ -83,12 +90,25 @@ impl<W: Write> ScoreLines<W> {
     fn write_rejected(&mut self) -> io::Result<()> {
         let row = self.row;
         self.row += 1;
-        match self.json {
-            true if self.tasks.is_empty() => writeln!(self.out, r#"{{"row":{row},"score":null}}"#),
-            true => writeln!(self.out, r#"{{"row":{row},"logit":null,"probability":null}}"#),
-            false => writeln!(self.out),
+        match (self.json, self.tasks.first()) {
+            (true, None) => writeln!(self.out, r#"{{"row":{row},"score":null}}"#),
+            (true, Some((_, kind))) => {
+                let (score, prediction) = names_of(*kind);
+                writeln!(self.out, r#"{{"row":{row},"{score}":null,"{prediction}":null}}"#)
+            }
+            (false, _) => writeln!(self.out),
         }
     }
+}
+
+/// Returns the names of a score and of its prediction in a JSON object.
+fn names_of(kind: LabelKind) -> (&'static str, &'static str) {
+    if kind.is_binary() { ("logit", "probability") } else { ("score", "prediction") }
+}
+
+/// Returns a number in JSON, which has no form for a number that is not finite.
+fn json_number(number: f64) -> String {
+    if number.is_finite() { number.to_string() } else { "null".to_owned() }
 }
 
 #[cfg(test)]
@@ -96,7 +116,10 @@ mod tests {
     use super::*;
 
     fn lines(json: bool, tasks: &[&str], logits: &[&[f32]], rejected: &[u64]) -> String {
-        let tasks = tasks.iter().map(|&task| task.to_owned()).collect();
+        let kinds = [("sales", LabelKind::Count), ("price", LabelKind::Number)];
+        let kind = |task: &str| kinds.iter().find(|(name, _)| *name == task).map(|(_, kind)| *kind);
+        let tasks = tasks.iter().map(|&task| (task.to_owned(), kind(task).unwrap_or_default()));
+        let tasks = tasks.collect();
         let mut out = Vec::new();
         let mut lines = ScoreLines::new(&mut out, json, tasks).unwrap();
         lines.write(logits, rejected).unwrap();
@@ -108,6 +131,15 @@ mod tests {
     fn a_row_is_a_line_and_a_rejected_row_an_empty_one() {
         assert_eq!(lines(false, &["click"], &[&[0.0, 0.0]], &[1]), "click\n0.5\n\n0.5\n");
         assert_eq!(lines(false, &[], &[&[2.5]], &[]), "score\n2.5\n");
+        assert_eq!(
+            lines(false, &["sales", "price"], &[&[0.0], &[-2.5]], &[]),
+            "sales\tprice\n1\t-2.5\n"
+        );
+        assert_eq!(
+            lines(true, &["price"], &[&[2.5]], &[0]),
+            "{\"row\":0,\"score\":null,\"prediction\":null}\n\
+             {\"row\":1,\"score\":2.5,\"prediction\":2.5}\n"
+        );
         assert_eq!(
             lines(true, &[], &[&[2.5]], &[0]),
             "{\"row\":0,\"score\":null}\n{\"row\":1,\"score\":2.5}\n"

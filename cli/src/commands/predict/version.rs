@@ -48,7 +48,8 @@ pub(super) fn run(args: &PredictArgs, name: &str, input: &Path) -> Result<()> {
     let schema = servable.encoder().schema();
 
     let mut rows = RawRows::open(&data, &[input.to_owned()], schema)?;
-    let tasks = if servable.has_probabilities() { servable.tasks().to_vec() } else { Vec::new() };
+    let names = servable.tasks().iter().filter(|_| servable.has_predictions()).enumerate();
+    let tasks = names.map(|(at, name)| (name.clone(), servable.kind_of_task(at))).collect();
     let out = BufWriter::new(io::stdout().lock());
     let mut scores = ScoreLines::new(out, args.json, tasks)?;
     let (mut missing, mut missing_side_rows) = (0, 0);

@@ -14,16 +14,26 @@ fn class(p: &Loss, z: f32, y: f32) -> (f32, f32, f32) {
 }
 
 fn loss(p: &Loss, z: f32, y: f32) -> f32 {
-    if p.focal == 0 {
-        return z.max(0.0) - z * y + math::ln_1p(math::exp(-z.abs()));
+    let apart = z - y;
+    match p.kind {
+        Loss::CROSS_ENTROPY => return z.max(0.0) - z * y + math::ln_1p(math::exp(-z.abs())),
+        Loss::SQUARED => return apart * apart,
+        Loss::HUBER if apart.abs() <= p.gamma => return 0.5 * apart * apart,
+        Loss::HUBER => return p.gamma * (apart.abs() - 0.5 * p.gamma),
+        Loss::POISSON => return math::exp(z) - y * z,
+        _ => {}
     }
     let (class, _, s) = class(p, z, y);
     class * math::exp(-p.gamma * math::log1p_exp(s)) * math::log1p_exp(-s)
 }
 
 fn slope(p: &Loss, z: f32, y: f32) -> f32 {
-    if p.focal == 0 {
-        return math::sigmoid(z) - y;
+    match p.kind {
+        Loss::CROSS_ENTROPY => return math::sigmoid(z) - y,
+        Loss::SQUARED => return 2.0 * (z - y),
+        Loss::HUBER => return (z - y).clamp(-p.gamma, p.gamma),
+        Loss::POISSON => return math::exp(z) - y,
+        _ => {}
     }
     let (class, sign, s) = class(p, z, y);
     let focus = math::exp(-p.gamma * math::log1p_exp(s));
@@ -31,7 +41,7 @@ fn slope(p: &Loss, z: f32, y: f32) -> f32 {
     -class * sign * focus * (p.gamma * probability * math::log1p_exp(-s) + rest)
 }
 
-/// Compares the cross-entropy and the focal loss with their gradients.
+/// Compares every kind of loss with its gradient.
 pub(super) fn losses(gpu: &dyn Gpu, size: Size) -> Result<Outcome, GpuError> {
     let mut session = Session::new("loss", gpu)?;
     let mut random = Random(71);
@@ -40,8 +50,8 @@ pub(super) fn losses(gpu: &dyn Gpu, size: Size) -> Result<Outcome, GpuError> {
         Size::Full => &[(8192, 8, 256), (65_536, 64, 256), (5000, 7, 1000)],
     };
     for &(rows, lane_count, tile_rows) in shapes {
-        for focal in [0, 1] {
-            let name = format!("focal {focal}, {rows} rows in {lane_count} lanes");
+        for kind in Loss::CROSS_ENTROPY..=Loss::POISSON {
+            let name = format!("kind {kind}, {rows} rows in {lane_count} lanes");
             let lanes = Lanes::random(&mut random, rows, lane_count, tile_rows);
             let split = lanes.upload(&session)?;
             let mut z = Matrix::random(&mut random, rows, 1, 1, Values::Plain);
@@ -68,7 +78,7 @@ pub(super) fn losses(gpu: &dyn Gpu, size: Size) -> Result<Outcome, GpuError> {
                 sum: session.poisoned::<f32>(1)?.address(),
                 rows: Count::fixed(rows as u32),
                 lane_count: lane_count as u32,
-                focal,
+                kind,
                 gamma: 2.0,
                 positive: 0.75,
                 negative: 0.25,

@@ -162,6 +162,19 @@ impl Chain {
     }
 }
 
+impl Loss {
+    /// The cross-entropy of a label of 0 or 1.
+    pub const CROSS_ENTROPY: u32 = 0;
+    /// The focal loss of a label of 0 or 1.
+    pub const FOCAL: u32 = 1;
+    /// The squared error of a number.
+    pub const SQUARED: u32 = 2;
+    /// The error of Huber of a number.
+    pub const HUBER: u32 = 3;
+    /// The negative log-likelihood of a Poisson distribution.
+    pub const POISSON: u32 = 4;
+}
+
 impl ColumnSums {
     /// Returns the geometry of `column_sums`.
     pub fn geometry(&self) -> Geometry {

@@ -341,9 +341,9 @@ parameters! {
         rows: Count,
         /// The number of lanes.
         lane_count: u32,
-        /// 1 for the focal loss, 0 for the cross-entropy.
-        focal: u32,
-        /// The focus of the focal loss.
+        /// The kind of the loss, one of the constants of this type.
+        kind: u32,
+        /// The focus of the focal loss, or the distance from which Huber's loss is linear.
         gamma: f32,
         /// The weight of positive rows.
         positive: f32,

@@ -115,6 +115,9 @@ fn every_loss_has_the_bits_of_the_cpu() {
     let losses = [
         LossSpec::Focal { gamma: 2.0, alpha: Some(0.25) },
         LossSpec::Bce { positive_weight: 3.0, negative_weight: 0.5 },
+        LossSpec::Mse {},
+        LossSpec::Huber { delta: 0.3 },
+        LossSpec::Poisson {},
     ];
     for loss in losses {
         let mut batches = batches(&[90, 7], 3);

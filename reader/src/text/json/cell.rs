@@ -9,7 +9,7 @@ use super::row::{JsonRow, JsonValue};
 use crate::block::Lists;
 use crate::text::cell::{Cell, TextCell};
 use crate::text::settings::TextSettings;
-use crate::value::{self, Outcome, Refusal};
+use crate::value::{self, LabelRule, Outcome, Refusal};
 
 /// A value of a JSON row, with the settings that determine the meaning of texts.
 pub(crate) struct JsonCell<'a> {
@@ -126,7 +126,7 @@ impl Cell for JsonCell<'_> {
         match self.text() {
             Some(text) => text.label(),
             None => match self.number() {
-                Ok(x) => x.map(|x| value::label(x, None)).transpose(),
+                Ok(x) => x.map(|x| value::label(x, LabelRule::Flag)).transpose(),
                 Err(_) => Err(Refusal::NotLabel),
             },
         }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use proptest::prelude::*;
-use zillion_feature::{Batch, RawValue};
+use zillion_feature::{Batch, LabelKind, RawValue};
 use zillion_reader::{DataConfig, MessageDecoder, MessageFormat, SideTables};
 
 use super::*;
@@ -27,9 +27,9 @@ fn encoder_of(job: &str) -> Encoder {
 }
 
 fn outputs() -> Vec<Output> {
-    let output = |name: &str, task, is_probability| {
-        let (name, by_default) = (name.to_owned(), is_probability);
-        Output { name, task, is_probability, by_default }
+    let output = |name: &str, task, by_default: bool| {
+        let (name, predicts) = (name.to_owned(), by_default.then_some(LabelKind::Binary));
+        Output { name, task, predicts, by_default }
     };
     vec![
         output(PROBABILITIES, 0, true),

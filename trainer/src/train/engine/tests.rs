@@ -22,8 +22,11 @@ fn a_skipped_step_creates_its_rows_and_moves_no_weight() {
     let endings =
         [("plain", ""), ("clipped", "clip_norm = 1.0\n"), ("accumulated", "accumulate = 3\n")];
     for (name, more) in endings {
-        let train =
-            |epochs: u64| format!("{steep}[train]\nepochs = {epochs}\nbatch_size = 64\n{more}");
+        let train = |epochs: u64| {
+            format!(
+                "{steep}[train]\nepochs = {epochs}\nbatch_size = 64\noutput_bias = 'zero'\n{more}"
+            )
+        };
         let report = place.run(name, &train(3));
         assert_eq!(report.skipped_steps, report.steps, "{name}");
         assert!(report.steps >= 6, "{name}");

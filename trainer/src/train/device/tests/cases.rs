@@ -99,6 +99,14 @@ pub(super) const TRAIN: &[Case] = &[
         "train.loss.'*' = { kind = 'bce', positive_weight = 2.0, negative_weight = 0.5 }",
         Equal,
     ),
+    case("loss", "train.loss.click = { kind = 'mse' }\n[labels.click]\nkind = 'number'", Equal),
+    case(
+        "loss",
+        "train.loss.click = { kind = 'huber', delta = 0.3 }\n[labels.click]\nkind = 'number'",
+        Equal,
+    ),
+    case("loss", "train.loss.click = { kind = 'poisson' }\n[labels.click]\nkind = 'count'", Equal),
+    case("output_bias", "train.output_bias = 'zero'", Equal),
     case("lanes tile_rows", "train = { lanes = 3, tile_rows = 5 }", Equal),
     case("passes_off", "train.passes_off = ['all']", Equal),
     case(
