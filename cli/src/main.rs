@@ -8,6 +8,7 @@
 mod args;
 mod bar;
 mod commands;
+mod curves;
 mod ids;
 mod metrics;
 mod moment;
@@ -15,6 +16,7 @@ mod operator;
 mod raw_files;
 mod registry;
 mod report;
+mod runs;
 mod telemetry;
 mod text;
 mod watch;
@@ -54,6 +56,8 @@ fn main() -> ExitCode {
         Command::Stream(args) => done(commands::stream::run(&args)),
         Command::Eval(args) => done(commands::eval::run(&args)),
         Command::Predict(args) => done(commands::predict::run(&args)),
+        Command::Board(args) => done(commands::board::run(&args)),
+        Command::Compare(args) => done(commands::compare::run(&args)),
         Command::Table(args) => done(commands::table::run(&args)),
         Command::Publish(args) => done(commands::publish::run(&args)),
         Command::Serve(args) => done(commands::serve::run(&args)),
@@ -92,6 +96,7 @@ fn only_prints(command: &Command) -> bool {
     matches!(
         command,
         Command::Check(_)
+            | Command::Compare(_)
             | Command::Table(_)
             | Command::Model(_)
             | Command::Audit(_)

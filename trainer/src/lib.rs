@@ -39,6 +39,7 @@ mod publish;
 mod recent_auc;
 mod rejects;
 mod retrieval;
+mod run_record;
 mod stage_seconds;
 mod tasks;
 mod trace_span;
@@ -78,6 +79,7 @@ pub use plan::{Growth, PlanOptions, PlanReport, Size, TablePlan, plan_tables};
 pub use predict::{InspectedBatch, Loaded, Prediction};
 pub use publish::{CompactionCounts, Published, RoundingCost, publish_checkpoint};
 pub use rejects::RejectFile;
+pub use run_record::{EpochRecord, LossCurve, LossPoint, RECORD_FILE, RunRecord};
 pub use stage_seconds::StageSeconds;
 pub use tasks::TaskReport;
 pub use train::{

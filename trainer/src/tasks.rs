@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use zillion_feature::{Batch, LabelColumn};
-use zillion_nn::metrics::{Cutoffs, Evaluation, RankingFigure, Report, Scores};
+use zillion_nn::metrics::{CalibrationBucket, Cutoffs, Evaluation, RankingFigure, Report, Scores};
 use zillion_nn::zoo::{self, Task, TaskLabel};
 
 use crate::error::Result;
@@ -39,6 +39,9 @@ pub struct TaskReport {
     /// The figures `ndcg@k` and `recall@k` inside each group, if the job asks for them.
     #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "figures_as_map")]
     pub ranking: Vec<RankingFigure>,
+    /// The mean prediction and the mean label of each tenth of the rows, by ascending prediction.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub calibration_table: Vec<CalibrationBucket>,
 }
 
 impl TaskReport {
@@ -51,6 +54,7 @@ impl TaskReport {
             rows: report.rows,
             positives: report.positives,
             ranking: report.ranking.clone(),
+            calibration_table: report.calibration_table.clone(),
         }
     }
 }

@@ -54,6 +54,7 @@ pub(crate) fn run(args: &TrainArgs) -> Result<()> {
         rows: Choice::new(&fetch.fetch_rows, fetch.rows, Choice::First(FETCHED_ROWS)),
         every: args.fetch_every,
         stepper: args.step.then(Stepper::default),
+        folder: options.trainer.is_first().then(|| job.output()),
         stop: options.stop.clone(),
     };
     let stores = job.data.stores.clone();
