@@ -26,8 +26,8 @@ use zillion_bench::{BenchArgs, LoadgenArgs};
 
 pub(crate) use {
     access::*, cluster::*, data::*, doctor::*, explain::*, gpu::*, job::*, manual::*, model::*,
-    online::*, predict::*, ps::*, publish::*, quickstart::*, runs::*, serve::*, stream::*, table::*,
-    telemetry::*,
+    online::*, predict::*, ps::*, publish::*, quickstart::*, runs::*, serve::*, stream::*,
+    table::*, telemetry::*,
 };
 
 /// Trains and serves recommendation models with large sparse embedding tables

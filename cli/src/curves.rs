@@ -13,6 +13,9 @@ pub(crate) const CURVES_FILE: &str = "curves.svg";
 /// The number of parts of a curve over which losses are averaged, so that the course can be seen.
 const SMOOTHED_PARTS: usize = 48;
 
+/// The number of medians above which a loss at the start of a run is not drawn.
+const START: f64 = 2.0;
+
 /// A line with its name and its points.
 pub(crate) type Line = (String, Vec<(f64, f64)>);
 
@@ -21,13 +24,16 @@ pub(crate) fn write_curves(folder: &Path) -> Result<()> {
     let Some(record) = RunRecord::read(folder)? else { return Ok(()) };
     let rows = [(format!("{} epochs", record.epochs.len()), panels_of_run(&record))];
     let svg = svg::page(&record.name, &rows);
-    Ok(zillion_console::durable_files()?.scratch().write_bytes(folder.join(CURVES_FILE), svg.as_bytes())?)
+    Ok(zillion_console::durable_files()?
+        .scratch()
+        .write_bytes(folder.join(CURVES_FILE), svg.as_bytes())?)
 }
 
 /// Returns the panels of one run: the losses, and the main figure of each epoch.
 pub(crate) fn panels_of_run(record: &RunRecord) -> Vec<Panel> {
     let mut losses = vec![("training".to_owned(), training_loss(record))];
-    losses.push(("validation".to_owned(), by_epoch(record, |epoch| valid_figure(epoch, "logloss"))));
+    losses
+        .push(("validation".to_owned(), by_epoch(record, |epoch| valid_figure(epoch, "logloss"))));
     losses.retain(|(_, points)| !points.is_empty());
     let mut panels = vec![panel("Loss", "loss", losses)];
     if let Some((name, _)) = main_figure(record).filter(|(name, _)| name != "logloss") {
@@ -37,7 +43,8 @@ pub(crate) fn panels_of_run(record: &RunRecord) -> Vec<Panel> {
     panels
 }
 
-/// Returns the training loss along a run, averaged over neighbouring points.
+/// Returns the training loss along a run, averaged over neighbouring points. The points of the
+/// start whose loss is above [`START`] medians are left out, because they would flatten the rest.
 pub(crate) fn training_loss(record: &RunRecord) -> Vec<(f64, f64)> {
     let points = &record.losses.points;
     let each = points.len().div_ceil(SMOOTHED_PARTS).max(1);
@@ -47,7 +54,11 @@ pub(crate) fn training_loss(record: &RunRecord) -> Vec<(f64, f64)> {
         let step = part.last().map_or(0, |point| point.step);
         (step as f64, sum / rows.max(1) as f64)
     };
-    points.chunks(each).map(mean).collect()
+    let points: Vec<(f64, f64)> = points.chunks(each).map(mean).collect();
+    let mut sorted: Vec<f64> = points.iter().map(|point| point.1).collect();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let most = sorted.get(sorted.len() / 2).map_or(f64::INFINITY, |median| START * median);
+    points.into_iter().skip_while(|point| point.1 > most).collect()
 }
 
 /// Returns a figure of each epoch at the step of its end.

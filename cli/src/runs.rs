@@ -193,7 +193,33 @@ pub(crate) fn list_differences(runs: &[ShownRun]) -> Vec<(String, Vec<Option<Str
     keys.dedup();
     let values = |key: &String| settings.iter().map(|of| of.get(key).cloned()).collect::<Vec<_>>();
     let all = keys.into_iter().map(|key| (key.clone(), values(key)));
-    all.filter(|(_, values)| values.windows(2).any(|pair| pair[0] != pair[1])).collect()
+    let differ = all.filter(|(_, values)| values.windows(2).any(|pair| pair[0] != pair[1]));
+    join_tables(differ.collect())
+}
+
+/// Joins the lines of tables in which the same setting has the same values: `tables.a.dim` and
+/// `tables.b.dim` become `tables.*.dim (2)`.
+fn join_tables(lines: Vec<(String, Vec<Option<String>>)>) -> Vec<(String, Vec<Option<String>>)> {
+    let rest =
+        |key: &str| key.strip_prefix("tables.")?.split_once('.').map(|(_, rest)| rest.to_owned());
+    let mut joined: Vec<(String, Vec<Option<String>>)> = Vec::new();
+    for (key, values) in &lines {
+        let Some(rest_of_key) = rest(key) else {
+            joined.push((key.clone(), values.clone()));
+            continue;
+        };
+        let is_same = |(other, values_of_other): &&(String, Vec<Option<String>>)| {
+            rest(other).as_ref() == Some(&rest_of_key) && values_of_other == values
+        };
+        let key = match lines.iter().filter(is_same).count() {
+            1 => key.clone(),
+            tables => format!("tables.*.{rest_of_key} ({tables})"),
+        };
+        if joined.iter().all(|(other, _)| *other != key) {
+            joined.push((key, values.clone()));
+        }
+    }
+    joined
 }
 
 /// Returns the figures of all runs: the name, the direction, and the value of each run. Figures
@@ -277,8 +303,23 @@ mod tests {
     }
 
     #[test]
+    fn a_setting_of_many_tables_is_one_line() {
+        let values = |a: &str, b: &str| vec![Some(a.to_owned()), Some(b.to_owned())];
+        let lines = [
+            ("seed", values("1", "2")),
+            ("tables.a.optimizer.lr", values("0.1", "0.2")),
+            ("tables.b.optimizer.lr", values("0.1", "0.2")),
+            ("tables.c.dim", values("4", "8")),
+        ];
+        let joined = join_tables(lines.map(|(key, values)| (key.to_owned(), values)).into());
+        let keys: Vec<&str> = joined.iter().map(|(key, _)| key.as_str()).collect();
+        assert_eq!(keys, ["seed", "tables.*.optimizer.lr (2)", "tables.c.dim"]);
+    }
+
+    #[test]
     fn settings_have_dotted_keys() {
-        let settings = serde_json::json!({ "train": { "epochs": 3, "rates": [1, 2] }, "name": "a" });
+        let settings =
+            serde_json::json!({ "train": { "epochs": 3, "rates": [1, 2] }, "name": "a" });
         let flat = flatten_settings(&settings);
         let shown: Vec<_> = flat.iter().map(|(key, value)| format!("{key}={value}")).collect();
         assert_eq!(shown, ["name=a", "train.epochs=3", "train.rates=[1,2]"]);

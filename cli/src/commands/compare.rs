@@ -40,10 +40,8 @@ pub(crate) fn run(args: &CompareArgs) -> Result<()> {
 }
 
 fn compare(runs: &[ShownRun]) -> Comparison {
-    let named = |run: &ShownRun| Named {
-        name: run.name.clone(),
-        folder: run.path.display().to_string(),
-    };
+    let named =
+        |run: &ShownRun| Named { name: run.name.clone(), folder: run.path.display().to_string() };
     let line = |(name, better, values): (String, Better, Vec<Option<f64>>)| {
         let best = runs::find_best(better, &values).map(|at| runs[at].name.clone());
         Line { name, values, best }

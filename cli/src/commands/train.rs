@@ -30,6 +30,7 @@ pub(crate) fn run(args: &TrainArgs) -> Result<()> {
     if args.print_config {
         return print_config(&job);
     }
+    job_file::refuse_misplaced(&job, &args.job.job)?;
     let address = args.metrics.as_ref().or(job.run.metrics.as_ref());
     let served = address.map(|address| serve_metrics(address, &job)).transpose()?;
     // When the command ends, the listener is dropped, which stops it.

@@ -15,7 +15,7 @@ const STYLE: &str = include_str!("style.css");
 /// The number of colours of runs, which is that of the plots.
 const COLOURS: usize = 6;
 /// The largest number of figures of a run that stand in large type.
-const TILES: usize = 8;
+const TILES: usize = 7;
 
 /// Writes the page about runs.
 pub(super) fn write_page(runs: &[ShownRun]) -> String {
@@ -46,7 +46,9 @@ pub(super) fn write_page(runs: &[ShownRun]) -> String {
     html.push_str(&list_sizes(runs));
     html.push_str(&list_slices(runs));
     html.push_str(&list_settings(runs));
-    html.push_str("<footer>Written by <code>zillion board</code>.</footer>\n</main>\n</body>\n</html>\n");
+    html.push_str(
+        "<footer>Written by <code>zillion board</code>.</footer>\n</main>\n</body>\n</html>\n",
+    );
     html
 }
 
@@ -111,7 +113,8 @@ fn write_table(heads: &[String], lines: &[Vec<String>]) -> String {
 }
 
 fn heads_of_runs(runs: &[ShownRun], first: &str) -> Vec<String> {
-    let named = runs.iter().enumerate().map(|(at, run)| format!("{}{}", dot(at), escape(&run.name)));
+    let named =
+        runs.iter().enumerate().map(|(at, run)| format!("{}{}", dot(at), escape(&run.name)));
     std::iter::once(first.to_owned()).chain(named).collect()
 }
 
@@ -144,7 +147,10 @@ fn compare_settings(runs: &[ShownRun]) -> String {
         std::iter::once(first).chain(values.into_iter().map(cell)).collect()
     };
     let lines: Vec<Vec<String>> = differences.into_iter().map(line).collect();
-    format!("<h2>Settings that differ</h2>\n{}", write_table(&heads_of_runs(runs, "setting"), &lines))
+    format!(
+        "<h2>Settings that differ</h2>\n{}",
+        write_table(&heads_of_runs(runs, "setting"), &lines)
+    )
 }
 
 /// Lists the tables of all runs with bars of their bytes.

@@ -57,7 +57,8 @@ pub(super) fn draw_calibration(runs: &[ShownRun]) -> Option<Described> {
         let points = find_table(run).map(read_points).unwrap_or_default();
         lines.push((run.name.clone(), points));
     }
-    let all: Vec<f64> = lines.iter().flat_map(|(_, points)| points).flat_map(|p| [p.0, p.1]).collect();
+    let all: Vec<f64> =
+        lines.iter().flat_map(|(_, points)| points).flat_map(|p| [p.0, p.1]).collect();
     let predicted = lines.iter().flat_map(|(_, points)| points).map(|point| point.0);
     let low = predicted.clone().fold(f64::INFINITY, f64::min);
     let high = predicted.fold(0.0, f64::max);
@@ -86,8 +87,7 @@ fn find_table(run: &ShownRun) -> Option<&Value> {
 
 fn read_points(table: &Value) -> Vec<(f64, f64)> {
     let number = |bucket: &Value, key: &str| bucket.get(key)?.as_f64();
-    let point = |bucket: &Value| {
-        Some((number(bucket, "mean_prediction")?, number(bucket, "mean_label")?))
-    };
+    let point =
+        |bucket: &Value| Some((number(bucket, "mean_prediction")?, number(bucket, "mean_label")?));
     table.as_array().into_iter().flatten().filter_map(point).collect()
 }
