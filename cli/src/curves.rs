@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use zillion_console::svg::{self, Axis, Panel, Scale, Shapes, Unit};
+use zillion_device::Files;
 use zillion_trainer::{EpochRecord, RunRecord};
 
 use crate::runs::{find_figure, main_figure};
@@ -24,9 +25,7 @@ pub(crate) fn write_curves(folder: &Path) -> Result<()> {
     let Some(record) = RunRecord::read(folder)? else { return Ok(()) };
     let rows = [(format!("{} epochs", record.epochs.len()), panels_of_run(&record))];
     let svg = svg::page(&record.name, &rows);
-    Ok(zillion_console::durable_files()?
-        .scratch()
-        .write_bytes(folder.join(CURVES_FILE), svg.as_bytes())?)
+    Ok(Files::new().scratch().write_bytes(folder.join(CURVES_FILE), svg.as_bytes())?)
 }
 
 /// Returns the panels of one run: the losses, and the main figure of each epoch.

@@ -169,3 +169,35 @@ fn misplaced_files_and_swapped_arguments_are_named() {
     let said = fail(elsewhere.path(), &["predict", &job, "runs/clicks"]);
     assert!(said.contains("the arguments are swapped"), "{said}");
 }
+
+#[test]
+fn progressive_training_scores_each_slice_before_it_learns() {
+    let place = workplace();
+    let folder = place.path();
+    let row = |n: u64| {
+        let (user, item) = (n * 7 % 11, n * 13 % 17);
+        let time = 1_700_006_400 + n * 60;
+        format!("{user},{item},{},{time}\n", u8::from(user % 2 == 0))
+    };
+    let rows: String = (0..2_000).map(row).collect();
+    std::fs::write(folder.join("train.csv"), format!("user,item,label,time\n{rows}"))
+        .expect("a file");
+    let columns = "columns={event_time='time',event_time_unit='s'}";
+    let optimizer = "tables.\"*\".optimizer={kind='adagrad',lr=0.5}";
+    let more = ["--set", columns, "--set", optimizer, "--set", "train.batch_size=10"];
+    let arguments = [&["train", "job.toml", "--progressive", "12h"][..], &more].concat();
+    let json = succeed(folder, &[&arguments[..], &["--json"]].concat());
+    let outcome: Value = serde_json::from_str(&json).expect("a line of JSON");
+    let slices = outcome["slices"].as_array().expect("slices");
+    let counts: Vec<u64> = slices.iter().filter_map(|slice| slice["rows"].as_u64()).collect();
+    assert_eq!(counts.iter().sum::<u64>(), 2_000);
+    assert!(counts[1..counts.len() - 1].iter().all(|&rows| rows == 720), "{counts:?}");
+    // The first slice is scored by a model that has learned nothing, the others by one that has.
+    assert!(outcome["later"]["auc"].as_f64().expect("an AUC") > 0.95, "{outcome}");
+    assert!(slices[0]["auc"].as_f64().expect("an AUC") < 0.8, "{outcome}");
+    assert!(succeed(folder, &arguments).contains("all after the first"));
+    assert!(!folder.join("runs").exists());
+    let said = zillion(folder, &["train", "job.toml", "--progressive", "12h"]);
+    let said = String::from_utf8_lossy(&said.stderr).into_owned();
+    assert!(said.contains("columns.event_time_unit"), "{said}");
+}

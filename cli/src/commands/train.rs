@@ -1,5 +1,7 @@
 //! `zillion train`: trains a job.
 
+mod progressive;
+
 use std::path::Path;
 
 use anyhow::Result;
@@ -31,6 +33,9 @@ pub(crate) fn run(args: &TrainArgs) -> Result<()> {
         return print_config(&job);
     }
     job_file::refuse_misplaced(&job, &args.job.job)?;
+    if let Some(span) = args.progressive {
+        return progressive::run(args, job, span);
+    }
     let address = args.metrics.as_ref().or(job.run.metrics.as_ref());
     let served = address.map(|address| serve_metrics(address, &job)).transpose()?;
     // When the command ends, the listener is dropped, which stops it.

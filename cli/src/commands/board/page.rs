@@ -183,8 +183,7 @@ fn list_slices(runs: &[ShownRun]) -> String {
         let valid = run.record.best().and_then(|best| best.valid.as_ref());
         let Some(report) = run.record.test().or(valid) else { continue };
         for key in ["tasks", "segments"] {
-            let Some(slices) = report.get(key).and_then(Value::as_object) else { continue };
-            let rows = find_slices("", slices);
+            let rows = report.get(key).map(find_slices).unwrap_or_default();
             if rows.is_empty() {
                 continue;
             }
@@ -196,21 +195,23 @@ fn list_slices(runs: &[ShownRun]) -> String {
     html
 }
 
-/// Returns the parts of an evaluation that have figures, also those that are nested in others.
-fn find_slices<'a>(
-    path: &str,
-    slices: &'a serde_json::Map<String, Value>,
-) -> Vec<(String, &'a Value)> {
-    let mut found = Vec::new();
-    for (name, slice) in slices {
-        let name = if path.is_empty() { name.clone() } else { format!("{path} = {name}") };
-        if !figures_of_report("", slice).is_empty() {
-            found.push((name, slice));
-        } else if let Some(inner) = slice.as_object() {
-            found.extend(find_slices(&name, inner));
-        }
+/// Returns the parts of an evaluation with their names: tasks are a map by their names, and
+/// segments a list of objects with a feature and its value.
+fn find_slices(slices: &Value) -> Vec<(String, &Value)> {
+    match slices {
+        Value::Object(tasks) => tasks.iter().map(|(name, task)| (name.clone(), task)).collect(),
+        Value::Array(segments) => segments.iter().map(|of| (name_segment(of), of)).collect(),
+        _ => Vec::new(),
     }
-    found
+}
+
+/// Returns the name of a segment of rows, as in `country = NL`.
+fn name_segment(segment: &Value) -> String {
+    let feature = segment.get("feature").and_then(Value::as_str).unwrap_or_default();
+    match segment.get("value") {
+        Some(Value::String(value)) => format!("{feature} = {value}"),
+        _ => format!("{feature}: other values"),
+    }
 }
 
 fn write_slices(slices: &[(String, &Value)]) -> String {
@@ -262,4 +263,26 @@ fn list_settings(runs: &[ShownRun]) -> String {
         );
     }
     html
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_and_tasks_are_slices() {
+        let figures = |auc: f64| serde_json::json!({ "auc": auc, "rows": 10 });
+        let tasks = serde_json::json!({ "click": figures(0.5), "buy": figures(0.75) });
+        let names = |slices: &Value| {
+            find_slices(slices).into_iter().map(|(name, _)| name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&tasks), ["buy", "click"]);
+        let segments = serde_json::json!([
+            { "feature": "country", "value": "<NL>", "rows": 1234, "auc": 0.5 },
+            { "feature": "country", "value": null, "rows": 5, "auc": 0.25 },
+        ]);
+        assert_eq!(names(&segments), ["country = <NL>", "country: other values"]);
+        let html = write_slices(&find_slices(&segments));
+        assert!(html.contains("country = &lt;NL&gt;") && html.contains("1,234"), "{html}");
+    }
 }
