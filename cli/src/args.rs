@@ -15,6 +15,7 @@ mod predict;
 mod ps;
 mod publish;
 mod quickstart;
+mod runs;
 mod serve;
 mod stream;
 mod table;
@@ -25,8 +26,8 @@ use zillion_bench::{BenchArgs, LoadgenArgs};
 
 pub(crate) use {
     access::*, cluster::*, data::*, doctor::*, explain::*, gpu::*, job::*, manual::*, model::*,
-    online::*, predict::*, ps::*, publish::*, quickstart::*, serve::*, stream::*, table::*,
-    telemetry::*,
+    online::*, predict::*, ps::*, publish::*, quickstart::*, runs::*, serve::*, stream::*,
+    table::*, telemetry::*,
 };
 
 /// Trains and serves recommendation models with large sparse embedding tables
@@ -92,6 +93,15 @@ Example: zillion predict runs/clicks rows.csv > scores.csv
          cat rows.csv | zillion predict runs/clicks -
          zillion predict --registry runs/registry --model clicks --version 12 rows.csv")]
     Predict(PredictArgs),
+    /// Write one static page about runs: curves, calibration, tables, slices and a comparison
+    #[command(after_help = "\
+The page is one file without scripts. It needs no server and no network.
+Example: zillion board runs/a runs/b --out board.html")]
+    Board(BoardArgs),
+    /// Compare runs: the settings that differ, and the figures
+    #[command(after_help = "\
+Example: zillion compare runs/a runs/b")]
+    Compare(CompareArgs),
     /// Inspect the tables of a checkpoint, shrink them, or plan their settings
     #[command(subcommand, arg_required_else_help = true)]
     Table(Table),

@@ -2,8 +2,10 @@
 
 pub(crate) mod access;
 pub(crate) mod audit;
+pub(crate) mod board;
 pub(crate) mod check;
 pub(crate) mod cluster;
+pub(crate) mod compare;
 pub(crate) mod data;
 pub(crate) mod doctor;
 pub(crate) mod eval;

@@ -8,6 +8,7 @@
 mod args;
 mod bar;
 mod commands;
+mod curves;
 mod device;
 mod ids;
 mod metrics;
@@ -16,6 +17,7 @@ mod operator;
 mod raw_files;
 mod registry;
 mod report;
+mod runs;
 mod telemetry;
 mod text;
 mod watch;
@@ -55,6 +57,8 @@ fn main() -> ExitCode {
         Command::Stream(args) => done(commands::stream::run(&args)),
         Command::Eval(args) => done(commands::eval::run(&args)),
         Command::Predict(args) => done(commands::predict::run(&args)),
+        Command::Board(args) => done(commands::board::run(&args)),
+        Command::Compare(args) => done(commands::compare::run(&args)),
         Command::Table(args) => done(commands::table::run(&args)),
         Command::Publish(args) => done(commands::publish::run(&args)),
         Command::Serve(args) => done(commands::serve::run(&args)),
@@ -93,6 +97,7 @@ fn only_prints(command: &Command) -> bool {
     matches!(
         command,
         Command::Check(_)
+            | Command::Compare(_)
             | Command::Table(_)
             | Command::Model(_)
             | Command::Audit(_)

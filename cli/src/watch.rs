@@ -4,6 +4,7 @@
 mod fetch;
 mod stepper;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -18,6 +19,7 @@ use zillion_trainer::{
 pub(crate) use fetch::{Choice, Lines};
 pub(crate) use stepper::Stepper;
 
+use crate::curves::write_curves;
 use crate::metrics::{StreamMetrics, TrainerMetrics};
 use crate::operator::{Trail, describe_publication};
 
@@ -33,6 +35,9 @@ pub(crate) struct Watch {
     /// The interval at which values are printed, in steps.
     pub(crate) every: u64,
     pub(crate) stepper: Option<Stepper>,
+    /// The folder of the run, which receives the curves; `None` if the run has no epochs, or if
+    /// another trainer writes them.
+    pub(crate) folder: Option<PathBuf>,
     /// The flag that stops the run. When it is set, the run writes a checkpoint and ends.
     pub(crate) stop: Arc<AtomicBool>,
 }
@@ -84,6 +89,9 @@ impl Observer for Watch {
     fn epoch(&mut self, report: &EpochReport) {
         self.progress.epoch(report);
         self.metrics.iter().for_each(|metrics| metrics.epoch(report));
+        if let Some(Err(error)) = self.folder.as_deref().map(write_curves) {
+            self.progress.note(&format!("the curves of the run cannot be written: {error:#}"));
+        }
     }
 
     fn needs_figures(&self) -> bool {
@@ -151,6 +159,7 @@ mod tests {
             rows: Choice::First(1),
             every: 1,
             stepper: None,
+            folder: None,
             stop: Arc::default(),
         };
         for _ in 0..2 {

@@ -10,7 +10,7 @@ use zillion_config::merge;
 use zillion_reader::DataConfig;
 use zillion_trainer::Job;
 
-use crate::exit::as_usage;
+use crate::exit::{as_usage, usage_error};
 
 /// The environment variables that begin like a setting but are not settings.
 const NOT_SETTINGS: [&str; 6] = [
@@ -45,6 +45,39 @@ pub fn load(
 pub fn load_job(path: &Path, sets: &[String]) -> Result<Job> {
     let value = load(path, std::env::vars(), sets)?;
     Job::from_value(value).with_context(|| path.display().to_string())
+}
+
+/// Checks that the files of a job that do not exist are not beside the job file. `path` is the path
+/// of the job file.
+///
+/// # Errors
+/// Returns an error for the first file that lies below the folder of the job file, but not below
+/// the current folder to which `data.root` is relative.
+pub fn refuse_misplaced(job: &Job, path: &Path) -> Result<()> {
+    let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) else {
+        return Ok(());
+    };
+    let root = Path::new(&job.data.root);
+    let lists = [("train", &job.data.train), ("valid", &job.data.valid), ("test", &job.data.test)];
+    for (key, paths) in lists {
+        let is_plain = |name: &&String| !name.contains("://") && !name.contains(['*', '?', '[']);
+        for name in paths.0.iter().filter(is_plain) {
+            let beside = folder.join(root).join(name);
+            if !root.join(name).exists() && beside.exists() {
+                let wanted = folder.join(root);
+                return usage_error(format!(
+                    "`data.{key}`: the file `{}` does not exist, but `{}` does; `data.root` is \
+                     relative to the current folder, not to the job file: run the command in \
+                     `{}`, or give --set data.root={}",
+                    root.join(name).display(),
+                    beside.display(),
+                    folder.display(),
+                    wanted.display()
+                ));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Reads a job file. The environment of the process overrides its settings. Returns the job and its

@@ -21,15 +21,20 @@ const HEAD: f64 = 30.0;
 /// The height of the title above the first row of panels.
 const TITLE: f64 = 34.0;
 /// The number of colours. If there are more lines, the colours are repeated.
-const COLOURS: usize = 4;
+const COLOURS: usize = 6;
+/// The name of a line that shows an ideal, which is drawn in grey and dashed.
+pub const IDEAL: &str = "ideal";
 
-const STYLE: &str = "\
+/// The style sheet of all plots, for a light and a dark page.
+pub const STYLE: &str = "\
 text{font:11px system-ui,sans-serif;fill:#333}.t{font-size:15px;font-weight:600}.h{font-size:13px;font-weight:600}\
 .p{font-weight:600}.bg{fill:#fff}.g{stroke:#ddd;stroke-width:1}.a{stroke:#777;stroke-width:1}\
-.l{fill:none;stroke-width:2;stroke-linejoin:round}.l0{stroke:#0969da}.l1{stroke:#bf3989}.l2{stroke:#1a7f37}.l3{stroke:#9a6700}\
-.m0,.b{fill:#0969da}.m1{fill:#bf3989}.m2{fill:#1a7f37}.m3{fill:#9a6700}\
+.l{fill:none;stroke-width:2;stroke-linejoin:round}.l0{stroke:#0969da}.l1{stroke:#bf3989}.l2{stroke:#1a7f37}.l3{stroke:#9a6700}.l4{stroke:#8250df}.l5{stroke:#bc4c00}\
+.lr{stroke:#999;stroke-width:1.5;stroke-dasharray:4 4}.mr{fill:#999}\
+.m0,.b{fill:#0969da}.m1{fill:#bf3989}.m2{fill:#1a7f37}.m3{fill:#9a6700}.m4{fill:#8250df}.m5{fill:#bc4c00}\
 @media(prefers-color-scheme:dark){text{fill:#ddd}.bg{fill:#16191d}.g{stroke:#333}.a{stroke:#999}\
-.l0{stroke:#58a6ff}.l1{stroke:#f778ba}.l2{stroke:#56d364}.l3{stroke:#d29922}.m0,.b{fill:#58a6ff}.m1{fill:#f778ba}.m2{fill:#56d364}.m3{fill:#d29922}}";
+.l0{stroke:#58a6ff}.l1{stroke:#f778ba}.l2{stroke:#56d364}.l3{stroke:#d29922}.l4{stroke:#bc8cff}.l5{stroke:#f0883e}\
+.m0,.b{fill:#58a6ff}.m1{fill:#f778ba}.m2{fill:#56d364}.m3{fill:#d29922}.m4{fill:#bc8cff}.m5{fill:#f0883e}}";
 
 /// The scale of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +99,16 @@ pub struct Panel {
     pub shapes: Shapes,
 }
 
+/// Draws a panel as a picture of its own, for a page that has [`STYLE`]. The text `description`
+/// says in words what the panel shows. Without `has_legend`, the page must name the lines.
+pub fn picture(panel: &Panel, description: &str, has_legend: bool) -> String {
+    format!(
+        "<svg viewBox=\"0 0 {WIDTH:.0} {HEIGHT:.0}\" role=\"img\" aria-label=\"{}\">\n{}</svg>\n",
+        escape(description),
+        panel.draw(has_legend)
+    )
+}
+
 /// Draws a page: rows of panels, each row below its heading.
 pub fn page(title: &str, rows: &[(String, Vec<Panel>)]) -> String {
     let columns = rows.iter().map(|(_, panels)| panels.len()).max().unwrap_or(0).max(1);
@@ -112,7 +127,7 @@ pub fn page(title: &str, rows: &[(String, Vec<Panel>)]) -> String {
         for (column, panel) in panels.iter().enumerate() {
             let (x, y) = (column as f64 * WIDTH, top + HEAD);
             push(&mut svg, &format!("<g transform=\"translate({x:.0} {y:.0})\">\n"));
-            push(&mut svg, &panel.draw());
+            push(&mut svg, &panel.draw(true));
             push(&mut svg, "</g>\n");
         }
     }
@@ -179,7 +194,7 @@ fn round_step(step: f64) -> f64 {
 }
 
 impl Panel {
-    fn draw(&self) -> String {
+    fn draw(&self, has_legend: bool) -> String {
         let mut svg = String::new();
         let title = escape(&self.title);
         push(&mut svg, &format!("<text class=\"p\" x=\"{LEFT:.0}\" y=\"14\">{title}</text>\n"));
@@ -191,7 +206,8 @@ impl Panel {
             push(&mut svg, &format!("<text x=\"{LEFT:.0}\" y=\"60\">nothing to show</text>\n"));
             return svg;
         };
-        for tick in y.ticks() {
+        let ticks = y.ticks();
+        for &tick in &ticks {
             let at = y.place(tick);
             let _ = writeln!(
                 svg,
@@ -199,11 +215,11 @@ impl Panel {
                  <text x=\"{:.0}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
                 LEFT - 5.0,
                 at + 4.0,
-                format_tick(tick, self.y.unit)
+                format_tick_among(tick, &ticks, self.y.unit)
             );
         }
         match &self.shapes {
-            Shapes::Lines(lines) => self.draw_lines(&mut svg, lines, &y),
+            Shapes::Lines(lines) => self.draw_lines(&mut svg, lines, &y, has_legend),
             Shapes::Bars(bars) => draw_bars(&mut svg, bars, &y),
         }
         let _ = writeln!(
@@ -233,11 +249,18 @@ impl Panel {
         can(self.x.scale, x) && can(self.y.scale, y)
     }
 
-    fn draw_lines(&self, svg: &mut String, lines: &[(String, Vec<(f64, f64)>)], y: &Line) {
+    fn draw_lines(
+        &self,
+        svg: &mut String,
+        lines: &[(String, Vec<(f64, f64)>)],
+        y: &Line,
+        has_legend: bool,
+    ) {
         let all = self.points();
         let (right, bottom) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
         let Some(x) = fit_axis(all.iter().map(|p| p.0), &self.x, LEFT, right) else { return };
-        for tick in x.ticks() {
+        let ticks = x.ticks();
+        for &tick in &ticks {
             let at = x.place(tick);
             let _ = writeln!(
                 svg,
@@ -245,25 +268,35 @@ impl Panel {
                  <text x=\"{at:.1}\" y=\"{:.0}\" text-anchor=\"middle\">{}</text>",
                 bottom + 4.0,
                 bottom + 16.0,
-                format_tick(tick, self.x.unit)
+                format_tick_among(tick, &ticks, self.x.unit)
             );
         }
         let mut legend = LEFT;
         for (at, (name, points)) in lines.iter().enumerate() {
-            let colour = at % COLOURS;
-            let shown = points.iter().filter(|&&point| self.can_show(point));
-            let places: Vec<(f64, f64)> = shown.map(|&(a, b)| (x.place(a), y.place(b))).collect();
+            let colour = match name.as_str() {
+                IDEAL => "r".to_owned(),
+                _ => (at % COLOURS).to_string(),
+            };
+            let mut shown = points.clone();
+            shown.retain(|&point| self.can_show(point));
+            let place = |&(a, b): &(f64, f64)| (x.place(a), y.place(b));
+            let places: Vec<(f64, f64)> = shown.iter().map(place).collect();
             let path: Vec<String> = places.iter().map(|(a, b)| format!("{a:.1},{b:.1}")).collect();
             let _ =
                 writeln!(svg, "<polyline class=\"l l{colour}\" points=\"{}\"/>", path.join(" "));
-            if places.len() <= 24 {
-                for (a, b) in &places {
+            if places.len() <= 24 && name != IDEAL {
+                for ((a, b), (_, value)) in places.iter().zip(&shown) {
                     let _ = write!(
                         svg,
-                        "<circle class=\"m{colour}\" cx=\"{a:.1}\" cy=\"{b:.1}\" r=\"2.5\"/>"
+                        "<circle class=\"m{colour}\" cx=\"{a:.1}\" cy=\"{b:.1}\" r=\"2.5\"><title>{}: {}</title></circle>",
+                        escape(name),
+                        format_short(*value)
                     );
                 }
                 svg.push('\n');
+            }
+            if !has_legend {
+                continue;
             }
             let below = bottom + 42.0;
             let _ = writeln!(
@@ -297,7 +330,8 @@ fn fit_axis(values: impl Iterator<Item = f64>, axis: &Axis, from: f64, to: f64) 
             high = low + 1.0;
         }
     } else if high <= low && scale == Scale::Near {
-        high = low + 1.0;
+        let margin = (low.abs() * 0.05).max(1e-6);
+        (low, high) = (low - margin, high + margin);
     } else if high <= low {
         (low, high) = (low / 2.0, high * 2.0);
     }
@@ -348,6 +382,22 @@ pub fn format_tick(value: f64, unit: Unit) -> String {
     }
 }
 
+/// Formats a number for an axis with as many digits as the ticks beside it need.
+fn format_tick_among(value: f64, ticks: &[f64], unit: Unit) -> String {
+    let scale = if unit == Unit::Percent { 100.0 } else { 1.0 };
+    let mut steps = ticks.windows(2).map(|pair| scale * (pair[1] - pair[0]));
+    let step = steps.next().unwrap_or_default();
+    let is_linear = steps.all(|other| (other - step).abs() < 0.01 * step);
+    let shown = scale * value;
+    let is_fine = is_linear && step > 0.0 && step < shown.abs() / 100.0;
+    if unit == Unit::Bytes || !is_fine || step >= 1.0 {
+        return format_tick(value, unit);
+    }
+    let digits = (-step.log10()).ceil().clamp(0.0, 9.0) as usize;
+    let sign = if unit == Unit::Percent { "%" } else { "" };
+    format!("{shown:.digits$}{sign}")
+}
+
 /// Formats a number with three digits, without zeros at the end of the fraction.
 fn format_short(value: f64) -> String {
     let digits =
@@ -359,8 +409,8 @@ fn format_short(value: f64) -> String {
     }
 }
 
-/// Escapes the characters that are markup in SVG.
-fn escape(text: &str) -> String {
+/// Escapes the characters that are markup in SVG and HTML.
+pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
@@ -428,5 +478,8 @@ mod tests {
         let decades = axis(Scale::Log, 1.0, 1e6);
         assert!((3..=7).contains(&decades.len()) && decades[0] == 1.0, "{decades:?}");
         assert_eq!(axis(Scale::Log, 3.0, 60.0), [5.0, 10.0, 20.0, 50.0]);
+        let near = axis(Scale::Near, 0.7812, 0.7834);
+        let texts = near.iter().map(|&tick| format_tick_among(tick, &near, Unit::Number));
+        assert_eq!(texts.collect::<Vec<_>>(), ["0.7815", "0.7820", "0.7825", "0.7830"]);
     }
 }

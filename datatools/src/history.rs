@@ -67,7 +67,8 @@ pub struct HistoryFile {
 ///
 /// # Errors
 /// Returns an error if a file is not Parquet, if a column is missing or its type does not fit, if
-/// two files have the same name, or if a new file would overwrite a source file.
+/// two files have the same name, if a new file would overwrite a source file, or if no row of the
+/// files fulfils the conditions.
 pub fn add_histories(
     spec: &HistorySpec,
     inputs: &[String],
@@ -82,6 +83,7 @@ pub fn add_histories(
     let mut moments = Moments::new(&spec.time);
     let mut items = Items::new(&spec.of);
     let mut timeline = Timeline::default();
+    let mut held = Held::new(&spec.when);
     for (source, path) in sources.iter().zip(&paths) {
         if source.schema().column_with_name(&spec.name).is_some() {
             return Err(setting(
@@ -95,14 +97,20 @@ pub fn add_histories(
             let moment = moments.read(&batch, path)?;
             let item = items.read(&batch, path)?;
             let mut counts = vec![true; batch.num_rows()];
-            for (column, value) in &spec.when {
-                narrow(column, value, &batch, path, &mut counts)?;
+            for (index, (column, value)) in spec.when.iter().enumerate() {
+                let mut alone = vec![true; batch.num_rows()];
+                narrow(column, value, &batch, path, &mut alone)?;
+                held.each[index] |= alone.contains(&true);
+                counts.iter_mut().zip(alone).for_each(|(counts, alone)| *counts &= alone);
             }
+            held.rows += counts.len() as u64;
+            held.together |= counts.contains(&true);
             for (row, counts) in counts.into_iter().enumerate() {
                 timeline.push(owner[row], moment[row], item[row].filter(|_| counts));
             }
         }
     }
+    held.check(&spec.when)?;
     let histories = timeline.histories(spec.last, spec.lag);
     create_folder(out, files)?;
     let mut first = 0;
@@ -134,6 +142,48 @@ pub fn add_histories(
         written.push(report);
     }
     Ok(written)
+}
+
+/// The conditions that rows have fulfilled.
+struct Held {
+    rows: u64,
+    /// Whether a row has fulfilled each condition.
+    each: Vec<bool>,
+    /// Whether a row has fulfilled all conditions.
+    together: bool,
+}
+
+impl Held {
+    fn new(conditions: &[(String, String)]) -> Self {
+        Self { rows: 0, each: vec![false; conditions.len()], together: false }
+    }
+
+    /// Returns an error if there are rows and none of them fulfils the conditions, because every
+    /// history would be empty.
+    fn check(&self, conditions: &[(String, String)]) -> Result<()> {
+        if self.rows == 0 || self.together {
+            return Ok(());
+        }
+        let never = self.each.iter().position(|held| !held);
+        let problem = match never.and_then(|index| conditions.get(index)) {
+            Some((column, value)) => format!(
+                "no row of the files has the value `{value}` in column `{column}`, so every history \
+                 would be empty; correct the value"
+            ),
+            None => {
+                let all: Vec<String> = conditions
+                    .iter()
+                    .map(|(column, value)| format!("`{column}={value}`"))
+                    .collect();
+                format!(
+                    "no row of the files fulfils {} together, so every history would be empty; \
+                     remove one of the conditions",
+                    all.join(" and ")
+                )
+            }
+        };
+        Err(setting(problem, "when"))
+    }
 }
 
 /// Returns the path of the new file for each source: the folder `out` with the name of the source.

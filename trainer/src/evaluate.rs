@@ -8,7 +8,7 @@ use serde::Serialize;
 use zillion_device::Workers;
 use zillion_feature::{Batch, Cursor, FeatureKey};
 use zillion_nn::Params;
-use zillion_nn::metrics::{Cutoffs, NumberReport, RankingFigure};
+use zillion_nn::metrics::{CalibrationBucket, Cutoffs, NumberReport, RankingFigure};
 use zillion_nn::optim::PlateauMetric;
 use zillion_reader::{BatchOrder, Dataset};
 use zillion_rows::RowSource;
@@ -37,6 +37,9 @@ pub struct EvalReport {
     pub logloss: Option<f64>,
     /// The sum of the predictions divided by the sum of the labels.
     pub calibration: Option<f64>,
+    /// The mean prediction and the mean label of each tenth of the rows, by ascending prediction.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub calibration_table: Vec<CalibrationBucket>,
     /// The number of rows that have the label. With several labels, a row may lack some of them.
     pub rows: u64,
     /// The number of bad rows that were left out.
@@ -114,6 +117,7 @@ impl EvalReport {
                 ranking: self.ranking.clone(),
                 numbers: self.numbers,
                 segments: self.segments.clone(),
+                calibration_table: self.calibration_table.clone(),
             },
             |(_, report)| report.clone(),
         )
@@ -194,6 +198,7 @@ impl Judge<'_> {
             gauc: first.gauc,
             logloss: first.logloss,
             calibration: first.calibration,
+            calibration_table: first.calibration_table,
             rows: first.rows,
             positives: first.positives,
             ranking,

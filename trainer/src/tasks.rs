@@ -6,7 +6,7 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use zillion_feature::{Batch, LabelColumn, LabelKind};
 use zillion_nn::metrics::{
-    Cutoffs, Evaluation, NumberEvaluation, NumberReport, RankingFigure, Report, Scores,
+    CalibrationBucket, Cutoffs, Evaluation, NumberEvaluation, NumberReport, RankingFigure, Report, Scores,
 };
 use zillion_nn::zoo::{self, Task, TaskLabel};
 
@@ -51,6 +51,9 @@ pub struct TaskReport {
     /// The figures of segments, if the job asks for some and the label is 0 or 1.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub segments: Vec<SegmentReport>,
+    /// The mean prediction and the mean label of each tenth of the rows, by ascending prediction.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub calibration_table: Vec<CalibrationBucket>,
 }
 
 impl TaskReport {
@@ -66,6 +69,7 @@ impl TaskReport {
             ranking: report.ranking.clone(),
             numbers: None,
             segments: Vec::new(),
+            calibration_table: report.calibration_table.clone(),
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::evaluate::EvalReport;
 use crate::job::is_zero;
 use crate::observer::GpuFigures;
 use crate::profile::Timeline;
+use crate::run_record::EpochRecord;
 use crate::stage_seconds::StageSeconds;
 
 /// The outcome of a training run.
@@ -77,6 +78,9 @@ pub struct TrainReport {
     /// The profile of the run, if the caller asked for one.
     #[serde(skip)]
     pub profile: Option<Timeline>,
+    /// The epochs of the run, including those of earlier processes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub history: Vec<EpochRecord>,
 }
 
 /// The size of a table at the end of a run, and its counters since the process started.

@@ -2,6 +2,7 @@
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use zillion_console::parse_dense_type;
 use zillion_console::profile::ProfileArgs;
@@ -57,6 +58,16 @@ pub(crate) struct TrainArgs {
     /// checkpoint
     #[arg(long)]
     pub(crate) resume: bool,
+    /// Score the training files slice by slice of event time, learn from each slice after it was
+    /// scored, and print the figures of the slices; writes no checkpoint. SPAN is a number with
+    /// m, h or d, as in 12h
+    #[arg(
+        long,
+        value_name = "SPAN",
+        value_parser = parse_span,
+        conflicts_with_all = ["resume", "ps", "ps_etcd", "fetch", "step", "metrics", "audit_log", "profile", "trainer"]
+    )]
+    pub(crate) progressive: Option<Duration>,
     /// Start a new run on other data with the rows and parameters of this checkpoint or run
     #[arg(long, value_name = "FOLDER")]
     pub(crate) from: Option<PathBuf>,
@@ -165,6 +176,18 @@ pub(crate) struct FetchArgs {
     pub(crate) rows: Option<u64>,
 }
 
+/// Parses a span of time, as in `12h`.
+fn parse_span(text: &str) -> Result<Duration, String> {
+    let units = [("m", 60), ("h", 3600), ("d", 86_400)];
+    let seconds = units.iter().find_map(|(unit, seconds)| {
+        let count: u64 = text.strip_suffix(unit)?.parse().ok()?;
+        count.checked_mul(*seconds).filter(|&seconds| seconds > 0 && seconds < 1 << 32)
+    });
+    seconds.map(Duration::from_secs).ok_or_else(|| {
+        "write a whole number above 0 with m (minutes), h (hours) or d (days), as in 12h".to_owned()
+    })
+}
+
 /// Parses the place of a trainer, as in `0/2`.
 fn parse_place(text: &str) -> Result<TrainerPlace, String> {
     let place = text.split_once('/').and_then(|(index, count)| {
@@ -179,6 +202,15 @@ fn parse_place(text: &str) -> Result<TrainerPlace, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_span_has_a_unit() {
+        assert_eq!(parse_span("12h"), Ok(Duration::from_secs(12 * 3600)));
+        assert_eq!(parse_span("90m"), Ok(Duration::from_secs(5400)));
+        for text in ["", "h", "0d", "12", "-1h", "1.5h", "99999999999999d"] {
+            assert!(parse_span(text).unwrap_err().contains("12h"), "{text}");
+        }
+    }
 
     #[test]
     fn the_place_of_a_trainer_is_a_number_below_the_number_of_trainers() {

@@ -44,6 +44,7 @@ pub(crate) fn run(args: &OnlineArgs) -> Result<()> {
         rows: Choice::First(1),
         every: 1,
         stepper: None,
+        folder: None,
         stop: options.stop.clone(),
     };
     let report = zillion_trainer::train_online(job, options, &mut watch)?;

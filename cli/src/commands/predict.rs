@@ -36,6 +36,7 @@ pub(crate) fn run(args: &PredictArgs) -> Result<()> {
 }
 
 fn score_by_checkpoint(args: &PredictArgs, input: &Path) -> Result<()> {
+    refuse_swapped(&args.first, input)?;
     let mut loaded = Loaded::open(&args.first, compute_pool(args.threads)?)?;
     let mut data = data_settings::of_checkpoint(&loaded.job, &args.set)?;
     let schema = &loaded.job.schema;
@@ -104,6 +105,24 @@ fn score_by_checkpoint(args: &PredictArgs, input: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Returns an error if the file of rows stands before the folder of the run.
+fn refuse_swapped(checkpoint: &Path, input: &Path) -> Result<()> {
+    if !checkpoint.is_file() {
+        return Ok(());
+    }
+    let (file, other) = (checkpoint.display(), input.display());
+    if input.is_dir() {
+        return usage_error(format!(
+            "the arguments are swapped: `{file}` is a file and `{other}` a folder; write the \
+             folder of the run first: zillion predict {other} {file}"
+        ));
+    }
+    usage_error(format!(
+        "`{file}` is a file, but the first argument is the folder of a run or of a checkpoint; \
+         write that folder first: zillion predict FOLDER {file}"
+    ))
+}
+
 /// Prints the values of the requested nodes. The usual scores are the values of the node
 /// `probabilities`.
 fn inspect_nodes(loaded: &mut Loaded, dataset: &Dataset, args: &FetchArgs) -> Result<()> {
@@ -123,5 +142,22 @@ fn inspect_nodes(loaded: &mut Loaded, dataset: &Dataset, args: &FetchArgs) -> Re
             Err(e).context("cannot write the values of nodes")
         }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn swapped_arguments_are_recognised() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("rows.csv");
+        std::fs::write(&file, "user\n1\n").expect("a file");
+        assert!(refuse_swapped(folder.path(), &file).is_ok());
+        let swapped = refuse_swapped(&file, folder.path()).expect_err("swapped").to_string();
+        assert!(swapped.contains("the arguments are swapped"), "{swapped}");
+        let none = refuse_swapped(&file, &file).expect_err("no run").to_string();
+        assert!(none.contains("is the folder of a run"), "{none}");
     }
 }

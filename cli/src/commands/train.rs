@@ -1,5 +1,7 @@
 //! `zillion train`: trains a job.
 
+mod progressive;
+
 use std::path::Path;
 
 use anyhow::Result;
@@ -30,6 +32,10 @@ pub(crate) fn run(args: &TrainArgs) -> Result<()> {
     if args.print_config {
         return print_config(&job);
     }
+    job_file::refuse_misplaced(&job, &args.job.job)?;
+    if let Some(span) = args.progressive {
+        return progressive::run(args, job, span);
+    }
     let address = args.metrics.as_ref().or(job.run.metrics.as_ref());
     let served = address.map(|address| serve_metrics(address, &job)).transpose()?;
     // When the command ends, the listener is dropped, which stops it.
@@ -54,6 +60,7 @@ pub(crate) fn run(args: &TrainArgs) -> Result<()> {
         rows: Choice::new(&fetch.fetch_rows, fetch.rows, Choice::First(FETCHED_ROWS)),
         every: args.fetch_every,
         stepper: args.step.then(Stepper::default),
+        folder: options.trainer.is_first().then(|| job.output()),
         stop: options.stop.clone(),
     };
     let stores = job.data.stores.clone();

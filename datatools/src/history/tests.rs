@@ -65,3 +65,46 @@ fn the_ends_of_time_do_not_overflow() {
     assert!(histories.of_row(0).is_empty() && histories.of_row(1).is_empty());
     assert_eq!(timeline.histories(9, u64::MAX - 1).of_row(1), [7]);
 }
+
+#[test]
+fn a_condition_that_no_row_fulfils_is_refused() {
+    use std::sync::Arc;
+
+    use arrow_array::{Int64Array, RecordBatch};
+    use arrow_schema::{DataType, Field, Schema};
+    use zillion_device::Files;
+
+    use super::{HistorySpec, add_histories};
+    use crate::parquet_files::{properties, write_parquet};
+
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("rows.parquet");
+    let names = ["user", "item", "time", "label", "shown"];
+    let fields = names.map(|name| Field::new(name, DataType::Int64, true));
+    let schema = Arc::new(Schema::new(fields.to_vec()));
+    let column = |values: [i64; 4]| Arc::new(Int64Array::from_iter_values(values)) as _;
+    let columns = [[1, 1, 2, 2], [5, 6, 7, 8], [1, 2, 3, 4], [0, 1, 0, 1], [1, 0, 1, 0]];
+    let batch = RecordBatch::try_new(schema.clone(), columns.map(column).to_vec()).unwrap();
+    let mut batches = Some(vec![batch]);
+    let next = || Ok(batches.take().unwrap_or_default());
+    write_parquet(&path, schema, properties(), &Files::new(), next).unwrap();
+    let run = |when: &[(&str, &str)]| {
+        let spec = HistorySpec {
+            by: "user".to_owned(),
+            of: "item".to_owned(),
+            time: "time".to_owned(),
+            when: when.iter().map(|&(c, v)| (c.to_owned(), v.to_owned())).collect(),
+            last: 5,
+            lag: 0,
+            name: "history".to_owned(),
+        };
+        let input = [path.display().to_string()];
+        add_histories(&spec, &input, &folder.path().join("out"), &Files::new())
+    };
+    let error = run(&[("shown", "1"), ("label", "2")]).unwrap_err().to_string();
+    assert!(error.contains("no row of the files has the value `2` in column `label`"), "{error}");
+    let error = run(&[("label", "1"), ("shown", "1")]).unwrap_err().to_string();
+    assert!(error.contains("`label=1` and `shown=1` together"), "{error}");
+    assert!(!folder.path().join("out").exists());
+    assert_eq!(run(&[("label", "1"), ("shown", "0")]).unwrap()[0].rows, 4);
+}

@@ -78,7 +78,7 @@ impl Run {
         observer: &mut dyn Observer,
     ) -> Result<()> {
         let Begun { planned, step } = begun;
-        self.add_loss(&planned, loss, window);
+        self.add_loss(&planned, (step, loss), window);
         window.add_predictions(&self.batch_logits(), &planned.batch);
         self.report_step_values(&planned, (step, loss), observer);
         self.report_progress(window, observer)?;

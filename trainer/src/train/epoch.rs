@@ -146,6 +146,9 @@ impl Run {
             drop_last: self.job.train.drop_last,
         };
         let (cursor, progress) = (self.position.cursor, &mut self.position.progress);
+        if let Some(recorder) = &mut self.output.recorder {
+            recorder.rewind(self.position.step, cursor.epoch);
+        }
         if cursor.row == 0 {
             progress.left_out = 0;
             progress.rejected = 0;
@@ -185,11 +188,20 @@ impl Run {
         next
     }
 
-    /// Adds the mean loss of a batch to the sums of the epoch and of the window.
-    pub(super) fn add_loss(&mut self, planned: &Planned, loss: f64, window: &mut Window) {
+    /// Adds the mean loss of a batch of a step to the sums of the epoch and of the window, and to
+    /// the record of the run.
+    pub(super) fn add_loss(
+        &mut self,
+        planned: &Planned,
+        (step, loss): (u64, f64),
+        window: &mut Window,
+    ) {
         let rows = planned.batch.rows as u64;
         self.position.progress.loss_sum += loss * rows as f64;
         window.add(rows, loss);
+        if let Some(recorder) = &mut self.output.recorder {
+            recorder.add_loss(step, rows, loss);
+        }
     }
 
     /// Reports the figures of the epoch to the observer, if enough time has passed.
@@ -287,19 +299,19 @@ impl Run {
             let valid_auc = valid.as_ref().and_then(|v| v.auc);
             self.position.progress.best = Some(Best { epoch, step: self.position.step, valid_auc });
         }
+        let rate_scale = self.rate_scale();
+        let seconds = began.elapsed().as_secs_f64();
+        let mut report =
+            EpochReport { epoch, mean_loss, regulariser, valid, rate_scale, seconds, is_best };
+        if let Some(recorder) = &mut self.output.recorder {
+            recorder.add_epoch(&report, (self.position.step, rows), &self.options.files)?;
+        }
         self.checkpoint(observer)?;
         self.stage(Stage::Publish, |run| {
-            run.publish_epoch(mean_loss, valid.as_ref(), (is_best, pruning), observer)
+            run.publish_epoch(mean_loss, report.valid.as_ref(), (is_best, pruning), observer)
         })?;
-        observer.epoch(&EpochReport {
-            epoch,
-            mean_loss,
-            regulariser,
-            valid,
-            rate_scale: self.rate_scale(),
-            seconds: began.elapsed().as_secs_f64(),
-            is_best,
-        });
+        report.seconds = began.elapsed().as_secs_f64();
+        observer.epoch(&report);
         self.report_figures(None, observer)
     }
 

@@ -43,7 +43,7 @@ impl Run {
             .map(|(profiler, executor)| profiler.finish(&self.options.workers, executor));
         let training = self.timing.seconds.training();
         let rate = self.counts.rows_trained as f64 / training;
-        Ok(TrainReport {
+        let mut report = TrainReport {
             name: self.job.name.clone(),
             interrupted,
             steps: self.position.step,
@@ -73,7 +73,13 @@ impl Run {
             gpu: self.gpu_figures(),
             seconds: self.timing.seconds,
             profile,
-        })
+            history: Vec::new(),
+        };
+        if let Some(recorder) = &mut self.output.recorder {
+            recorder.add_report(&report, &self.options.files)?;
+            report.history = recorder.epochs().to_vec();
+        }
+        Ok(report)
     }
 
     /// Tests the checkpoint of the best epoch. The rows of tables on servers are not opened on this

@@ -268,12 +268,13 @@ impl Run {
         window: &mut Window,
         observer: &mut dyn Observer,
     ) -> Result<()> {
+        let step = self.step_of_last_batch();
         for (planned, &loss) in group.batches.iter().zip(losses) {
-            self.add_loss(planned, loss, window);
+            self.add_loss(planned, (step, loss), window);
         }
         if let Some(own) = self.own_batch(group) {
             window.add_predictions(&self.batch_logits(), &own.batch);
-            let values = (self.step_of_last_batch(), losses[self.options.trainer.index]);
+            let values = (step, losses[self.options.trainer.index]);
             self.report_step_values(own, values, observer);
             self.buffers.last_plan = Some(own.plan.clone());
         }

@@ -8,6 +8,7 @@ use crate::checkpoint::{Link, RunBucket, RunDir, RunLock};
 use crate::error::Result;
 use crate::online::SnapshotLink;
 use crate::publish::RunId;
+use crate::run_record::Recorder;
 
 /// The state of a run's output.
 pub(super) struct Output {
@@ -29,6 +30,8 @@ pub(super) struct Output {
     pub(super) failed: u32,
     /// The state of the streams that the next checkpoint names; `None` if the run reads files.
     pub(super) stream: Option<SnapshotLink>,
+    /// The record of the run; `None` if the run follows streams, or if another trainer writes it.
+    pub(super) recorder: Option<Recorder>,
     /// The state of publishing versions.
     pub(super) publishing: PublishState,
 }

@@ -29,6 +29,7 @@ use crate::job::Job;
 use crate::observer::Observer;
 use crate::online::{newest_link, pinned_steps};
 use crate::publish::RunId;
+use crate::run_record::Recorder;
 
 /// The state from which a run trains.
 pub(super) enum Start {
@@ -115,10 +116,11 @@ impl Run {
             if let Some(bucket) = bucket.as_ref().filter(|_| is_first) {
                 bucket.keep_id(&id.0)?;
             }
-            Ok((data, id, Basis { checkpoint, origin, sides }))
+            let recorder = open_recorder(&job, &dir, is_first, checkpoint.is_some(), observer)?;
+            Ok((data, id, recorder, Basis { checkpoint, origin, sides }))
         })();
         // The other trainers end too, instead of waiting for this one.
-        let (data, id, basis) =
+        let (data, id, recorder, basis) =
             opened.inspect_err(|error: &Error| client.abort(&error.to_string()))?;
         let run = Self {
             position: Position::new(&job),
@@ -142,6 +144,7 @@ impl Run {
                 saving: None,
                 failed: 0,
                 stream: None,
+                recorder,
                 publishing: PublishState::default(),
             },
             timing: Timing::default(),
@@ -415,6 +418,24 @@ fn open_place(job: &Job, options: &TrainOptions) -> Result<(RunDir, Option<RunBu
         bucket.fetch_id()?;
     }
     Ok((dir, Some(bucket)))
+}
+
+/// Opens the record of a run that reads files. Only the first trainer writes one.
+fn open_recorder(
+    job: &Job,
+    dir: &RunDir,
+    is_first: bool,
+    resumes: bool,
+    observer: &mut dyn Observer,
+) -> Result<Option<Recorder>> {
+    if !is_first || !job.streams.is_empty() {
+        return Ok(None);
+    }
+    let (recorder, problem) = Recorder::open(dir.path(), job, resumes)?;
+    if let Some(problem) = problem {
+        observer.note(&problem);
+    }
+    Ok(Some(recorder))
 }
 
 /// Returns the id of the run: that of the run from which it starts, or that of its folder.

@@ -48,6 +48,7 @@ pub(super) fn run(args: &StreamReplayArgs) -> Result<()> {
         rows: Choice::First(1),
         every: 1,
         stepper: None,
+        folder: None,
         stop: options.stop.clone(),
     };
     let report = replay_online(job, options, &mut watch)?;
