@@ -453,7 +453,16 @@ impl Engine {
             DeviceEngine::new(device.clone(), programs.clone(), logits.clone())
         };
         let on_device = device.map(|device| Arc::new(engine(device)));
-        Ok(Self { encoder, tasks, programs, logits, workers, scratches, has_independent_rows, on_device })
+        Ok(Self {
+            encoder,
+            tasks,
+            programs,
+            logits,
+            workers,
+            scratches,
+            has_independent_rows,
+            on_device,
+        })
     }
 
     /// Packs the weights of `params` in a number type.

@@ -62,9 +62,8 @@ pub use fetch::Fetched;
 pub use job::{
     AvroConfig, DeviceChoice, EmitConfig, EvalConfig, FakeQuantize, ItemCounts, ItemsConfig, Job,
     JoinConfig, LateConfig, Memory, Mode, OnlineConfig, OutputBias, Precision, ProtobufConfig,
-    PruneConfig,
-    PsConfig, PublishConfig, RateConfig, RunConfig, ServerLoss, StreamConfig, StreamFormat,
-    StreamKind, StreamRole, TableConfig, TrainConfig, WarmStart, Wire,
+    PruneConfig, PsConfig, PublishConfig, RateConfig, RunConfig, ServerLoss, StreamConfig,
+    StreamFormat, StreamKind, StreamRole, TableConfig, TrainConfig, WarmStart, Wire,
 };
 pub use observer::{
     CheckpointReport, EpochReport, GpuFigures, InspectOptions, InspectedStep, Observer,

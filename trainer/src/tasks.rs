@@ -6,7 +6,8 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use zillion_feature::{Batch, LabelColumn, LabelKind};
 use zillion_nn::metrics::{
-    CalibrationBucket, Cutoffs, Evaluation, NumberEvaluation, NumberReport, RankingFigure, Report, Scores,
+    CalibrationBucket, Cutoffs, Evaluation, NumberEvaluation, NumberReport, RankingFigure, Report,
+    Scores,
 };
 use zillion_nn::zoo::{self, Task, TaskLabel};
 
