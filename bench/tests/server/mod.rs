@@ -96,6 +96,13 @@ impl Http2 {
         let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
         bytes.extend_from_slice(b"\0\0\x04\x08\0\0\0\0\0\x3f\0\0\0");
         stream.write_all(&bytes).expect("the preface is sent");
+        // The window of the server for a stream counts once its settings are acknowledged.
+        let mut settings = [0; 9];
+        stream.read_exact(&mut settings).expect("the head of the settings");
+        assert_eq!(settings[3..5], [4, 0], "the first frame has the settings");
+        let mut content = vec![0; usize::from(settings[2])];
+        stream.read_exact(&mut content).expect("the settings");
+        stream.write_all(b"\0\0\0\x04\x01\0\0\0\0").expect("the acknowledgement is sent");
         // Names and values without Huffman's code: the method, the scheme, and literals.
         let mut head = vec![0x83, 0x86];
         for (name, value) in [
@@ -150,7 +157,9 @@ impl Http2 {
                 if kind == 0 && number >= first {
                     answered(((number - first) / 2) as usize, &received[at + 9..end]);
                 }
-                assert!(kind != 3 && kind != 7, "the server ended a call or the connection");
+                let content = &received[at + 9..end];
+                let is_end = kind == 3 || kind == 7;
+                assert!(!is_end, "frame {kind} of call {number} ended it: {content:?}");
                 open -= u32::from(kind <= 1 && flags & 1 == 1 && number >= first);
                 at = end;
             }
