@@ -23,7 +23,11 @@ pub(crate) type Line = (String, Vec<(f64, f64)>);
 /// Writes the curves of a run into its folder. Writes nothing if the run has no record.
 pub(crate) fn write_curves(folder: &Path) -> Result<()> {
     let Some(record) = RunRecord::read(folder)? else { return Ok(()) };
-    let rows = [(format!("{} epochs", record.epochs.len()), panels_of_run(&record))];
+    let epochs = match record.epochs.len() {
+        1 => "1 epoch".to_owned(),
+        count => format!("{count} epochs"),
+    };
+    let rows = [(epochs, panels_of_run(&record))];
     let svg = svg::page(&record.name, &rows);
     Ok(Files::new().scratch().write_bytes(folder.join(CURVES_FILE), svg.as_bytes())?)
 }
@@ -56,7 +60,10 @@ pub(crate) fn training_loss(record: &RunRecord) -> Vec<(f64, f64)> {
     let points: Vec<(f64, f64)> = points.chunks(each).map(mean).collect();
     let mut sorted: Vec<f64> = points.iter().map(|point| point.1).collect();
     sorted.sort_unstable_by(f64::total_cmp);
-    let most = sorted.get(sorted.len() / 2).map_or(f64::INFINITY, |median| START * median);
+    let most = sorted.get(sorted.len() / 2).map_or(f64::INFINITY, |median| {
+        // A Poisson loss may be negative.
+        median + (START - 1.0) * median.abs()
+    });
     points.into_iter().skip_while(|point| point.1 > most).collect()
 }
 

@@ -98,7 +98,7 @@ pub(crate) fn figures_of_report(set: &str, report: &Value) -> Vec<Figure> {
             figures.push(Figure { name: format!("{set} {name}"), value, better });
         }
     };
-    const FIRST: [&str; 4] = ["auc", "gauc", "logloss", "calibration"];
+    const FIRST: [&str; 5] = ["auc", "gauc", "logloss", "rmse", "calibration"];
     for name in FIRST {
         report.get(name).into_iter().for_each(|value| add(name, value));
     }
@@ -260,7 +260,10 @@ pub(crate) fn find_best(better: Better, values: &[Option<f64>]) -> Option<usize>
 /// Formats a figure with the digits that its size needs.
 pub(crate) fn format_value(value: f64) -> String {
     match value.abs() {
-        size if size >= 1e4 && value.fract() == 0.0 => crate::text::grouped(value as u64),
+        size if size >= 1e4 && value.fract() == 0.0 => {
+            let sign = if value < 0.0 { "-" } else { "" };
+            format!("{sign}{}", crate::text::grouped(size as u64))
+        }
         _ if value.fract() == 0.0 => format!("{value}"),
         size if size >= 100.0 => format!("{value:.1}"),
         _ => format!("{value:.5}"),

@@ -193,7 +193,9 @@ impl ResidentTables {
     /// Returns an error if the device has failed. The caller then drops the value.
     pub fn abandon(&mut self, tables: &mut TableSet) -> Result<()> {
         self.begun = None;
-        self.forget(tables)
+        let finished = self.finish(tables);
+        self.drop_rows(tables);
+        finished
     }
 
     /// Enqueues the fill of the rows of the step: `rows` has the memory of the unique rows of each

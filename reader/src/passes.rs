@@ -323,7 +323,10 @@ pub fn texts(
     let used_by = format!("feature `{}`", feature.name);
     let field =
         Field { used_by, column: feature.column.clone(), role: Role::Text, slot: Slot::Pass };
-    let reading = Arc::new(dataset.reading(vec![field])?);
+    // Bad rows that scoring left out are left out here too.
+    let resolved = || field::resolved(dataset.schema(), dataset.sides(), dataset.statistics());
+    let fields = with_all(dataset, vec![field], resolved)?;
+    let reading = Arc::new(dataset.first_pass(fields)?);
     let order = Order { seed: 0, epoch: 0, shuffle: false };
     let mut windows = Windows::new(reading, workers.clone(), order, WINDOW, 0);
     while found.len() < wanted.len()

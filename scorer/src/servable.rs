@@ -449,10 +449,13 @@ impl Engine {
         let logits = logits(&graph)?;
         let programs = Arc::new(Programs::new(graph, logits.clone(), settings));
         let has_independent_rows = programs.plan()?.has_independent_rows();
-        let engine = |device: &Arc<ScoringDevice>| {
-            DeviceEngine::new(device.clone(), programs.clone(), logits.clone())
+        let on_device = match device {
+            Some(device) => {
+                let engine = DeviceEngine::new(device.clone(), programs.clone(), logits.clone())?;
+                Some(Arc::new(engine))
+            }
+            None => None,
         };
-        let on_device = device.map(|device| Arc::new(engine(device)));
         Ok(Self {
             encoder,
             tasks,

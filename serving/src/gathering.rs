@@ -120,6 +120,12 @@ impl Place<'_> {
 fn score_all(mut waiting: Vec<(u64, ReadRows)>) -> Vec<(u64, Joined)> {
     waiting.sort_by_key(|(id, rows)| (Arc::as_ptr(&rows.servable).addr(), *id));
     let mut done = Vec::with_capacity(waiting.len());
+    let now = Instant::now();
+    let late = waiting.extract_if(.., |(_, read)| now >= read.deadline);
+    done.extend(late.map(|(id, _)| {
+        let scores = Some(Err(zillion_scorer::Error::Late));
+        (id, Joined { scores, took: Duration::ZERO, has_others: false, is_first: true })
+    }));
     for of_version in waiting.chunk_by(|(_, a), (_, b)| Arc::ptr_eq(&a.servable, &b.servable)) {
         let mut rest = of_version;
         while !rest.is_empty() {

@@ -44,7 +44,7 @@ pub struct Totals {
     pub compute_output: Total,
     /// The number of scored rows.
     pub inference_count: u64,
-    /// The number of runs of the model, one for each request.
+    /// The number of runs of the model. Small requests may share one.
     pub execution_count: u64,
     /// The time of the last answer, in milliseconds since 1970; 0 before the first.
     pub last_inference_ms: u64,

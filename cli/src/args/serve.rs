@@ -109,7 +109,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "MS")]
     pub(crate) queue_ms: Option<u64>,
     /// Microseconds of average work up to which a request is scored by the network thread that read
-    /// it, if no request waits; at most 2000, and 0 for never [default: 200]
+    /// it, if no request waits; at most 2000, and 0 for never [default: 200, on a GPU 0]
     #[arg(long, value_name = "US")]
     pub(crate) inline_us: Option<u64>,
     /// Maximum number of bytes of a model's files in the cache; the files of loaded versions stay

@@ -152,6 +152,12 @@ fn measure_rounding(
     let measure = || {
         let workers = compute_pool(args.threads)?;
         let mut loaded = Loaded::from_checkpoint(checkpoint.clone(), workers)?;
+        if loaded.job.schema.labels.first().is_some_and(|label| !label.kind.is_binary()) {
+            bail!(
+                "the first label is a number, which has no AUC; compare the figures of `zillion \
+                 eval` with and without rounding"
+            );
+        }
         let dataset = Dataset::open(data, &data.files(&data.valid)?, &loaded.job.schema)?
             .with_statistics(loaded.statistics().clone());
         let whole = loaded.evaluate(&dataset)?.auc;

@@ -240,10 +240,15 @@ impl Gpu for Budgeted {
         while turns.recording != own && (turns.recording.is_some() || turns.running > 0) {
             turns = self.changed.wait(turns).unwrap_or_else(PoisonError::into_inner);
         }
+        let is_nested = turns.recording == own;
         turns.waiting -= 1;
         turns.recording = own;
         drop(turns);
-        self.inner.begin_capture(stream).inspect_err(|_| self.end_record())
+        let begun = self.inner.begin_capture(stream);
+        if begun.is_err() && !is_nested {
+            self.end_record();
+        }
+        begun
     }
     fn end_capture(&self, stream: Stream) -> Result<Graph, GpuError> {
         let ended = self.inner.end_capture(stream);

@@ -111,7 +111,7 @@ impl LabelConfig {
         }
         let (is_mean, range): (fn(f64) -> bool, _) = match kind {
             LabelKind::Binary => (|mean| mean > 0.0 && mean < 1.0, "must be above 0 and below 1"),
-            LabelKind::Number => (f64::is_finite, "must be finite"),
+            LabelKind::Number => (|mean| (mean as f32).is_finite(), "must be a finite float"),
             LabelKind::Count => (|mean| mean > 0.0 && mean.is_finite(), "must be above 0"),
         };
         if self.mean.is_some_and(|mean| !is_mean(mean)) {

@@ -101,6 +101,11 @@ impl Program {
         &self.lowered.one_row
     }
 
+    /// Returns whether a value of a row depends on the other rows of its batch.
+    pub fn couples_rows(&self) -> bool {
+        self.lowered.couples_rows()
+    }
+
     /// Returns whether a run gives each row the same bits whatever other rows its batch has. That
     /// is not so if a value depends on several rows, and on machines without our kernels.
     pub fn has_independent_rows(&self) -> bool {

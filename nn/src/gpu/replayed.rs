@@ -12,6 +12,23 @@ pub(crate) struct Replayed<K> {
     graph: Option<(K, Graph)>,
 }
 
+/// A record of a graph, which ends even if what enqueues its operations panics. Other threads
+/// wait for its end.
+struct Record<'a> {
+    gpu: &'a dyn Gpu,
+    stream: Stream,
+    is_open: bool,
+}
+
+impl Drop for Record<'_> {
+    fn drop(&mut self) {
+        if self.is_open {
+            let ended = self.gpu.end_capture(self.stream);
+            let _ = ended.and_then(|graph| self.gpu.free_graph(graph));
+        }
+    }
+}
+
 impl<K: Copy + PartialEq> Replayed<K> {
     /// Enqueues the work, which `enqueue` puts on the stream.
     pub(crate) fn run(
@@ -30,7 +47,10 @@ impl<K: Copy + PartialEq> Replayed<K> {
             _ => {
                 self.forget(gpu, stream)?;
                 gpu.begin_capture(stream)?;
-                let (enqueued, ended) = (enqueue(), gpu.end_capture(stream));
+                let mut record = Record { gpu, stream, is_open: true };
+                let enqueued = enqueue();
+                record.is_open = false;
+                let ended = gpu.end_capture(stream);
                 self.graph = ended.as_ref().ok().map(|&graph| (key, graph));
                 // The record often cannot end after an operation that failed, whose error says why.
                 if let Err(error) = enqueued {

@@ -13,6 +13,7 @@
 //! anew.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::engine::{DeviceScores, DeviceVersion, Executors};
@@ -119,7 +120,9 @@ impl Batcher {
                 Some(executors) => {
                     let jobs = take_batch(&mut state.waiting);
                     drop(state);
-                    self.run(jobs, executors);
+                    // The requests of a batch that panicked have their answers, and this request
+                    // may be in another batch.
+                    let _ = catch_unwind(AssertUnwindSafe(|| self.run(jobs, executors)));
                     state = lock(&self.state);
                 }
                 None => state = self.ended.wait(state).unwrap_or_else(PoisonError::into_inner),
@@ -174,6 +177,9 @@ impl Batcher {
 /// Takes the oldest request, and those behind it that can be in one batch with it.
 fn take_batch(waiting: &mut VecDeque<Job>) -> Vec<Job> {
     let Some(first) = waiting.pop_front() else { return Vec::new() };
+    if first.version.engine().couples_rows() {
+        return vec![first];
+    }
     let (mut rows, mut values) = (first.request.rows, first.request.values());
     let mut jobs = vec![first];
     let mut at = 0;

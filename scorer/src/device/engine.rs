@@ -35,6 +35,7 @@ pub(crate) struct DeviceEngine {
     outputs: Vec<NodeId>,
     batcher: Batcher,
     pool: LayerPool,
+    couples_rows: bool,
 }
 
 /// A version of a model on a device: its parameters and its rows.
@@ -79,13 +80,23 @@ fn is_out_of_memory(error: &Error) -> bool {
 
 impl DeviceEngine {
     /// Creates the engine of a model. The first version makes the first executor.
+    ///
+    /// # Errors
+    /// Returns an error if a result does not have one row for each row of a batch.
     pub(crate) fn new(
         device: Arc<ScoringDevice>,
         programs: Arc<Programs>,
         outputs: Vec<NodeId>,
-    ) -> Self {
+    ) -> Result<Self> {
         let (batcher, pool) = (Batcher::default(), LayerPool::default());
-        Self { device, programs, outputs, batcher, pool }
+        let couples_rows = programs.plan()?.couples_rows();
+        Ok(Self { device, programs, outputs, batcher, pool, couples_rows })
+    }
+
+    /// Returns whether each request needs a batch of its own, because a value of a row depends on
+    /// the other rows.
+    pub(super) fn couples_rows(&self) -> bool {
+        self.couples_rows
     }
 
     /// Brings a version to the device.

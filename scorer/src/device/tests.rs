@@ -73,7 +73,7 @@ impl World {
         let graph = self.example.graph.clone();
         let outputs = vec![graph.output(LOGITS).unwrap()];
         let programs = Programs::new(graph, outputs.clone(), Default::default());
-        let engine = DeviceEngine::new(device.clone(), Arc::new(programs), outputs);
+        let engine = DeviceEngine::new(device.clone(), Arc::new(programs), outputs).unwrap();
         (device, Arc::new(engine))
     }
 

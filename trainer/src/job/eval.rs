@@ -90,6 +90,19 @@ impl Job {
                 return Err(ConfigError::at(key, message).into());
             }
         }
+        let has_binary = self.schema.labels.iter().any(|label| label.kind.is_binary());
+        let of_rows = [
+            ("eval.ndcg_at", !eval.ndcg_at.is_empty() && eval.candidates.is_none()),
+            ("eval.recall_at", !eval.recall_at.is_empty() && eval.candidates.is_none()),
+            ("eval.segments", !eval.segments.is_empty()),
+        ];
+        for (key, is_set) in of_rows {
+            if is_set && !has_binary && !self.schema.labels.is_empty() {
+                let message = "needs a label of 0 and 1, but all labels are numbers; remove the \
+                               key, or set `kind = \"binary\"` of a label";
+                return Err(ConfigError::at(key, message).into());
+            }
+        }
         self.check_segments()?;
         self.check_metric()?;
         self.resolve_retrieval()?;

@@ -304,7 +304,11 @@ impl Run {
         let mut report =
             EpochReport { epoch, mean_loss, regulariser, valid, rate_scale, seconds, is_best };
         if let Some(recorder) = &mut self.output.recorder {
-            recorder.add_epoch(&report, (self.position.step, rows), &self.options.files)?;
+            // Training does not read the record, so it goes on without one.
+            let at = (self.position.step, rows);
+            if let Err(error) = recorder.add_epoch(&report, at, &self.options.files) {
+                observer.note(&format!("the record of the run is not written: {error}"));
+            }
         }
         self.checkpoint(observer)?;
         self.stage(Stage::Publish, |run| {

@@ -89,7 +89,7 @@ fn draw_tiles(run: &ShownRun) -> String {
 
 fn draw_plots(runs: &[ShownRun], plots: &[Described]) -> String {
     if plots.is_empty() {
-        return "<p>The runs have no curves: an earlier version trained them.</p>\n".to_owned();
+        return "<p>The runs have no curves.</p>\n".to_owned();
     }
     let mut html = "<h2>Curves</h2>\n<div class=\"grid\">\n".to_owned();
     for (panel, description) in plots {

@@ -108,7 +108,8 @@ impl Reloader {
         running.check()?;
         new.set_log_filter()?;
         self.follow(&new)?;
-        self.domain.set_limits(new.limits());
+        // The device of the running server decides whether network threads score.
+        self.domain.set_limits(running.limits());
         for change in changed.iter().filter(|change| !change.is_fixed) {
             tracing::info!("setting {} is {} now", change.key, change.now);
         }

@@ -1,19 +1,21 @@
 //! `zillion train --progressive`: scores the training files slice by slice of event time, and
 //! learns from each slice after it was scored.
 //!
-//! A score depends on no later row, so the table shows how a model that is trained on does on the
-//! rows of tomorrow. The command writes no checkpoint: its run lies in a temporary folder.
+//! What is learned from a row has no effect on earlier scores, so the table shows how a model that
+//! is trained on does on the rows of tomorrow. Statistics and vocabularies come from all rows. The
+//! command writes no checkpoint: its run lies in a temporary folder.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde::Serialize;
+use zillion_console::exit::usage_error;
 use zillion_console::progress::Progress;
 use zillion_console::{compute_pool, durable_files, print_result};
 use zillion_nn::metrics::{Evaluation, Scores};
 use zillion_reader::Paths;
-use zillion_trainer::{Job, TimedScores, TrainOptions, TrainerPlace, test_then_train};
+use zillion_trainer::{Job, OutputBias, TimedScores, TrainOptions, TrainerPlace, test_then_train};
 
 use crate::args::TrainArgs;
 use crate::moment::Moment;
@@ -43,6 +45,25 @@ struct Outcome {
 pub(super) fn run(args: &TrainArgs, mut job: Job, span: Duration) -> Result<()> {
     if job.train.epochs > 1 {
         eprintln!("each row is learned from once: `train.epochs` has no effect here");
+    }
+    if job.ps.is_some() {
+        return usage_error(
+            "--progressive trains in this process, but the job has `[ps]`; remove the section",
+        );
+    }
+    let labels = &job.schema.labels;
+    if labels.len() != 1 || !labels[0].kind.is_binary() {
+        return usage_error(
+            "--progressive compares the probabilities of one label of 0 and 1; leave the other \
+             labels out of the job, or name later rows as `data.valid`",
+        );
+    }
+    if job.data.negatives.take().is_some() | job.data.sample.take().is_some() {
+        eprintln!("each row is scored: `data.negatives` and `data.sample` have no effect here");
+    }
+    // The mean of all labels would tell the first slices about later ones.
+    if job.schema.labels[0].mean.is_none() {
+        job.train.output_bias = OutputBias::Zero;
     }
     let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
     job.run.output = Some(folder.path().join("run"));
