@@ -17,6 +17,7 @@ mod batch;
 mod bind;
 mod binder;
 mod cut;
+pub(crate) mod device_params;
 pub(crate) mod device_rows;
 mod downloads;
 mod elementwise;

@@ -117,8 +117,8 @@ impl Scorer {
         Self::with_programs(Arc::new(programs), outputs, workers)
     }
 
-    /// Lets a device compute the batches from now on. Their results have the same bits. The rows are
-    /// looked up on the host. Packed weights are not used.
+    /// Lets a device compute the batches from now on. Their results have the same bits. The rows
+    /// are looked up on the host. Packed weights are not used.
     ///
     /// # Errors
     /// Returns an error that names the first node that a device cannot compute, or an error of the
@@ -128,8 +128,8 @@ impl Scorer {
         Ok(())
     }
 
-    /// Returns a result of the last batch: an output, or one of the further nodes. Returns `None` if
-    /// the node is not a result.
+    /// Returns a result of the last batch: an output, or one of the further nodes. Returns `None`
+    /// if the node is not a result.
     pub fn output(&self, node: NodeId) -> Option<&[f32]> {
         match &self.on_device {
             Some(executor) => executor.output(node),

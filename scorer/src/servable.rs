@@ -1,6 +1,7 @@
 //! The loaded version of a model, which computes scores from raw rows. Loading verifies the parity
 //! rows of the version.
 
+mod engine;
 mod joined;
 
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use zillion_registry::{
 };
 use zillion_rows::layer::{LayerFile, LayerSource, Throttle};
 
+use self::engine::{Engine, is_same_engine};
 use crate::damage::DamageWatch;
 use crate::device::ScoringDevice;
 use crate::device::engine::{DeviceEngine, DeviceVersion};
@@ -42,23 +44,6 @@ pub struct Servable {
     packed: Arc<PackedParams>,
     retrievable: Option<Arc<Retrievable>>,
     watch: DamageWatch,
-}
-
-/// The part of a version that later versions of the same training run can share: everything except
-/// the rows and the dense parameters, which are different in every version.
-#[derive(Debug)]
-struct Engine {
-    encoder: Encoder,
-    tasks: Vec<String>,
-    programs: Arc<Programs>,
-    /// The nodes of the log odds, in the order of the tasks.
-    logits: Vec<NodeId>,
-    workers: Arc<Workers>,
-    scratches: ScratchPool,
-    /// Whether the scores of a row do not depend on the other rows of its batch.
-    has_independent_rows: bool,
-    /// The executors on the device; `None` on processors.
-    on_device: Option<Arc<DeviceEngine>>,
 }
 
 /// The scores of the rows of one request.
@@ -418,88 +403,6 @@ impl Servable {
             missing_side_rows: batch.side_missing.iter().sum(),
         })
     }
-}
-
-impl Engine {
-    fn load(
-        model: &Model,
-        device: Option<&Arc<ScoringDevice>>,
-        manifest: &VersionManifest,
-        cache: &Cache,
-        workers: &Arc<Workers>,
-        pace: &mut dyn Throttle,
-    ) -> Result<Self> {
-        let version = manifest.version;
-        let schema =
-            Schema::from_job(&manifest.frame.schema).map_err(|e| RegistryError::Manifest {
-                path: format!("{} version {version}", model.name()),
-                reason: format!("its schema cannot be read: {e}"),
-            })?;
-        let mut sides = Vec::with_capacity(manifest.frame.sides.len());
-        for file in &manifest.frame.sides {
-            sides.push(Arc::new(read_side(&schema, read(model, file, cache, pace)?)?));
-        }
-        let encoder = Encoder::new(&schema, &manifest.frame.statistics, &sides)
-            .map_err(|e| Error::Refused(format!("version {version} cannot be used: {e}")))?;
-        let graph = Graph::from_json(&read(model, &manifest.frame.graph, cache, pace)?)?;
-        let tasks = task_names(&graph, encoder.schema());
-        let ScoreSettings { lanes, tile_rows, .. } = manifest.frame.settings;
-        let settings = Settings { lanes, tile_rows, ..Settings::default() };
-        let (workers, scratches) = (workers.clone(), ScratchPool::default());
-        let logits = logits(&graph)?;
-        let programs = Arc::new(Programs::new(graph, logits.clone(), settings));
-        let has_independent_rows = programs.plan()?.has_independent_rows();
-        let on_device = match device {
-            Some(device) => {
-                let engine = DeviceEngine::new(device.clone(), programs.clone(), logits.clone())?;
-                Some(Arc::new(engine))
-            }
-            None => None,
-        };
-        Ok(Self {
-            encoder,
-            tasks,
-            programs,
-            logits,
-            workers,
-            scratches,
-            has_independent_rows,
-            on_device,
-        })
-    }
-
-    /// Packs the weights of `params` in a number type.
-    fn pack(
-        &self,
-        dense: DenseType,
-        params: &Params,
-        pace: &mut dyn Throttle,
-    ) -> Result<Arc<PackedParams>> {
-        let scratch = self.take_scratch()?;
-        let packed = scratch.scorer.pack(dense, params, &mut || pace.piece());
-        self.scratches.put(scratch, 0, Instant::now());
-        Ok(packed)
-    }
-
-    /// Returns a scorer of the user's tower.
-    fn user_scorer(&self) -> Result<Scorer> {
-        let (graph, settings) = (self.programs.graph(), self.programs.settings());
-        Scorer::with_outputs(graph, &[USER], settings, self.workers.clone())
-    }
-
-    fn take_scratch(&self) -> Result<Scratch> {
-        if let Some(scratch) = self.scratches.take() {
-            return Ok(scratch);
-        }
-        let (programs, logits) = (self.programs.clone(), self.logits.clone());
-        Ok(Scratch::new(Scorer::with_programs(programs, logits, self.workers.clone())?))
-    }
-}
-
-/// Returns whether two versions can share an engine. They can if they differ only in rows and dense
-/// parameters.
-fn is_same_engine(a: &VersionManifest, b: &VersionManifest) -> bool {
-    Arc::ptr_eq(&a.frame, &b.frame) || a.frame == b.frame
 }
 
 /// Returns the number type that a version has chosen for its dense layers.

@@ -34,7 +34,7 @@ fn a_server_on_a_device_answers_each_version_with_the_bits_of_processors() {
         .iter()
         .map(|&version| bits(&published(&place, version, "rows.csv", ROWS)))
         .collect();
-    let options = ["--device", "emulated:3", "--gpu-memory", "64MiB", "--threads", "4"];
+    let options = ["--device", "emulated:3", "--gpu-memory", "64MiB"];
     let mut server = Server::start(&place, &options);
     assert!(server.becomes_ready());
     let infer = format!("/v2/models/{MODEL}/infer");

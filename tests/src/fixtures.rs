@@ -63,7 +63,9 @@ fn versions_of_the_second_format_are_read_and_verified() {
 fn a_run_of_the_first_format_is_resumed() {
     let place = copy_of_fixture();
     let epochs = ["train.epochs=3", "run.output=whole"];
-    run(&place, &["train", "job.toml", "--set", epochs[0], "--set", epochs[1]]);
+    // The outputs of the first programs began at 0.
+    let zero = "train.output_bias='zero'";
+    run(&place, &["train", "job.toml", "--set", epochs[0], "--set", epochs[1], "--set", zero]);
     run(&place, &["train", "job.toml", "--resume", "--set", epochs[0], "--set", "run.output=run"]);
     let newest = |run: &str| place.path().join(run).join("checkpoints/step-000000000024");
     let whole = predict(&place, &[newest("whole").to_str().expect("a name in UTF-8")]);

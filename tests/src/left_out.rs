@@ -300,7 +300,7 @@ fn fewer_negatives_keep_the_scores_calibrated() {
     let ones = 80_000.0 * number(&truth, "base_rate");
     let expected = ones + 0.1 * (80_000.0 - ones);
     assert!((number(&fewer, "epoch_rows") / expected - 1.0).abs() < 0.03, "{fewer}");
-    assert!((number(&fewer, "calibration") - 1.0).abs() < 0.05, "{fewer}");
+    assert!((number(&fewer, "calibration") - 1.0).abs() < 0.1, "{fewer}");
     assert!(number(&fewer, "test_logloss") < number(&all, "test_logloss") + 0.02, "{fewer} {all}");
     assert!(number(&fewer, "test_auc") > number(&all, "test_auc") - 0.02, "{fewer} {all}");
 

@@ -6,7 +6,14 @@ use crate::harness::{ROWS, Workplace, csv, stderr, stdout, zillion};
 use crate::server::{MODEL, REGISTRY, Server, floats, infer_body, instances, operate, output};
 use crate::serving::{bits, publishing};
 
-const COUNT: [&str; 4] = ["--set", "labels.label.kind='count'", "--set", "train.batch_size=500"];
+const COUNT: [&str; 6] = [
+    "--set",
+    "labels.label.kind='count'",
+    "--set",
+    "train.batch_size=500",
+    "--set",
+    "train.plateau.metric='rmse'",
+];
 
 fn predict(arguments: &[&str]) -> String {
     let output = zillion(arguments).output().expect("the binary runs");

@@ -95,8 +95,8 @@ impl Loaded {
     }
 
     /// Lets the device with this name (`cuda:0`) compute the scores from now on, in f32, with the
-    /// same bits. Rows are looked up on the host, and the vectors of users and items are computed on
-    /// processors, and so are the nodes of [`Loaded::inspect`].
+    /// same bits. Rows are looked up on the host, and the vectors of users and items are computed
+    /// on processors, and so are the nodes of [`Loaded::inspect`].
     ///
     /// # Errors
     /// Returns an error if the device cannot be used, or cannot compute the model.

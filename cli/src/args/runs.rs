@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct BoardArgs {
-    /// Folders of runs
+    /// Folders of runs to compare, one or more
     #[arg(required = true, value_name = "RUN")]
     pub(crate) runs: Vec<PathBuf>,
     /// Path of the page to write
@@ -14,7 +14,7 @@ pub(crate) struct BoardArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct CompareArgs {
-    /// Folders of runs
+    /// Folders of runs to compare, two or more
     #[arg(required = true, value_name = "RUN")]
     pub(crate) runs: Vec<PathBuf>,
     /// Print one line of JSON on stdout

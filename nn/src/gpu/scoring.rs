@@ -10,32 +10,11 @@ use std::sync::{Arc, Weak};
 use zillion_device::gpu::{Gpu, Memory, Stream};
 
 use crate::error::Result;
+use crate::gpu::device_params::DeviceParams;
 use crate::gpu::executor::GpuExecutor;
 use crate::inputs::Inputs;
 use crate::ops::StepSeed;
 use crate::params::Params;
-
-/// Dense parameters on a device, in the layout of the executors of one graph. The memory is freed
-/// when the value is dropped.
-#[derive(Debug)]
-pub struct DeviceParams {
-    gpu: Arc<dyn Gpu>,
-    memory: Memory,
-}
-
-impl DeviceParams {
-    /// Returns the number of bytes on the device.
-    pub fn bytes(&self) -> usize {
-        self.memory.bytes()
-    }
-}
-
-impl Drop for DeviceParams {
-    fn drop(&mut self) {
-        // An error cannot be returned from here. The device reports it again at its next use.
-        let _ = self.gpu.free(self.memory);
-    }
-}
 
 impl GpuExecutor {
     /// Copies parameters to memory of their own on the device, for [`GpuExecutor::score`] of any
@@ -47,7 +26,7 @@ impl GpuExecutor {
         self.program.lowered.check_params(params)?;
         let bytes = self.fixed.params_bytes;
         let memory = self.gpu.allocate(bytes.max(1))?;
-        let copy = DeviceParams { gpu: self.gpu.clone(), memory };
+        let copy = DeviceParams::new(self.gpu.clone(), memory);
         for (&at, (_, values)) in self.fixed.params.iter().zip(params.iter()) {
             if !values.is_empty() {
                 let to = memory.part(at, size_of_val(values))?;
@@ -103,7 +82,7 @@ impl GpuExecutor {
         // The weak reference keeps the place of the value, so that no other value gets its address.
         if !Weak::ptr_eq(&self.scored_params, &Arc::downgrade(params)) {
             let to = self.fixed.memory.part(0, self.fixed.params_bytes)?;
-            let from = params.memory.part(0, self.fixed.params_bytes)?;
+            let from = params.memory().part(0, self.fixed.params_bytes)?;
             self.gpu.copy(self.stream, to, from)?;
             self.scored_params = Arc::downgrade(params);
         }

@@ -163,8 +163,8 @@ impl Layer {
         self.tables.get(table).map_or(0, |rows| rows.bytes() as u64)
     }
 
-    /// Yields the keys of a table, first those of full rows and then those of narrow ones: each with
-    /// the number of pushes of its row, or `None` for a tombstone. The weights are not read.
+    /// Yields the keys of a table, first those of full rows and then those of narrow ones: each
+    /// with the number of pushes of its row, or `None` for a tombstone. The weights are not read.
     pub fn counts(&self, table: usize) -> impl Iterator<Item = (FeatureKey, Option<u32>)> {
         let rows = self.tables.get(table).into_iter();
         let parts = rows.flat_map(|rows| rows.full.parts.iter().chain(&rows.narrow.parts));

@@ -20,7 +20,7 @@ pub struct LossCurve {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LossPoint {
-    /// The last step.
+    /// The last step of the point.
     pub step: u64,
     /// The number of rows of the steps.
     pub rows: u64,

@@ -72,7 +72,7 @@ fn a_rare_label_is_calibrated_from_the_first_step() {
     // Without the mean, the first predictions are a hundred times the rate.
     let zero = place.run("zero", &format!("{SMALL}{STILL}output_bias = 'zero'\n"));
     assert!(compare_with_rate(&place, &zero) > 50.0);
-    assert_eq!(bias_of(&place, "zero"), 0.0);
+    assert!(bias_of(&place, "zero").abs() < 1e-6, "the rate is nearly 0");
     assert!(zero.test.unwrap().calibration > begun.test.unwrap().calibration.map(|c| 40.0 * c));
     // It stays calibrated while it learns, where a run that begins at 0 is far away.
     let more = |bias: &str| {

@@ -25,7 +25,7 @@ parameters! {
 
     /// The parameters of `index_insert`: new keys, of which none occurs twice.
     IndexInsert (80) {
-        /// The index.
+        /// The index that takes the keys.
         index: LayerIndex,
         /// The address of the keys.
         keys: u64,
