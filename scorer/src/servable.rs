@@ -9,27 +9,23 @@ use std::time::Instant;
 
 use zillion_device::{Workers, mmap};
 use zillion_feature::{Batch, Encoder, LabelKind, LookupPlan, RawColumns, Schema};
-use zillion_nn::zoo::{LOGITS, USER};
-use zillion_nn::{Cost, DenseType, Graph, NodeId, PackedParams, Params, Settings};
-use zillion_registry::{
-    Cache, Error as RegistryError, Model, RoundedDense, ScoreSettings, VersionFile, VersionId,
-    VersionManifest, read_side,
-};
+use zillion_nn::zoo::LOGITS;
+use zillion_nn::{Cost, DenseType, Graph, PackedParams, Params};
+use zillion_registry::{Cache, Model, RoundedDense, VersionFile, VersionId, VersionManifest};
 use zillion_rows::layer::{LayerFile, LayerSource, Throttle};
 
 use self::engine::{Engine, is_same_engine};
 use crate::damage::DamageWatch;
 use crate::device::ScoringDevice;
-use crate::device::engine::{DeviceEngine, DeviceVersion};
+use crate::device::engine::DeviceVersion;
 use crate::device::merged::Prepared;
 use crate::error::{Error, Result};
 use crate::items::{LoadedItems, load_items};
 use crate::nearest::Choice;
 use crate::parity::ParityRows;
-use crate::programs::Programs;
 use crate::retrieval::{Retrievable, Retrieved};
-use crate::scorer::{LateCheck, Scorer, check_time, logits};
-use crate::scratch::{Scratch, ScratchPool, request_size};
+use crate::scorer::{LateCheck, check_time};
+use crate::scratch::{Scratch, request_size};
 
 /// A loaded version. Several threads can compute scores with it at the same time.
 #[derive(Debug)]
