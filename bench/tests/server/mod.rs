@@ -96,13 +96,22 @@ impl Http2 {
         let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
         bytes.extend_from_slice(b"\0\0\x04\x08\0\0\0\0\0\x3f\0\0\0");
         stream.write_all(&bytes).expect("the preface is sent");
-        // The window of the server for a stream counts once its settings are acknowledged.
-        let mut settings = [0; 9];
-        stream.read_exact(&mut settings).expect("the head of the settings");
-        assert_eq!(settings[3..5], [4, 0], "the first frame has the settings");
-        let mut content = vec![0; usize::from(settings[2])];
-        stream.read_exact(&mut content).expect("the settings");
-        stream.write_all(b"\0\0\0\x04\x01\0\0\0\0").expect("the acknowledgement is sent");
+        // The windows of the server count once it has sent them, and that of a stream once its
+        // settings are acknowledged.
+        loop {
+            let mut head = [0; 9];
+            stream.read_exact(&mut head).expect("the head of a frame");
+            let mut content = vec![0; usize::from(u16::from_be_bytes([head[1], head[2]]))];
+            stream.read_exact(&mut content).expect("a frame");
+            match head[3..5] {
+                [4, 0] => {
+                    let acknowledged = stream.write_all(b"\0\0\0\x04\x01\0\0\0\0");
+                    acknowledged.expect("the acknowledgement is sent");
+                }
+                [8, _] => break,
+                _ => {}
+            }
+        }
         // Names and values without Huffman's code: the method, the scheme, and literals.
         let mut head = vec![0x83, 0x86];
         for (name, value) in [

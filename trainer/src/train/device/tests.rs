@@ -136,7 +136,7 @@ impl Place {
                     let has_rows = report.gpu.is_some_and(|gpu| gpu.has_rows);
                     assert_eq!(has_rows, is_gpu && matches!(outcome, Outcome::Equal), "{keys}");
                     // The validation reads the parameters of the moment.
-                    let is_number = ["'number'", "'count'"].iter().any(|it| settings.contains(it));
+                    let is_number = settings.contains("[labels.click]\nkind");
                     assert!(report.valid_auc.is_some() != is_number, "{keys}");
                     (self.files(name), report.valid_auc)
                 };
