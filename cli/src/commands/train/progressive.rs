@@ -1,7 +1,7 @@
 //! `zillion train --progressive`: scores the training files slice by slice of event time, and
 //! learns from each slice after it was scored.
 //!
-//! What is learned from a row has no effect on earlier scores, so the table shows how a model that
+//! Rows have no effect on the scores of earlier ones, so the table shows how a model that
 //! is trained on does on the rows of tomorrow. Statistics and vocabularies come from all rows. The
 //! command writes no checkpoint: its run lies in a temporary folder.
 
