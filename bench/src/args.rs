@@ -16,7 +16,7 @@ use zillion_console::profile::ProfileArgs;
 use zillion_rows::Dtype;
 
 pub(crate) use gpu::{BenchGpuArgs, GpuPart};
-pub(crate) use load::{BenchGrpcArgs, BenchServeArgs};
+pub(crate) use load::{BenchGrpcArgs, BenchServeArgs, ServeModel};
 pub use load::{LoadgenArgs, Protocol};
 pub(crate) use online::{
     BenchOnlineArgs, OnlineCatchupArgs, OnlineFigure, OnlineFreshnessArgs, OnlineIngestArgs,

@@ -1,9 +1,9 @@
-//! A DeepFM with the shape of Criteo's data, and requests for its scores, for the benchmarks of
+//! A model with the shape of Criteo's data, and requests for its scores, for the benchmarks of
 //! serving. The model is published as versions without training.
 //!
 //! The system with which Zillion is compared (the peer, see docs/BENCHMARKS.md) uses the same
 //! model: 26 ids that share one table with 16 + 1 floats in each row, 13 numbers, and an MLP with
-//! layers of 400, 400 and 400. The values of the weights do not influence the time. The places of
+//! layers of 400, 400 and 400, if the model is a DeepFM. The values of the weights do not influence the time. The places of
 //! the rows influence the time, so the rows must be scattered over the table.
 
 mod requests;
@@ -31,6 +31,7 @@ use zillion_rows::{RowSource, TableLayout, TableSpec};
 use zillion_scorer::{ParityRows, Scorer};
 use zillion_trainer::Job;
 
+use crate::args::ServeModel;
 use crate::load::bodies::row_of;
 pub(crate) use requests::{Requests, UserPart};
 use zillion_console::{create_registry, durable_files};
@@ -47,6 +48,20 @@ const WIDTH: usize = 17;
 const SEED: u64 = 1;
 /// The number of parity rows of a version.
 const PARITY: usize = 64;
+
+/// The form of the model of a benchmark.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Form {
+    /// The kind of the model.
+    pub(crate) model: ServeModel,
+    /// The number of ids in the history of a parity row. With 0, the model has no history.
+    pub(crate) history: usize,
+}
+
+impl Form {
+    /// A DeepFM without a history.
+    pub(crate) const USUAL: Self = Self { model: ServeModel::Deepfm, history: 0 };
+}
 
 /// The parts of a version other than its rows.
 pub(crate) struct Criteo {
@@ -67,14 +82,13 @@ pub(crate) struct Criteo {
 impl Criteo {
     /// Returns the model for a table of `rows` rows.
     pub(crate) fn new(rows: u64, workers: &Arc<Workers>) -> Result<Self> {
-        Self::with_history(rows, workers, 0)
+        Self::of_form(rows, workers, Form::USUAL)
     }
 
-    /// Returns the model of [`Criteo::new`] with an additional feature, whose lists have `history`
-    /// ids in the parity rows. With 0, the model has no such feature.
-    fn with_history(rows: u64, workers: &Arc<Workers>, history: usize) -> Result<Self> {
-        let job =
-            job(history > 0).parse::<Table>().context("the job of the benchmark is not valid")?;
+    /// Returns a model of this form for a table of `rows` rows.
+    fn of_form(rows: u64, workers: &Arc<Workers>, form: Form) -> Result<Self> {
+        let history = form.history;
+        let job = job(form).parse::<Table>().context("the job of the benchmark is not valid")?;
         let job = Job::from_value(job.into())?;
         let graph = job.graph(Mode::Infer)?;
         let params = Params::init(&graph.params, SEED);
@@ -161,19 +175,18 @@ pub(crate) fn publish(
     folder: &Path,
     workers: &Arc<Workers>,
 ) -> Result<VersionManifest> {
-    publish_with_history(model, rows, folder, workers, 0)
+    publish_form(model, rows, folder, workers, Form::USUAL)
 }
 
-/// Does what [`publish`] does, for a model with a history of `history` ids (see
-/// [`Criteo::with_history`]).
-pub(crate) fn publish_with_history(
+/// Does what [`publish`] does, for a model of this form.
+pub(crate) fn publish_form(
     model: &Model,
     rows: u64,
     folder: &Path,
     workers: &Arc<Workers>,
-    history: usize,
+    form: Form,
 ) -> Result<VersionManifest> {
-    let mut criteo = Criteo::with_history(rows, workers, history)?;
+    let mut criteo = Criteo::of_form(rows, workers, form)?;
     let layouts = criteo.layouts();
     let files = durable_files()?;
     let folder = folder.join("rows");
@@ -207,7 +220,7 @@ fn random_rows(rows: u64, layout: &TableLayout, folder: &Path) -> Result<LayerMa
     Ok(writer.finish()?)
 }
 
-fn job(has_history: bool) -> String {
+fn job(form: Form) -> String {
     let mut job = String::from(
         r#"
         name = "bench"
@@ -221,16 +234,21 @@ fn job(has_history: bool) -> String {
         [tables.ids]
         dim = 16
         [model]
-        kind = "deepfm"
-        bias = true
-        hidden = [400, 400, 400]
         "#,
     );
+    job.push_str(match form.model {
+        ServeModel::Deepfm => "kind = 'deepfm'\nbias = true\nhidden = [400, 400, 400]\n",
+        ServeModel::Dcnv2 => {
+            "kind = 'dcnv2'\nstructure = 'parallel'\ncross_layers = 3\nhidden = [512, 256, 128]\n"
+        }
+        ServeModel::Din => "kind = 'din'\nattention = [{ query = 'C26', history = 'H' }]\n",
+    });
     for i in 1..=NUMBERS {
         let _ = writeln!(job, "[features.I{i}]\nkind = 'numeric'");
     }
-    if has_history {
-        let _ = writeln!(job, "[features.{HISTORY}]\nkind = 'ids'\ntable = 'ids'");
+    if form.history > 0 {
+        let kind = if form.model == ServeModel::Din { "sequence" } else { "ids" };
+        let _ = writeln!(job, "[features.{HISTORY}]\nkind = '{kind}'\ntable = 'ids'");
     }
     for i in 1..=IDS {
         let _ = writeln!(job, "[features.C{i}]\nkind = 'id'\ntable = 'ids'");

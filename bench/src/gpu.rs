@@ -30,6 +30,9 @@ pub(crate) fn run(args: &BenchGpuArgs, is_json: bool) -> Result<()> {
     if wants(GpuPart::Rows) {
         all.extend(rates::measure_rows(gpu, args.rows, copy)?);
     }
+    if wants(GpuPart::Index) {
+        all.extend(rates::measure_index(gpu, args.index_places)?);
+    }
     if wants(GpuPart::Exact) {
         all.extend(rates::measure_exact_products(gpu)?);
     }

@@ -34,7 +34,7 @@ use crate::load::figures::{Figures, Percentiles, round};
 use crate::load::open_loop::{self, Plan};
 use crate::load::target::Target;
 use crate::print_outcome;
-use crate::server::{Asker, ServerChild};
+use crate::server::{Asker, Place, ServerChild};
 
 /// The number of different requests.
 const DIFFERENT: usize = 64;
@@ -48,6 +48,9 @@ struct Outcome {
     server_cpus: Option<String>,
     /// The number type of the dense layers.
     dense: DenseType,
+    /// The GPU of the server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    device: Option<String>,
     connections: usize,
     streams: usize,
     seconds: f64,
@@ -138,9 +141,14 @@ pub(crate) fn run(args: &BenchGrpcArgs, is_json: bool) -> Result<()> {
     let published = open_model(&folder.join("registry"))?;
     eprintln!("publishing {} rows", args.rows);
     publish(&published, args.rows.get(), folder, &compute_pool(None)?)?;
-    let cpus = args.server_cpus.as_deref();
-    let (server, _) =
-        ServerChild::start_on(folder, "server", args.threads, cpus, Some(args.dense))?;
+    let place = Place {
+        threads: args.threads,
+        cpus: args.server_cpus.as_deref(),
+        dense: Some(args.dense),
+        device: args.device.as_deref(),
+        gpu_memory: args.gpu_memory,
+    };
+    let (server, _) = ServerChild::start_on(folder, "server", place)?;
     let before = (CpuTimes::now(), cpu_seconds(server.pid()), Instant::now());
     let mut runs = Vec::new();
     for candidates in args.candidates.iter().map(|candidates| candidates.get()) {
@@ -157,6 +165,7 @@ pub(crate) fn run(args: &BenchGrpcArgs, is_json: bool) -> Result<()> {
         threads: args.threads.map(NonZeroUsize::get),
         server_cpus: args.server_cpus.clone(),
         dense: args.dense,
+        device: args.device.clone(),
         connections: args.connections.get(),
         streams: args.streams.get(),
         seconds: args.seconds,

@@ -34,7 +34,7 @@ use crate::load::figures::{Figures, Percentiles, round};
 use crate::load::open_loop::{self, Done, Outcome as Ended, Plan};
 use crate::load::target::Target;
 use crate::print_outcome;
-use crate::server::{Asker, ServerChild};
+use crate::server::{Asker, Place, ServerChild};
 
 /// The number of different requests.
 const DIFFERENT: usize = 16;
@@ -104,8 +104,12 @@ pub(crate) fn run(args: &BenchOverloadArgs, is_json: bool) -> Result<()> {
         // Each number of rows has its own server, so the server has learned nothing from other
         // requests.
         let name = format!("server-{candidates}");
-        let (server, _) =
-            ServerChild::start_on(folder, &name, args.threads, args.server_cpus.as_deref(), None)?;
+        let place = Place {
+            threads: args.threads,
+            cpus: args.server_cpus.as_deref(),
+            ..Place::default()
+        };
+        let (server, _) = ServerChild::start_on(folder, &name, place)?;
         runs.push(measure(&server, args, candidates)?);
     }
     let outcome = Outcome {

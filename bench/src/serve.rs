@@ -8,6 +8,7 @@
 //! includes mixing and deduplicating the ids and looking them up in a hash index. The peer only
 //! indexes an array.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -15,12 +16,13 @@ use serde::Serialize;
 use zillion_device::machine::{self, CpuTimes};
 use zillion_registry::Cache;
 use zillion_rows::layer::Unthrottled;
-use zillion_scorer::{DenseType, Servable};
+use zillion_scorer::{DenseType, DeviceStatistics, ScoringDevice, Servable};
 
-use crate::args::BenchServeArgs;
-use crate::criteo::{MODEL, Requests, UserPart, open_model, publish_with_history};
+use crate::args::{BenchServeArgs, ServeModel};
+use crate::criteo::{Form, MODEL, Requests, UserPart, open_model, publish_form};
 use crate::load::figures::Percentiles;
 use crate::print_outcome;
+use zillion_console::exit::Stop;
 use zillion_console::{compute_pool, durable_files};
 
 /// The number of different requests.
@@ -32,6 +34,7 @@ const WARM_UP: usize = DIFFERENT;
 
 #[derive(Serialize)]
 struct Outcome {
+    model: ServeModel,
     candidates: usize,
     threads: usize,
     requests: usize,
@@ -62,6 +65,9 @@ struct Outcome {
     /// computed in the same way.
     candidates_per_second: f64,
     load_ms: f64,
+    /// The GPU and its counts, if it computes the scores.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    device: Option<Device>,
     resident_mib: Option<u64>,
     own_cpus: f64,
     /// The number of processors that other programs kept busy. The figures are valid if this number
@@ -69,7 +75,22 @@ struct Outcome {
     other_cpus: Option<f64>,
 }
 
+/// A GPU that computes the scores.
+#[derive(Serialize)]
+struct Device {
+    name: String,
+    #[serde(flatten)]
+    counts: DeviceStatistics,
+}
+
+/// Opens the device of the arguments, if they name one.
+fn open_device(args: &BenchServeArgs) -> Result<Option<Arc<ScoringDevice>>> {
+    let memory = args.gpu_memory.map(|memory| memory.0);
+    Ok(args.device.as_deref().map(|name| ScoringDevice::open(name, memory)).transpose()?)
+}
+
 pub(crate) fn run(args: &BenchServeArgs, is_json: bool) -> Result<()> {
+    let device = open_device(args)?;
     let folder = tempfile::tempdir()?;
     let published = open_model(&folder.path().join("registry"))?;
     let workers = compute_pool(Some(args.threads))?;
@@ -78,14 +99,27 @@ pub(crate) fn run(args: &BenchServeArgs, is_json: bool) -> Result<()> {
         history: args.history.map_or(0, std::num::NonZeroUsize::get),
     };
     let rows = args.rows.get();
-    let version =
-        publish_with_history(&published, rows, folder.path(), &workers, user.history)?.version;
+    if args.model == ServeModel::Din && user.history == 0 {
+        let reason = "--model din: its attention needs a history; set --history, as in \
+                      --history 50";
+        return Err(Stop::Usage(reason.to_owned()).into());
+    }
+    let form = Form { model: args.model, history: user.history };
+    let version = publish_form(&published, rows, folder.path(), &workers, form)?.version;
     let mut cache = Cache::open(&folder.path().join("cache"), MODEL, durable_files()?)?;
     cache.set_row_records(args.row_records);
     let began = Instant::now();
     let (dense, pace) = (args.dense, &mut Unthrottled);
-    let servable =
-        Servable::load_as(Some(dense), &published, version, [], &mut cache, &workers, pace)?;
+    let servable = Servable::load_on(
+        device.as_ref(),
+        Some(dense),
+        &published,
+        version,
+        [],
+        &mut cache,
+        &workers,
+        pace,
+    )?;
     let load = began.elapsed();
 
     let candidates = args.candidates.get();
@@ -112,6 +146,7 @@ pub(crate) fn run(args: &BenchServeArgs, is_json: bool) -> Result<()> {
     let cpus = CpuTimes::now().since(&before);
     let mean = whole.iter().sum::<Duration>().as_secs_f64() / count as f64;
     let outcome = Outcome {
+        model: args.model,
         candidates,
         threads: args.threads.get(),
         requests: count,
@@ -127,6 +162,8 @@ pub(crate) fn run(args: &BenchServeArgs, is_json: bool) -> Result<()> {
         encode_p50_ms: Percentiles::of(encode).p50_ms,
         candidates_per_second: (candidates as f64 / mean).round(),
         load_ms: (load.as_secs_f64() * 1e4).round() / 10.0,
+        device: device
+            .map(|device| Device { name: device.describe(), counts: device.statistics() }),
         resident_mib: machine::resident_memory().map(|bytes| bytes >> 20),
         own_cpus: cpus.own_cpus,
         other_cpus: cpus.other_cpus,

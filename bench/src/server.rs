@@ -17,6 +17,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use zillion_rows::ByteSize;
 use zillion_scorer::DenseType;
 
 pub use ask::Asker;
@@ -56,6 +57,10 @@ pub struct Setup<'a> {
     pub request_log: Option<&'a Path>,
     /// The number type of the dense layers, or `None` for that of the settings.
     pub dense: Option<DenseType>,
+    /// The GPU that computes the scores, or `None` for processors.
+    pub device: Option<&'a str>,
+    /// The memory of the GPU, or `None` for the default of `serve`.
+    pub gpu_memory: Option<ByteSize>,
 }
 
 impl<'a> Setup<'a> {
@@ -74,8 +79,25 @@ impl<'a> Setup<'a> {
             config: None,
             request_log: None,
             dense: None,
+            device: None,
+            gpu_memory: None,
         }
     }
+}
+
+/// The processors and the GPU of a server of the benchmarks' model.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Place<'a> {
+    /// The number of threads that score, or `None` for one thread per processor.
+    pub(crate) threads: Option<NonZeroUsize>,
+    /// The processors that the server may use, or `None` for all of them.
+    pub(crate) cpus: Option<&'a str>,
+    /// The number type of the dense layers, or `None` for that of the settings.
+    pub(crate) dense: Option<DenseType>,
+    /// The GPU that computes the scores, or `None` for processors.
+    pub(crate) device: Option<&'a str>,
+    /// The memory of the GPU, or `None` for the default of `serve`.
+    pub(crate) gpu_memory: Option<ByteSize>,
 }
 
 /// A running `zillion serve`. The server is stopped when this value is dropped.
@@ -122,6 +144,8 @@ impl ServerChild {
             .args(setup.name.map(|name| format!("--name={name}")))
             .args(setup.threads.map(|threads| format!("--threads={threads}")))
             .args(setup.dense.map(|dense| format!("--dense={dense}")))
+            .args(setup.device.map(|device| format!("--device={device}")))
+            .args(setup.gpu_memory.map(|memory| format!("--gpu-memory={}", memory.0)))
             .env("ZILLION_LOG", setup.level)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -157,17 +181,14 @@ impl ServerChild {
         name: &str,
         threads: Option<NonZeroUsize>,
     ) -> Result<(Self, Duration)> {
-        Self::start_on(folder, name, threads, None, None)
+        Self::start_on(folder, name, Place { threads, ..Place::default() })
     }
 
-    /// Starts a server as [`Self::start_in`] does. The server keeps to the processors in `cpus`,
-    /// and computes dense layers in the number type `dense`.
+    /// Starts a server as [`Self::start_in`] does, on the processors or the GPU of `place`.
     pub(crate) fn start_on(
         folder: &Path,
         name: &str,
-        threads: Option<NonZeroUsize>,
-        cpus: Option<&str>,
-        dense: Option<DenseType>,
+        place: Place<'_>,
     ) -> Result<(Self, Duration)> {
         let server = Self::start(Setup {
             model: MODEL,
@@ -177,11 +198,13 @@ impl ServerChild {
             log: &folder.join(format!("{name}.log")),
             // If a run has no problems, the server logs nothing at this level.
             level: "warn",
-            threads,
-            cpus,
+            threads: place.threads,
+            cpus: place.cpus,
             config: None,
             request_log: None,
-            dense,
+            dense: place.dense,
+            device: place.device,
+            gpu_memory: place.gpu_memory,
         })?;
         let time = server.wait_ready()?;
         Ok((server, time))

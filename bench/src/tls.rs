@@ -86,17 +86,11 @@ pub(crate) fn run(args: &BenchTlsArgs, is_json: bool) -> Result<()> {
     publish(&published, args.rows.get(), folder, &compute_pool(None)?)?;
     let config = make_certificate(folder)?;
     let server = ServerChild::start(Setup {
-        model: MODEL,
-        name: None,
-        registry: &folder.join("registry"),
         cache: Some(&folder.join("cache")),
-        log: &folder.join("server.log"),
         level: "warn",
         threads: args.threads,
-        cpus: None,
         config: Some(&folder.join("serve.toml")),
-        request_log: None,
-        dense: None,
+        ..Setup::new(MODEL, &folder.join("registry"), &folder.join("server.log"))
     })?;
     server.wait_ready()?;
     let tls_url = server.other_url().context("the server announced only one listener")?;

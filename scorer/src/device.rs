@@ -48,7 +48,7 @@ pub(crate) struct Counts {
 }
 
 /// The counts of a device at one moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct DeviceStatistics {
     /// The number of bytes of the budget.
     pub budget_bytes: u64,

@@ -12,6 +12,9 @@ pub(crate) struct BenchGpuArgs {
     /// Number of rows in the table of the lookups and updates
     #[arg(long, default_value = "10000000", value_parser = clap::value_parser!(u64).range(1000..=u32::MAX.into()))]
     pub(crate) rows: u64,
+    /// Number of places of the index of served layers
+    #[arg(long, default_value = "66060288", value_parser = clap::value_parser!(u64).range(1000..=1 << 31))]
+    pub(crate) index_places: u64,
     /// Measure only this part besides the floors (repeatable)
     #[arg(long, value_enum)]
     pub(crate) part: Vec<GpuPart>,
@@ -24,6 +27,8 @@ pub(crate) struct BenchGpuArgs {
 pub(crate) enum GpuPart {
     /// Lookups of rows and row updates
     Rows,
+    /// The index of served layers
+    Index,
     /// Our products, which have the processor's bits
     Exact,
     /// The library's products in f32, tf32 and bf16

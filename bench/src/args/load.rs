@@ -8,6 +8,7 @@ use clap::ValueEnum;
 use serde::Serialize;
 use zillion_console::parse_dense_type;
 use zillion_registry::VersionId;
+use zillion_rows::ByteSize;
 use zillion_scorer::DenseType;
 
 /// The arguments of `zillion loadgen`.
@@ -71,6 +72,9 @@ pub struct LoadgenArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct BenchServeArgs {
+    /// Model that computes the scores; din needs a history
+    #[arg(long, value_enum, default_value = "deepfm")]
+    pub(crate) model: ServeModel,
     /// Number of rows in a request
     #[arg(long, default_value = "500")]
     pub(crate) candidates: NonZeroUsize,
@@ -99,6 +103,24 @@ pub(crate) struct BenchServeArgs {
     /// mapped files
     #[arg(long)]
     pub(crate) row_records: bool,
+    /// GPU that computes the scores, as cuda:0; absent: processors compute them
+    #[arg(long, value_name = "DEVICE")]
+    pub(crate) device: Option<String>,
+    /// Memory of the GPU, as 8GiB; absent: four fifths of what is free
+    #[arg(long, value_name = "SIZE", requires = "device")]
+    pub(crate) gpu_memory: Option<ByteSize>,
+}
+
+/// A model that the benchmarks of scoring publish.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum ServeModel {
+    /// DeepFM with layers of 400, 400 and 400
+    Deepfm,
+    /// DCNv2 with three cross layers, beside layers of 512, 256 and 128
+    Dcnv2,
+    /// Attention over the history for the last id
+    Din,
 }
 
 #[derive(Debug, clap::Args)]
@@ -146,6 +168,12 @@ pub(crate) struct BenchGrpcArgs {
     /// Number type of the dense layers of the server: f32, bf16 or int8
     #[arg(long, value_name = "TYPE", default_value = "f32", value_parser = parse_dense_type)]
     pub(crate) dense: DenseType,
+    /// GPU of the server, as cuda:0; absent: processors compute the scores
+    #[arg(long, value_name = "DEVICE")]
+    pub(crate) device: Option<String>,
+    /// Memory of the GPU, as 8GiB; absent: four fifths of what is free
+    #[arg(long, value_name = "SIZE", requires = "device")]
+    pub(crate) gpu_memory: Option<ByteSize>,
     /// Folder in which the registry and the cache are made and then removed; absent: the folder for
     /// temporary files
     #[arg(long, value_name = "DIR")]

@@ -4,6 +4,7 @@
 //! A kernel is timed inside of a graph, as a step runs it: the figure is that of the median replay.
 
 mod floors;
+mod index;
 mod products;
 mod rows;
 mod step;
@@ -15,6 +16,7 @@ use super::error::GpuError;
 use super::memory::Memory;
 
 pub use floors::measure_floors;
+pub use index::measure_index;
 pub use products::{measure_exact_products, measure_library_products};
 pub use rows::measure_rows;
 pub use step::{StepRate, measure_step, measure_step_parts};
