@@ -148,7 +148,7 @@ impl ResidentTables {
         }
         tables.check_notes(plan, notes)?;
         check_plan(tables, plan)?;
-        let (steps, swept) = (tables.steps(update, false)?, tables.steps(update, true)?);
+        let (mut steps, swept) = (tables.steps(update, false)?, tables.steps(update, true)?);
         self.bring_in(tables, workers, plan)?;
         if let Err(error) = self.have_room(tables, plan) {
             if !is_about_memory(&error) {
@@ -158,6 +158,9 @@ impl ResidentTables {
             self.drop_rows(tables);
             return Ok(Some(error.to_string()));
         }
+        // `steps` has refused a step that does not fit into 32 bits.
+        let number = update.step.0 as u32;
+        tables.set_permits(workers, plan, notes, (number, &mut steps))?;
         let before = total(&tables.shards);
         let clips = self.options.clips;
         let batch = match &mut self.cache {
@@ -167,8 +170,8 @@ impl ResidentTables {
         let recorder = Recorder { plan, notes, steps: &steps, swept: &swept, clips, batch };
         recorder.record(tables, workers, &mut self.tables, &mut self.records)?;
         self.fetch_late(tables)?;
-        Recorder::evict(tables, workers, update.step.0 as u32)?;
-        self.spill(tables, workers, update.step.0 as u32)?;
+        Recorder::evict(tables, workers, number)?;
+        self.spill(tables, workers, number)?;
         self.follow_host(tables);
         let counted = total(&tables.shards).since(before);
         let counters = Counters { pulled: 0, missing: 0, ..counted };

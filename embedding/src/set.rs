@@ -261,12 +261,7 @@ impl TableSet {
         let number = step.0 as u32;
         let ranges = self.ranges(plan);
         self.bring_in(workers, plan)?;
-        let rooms = self.find_permits(workers, plan, gradients, number)?;
-        for (step, room) in steps.iter_mut().zip(rooms) {
-            if let Some(step) = step {
-                step.permits = room;
-            }
-        }
+        self.set_permits(workers, plan, gradients, (number, &mut steps))?;
         let before = total(&self.shards);
         let pushed = each(workers, &mut self.shards, |i, shard| {
             shard.push(plan, &ranges[i], gradients, &steps)
@@ -276,6 +271,23 @@ impl TableSet {
         let counted = total(&self.shards).since(before);
         self.settle(workers, Some(number))?;
         Ok(counted)
+    }
+
+    /// Sets the permits of a step: the keys that may get a row. Only the uses of `notes` are read.
+    pub(crate) fn set_permits(
+        &self,
+        workers: &Workers,
+        plan: &LookupPlan,
+        notes: &RowBuffer,
+        (step, steps): (u32, &mut [Option<TableStep>]),
+    ) -> Result<()> {
+        let permits = self.find_permits(workers, plan, notes, step)?;
+        for (step, permits) in steps.iter_mut().zip(permits) {
+            if let Some(step) = step {
+                step.permits = permits;
+            }
+        }
+        Ok(())
     }
 
     /// Ends a step. First, it applies the staged gradients and the whole-table rules to every row

@@ -190,7 +190,10 @@ impl Table {
                 if goes(&ranked[next]) {
                     self.take_out(key, entry);
                     match keeps_free_rows {
-                        true => self.free_list.rows.push(entry.row()),
+                        true => {
+                            self.free_list.rows.push(entry.row());
+                            self.slabs.note_unused(entry.row());
+                        }
                         false => self.free_row(key, entry),
                     }
                     gone += 1;

@@ -81,7 +81,8 @@ impl Recorder<'_> {
         Ok(())
     }
 
-    /// Does the work that is due after the step: evicts rows and candidates, and ages counts.
+    /// Does the work that is due after the step: evicts rows and candidates, ages counts, and makes
+    /// room in tables at their limits.
     pub(super) fn evict(tables: &mut TableSet, workers: &Workers, step: u32) -> Result<()> {
         if tables.needs_sweep() {
             let turns: Vec<Vec<Due>> = tables.scheduled_work(step);
@@ -93,6 +94,7 @@ impl Recorder<'_> {
                     })
                 })?;
             }
+            tables.displace(workers, step)?;
             tables.trim_changes();
         }
         Ok(())

@@ -8,9 +8,6 @@ use crate::shape::TableShape;
 /// Returns the setting with which the rows of a set cannot be on a device, and the reason. Returns
 /// `None` if they can.
 pub(super) fn refusal(tables: &TableSet) -> Option<String> {
-    if tables.shared.rows.is_some() {
-        return Some("`train.max_table_bytes` evicts rows, which the host does".to_owned());
-    }
     if tables.owned.iter().any(|owned| *owned != ALL_SLOTS) {
         return Some("the tables hold only a part of the slots".to_owned());
     }
@@ -34,10 +31,6 @@ fn of_table(shape: &TableShape) -> Option<String> {
         ("grow", "rows that grow are on the host")
     } else if shape.priority.is_some_and(|priority| priority.needs_weights()) {
         ("eviction", "the weights of rows decide, which the host does not have in each step")
-    } else if spec.max_rows.is_some() && !spec.dense {
-        ("max_rows", "the host evicts rows at a limit")
-    } else if spec.max_bytes.is_some() {
-        ("max_bytes", "the host evicts rows at a limit")
     } else {
         return None;
     };

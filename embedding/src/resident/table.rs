@@ -109,7 +109,7 @@ impl ResidentTable {
             swept: None,
             is_frozen,
             creates: !shape.spec.dense && !is_frozen,
-            refuses: shape.spec.dense || is_frozen || !shape.spec.admission.is_all(),
+            refuses: may_refuse(tables, shape, is_frozen),
             segments: segments(options, &form)?,
             form,
             slab,
@@ -149,7 +149,7 @@ impl ResidentTable {
             false => None,
         };
         let segments = segments(options, &form)?;
-        let refuses = shape.spec.dense || is_frozen || !shape.spec.admission.is_all();
+        let refuses = may_refuse(tables, shape, is_frozen);
         Ok(Self { form, slab, places, chunks, swept, is_frozen, creates, refuses, segments })
     }
 
@@ -205,6 +205,12 @@ impl ResidentTable {
             norm,
         }
     }
+}
+
+/// Returns whether keys may have no row after a step.
+fn may_refuse(tables: &TableSet, shape: &TableShape, is_frozen: bool) -> bool {
+    let is_limited = shape.most_rows.is_some() || tables.shared.rows.is_some();
+    shape.spec.dense || is_frozen || is_limited || !shape.spec.admission.is_all()
 }
 
 /// Returns the number behind the largest number of a row.

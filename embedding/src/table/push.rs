@@ -40,7 +40,7 @@ impl Table {
     }
 
     /// Adds the keys of a push, which are in the order of their slots, to the demand of the step.
-    fn count_demand(&mut self, keys: &[FeatureKey]) {
+    pub(super) fn count_demand(&mut self, keys: &[FeatureKey]) {
         if self.shape.priority.is_none() {
             return;
         }

@@ -22,8 +22,8 @@ pub(crate) struct Record {
     pub(crate) counts: Vec<u32>,
     /// The positions of the keys whose rows are new, in ascending order.
     pub(crate) new: Vec<u32>,
-    /// The positions of the keys that waited for admission when the step began, in ascending order.
-    /// Gradients of such keys have no part in the norm of the step.
+    /// The positions of the keys that waited for admission or for room when the step began, in
+    /// ascending order. Gradients of such keys have no part in the norm of the step.
     pub(crate) waiting: Vec<u32>,
     /// The number of keys that have a row.
     pub(crate) found: u64,
@@ -84,10 +84,15 @@ impl Table {
         record: &mut Record,
     ) -> Result<()> {
         record.clear();
-        if has_norm && self.candidates.is_some() {
+        self.count_demand(keys);
+        let permits = &step.permits;
+        if has_norm && (self.candidates.is_some() || !permits.runs.is_empty()) {
             // Keys can share the counters of a filter, so all keys are asked before one is counted.
             for (i, &key) in keys.iter().enumerate() {
-                if !self.has(key) && self.waits(key, || occurrences.of(i), step.at.step) {
+                if !self.has(key)
+                    && (!permits.has(occurrences.first + i)
+                        || self.waits(key, || occurrences.of(i), step.at.step))
+                {
                     record.waiting.push(i as u32);
                 }
             }

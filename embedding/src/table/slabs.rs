@@ -27,7 +27,7 @@ pub(crate) struct RowSlabs {
 /// The end of a row's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gone {
-    /// The row was freed.
+    /// The row was freed, or belongs to no key any more.
     Freed(u32),
     /// The row has another number now.
     Moved {
@@ -87,6 +87,11 @@ impl RowSlabs {
 
     pub(crate) fn free(&mut self, row: u32) {
         self.give_back(row);
+        self.note_unused(row);
+    }
+
+    /// Lists a row that belongs to no key any more. The row may stay allocated.
+    pub(crate) fn note_unused(&mut self, row: u32) {
         if let Some(gone) = &mut self.gone {
             gone.push(Gone::Freed(row));
         }

@@ -15,13 +15,13 @@ use zillion_feature::random::{combine, unit_f32};
 use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, Step, TableId, Use};
 use zillion_rows::conformance::plan_of;
 use zillion_rows::layer::Unthrottled;
-use zillion_rows::{MAX_PART_ROWS, TableParts, TableSpec};
+use zillion_rows::{ByteSize, MAX_PART_ROWS, TableParts, TableSpec};
 
 use crate::chance::Chance;
 use crate::compare::assert_same_files;
 use crate::device::{Left, MOST_KEYS, OnDevice, workers};
 use crate::same::{assert_same, bits, prefill};
-use crate::tables::{let_evict, tables};
+use crate::tables::{let_evict, let_refuse, tables};
 
 /// The number of ended epochs for which tables keep lists of changes.
 const EPOCHS: usize = 3;
@@ -98,7 +98,10 @@ impl History {
             let most = chance.pick(&[8, 200, 200, 10_000]);
             cache_rows = Some(chance.within(1, most) as usize);
             ahead = chance.pick(&[0, 1, 2, 5, 100]);
+        } else {
+            specs.iter_mut().for_each(|spec| let_refuse(&mut chance, spec));
         }
+        let shared = chance.one_in(4).then(|| ByteSize(chance.pick(&[1 << 20, 4 << 20])));
         let workers = workers(chance.within(1, 2) as usize);
         let frozen = chance.one_in(3).then(|| TableId(chance.below(specs.len() as u64) as u16));
         let clip = chance.pick(&[None, Some(0.5), Some(40.0)]);
@@ -106,6 +109,8 @@ impl History {
         let mut sets = [shards(), shards()].map(|shards| {
             let mut set = TableSet::new(specs.clone(), shards).unwrap();
             set.freeze(frozen.as_slice()).unwrap();
+            // The limit may be too small for one row of each table.
+            let _ = set.limit_bytes(shared.filter(|_| has_cache));
             set.track_changes(&workers, EPOCHS).unwrap();
             set.follow_snapshots();
             set

@@ -9,7 +9,7 @@ use zillion_embedding::{Rates, ResidentTables, TableSet, Update};
 use zillion_feature::{FeatureKey, LookupPlan, Step, TableId};
 use zillion_rows::conformance::plan_of;
 use zillion_rows::{
-    Admission, ByteSize, Dtype, Eviction, Growth, InitializerSpec, OptimizerSpec, SegmentSpec,
+    Admission, Dtype, Eviction, Growth, InitializerSpec, OptimizerSpec, SegmentSpec,
     TableSpec,
 };
 
@@ -189,17 +189,16 @@ fn settings_that_move_rows_on_the_host_are_refused_by_name() {
     let grow = Some(Growth { at: 3, from: Some(2) });
     let eviction = Eviction::Unseen { steps: 4 };
     assert_eq!(with(TableSpec { eviction, ..table("bad") }), None);
+    assert_eq!(with(TableSpec { max_rows: Some(100), ..table("bad") }), None);
+    let (below, every) = (None, None);
+    let by_weights = TableSpec { eviction: Eviction::L2 { below, every }, ..table("bad") };
     for (key, spec) in [
-        ("max_rows", TableSpec { max_rows: Some(100), ..table("bad") }),
-        ("max_bytes", TableSpec { max_bytes: Some(ByteSize(64 << 20)), ..table("bad") }),
+        ("eviction", TableSpec { max_rows: Some(100), ..by_weights }),
         ("grow", TableSpec { grow, ..table("bad") }),
     ] {
         let reason = with(spec).unwrap();
         assert!(reason.starts_with(&format!("`tables.bad.{key}` is set")), "{reason}");
     }
-    let mut set = TableSet::new(vec![table("good")], NonZeroUsize::MIN).unwrap();
-    set.limit_bytes(Some(ByteSize(64 << 20))).unwrap();
-    assert!(ResidentTables::refusal(&set).unwrap().contains("train.max_table_bytes"));
 }
 
 #[test]

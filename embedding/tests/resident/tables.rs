@@ -73,7 +73,8 @@ fn touch(spec: &mut TableSpec) {
     }
 }
 
-/// Lets the host evict rows of a table that is not in key order, now and then.
+/// Lets the host evict rows of a table that is not in key order, now and then, on schedule or at a
+/// limit.
 pub(crate) fn let_evict(chance: &mut Chance, spec: &mut TableSpec) {
     if spec.dense || chance.one_in(2) {
         return;
@@ -88,7 +89,25 @@ pub(crate) fn let_evict(chance: &mut Chance, spec: &mut TableSpec) {
             chance.pick(&[Eviction::Unseen { steps }, Eviction::Lfu { half_life, below, every }])
         }
     };
+    if chance.one_in(2) {
+        spec.max_rows = Some(chance.pick(&[3, 40, 700]));
+        let (below, every) = (None, None);
+        let at_limit = [Eviction::Never, Eviction::Lru, Eviction::Lfu { half_life, below, every }];
+        // A window of admission is a span of event time, and so is its eviction.
+        if spec.admission_window.is_none() {
+            let other = chance.pick(&at_limit);
+            spec.eviction = chance.pick(&[spec.eviction, other]);
+        }
+    }
     spec.validate().unwrap_or_else(|e| panic!("{e}: {spec:?}"));
+}
+
+/// Lets a table that is not in key order refuse new keys at a limit, now and then.
+pub(crate) fn let_refuse(chance: &mut Chance, spec: &mut TableSpec) {
+    if !spec.dense && chance.one_in(4) {
+        spec.max_rows = Some(chance.pick(&[3, 40, 700]));
+        spec.validate().unwrap_or_else(|e| panic!("{e}: {spec:?}"));
+    }
 }
 
 fn segment(chance: &mut Chance, name: &str) -> SegmentSpec {

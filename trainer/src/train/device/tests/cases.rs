@@ -44,7 +44,7 @@ pub(super) const TRAIN: &[Case] = &[
     case("optimizer", "train.optimizer = { kind = 'lamb', lr = 0.01, weight_decay = 0.1 }", Equal),
     case("optimizer", "train.optimizer = { kind = 'ftrl', lr = 0.1, l1 = 0.001 }", Equal),
     case("clip_norm", "train.clip_norm = 0.05", Equal),
-    case("max_table_bytes", "train.max_table_bytes = '64 MiB'", OnHost("`train.max_table_bytes`")),
+    case("max_table_bytes", "train.max_table_bytes = '64 MiB'", Equal),
     case("plateau", "train = { epochs = 3, plateau = { factor = 0.5, patience = 1 } }", Equal),
     case(
         "schedule",
@@ -164,22 +164,27 @@ pub(super) const TABLES: &[Case] = &[
     case(
         "eviction max_rows",
         "tables.user = { eviction = { kind = 'lfu', half_life = 3 }, max_rows = 9 }",
-        OnHost("`tables.user.max_rows`"),
+        Equal,
+    ),
+    case(
+        "eviction max_rows",
+        "tables.user = { eviction = { kind = 'l2' }, max_rows = 9 }",
+        OnHost("`tables.user.eviction`"),
     ),
     case(
         "eviction",
         "tables.user.eviction = { kind = 'l2', below = 0.02, every = 2 }",
         OnHost("`tables.user.eviction`"),
     ),
-    case("max_rows", "tables.user.max_rows = 9", OnHost("`tables.user.max_rows`")),
+    case("max_rows", "tables.user.max_rows = 9", Equal),
     case(
         "pinned pinned_file",
         "tables.user = { eviction = { kind = 'lru' }, max_rows = 9, pinned = [1, 2], pinned_file = 'pinned.txt' }",
-        OnHost("`tables.user.max_rows`"),
+        Equal,
     ),
     case("statistics", "tables.user.statistics = { decay = 0.9, every_steps = 2 }", Equal),
     case("grow", "tables.user.grow = { at = 3, from = 1 }", OnHost("`tables.user.grow`")),
-    case("max_bytes", "tables.user.max_bytes = '64 MiB'", OnHost("`tables.user.max_bytes`")),
+    case("max_bytes", "tables.user.max_bytes = '64 MiB'", Equal),
     case(
         "linear",
         "tables.user.linear = { optimizer = { kind = 'ftrl', lr = 0.1, l1 = 0.001 }, l2 = 0.1 }",
