@@ -348,10 +348,15 @@ impl Servable {
         Ok(Retrieved { found, missing_side_rows: batch.side_missing.iter().sum(), is_exact })
     }
 
-    /// Releases the memory of buffers that recent requests did not need. Every request does this
-    /// too, so a server needs to call this function only while it gets no requests.
+    /// Releases the memory of buffers that recent requests did not need, and looks whether the
+    /// device has failed. On processors, every request releases memory too, so a server needs to
+    /// call this function only while it gets no requests.
     pub fn release_idle(&self) {
-        self.engine.scratches.release_idle(Instant::now());
+        let now = Instant::now();
+        self.engine.scratches.release_idle(now);
+        if let Some(on_device) = &self.on_device {
+            on_device.release_idle(now);
+        }
         if let Some(retrievable) = &self.retrievable {
             retrievable.release_idle();
         }

@@ -1,5 +1,7 @@
 //! Versions on the emulated device against scorers of processors, by bits.
 
+mod memory;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -70,11 +72,15 @@ impl World {
 
     fn engine(&self, memory: u64, seed: u64) -> (Arc<ScoringDevice>, Arc<DeviceEngine>) {
         let device = ScoringDevice::open(&format!("emulated:{seed}"), Some(memory)).unwrap();
+        let engine = self.engine_on(&device);
+        (device, engine)
+    }
+
+    fn engine_on(&self, device: &Arc<ScoringDevice>) -> Arc<DeviceEngine> {
         let graph = self.example.graph.clone();
         let outputs = vec![graph.output(LOGITS).unwrap()];
         let programs = Programs::new(graph, outputs.clone(), Default::default());
-        let engine = DeviceEngine::new(device.clone(), Arc::new(programs), outputs).unwrap();
-        (device, Arc::new(engine))
+        DeviceEngine::new(device.clone(), Arc::new(programs), outputs).unwrap()
     }
 
     fn batch(&self, first: u64, rows: usize) -> (Batch, LookupPlan) {
@@ -239,7 +245,7 @@ fn a_late_request_leaves_the_list_and_others_go_on() {
     let batch = world.batch(1, 5);
     let late = version.score(request(&batch), Some(&|| is_late.load(Ordering::Relaxed)));
     assert!(matches!(late, Err(Error::Late)), "{late:?}");
-    // The request becomes late while it waits for another batch.
+    // The request becomes late before the list is looked at.
     let checks = AtomicUsize::new(0);
     let becomes_late = || checks.fetch_add(1, Ordering::Relaxed) > 0;
     let late = version.score(request(&batch), Some(&becomes_late));
