@@ -1,5 +1,6 @@
 //! Versions on the emulated device against scorers of processors, by bits.
 
+mod hot;
 mod memory;
 
 use std::sync::Arc;
@@ -44,17 +45,27 @@ impl World {
 
     /// Writes and opens one more layer. Pushes ascend with the first weight.
     fn add_layer(&mut self, rows: Rows) {
+        self.add_listed_layer(rows, 0);
+    }
+
+    /// Writes a layer that lists its hot keys. Pushes ascend with the first weight, and the last
+    /// push of a key is the later the smaller its weight is.
+    fn add_listed_layer(&mut self, rows: Rows, hot_keys: u32) {
         let mut rows: Vec<(FeatureKey, Option<f32>)> =
             rows.into_iter().map(|(id, x)| (FeatureKey::from_u64(id), x)).collect();
         rows.sort_unstable_by_key(|&(key, _)| key);
-        let layout = spec().layout();
+        let layout = TableSpec { hot_keys, ..spec() }.layout();
         let (files, mut pace) = (Files::new(), Unthrottled);
         let mut writer = LayerWriter::new(&files, self.folder.path(), &mut pace);
         writer.table(&layout, part_count(rows.len() as u64, 4)).unwrap();
         for (key, first) in rows {
-            let weights = first.map(|x| [x, -x, 0.5 * x, 1.0 + x]);
-            let count = first.map_or(0, |x| 1 + (x * 100.0) as u32);
-            writer.push(key, weights.as_ref().map(|row| &row[..]), count).unwrap();
+            let Some(x) = first else {
+                writer.push(key, None, 0).unwrap();
+                continue;
+            };
+            let (weights, count) = ([x, -x, 0.5 * x, 1.0 + x], 1 + (x * 100.0) as u32);
+            let last = 4_000_000_000 - 50_000 * count;
+            writer.push_used(key, &weights, count, last).unwrap();
         }
         let manifest = writer.finish().unwrap();
         let layer = Layer::open(self.folder.path(), &manifest, &[layout]).unwrap();
