@@ -179,8 +179,10 @@ impl TableSet {
             });
             for run in runs {
                 for (key, row) in run?.iter() {
-                    let (weights, count) = row.unzip();
-                    writer.push(key, weights, count.unwrap_or(0))?;
+                    match row {
+                        Some((row, uses)) => writer.push_used(key, row, uses.count, uses.last)?,
+                        None => writer.push(key, None, 0)?,
+                    }
                 }
             }
         }

@@ -30,6 +30,7 @@ fn layouts() -> Vec<TableLayout> {
         segments: vec![SegmentLayout { name: "vector".to_owned(), offset: 0, dim }],
         narrow: None,
         published: RowType::F32,
+        hot: None,
     };
     vec![table("user", 5), table("item", 8)]
 }

@@ -28,10 +28,11 @@ use zillion_rows::{
 use crate::harness::Target;
 
 /// All targets of this file.
-pub const ALL: [&Target; 7] = [
+pub const ALL: [&Target; 8] = [
     &LAYER_PARTS,
     &SPARSE_PARTS,
     &LAYER_DIRECTORIES,
+    &HOT_KEYS,
     &LAYER_PACKS,
     &TABLE_PARTS,
     &CANDIDATES,
@@ -71,6 +72,17 @@ pub const LAYER_DIRECTORIES: Target = Target {
         read_layer(&manifest, [&sample.part, &sample.narrow, bytes])
     },
     seeds: || vec![SAMPLE_LAYER.directory.clone()],
+};
+
+/// The reader of the hot keys of a layer. The other files of the layer are valid.
+pub const HOT_KEYS: Target = Target {
+    name: "hot_keys",
+    read: |bytes| {
+        let sample = &*HOT_LAYER;
+        let manifest = LayerManifest { hot: vec![file_of(bytes)], ..sample.manifest.clone() };
+        read_layer(&manifest, [&sample.part, &sample.narrow, &sample.directory, bytes])
+    },
+    seeds: || vec![HOT_LAYER.hot.clone()],
 };
 
 /// The reader of the pack of a layer. The writer of a bucket can let the manifest of a version fit
@@ -207,22 +219,28 @@ struct SampleLayer {
     part: Vec<u8>,
     narrow: Vec<u8>,
     directory: Vec<u8>,
+    /// The file with the hot keys; empty if the layer lists none.
+    hot: Vec<u8>,
 }
 
-static SAMPLE_LAYER: LazyLock<SampleLayer> = LazyLock::new(|| sample_of([1.0, 2.0, 3.0, 4.0]));
+static SAMPLE_LAYER: LazyLock<SampleLayer> = LazyLock::new(|| sample_of([1.0, 2.0, 3.0, 4.0], 0));
+
+/// A layer that lists hot keys.
+static HOT_LAYER: LazyLock<SampleLayer> = LazyLock::new(|| sample_of([1.0, 2.0, 3.0, 4.0], 5));
 
 /// A layer whose parts leave out zeros.
 static SPARSE_LAYER: LazyLock<SampleLayer> = LazyLock::new(|| {
-    let sample = sample_of([0.0, 0.0, 0.0, 4.0]);
+    let sample = sample_of([0.0, 0.0, 0.0, 4.0], 0);
     assert!(sample.manifest.sparsity().is_some(), "the parts leave out zeros");
     sample
 });
 
-/// Returns a layer whose rows end with the given weights.
-fn sample_of(last: [f32; 4]) -> SampleLayer {
+/// Returns a layer whose rows end with the given weights, and which lists some hot keys.
+fn sample_of(last: [f32; 4], hot_keys: u32) -> SampleLayer {
     let (folder, files, mut throttle) = (folder(), Files::new(), Unthrottled);
     let mut writer = LayerWriter::new(&files, folder.path(), &mut throttle);
-    let written = writer.table_of_rows(&spec().layout(), 6, 3).and_then(|()| {
+    let layout = TableSpec { hot_keys, ..spec() }.layout();
+    let written = writer.table_of_rows(&layout, 6, 3).and_then(|()| {
         for (at, key) in KEYS.into_iter().enumerate() {
             let weights = [at as f32, last[0], last[1], last[2], last[3]];
             // Some keys have narrow rows, and one key is removed.
@@ -230,7 +248,10 @@ fn sample_of(last: [f32; 4]) -> SampleLayer {
                 0 => Some(&weights[..3]),
                 _ => Some(&weights[..]).filter(|_| at != 5),
             };
-            writer.push(FeatureKey(key), row, at as u32)?;
+            match row {
+                Some(row) => writer.push_used(FeatureKey(key), row, at as u32, 90 - at as u32)?,
+                None => writer.push(FeatureKey(key), None, at as u32)?,
+            }
         }
         writer.finish()
     });
@@ -242,6 +263,7 @@ fn sample_of(last: [f32; 4]) -> SampleLayer {
         part: bytes(&table.parts[0].file),
         narrow: bytes(&narrow.parts[0].file),
         directory: bytes(&manifest.directory),
+        hot: manifest.hot.first().map(bytes).unwrap_or_default(),
         manifest: manifest.clone(),
     }
 }
@@ -254,9 +276,9 @@ fn index_of(pack: &[u8]) -> Option<LayerManifest> {
     serde_json::from_slice(&pack[start..end]).ok()
 }
 
-/// Opens a layer with a part of full rows, a part of narrow rows and a directory. Verifies the
-/// layer and reads all its rows. Returns whether the layer is valid.
-fn read_layer(manifest: &LayerManifest, files: [&[u8]; 3]) -> bool {
+/// Opens a layer with a part of full rows, a part of narrow rows, a directory and perhaps hot keys.
+/// Verifies the layer and reads all its rows. Returns whether the layer is valid.
+fn read_layer<const FILES: usize>(manifest: &LayerManifest, files: [&[u8]; FILES]) -> bool {
     let folder = folder();
     for (file, bytes) in manifest.files().zip(files) {
         fs::write(folder.path().join(file.name()), bytes).expect("a file can be written");
@@ -272,6 +294,12 @@ fn read_layer_at(places: &(impl LayerPlaces + ?Sized), manifest: &LayerManifest)
     // A server that has verified the hashes reads the rows without another check.
     for key in KEYS.iter().flat_map(|&key| [key, key ^ 1, key.swap_bytes()]) {
         let _ = layer.find(0, FeatureKey(key));
+    }
+    for list in layer.hot(0) {
+        assert!(list.keys().len() <= KEYS.len(), "a layer lists no more keys than it has");
+        for &hot in list.keys() {
+            assert!(list.decayed_count(hot) <= hot.count, "a decayed count is not larger");
+        }
     }
     for (key, _) in layer.iter(0).filter(|_| is_valid) {
         assert!(layer.find(0, key).is_some(), "key {} of a valid layer is lost", key.0);

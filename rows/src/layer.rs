@@ -24,6 +24,8 @@
 //! and the row itself. Crafted ids can put many keys into one entry. Such an entry is searched by
 //! halving.
 //!
+//! A layer may also list the keys whose rows were used most ([`HotTable`]).
+//!
 //! If the tables are on several servers, each server writes the parts of its own keys and a
 //! directory of these parts. The parts of one table are then in several directories. A layer of one
 //! writer has one directory.
@@ -45,6 +47,7 @@
 mod block;
 mod checkpoint;
 mod difference;
+mod hot;
 mod merge;
 mod name;
 mod open;
@@ -65,6 +68,7 @@ use crate::row_type::RowType;
 
 pub use checkpoint::layer_of_checkpoint;
 pub use difference::difference;
+pub use hot::{HotKey, HotTable};
 pub use merge::merge_layers;
 pub use name::deserialize_hash;
 pub use open::{Layer, Places, verify_layer};
@@ -115,6 +119,10 @@ pub struct LayerManifest {
     /// layer. A program of a version without this field refuses a manifest that has it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub more_directories: Vec<LayerFile>,
+    /// The files with the hot keys, one of each writer that lists some; empty if none does. A
+    /// program of a version without this field refuses a manifest that has it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hot: Vec<LayerFile>,
 }
 
 /// The entry of one table in the manifest of a layer.
@@ -229,10 +237,11 @@ impl LayerFile {
 }
 
 impl LayerManifest {
-    /// Yields the files of all parts, and then the files of the directories.
+    /// Yields the files of all parts, then the files of the directories, and then those of the hot
+    /// keys.
     pub fn files(&self) -> impl Iterator<Item = &LayerFile> {
         let parts = self.tables.iter().flat_map(LayerTable::all_parts).map(|part| &part.file);
-        parts.chain(self.directories())
+        parts.chain(self.directories()).chain(&self.hot)
     }
 
     /// Yields the files of the directories, in the order of their indices.

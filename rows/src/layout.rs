@@ -17,6 +17,25 @@ pub struct TableLayout {
     pub narrow: Option<Vec<SegmentLayout>>,
     /// The number type of the weights in published versions.
     pub published: RowType,
+    /// The rule by which layers list hot keys of the table; `None` if they list none.
+    pub hot: Option<HotRule>,
+}
+
+/// The rule by which the hot keys of a table are chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HotRule {
+    /// The largest number of keys, which is at least 1.
+    pub most: u32,
+    /// The time in which the count of a row halves, in the unit of the table: steps, or seconds of
+    /// event time. It is at least 1 and at most [`HotRule::MAX_HALF_LIFE`].
+    pub half_life: u64,
+}
+
+impl HotRule {
+    /// The largest half-life.
+    pub const MAX_HALF_LIFE: u64 = u32::MAX as u64;
+    /// The largest number of keys of a table.
+    pub const MAX_KEYS: u32 = 1 << 20;
 }
 
 /// The position of one segment in a row.

@@ -27,7 +27,7 @@ pub use candidate::Candidate;
 pub use dtype::Dtype;
 pub use error::{Error, Result};
 pub use initializer::InitializerSpec;
-pub use layout::{SegmentLayout, TableLayout};
+pub use layout::{HotRule, SegmentLayout, TableLayout};
 pub use memory::DEFAULT_SHARDS;
 pub use part::{
     ChangedParts, ListedParts, MAX_PART_ROWS, PartInfo, PartSource, PartsBelow, RowDigest,

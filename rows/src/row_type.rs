@@ -151,6 +151,7 @@ mod tests {
             segments: vec![segment("vector", 0, 16), segment("linear", 16, 1)],
             narrow: None,
             published: RowType::Int8,
+            hot: None,
         }
     }
 

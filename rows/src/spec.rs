@@ -23,7 +23,7 @@ pub use span::{EventSpan, Span, TableClock};
 
 use crate::dtype::Dtype;
 use crate::initializer::InitializerSpec;
-use crate::layout::{SegmentLayout, TableLayout};
+use crate::layout::{HotRule, SegmentLayout, TableLayout};
 use crate::row_type::RowType;
 
 /// The number of rows that a dense table may have if the job does not set `max_rows`.
@@ -37,6 +37,11 @@ pub const META_WORDS: usize = 3;
 /// The number of words for shows and clicks in a companion row. They follow the metadata if a table
 /// keeps statistics of use.
 const USE_WORDS: usize = 2;
+
+/// The half-life of hot keys in steps, for a table whose eviction has none.
+const HOT_STEPS: u64 = 10_000;
+/// The half-life of hot keys in seconds, for a table by event time whose eviction has none.
+const HOT_SECONDS: u64 = 86_400;
 
 /// The settings of one embedding table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -79,6 +84,10 @@ pub struct TableSpec {
     /// has it in `publish.rows`.
     #[serde(default, skip_serializing_if = "RowType::is_f32")]
     pub published: RowType,
+    /// The largest number of hot keys that published versions list for the table. A job has it in
+    /// `publish.hot_keys`.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub hot_keys: u32,
     /// The ids whose rows are never evicted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pinned: Vec<PinnedId>,
@@ -91,6 +100,12 @@ pub struct TableSpec {
     pub grow: Option<Growth>,
     /// The seed of the initial rows and of the rounding of 16-bit weights.
     pub seed: u64,
+}
+
+/// Returns whether a number is zero, which is not written.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde asks for")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// The settings of one segment of a row, for example of the factors or of the linear weight. Each
@@ -179,6 +194,7 @@ impl TableSpec {
             eviction: Eviction::default(),
             dtype: Dtype::default(),
             published: RowType::default(),
+            hot_keys: 0,
             pinned: Vec::new(),
             statistics: None,
             grow: None,
@@ -201,7 +217,19 @@ impl TableSpec {
             narrow: self.narrow_layout(&segments),
             segments,
             published: self.published,
+            hot: self.hot_rule(),
         }
+    }
+
+    /// Returns the rule of the hot keys of versions: the half-life of the eviction, or a usual one.
+    fn hot_rule(&self) -> Option<HotRule> {
+        let half_life = match (&self.eviction, self.clock()) {
+            (Eviction::Lfu { half_life, .. }, _) => half_life.units(),
+            (_, TableClock::Steps) => HOT_STEPS,
+            (_, TableClock::EventTime) => HOT_SECONDS,
+        };
+        let half_life = half_life.clamp(1, HotRule::MAX_HALF_LIFE);
+        (self.hot_keys > 0).then_some(HotRule { most: self.hot_keys, half_life })
     }
 
     /// Returns the number of floats of optimizer state of one row, summed over all segments.

@@ -1,15 +1,21 @@
 //! Scoring on a GPU: one device with one budget of memory, which all models of a process share.
 //!
 //! * [`ScoringDevice`] is the device, its budget and its counts.
-//! * [`engine`] has the executors of a model, one for each bucket of rows, and runs a batch.
+//! * [`engine`] runs a batch of a model; [`executors`] has what it needs for each bucket of rows.
 //! * [`batcher`] puts the requests together that came while a batch ran.
 //! * [`layers`] has the rows of versions that are on the device; [`hot`] chooses them.
+//!
+//! # Concurrency
+//! A thread that has executors holds a turn of the device ([`ScoringDevice::turn`]). So a thread
+//! that is alone on the device finds the executors of all models idle, and can free their memory.
+//! No thread waits for a batch while it holds a turn.
 //!
 //! Scores have the bits of the processor: the graph is computed in f32 by the exact kernels, and a
 //! row on the device is a copy of the row that a lookup on the host returns.
 
 pub(crate) mod batcher;
 pub(crate) mod engine;
+mod executors;
 mod fill;
 mod hot;
 pub(crate) mod layers;
@@ -17,11 +23,13 @@ pub(crate) mod merged;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
+use std::time::Instant;
 
 use zillion_device::gpu::{self, Budgeted, Gpu};
 
+use self::engine::DeviceEngine;
 use crate::error::{Error, Result};
 
 /// The share of the device's free memory that a budget takes if none is given, in percent.
@@ -33,6 +41,19 @@ pub struct ScoringDevice {
     name: String,
     gpu: Arc<Budgeted>,
     pub(crate) counts: Counts,
+    /// The engines of all models.
+    engines: Mutex<Vec<Weak<DeviceEngine>>>,
+    /// The lock that batches share, and that a thread has alone while it frees their memory.
+    turns: RwLock<()>,
+    has_failed: AtomicBool,
+}
+
+/// The right of a thread to use the executors of a model.
+pub(crate) enum Turn<'a> {
+    /// Other threads use executors of other models at the same time.
+    Shared(#[expect(dead_code, reason = "a guard")] RwLockReadGuard<'a, ()>),
+    /// No other thread uses executors.
+    Alone(#[expect(dead_code, reason = "a guard")] RwLockWriteGuard<'a, ()>),
 }
 
 /// The counts of the work of a device. A batch changes them a few times.
@@ -44,6 +65,7 @@ pub(crate) struct Counts {
     pub(crate) keys: AtomicU64,
     pub(crate) hits: AtomicU64,
     pub(crate) resident_rows: AtomicU64,
+    pub(crate) uploaded_rows: AtomicU64,
     pub(crate) versions_without_rows: AtomicU64,
 }
 
@@ -56,6 +78,10 @@ pub struct DeviceStatistics {
     pub used_bytes: u64,
     /// The number of rows of tables that are on the device.
     pub resident_rows: u64,
+    /// The number of rows that were uploaded so far, also those that are gone.
+    pub uploaded_rows: u64,
+    /// Whether the device has failed, so that it scores nothing any more.
+    pub has_failed: bool,
     /// The number of batches that were scored.
     pub batches: u64,
     /// The number of requests in these batches.
@@ -88,7 +114,60 @@ impl ScoringDevice {
             )));
         }
         let gpu = Arc::new(Budgeted::new(inner, budget));
-        Ok(Arc::new(Self { name: name.to_owned(), gpu, counts: Counts::default() }))
+        Ok(Arc::new(Self {
+            name: name.to_owned(),
+            gpu,
+            counts: Counts::default(),
+            engines: Mutex::default(),
+            turns: RwLock::default(),
+            has_failed: AtomicBool::new(false),
+        }))
+    }
+
+    /// Returns whether the device has failed. A request that failed there and the loaders of models
+    /// look for that; this call does not ask the device.
+    pub fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Relaxed)
+    }
+
+    /// Asks the device whether it can still be used. May wait for the work of other threads.
+    pub(crate) fn look(&self) {
+        self.has_failed.store(self.gpu.free_bytes().is_err(), Ordering::Relaxed);
+    }
+
+    /// Makes an engine known, so that its memory can be freed for other models.
+    fn add_engine(&self, engine: &Arc<DeviceEngine>) {
+        let mut engines = self.engines.lock().unwrap_or_else(PoisonError::into_inner);
+        engines.retain(|one| one.strong_count() > 0);
+        engines.push(Arc::downgrade(engine));
+    }
+
+    /// Waits until no thread is alone on the device, and begins to use executors.
+    pub(crate) fn turn(&self) -> Turn<'_> {
+        Turn::Shared(self.turns.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Waits until no thread uses executors, and frees the memory of all of them. The caller holds
+    /// no turn.
+    pub(crate) fn turn_alone(&self) -> Turn<'_> {
+        let turn = self.turns.write().unwrap_or_else(PoisonError::into_inner);
+        self.drop_idle_executors();
+        Turn::Alone(turn)
+    }
+
+    /// Frees the memory of the executors that no thread uses. Does not wait for a batch.
+    pub(crate) fn drop_idle_executors(&self) {
+        self.engines().iter().for_each(|engine| engine.drop_idle_executors());
+    }
+
+    /// Frees the memory that recent batches of all models did not need.
+    pub(crate) fn drop_surplus_executors(&self, now: Instant) {
+        self.engines().iter().for_each(|engine| engine.drop_surplus_executors(now));
+    }
+
+    fn engines(&self) -> Vec<Arc<DeviceEngine>> {
+        let engines = self.engines.lock().unwrap_or_else(PoisonError::into_inner);
+        engines.iter().filter_map(Weak::upgrade).collect()
     }
 
     /// Returns one line that names the device and its budget.
@@ -105,6 +184,8 @@ impl ScoringDevice {
             budget_bytes: self.gpu.budget(),
             used_bytes: self.gpu.used(),
             resident_rows: read(&counts.resident_rows),
+            uploaded_rows: read(&counts.uploaded_rows),
+            has_failed: self.has_failed(),
             batches: read(&counts.batches),
             requests: read(&counts.requests),
             rows: read(&counts.rows),

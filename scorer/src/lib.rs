@@ -22,6 +22,7 @@ mod scratch;
 mod servable;
 #[cfg(test)]
 mod testing;
+mod warm;
 
 pub use device::{DeviceStatistics, ScoringDevice};
 pub use error::{Error, Result};

@@ -57,7 +57,7 @@ struct State {
 
 /// The size of the largest recent request: a maximum that halves every [`HALF_LIFE`].
 #[derive(Debug, Default)]
-struct Recent {
+pub(crate) struct Recent {
     /// The size, and the time at which it was computed. `None` before the first request.
     largest: Option<(f64, Instant)>,
 }
@@ -157,12 +157,13 @@ impl Recent {
         size * 0.5f64.powf(passed.div_duration_f64(HALF_LIFE))
     }
 
-    fn add(&mut self, size: usize, now: Instant) {
+    /// Records a request of this size.
+    pub(crate) fn add(&mut self, size: usize, now: Instant) {
         self.largest = Some((self.decay(now).max(size as f64), now));
     }
 
     /// Returns the size above which buffers are released.
-    fn limit(&self, now: Instant) -> usize {
+    pub(crate) fn limit(&self, now: Instant) -> usize {
         KEPT_FACTOR * SMALL.max(self.decay(now) as usize)
     }
 }

@@ -12,7 +12,7 @@ use zillion_feature::{Batch, Encoder, LabelKind, LookupPlan, RawColumns, Schema}
 use zillion_nn::zoo::LOGITS;
 use zillion_nn::{Cost, DenseType, Graph, PackedParams, Params};
 use zillion_registry::{Cache, Model, RoundedDense, VersionFile, VersionId, VersionManifest};
-use zillion_rows::layer::{LayerFile, LayerSource, Throttle};
+use zillion_rows::layer::{Layer, LayerFile, LayerSource, Throttle};
 
 use self::engine::{Engine, is_same_engine};
 use crate::damage::DamageWatch;
@@ -26,6 +26,7 @@ use crate::parity::ParityRows;
 use crate::retrieval::{Retrievable, Retrieved};
 use crate::scorer::{LateCheck, check_time};
 use crate::scratch::{Scratch, request_size};
+use crate::warm::warm;
 
 /// A loaded version. Several threads can compute scores with it at the same time.
 #[derive(Debug)]
@@ -39,6 +40,7 @@ pub struct Servable {
     /// The weights of `params` in the layout that products read.
     packed: Arc<PackedParams>,
     retrievable: Option<Arc<Retrievable>>,
+    warmed_rows: u64,
     watch: DamageWatch,
 }
 
@@ -159,14 +161,25 @@ impl Servable {
             }
         };
         let watch = DamageWatch::new();
+        let known: Vec<Layer> = others.iter().flat_map(|o| o.rows.layers().to_vec()).collect();
+        let warmed_rows = warm(&rows, &known, pace)?;
         let on_device = match &engine.on_device {
             Some(on_device) => {
                 Some(Arc::new(on_device.load(params.clone(), rows.clone(), pace)?))
             }
             None => None,
         };
-        let servable =
-            Self { manifest, engine, rows, params, on_device, packed, retrievable, watch };
+        let servable = Self {
+            manifest,
+            engine,
+            rows,
+            params,
+            on_device,
+            packed,
+            retrievable,
+            warmed_rows,
+            watch,
+        };
         let score = |row: &RawColumns<'_>| Ok(servable.score(1, row)?.logits);
         parity.replay(version, servable.tasks(), dense, score, pace)?;
         // Small files are mapped only while they are read here, so a fault of another version looks
@@ -211,6 +224,11 @@ impl Servable {
     /// Returns the source from which scoring reads the embedding rows.
     pub fn rows(&self) -> &LayerSource {
         &self.rows
+    }
+
+    /// Returns the number of rows of hot keys that were read while the version was loaded.
+    pub fn warmed_rows(&self) -> u64 {
+        self.warmed_rows
     }
 
     /// Returns whether a mapped file of the rows has lost pages. The version then computes no more
@@ -348,10 +366,15 @@ impl Servable {
         Ok(Retrieved { found, missing_side_rows: batch.side_missing.iter().sum(), is_exact })
     }
 
-    /// Releases the memory of buffers that recent requests did not need. Every request does this
-    /// too, so a server needs to call this function only while it gets no requests.
+    /// Releases the memory of buffers that recent requests did not need, and looks whether the
+    /// device has failed. On processors, every request releases memory too, so a server needs to
+    /// call this function only while it gets no requests.
     pub fn release_idle(&self) {
-        self.engine.scratches.release_idle(Instant::now());
+        let now = Instant::now();
+        self.engine.scratches.release_idle(now);
+        if let Some(on_device) = &self.on_device {
+            on_device.release_idle(now);
+        }
         if let Some(retrievable) = &self.retrievable {
             retrievable.release_idle();
         }

@@ -11,7 +11,7 @@ use zillion_scorer::{DeviceStatistics, ScoringDevice};
 /// A series: its name, its help text, and its value.
 type Series = (&'static str, &'static str, fn(&DeviceStatistics) -> u64);
 
-const GAUGES: [Series; 3] = [
+const GAUGES: [Series; 4] = [
     (
         "zillion_serving_device_budget_bytes",
         "Bytes of the device's memory that all models may use.",
@@ -23,9 +23,14 @@ const GAUGES: [Series; 3] = [
     ("zillion_serving_device_resident_rows", "Rows of tables that are on the device.", |counts| {
         counts.resident_rows
     }),
+    (
+        "zillion_serving_device_failed",
+        "1 if the device has failed, so that it scores nothing any more.",
+        |counts| u64::from(counts.has_failed),
+    ),
 ];
 
-const COUNTERS: [Series; 6] = [
+const COUNTERS: [Series; 7] = [
     ("zillion_serving_device_batches_total", "Batches that the device has scored.", |counts| {
         counts.batches
     }),
@@ -44,6 +49,11 @@ const COUNTERS: [Series; 6] = [
         "zillion_serving_device_hits_total",
         "Keys of these whose rows were on the device.",
         |counts| counts.hits,
+    ),
+    (
+        "zillion_serving_device_uploaded_rows_total",
+        "Rows of tables that were uploaded to the device.",
+        |counts| counts.uploaded_rows,
     ),
     (
         "zillion_serving_device_versions_without_rows_total",

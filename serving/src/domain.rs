@@ -13,7 +13,7 @@ use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use zillion_access::Principal;
 use zillion_device::{Files, Workers};
 use zillion_registry::Registry;
-use zillion_scorer::Servable;
+use zillion_scorer::{ScoringDevice, Servable};
 
 use crate::admission::{Admitted, Caller, Head, Outcome, Scoring, Turned};
 use crate::audit::Audit;
@@ -44,6 +44,8 @@ pub struct Domain {
     audit: Option<Audit>,
     traffic: Traffic,
     request_log: Option<Arc<RequestLog>>,
+    /// The GPU that computes the scores; `None` on processors.
+    device: Option<Arc<ScoringDevice>>,
 }
 
 /// The versions of a request, and the choice of the request log.
@@ -101,14 +103,21 @@ impl Domain {
             audit: config.audit.clone().map(Audit::start).transpose()?,
             traffic: Traffic::new(config.traffic.clone()),
             request_log,
+            device: config.device.clone(),
         })
     }
 
     /// Returns whether every model of the configuration has a version that answers and is not older
-    /// than the configuration allows, and the server is not stopping.
+    /// than the configuration allows, the device that scores has not failed, and the server is not
+    /// stopping.
     pub fn is_ready(&self) -> bool {
         let loaded = |host: &Arc<Host>| !host.is_required() || host.is_ready();
-        !self.is_draining() && self.hosts().iter().all(loaded)
+        !self.is_draining() && !self.has_failed_device() && self.hosts().iter().all(loaded)
+    }
+
+    /// Returns whether the device that scores has failed. Only a new start of the server helps.
+    pub(crate) fn has_failed_device(&self) -> bool {
+        self.device.as_ref().is_some_and(|device| device.has_failed())
     }
 
     /// Returns whether the server is stopping.

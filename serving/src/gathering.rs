@@ -24,10 +24,33 @@ use zillion_scorer::{LateCheck, RowScores, Servable};
 /// The largest number of rows of a pass, and of a request that is scored with others.
 pub(crate) const MOST_ROWS: usize = 64;
 
+/// A version that scores the rows of several requests in one pass.
+pub(crate) trait ScoreJoined {
+    /// Computes the scores of each request, with the bits of the request alone.
+    ///
+    /// # Errors
+    /// Returns an error if `is_late` returned `true`, or if a request cannot be scored.
+    fn score_joined(
+        &self,
+        batches: &[&Batch],
+        is_late: LateCheck<'_>,
+    ) -> zillion_scorer::Result<Vec<RowScores>>;
+}
+
+impl ScoreJoined for Servable {
+    fn score_joined(
+        &self,
+        batches: &[&Batch],
+        is_late: LateCheck<'_>,
+    ) -> zillion_scorer::Result<Vec<RowScores>> {
+        self.score_joined(batches, Some(is_late))
+    }
+}
+
 /// The rows of a request, ready to be scored.
 #[derive(Debug)]
-pub(crate) struct ReadRows {
-    pub(crate) servable: Arc<Servable>,
+pub(crate) struct ReadRows<S = Servable> {
+    pub(crate) servable: Arc<S>,
     /// The rows, which have no shared column.
     pub(crate) batch: Batch,
     /// The time by which the answer must be there.
@@ -48,25 +71,32 @@ pub(crate) struct Joined {
 }
 
 /// The requests of one network thread that wait for their pass.
-#[derive(Debug, Default)]
-pub(crate) struct Gathering {
-    state: Mutex<State>,
+#[derive(Debug)]
+pub(crate) struct Gathering<S = Servable> {
+    state: Mutex<State<S>>,
 }
 
-#[derive(Debug, Default)]
-struct State {
-    waiting: Vec<(u64, ReadRows)>,
+#[derive(Debug)]
+struct State<S> {
+    waiting: Vec<(u64, ReadRows<S>)>,
     done: Vec<(u64, Joined)>,
     next_id: u64,
 }
 
+impl<S> Default for Gathering<S> {
+    fn default() -> Self {
+        let state = State { waiting: Vec::new(), done: Vec::new(), next_id: 0 };
+        Self { state: Mutex::new(state) }
+    }
+}
+
 /// The place of a request, which is taken out when the value is dropped.
-struct Place<'a> {
-    gathering: &'a Gathering,
+struct Place<'a, S> {
+    gathering: &'a Gathering<S>,
     id: u64,
 }
 
-impl Drop for Place<'_> {
+impl<S> Drop for Place<'_, S> {
     fn drop(&mut self) {
         let mut state = self.gathering.lock();
         let at = state.waiting.iter().position(|(id, _)| *id == self.id);
@@ -77,9 +107,9 @@ impl Drop for Place<'_> {
     }
 }
 
-impl Gathering {
+impl<S: ScoreJoined> Gathering<S> {
     /// Scores the rows of a request, together with those of other requests that are ready.
-    pub(crate) async fn score(&self, rows: ReadRows) -> Joined {
+    pub(crate) async fn score(&self, rows: ReadRows<S>) -> Joined {
         let place = self.enter(rows);
         // The task goes on after all tasks that are ready, and after a look at the connections.
         tokio::task::yield_now().await;
@@ -94,20 +124,22 @@ impl Gathering {
         place.take().unwrap_or(lost)
     }
 
-    fn enter(&self, rows: ReadRows) -> Place<'_> {
+    fn enter(&self, rows: ReadRows<S>) -> Place<'_, S> {
         let mut state = self.lock();
         let id = state.next_id;
         state.next_id += 1;
         state.waiting.push((id, rows));
         Place { gathering: self, id }
     }
+}
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl<S> Gathering<S> {
+    fn lock(&self) -> MutexGuard<'_, State<S>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Place<'_> {
+impl<S> Place<'_, S> {
     /// Takes the outcome of the request, if its pass is done.
     fn take(&self) -> Option<Joined> {
         let mut state = self.gathering.lock();
@@ -117,7 +149,7 @@ impl Place<'_> {
 }
 
 /// Scores all requests, those of a version in as few passes as [`MOST_ROWS`] allows.
-fn score_all(mut waiting: Vec<(u64, ReadRows)>) -> Vec<(u64, Joined)> {
+fn score_all<S: ScoreJoined>(mut waiting: Vec<(u64, ReadRows<S>)>) -> Vec<(u64, Joined)> {
     waiting.sort_by_key(|(id, rows)| (Arc::as_ptr(&rows.servable).addr(), *id));
     let mut done = Vec::with_capacity(waiting.len());
     let now = Instant::now();
@@ -138,7 +170,7 @@ fn score_all(mut waiting: Vec<(u64, ReadRows)>) -> Vec<(u64, Joined)> {
 }
 
 /// Returns the number of the first requests that fit into one pass, which is at least 1.
-fn count_of_pass(waiting: &[(u64, ReadRows)]) -> usize {
+fn count_of_pass<S>(waiting: &[(u64, ReadRows<S>)]) -> usize {
     let mut rows = 0;
     let fits = waiting.iter().take_while(|(_, read)| {
         rows += read.batch.rows;
@@ -148,13 +180,13 @@ fn count_of_pass(waiting: &[(u64, ReadRows)]) -> usize {
 }
 
 /// Scores requests of one version in one pass. If that fails, each of them is scored alone.
-fn score_pass(pass: &[(u64, ReadRows)], done: &mut Vec<(u64, Joined)>) {
+fn score_pass<S: ScoreJoined>(pass: &[(u64, ReadRows<S>)], done: &mut Vec<(u64, Joined)>) {
     let began = Instant::now();
     let batches: Vec<&Batch> = pass.iter().map(|(_, read)| &read.batch).collect();
     let last = pass.iter().map(|(_, read)| read.deadline).max();
     let is_late = || last.is_none_or(|last| Instant::now() >= last);
     let Some((_, first)) = pass.first() else { return };
-    let scores = score(&first.servable, &batches, &is_late);
+    let scores = score(&*first.servable, &batches, &is_late);
     let Some(Ok(scores)) = scores else {
         match pass {
             [(id, _)] => {
@@ -177,10 +209,13 @@ fn score_pass(pass: &[(u64, ReadRows)], done: &mut Vec<(u64, Joined)>) {
 
 /// Scores requests of a version, and returns `None` if the work panicked: the panic of one request
 /// must not end the thread of all others.
-fn score(
-    servable: &Servable,
+fn score<S: ScoreJoined>(
+    servable: &S,
     batches: &[&Batch],
     is_late: LateCheck<'_>,
 ) -> Option<zillion_scorer::Result<Vec<RowScores>>> {
-    catch_unwind(AssertUnwindSafe(|| servable.score_joined(batches, Some(is_late)))).ok()
+    catch_unwind(AssertUnwindSafe(|| servable.score_joined(batches, is_late))).ok()
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,9 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use zillion_serving::proto::inference::ServerReadyRequest;
 
+use crate::grpc;
 use crate::harness::{Workplace, csv, stderr, stdout, zillion};
-use crate::server::{MODEL, REGISTRY, Server, infer_body, instances, operate, output};
+use crate::server::{MODEL, PATIENCE, REGISTRY, Server, infer_body, instances, operate, output};
 use crate::serving::{bits, published, publishing};
 
 const ROWS: usize = 40;
@@ -20,70 +22,140 @@ fn series(server: &Server, name: &str) -> f64 {
     line.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {name}: {text}"))
 }
 
-#[test]
-fn a_server_on_a_device_answers_each_version_with_the_bits_of_processors() {
-    let place = Workplace::new();
-    place.write("rows.csv", &csv(7, ROWS));
-    let rows = instances(&csv(7, ROWS));
-    publishing(&place, "run", 1000, &[]);
-    let listed: Value =
-        serde_json::from_str(&operate(&place, &["model", "list", "--json"])).expect("JSON");
-    let newest = listed["versions"][0]["version"].as_u64().expect("a number");
-    let versions: Vec<u64> = (newest.saturating_sub(2)..=newest).filter(|&v| v > 0).collect();
-    let wanted: Vec<Vec<u32>> = versions
-        .iter()
-        .map(|&version| bits(&published(&place, version, "rows.csv", ROWS)))
-        .collect();
-    let options = ["--device", "emulated:3", "--gpu-memory", "64MiB"];
-    let mut server = Server::start(&place, &options);
-    assert!(server.becomes_ready());
-    let infer = format!("/v2/models/{MODEL}/infer");
-    let body = infer_body(&rows, &["logits"]);
-    let check = |server: &Server| {
-        let reply = server.post(&infer, body.as_bytes());
-        // Under load, some requests are refused, and none has a wrong answer.
-        if reply.status == 429 || reply.status == 503 || reply.status == 504 {
-            return false;
-        }
-        assert_eq!(reply.status, 200, "{reply:?}");
-        let answer = reply.json();
-        let version: u64 =
-            answer["model_version"].as_str().expect("a version").parse().expect("a number");
-        let at = versions.iter().position(|&known| known == version).expect("a known version");
-        assert_eq!(bits(&output(&reply, "logits")), wanted[at], "version {version}");
-        true
-    };
-    // The pointer moves back and forth while eight clients ask.
-    let is_over = AtomicBool::new(false);
-    let answers: usize = std::thread::scope(|scope| {
-        let clients: Vec<_> = (0..8)
-            .map(|_| {
-                scope.spawn(|| {
-                    let mut answers = 0;
-                    while !is_over.load(Ordering::Relaxed) {
-                        answers += usize::from(check(&server));
-                    }
-                    answers
-                })
-            })
-            .collect();
-        for &version in versions.iter().rev().chain(&versions) {
-            operate(&place, &["model", "promote", &version.to_string()]);
-            let until = Instant::now() + Duration::from_secs(1);
-            while Instant::now() < until {
-                std::thread::sleep(Duration::from_millis(50));
+/// A published model: the rows of a request, and the wanted scores of each version by its number.
+struct Published {
+    rows: Vec<Value>,
+    wanted: Vec<(u64, Vec<u32>)>,
+}
+
+impl Published {
+    fn new(place: &Workplace, more: &[&str]) -> Self {
+        place.write("rows.csv", &csv(7, ROWS));
+        publishing(place, "run", 1000, more);
+        let listed: Value =
+            serde_json::from_str(&operate(place, &["model", "list", "--json"])).expect("JSON");
+        let newest = listed["versions"][0]["version"].as_u64().expect("a number");
+        let versions = (newest.saturating_sub(2)..=newest).filter(|&version| version > 0);
+        let wanted =
+            versions.map(|at| (at, bits(&published(place, at, "rows.csv", ROWS)))).collect();
+        Self { rows: instances(&csv(7, ROWS)), wanted }
+    }
+
+    fn check(&self, version: &str, scores: Vec<u32>) {
+        let version: u64 = version.parse().expect("a number");
+        let wanted = self.wanted.iter().find(|(known, _)| *known == version);
+        assert_eq!(wanted.expect("a known version").1, scores, "version {version}");
+    }
+
+    /// Sends requests over HTTP until the end. Returns the numbers of answers and of refusals.
+    fn ask_http(&self, server: &Server, is_over: &AtomicBool) -> (usize, usize) {
+        let (infer, body) =
+            (format!("/v2/models/{MODEL}/infer"), infer_body(&self.rows, &["logits"]));
+        let (mut answers, mut refusals) = (0, 0);
+        while !is_over.load(Ordering::Relaxed) {
+            let reply = server.post(&infer, body.as_bytes());
+            if reply.status == 200 {
+                let answer = reply.json();
+                let version = answer["model_version"].as_str().expect("a version").to_owned();
+                self.check(&version, bits(&output(&reply, "logits")));
+                answers += 1;
+                continue;
             }
+            assert_eq!(reply.status, 429, "{reply:?}");
+            assert!(reply.head.to_lowercase().contains("retry-after:"), "{reply:?}");
+            refusals += 1;
+        }
+        (answers, refusals)
+    }
+
+    /// Sends requests over gRPC until the end. Returns the numbers of answers and of refusals.
+    fn ask_grpc(&self, address: &str, is_over: &AtomicBool) -> (usize, usize) {
+        grpc::run(async {
+            let mut client = grpc::connect(address).await;
+            let (mut answers, mut refusals) = (0, 0);
+            while !is_over.load(Ordering::Relaxed) {
+                match client.model_infer(grpc::request(&self.rows, &["logits"])).await {
+                    Ok(answer) => {
+                        let answer = answer.into_inner();
+                        self.check(&answer.model_version, grpc::bits(&answer, "logits"));
+                        answers += 1;
+                    }
+                    Err(status) => {
+                        assert_eq!(status.code(), tonic::Code::Unavailable, "{status:?}");
+                        let pause = status.metadata().get("grpc-retry-pushback-ms");
+                        assert!(pause.is_some(), "{status:?}");
+                        refusals += 1;
+                    }
+                }
+            }
+            (answers, refusals)
+        })
+    }
+}
+
+#[test]
+fn a_crowded_server_on_a_device_answers_with_the_bits_of_processors() {
+    let place = Workplace::new();
+    let model = Published::new(&place, &["--set", "publish.hot_keys=100"]);
+    // Two requests may wait, and there are ten clients.
+    let options = ["--device", "emulated:3", "--gpu-memory", "64MiB", "--max-waiting", "2"];
+    let mut server = Server::start(&place, &[&options[..], &["--grpc", "127.0.0.1:0"]].concat());
+    assert!(server.becomes_ready());
+    let address = server.grpc.clone().expect("it was asked for");
+    // The pointer moves back and forth while the clients ask.
+    let is_over = AtomicBool::new(false);
+    let asked = std::thread::scope(|scope| {
+        let (model, server, is_over, address) = (&model, &server, &is_over, &address);
+        let mut clients = Vec::new();
+        for _ in 0..8 {
+            clients.push(scope.spawn(move || model.ask_http(server, is_over)));
+        }
+        for _ in 0..2 {
+            clients.push(scope.spawn(move || model.ask_grpc(address, is_over)));
+        }
+        for (version, _) in model.wanted.iter().rev().chain(&model.wanted) {
+            operate(&place, &["model", "promote", &version.to_string()]);
+            std::thread::sleep(Duration::from_millis(400));
         }
         is_over.store(true, Ordering::Relaxed);
-        clients.into_iter().map(|client| client.join().expect("a client")).sum()
+        let asked: Vec<_> = clients.into_iter().map(|one| one.join().expect("a client")).collect();
+        asked
     });
-    assert!(answers > 0);
+    let (http, grpc) = asked.split_at(8);
+    let sum = |of: &[(usize, usize)]| of.iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+    let ((answers, refusals), (more_answers, more_refusals)) = (sum(http), sum(grpc));
+    assert!(answers > 0 && more_answers > 0, "{asked:?}");
+    assert!(refusals + more_refusals > 0, "ten clients crowd two places: {asked:?}");
     let read = |name: &str| series(&server, &format!("zillion_serving_device_{name}"));
-    assert!(read("requests_total") >= answers as f64);
+    assert!(read("requests_total") >= (answers + more_answers) as f64);
     assert!(read("batches_total") > 0.0 && read("resident_rows") > 0.0);
+    assert!(read("uploaded_rows_total") >= read("resident_rows") && read("failed") == 0.0);
     assert!(read("hits_total") > 0.0 && read("hits_total") <= read("keys_total"));
     assert!(read("used_bytes") > 0.0 && read("used_bytes") <= read("budget_bytes"));
     assert!(server.terminate().success());
+}
+
+#[test]
+fn a_server_whose_device_fails_is_not_ready() {
+    let place = Workplace::new();
+    let model = Published::new(&place, &["--set", "train.epochs=1"]);
+    let options = ["--device", "emulated:5:fail=20000", "--grpc", "127.0.0.1:0"];
+    let mut server = Server::start(&place, &options);
+    assert!(server.becomes_ready());
+    let (infer, body) = (format!("/v2/models/{MODEL}/infer"), infer_body(&model.rows, &["logits"]));
+    let began = Instant::now();
+    while server.post(&infer, body.as_bytes()).status == 200 {
+        assert!(began.elapsed() < PATIENCE, "the device does not fail");
+    }
+    let ready = server.get("/v2/health/ready");
+    assert!(ready.status == 503 && ready.error().contains("the GPU has failed"), "{ready:?}");
+    assert_eq!(series(&server, "zillion_serving_device_failed"), 1.0);
+    let address = server.grpc.clone().expect("it was asked for");
+    let is_ready = grpc::run(async {
+        let mut client = grpc::connect(&address).await;
+        client.server_ready(ServerReadyRequest {}).await.expect("an answer").get_ref().ready
+    });
+    assert!(!is_ready && server.terminate().success());
 }
 
 #[test]

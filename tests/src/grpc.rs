@@ -51,13 +51,13 @@ pub(crate) fn run<T>(client: impl Future<Output = T>) -> T {
     })
 }
 
-async fn connect(address: &str) -> GrpcInferenceServiceClient<Channel> {
+pub(crate) async fn connect(address: &str) -> GrpcInferenceServiceClient<Channel> {
     let channel = Channel::from_shared(format!("http://{address}")).expect("an address");
     GrpcInferenceServiceClient::new(channel.connect().await.expect("the server takes connections"))
 }
 
 /// Returns a request to score these rows. The values of each input are in typed lists.
-fn request(rows: &[Value], outputs: &[&str]) -> ModelInferRequest {
+pub(crate) fn request(rows: &[Value], outputs: &[&str]) -> ModelInferRequest {
     let column = |name: &str| -> Vec<Value> { rows.iter().map(|row| row[name].clone()).collect() };
     let text = |value: &Value| Bytes::from(value.as_str().expect("text").to_owned());
     let texts = |values: &[Value]| InferTensorContents {
@@ -105,7 +105,7 @@ fn request(rows: &[Value], outputs: &[&str]) -> ModelInferRequest {
 }
 
 /// Returns the values of an output as the bits of its floats.
-fn bits(response: &ModelInferResponse, name: &str) -> Vec<u32> {
+pub(crate) fn bits(response: &ModelInferResponse, name: &str) -> Vec<u32> {
     let at = response.outputs.iter().position(|output| output.name == name);
     let raw = &response.raw_output_contents[at.unwrap_or_else(|| panic!("{response:?}"))];
     raw.chunks_exact(4).map(|x| u32::from_le_bytes([x[0], x[1], x[2], x[3]])).collect()

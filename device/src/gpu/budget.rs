@@ -3,12 +3,14 @@
 //! All models of a server share one device and one budget. An allocation beyond the budget is
 //! refused with its figures, although the device may have more memory, so that other programs keep
 //! theirs. Pinned memory, the code of kernels and what the driver takes for itself do not count.
-
 //!
 //! # Concurrency
 //! While one thread records a graph, the operations of the other threads wait: a device refuses
 //! allocations and waits during a record. A record waits until no operation runs, and later
 //! operations wait behind it. Records are rare and short.
+//!
+//! A block of pinned memory is freed when it is dropped, for which a driver waits for the whole
+//! device. So its owner takes part in the order too ([`OrderedBlock`]).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -18,7 +20,7 @@ use super::device::{Event, Gpu, Graph, Stream};
 use super::error::GpuError;
 use super::info::{Counters, Info};
 use super::launch::Launch;
-use super::memory::{Memory, Pinned};
+use super::memory::{Memory, Pinned, PinnedOwner};
 use super::product::{Algorithm, Product};
 
 /// A device whose allocations are counted and limited.
@@ -27,6 +29,12 @@ pub struct Budgeted {
     inner: Arc<dyn Gpu>,
     budget: u64,
     used: AtomicU64,
+    order: Arc<Order>,
+}
+
+/// The order of the operations of all threads.
+#[derive(Debug, Default)]
+struct Order {
     turns: Mutex<Turns>,
     changed: Condvar,
 }
@@ -38,18 +46,115 @@ struct Turns {
     recording: Option<ThreadId>,
     /// The number of threads that wait to record.
     waiting: usize,
-    /// The number of operations that run, without those of the thread that records.
-    running: usize,
+    /// The threads whose operations run, without the thread that records.
+    running: Vec<ThreadId>,
+    /// The blocks of pinned memory that the recording thread has dropped.
+    dropped: Vec<Arc<dyn PinnedOwner>>,
 }
 
-/// An operation that runs.
-struct Turn<'a>(Option<&'a Budgeted>);
+/// An operation that runs. It has no order if it is a part of an operation of the same thread.
+struct Turn<'a>(Option<&'a Order>);
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        if let Some(device) = self.0 {
-            device.lock().running -= 1;
-            device.changed.notify_all();
+        if let Some(order) = self.0 {
+            let own = thread::current().id();
+            let mut turns = order.lock();
+            if let Some(at) = turns.running.iter().position(|&thread| thread == own) {
+                turns.running.swap_remove(at);
+            }
+            drop(turns);
+            order.changed.notify_all();
+        }
+    }
+}
+
+impl Order {
+    fn lock(&self) -> MutexGuard<'_, Turns> {
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until no other thread records or waits to record, and begins an operation.
+    fn turn(&self) -> Turn<'_> {
+        let own = thread::current().id();
+        let mut turns = self.lock();
+        if turns.recording == Some(own) || turns.running.contains(&own) {
+            return Turn(None);
+        }
+        while turns.recording.is_some() || turns.waiting > 0 {
+            turns = self.changed.wait(turns).unwrap_or_else(PoisonError::into_inner);
+        }
+        turns.running.push(own);
+        Turn(Some(self))
+    }
+
+    /// Waits until this thread alone uses the device. Returns whether it records already.
+    fn begin_record(&self) -> bool {
+        let own = Some(thread::current().id());
+        let mut turns = self.lock();
+        turns.waiting += 1;
+        while turns.recording != own && (turns.recording.is_some() || !turns.running.is_empty()) {
+            turns = self.changed.wait(turns).unwrap_or_else(PoisonError::into_inner);
+        }
+        let is_nested = turns.recording == own;
+        turns.waiting -= 1;
+        turns.recording = own;
+        is_nested
+    }
+
+    /// Frees the blocks that were dropped during the record, and lets the other threads go on.
+    fn end_record(&self) {
+        let dropped = std::mem::take(&mut self.lock().dropped);
+        for block in dropped {
+            block.note_release();
+        }
+        self.lock().recording = None;
+        self.changed.notify_all();
+    }
+
+    /// Releases a block that the host has dropped: now, or after the record of this thread.
+    fn release(&self, block: &Arc<dyn PinnedOwner>) {
+        let _turn = self.turn();
+        let mut turns = self.lock();
+        if turns.recording == Some(thread::current().id()) {
+            turns.dropped.push(block.clone());
+            return;
+        }
+        drop(turns);
+        block.note_release();
+    }
+}
+
+/// The owner of a block of pinned memory, which is freed in the order of the operations.
+#[derive(Debug)]
+struct OrderedBlock {
+    order: Arc<Order>,
+    /// The owner of the device; `None` while the value is dropped.
+    block: Option<Arc<dyn PinnedOwner>>,
+}
+
+impl Drop for OrderedBlock {
+    fn drop(&mut self) {
+        // Within a record of this thread, the list of dropped blocks keeps the memory.
+        let _turn = self.order.turn();
+        self.block = None;
+    }
+}
+
+impl PinnedOwner for OrderedBlock {
+    fn number(&self) -> u64 {
+        self.block.as_ref().map_or(0, |block| block.number())
+    }
+
+    fn note_access(&self, offset: usize, bytes: usize, is_write: bool) {
+        if let Some(block) = &self.block {
+            block.note_access(offset, bytes, is_write);
+        }
+    }
+
+    fn note_release(&self) {
+        if let Some(block) = &self.block {
+            self.order.release(block);
         }
     }
 }
@@ -57,8 +162,7 @@ impl Drop for Turn<'_> {
 impl Budgeted {
     /// Limits the memory of a device to `budget` bytes.
     pub fn new(inner: Arc<dyn Gpu>, budget: u64) -> Self {
-        let used = AtomicU64::new(0);
-        Self { inner, budget, used, turns: Mutex::default(), changed: Condvar::new() }
+        Self { inner, budget, used: AtomicU64::new(0), order: Arc::default() }
     }
 
     /// Returns the number of bytes of the budget.
@@ -71,28 +175,8 @@ impl Budgeted {
         self.used.load(Ordering::Relaxed)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Turns> {
-        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Lets the other threads go on.
-    fn end_record(&self) {
-        self.lock().recording = None;
-        self.changed.notify_all();
-    }
-
-    /// Waits until no other thread records or waits to record, and begins an operation.
     fn turn(&self) -> Turn<'_> {
-        let own = Some(thread::current().id());
-        let mut turns = self.lock();
-        if turns.recording == own {
-            return Turn(None);
-        }
-        while turns.recording.is_some() || turns.waiting > 0 {
-            turns = self.changed.wait(turns).unwrap_or_else(PoisonError::into_inner);
-        }
-        turns.running += 1;
-        Turn(Some(self))
+        self.order.turn()
     }
 
     /// Returns the number of bytes of the budget that are free.
@@ -135,7 +219,9 @@ impl Gpu for Budgeted {
     }
     fn allocate_pinned(&self, bytes: usize) -> Result<Pinned, GpuError> {
         let _turn = self.turn();
-        self.inner.allocate_pinned(bytes)
+        let pinned = self.inner.allocate_pinned(bytes)?;
+        let order = self.order.clone();
+        Ok(pinned.with_owner(|block| Arc::new(OrderedBlock { order, block: Some(block) })))
     }
     fn create_stream(&self) -> Result<Stream, GpuError> {
         let _turn = self.turn();
@@ -233,26 +319,17 @@ impl Gpu for Budgeted {
         self.inner.multiply(stream, product)
     }
     fn begin_capture(&self, stream: Stream) -> Result<(), GpuError> {
-        let mut turns = self.lock();
-        turns.waiting += 1;
-        let own = Some(thread::current().id());
         // The device refuses a record within a record of the same thread.
-        while turns.recording != own && (turns.recording.is_some() || turns.running > 0) {
-            turns = self.changed.wait(turns).unwrap_or_else(PoisonError::into_inner);
-        }
-        let is_nested = turns.recording == own;
-        turns.waiting -= 1;
-        turns.recording = own;
-        drop(turns);
+        let is_nested = self.order.begin_record();
         let begun = self.inner.begin_capture(stream);
         if begun.is_err() && !is_nested {
-            self.end_record();
+            self.order.end_record();
         }
         begun
     }
     fn end_capture(&self, stream: Stream) -> Result<Graph, GpuError> {
         let ended = self.inner.end_capture(stream);
-        self.end_record();
+        self.order.end_record();
         ended
     }
     fn replay(&self, stream: Stream, graph: Graph) -> Result<(), GpuError> {
@@ -313,5 +390,51 @@ mod tests {
             }
         });
         assert_eq!(gpu.used(), 2 * 256);
+    }
+
+    #[test]
+    fn pinned_memory_is_dropped_between_the_records_of_other_threads() {
+        let gpu = Budgeted::new(Arc::from(open("emulated:3", None).unwrap()), 1 << 20);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let stream = gpu.create_stream().unwrap();
+                let memory = gpu.allocate(256).unwrap();
+                for _ in 0..200 {
+                    gpu.begin_capture(stream).unwrap();
+                    thread::yield_now();
+                    gpu.fill(stream, memory, 1).unwrap();
+                    let graph = gpu.end_capture(stream).unwrap();
+                    gpu.replay(stream, graph).unwrap();
+                    gpu.synchronize(stream).unwrap();
+                    gpu.free_graph(graph).unwrap();
+                }
+            });
+            scope.spawn(|| (0..400).for_each(|_| drop(gpu.allocate_pinned(64).unwrap())));
+        });
+        // A device that has found a mistake refuses everything.
+        gpu.free_bytes().unwrap();
+    }
+
+    #[test]
+    fn the_recording_thread_drops_pinned_memory_after_its_record() {
+        let gpu = Budgeted::new(Arc::from(open("emulated:4", None).unwrap()), 1 << 20);
+        let stream = gpu.create_stream().unwrap();
+        let memory = gpu.allocate(8).unwrap();
+        let mut pinned = gpu.allocate_pinned(8).unwrap();
+        pinned.write(0, &[7u64]).unwrap();
+        let other = gpu.allocate_pinned(8).unwrap();
+        gpu.begin_capture(stream).unwrap();
+        gpu.copy_in(stream, memory, &pinned, 0).unwrap();
+        drop(other);
+        let graph = gpu.end_capture(stream).unwrap();
+        // The graph keeps the memory of the block.
+        drop(pinned);
+        gpu.replay(stream, graph).unwrap();
+        let mut read = [0u8; 8];
+        gpu.download(stream, &mut read, memory).unwrap();
+        assert_eq!(u64::from_le_bytes(read), 7);
+        // The last owner of the block is dropped within this operation.
+        gpu.free_graph(graph).unwrap();
+        gpu.free_bytes().unwrap();
     }
 }

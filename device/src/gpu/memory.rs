@@ -105,6 +105,15 @@ impl Pinned {
         Self { start, bytes, owner }
     }
 
+    /// Replaces the owner by one that keeps it.
+    pub(crate) fn with_owner(
+        mut self,
+        wrap: impl FnOnce(Arc<dyn PinnedOwner>) -> Arc<dyn PinnedOwner>,
+    ) -> Self {
+        self.owner = wrap(Arc::clone(&self.owner));
+        self
+    }
+
     /// Returns the number of bytes.
     pub fn bytes(&self) -> usize {
         self.bytes

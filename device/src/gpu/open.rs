@@ -7,8 +7,8 @@ use super::device::Gpu;
 use super::error::GpuError;
 
 /// Opens the device with this name: `cuda:0` for the first GPU, or `emulated` or `emulated:SEED` in
-/// a build with the feature `emulated-gpu`. Compiled kernels are kept in `kernel_folder`, or in the
-/// usual folder.
+/// a build with the feature `emulated-gpu`. An `emulated:SEED:fail=N` fails when its N-th kernel
+/// runs. Compiled kernels are kept in `kernel_folder`, or in the usual folder.
 ///
 /// # Errors
 ///
@@ -32,9 +32,13 @@ pub fn open(name: &str, kernel_folder: Option<&Path>) -> Result<Box<dyn Gpu>, Gp
         #[cfg(feature = "emulated-gpu")]
         "emulated" => {
             use super::emulated::{Emulated, EmulatedOptions};
-            let number = number.unwrap_or("0");
-            let seed = number.parse().map_err(|_| wrong("name a seed, as in emulated:7"))?;
-            Ok(Box::new(Emulated::new(EmulatedOptions::seeded(seed))))
+            let wrong = |_| wrong("name a seed, as in emulated:7 or emulated:7:fail=100");
+            let (number, fail) = match number.unwrap_or("0").split_once(":fail=") {
+                Some((number, fail)) => (number, Some(fail.parse().map_err(wrong)?)),
+                None => (number.unwrap_or("0"), None),
+            };
+            let seeded = EmulatedOptions::seeded(number.parse().map_err(wrong)?);
+            Ok(Box::new(Emulated::new(EmulatedOptions { fail_launch: fail, ..seeded })))
         }
         #[cfg(not(feature = "emulated-gpu"))]
         "emulated" => {
@@ -55,7 +59,10 @@ mod tests {
             assert!(error.contains(&format!("`{name}`")), "{error}");
         }
         assert_eq!(open("emulated:3", None).is_ok(), cfg!(feature = "emulated-gpu"));
-        assert!(open("emulated:x", None).is_err());
+        assert_eq!(open("emulated:3:fail=9", None).is_ok(), cfg!(feature = "emulated-gpu"));
+        for name in ["emulated:x", "emulated:3:fail=", "emulated:3:9", "emulated:fail=9"] {
+            assert!(open(name, None).is_err(), "{name}");
+        }
     }
 
     #[test]

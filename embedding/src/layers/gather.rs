@@ -16,20 +16,29 @@ pub(crate) struct RowRun {
     /// number type of the table. A narrow row has fewer weights than a full row.
     weights: Vec<f32>,
     /// The keys in ascending order. Each key has the end of its row's weights in `weights` and the
-    /// row's count, or `None` if the key has no row.
-    rows: Vec<(FeatureKey, Option<(usize, u32)>)>,
+    /// row's uses, or `None` if the key has no row.
+    rows: Vec<(FeatureKey, Option<(usize, Uses)>)>,
+}
+
+/// The uses of a row in training.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Uses {
+    /// The number of pushes.
+    pub(crate) count: u32,
+    /// The step or the event time of the last push.
+    pub(crate) last: u32,
 }
 
 impl RowRun {
-    /// Returns the keys, each with the weights and the count of its row, or with `None` if it has
-    /// no row. A narrow row has only the weights of its own floats.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (FeatureKey, Option<(&[f32], u32)>)> {
+    /// Returns the keys, each with the weights and the uses of its row, or with `None` if it has no
+    /// row. A narrow row has only the weights of its own floats.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (FeatureKey, Option<(&[f32], Uses)>)> {
         let mut start = 0;
         self.rows.iter().map(move |&(key, row)| {
-            let row = row.map(|(end, count)| {
+            let row = row.map(|(end, uses)| {
                 let weights = &self.weights[start..end];
                 start = end;
-                (weights, count)
+                (weights, uses)
             });
             (key, row)
         })
@@ -64,7 +73,8 @@ impl Table {
             let start = weights.len();
             weights.resize(start + stored.weights.len(), 0.0);
             stored.weights.widen(&mut weights[start..]);
-            found.push((weights.len(), stored.meta.count));
+            let uses = Uses { count: stored.meta.count, last: stored.meta.last_step };
+            found.push((weights.len(), uses));
         })?;
         let mut found = found.into_iter();
         let row = |&(key, entry): &(FeatureKey, Entry)| {

@@ -47,7 +47,8 @@ pub fn layer_of_checkpoint(
             let next = if is_narrow { narrow.next() } else { parts.next() };
             let Some((key, part, row)) = next else { break };
             let weights = part.weights(row).to_floats();
-            writer.push(key, Some(&weights), part.stored(row).meta.count)?;
+            let meta = part.stored(row).meta;
+            writer.push_used(key, &weights, meta.count, meta.last_step)?;
         }
     }
     writer.finish()

@@ -6,6 +6,7 @@ use std::path::Path;
 use zillion_device::Files;
 use zillion_feature::FeatureKey;
 
+use super::hot::LastUses;
 use super::merge::merged;
 use super::part::{Found, LayerRow};
 use super::write::PIECE_ROWS;
@@ -50,9 +51,13 @@ pub fn difference(
     let mut writer = LayerWriter::new(files, folder, throttle);
     for (table, layout) in layouts.iter().enumerate() {
         writer.table_of_rows(layout, rows[table].0, rows[table].1)?;
+        let uses = LastUses::of_rule(layout.hot, [new], table);
         for (compared, change) in compare(old, new, table).enumerate() {
             match change {
-                Some((key, Found::Row(row))) => writer.push(key, Some(&row.weights), row.count)?,
+                Some((key, Found::Row(row))) => match uses.of(key) {
+                    Some(last) => writer.push_used(key, &row.weights, row.count, last)?,
+                    None => writer.push(key, Some(&row.weights), row.count)?,
+                },
                 Some((key, Found::Tombstone)) => writer.push(key, None, 0)?,
                 None if compared.is_multiple_of(PIECE_ROWS) => writer.pause(),
                 None => {}

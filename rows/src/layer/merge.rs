@@ -6,6 +6,7 @@ use std::path::Path;
 use zillion_device::Files;
 use zillion_feature::FeatureKey;
 
+use super::hot::LastUses;
 use super::part::Found;
 use super::write::PIECE_ROWS;
 use super::{Layer, LayerManifest, LayerWriter, Throttle};
@@ -36,12 +37,16 @@ pub fn merge_layers(
         let rows: u64 = layers.iter().map(|layer| layer.rows(table)).sum();
         let narrow = layers.iter().map(|layer| layer.narrow_rows(table)).sum();
         writer.table_of_rows(layout, rows - narrow, narrow)?;
+        let uses = LastUses::of_rule(layout.hot, layers.iter().copied(), table);
         for (number, (key, found)) in merged(layers.iter().copied(), table).enumerate() {
             if number.is_multiple_of(PIECE_ROWS) && writer.is_stopped() {
                 return Err(Error::Stopped);
             }
             match found {
-                Found::Row(row) => writer.push(key, Some(&row.weights), row.count)?,
+                Found::Row(row) => match uses.of(key) {
+                    Some(last) => writer.push_used(key, &row.weights, row.count, last)?,
+                    None => writer.push(key, Some(&row.weights), row.count)?,
+                },
                 Found::Tombstone if !is_base => writer.push(key, None, 0)?,
                 Found::Tombstone => {}
             }

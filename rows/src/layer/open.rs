@@ -14,6 +14,7 @@ use arrow_schema::Field;
 use bytes::Bytes;
 use zillion_device::{DeviceError, machine, mmap};
 
+use super::hot::{HotKeys, HotTable};
 use super::part::{Found, PartColumns, TableRows, WidthRows};
 use super::records::Records;
 use super::sparse::PartWeights;
@@ -64,6 +65,7 @@ const REMEDY: &str = "fetch the layer again, or publish a new base";
 #[derive(Clone, Debug)]
 pub struct Layer {
     pub(super) tables: Arc<[TableRows]>,
+    hot: Arc<HotKeys>,
 }
 
 impl Layer {
@@ -106,7 +108,13 @@ impl Layer {
                 records: None,
             })
         });
-        Ok(Self { tables: tables.collect::<Result<Vec<_>>>()?.into() })
+        let tables = tables.collect::<Result<Vec<_>>>()?.into();
+        Ok(Self { tables, hot: Arc::new(open_hot(places, manifest)?) })
+    }
+
+    /// Returns the hot keys of a table; `None` if the layer does not list them.
+    pub fn hot(&self, table: usize) -> Option<&HotTable> {
+        self.hot.table(table)
     }
 
     /// Copies the rows into memory as records, from which lookups of the returned layer read. The
@@ -127,7 +135,7 @@ impl Layer {
             let records = Arc::new(Records::copy(table, throttle)?);
             Ok(TableRows { records: Some(records), ..table.clone() })
         });
-        Ok(Self { tables: tables.collect::<Result<Vec<_>>>()?.into() })
+        Ok(Self { tables: tables.collect::<Result<Vec<_>>>()?.into(), hot: self.hot.clone() })
     }
 
     /// Returns whether lookups read records in memory instead of the mapped files.
@@ -224,7 +232,10 @@ pub fn verify_layer(
             return Err(Error::Part { path: places.path(&manifest.directory.name()), reason });
         }
     }
-    Ok(())
+    layer.hot.verify(&layer).map_err(|reason| Error::Part {
+        path: places.path(&manifest.hot.first().unwrap_or(&manifest.directory).name()),
+        reason: format!("{reason}; {REMEDY}"),
+    })
 }
 
 fn verify_file(
@@ -384,6 +395,18 @@ fn open_directory(places: &(impl Places + ?Sized), file: &LayerFile) -> Result<S
         check_schema(file, "directory", FORMAT, &directory_fields())?;
         file.columns().numbers::<u32>("start")
     })
+}
+
+fn open_hot(places: &(impl Places + ?Sized), manifest: &LayerManifest) -> Result<HotKeys> {
+    let rows: Vec<u64> = manifest.tables.iter().map(|table| table.rows).collect();
+    let mut hot = HotKeys::default();
+    for file in &manifest.hot {
+        open_file(places, file, |file| hot.add_file(file, &rows))?;
+    }
+    if manifest.hot.len() > 1 {
+        hot.sort();
+    }
+    Ok(hot)
 }
 
 /// The parts of a table with rows of one width, as the manifest lists them.

@@ -89,6 +89,7 @@ impl LayerManifest {
                 append(table, more, directory)?;
             }
             merged.more_directories.push(other.directory.clone());
+            merged.hot.extend(other.hot.iter().cloned());
         }
         Ok(merged)
     }
@@ -140,6 +141,7 @@ mod tests {
             segments: segments(),
             narrow: None,
             published: RowType::F32,
+            hot: None,
             stride: 4,
         };
         vec![table("ids"), table("empty")]

@@ -338,7 +338,7 @@ mod tests {
         let segment = |name: &str, offset, dim| SegmentLayout { name: name.into(), offset, dim };
         let segments = vec![segment("vector", 0, dim), segment("linear", dim, 1)];
         let stride = (dim + 1).next_multiple_of(4);
-        TableLayout { name: "ids".into(), stride, segments, narrow: None, published }
+        TableLayout { name: "ids".into(), stride, segments, narrow: None, published, hot: None }
     }
 
     #[test]

@@ -11,6 +11,7 @@ use arrow_schema::{ArrowError, DataType, Field, Schema};
 use zillion_device::Files;
 use zillion_feature::FeatureKey;
 
+use super::hot::{self, HotKey, HotPicker};
 use super::sparse::{SparseRows, Zeros};
 use super::weights::{WeightFormat, WeightRows};
 use super::{
@@ -19,7 +20,7 @@ use super::{
 };
 use crate::arrow_writer::{Hashed, write_batch};
 use crate::error::{Error, Result};
-use crate::layout::{SegmentLayout, TableLayout};
+use crate::layout::{HotRule, SegmentLayout, TableLayout};
 use crate::row_type::RowType;
 
 /// The number of bytes that are written and hashed between two calls of [`Throttle::piece`]. This
@@ -41,6 +42,10 @@ pub struct LayerWriter<'a> {
     starts: Vec<u32>,
     tables: Vec<LayerTable>,
     open: Option<OpenTable>,
+    /// The hot keys of the tables that are complete.
+    hot: Vec<Vec<HotKey>>,
+    /// The rules by which the keys were chosen.
+    rules: Vec<Option<HotRule>>,
 }
 
 /// The table to which rows are being added.
@@ -53,6 +58,7 @@ struct OpenTable {
     tombstones: u64,
     /// The number of finite weights that the number type cannot hold.
     clamped: u64,
+    hot: Option<HotPicker>,
 }
 
 /// The parts of one width of a table.
@@ -99,7 +105,8 @@ impl<'a> LayerWriter<'a> {
     /// Creates a writer of a layer that has no table yet. `folder` must exist, and the caller must
     /// sync the folder above it.
     pub fn new(files: &'a Files, folder: &'a Path, throttle: &'a mut dyn Throttle) -> Self {
-        Self { files, folder, throttle, starts: Vec::new(), tables: Vec::new(), open: None }
+        let (starts, tables, hot, rules) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { files, folder, throttle, starts, tables, open: None, hot, rules }
     }
 
     /// Ends the current table and begins the next one. `parts` is the number of parts that
@@ -141,6 +148,7 @@ impl<'a> LayerWriter<'a> {
 
     fn begin(&mut self, layout: &TableLayout, full: Span, narrow_parts: Span) -> Result<()> {
         self.end_table()?;
+        self.rules.push(layout.hot);
         let narrow = layout.narrow.as_ref().filter(|_| narrow_parts.parts > 0);
         self.open = Some(OpenTable {
             last: None,
@@ -150,6 +158,7 @@ impl<'a> LayerWriter<'a> {
             name: layout.name.clone(),
             tombstones: 0,
             clamped: 0,
+            hot: layout.hot.map(HotPicker::new),
         });
         Ok(())
     }
@@ -221,6 +230,25 @@ impl<'a> LayerWriter<'a> {
         Ok(())
     }
 
+    /// Adds a row like [`LayerWriter::push`], whose last push was at the time `last`: a step, or an
+    /// event time in seconds. The key may then be one of the hot keys of the layer.
+    ///
+    /// # Errors
+    /// Returns the errors of [`LayerWriter::push`].
+    pub fn push_used(
+        &mut self,
+        key: FeatureKey,
+        weights: &[f32],
+        count: u32,
+        last: u32,
+    ) -> Result<()> {
+        self.push(key, Some(weights), count)?;
+        if let Some(hot) = self.open.as_mut().and_then(|open| open.hot.as_mut()) {
+            hot.add(HotKey { key, count, last });
+        }
+        Ok(())
+    }
+
     /// Calls the throttle after some rows that the caller has read but not added.
     pub(super) fn pause(&mut self) {
         self.throttle.piece();
@@ -242,7 +270,32 @@ impl<'a> LayerWriter<'a> {
             .write(&schema("directory", FORMAT, directory_fields()), move || {
                 Ok(vec![Arc::new(UInt32Array::from(starts)) as ArrayRef])
             })?;
-        Ok(LayerManifest { tables: self.tables, directory, more_directories: Vec::new() })
+        let hot = self.write_hot()?.into_iter().collect();
+        Ok(LayerManifest { tables: self.tables, directory, more_directories: Vec::new(), hot })
+    }
+
+    /// Writes the file with the hot keys of all tables, if there is any.
+    fn write_hot(&mut self) -> Result<Option<LayerFile>> {
+        let lists = std::mem::take(&mut self.hot);
+        if lists.iter().all(Vec::is_empty) {
+            return Ok(None);
+        }
+        let mut schema = Schema::clone(&schema(hot::LABEL, FORMAT, hot::hot_fields()));
+        let lives = hot::half_lives_text(&self.rules);
+        schema.metadata.insert(hot::HALF_LIVES.to_owned(), lives);
+        let columns = move || {
+            let of_table = |(table, list): (u32, &Vec<HotKey>)| vec![table; list.len()];
+            let tables: Vec<u32> = (0..).zip(&lists).flat_map(of_table).collect();
+            let all = || lists.iter().flatten();
+            let columns: Vec<ArrayRef> = vec![
+                Arc::new(UInt32Array::from(tables)),
+                Arc::new(UInt64Array::from_iter_values(all().map(|hot| hot.key.0))),
+                Arc::new(UInt32Array::from_iter_values(all().map(|hot| hot.count))),
+                Arc::new(UInt32Array::from_iter_values(all().map(|hot| hot.last))),
+            ];
+            Ok(columns)
+        };
+        self.write(&Arc::new(schema), columns).map(Some)
     }
 
     fn end_table(&mut self) -> Result<()> {
@@ -255,7 +308,10 @@ impl<'a> LayerWriter<'a> {
                 self.end_part(is_narrow)?;
             }
         }
-        self.tables.extend(self.open.take().map(OpenTable::into_entry));
+        if let Some(mut open) = self.open.take() {
+            self.hot.push(open.hot.take().map_or(Vec::new(), HotPicker::finish));
+            self.tables.push(open.into_entry());
+        }
         Ok(())
     }
 

@@ -4,6 +4,7 @@ use super::{
     Admission, ByteSize, Eviction, OptimizerSpec, Scope, SegmentSpec, TableClock, TableSpec,
 };
 use crate::error::{Error, Result};
+use crate::layout::HotRule;
 use crate::row_type::RowType;
 
 /// The largest number of floats of a segment. A larger number is refused, because it must be a
@@ -46,6 +47,10 @@ impl TableSpec {
                 self.name
             );
             return Err(Error::Spec { key: "publish.rows".to_owned(), reason });
+        }
+        if self.hot_keys > HotRule::MAX_KEYS {
+            let reason = format!("must be at most {}", HotRule::MAX_KEYS);
+            return Err(Error::Spec { key: "publish.hot_keys".to_owned(), reason });
         }
         match self.growth_problem() {
             Some((key, reason)) => self.refuse(key, reason),

@@ -11,13 +11,21 @@
 //! has one version: requests of another version, or with lists in other columns, wait for the next
 //! batch. A panic in a batch fails the requests of the batch, and the next batch makes executors
 //! anew.
+//!
+//! A thread takes the executors only while it holds a turn of the device, and gives the turn up
+//! before it waits for a batch. If the memory of the device is exhausted, the work is done again
+//! after the executors of this model and the idle ones of others have been dropped. The last trial
+//! is alone on the device, so no other model can hold memory for batches.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
-use super::engine::{DeviceScores, DeviceVersion, Executors};
+use super::engine::{DeviceScores, DeviceVersion, is_out_of_memory};
+use super::executors::Executors;
 use super::merged::Prepared;
+use super::{ScoringDevice, Turn};
 use crate::error::{Error, Result};
 use crate::scorer::{LateCheck, check_time};
 
@@ -29,6 +37,7 @@ const MOST_VALUES: usize = 4 << 20;
 /// The requests that wait for the executors of a model.
 #[derive(Debug)]
 pub(crate) struct Batcher {
+    device: Arc<ScoringDevice>,
     state: Mutex<State>,
     /// The signal that a batch has ended.
     ended: Condvar,
@@ -51,22 +60,48 @@ struct Job {
     slot: Slot,
 }
 
-impl Default for Batcher {
-    fn default() -> Self {
-        let state = State { waiting: VecDeque::new(), executors: Some(Executors::default()) };
-        Self { state: Mutex::new(state), ended: Condvar::new() }
-    }
-}
-
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The executors in the hands of one thread, with its turn of the device.
+struct Held<'a> {
+    device: &'a ScoringDevice,
+    executors: Executors,
+    turn: Option<Turn<'a>>,
+}
+
+impl Held<'_> {
+    /// Does work that needs memory of the device. If there is not enough, memory is freed, and the
+    /// work is done again.
+    fn with_room<T>(&mut self, work: impl Fn(&mut Executors) -> Result<T>) -> Result<T> {
+        let is_exhausted = |done: &Result<T>| done.as_ref().is_err_and(is_out_of_memory);
+        let mut done = work(&mut self.executors);
+        if is_exhausted(&done) {
+            self.executors.clear();
+            self.device.drop_idle_executors();
+            done = work(&mut self.executors);
+        }
+        if is_exhausted(&done) {
+            self.executors.clear();
+            // A thread that waits for the device must not hold a turn.
+            self.turn = None;
+            self.turn = Some(self.device.turn_alone());
+            done = work(&mut self.executors);
+        }
+        if is_exhausted(&done) {
+            self.executors.clear();
+        }
+        done
+    }
 }
 
 /// A batch that runs. When it is dropped, its requests have results, and the executors are free.
 struct Running<'a> {
     batcher: &'a Batcher,
     jobs: Vec<Job>,
-    executors: Executors,
+    /// The turn ends after the executors have been given back.
+    held: Held<'a>,
     /// Whether the work has ended without a panic.
     is_whole: bool,
 }
@@ -82,7 +117,7 @@ impl Drop for Running<'_> {
                 ))
             });
         }
-        let executors = std::mem::take(&mut self.executors);
+        let executors = std::mem::take(&mut self.held.executors);
         // Operations of a batch that panicked may be on their streams. Dropping waits for them.
         let executors = if self.is_whole { executors } else { Executors::default() };
         lock(&self.batcher.state).executors = Some(executors);
@@ -91,6 +126,34 @@ impl Drop for Running<'_> {
 }
 
 impl Batcher {
+    /// Creates the batcher of a model on a device.
+    pub(super) fn new(device: Arc<ScoringDevice>) -> Self {
+        let state = State { waiting: VecDeque::new(), executors: Some(Executors::default()) };
+        Self { device, state: Mutex::new(state), ended: Condvar::new() }
+    }
+
+    /// Makes one step towards the executors: waits for the end of a batch, begins a turn of the
+    /// device, or takes the executors if the turn has begun. The list may change in each step.
+    fn approach<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        turn: &mut Option<Turn<'a>>,
+    ) -> (MutexGuard<'a, State>, Option<Held<'a>>) {
+        if state.executors.is_none() {
+            *turn = None;
+            let state = self.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
+            return (state, None);
+        }
+        if turn.is_none() {
+            drop(state);
+            *turn = Some(self.device.turn());
+            return (lock(&self.state), None);
+        }
+        let (device, turn) = (&*self.device, turn.take());
+        let held = state.executors.take().map(|executors| Held { device, executors, turn });
+        (state, held)
+    }
+
     /// Scores a request. Returns [`Error::Late`] if it was late before its batch began.
     pub(super) fn score(
         &self,
@@ -103,6 +166,7 @@ impl Batcher {
         let job = Job { version: version.clone(), request, slot: slot.clone() };
         let mut state = lock(&self.state);
         state.waiting.push_back(job);
+        let mut turn = None;
         loop {
             if let Some(result) = lock(&slot).take() {
                 return result;
@@ -116,45 +180,60 @@ impl Batcher {
                 drop(withdrawn);
                 return Err(late);
             }
-            match state.executors.take() {
-                Some(executors) => {
-                    let jobs = take_batch(&mut state.waiting);
-                    drop(state);
-                    // The requests of a batch that panicked have their answers, and this request
-                    // may be in another batch.
-                    let _ = catch_unwind(AssertUnwindSafe(|| self.run(jobs, executors)));
-                    state = lock(&self.state);
-                }
-                None => state = self.ended.wait(state).unwrap_or_else(PoisonError::into_inner),
+            let (own, held) = self.approach(state, &mut turn);
+            state = own;
+            if let Some(held) = held {
+                let jobs = take_batch(&mut state.waiting);
+                drop(state);
+                // The requests of a batch that panicked have their answers, and this request may be
+                // in another batch.
+                let _ = catch_unwind(AssertUnwindSafe(|| self.run(jobs, held)));
+                state = lock(&self.state);
             }
         }
     }
 
-    /// Does work with the executors, while no batch runs.
-    pub(super) fn alone<T>(&self, work: impl FnOnce(&mut Executors) -> T) -> T {
-        let mut state = lock(&self.state);
-        let executors = loop {
-            match state.executors.take() {
-                Some(executors) => break executors,
-                None => state = self.ended.wait(state).unwrap_or_else(PoisonError::into_inner),
+    /// Does work with the executors, while no batch runs. If the memory of the device is exhausted,
+    /// the work is done again with more.
+    pub(super) fn alone<T>(&self, work: impl Fn(&mut Executors) -> Result<T>) -> Result<T> {
+        let (mut state, mut turn) = (lock(&self.state), None);
+        let held = loop {
+            match self.approach(state, &mut turn) {
+                (own, None) => state = own,
+                (own, Some(held)) => {
+                    drop(own);
+                    break held;
+                }
             }
         };
-        drop(state);
-        let mut running = Running { batcher: self, jobs: Vec::new(), executors, is_whole: false };
-        let done = work(&mut running.executors);
+        let mut running = Running { batcher: self, jobs: Vec::new(), held, is_whole: false };
+        let done = running.held.with_room(work);
         running.is_whole = true;
         done
     }
 
+    /// Drops the executors if no batch runs.
+    pub(super) fn drop_idle(&self) {
+        let idle = lock(&self.state).executors.as_mut().map(std::mem::take);
+        // Memory is freed without the lock.
+        drop(idle);
+    }
+
+    /// Drops the executors that recent batches did not need, if no batch runs.
+    pub(super) fn drop_surplus(&self, now: Instant) {
+        let surplus = lock(&self.state).executors.as_mut().map(|own| own.take_surplus(now));
+        drop(surplus);
+    }
+
     /// Runs a batch. If it fails as a whole, each of its requests is tried alone, because one of
     /// them may be the cause.
-    fn run(&self, jobs: Vec<Job>, executors: Executors) {
-        let mut running = Running { batcher: self, jobs, executors, is_whole: false };
-        let Running { jobs, executors, .. } = &mut running;
+    fn run(&self, jobs: Vec<Job>, held: Held<'_>) {
+        let mut running = Running { batcher: self, jobs, held, is_whole: false };
+        let Running { jobs, held, .. } = &mut running;
         if let Some(first) = jobs.first() {
             let engine = first.version.engine();
             let requests: Vec<&Prepared> = jobs.iter().map(|job| &job.request).collect();
-            match engine.run(executors, &first.version, &requests) {
+            match held.with_room(|own| engine.run(own, &first.version, &requests)) {
                 Ok(scores) => {
                     for (job, scores) in jobs.iter().zip(scores) {
                         *lock(&job.slot) = Some(Ok(scores));
@@ -163,7 +242,8 @@ impl Batcher {
                 Err(error) if jobs.len() == 1 => *lock(&first.slot) = Some(Err(error)),
                 Err(_) => {
                     for job in &*jobs {
-                        let alone = engine.run(executors, &job.version, &[&job.request]);
+                        let alone =
+                            held.with_room(|own| engine.run(own, &job.version, &[&job.request]));
                         let scores = alone.map(|mut of| of.pop().unwrap_or_default());
                         *lock(&job.slot) = Some(scores);
                     }

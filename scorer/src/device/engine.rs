@@ -1,14 +1,8 @@
-//! The executors of a model on a device.
-//!
-//! A list of launches belongs to a capacity, and a small batch in a large capacity starts blocks
-//! that have nothing to do. So there is an executor for each bucket of rows, which is made when the
-//! first batch of its size comes. If the budget of memory is exhausted, the executors that the
-//! batch does not need are dropped.
+//! The scores of a model on a device: its executors, its versions and a run of a batch.
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use zillion_device::gpu::GpuError;
 use zillion_nn::{DeviceParams, GpuExecutor, NodeId, Params};
@@ -17,15 +11,13 @@ use zillion_rows::layer::{LayerSource, Throttle};
 
 use super::ScoringDevice;
 use super::batcher::Batcher;
-use super::fill::{FillBuffers, Keys};
+use super::executors::{BUCKETS, Executors};
+use super::fill::Keys;
 use super::layers::{LayerPool, VersionLayers};
 use super::merged::{Merged, Prepared};
 use crate::error::{Error, Result};
 use crate::programs::Programs;
 use crate::scorer::LateCheck;
-
-/// The largest numbers of rows of the buckets. Larger batches are one more bucket.
-const BUCKETS: [usize; 4] = [256, 1024, 4096, 16_384];
 
 /// The executors of a model, for one batch at a time.
 #[derive(Debug)]
@@ -33,7 +25,7 @@ pub(crate) struct DeviceEngine {
     device: Arc<ScoringDevice>,
     programs: Arc<Programs>,
     outputs: Vec<NodeId>,
-    batcher: Batcher,
+    pub(super) batcher: Batcher,
     pool: LayerPool,
     couples_rows: bool,
 }
@@ -58,18 +50,8 @@ pub(crate) struct DeviceScores {
     pub(crate) missing: u64,
 }
 
-/// The executors, each with its buffers. One thread at a time has them.
-#[derive(Debug, Default)]
-pub(crate) struct Executors {
-    by_bucket: BTreeMap<usize, (GpuExecutor, FillBuffers)>,
-}
-
-fn bucket_of(rows: usize) -> usize {
-    BUCKETS.into_iter().find(|&most| rows <= most).unwrap_or(usize::MAX)
-}
-
 /// Returns whether the memory of the device or its budget is exhausted.
-fn is_out_of_memory(error: &Error) -> bool {
+pub(super) fn is_out_of_memory(error: &Error) -> bool {
     let is_memory =
         |error: &GpuError| matches!(error, GpuError::Budget { .. } | GpuError::OutOfMemory { .. });
     match error {
@@ -87,10 +69,22 @@ impl DeviceEngine {
         device: Arc<ScoringDevice>,
         programs: Arc<Programs>,
         outputs: Vec<NodeId>,
-    ) -> Result<Self> {
-        let (batcher, pool) = (Batcher::default(), LayerPool::default());
+    ) -> Result<Arc<Self>> {
+        let (batcher, pool) = (Batcher::new(device.clone()), LayerPool::default());
         let couples_rows = programs.plan()?.couples_rows();
-        Ok(Self { device, programs, outputs, batcher, pool, couples_rows })
+        let engine = Arc::new(Self { device, programs, outputs, batcher, pool, couples_rows });
+        engine.device.add_engine(&engine);
+        Ok(engine)
+    }
+
+    /// Drops the executors if no batch runs.
+    pub(super) fn drop_idle_executors(&self) {
+        self.batcher.drop_idle();
+    }
+
+    /// Drops the executors that recent batches did not need, if no batch runs.
+    pub(super) fn drop_surplus_executors(&self, now: Instant) {
+        self.batcher.drop_surplus(now);
     }
 
     /// Returns whether each request needs a batch of its own, because a value of a row depends on
@@ -110,32 +104,30 @@ impl DeviceEngine {
         source: LayerSource,
         pace: &mut dyn Throttle,
     ) -> Result<DeviceVersion> {
-        let params = self.batcher.alone(|executors| {
-            let (executor, _) = self.executor(executors, BUCKETS[0])?;
-            Ok::<_, Error>(Arc::new(executor.copy_params(&host)?))
-        })?;
+        let copy = |executors: &mut Executors| {
+            let make = || self.make_executor();
+            let bucket = executors.of(BUCKETS[0], 0, Instant::now(), make)?;
+            Ok(Arc::new(bucket.executor.copy_params(&host)?))
+        };
+        let params = self.batcher.alone(copy).inspect_err(|error| self.note(error))?;
         pace.piece();
         let layers = self.pool.version(&self.device, &source, pace)?;
         let strides = source.tables().iter().map(|table| table.stride).collect();
         Ok(DeviceVersion { engine: self.clone(), params, host, source, layers, strides })
     }
 
-    fn executor<'a>(
-        &self,
-        executors: &'a mut Executors,
-        bucket: usize,
-    ) -> Result<&'a mut (GpuExecutor, FillBuffers)> {
-        Ok(match executors.by_bucket.entry(bucket) {
-            Entry::Occupied(made) => made.into_mut(),
-            Entry::Vacant(place) => {
-                let executor = GpuExecutor::new(self.programs.plan()?, self.device.gpu())?;
-                place.insert((executor, FillBuffers::default()))
-            }
-        })
+    fn make_executor(&self) -> Result<GpuExecutor> {
+        Ok(GpuExecutor::new(self.programs.plan()?, self.device.gpu())?)
     }
 
-    /// Scores requests of one version and one form as one batch. If the memory does not suffice,
-    /// what other batches have left there is freed first.
+    /// Looks whether the device has failed, if an error is not about its memory.
+    fn note(&self, error: &Error) {
+        if !is_out_of_memory(error) {
+            self.device.look();
+        }
+    }
+
+    /// Scores requests of one version and one form as one batch.
     pub(super) fn run(
         &self,
         executors: &mut Executors,
@@ -143,14 +135,7 @@ impl DeviceEngine {
         requests: &[&Prepared],
     ) -> Result<Vec<DeviceScores>> {
         let Some(merged) = Merged::new(requests.iter().copied()) else { return Ok(Vec::new()) };
-        let ran = self.run_merged(executors, version, &merged);
-        match ran {
-            Err(error) if is_out_of_memory(&error) => {
-                executors.by_bucket.clear();
-                self.run_merged(executors, version, &merged)
-            }
-            ran => ran,
-        }
+        self.run_merged(executors, version, &merged).inspect_err(|error| self.note(error))
     }
 
     fn run_merged(
@@ -159,7 +144,9 @@ impl DeviceEngine {
         version: &DeviceVersion,
         merged: &Merged,
     ) -> Result<Vec<DeviceScores>> {
-        let (executor, buffers) = self.executor(executors, bucket_of(merged.all.rows))?;
+        let (rows, size) = (merged.all.rows, merged.all.rows + merged.all.values());
+        let bucket = executors.of(rows, size, Instant::now(), || self.make_executor())?;
+        let (executor, buffers) = (&mut bucket.executor, &mut bucket.buffers);
         let keys =
             Keys { all: &merged.all.keys, of_requests: &merged.keys, strides: &version.strides };
         let of_version = (&version.layers, &version.source);
@@ -201,6 +188,12 @@ impl DeviceVersion {
 
     pub(super) fn engine(&self) -> &DeviceEngine {
         &self.engine
+    }
+
+    /// Drops what recent batches did not need, and looks for a failed device.
+    pub(crate) fn release_idle(&self, now: Instant) {
+        self.engine.drop_surplus_executors(now);
+        self.engine.device.look();
     }
 
     /// Scores a request, in one batch with others of the same version that wait.

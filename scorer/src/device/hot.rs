@@ -1,12 +1,18 @@
-//! The choice of the rows of a base that are on the device: those with the most pushes.
+//! The choice of the rows of a base that are on the device: its hot keys, and then those with the
+//! most pushes.
 //!
-//! A layer has the number of pushes of each row in training. Keys that training has met often are
-//! met often in requests too. If not all rows fit, the numbers are counted in classes of a factor
-//! of 2^(1/8), and the classes are taken from the highest number on until the room is used.
+//! Keys that training has met often are met often in requests too. A base may list its hot keys by
+//! decayed counts ([`HotTable`](zillion_rows::layer::HotTable)). Every layer also has the number of
+//! pushes of each row. If not all rows fit, the listed keys are taken first, the hottest one of all
+//! tables first. The others are counted in classes of a factor of 2^(1/8), and the classes are
+//! taken from the highest number on until the room is used.
+
+use std::cmp::Reverse;
+use std::collections::HashSet;
 
 use zillion_feature::FeatureKey;
 use zillion_rows::TableLayout;
-use zillion_rows::layer::{Layer, Throttle};
+use zillion_rows::layer::{Found, HotKey, Layer, Throttle};
 
 use super::layers::bytes_of_keys;
 
@@ -47,8 +53,13 @@ pub(super) fn choose(
     let fixed: u64 = layouts.iter().map(|_| bytes_of_keys(0)).sum();
     let mut room = room.saturating_sub(fixed);
     let all = layouts.iter().enumerate().map(|(table, of)| base.rows(table) * bytes_of_row(of));
-    let lowest = if all.sum::<u64>() <= room { 0 } else { lowest_class(base, layouts, room, pace) };
+    let fits = all.sum::<u64>() <= room;
     let mut tables = vec![Vec::new(); layouts.len()];
+    let mut listed = vec![HashSet::new(); layouts.len()];
+    if !fits {
+        room = take_listed(base, layouts, room, (&mut tables, &mut listed), pace);
+    }
+    let lowest = if fits { 0 } else { lowest_class(base, layouts, room, &listed, pace) };
     // The classes above the lowest one fit as a whole. The lowest one fills the rest.
     for is_lowest in [false, true] {
         for (table, layout) in layouts.iter().enumerate() {
@@ -57,7 +68,10 @@ pub(super) fn choose(
                 if number % PIECE == 0 {
                     pace.piece();
                 }
-                let Some(class) = count.map(class_of) else { continue };
+                let Some(class) = count.map(class_of).filter(|_| !listed[table].contains(&key))
+                else {
+                    continue;
+                };
                 let is_wanted = if is_lowest { class == lowest } else { class > lowest };
                 if is_wanted && room >= bytes {
                     room -= bytes;
@@ -69,21 +83,52 @@ pub(super) fn choose(
     HotKeys { tables }
 }
 
-/// Returns the class at which the rows of all classes from the highest one on need more than `room`
-/// bytes, or 0.
+/// Takes the listed hot keys that have a row, the hottest ones first, until the room is used.
+/// Returns the room that is left.
+fn take_listed(
+    base: &Layer,
+    layouts: &[TableLayout],
+    mut room: u64,
+    (tables, listed): (&mut [Vec<FeatureKey>], &mut [HashSet<FeatureKey>]),
+    pace: &mut dyn Throttle,
+) -> u64 {
+    let mut all: Vec<(u32, usize, HotKey)> = Vec::new();
+    for table in 0..layouts.len() {
+        let Some(list) = base.hot(table) else { continue };
+        all.extend(list.keys().iter().map(|&hot| (list.decayed_count(hot), table, hot)));
+    }
+    // Keys of a table with equal counts stay in their order.
+    all.sort_by_key(|&(count, ..)| Reverse(count));
+    for (number, (_, table, hot)) in all.into_iter().enumerate() {
+        if number % PIECE == 0 {
+            pace.piece();
+        }
+        let bytes = bytes_of_row(&layouts[table]);
+        let has_row = || matches!(base.find(table, hot.key), Some(Found::Row(_)));
+        if room >= bytes && has_row() && listed[table].insert(hot.key) {
+            room -= bytes;
+            tables[table].push(hot.key);
+        }
+    }
+    room
+}
+
+/// Returns the class at which the rows of all classes from the highest one on, without the listed
+/// keys, need more than `room` bytes, or 0.
 fn lowest_class(
     base: &Layer,
     layouts: &[TableLayout],
     room: u64,
+    listed: &[HashSet<FeatureKey>],
     pace: &mut dyn Throttle,
 ) -> usize {
     let mut bytes = vec![0u64; CLASSES];
     for (table, layout) in layouts.iter().enumerate() {
-        for (number, (_, count)) in base.counts(table).enumerate() {
+        for (number, (key, count)) in base.counts(table).enumerate() {
             if number % PIECE == 0 {
                 pace.piece();
             }
-            if let Some(count) = count {
+            if let Some(count) = count.filter(|_| !listed[table].contains(&key)) {
                 bytes[class_of(count)] += bytes_of_row(layout);
             }
         }

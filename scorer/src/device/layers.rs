@@ -1,7 +1,8 @@
 //! The rows of versions on a device: each layer of a version has an index and rows there.
 //!
 //! A layer never changes, so nothing is ever invalidated: versions share the device layers of the
-//! layers that they share, a delta is one upload, and a rollback uses other handles.
+//! layers that they share, and a rollback uses other handles. Deltas are folded like the bits of
+//! their number ([`fold`]), so a delta is uploaded at most three times until the host merges it.
 //!
 //! # Invariants
 //! * The device layer of a delta has all keys of the delta. A key whose row was removed has the
@@ -13,14 +14,16 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Instant;
 
 use zillion_device::gpu::kernels::{Count, INDEX_INSERT, IndexInsert, LayerIndex};
-use zillion_device::gpu::{Gpu, GpuError, Memory, Param, Stream};
+use zillion_device::gpu::{Gpu, Memory, Param, Stream};
 use zillion_feature::FeatureKey;
-use zillion_rows::layer::{Found, Layer, LayerSource, MAX_LAYERS, Throttle};
+use zillion_rows::layer::{Found, Layer, LayerSource, MAX_LAYERS, MAX_OPEN_LAYERS, Throttle};
 use zillion_rows::{RowSource as _, TableLayout};
 
 use super::ScoringDevice;
+use super::engine::is_out_of_memory;
 use super::hot::{self, HotKeys};
 use crate::error::{Error, Result};
 
@@ -28,9 +31,29 @@ use crate::error::{Error, Result};
 const PIECE_KEYS: usize = 8192;
 /// The number of times that an index grows if keys found no place.
 const MOST_GROWTHS: usize = 3;
-/// The share of the free budget that the rows of a base may take: one half. The rest is for the
-/// deltas, for the memory of batches, and for the next base while both are loaded.
-const BASE_SHARE: u64 = 2;
+
+/// Returns the bytes that the rows of a base may take: half of the budget that is free, where the
+/// older bases of the model count as free, because they go when their versions do. A quarter of
+/// what is free now stays free in any case. The rest is for the deltas, for the memory of batches,
+/// and for the next base while both are loaded.
+fn room_of_base(left: u64, older_bases: u64) -> u64 {
+    (left.saturating_add(older_bases) / 2).min(left - left / 4)
+}
+
+/// Divides the deltas of a version into at most three groups, the oldest first, whose sizes are the
+/// bits of their number: 4, 2 and 1 for seven deltas. The group of an old delta seldom changes:
+/// it doubles when as many newer ones have come.
+fn fold(deltas: &[Layer]) -> Vec<&[Layer]> {
+    const { assert!(MAX_OPEN_LAYERS <= 1 << (MAX_LAYERS - 1), "too many groups") };
+    let mut groups = Vec::new();
+    let mut rest = deltas;
+    while let Some(bit) = rest.len().checked_ilog2() {
+        let (group, later) = rest.split_at(1 << bit);
+        groups.push(group);
+        rest = later;
+    }
+    groups
+}
 
 /// Returns the bytes of the index of this number of keys, without rows.
 pub(super) fn bytes_of_keys(keys: usize) -> u64 {
@@ -64,6 +87,15 @@ pub(crate) struct DeviceLayer {
     /// The index of each table; `None` if the layer has no key of the table.
     tables: Vec<Option<LayerIndex>>,
     rows: u64,
+    is_base: bool,
+}
+
+impl DeviceLayer {
+    /// Returns the bytes on the device if the layer is a base, and otherwise 0.
+    fn bytes_of_base(&self) -> u64 {
+        let bytes = self.memory.iter().map(|memory| memory.bytes() as u64).sum();
+        if self.is_base { bytes } else { 0 }
+    }
 }
 
 impl Drop for DeviceLayer {
@@ -117,8 +149,9 @@ impl VersionLayers {
 
 impl LayerPool {
     /// Brings the layers of a version to the device. Layers that other versions have there are
-    /// shared. If the changed rows do not fit into the budget, no row of the version is on the
-    /// device, and all are read from the host.
+    /// shared. If the changed rows do not fit into the budget even without the memory of batches,
+    /// no row of the version is on the device, and all are read from the host. The caller holds no
+    /// turn of the device.
     ///
     /// # Errors
     /// Returns an error of the device other than that of its memory.
@@ -128,8 +161,18 @@ impl LayerPool {
         source: &LayerSource,
         pace: &mut dyn Throttle,
     ) -> Result<VersionLayers> {
-        match self.layers(device, source, pace).and_then(|all| list(device, source, all)) {
-            Err(Error::Device(GpuError::Budget { .. } | GpuError::OutOfMemory { .. })) => {
+        let bring = |pace: &mut dyn Throttle| {
+            self.layers(device, source, pace).and_then(|all| list(device, source, all))
+        };
+        let made = match bring(pace) {
+            Err(error) if is_out_of_memory(&error) => {
+                drop(device.turn_alone());
+                bring(pace)
+            }
+            made => made,
+        };
+        match made {
+            Err(error) if is_out_of_memory(&error) => {
                 device.counts.versions_without_rows.fetch_add(1, Ordering::Relaxed);
                 list(device, source, Vec::new())
             }
@@ -145,21 +188,18 @@ impl LayerPool {
         pace: &mut dyn Throttle,
     ) -> Result<Vec<Arc<DeviceLayer>>> {
         let Some((base, deltas)) = source.layers().split_first() else { return Ok(Vec::new()) };
-        // A lookup goes through at most four layers. The oldest deltas of a longer list are one.
-        let folded = (deltas.len() + 1).saturating_sub(MAX_LAYERS);
-        let folded = if folded == 0 { 0 } else { folded + 1 };
-        let (old, single) = deltas.split_at(folded);
-        let mut groups: Vec<&[Layer]> = Vec::new();
-        if !old.is_empty() {
-            groups.push(old);
-        }
-        groups.extend(single.chunks(1));
         // The deltas come first, because a base fits in part as well.
         let mut of_deltas = Vec::new();
-        for group in groups {
+        for group in fold(deltas) {
             of_deltas.push(match self.find(group) {
                 Some(known) => known,
-                None => self.keep(build(device, source, group, delta_keys(source, group), pace)?),
+                None => self.keep(build(
+                    device,
+                    source,
+                    (group, false),
+                    delta_keys(source, group),
+                    pace,
+                )?),
             });
         }
         let base = std::slice::from_ref(base);
@@ -167,11 +207,12 @@ impl LayerPool {
             Some(known) => known,
             None => {
                 let layouts = source.tables();
-                let room = device.left() / BASE_SHARE;
+                device.drop_surplus_executors(Instant::now());
+                let room = room_of_base(device.left(), self.bytes_of_bases());
                 let HotKeys { tables } = hot::choose(&base[0], layouts, room, pace);
                 let keys = tables.into_iter();
                 let keys = keys.map(|with_row| TableKeys { with_row, ..TableKeys::default() });
-                self.keep(build(device, source, base, keys.collect(), pace)?)
+                self.keep(build(device, source, (base, true), keys.collect(), pace)?)
             }
         };
         Ok([of_base].into_iter().chain(of_deltas).collect())
@@ -184,6 +225,11 @@ impl LayerPool {
                 && one.layers.iter().zip(layers).all(|(a, b)| a.is_same(b))
         };
         known.iter().filter_map(Weak::upgrade).find(|one| is_of(one))
+    }
+
+    fn bytes_of_bases(&self) -> u64 {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.iter().filter_map(Weak::upgrade).map(|one| one.bytes_of_base()).sum()
     }
 
     fn keep(&self, layer: DeviceLayer) -> Arc<DeviceLayer> {
@@ -233,11 +279,11 @@ fn list(
     Ok(made)
 }
 
-/// Builds the device layer of some layers from its keys.
+/// Builds the device layer of some layers, which are a base or deltas, from its keys.
 fn build(
     device: &Arc<ScoringDevice>,
     source: &LayerSource,
-    layers: &[Layer],
+    (layers, is_base): (&[Layer], bool),
     keys: Vec<TableKeys>,
     pace: &mut dyn Throttle,
 ) -> Result<DeviceLayer> {
@@ -249,6 +295,7 @@ fn build(
         memory: Vec::new(),
         tables: Vec::new(),
         rows: 0,
+        is_base,
     };
     let most = keys.iter().map(TableKeys::count).max().unwrap_or(0).min(PIECE_KEYS);
     with_stream(&*gpu, |stream| {
@@ -263,6 +310,7 @@ fn build(
             let rows = keys.with_row.len() as u64;
             made.rows += rows;
             device.counts.resident_rows.fetch_add(rows, Ordering::Relaxed);
+            device.counts.uploaded_rows.fetch_add(rows, Ordering::Relaxed);
             Ok(())
         });
         gpu.free(scratch)?;

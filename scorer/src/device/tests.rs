@@ -1,5 +1,8 @@
 //! Versions on the emulated device against scorers of processors, by bits.
 
+mod hot;
+mod memory;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -42,17 +45,27 @@ impl World {
 
     /// Writes and opens one more layer. Pushes ascend with the first weight.
     fn add_layer(&mut self, rows: Rows) {
+        self.add_listed_layer(rows, 0);
+    }
+
+    /// Writes a layer that lists its hot keys. Pushes ascend with the first weight, and the last
+    /// push of a key is the later the smaller its weight is.
+    fn add_listed_layer(&mut self, rows: Rows, hot_keys: u32) {
         let mut rows: Vec<(FeatureKey, Option<f32>)> =
             rows.into_iter().map(|(id, x)| (FeatureKey::from_u64(id), x)).collect();
         rows.sort_unstable_by_key(|&(key, _)| key);
-        let layout = spec().layout();
+        let layout = TableSpec { hot_keys, ..spec() }.layout();
         let (files, mut pace) = (Files::new(), Unthrottled);
         let mut writer = LayerWriter::new(&files, self.folder.path(), &mut pace);
         writer.table(&layout, part_count(rows.len() as u64, 4)).unwrap();
         for (key, first) in rows {
-            let weights = first.map(|x| [x, -x, 0.5 * x, 1.0 + x]);
-            let count = first.map_or(0, |x| 1 + (x * 100.0) as u32);
-            writer.push(key, weights.as_ref().map(|row| &row[..]), count).unwrap();
+            let Some(x) = first else {
+                writer.push(key, None, 0).unwrap();
+                continue;
+            };
+            let (weights, count) = ([x, -x, 0.5 * x, 1.0 + x], 1 + (x * 100.0) as u32);
+            let last = 4_000_000_000 - 50_000 * count;
+            writer.push_used(key, &weights, count, last).unwrap();
         }
         let manifest = writer.finish().unwrap();
         let layer = Layer::open(self.folder.path(), &manifest, &[layout]).unwrap();
@@ -70,11 +83,15 @@ impl World {
 
     fn engine(&self, memory: u64, seed: u64) -> (Arc<ScoringDevice>, Arc<DeviceEngine>) {
         let device = ScoringDevice::open(&format!("emulated:{seed}"), Some(memory)).unwrap();
+        let engine = self.engine_on(&device);
+        (device, engine)
+    }
+
+    fn engine_on(&self, device: &Arc<ScoringDevice>) -> Arc<DeviceEngine> {
         let graph = self.example.graph.clone();
         let outputs = vec![graph.output(LOGITS).unwrap()];
         let programs = Programs::new(graph, outputs.clone(), Default::default());
-        let engine = DeviceEngine::new(device.clone(), Arc::new(programs), outputs).unwrap();
-        (device, Arc::new(engine))
+        DeviceEngine::new(device.clone(), Arc::new(programs), outputs).unwrap()
     }
 
     fn batch(&self, first: u64, rows: usize) -> (Batch, LookupPlan) {
@@ -239,7 +256,7 @@ fn a_late_request_leaves_the_list_and_others_go_on() {
     let batch = world.batch(1, 5);
     let late = version.score(request(&batch), Some(&|| is_late.load(Ordering::Relaxed)));
     assert!(matches!(late, Err(Error::Late)), "{late:?}");
-    // The request becomes late while it waits for another batch.
+    // The request becomes late before the list is looked at.
     let checks = AtomicUsize::new(0);
     let becomes_late = || checks.fetch_add(1, Ordering::Relaxed) > 0;
     let late = version.score(request(&batch), Some(&becomes_late));

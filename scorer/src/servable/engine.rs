@@ -68,8 +68,7 @@ impl Engine {
         let has_independent_rows = programs.plan()?.has_independent_rows();
         let on_device = match device {
             Some(device) => {
-                let engine = DeviceEngine::new(device.clone(), programs.clone(), logits.clone())?;
-                Some(Arc::new(engine))
+                Some(DeviceEngine::new(device.clone(), programs.clone(), logits.clone())?)
             }
             None => None,
         };

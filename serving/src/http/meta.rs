@@ -43,9 +43,10 @@ pub(super) fn ready(domain: &Domain) -> (bool, Value) {
         is_missing.then(|| json!({ "name": host.name(), "reason": reason() }))
     };
     let models: Vec<Value> = domain.hosts().iter().filter_map(missing).collect();
-    let error = match domain.is_draining() {
-        true => "the server is stopping".to_owned(),
-        false => format!("{} models have no version that may answer", models.len()),
+    let error = match (domain.is_draining(), domain.has_failed_device()) {
+        (true, _) => "the server is stopping".to_owned(),
+        (false, true) => "the GPU has failed; start the server again".to_owned(),
+        (false, false) => format!("{} models have no version that may answer", models.len()),
     };
     (false, json!({ "ready": false, "error": error, "models": models }))
 }

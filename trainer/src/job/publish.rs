@@ -51,6 +51,10 @@ pub struct PublishConfig {
     /// The number type of the weights in the rows of versions. Training does not change.
     #[serde(default)]
     pub rows: RowType,
+    /// The largest number of hot keys that a version lists for each table, so that servers read
+    /// their rows before they are ready; 0: versions list none.
+    #[serde(default)]
+    pub hot_keys: u32,
     /// The number type in which servers compute the dense layers of versions, unless a server
     /// chooses one itself. Training does not change.
     #[serde(default)]
@@ -100,6 +104,7 @@ impl PublishConfig {
             max_deltas: default_max_deltas(),
             dense_every: default_dense_every(),
             rows: RowType::default(),
+            hot_keys: 0,
             dense: DenseType::default(),
             keep_versions: None,
             keep_seconds: default_keep_seconds(),
@@ -109,13 +114,15 @@ impl PublishConfig {
         }
     }
 
-    /// Sets the number type of the published rows in the specs of the tables.
+    /// Sets the number type of the published rows, and the number of the listed hot keys, in the
+    /// specs of the tables.
     ///
     /// # Errors
-    /// Returns an error if the rows of a table cannot have the type.
+    /// Returns an error if the rows of a table cannot have the type, or if the number is too large.
     pub(crate) fn set_rows(&self, tables: &mut [TableSpec]) -> Result<()> {
         for table in tables {
             table.published = self.rows;
+            table.hot_keys = self.hot_keys;
             table.validate()?;
         }
         Ok(())

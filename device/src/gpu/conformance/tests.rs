@@ -62,6 +62,8 @@ enum Bug {
     FreedUnderGraph,
     /// Pinned memory is dropped before its copy has run.
     DroppedPinned,
+    /// Pinned memory that nothing uses is dropped while a graph is recorded.
+    DroppedInRecord,
     /// The kernel writes one number too many.
     WriteBehindEnd,
     /// The side stream of a graph is not joined.
@@ -71,7 +73,7 @@ enum Bug {
 }
 
 /// All mistakes. The test below finds each of them.
-const BUGS: [Bug; 11] = [
+const BUGS: [Bug; 12] = [
     Bug::MissingEvent,
     Bug::MissingReverseEvent,
     Bug::ReusedPinned,
@@ -80,6 +82,7 @@ const BUGS: [Bug; 11] = [
     Bug::EarlyRelease,
     Bug::FreedUnderGraph,
     Bug::DroppedPinned,
+    Bug::DroppedInRecord,
     Bug::WriteBehindEnd,
     Bug::MissingJoin,
     Bug::UnwrittenMemory,
@@ -152,7 +155,11 @@ fn train(gpu: &dyn Gpu, bug: Bug) -> Result<Vec<u32>, GpuError> {
         let graph = match place.graph {
             Some(graph) => graph,
             None => {
+                let mut unused = Some(gpu.allocate_pinned(4)?);
                 gpu.begin_capture(steps)?;
+                if bug == Bug::DroppedInRecord {
+                    unused = None;
+                }
                 let (header, scalar) = match bug {
                     Bug::StaleScalar => (Memory::NULL, header_of(step)),
                     _ => (header, 0),
@@ -170,7 +177,9 @@ fn train(gpu: &dyn Gpu, bug: Bug) -> Result<Vec<u32>, GpuError> {
                     gpu.record(join, side)?;
                     gpu.wait(steps, join)?;
                 }
-                *place.graph.insert(gpu.end_capture(steps)?)
+                let graph = gpu.end_capture(steps)?;
+                drop(unused);
+                *place.graph.insert(graph)
             }
         };
         gpu.replay(steps, graph)?;

@@ -452,7 +452,11 @@ impl State {
         }
     }
 
+    /// Learns that the host has dropped a block, for which a driver waits for the whole device.
     pub(super) fn note_pinned_release(&mut self, number: u64) {
+        if self.capture.is_some() {
+            self.note_mistake("the host dropped pinned memory while a stream records".into());
+        }
         let touches =
             |operation: &&Operation| operation.action.pinned().is_some_and(|p| p.0 == number);
         let label = self.waiting().find(touches).map(|operation| operation.action.label());

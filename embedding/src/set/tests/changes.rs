@@ -23,7 +23,8 @@ pub(crate) type Rows = BTreeMap<u64, (Vec<u32>, u32)>;
 fn evicting(steps: u64) -> TableSpec {
     let sgd = OptimizerSpec::Sgd { lr: 0.25 };
     let segments = vec![segment("v", 5, sgd, 0.0), segment("linear", 1, sgd, 0.0)];
-    TableSpec { eviction: Eviction::Unseen { steps }, ..table("ids", false, segments) }
+    let eviction = Eviction::Unseen { steps };
+    TableSpec { eviction, hot_keys: 8, ..table("ids", false, segments) }
 }
 
 /// Pushes gradients for these keys, and ends the step.
@@ -174,6 +175,7 @@ fn published(n: usize, threads: usize) -> Vec<LayerManifest> {
     let workers = workers(threads);
     let mut specs = everything();
     specs.push(evicting(2));
+    specs.iter_mut().for_each(|spec| spec.hot_keys = 8);
     let mut set = TableSet::new(specs.clone(), shards(n)).unwrap();
     for table in [2, 3, 4] {
         set.prefill(&workers, TableId(table), &sorted_keys(0..200)).unwrap();
@@ -231,6 +233,8 @@ fn layers_have_the_same_bytes_for_all_shards_and_threads() {
     let tombstones: u64 =
         expected[1..4].iter().map(|m| m.tables[everything().len()].tombstones).sum();
     assert!(tombstones > 20, "{tombstones} rows left");
+    // Layers list their hot keys, whose order is a part of these bytes.
+    assert!(expected.iter().all(|manifest| manifest.hot.len() == 1));
     // A table is whole if a rule moves all its rows; otherwise only pushed and added rows are
     // expected.
     assert_eq!(expected[1].tables[2].rows, 200);

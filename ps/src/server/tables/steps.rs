@@ -253,6 +253,7 @@ impl Tables {
             segments,
             narrow: None,
             published: RowType::F32,
+            hot: None,
         };
         let weights: Vec<f32> = rows.weights.iter().map(|&bits| f32::from_bits(bits)).collect();
         let row = |(at, (&key, &count)): (usize, (&u64, &u32))| {

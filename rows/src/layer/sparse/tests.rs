@@ -20,7 +20,7 @@ const ROWS: u64 = 3000;
 fn layout(published: RowType) -> TableLayout {
     let segment = |name: &str, offset, dim| SegmentLayout { name: name.into(), offset, dim };
     let segments = vec![segment("vector", 0, 16), segment("linear", 16, 1)];
-    TableLayout { name: "ids".into(), stride: 20, segments, narrow: None, published }
+    TableLayout { name: "ids".into(), stride: 20, segments, narrow: None, published, hot: None }
 }
 
 /// Returns a row of which about `zeros` tenths are zero. Some weights are `-0.0`.

@@ -13,7 +13,7 @@ use crate::layout::{SegmentLayout, TableLayout};
 fn layout(published: RowType) -> TableLayout {
     let segment = |name: &str, offset, dim| SegmentLayout { name: name.into(), offset, dim };
     let segments = vec![segment("vector", 0, 16), segment("linear", 16, 1)];
-    TableLayout { name: "ids".into(), stride: 20, segments, narrow: None, published }
+    TableLayout { name: "ids".into(), stride: 20, segments, narrow: None, published, hot: None }
 }
 
 fn write(folder: &Path, row_type: RowType) -> LayerManifest {
