@@ -10,6 +10,7 @@
 
 mod checkpointing;
 mod exchange;
+mod lending;
 mod pacing;
 mod publishing;
 mod residency;
@@ -18,6 +19,8 @@ mod tables;
 
 pub use checkpointing::{CheckpointTicket, Checkpointing};
 pub use exchange::{Contribution, Exchanged, Exchanging, TrainerPlace};
+pub(crate) use lending::Answered;
+pub use lending::Lending;
 pub use pacing::{Arrival, Continued, MOST_STALENESS, Pace, Pacing, Shared};
 pub use publishing::{LayerTarget, Publishing, Since};
 pub use residency::{Residency, ResidentStep};

@@ -91,7 +91,8 @@ impl Run {
             // The owner of the lock may have written its last checkpoint meanwhile.
             (checkpoint, origin) = find_basis(&job, &options, &dir, bucket.as_ref())?;
         }
-        let mut client = open(&job, &options, After::default(), observer)?;
+        let after = After { borrows: model.executor.is_on_gpu(), ..After::default() };
+        let mut client = open(&job, &options, after, observer)?;
         let opened = (|| {
             let (checkpoint, origin) = match client.restore_step() {
                 // An operator has set the run back since a checkpoint was looked for.

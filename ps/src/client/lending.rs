@@ -1,0 +1,42 @@
+//! The part of the contract by which a trainer borrows rows with their optimizer state.
+
+use std::collections::VecDeque;
+
+use zillion_embedding::LentRows;
+use zillion_feature::Step;
+
+use crate::error::Result;
+
+/// The part of a client that lends the rows of its tables to the trainer. All steps are then done
+/// by the trainer, and the holder of the tables keeps old copies of the rows. The trainer gives
+/// changed rows back before a checkpoint, a version, a validation, and before it drops a row.
+///
+/// Rows are lent to one trainer, which is the only one of its run. After the first question for
+/// rows, pulls and pushes are refused until the tables are restored.
+pub trait Lending: Send {
+    /// Asks for the rows of keys, without waiting for them. Several questions may be open.
+    ///
+    /// # Errors
+    /// Returns an error if the rows cannot be lent, or if a server cannot be reached.
+    fn ask_for_rows(&mut self, step: Step, keys: Vec<LentRows>) -> Result<()>;
+
+    /// Waits for the rows of the oldest open question. Keys without a row are left out.
+    ///
+    /// # Errors
+    /// Returns an error if no question is open, if a server has refused it, or if a server cannot
+    /// be reached.
+    fn take_rows(&mut self) -> Result<Vec<LentRows>>;
+
+    /// Gives rows back that `next` returns, until it returns `None`.
+    ///
+    /// # Errors
+    /// Returns an error if rows do not fit the tables, or if a server cannot be reached.
+    fn give_back(
+        &mut self,
+        step: Step,
+        next: &mut dyn FnMut() -> Option<LentRows>,
+    ) -> Result<()>;
+}
+
+/// The answers to open questions of a lender that answers at once.
+pub(crate) type Answered = VecDeque<Vec<LentRows>>;
