@@ -239,3 +239,6 @@ fn borrowed_tables(options: &TableOptions, workers: &Arc<Workers>) -> Result<Loc
     local.begin_borrowing()?;
     Ok(local)
 }
+
+#[cfg(test)]
+mod tests;

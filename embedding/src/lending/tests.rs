@@ -77,13 +77,13 @@ fn plain_step_of(set: &mut TableSet, workers: &Workers, step: u64, ids: u64) {
 
 #[test]
 fn a_lender_has_the_bytes_of_a_set_that_does_the_steps_itself() {
-    for seed in 0..12 {
+    for seed in 0..4 {
         let mut pair = Pair::new(seed);
         let mut released = 0;
         let files = Files::new();
         let mut open = false;
         let mut epoch = None;
-        for step in 1..60 {
+        for step in 1..40 {
             // Rows of a later batch come early, and are not asked for again.
             pair.lend(step + 2);
             pair.step(step);
@@ -128,7 +128,7 @@ fn a_lender_has_the_bytes_of_a_set_that_does_the_steps_itself() {
                 epoch = Some(ended[0]);
             }
         }
-        assert!(released > 100, "{released} rows were released");
+        assert!(released > 50, "{released} rows were released");
         pair.give_back(usize::MAX);
         let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
         let written = [&pair.whole, &pair.lender].map(|set| {

@@ -48,14 +48,14 @@ impl Servers {
     }
 
     /// Ends a server and starts another one in its place, whose tables are empty.
-    fn replace(&self, id: usize) {
+    fn replace(&self, id: u32) {
         let mut servers = self.servers.lock().unwrap();
-        servers[id].take().unwrap().stop();
-        servers[id] = Some(start_server(&self.addresses[id], id, &self.store));
+        servers[id as usize].take().unwrap().stop();
+        servers[id as usize] = Some(start_server(&self.addresses[id as usize], id, &self.store));
     }
 }
 
-fn start_server(address: &str, id: usize, store: &str) -> Server {
+fn start_server(address: &str, id: u32, store: &str) -> Server {
     let options = || ServerOptions { id, ..ServerOptions::new(address, store) };
     for _ in 0..100 {
         match Server::start(options()) {
