@@ -6,7 +6,7 @@
 //! step, [`Pacing`] sends the pushes of trainers that do not wait for each other,
 //! [`Checkpointing`] writes and restores checkpoints, [`Publishing`] gives rows to the publisher of
 //! a version, and [`Residency`] keeps rows on a GPU. A trainer uses all of them, as a
-//! [`TrainClient`].
+//! [`TrainClient`]. A holder of tables whose rows a trainer borrows also is a [`Lending`].
 
 mod checkpointing;
 mod exchange;

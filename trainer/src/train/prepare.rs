@@ -174,6 +174,8 @@ impl Run {
         // for only now.
         let Output { dir, bucket, .. } = &self.output;
         let (checkpoint, origin) = find_basis(job, options, dir, bucket.as_ref())?;
+        // The GPU may not have returned the results of the last steps.
+        self.behind.clear();
         (self.model, self.buffers) = Model::build(job, &observer.inspect_options(), options)?;
         self.position = Position::new(job);
         self.output.checkpointed = None;
