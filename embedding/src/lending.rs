@@ -13,19 +13,21 @@
 //!   the rows that changed in it are given back before the lender ends an epoch or begins a
 //!   snapshot. So the lender marks each row in the epoch and generation of its steps.
 //! * A row leaves the borrower only after it was given back.
+//! * Tables with a fixed vocabulary are borrowed whole, because a step may change every row.
 
 mod table;
 
 use std::ops::Range;
 
 use zillion_device::Workers;
-use zillion_feature::{FeatureKey, LookupPlan, TableId};
+use zillion_feature::{FeatureKey, LookupPlan, SLOTS, TableId};
 use zillion_rows::{RowShape, TableSpec};
 
 use crate::changes::{Changed, Changes};
 use crate::error::{Error, Result};
 use crate::set::{TableSet, each};
 use crate::shard::Shard;
+use crate::table::Table;
 
 /// Rows of one table on their way between the lender and the borrower.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,13 +51,11 @@ impl LentRows {
 /// Returns the setting with which the rows of a table cannot be lent, and the reason. Returns
 /// `None` if they can.
 pub fn lending_refusal(spec: &TableSpec) -> Option<String> {
-    let (key, reason) = if spec.dense {
-        ("dense", "steps may change rows that no batch has, which would all be lent")
-    } else if !spec.admission.is_all() {
+    let (key, reason) = if !spec.admission.is_all() {
         ("admission", "the counts of keys without a row stay on the servers")
     } else if !spec.eviction.is_never() {
         ("eviction", "the servers would evict rows while they are lent")
-    } else if spec.max_rows.is_some() {
+    } else if spec.max_rows.is_some() && !spec.dense {
         ("max_rows", "the servers would evict rows while they are lent")
     } else if spec.max_bytes.is_some() {
         ("max_bytes", "the servers would evict rows while they are lent")
@@ -113,6 +113,34 @@ impl TableSet {
         Ok(lent)
     }
 
+    /// Returns copies of the rows of a table that are in the slots from `first` on, at least those of
+    /// one slot, and no other slot once there are `words` words. Also returns the first slot that is
+    /// left, or [`SLOTS`] if none is.
+    ///
+    /// # Errors
+    /// Returns an error if rows of the set cannot be lent, or if the table is unknown.
+    pub fn lend_slots(
+        &self,
+        table: TableId,
+        first: usize,
+        words: usize,
+    ) -> Result<(LentRows, usize)> {
+        self.check_loan(&[LentRows::new(table)], false)?;
+        let mut rows = LentRows::new(table);
+        let owned = self.owned(table);
+        for slot in first.max(owned.start)..owned.end {
+            if rows.words.len() >= words {
+                return Ok((rows, slot));
+            }
+            let part = self.owner(table.index(), slot);
+            let mut keys: Vec<FeatureKey> =
+                part.index.slot_entries(slot).map(|(key, _)| key).collect();
+            keys.sort_unstable();
+            part.copy_lent(&keys, &mut rows);
+        }
+        Ok((rows, SLOTS))
+    }
+
     /// Takes rows back that the borrower has changed or created, and marks them as changed.
     ///
     /// # Errors
@@ -124,6 +152,13 @@ impl TableSet {
         if let Some(frozen) = rows.iter().find(|of| self.frozen[of.table.index()]) {
             let reason = "the table is frozen, so no row of it can come back changed";
             return Err(Error::mismatch(self.shapes[frozen.table.index()].name(), reason));
+        }
+        for of in rows.iter().filter(|of| self.shapes[of.table.index()].spec.dense) {
+            let part = |key: &FeatureKey| self.owner(of.table.index(), key.slot());
+            if let Some(key) = of.keys.iter().find(|key| !part(key).has(**key)) {
+                let reason = format!("key {:#018x} is not in the fixed vocabulary", key.0);
+                return Err(Error::mismatch(self.shapes[of.table.index()].name(), reason));
+            }
         }
         let (pieces, generation) = (self.pieces(rows), self.generations.now());
         each(workers, &mut self.shards, |at, shard| {
@@ -158,7 +193,7 @@ impl TableSet {
     }
 
     /// Returns the keys of a plan that have no row here, without words. Tables without such keys
-    /// are left out.
+    /// are left out, and so are those that are borrowed whole.
     pub fn missing_rows(&self, workers: &Workers, plan: &LookupPlan) -> Vec<LentRows> {
         let ranges = self.ranges(plan);
         let mut shards: Vec<(&Shard, Vec<Vec<FeatureKey>>)> =
@@ -196,13 +231,36 @@ impl TableSet {
         })
     }
 
+    /// Returns the tables that are borrowed whole.
+    pub fn whole_loans(&self) -> Vec<TableId> {
+        let tables = (0..).map(TableId).zip(&self.shapes);
+        tables.filter(|(_, shape)| shape.spec.dense).map(|(table, _)| table).collect()
+    }
+
+    /// Ends the borrowing of a whole table, whose rows were added in the order of their slots, and
+    /// those of a slot in the order of their keys.
+    ///
+    /// # Errors
+    /// Returns an error if the table is unknown.
+    pub fn end_whole_loan(&mut self, table: TableId) -> Result<()> {
+        self.shape(table)?;
+        let parts = self.shards.iter_mut().filter_map(|shard| shard.tables.get_mut(table.index()));
+        parts.for_each(Table::finish_restoring);
+        Ok(())
+    }
+
+    /// Returns the number of rows of the tables that are not borrowed whole.
+    pub fn borrowed_rows(&self) -> u64 {
+        let tables = (0..).map(TableId).zip(&self.shapes);
+        tables.filter(|(_, shape)| !shape.spec.dense).map(|(table, _)| self.rows(table)).sum()
+    }
+
     /// Ends the present epoch of a set that borrows rows. [`TableSet::next_changed`] then returns
     /// the rows that have changed in it, which the host must have.
     pub fn end_loan_epoch(&mut self) {
         self.generations.end_epoch();
         let next = self.generations.now();
-        let changes = self.tables_mut().filter_map(|table| table.changes.as_mut());
-        changes.for_each(|changes| changes.seal(next));
+        self.tables_mut().for_each(|table| table.seal_borrowed(next));
     }
 
     /// Returns some of the rows that have changed in the epochs that have ended, at most `words`
@@ -224,7 +282,7 @@ impl TableSet {
     }
 
     /// Removes rows until at most `most` are left, those that were pushed the longest ago first.
-    /// Rows of the `kept` plans stay in any case. All rows must have been given back. Returns the
+    /// Rows of the `kept` plans stay in any case, and so do tables that are borrowed whole. All rows must have been given back. Returns the
     /// number of rows that were removed.
     pub fn release_borrowed(&mut self, kept: &[&LookupPlan], most: usize) -> u64 {
         let mut keys: Vec<Vec<u64>> = vec![Vec::new(); self.shapes.len()];
@@ -238,7 +296,8 @@ impl TableSet {
         let mut ages: Vec<(u32, u16, u64)> = Vec::new();
         let mut rows = 0;
         for shard in &self.shards {
-            for (index, table) in shard.tables.iter().enumerate() {
+            let tables = shard.tables.iter().enumerate();
+            for (index, table) in tables.filter(|(_, table)| table.dense.is_none()) {
                 rows += table.rows() as usize;
                 table.for_each_age(|key, last_step| {
                     if keys[index].binary_search(&key.0).is_err() {

@@ -27,13 +27,10 @@ use zillion_device::Workers;
 use zillion_embedding::Counters;
 use zillion_feature::LookupPlan;
 
-use crate::client::{Lending, TableAccess as _, TrainClient};
+use crate::client::{Lending, PIECE_WORDS, TableAccess as _, TrainClient};
 use crate::error::{Error, Result};
 use crate::local::LocalClient;
 use crate::options::TableOptions;
-
-/// The number of words of rows that go back in one piece.
-const PIECE_WORDS: usize = 256 << 10;
 
 /// The largest number of open questions for rows.
 const MOST_QUESTIONS: usize = 8;
@@ -60,6 +57,8 @@ pub struct BorrowingClient<L> {
     present: Option<Arc<LookupPlan>>,
     /// The number of steps that have begun.
     steps: u64,
+    /// Whether the tables that are borrowed whole are here.
+    has_whole: bool,
     /// Whether rows may have changed since they were given back.
     is_changed: bool,
     /// The number of rows that were left after rows were removed for the last time.
@@ -111,6 +110,7 @@ impl<L: TrainClient + Lending> BorrowingClient<L> {
             open: 0,
             present: None,
             steps: 0,
+            has_whole: false,
             is_changed: false,
             left: 0,
             most: ROWS_ON_HOST,
@@ -151,6 +151,7 @@ impl<L: TrainClient + Lending> BorrowingClient<L> {
         if self.present.as_ref().is_some_and(|present| Arc::ptr_eq(present, plan)) {
             return Ok(());
         }
+        self.take_whole_tables()?;
         if !self.told.iter().any(|told| Arc::ptr_eq(&told.plan, plan)) {
             // The plans that were announced before are those of a window that was dropped.
             self.forget_told()?;
@@ -168,6 +169,20 @@ impl<L: TrainClient + Lending> BorrowingClient<L> {
             }
         }
         self.present = Some(plan.clone());
+        Ok(())
+    }
+
+    /// Borrows the tables with a fixed vocabulary, if they are not here.
+    fn take_whole_tables(&mut self) -> Result<()> {
+        if std::mem::replace(&mut self.has_whole, true) {
+            return Ok(());
+        }
+        let Self { lender, local, .. } = self;
+        let step = local.present_step();
+        for table in local.whole_loans() {
+            lender.take_table(step, table, &mut |rows| local.add_borrowed(&[rows]))?;
+            local.end_whole_loan(table)?;
+        }
         Ok(())
     }
 
@@ -202,7 +217,7 @@ impl<L: TrainClient + Lending> BorrowingClient<L> {
             self.most = slots * ROWS_OF_A_SLOT;
         }
         // If the window alone has more rows, most steps still remove nothing.
-        if self.local.row_count() <= self.most.max(2 * self.left) {
+        if self.local.borrowed_rows() <= self.most.max(2 * self.left) {
             return Ok(());
         }
         while self.open > 0 {
@@ -213,7 +228,7 @@ impl<L: TrainClient + Lending> BorrowingClient<L> {
         let most = usize::try_from(self.most / 2).unwrap_or(usize::MAX);
         let released = self.local.release_borrowed(&kept, most);
         self.present = None;
-        self.left = self.local.row_count();
+        self.left = self.local.borrowed_rows();
         tracing::debug!(released, left = self.left, "borrowed rows were given back");
         Ok(())
     }
@@ -226,7 +241,7 @@ impl<L: TrainClient + Lending> BorrowingClient<L> {
         }
         self.local = borrowed_tables(&self.options, &self.workers)?;
         self.present = None;
-        self.is_changed = false;
+        (self.has_whole, self.is_changed) = (false, false);
         self.left = 0;
         self.returned.fill(0);
         Ok(())

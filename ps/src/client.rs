@@ -19,7 +19,7 @@ mod tables;
 
 pub use checkpointing::{CheckpointTicket, Checkpointing};
 pub use exchange::{Contribution, Exchanged, Exchanging, TrainerPlace};
-pub(crate) use lending::Answered;
+pub(crate) use lending::{Answered, PIECE_WORDS};
 pub use lending::Lending;
 pub use pacing::{Arrival, Continued, MOST_STALENESS, Pace, Pacing, Shared};
 pub use publishing::{LayerTarget, Publishing, Since};

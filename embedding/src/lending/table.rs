@@ -30,9 +30,12 @@ impl Table {
         });
     }
 
-    /// Returns the keys that have no row.
+    /// Returns the keys that have no row; none of a table that is borrowed whole.
     pub(crate) fn missing(&self, keys: &[FeatureKey]) -> Vec<FeatureKey> {
         let mut missing = Vec::new();
+        if self.dense.is_some() {
+            return missing;
+        }
         self.look_up(keys, |key, entry| {
             if entry.is_none() {
                 missing.push(key);
@@ -58,6 +61,12 @@ impl Table {
         words: &[u32],
         generation: u32,
     ) -> Result<()> {
+        if self.shape.swept
+            && let Some(changes) = &mut self.changes
+        {
+            // A step has changed every row.
+            changes.note_everything();
+        }
         for (&key, words) in keys.iter().zip(words.chunks_exact(words.len() / keys.len().max(1))) {
             let row = match self.index.get(key) {
                 Some(entry) => {
@@ -113,6 +122,17 @@ impl Table {
         companion[used..].fill(0);
         let meta = Meta { dirty_epoch: epoch, ..shape.meta(companion) };
         shape.set_meta(companion, meta);
+    }
+
+    /// Ends an epoch of the loan, and begins epoch `next`.
+    pub(crate) fn seal_borrowed(&mut self, next: u32) {
+        let Some(changes) = &mut self.changes else { return };
+        if changes.open == Changed::Everything {
+            let index = &self.index;
+            let keys = index.slots().flat_map(|slot| index.slot_entries(slot));
+            changes.open = Changed::Keys(keys.map(|(key, _)| key.0).collect());
+        }
+        changes.seal(next);
     }
 
     /// Takes up to `most` keys from the lists of changed keys of ended epochs, in ascending order.

@@ -36,6 +36,21 @@ impl Pair {
         for set in [&mut whole, &mut lender] {
             set.follow_snapshots();
             set.track_changes(&workers, 4).unwrap();
+            for table in borrower.whole_loans() {
+                set.prefill(&workers, table, &sorted_keys(0..45)).unwrap();
+            }
+        }
+        let tables = borrower.whole_loans();
+        assert!(tables.len() > 3);
+        for table in tables {
+            let (mut next, mut pieces) = (0, 0);
+            while next < SLOTS {
+                let (rows, left) = lender.lend_slots(table, next, 300).unwrap();
+                borrower.add_borrowed(&workers, &[rows]).unwrap();
+                (next, pieces) = (left, pieces + 1);
+            }
+            assert!(pieces > 1);
+            borrower.end_whole_loan(table).unwrap();
         }
         Self { whole, lender, borrower, workers, ids: 60 + seed * 7 }
     }
@@ -73,6 +88,7 @@ fn plain_step_of(set: &mut TableSet, workers: &Workers, step: u64, ids: u64) {
         gradients.tables[1].values[3] = f32::NAN;
     }
     set.push(workers, &plan, &gradients, update(step, 1.0)).unwrap();
+    set.sweep(workers, update(step, 1.0)).unwrap();
 }
 
 #[test]
@@ -168,6 +184,12 @@ fn rows_that_do_not_fit_are_refused_and_change_nothing() {
             assert!(error.contains(problem), "{error}");
         }
     }
+    // A table with a fixed vocabulary takes no other key.
+    let dense = pair.borrower.whole_loans()[0];
+    let words = vec![0; pair.lender.lent_words()[dense.index()]];
+    let other = LentRows { table: dense, keys: vec![FeatureKey(1)], words };
+    let error = pair.lender.take_lent(workers, &[other]).unwrap_err().to_string();
+    assert!(error.contains("not in the fixed vocabulary"), "{error}");
     pair.lender.own(vec![0..64; lendable().len()]).unwrap();
     let far = pair.lender.lend(workers, &[ask(FeatureKey(u64::MAX))]).unwrap_err().to_string();
     assert!(far.contains("slot 4095") && far.contains("0..64"), "{far}");
@@ -192,8 +214,9 @@ fn settings_whose_rows_stay_with_the_lender_are_refused_by_name() {
         refused
     };
     for (key, change) in [
-        ("dense", &(|spec: &mut TableSpec| spec.dense = true) as &dyn Fn(&mut TableSpec)),
-        ("admission", &|spec| spec.admission = Admission::Count { at_least: 2 }),
+        ("admission", &(|spec: &mut TableSpec| {
+            spec.admission = Admission::Count { at_least: 2 };
+        }) as &dyn Fn(&mut TableSpec)),
         ("eviction", &|spec| spec.eviction = Eviction::Unseen { steps: 4 }),
         ("max_rows", &|spec| spec.max_rows = Some(100)),
         ("grow", &|spec| spec.grow = Some(Growth { at: 3, from: None })),

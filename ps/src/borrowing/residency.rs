@@ -22,6 +22,8 @@ impl<L: TrainClient + Lending> Residency for BorrowingClient<L> {
         clips: bool,
         memory: Option<u64>,
     ) -> Result<Option<String>> {
+        // The GPU has all rows of these tables, so it must have the memory for them.
+        self.take_whole_tables()?;
         self.local.make_resident(gpu, stream, clips, memory)
     }
 

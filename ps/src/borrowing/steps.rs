@@ -61,6 +61,7 @@ impl<L: TrainClient + Lending> StepClient for BorrowingClient<L> {
 
     fn regulariser_loss(&mut self, plan: &LookupPlan) -> Result<f64> {
         // The rows of the last plan may have been removed.
+        self.take_whole_tables()?;
         self.forget_told()?;
         let missing = self.local.missing_rows(plan)?;
         if !missing.is_empty() {

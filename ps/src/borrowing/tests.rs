@@ -5,13 +5,13 @@ use std::num::NonZeroUsize;
 use zillion_device::Files;
 use zillion_embedding::Rates;
 use zillion_feature::random::{combine, mix64, unit_f32};
-use zillion_feature::{FeatureKey, RowBuffer, Step};
+use zillion_feature::{FeatureKey, RowBuffer, Step, TableId};
 use zillion_rows::conformance::plan_of;
-use zillion_rows::{Dtype, InitializerSpec, OptimizerSpec, SegmentSpec, TableSpec};
+use zillion_rows::{Admission, Dtype, InitializerSpec, OptimizerSpec, SegmentSpec, TableSpec};
 
 use super::*;
 use crate::client::{
-    Checkpointing, Publishing, PullOptions, PushMode, Residency, StepClient,
+    Checkpointing, Publishing, PullOptions, PushMode, Residency, StepClient, TableAccess,
 };
 
 fn specs() -> Vec<TableSpec> {
@@ -24,6 +24,8 @@ fn specs() -> Vec<TableSpec> {
     vec![
         table("user", 6, OptimizerSpec::adam(0.1)),
         TableSpec { dtype: Dtype::Bf16, ..table("item", 9, ftrl) },
+        TableSpec { dense: true, ..table("age", 5, OptimizerSpec::adam(0.1)) },
+        TableSpec { dense: true, ..table("fixed", 3, OptimizerSpec::Sgd { lr: 0.1 }) },
     ]
 }
 
@@ -44,7 +46,7 @@ fn plan(seed: u64, step: u64) -> Arc<LookupPlan> {
         let id = |i| mix64(combine(combine(combine(seed, step), table), i)) % 120;
         (0..25).map(|i| FeatureKey::from_u64(id(i))).collect()
     };
-    Arc::new(plan_of(&[keys(0), keys(1)]))
+    Arc::new(plan_of(&[keys(0), keys(1), keys(2), keys(3)]))
 }
 
 /// Does one step, and returns the bits of everything that it returns.
@@ -90,6 +92,12 @@ fn compare<L: TrainClient + Lending>(
     folder: &std::path::Path,
 ) {
     let (mut whole, files) = (local(3), Files::new());
+    let mut keys: Vec<FeatureKey> = (0..70).map(FeatureKey::from_u64).collect();
+    keys.sort_unstable();
+    for table in [TableId(2), TableId(3)] {
+        assert_eq!(borrowing.prefill(table, &keys).unwrap(), 70);
+        whole.prefill(table, &keys).unwrap();
+    }
     let draw = |step: u64, below: u64| mix64(combine(seed, step + 1000)) % below;
     let (mut last, mut peak) = (None, 0);
     for number in 1..80 {
@@ -103,7 +111,7 @@ fn compare<L: TrainClient + Lending>(
             borrowing.announce_rows(&later).unwrap();
         }
         assert_eq!(step(borrowing, &own, number), step(&mut whole, &own, number), "{number}");
-        peak = peak.max(borrowing.local.row_count());
+        peak = peak.max(borrowing.local.borrowed_rows());
         match draw(number, 11) {
             0 | 1 => {
                 let write = |client: &mut dyn TrainClient, name: &str| {
@@ -123,7 +131,7 @@ fn compare<L: TrainClient + Lending>(
                 if let Some([lent, all]) = &last {
                     borrowing.restore(&lent.0, &lent.1).unwrap();
                     whole.restore(&all.0, &all.1).unwrap();
-                    assert_eq!(borrowing.local.row_count(), 0);
+                    assert_eq!(borrowing.local.borrowed_rows(), 0);
                 }
             }
             3 => {
@@ -161,11 +169,12 @@ fn borrowed_rows_have_the_numbers_of_tables_with_all_rows() {
 
 #[test]
 fn tables_whose_rows_cannot_be_lent_are_refused() {
-    let dense = TableSpec { dense: true, ..specs().remove(0) };
-    let options = TableOptions::new(vec![dense], NonZeroUsize::MIN);
+    let admission = Admission::Count { at_least: 2 };
+    let admits = TableSpec { admission, ..specs().remove(0) };
+    let options = TableOptions::new(vec![admits], NonZeroUsize::MIN);
     let lender = LocalClient::open(options.clone(), workers()).unwrap();
     let error = BorrowingClient::new(lender, options, workers()).unwrap_err().to_string();
-    assert!(error.contains("`tables.user.dense`"), "{error}");
+    assert!(error.contains("`tables.user.admission`"), "{error}");
     assert!(local(1).take_rows().unwrap_err().to_string().contains("ask_for_rows"));
 }
 
@@ -174,7 +183,6 @@ mod servers {
     use std::time::Duration;
 
     use zillion_embedding::LentRows;
-    use zillion_feature::TableId;
 
     use super::*;
     use crate::client::{Exchanging, TrainerPlace};
@@ -228,7 +236,7 @@ mod servers {
         let words = local(1).lent_words()[0];
         let mut rows = all(&keys);
         rows.words = (0..3 * words as u32).collect();
-        let mut give = |client: &mut RemoteClient, rows: &LentRows| {
+        let give = |client: &mut RemoteClient, rows: &LentRows| {
             let mut rows = Some(rows.clone());
             client.give_back(Step(1), &mut || rows.take())
         };

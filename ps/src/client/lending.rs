@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use zillion_embedding::LentRows;
-use zillion_feature::Step;
+use zillion_feature::{Step, TableId};
 
 use crate::error::Result;
 
@@ -27,6 +27,19 @@ pub trait Lending: Send {
     /// be reached.
     fn take_rows(&mut self) -> Result<Vec<LentRows>>;
 
+    /// Waits for all rows of a table, which has a fixed vocabulary. `add` takes them in the order of
+    /// their slots, and those of a slot in the order of their keys.
+    ///
+    /// # Errors
+    /// Returns an error if the rows cannot be lent, if a server cannot be reached, or the error of
+    /// `add`.
+    fn take_table(
+        &mut self,
+        step: Step,
+        table: TableId,
+        add: &mut dyn FnMut(LentRows) -> Result<()>,
+    ) -> Result<()>;
+
     /// Gives rows back that `next` returns, until it returns `None`.
     ///
     /// # Errors
@@ -40,3 +53,7 @@ pub trait Lending: Send {
 
 /// The answers to open questions of a lender that answers at once.
 pub(crate) type Answered = VecDeque<Vec<LentRows>>;
+
+/// The number of words of rows that one frame brings, if rows come back or if a whole table is
+/// lent. A frame has more if a slot has.
+pub(crate) const PIECE_WORDS: usize = 256 << 10;

@@ -2,10 +2,10 @@
 //! and a trainer borrows them into tables of its own.
 
 use zillion_embedding::{Counters, LentRows};
-use zillion_feature::{LookupPlan, Step};
+use zillion_feature::{LookupPlan, SLOTS, Step, TableId};
 
 use super::{LocalClient, POLLED_PART};
-use crate::client::Lending;
+use crate::client::{Lending, PIECE_WORDS};
 use crate::error::{Error, Result};
 
 /// The number of rows that a poll copies to an open checkpoint while rows are lent. No step pushes
@@ -50,6 +50,28 @@ impl LocalClient {
         Ok(self.tables.missing_rows(&self.workers, plan))
     }
 
+    /// Returns the rows of a table from a slot on, about `words` words of them, and the first slot
+    /// that is left.
+    pub(crate) fn lend_slots(
+        &mut self,
+        table: TableId,
+        first: usize,
+        words: usize,
+    ) -> Result<(LentRows, usize)> {
+        self.check_settled("take_table")?;
+        Ok(self.tables.lend_slots(table, first, words)?)
+    }
+
+    /// Returns the tables that are borrowed whole.
+    pub(crate) fn whole_loans(&self) -> Vec<TableId> {
+        self.tables.whole_loans()
+    }
+
+    /// Ends the borrowing of a whole table.
+    pub(crate) fn end_whole_loan(&mut self, table: TableId) -> Result<()> {
+        Ok(self.tables.end_whole_loan(table)?)
+    }
+
     /// Adds borrowed rows.
     pub(crate) fn add_borrowed(&mut self, rows: &[LentRows]) -> Result<()> {
         self.check_whole()?;
@@ -79,10 +101,9 @@ impl LocalClient {
         released
     }
 
-    /// Returns the number of rows of all tables.
-    pub(crate) fn row_count(&self) -> u64 {
-        let tables = 0..self.tables.layouts().len() as u16;
-        tables.map(|table| self.tables.rows(zillion_feature::TableId(table))).sum()
+    /// Returns the number of rows of the tables that are not borrowed whole.
+    pub(crate) fn borrowed_rows(&self) -> u64 {
+        self.tables.borrowed_rows()
     }
 
     /// Returns the number of rows for which a GPU has memory; 0 if it has none.
@@ -109,6 +130,21 @@ impl Lending for LocalClient {
             let reason = "no question for rows is open; call `ask_for_rows` first".to_owned();
             Error::Argument { call: "take_rows", reason }
         })
+    }
+
+    fn take_table(
+        &mut self,
+        _step: Step,
+        table: TableId,
+        add: &mut dyn FnMut(LentRows) -> Result<()>,
+    ) -> Result<()> {
+        let mut next = 0;
+        while next < SLOTS {
+            let (rows, left) = self.lend_slots(table, next, PIECE_WORDS)?;
+            add(rows)?;
+            next = left;
+        }
+        Ok(())
     }
 
     fn give_back(

@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use zillion_embedding::LentRows;
-use zillion_feature::{FeatureKey, Step};
+use zillion_feature::{FeatureKey, SLOTS, Step, TableId};
 
 use super::{RemoteClient, bad_answer};
 use crate::client::Lending;
 use crate::error::{Error, Result};
-use crate::wire::{LentPart, Op, Reader, read_lent, write_lent};
+use crate::wire::{LentPart, Op, Reader, WireError, Writer, read_lent, write_lent};
 
 /// The largest number of frames with rows that come back, and that a server has not answered.
 const MOST_OPEN: usize = 8;
@@ -53,6 +53,38 @@ impl Lending for RemoteClient {
             }
         }
         Ok(all)
+    }
+
+    fn take_table(
+        &mut self,
+        step: Step,
+        table: TableId,
+        add: &mut dyn FnMut(LentRows) -> Result<()>,
+    ) -> Result<()> {
+        for server in 0..self.links.len() {
+            let mut next = 0;
+            while next < SLOTS {
+                let frame = self.links[server].send(Op::TakeTable, step.0, |body| {
+                    let mut out = Writer(body);
+                    out.u16(table.0);
+                    out.u32(next as u32);
+                })?;
+                let body = self.links[server].take(frame)?;
+                let mut reader = Reader::new(&body);
+                let mut read = || {
+                    let left = reader.u32()? as usize;
+                    if left <= next {
+                        return Err(WireError::new("the server has sent the same slots again"));
+                    }
+                    let rows = read_lent(&mut reader, &self.lent_words)?;
+                    reader.clone().end().map(|()| (rows, left))
+                };
+                let (rows, left) = read().map_err(bad_answer("take_table"))?;
+                rows.into_iter().try_for_each(&mut *add)?;
+                next = left;
+            }
+        }
+        Ok(())
     }
 
     fn give_back(

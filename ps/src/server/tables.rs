@@ -164,7 +164,7 @@ impl Tables {
             | Op::Sweep
             | Op::Discard
             | Op::Regulariser => self.step(session, header, &body, &mut answer),
-            Op::Take | Op::GiveBack => self.loan(header, &body, &mut answer),
+            Op::Take | Op::TakeTable | Op::GiveBack => self.loan(header, &body, &mut answer),
             Op::Lookup | Op::Prefill | Op::Adopt | Op::Statistics => {
                 self.access(header, &body, &mut answer)
             }

@@ -80,6 +80,8 @@ ops! {
     Take = 33, "take";
     /// Lent rows that have changed and come back.
     GiveBack = 34, "give_back";
+    /// The question for all rows of a table, which the server lends.
+    TakeTable = 35, "take_table";
     /// The question for rows as evaluation reads them.
     Lookup = 40, "lookup";
     /// The vocabulary of a dense table.

@@ -55,6 +55,11 @@ pub fn read_message(operation: u16, body: &[u8], layouts: &[TableLayout]) -> Res
             read_lent(&mut reader, &vec![0; layouts.len()])?;
             reader.end()
         }
+        Op::TakeTable => {
+            reader.u16()?;
+            reader.u32()?;
+            reader.end()
+        }
         Op::GiveBack => {
             read_lent(&mut reader, &sample_words(layouts))?;
             reader.end()
@@ -139,6 +144,11 @@ pub fn sample_messages(layouts: &[TableLayout]) -> Vec<(u16, Vec<u8>)> {
     vec![
         message(Op::Take, &|body| {
             write_lent(body, lent(&vec![0; layouts.len()]).iter().map(LentPart::from));
+        }),
+        message(Op::TakeTable, &|body| {
+            let mut out = Writer(body);
+            out.u16(1);
+            out.u32(64);
         }),
         message(Op::GiveBack, &|body| {
             write_lent(body, lent(&sample_words(layouts)).iter().map(LentPart::from));

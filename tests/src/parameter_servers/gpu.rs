@@ -2,27 +2,16 @@
 //! with the bytes of a run on processors, also if a server is killed.
 
 use super::proxy::{Act, FrameProxy, Way, once, op};
-use super::runs::{TrainerProcess, addresses, outcome, replaced, small_job, train_alone};
+use super::runs::{TrainerProcess, addresses, outcome, small_place, train_alone};
 use super::servers::ServerProcess;
-use crate::harness::{Workplace, stderr};
+use crate::harness::stderr;
 
 /// The device that takes the place of a GPU, and runs every operation at once.
 const DEVICE: [&str; 2] = ["--device", "emulated:3"];
 
-/// Returns a folder with a small job whose rows can be lent.
-fn place() -> Workplace {
-    let place = Workplace::new();
-    let changes = [
-        ("dense = true\nl2 = 1e-3\n", "l2 = 1e-3\n"),
-        ("[tables.age]\ndense = true\n", "[tables.age]\n"),
-    ];
-    place.write("job.toml", &replaced(&small_job(), &changes));
-    place
-}
-
 #[test]
 fn one_of_three_servers_of_a_gpu_trainer_is_killed() {
-    let place = place();
+    let place = small_place();
     train_alone(&place, "alone", &[]);
     // A checkpoint is written after step 5. Rows come back before each checkpoint.
     for (way, op, step, act) in [
@@ -50,10 +39,10 @@ fn one_of_three_servers_of_a_gpu_trainer_is_killed() {
 
 #[test]
 fn what_a_gpu_does_not_train_on_servers_is_refused_by_name() {
-    let place = place();
+    let place = small_place();
     let servers = ["--ps", "127.0.0.1:1", "--ps-store", &place.text("")];
     for (setting, key) in [
-        ("tables.tags.dense=true", "`tables.tags.dense`"),
+        ("tables.tags.eviction={kind='unseen',steps=9}", "`tables.tags.eviction`"),
         ("train.accumulate=2", "`train.accumulate`"),
     ] {
         let more = [&servers[..], &DEVICE, &["--set", setting]].concat();

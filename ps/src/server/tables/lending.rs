@@ -6,10 +6,12 @@
 //! * Rows come back only while they are lent.
 
 use zillion_embedding::LentRows;
+use zillion_feature::TableId;
 
 use super::{Tables, bad};
+use crate::client::PIECE_WORDS;
 use crate::error::{Error, Result};
-use crate::wire::{Header, LentPart, Op, Reader, WireError, read_lent, write_lent};
+use crate::wire::{Header, LentPart, Op, Reader, WireError, Writer, read_lent, write_lent};
 
 impl Tables {
     /// Does the work of a frame of a loan.
@@ -26,6 +28,19 @@ impl Tables {
             return Err(Error::Argument { call, reason: reason.to_owned() });
         }
         let words = self.client.lent_words();
+        if header.op == Op::TakeTable {
+            let mut reader = Reader::new(body);
+            let mut read = || {
+                let (table, first) = (TableId(reader.u16()?), reader.u32()? as usize);
+                reader.clone().end().map(|()| (table, first))
+            };
+            let (table, first) = read().map_err(bad(call))?;
+            let (rows, left) = self.client.lend_slots(table, first, PIECE_WORDS)?;
+            self.is_lent = true;
+            Writer(answer).u32(left as u32);
+            write_lent(answer, std::iter::once(LentPart::from(&rows)));
+            return Ok(());
+        }
         let is_question = header.op == Op::Take;
         let none = vec![0; words.len()];
         let mut reader = Reader::new(body);

@@ -14,9 +14,10 @@ use crate::observer::CheckpointReport;
 /// A seed of an emulated GPU that runs every operation at once.
 const FAST: u64 = 3;
 
-/// Rows with several optimizers and dtypes, clipping, an epoch of few batches, and versions.
+/// Rows with several optimizers and types, a table with a rule for all of its rows, clipping, and
+/// versions.
 const RICH: &str = "publish = { registry = '{registry}', model = '{output}', every = 11 }\n\
-    [tables.user]\ndim = 6\ndtype = 'bf16'\noptimizer = { kind = 'adam', lr = 0.01 }\n\
+    [tables.user]\ndim = 6\ndtype = 'bf16'\ndense = true\nl2 = 0.01\noptimizer = { kind = 'adam', lr = 0.01 }\n\
     [tables.item]\ndim = 12\noptimizer = { kind = 'ftrl', lr = 0.1 }\n\
     statistics = { decay = 0.9, every_steps = 2 }\n\
     [train]\nepochs = 2\nbatch_size = 100\nclip_norm = 0.5\ncheckpoint_every = 7\nfull_every = 3\n\
@@ -152,7 +153,6 @@ fn jobs_whose_rows_cannot_be_lent_are_refused_by_name() {
     let place = Place::new();
     let servers = Servers::new(&place);
     for (key, settings) in [
-        ("tables.user.dense", "tables.user = { dim = 4, dense = true }"),
         ("tables.item.admission", "tables.item = { dim = 4, admission = { kind = 'count', at_least = 2 } }"),
         ("tables.item.eviction", "tables.item = { dim = 4, eviction = { kind = 'unseen', steps = 9 } }"),
         ("tables.item.max_rows", "tables.item = { dim = 4, max_rows = 1000, eviction = { kind = 'lfu' } }"),
