@@ -81,6 +81,8 @@ pub struct TableSet {
     pub(crate) clock: Option<EventClock>,
     /// The state of spilling; `None` if no table spills.
     pub(crate) spilling: Option<Spilling>,
+    /// Whether the set borrows its rows from another process.
+    pub(crate) borrows: bool,
 }
 
 /// The settings of the optimizer step that applies gradients.
@@ -145,6 +147,7 @@ impl TableSet {
             shared: SharedLimit::default(),
             clock: None,
             spilling: None,
+            borrows: false,
         })
     }
 

@@ -6,10 +6,11 @@
 //! step, [`Pacing`] sends the pushes of trainers that do not wait for each other,
 //! [`Checkpointing`] writes and restores checkpoints, [`Publishing`] gives rows to the publisher of
 //! a version, and [`Residency`] keeps rows on a GPU. A trainer uses all of them, as a
-//! [`TrainClient`].
+//! [`TrainClient`]. A holder of tables whose rows a trainer borrows also is a [`Lending`].
 
 mod checkpointing;
 mod exchange;
+mod lending;
 mod pacing;
 mod publishing;
 mod residency;
@@ -18,6 +19,8 @@ mod tables;
 
 pub use checkpointing::{CheckpointTicket, Checkpointing};
 pub use exchange::{Contribution, Exchanged, Exchanging, TrainerPlace};
+pub(crate) use lending::{Answered, PIECE_WORDS};
+pub use lending::Lending;
 pub use pacing::{Arrival, Continued, MOST_STALENESS, Pace, Pacing, Shared};
 pub use publishing::{LayerTarget, Publishing, Since};
 pub use residency::{Residency, ResidentStep};

@@ -39,6 +39,7 @@
 
 #[cfg(feature = "server")]
 pub mod admin;
+mod borrowing;
 mod client;
 mod code;
 pub mod conformance;
@@ -66,9 +67,10 @@ mod token;
 )]
 mod wire;
 
+pub use borrowing::BorrowingClient;
 pub use client::{
     Arrival, CheckpointTicket, Checkpointing, Continued, Contribution, Exchanged, Exchanging,
-    LayerTarget, MOST_STALENESS, Pace, Pacing, Publishing, PullOptions, PushMode, Residency,
+    LayerTarget, Lending, MOST_STALENESS, Pace, Pacing, Publishing, PullOptions, PushMode, Residency,
     ResidentStep, Shared, Since, StepClient, StepReport, TableAccess, TrainClient, TrainerPlace,
 };
 pub use code::ErrorCode;

@@ -3,6 +3,7 @@
 #[cfg(feature = "server")]
 mod arrivals;
 mod checkpointing;
+mod lending;
 mod publishing;
 mod residency;
 mod steps;
@@ -16,7 +17,7 @@ use zillion_embedding::{Counters, Rates, ResidentTables, SpillHome, TableSet, Up
 use zillion_feature::{LookupPlan, RowBuffer};
 use zillion_rows::TableSpec;
 
-use crate::client::CheckpointTicket;
+use crate::client::{Answered, CheckpointTicket};
 use crate::error::{Error, Result};
 use crate::options::{SpillOptions, TableOptions};
 use crate::order::StepOrder;
@@ -60,6 +61,8 @@ pub struct LocalClient {
     checkpoints: u64,
     /// Whether a checkpoint has begun and is neither finished nor abandoned.
     is_open: bool,
+    /// The lent rows that the borrower has not taken yet.
+    lent: Answered,
 }
 
 #[derive(Debug)]
@@ -120,6 +123,7 @@ impl LocalClient {
             broken: None,
             checkpoints: 0,
             is_open: false,
+            lent: Answered::default(),
         })
     }
 

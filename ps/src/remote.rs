@@ -16,6 +16,7 @@ mod exchange;
 mod finding;
 mod generations;
 mod heart;
+mod lending;
 mod link;
 mod names;
 mod options;
@@ -30,7 +31,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use zillion_embedding::Rates;
+use zillion_embedding::{Rates, lent_words};
 use zillion_feature::LookupPlan;
 use zillion_rows::{RowShape, TableLayout, TableSpec};
 
@@ -82,6 +83,10 @@ pub struct RemoteClient {
     announced: Option<Arc<LookupPlan>>,
     /// The frames of announcements whose answers were not read yet.
     unread: VecDeque<Vec<u64>>,
+    /// The frames of each open question for rows, each with its server.
+    takes: VecDeque<Vec<(usize, u64)>>,
+    /// The number of words of a lent row of each table.
+    lent_words: Vec<usize>,
     /// The pull that was sent with the end of the last step.
     ahead: Option<Ahead>,
     /// The options of the last pull, which are also those of a pull that is sent ahead.
@@ -211,6 +216,8 @@ impl RemoteClient {
             last_plan: 0,
             announced: None,
             unread: VecDeque::new(),
+            takes: VecDeque::new(),
+            lent_words: shapes.iter().map(lent_words).collect(),
             ahead: None,
             pull_options: PullOptions::default(),
             clock: options.pace.map(|pace| Clock::new(pace, sent)),

@@ -18,6 +18,7 @@
 mod bytes;
 mod floats;
 mod frame;
+mod lent;
 mod message;
 mod op;
 mod plan;
@@ -26,6 +27,7 @@ mod untrusted;
 
 pub(crate) use bytes::{Reader, Writer};
 pub(crate) use frame::{Frame, HEADER_BYTES, Header, MAGIC, TRAILER_BYTES, check_body};
+pub(crate) use lent::{LentPart, read_lent, write_lent};
 pub(crate) use message::*;
 pub(crate) use op::Op;
 pub(crate) use plan::{read_plan, write_plan};
@@ -48,4 +50,4 @@ impl WireError {
 pub(crate) type WireResult<T> = Result<T, WireError>;
 
 /// The version of the wire. A server refuses clients of another version.
-pub(crate) const WIRE_VERSION: u32 = 2;
+pub(crate) const WIRE_VERSION: u32 = 3;

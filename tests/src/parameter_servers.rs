@@ -14,6 +14,7 @@ mod etcd;
 mod etcd_members;
 pub(crate) mod etcd_process;
 mod flat;
+mod gpu;
 mod hostile;
 mod kills;
 mod losses;

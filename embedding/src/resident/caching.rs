@@ -88,8 +88,8 @@ impl ResidentTables {
     }
 
     /// Takes the slots of the rows that the host has freed since the last step, and follows those
-    /// that have other numbers.
-    pub(super) fn follow_host(&mut self, tables: &mut TableSet) {
+    /// that have other numbers. A caller that removes rows calls it before the set gets other rows.
+    pub fn follow_host(&mut self, tables: &mut TableSet) {
         if self.cache.is_none() {
             return;
         }

@@ -17,6 +17,9 @@ pub(super) fn refusal(tables: &TableSet) -> Option<String> {
 /// Returns the setting with which a device can have a cache of rows but not all of them, and the
 /// reason. Returns `None` if it can have all rows.
 pub(super) fn cache_reason(tables: &TableSet) -> Option<String> {
+    if tables.borrows {
+        return Some("servers have the other rows (`[ps]`)".to_owned());
+    }
     if tables.spilling.is_some() {
         return Some("`run.spill` keeps rows on disk".to_owned());
     }

@@ -58,6 +58,15 @@ pub trait Residency {
         None
     }
 
+    /// Announces the plan of a batch that has entered the window, in the order of the batches. If
+    /// the rows are borrowed, those that are missing are asked for. The call changes no result.
+    ///
+    /// # Errors
+    /// Returns an error if the plan does not fit the tables, or if a server cannot be reached.
+    fn announce_rows(&mut self, _plan: &Arc<LookupPlan>) -> Result<()> {
+        Ok(())
+    }
+
     /// Announces the plan of the batch behind the last one that was announced, or behind the
     /// present one. If a GPU has a cache of rows, the rows of the plan begin their way there.
     /// Returns whether all of them have a place. If not, the next call has the same plan again,

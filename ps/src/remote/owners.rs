@@ -61,6 +61,11 @@ impl Owners {
         plan.tables.iter().map(range).collect()
     }
 
+    /// Returns the slots of a table that a server owns.
+    pub(super) fn slots_of(&self, server: usize, table: usize) -> Range<usize> {
+        self.owned[server].get(table).cloned().unwrap_or(0..0)
+    }
+
     /// Returns the server that owns a slot of a table.
     pub(super) fn owner(&self, table: usize, slot: usize) -> usize {
         let owns = |owned: &Vec<Range<usize>>| owned.get(table).is_some_and(|r| r.contains(&slot));

@@ -2,6 +2,7 @@
 
 mod checkpoints;
 mod fetching;
+mod lending;
 mod pacing;
 mod steps;
 mod versions;
@@ -55,6 +56,8 @@ pub(super) struct Tables {
     started: Option<Vec<u8>>,
     /// Whether the preparation has ended, so that the tables are filled.
     is_prepared: bool,
+    /// Whether the rows are lent to the trainer.
+    is_lent: bool,
     /// Whether the gradients of all trainers are staged in the tables, or the error of staging.
     staged: Option<Result<(), String>>,
     /// The exchange that has just become complete. The waiting trainers take it at once.
@@ -89,6 +92,7 @@ impl Tables {
             trainers,
             started: None,
             is_prepared: false,
+            is_lent: false,
             staged: None,
             exchanged: None,
             ended: None,
@@ -128,6 +132,9 @@ impl Tables {
         if let Some(outcome) = self.pace(session, header, &body) {
             return outcome;
         }
+        if let Err(error) = self.check_not_lent(header) {
+            return Outcome::Answer(Err(error));
+        }
         let mut answer = Frame::begin(Vec::new());
         self.is_prepared |= header.op == Op::Start && session.trainer == 0;
         let result = match header.op {
@@ -157,6 +164,7 @@ impl Tables {
             | Op::Sweep
             | Op::Discard
             | Op::Regulariser => self.step(session, header, &body, &mut answer),
+            Op::Take | Op::TakeTable | Op::GiveBack => self.loan(header, &body, &mut answer),
             Op::Lookup | Op::Prefill | Op::Adopt | Op::Statistics => {
                 self.access(header, &body, &mut answer)
             }

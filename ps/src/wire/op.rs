@@ -76,6 +76,12 @@ ops! {
     Settle = 31, "settle";
     /// The end of a step whose gradients have no finite norm. Its keys count.
     Skip = 32, "skip";
+    /// The question for rows that the server lends, with their optimizer state.
+    Take = 33, "take";
+    /// Lent rows that have changed and come back.
+    GiveBack = 34, "give_back";
+    /// The question for all rows of a table, which the server lends.
+    TakeTable = 35, "take_table";
     /// The question for rows as evaluation reads them.
     Lookup = 40, "lookup";
     /// The vocabulary of a dense table.

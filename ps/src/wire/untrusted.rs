@@ -1,13 +1,14 @@
 //! The reading of messages of unknown origin, for fuzzing.
 
+use zillion_embedding::LentRows;
 use zillion_feature::{FeatureKey, LookupPlan, Occurrences, RowBuffer, TableId, TablePlan, Use};
 use zillion_rows::TableLayout;
 
 use super::{
-    AdoptRows, BeginCheckpoint, Committed, HEADER_BYTES, Header, Hello, JoinRun, Leave, Op,
-    OpenRun, Prefill, ReadLayer, Reader, RestoreTables, Ticket, WireError, WireResult, WriteBase,
-    WriteLayer, Writer, read_json, read_plan, take_gradients, write_gradients, write_json,
-    write_plan,
+    AdoptRows, BeginCheckpoint, Committed, HEADER_BYTES, Header, Hello, JoinRun, Leave, LentPart,
+    Op, OpenRun, Prefill, ReadLayer, Reader, RestoreTables, Ticket, WireError, WireResult,
+    WriteBase, WriteLayer, Writer, read_json, read_lent, read_plan, take_gradients,
+    write_gradients, write_json, write_lent, write_plan,
 };
 
 /// The largest body of the messages that are read.
@@ -50,6 +51,19 @@ pub fn read_message(operation: u16, body: &[u8], layouts: &[TableLayout]) -> Res
             read_plan(&mut reader, layouts.len())?;
             reader.end()
         }
+        Op::Take => {
+            read_lent(&mut reader, &vec![0; layouts.len()])?;
+            reader.end()
+        }
+        Op::TakeTable => {
+            reader.u16()?;
+            reader.u32()?;
+            reader.end()
+        }
+        Op::GiveBack => {
+            read_lent(&mut reader, &sample_words(layouts))?;
+            reader.end()
+        }
         Op::Push => read_push(reader, layouts),
         Op::Exchange => {
             reader.u64()?;
@@ -60,6 +74,12 @@ pub fn read_message(operation: u16, body: &[u8], layouts: &[TableLayout]) -> Res
         }
         _ => Ok(()),
     }
+}
+
+/// Returns the numbers of words of lent rows in messages of unknown origin: the weights, and the
+/// metadata of a row without optimizer state.
+fn sample_words(layouts: &[TableLayout]) -> Vec<usize> {
+    layouts.iter().map(|layout| layout.stride + 4).collect()
 }
 
 fn read_push(mut reader: Reader<'_>, layouts: &[TableLayout]) -> WireResult<()> {
@@ -113,7 +133,26 @@ pub fn sample_messages(layouts: &[TableLayout]) -> Vec<(u16, Vec<u8>)> {
         trainer: 1,
         token: Some("0123456789abcdef".to_owned()),
     };
+    let lent = |words: &[usize]| -> Vec<LentRows> {
+        let of = |(table, words): (usize, &usize)| LentRows {
+            table: TableId(table as u16),
+            keys: keys.clone(),
+            words: vec![7; keys.len() * words],
+        };
+        words.iter().enumerate().map(of).collect()
+    };
     vec![
+        message(Op::Take, &|body| {
+            write_lent(body, lent(&vec![0; layouts.len()]).iter().map(LentPart::from));
+        }),
+        message(Op::TakeTable, &|body| {
+            let mut out = Writer(body);
+            out.u16(1);
+            out.u32(64);
+        }),
+        message(Op::GiveBack, &|body| {
+            write_lent(body, lent(&sample_words(layouts)).iter().map(LentPart::from));
+        }),
         message(Op::Hello, &|body| write_json(body, &hello)),
         message(Op::Announce, &|body| {
             Writer(body).u64(4);

@@ -153,9 +153,9 @@ fn a_trainer_of_another_job_or_version_is_refused() {
     let join_head = Head { op: op::JOIN, generation: 1, session: 5, ..Head::default() };
     let join = json!({ "job": "other", "client": 6, "trainers": 1 }).to_string();
     let other_version = hello("victim");
-    let text = String::from_utf8(other_version).unwrap().replace("\"wire\":2", "\"wire\":3");
+    let text = String::from_utf8(other_version).unwrap().replace("\"wire\":3", "\"wire\":4");
     let bytes = [greet(&hello("victim")), frame(join_head, join.as_bytes())].concat();
-    for (bytes, text) in [(bytes, "another job"), (greet(text.as_bytes()), "version 3 of the wire")]
+    for (bytes, text) in [(bytes, "another job"), (greet(text.as_bytes()), "version 4 of the wire")]
     {
         let mut stream = connect(&server.address);
         stream.write_all(&bytes).unwrap();

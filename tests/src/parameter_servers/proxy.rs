@@ -26,6 +26,8 @@ pub(crate) mod op {
     pub(crate) const APPLY: u16 = 24;
     pub(crate) const SWEEP: u16 = 25;
     pub(crate) const UPDATE: u16 = 30;
+    pub(crate) const TAKE: u16 = 33;
+    pub(crate) const GIVE_BACK: u16 = 34;
     pub(crate) const LOOKUP: u16 = 40;
     pub(crate) const RESTORE: u16 = 66;
 }

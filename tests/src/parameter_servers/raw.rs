@@ -68,7 +68,7 @@ pub(crate) fn send_and_read_all(server: &str, bytes: &[u8]) -> String {
 
 /// The first message of a connection.
 pub(crate) fn hello(run: &str) -> Vec<u8> {
-    json!({ "wire": 2, "program": "test", "run": run, "trainer": 0 }).to_string().into_bytes()
+    json!({ "wire": 3, "program": "test", "run": run, "trainer": 0 }).to_string().into_bytes()
 }
 
 /// The only trainer of a run with one table.

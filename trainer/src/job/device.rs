@@ -167,10 +167,33 @@ impl Job {
                 "`train.fake_quantize` rounds factors of products, which processors do".to_owned(),
             );
         }
-        self.ps.is_some().then(|| {
-            "`[ps]` puts the tables on servers, and trainers with servers compute on processors"
-                .to_owned()
-        })
+        self.ps.as_ref().and_then(|_| self.problem_of_borrowed_rows())
+    }
+
+    /// Returns the setting with which a GPU cannot train tables on servers and the reason. Returns
+    /// `None` if it can. The trainer borrows the rows, and their steps are the GPU's alone.
+    fn problem_of_borrowed_rows(&self) -> Option<String> {
+        let train = &self.train;
+        let keeps_on_host = [
+            (train.accumulate.get() > 1, "train.accumulate", "adds gradients on the host"),
+            (train.average.is_some(), "train.average", "reads the parameters after each step"),
+            (train.prune.is_some(), "train.prune", "sets weights of rows to zero"),
+            (train.rounds_batches(), "train.wire", "rounds the gradients of rows on the host"),
+            (!self.streams.is_empty(), "streams", "scores rows before they are learned from"),
+        ];
+        let found = keeps_on_host.into_iter().find(|(is_set, ..)| *is_set);
+        let (key, reason) = match found {
+            Some((_, key, reason)) => (format!("`{key}`"), reason.to_owned()),
+            None if train.max_table_bytes.is_some() => {
+                let reason = "is set, and the servers would evict rows while they are lent";
+                ("`train.max_table_bytes`".to_owned(), reason.to_owned())
+            }
+            None => {
+                let refused = self.tables.iter().find_map(zillion_embedding::lending_refusal);
+                return refused.map(|reason| format!("{reason} (`[ps]` keeps the tables there)"));
+            }
+        };
+        Some(format!("{key} {reason}, and the tables of `[ps]` are trained on the GPU alone"))
     }
 }
 

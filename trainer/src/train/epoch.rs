@@ -26,6 +26,8 @@ pub(super) struct EpochBatches {
     pipeline: Pipeline,
     /// The next batches, if a GPU has a cache of rows. An error is the last one.
     pub(super) window: VecDeque<Result<Planned>>,
+    /// The number of batches of the window that the tables know.
+    pub(super) told: usize,
     /// The number of batches of the window whose rows all have a place in the cache.
     pub(super) announced: usize,
     /// The seconds that this process spent on decoding and planning before the epoch.
@@ -165,11 +167,12 @@ impl Run {
             false => Pipeline::new(batches, schema, with),
         };
         let decoded_before = self.timing.seconds.decode_and_plan;
-        Ok(EpochBatches { pipeline, window: VecDeque::new(), announced: 0, decoded_before })
+        Ok(EpochBatches { pipeline, window: VecDeque::new(), told: 0, announced: 0, decoded_before })
     }
 
     /// Waits for the next batch. Returns `None` at the end of the epoch.
     pub(super) fn next_batch(&mut self, batches: &mut EpochBatches) -> Result<Option<Planned>> {
+        batches.told = batches.told.saturating_sub(1);
         batches.announced = batches.announced.saturating_sub(1);
         match batches.window.pop_front() {
             Some(planned) => planned.map(Some),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use zillion_config::ConfigError;
 use zillion_feature::TableId;
 use zillion_ps::{
-    LocalClient, RegisteredServers, RemoteClient, RemoteOptions, SpillOptions, Stop, TableAccess,
+    BorrowingClient, LocalClient, RegisteredServers, RemoteClient, RemoteOptions, SpillOptions, Stop, TableAccess,
     TableOptions, Token, TrainClient, TrainerPlace, open_etcd,
 };
 
@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::job::{Job, PsConfig};
 use crate::observer::Observer;
 
-/// The generation of the parameter service after which tables are opened.
+/// The generation of the parameter service after which tables are opened, and their use.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct After {
     /// The number of the generation that has ended; 0 at first.
@@ -23,6 +23,8 @@ pub(super) struct After {
     /// The number of pushes of this trainer, if it wants to continue with the tables of that
     /// generation.
     pub(super) clock: Option<u64>,
+    /// Whether a GPU computes the steps, so that the trainer borrows rows that servers have.
+    pub(super) borrows: bool,
 }
 
 /// A function that opens the tables of a run.
@@ -115,7 +117,11 @@ fn open_remote(
         patience: Duration::from_secs(ps.wait_seconds.get()),
         stop: Stop(options.stop.clone()),
     };
-    Ok(Box::new(RemoteClient::open(remote, tables)?))
+    let client = RemoteClient::open(remote, tables.clone())?;
+    match after.borrows {
+        false => Ok(Box::new(client)),
+        true => Ok(Box::new(BorrowingClient::new(client, tables, options.workers.clone())?)),
+    }
 }
 
 /// Checks the place of the trainer among the trainers of the run.

@@ -91,7 +91,8 @@ impl Run {
             // The owner of the lock may have written its last checkpoint meanwhile.
             (checkpoint, origin) = find_basis(&job, &options, &dir, bucket.as_ref())?;
         }
-        let mut client = open(&job, &options, After::default(), observer)?;
+        let after = After { borrows: model.executor.is_on_gpu(), ..After::default() };
+        let mut client = open(&job, &options, after, observer)?;
         let opened = (|| {
             let (checkpoint, origin) = match client.restore_step() {
                 // An operator has set the run back since a checkpoint was looked for.
@@ -173,6 +174,8 @@ impl Run {
         // for only now.
         let Output { dir, bucket, .. } = &self.output;
         let (checkpoint, origin) = find_basis(job, options, dir, bucket.as_ref())?;
+        // The GPU may not have returned the results of the last steps.
+        self.behind.clear();
         (self.model, self.buffers) = Model::build(job, &observer.inspect_options(), options)?;
         self.position = Position::new(job);
         self.output.checkpointed = None;

@@ -81,7 +81,8 @@ impl Run {
         *pending = Some(Pending { reached: self.position.step.max(before), cause });
         self.options.resume = true;
         let clock = self.clock_to_continue(ended, newest);
-        self.reopen(After { generation, clock }, open, observer)
+        let borrows = self.model.executor.is_on_gpu();
+        self.reopen(After { generation, clock, borrows }, open, observer)
     }
 
     /// Reports a rewind after the run was prepared again.

@@ -92,6 +92,10 @@ impl Run {
             }
         }
         self.stage(Stage::Pull, |run| {
+            while let Some(Ok(planned)) = batches.window.get(batches.told) {
+                run.client.announce_rows(&planned.plan)?;
+                batches.told += 1;
+            }
             while let Some(Ok(planned)) = batches.window.get(batches.announced) {
                 if !run.client.prefetch_rows(&planned.plan)? {
                     break;

@@ -128,6 +128,7 @@ impl Tables {
             return self.client.check_restore(&folder, &tables);
         }
         self.client.restore(&folder, &tables)?;
+        self.is_lent = false;
         // The restore has abandoned an open checkpoint.
         self.drop_uploads();
         Ok(())
