@@ -42,6 +42,7 @@ pub(crate) fn run(args: &TrainArgs) -> Result<()> {
     let (_listener, metrics) = served.unzip();
     let options = TrainOptions {
         resume: args.resume,
+        overwrite: args.overwrite,
         from: args.from.clone(),
         workers: compute_pool(job.run.threads)?,
         files: durable_files()?,
