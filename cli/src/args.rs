@@ -145,8 +145,8 @@ Exit codes: 0 every request was answered (with --check: correctly), 1 otherwise.
     #[command(after_help = "\
 Example: zillion explain --registry runs/registry --model clicks --table item --key 42")]
     Explain(ExplainArgs),
-    /// Inspect, convert, split, filter or generate data, change lists to rows, and add histories and
-    /// counters
+    /// Inspect, convert, split, filter or generate data, change lists to rows, and add histories
+    /// and counters
     #[command(subcommand, arg_required_else_help = true)]
     Data(Data),
     /// Measure the speed of this machine with this build

@@ -59,7 +59,7 @@ pub struct CounterSpec {
 /// The result of a computation of counters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Counted {
-    /// The new files.
+    /// The reports about the new files.
     pub files: Vec<RewrittenFile>,
     /// The names of the new columns.
     pub columns: Vec<String>,

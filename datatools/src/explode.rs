@@ -37,7 +37,7 @@ pub struct ExplodeSpec {
 /// The result of a change of lists to rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exploded {
-    /// The new files.
+    /// The reports about the new files.
     pub files: Vec<RewrittenFile>,
     /// The number of rows whose lists are empty or missing.
     pub empty: u64,

@@ -40,7 +40,7 @@ pub struct FilterSpec {
 /// The result of a selection of rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filtered {
-    /// The new files.
+    /// The reports about the new files.
     pub files: Vec<RewrittenFile>,
     /// The number of distinct ids for each minimum count, and the number of ids that have it.
     pub ids: Vec<(u64, u64)>,
@@ -50,8 +50,8 @@ pub struct Filtered {
 ///
 /// # Errors
 /// Returns an error if no rule is given, if a column is missing or its type does not fit, if the
-/// counts of ids need more memory than allowed, if a source cannot be read, or if [`RowFiles::targets`]
-/// refuses a new file.
+/// counts of ids need more memory than allowed, if a source cannot be read, or if
+/// [`RowFiles::targets`] refuses a new file.
 pub fn filter(
     spec: &FilterSpec,
     rows: &RowFiles,

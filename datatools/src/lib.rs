@@ -1,8 +1,8 @@
 //! The tools for data files. Most of them work on whole files and not on batches.
 //!
 //! They convert, split, filter and profile files, change lists to rows, guess a schema, compute
-//! histories, counters and next items, generate synthetic click logs, and write tables as Parquet files. The crate does not make the
-//! batches of training and evaluation; the reader does.
+//! histories, counters and next items, generate synthetic click logs, and write tables as Parquet
+//! files. The crate does not make the batches of training and evaluation; the reader does.
 
 mod condition;
 mod convert;

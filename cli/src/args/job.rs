@@ -58,8 +58,8 @@ pub(crate) struct TrainArgs {
     /// checkpoint
     #[arg(long)]
     pub(crate) resume: bool,
-    /// Replace the run in run.output: remove its checkpoints once the job has been checked, and start
-    /// a new run; a folder with files but no run is refused
+    /// Replace the run in run.output: remove its checkpoints once the job has been checked, and
+    /// start a new run; a folder with files but no run is refused
     #[arg(long, conflicts_with = "resume")]
     pub(crate) overwrite: bool,
     /// Score the training files slice by slice of event time, learn from each slice after it was

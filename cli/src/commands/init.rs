@@ -204,8 +204,8 @@ impl Draft {
         format!("{part}{} rows", grouped(profile.rows))
     }
 
-    /// Returns an error if a validation or test file has a header and the training file has none, or
-    /// the other way round. The drafted job could not read both.
+    /// Returns an error if a validation or test file has a header and the training file has none,
+    /// or the other way round. The drafted job could not read both.
     fn refuse_other_headers(&self) -> Result<()> {
         let has_names = |header: &Header| *header == Header::Yes;
         let own = &self.preview.sniffed.config;
