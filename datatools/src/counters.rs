@@ -6,15 +6,18 @@
 //!   label or a label that was not known yet.
 //! * A window of the length `w` counts the rows with times from `t - lag - w` to just before
 //!   `t - lag`. The window `all` has no beginning.
-//! * All files share one timeline. Their rows must be sorted by time, over the files too, because
-//!   the files are read once and may be larger than memory.
+//! * All files share one timeline. Rows that are sorted by time, over the files too, are read once,
+//!   and the files may be larger than memory. Rows in another order are sorted in memory first, if
+//!   the settings ask for it; otherwise, they are an error.
 //! * A rate is `(positives + smoothing × base) / (rows + smoothing)`. The base rate is
 //!   `(positives + 0.5) / (rows + 1)` over all rows before `t - lag`, so it looks back too.
 //!
-//! Memory contains the distinct ids, and the rows in the longest window and the lag. If they would
-//! take more than the limit, an error says so.
+//! Memory contains the distinct ids, and the rows in the longest window and the lag; or, if rows are
+//! sorted, the ids, the times, the labels and the counts of all rows. If they would take more than
+//! the limit, an error says so.
 
 mod recent;
+mod sorted;
 mod span;
 
 use std::path::Path;
@@ -24,7 +27,7 @@ use arrow_array::builder::{Float32Builder, Int64Builder};
 use arrow_array::{ArrayRef, RecordBatch};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use zillion_device::{Files, Workers};
-use zillion_feature::TimeUnit;
+use zillion_feature::{FeatureKey, TimeUnit};
 use zillion_reader::{ReaderError, Result};
 
 use crate::condition::Condition;
@@ -32,6 +35,7 @@ use crate::history::column::{Moments, read_owners};
 use crate::parquet_files::{failed, find_column, setting};
 use crate::rewrite::{RewrittenFile, RowFiles, Transform};
 use recent::{Recent, Spans};
+use sorted::SortedCounts;
 pub use span::Span;
 
 /// The settings of counters.
@@ -52,8 +56,10 @@ pub struct CounterSpec {
     pub lag: Span,
     /// The number of rows at the base rate that are added to the rows of an id.
     pub smoothing: f64,
-    /// The maximum number of bytes that the ids and the rows of the windows may take.
+    /// The maximum number of bytes that the ids and the rows in memory may take.
     pub max_memory: u64,
+    /// Whether the rows are sorted by time in memory first. Otherwise, the files must be sorted.
+    pub sort: bool,
 }
 
 /// The result of a computation of counters.
@@ -113,6 +119,40 @@ impl CounterSpec {
         }
         names
     }
+
+    /// Returns the number of counters of a row.
+    fn counters(&self) -> usize {
+        self.by.len() * self.windows.len()
+    }
+
+    /// Returns the state before the first row, for a column of times with the type `time`.
+    fn begin(&self, time: &DataType) -> Result<Recent> {
+        let ticks = |span: &Span, key| span.ticks(time, self.time_unit, key);
+        let windows = self.windows.iter().map(|span| ticks(span, "windows"));
+        let spans = Spans {
+            windows: windows.collect::<Result<_>>()?,
+            lag: ticks(&self.lag, "lag")?.unwrap_or_default(),
+        };
+        Ok(Recent::new(self.by.len(), spans))
+    }
+
+    /// Returns an error if the state and `more` bytes take more memory than allowed.
+    fn check_memory(&self, recent: &Recent, more: u64) -> Result<()> {
+        let bytes = recent.bytes().saturating_add(more);
+        if bytes <= self.max_memory {
+            return Ok(());
+        }
+        let problem = format!(
+            "the counters need up to {bytes} bytes for {} distinct ids and {} rows in the longest \
+             window and the lag{}, but the limit is {}; raise the limit, shorten the windows, or \
+             count one column at a time",
+            recent.ids().iter().sum::<u64>(),
+            recent.held_rows(),
+            if self.sort { ", and for all rows, which are sorted" } else { "" },
+            self.max_memory
+        );
+        Err(setting(problem, "max_memory"))
+    }
 }
 
 /// Adds counters to files. `seen` is called with the number of rows that were read so far.
@@ -130,11 +170,17 @@ pub fn add_counters(
     seen: &mut dyn FnMut(u64),
 ) -> Result<Counted> {
     spec.check()?;
+    rows.targets()?;
+    let sorted = match spec.sort {
+        true => Some(SortedCounts::compute(spec, rows, workers, seen)?),
+        false => None,
+    };
     let mut counters = Counters {
         spec,
         schema: Arc::new(Schema::empty()),
         moments: Moments::new(&spec.time),
         recent: None,
+        sorted,
         newest: i64::MIN,
         read: 0,
         done: None,
@@ -142,12 +188,14 @@ pub fn add_counters(
         without_label: 0,
     };
     let files = rows.rewrite(&mut counters, workers, files, seen)?;
+    let Counters { recent, sorted, without_time, without_label, .. } = counters;
+    let ids = sorted.map(|sorted| sorted.ids).or_else(|| Some(recent?.ids()));
     Ok(Counted {
         files,
         columns: spec.columns(),
-        without_time: counters.without_time,
-        without_label: counters.without_label,
-        ids: counters.recent.map(|recent| recent.ids()).unwrap_or_default(),
+        without_time,
+        without_label,
+        ids: ids.unwrap_or_default(),
     })
 }
 
@@ -157,6 +205,8 @@ struct Counters<'a> {
     moments: Moments<'a>,
     /// The state of the timeline, or `None` before the first file.
     recent: Option<Recent>,
+    /// The counts of all rows, if the rows were sorted.
+    sorted: Option<SortedCounts>,
     /// The time of the last row that has a time.
     newest: i64,
     /// The number of rows of the source that were taken.
@@ -173,17 +223,7 @@ impl Transform for Counters<'_> {
         let time = find_column(&empty, &self.spec.time, "time", path)?.data_type().clone();
         self.moments.read(&empty, path)?;
         if self.recent.is_none() {
-            let ticks = |span: &Span, key| span.ticks(&time, self.spec.time_unit, key);
-            let spans = Spans {
-                windows: self
-                    .spec
-                    .windows
-                    .iter()
-                    .map(|span| ticks(span, "windows"))
-                    .collect::<Result<_>>()?,
-                lag: ticks(&self.spec.lag, "lag")?.unwrap_or_default(),
-            };
-            self.recent = Some(Recent::new(self.spec.by.len(), spans));
+            self.recent = Some(self.spec.begin(&time)?);
         }
         let mut fields: Vec<Arc<Field>> = source.fields().to_vec();
         for (index, name) in self.spec.columns().into_iter().enumerate() {
@@ -203,45 +243,35 @@ impl Transform for Counters<'_> {
     }
 
     fn push(&mut self, batch: RecordBatch, path: &Path) -> Result<()> {
-        let times = self.moments.read(&batch, path)?;
-        let labels = self.spec.positive.evaluate(&batch, "positive", path)?;
-        let mut owners = Vec::with_capacity(self.spec.by.len());
-        for column in &self.spec.by {
-            owners.push(read_owners(column, &batch, path)?);
-        }
+        let facts = Facts::read(self.spec, &mut self.moments, &batch, path)?;
         let Some(recent) = &mut self.recent else { return Ok(()) };
-        let counters = self.spec.by.len() * self.spec.windows.len();
-        let mut new = NewColumns::new(counters, batch.num_rows());
-        for (row, (time, label)) in times.into_iter().zip(labels).enumerate() {
+        let mut new = NewColumns::new(self.spec.counters(), batch.num_rows());
+        for (row, (&time, &label)) in facts.times.iter().zip(&facts.labels).enumerate() {
             let Some(time) = time else {
                 self.without_time += 1;
                 new.push_missing();
+                if let Some(sorted) = &mut self.sorted {
+                    sorted.next();
+                }
                 continue;
             };
+            self.without_label += u64::from(label.is_none());
+            if let Some(sorted) = &mut self.sorted {
+                let (base, counts) = sorted.next();
+                counts.iter().for_each(|counts| new.push(*counts, base, self.spec.smoothing));
+                continue;
+            }
             if time < self.newest {
                 return Err(self.unsorted(path, self.read + row as u64 + 1, time));
             }
             self.newest = time;
-            self.without_label += u64::from(label.is_none());
-            let keys = owners.iter().map(|owners| owners[row]);
             recent.advance(time);
             let base = recent.base_rate();
-            for counts in recent.count(keys, time, label) {
+            for counts in recent.count(facts.keys(row), time, label) {
                 new.push(counts, base, self.spec.smoothing);
             }
         }
-        let bytes = recent.bytes();
-        if bytes > self.spec.max_memory {
-            let problem = format!(
-                "the counters need up to {bytes} bytes for {} distinct ids and {} rows in the \
-                 longest window and the lag, but the limit is {}; raise the limit, shorten the \
-                 windows, or count one column at a time",
-                recent.ids().iter().sum::<u64>(),
-                recent.held_rows(),
-                self.spec.max_memory
-            );
-            return Err(setting(problem, "max_memory"));
-        }
+        self.spec.check_memory(recent, 0)?;
         self.read += batch.num_rows() as u64;
         let columns = batch.columns().iter().cloned().chain(new.finish()).collect();
         let done = RecordBatch::try_new(self.schema.clone(), columns)
@@ -259,12 +289,43 @@ impl Counters<'_> {
     fn unsorted(&self, path: &Path, row: u64, time: i64) -> ReaderError {
         let problem = format!(
             "row {row} of {} has the time {time}, but an earlier row has {}; sort the rows by \
-             `{}`, and name the files in the order of their times",
+             `{}` and name the files in the order of their times, or let them be sorted in memory \
+             (`sort`)",
             path.display(),
             self.newest,
             self.spec.time
         );
         setting(problem, "time")
+    }
+}
+
+/// The times, the labels and the ids of some rows.
+#[derive(Default)]
+struct Facts {
+    times: Vec<Option<i64>>,
+    labels: Vec<Option<bool>>,
+    /// The ids of the rows, for each column in `by`.
+    owners: Vec<Vec<Option<FeatureKey>>>,
+}
+
+impl Facts {
+    fn read(
+        spec: &CounterSpec,
+        moments: &mut Moments<'_>,
+        batch: &RecordBatch,
+        path: &Path,
+    ) -> Result<Self> {
+        let owners = spec.by.iter().map(|column| read_owners(column, batch, path));
+        Ok(Self {
+            times: moments.read(batch, path)?,
+            labels: spec.positive.evaluate(batch, "positive", path)?,
+            owners: owners.collect::<Result<_>>()?,
+        })
+    }
+
+    /// Returns the ids of a row, one for each column.
+    fn keys(&self, row: usize) -> impl Iterator<Item = Option<FeatureKey>> {
+        self.owners.iter().map(move |owners| owners[row])
     }
 }
 

@@ -76,8 +76,8 @@ pub(crate) struct CountersArgs {
     /// Columns of ids whose rows are counted, each for itself
     #[arg(long, value_name = "COLUMN", value_delimiter = ',', required = true)]
     pub(crate) by: Vec<String>,
-    /// Column with the event time: whole numbers, dates or timestamps; the rows must be sorted by
-    /// it, from file to file too
+    /// Column with the event time: whole numbers, dates or timestamps; without --sort the rows must
+    /// be sorted by it, from file to file too
     #[arg(long, value_name = "COLUMN")]
     pub(crate) time: String,
     /// Unit of event times that are whole numbers; needed for spans such as 7d
@@ -99,7 +99,12 @@ pub(crate) struct CountersArgs {
     /// of all rows that count
     #[arg(long, value_name = "ROWS", default_value = "20")]
     pub(crate) smoothing: f64,
-    /// Maximum memory for the distinct ids and the rows in the longest window
+    /// Sort the rows by time in memory first; absent: the files must be sorted, and may be larger
+    /// than memory
+    #[arg(long)]
+    pub(crate) sort: bool,
+    /// Maximum memory for the distinct ids and the rows in the longest window, or for all rows with
+    /// --sort
     #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = parse_memory)]
     pub(crate) max_memory: ByteSize,
 }

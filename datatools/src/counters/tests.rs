@@ -156,6 +156,7 @@ fn run(folder: &Path, names: &[&str], change: impl FnOnce(&mut CounterSpec)) -> 
         lag: Span::Ticks(0),
         smoothing: 2.0,
         max_memory: 1 << 20,
+        sort: false,
     };
     change(&mut spec);
     add_counters(&spec, &rows, &one_worker(), &Files::new(), &mut |_| ())
@@ -195,6 +196,48 @@ fn counters_go_on_from_file_to_file() {
     let rates = b["item_rate_all"].as_primitive::<Float32Type>();
     // The base rate is (1 + 0.5) / (3 + 1).
     assert_eq!(rates.values(), &[((1.0 + 2.0 * 0.375) / 5.0) as f32, 0.375]);
+}
+
+#[test]
+fn rows_in_any_order_are_sorted_on_demand() {
+    let folder = tempfile::tempdir().unwrap();
+    // The label of each row is its number in the order of time, so that rows are recognised.
+    let row = |i: i64| (Some(i / 3 * 400), i % 4, Some(i));
+    let rows: Vec<_> = (0..60).map(row).collect();
+    write(&folder.path().join("sorted.parquet"), &rows);
+    let mut mixed: Vec<_> = (0..60).map(|i| row(i * 17 % 60)).collect();
+    mixed.insert(30, (None, 1, Some(1000)));
+    write(&folder.path().join("a.parquet"), &mixed[..25]);
+    write(&folder.path().join("b.parquet"), &mixed[25..]);
+    let read = |done: &Counted| {
+        let mut found = Vec::new();
+        for file in &done.files {
+            let batch = read_back(&file.path);
+            let clicks = batch["click"].as_primitive::<Int64Type>();
+            for row in 0..batch.num_rows() {
+                let columns = done.columns.iter().map(|name| format!("{:?}", batch[name.as_str()].slice(row, 1)));
+                found.push((clicks.value(row), columns.collect::<Vec<_>>()));
+            }
+        }
+        found.sort();
+        found
+    };
+    let positive = |spec: &mut CounterSpec| spec.positive = "click >= 30".parse().unwrap();
+    let sorted = read(&run(folder.path(), &["sorted.parquet"], positive).unwrap());
+    let error = run(folder.path(), &["a.parquet", "b.parquet"], positive).unwrap_err().to_string();
+    assert!(error.contains("(`sort`)"), "{error}");
+    let both = |spec: &mut CounterSpec| {
+        positive(spec);
+        spec.sort = true;
+    };
+    let done = run(folder.path(), &["a.parquet", "b.parquet"], both).unwrap();
+    let mut found = read(&done);
+    let without_time = found.pop().unwrap();
+    assert_eq!((without_time.0, done.without_time, done.ids.as_slice()), (1000, 1, &[4][..]));
+    assert_eq!(found, sorted);
+    let small = |spec: &mut CounterSpec| (spec.sort, spec.max_memory) = (true, 2000);
+    let error = run(folder.path(), &["a.parquet"], small).unwrap_err().to_string();
+    assert!(error.contains("for all rows, which are sorted"), "{error}");
 }
 
 #[test]

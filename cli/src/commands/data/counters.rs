@@ -20,6 +20,7 @@ pub(super) fn run(args: &CountersArgs) -> Result<()> {
         lag: args.lag,
         smoothing: args.smoothing,
         max_memory: args.max_memory.0,
+        sort: args.sort,
     };
     spec.check().map_err(|error| Stop::Usage(error.to_string()))?;
     let place = Rewriting::open(&args.files)?;
