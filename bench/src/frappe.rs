@@ -93,6 +93,7 @@ pub(crate) fn run(args: &BenchFrappeArgs, is_json: bool) -> Result<()> {
             let job = Job::from_value(job_file::load(&path, std::env::vars(), &sets)?)?;
             let options = TrainOptions {
                 resume: false,
+                overwrite: false,
                 from: None,
                 workers: workers.clone(),
                 files: durable_files()?,

@@ -81,6 +81,7 @@ pub(crate) fn run(args: &BenchTrainArgs, is_json: bool) -> Result<()> {
 
     let options = TrainOptions {
         resume: false,
+        overwrite: false,
         from: None,
         workers: compute_pool(Some(args.threads))?,
         files: durable_files()?,

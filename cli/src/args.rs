@@ -15,6 +15,7 @@ mod predict;
 mod ps;
 mod publish;
 mod quickstart;
+mod rows;
 mod runs;
 mod serve;
 mod stream;
@@ -26,7 +27,7 @@ use zillion_bench::{BenchArgs, LoadgenArgs};
 
 pub(crate) use {
     access::*, cluster::*, data::*, doctor::*, explain::*, gpu::*, job::*, manual::*, model::*,
-    online::*, predict::*, ps::*, publish::*, quickstart::*, runs::*, serve::*, stream::*,
+    online::*, predict::*, ps::*, publish::*, quickstart::*, rows::*, runs::*, serve::*, stream::*,
     table::*, telemetry::*,
 };
 
@@ -144,7 +145,8 @@ Exit codes: 0 every request was answered (with --check: correctly), 1 otherwise.
     #[command(after_help = "\
 Example: zillion explain --registry runs/registry --model clicks --table item --key 42")]
     Explain(ExplainArgs),
-    /// Inspect, convert, split or generate data
+    /// Inspect, convert, split, filter or generate data, change lists to rows, and add histories
+    /// and counters
     #[command(subcommand, arg_required_else_help = true)]
     Data(Data),
     /// Measure the speed of this machine with this build

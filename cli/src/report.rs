@@ -6,9 +6,9 @@ use anyhow::Result;
 use zillion_console::durable_files;
 use zillion_nn::metrics::RankingFigure;
 use zillion_reader::{DataConfig, Dataset};
-use zillion_trainer::{EvalReport, RejectFile, SegmentReport, TaskReport};
+use zillion_trainer::{EvalReport, RejectFile, SegmentReport, TaskReport, UnseenIds};
 
-use crate::text::figure;
+use crate::text::{figure, grouped};
 
 /// Writes the bad rows that were left out to the file in `data.rejects`, if there is one.
 pub(crate) fn write_rejects(data: &DataConfig, dataset: &Dataset) -> Result<()> {
@@ -24,6 +24,39 @@ pub(crate) fn print_rejected_rows(which: &str, rows: u64) {
     if rows > 0 {
         eprintln!("      {rows} of the {which} rows are bad and were left out");
     }
+}
+
+/// Prints the rows and the distinct ids of each feature whose ids have no row. `missing` is the
+/// number of lookups that found no row, which is printed if the features are not known. `which`
+/// describes the rows, as in "of the test rows".
+pub(crate) fn print_unseen(which: &str, unseen: &[UnseenIds], missing: u64) {
+    for line in format_unseen(which, unseen, missing) {
+        eprintln!("      {line}");
+    }
+}
+
+/// Formats the rows and the distinct ids of each feature whose ids have no row, one line each.
+fn format_unseen(which: &str, unseen: &[UnseenIds], missing: u64) -> Vec<String> {
+    if unseen.is_empty() && missing > 0 {
+        let line = format!(
+            "{} lookups of keys that training did not learn read the declared default",
+            grouped(missing)
+        );
+        return vec![line];
+    }
+    let line = |ids: &UnseenIds| {
+        format!(
+            "{}: {} of {} {which} rows ({:.1} %) have an id that training did not learn ({}{} \
+             distinct ids); it reads the declared default",
+            ids.feature,
+            grouped(ids.rows),
+            grouped(ids.of_rows),
+            100.0 * ids.rows as f64 / ids.of_rows.max(1) as f64,
+            if ids.ids_are_estimated { "about " } else { "" },
+            grouped(ids.ids)
+        )
+    };
+    unseen.iter().map(line).collect()
 }
 
 /// Prints the number of rows whose key is missing in each side table. `which` describes the rows,
@@ -115,5 +148,29 @@ pub(crate) fn print_tasks(report: &EvalReport) {
             task.rows,
             task.positives
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cold_start_is_told_in_rows_and_ids() {
+        let ids = UnseenIds {
+            feature: "user".to_owned(),
+            rows: 8582,
+            of_rows: 10_000,
+            ids: 4311,
+            ids_are_estimated: false,
+        };
+        let lines = format_unseen("test", &[ids], 230);
+        assert_eq!(
+            lines,
+            ["user: 8,582 of 10,000 test rows (85.8 %) have an id that training did not learn \
+              (4,311 distinct ids); it reads the declared default"]
+        );
+        assert!(format_unseen("test", &[], 0).is_empty());
+        assert!(format_unseen("test", &[], 1230)[0].starts_with("1,230 lookups"));
     }
 }

@@ -67,7 +67,9 @@ pub fn format_error(error: &anyhow::Error) -> String {
 fn name_flags(cause: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
     match cause.downcast_ref()? {
         Error::WouldOverwrite { .. } => {
-            Some(" (`--resume` resumes, `--set run.output=..` chooses another folder)")
+            Some(
+                " (`--resume` resumes, `--overwrite` replaces, `--set run.output=..` chooses another folder)",
+            )
         }
         Error::OtherModel { .. } => Some(" (`--from` names the checkpoint to begin from)"),
         _ => None,

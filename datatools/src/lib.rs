@@ -1,10 +1,14 @@
 //! The tools for data files. Most of them work on whole files and not on batches.
 //!
-//! They convert, split and profile files, guess a schema, compute histories and next items,
-//! generate synthetic click logs, and write tables as Parquet files. The crate does not make the
-//! batches of training and evaluation; the reader does.
+//! They convert, split, filter and profile files, change lists to rows, guess a schema, compute
+//! histories, counters and next items, generate synthetic click logs, and write tables as Parquet
+//! files. The crate does not make the batches of training and evaluation; the reader does.
 
+mod condition;
 mod convert;
+mod counters;
+mod explode;
+mod filter;
 mod guess;
 mod history;
 mod keyed;
@@ -12,11 +16,16 @@ mod next_item;
 mod parquet_files;
 mod profile;
 mod relation;
+mod rewrite;
 mod sniff;
 mod split;
 mod synthesise;
 
+pub use condition::Condition;
 pub use convert::{ConvertOutput, ConvertSpec, ConvertTo, Converted, convert};
+pub use counters::{Counted, CounterSpec, Span, add_counters};
+pub use explode::{ExplodeSpec, Exploded, explode};
+pub use filter::{FilterSpec, Filtered, filter};
 pub use guess::{EventTime, Guess, Guessed, GuessedLabel, guess, null_markers};
 pub use history::{HistoryFile, HistorySpec, add_histories};
 pub use keyed::{COUNT, ID, IS_MISSING_OF, KEY, KeyedIds, KeyedRow, KeyedRows};
@@ -24,6 +33,7 @@ pub use next_item::{NextItemFiles, NextItemSpec, next_items};
 pub use profile::{
     Cells, ColumnProfile, Count, Drift, Numbers, Profile, ProfileSpec, Separated, drift, profile,
 };
+pub use rewrite::{RewrittenFile, RowFiles};
 pub use sniff::{Sniffed, sniff};
 pub use split::{SplitBy, SplitFile, SplitSpec, split};
 pub use synthesise::{ClickLog, Drawn, ID_FIELDS, NUMERIC_FIELDS};

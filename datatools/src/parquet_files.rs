@@ -7,8 +7,10 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use arrow_array::cast::AsArray;
 use arrow_array::{ArrayRef, RecordBatch};
 use arrow_schema::{DataType, SchemaRef};
+use arrow_select::take::take;
 use parquet::arrow::ArrowWriter;
 use parquet::basic::Compression;
 use parquet::file::properties::{WriterProperties, WriterPropertiesBuilder};
@@ -76,6 +78,16 @@ pub(crate) fn find_column<'a>(
             path: path.to_owned(),
         }
     })
+}
+
+/// Returns the values of a dictionary array row by row. An array of another type is returned
+/// unchanged.
+pub(crate) fn decode_dictionary(array: &ArrayRef, path: &Path) -> Result<ArrayRef> {
+    match array.as_any_dictionary_opt() {
+        Some(dictionary) => take(dictionary.values(), dictionary.keys(), None)
+            .map_err(|error| failed("decode a dictionary of the file", path, error)),
+        None => Ok(array.clone()),
+    }
 }
 
 /// Returns an error if a target is also a source, because the source would be overwritten while it

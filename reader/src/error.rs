@@ -106,6 +106,18 @@ pub enum ReaderError {
         /// The path of the file.
         path: PathBuf,
     },
+    /// A text file without a header, although the job expects one.
+    #[error(
+        "the file has no header: its first line has no names of columns but values such as \
+         `{value}`; write the names into its first line, or, if no file of the job has them, give \
+         them with `data.header = [\"..\"]`: {path}"
+    )]
+    NoHeader {
+        /// A value of the first line.
+        value: String,
+        /// The path of the file.
+        path: PathBuf,
+    },
     /// A column that the job needs and that the file does not have.
     #[error("column `{column}` of {used_by} is missing; {hint}: {path}")]
     MissingColumn {

@@ -37,6 +37,22 @@ pub(crate) fn find<S: AsRef<str>>(
     Ok(found)
 }
 
+/// Checks the first record of a text file that should have a header. It has none if it has the
+/// columns of no field, but numbers.
+///
+/// # Errors
+/// Returns an error if the file has no header.
+pub(crate) fn refuse_headerless(names: &[String], fields: &[Field], path: &Path) -> Result<()> {
+    let is_column = |name: &String| fields.iter().any(|field| field.column == *name);
+    match names.iter().find(|name| name.trim().parse::<f64>().is_ok()) {
+        Some(number) if !fields.is_empty() && !names.iter().any(is_column) => {
+            let value = number.escape_debug().to_string();
+            Err(ReaderError::NoHeader { value, path: path.to_owned() })
+        }
+        _ => Ok(()),
+    }
+}
+
 fn hint<S: AsRef<str>>(names: &[S], column: &str, first: Option<&Path>) -> String {
     let number = names.iter().find(|name| name.as_ref().trim().parse::<f64>().is_ok());
     let mut hint = match zillion_config::nearest(column, names.iter().map(AsRef::as_ref)) {

@@ -1,6 +1,6 @@
 //! A source whose rows are rounded as published versions have them.
 
-use zillion_feature::{LookupPlan, RowBuffer};
+use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, TableId};
 
 use crate::error::Result;
 use crate::layout::TableLayout;
@@ -38,5 +38,9 @@ impl RowSource for RoundedRows<'_> {
             }
         }
         Ok(report)
+    }
+
+    fn has_row(&self, table: TableId, key: FeatureKey) -> Option<bool> {
+        self.inner.has_row(table, key)
     }
 }

@@ -1,7 +1,7 @@
 //! The sources from which scoring reads rows: live tables, a checkpoint, or the layers of a
 //! version.
 
-use zillion_feature::{LookupPlan, RowBuffer, TablePlan, TableRows};
+use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, TableId, TablePlan, TableRows};
 
 use crate::error::{Error, Result};
 use crate::layout::TableLayout;
@@ -35,6 +35,13 @@ pub trait RowSource {
     /// Returns [`Error::Mismatch`](crate::Error::Mismatch) if the plan has a table that the source
     /// does not have. The implementation can return further errors.
     fn lookup(&mut self, plan: &LookupPlan, rows: &mut RowBuffer) -> Result<LookupReport>;
+
+    /// Returns whether a table has a row for a key, or `None` if the source tells that only by the
+    /// counts of a lookup. Evaluation asks it for the keys of a lookup that did not find all keys.
+    fn has_row(&self, table: TableId, key: FeatureKey) -> Option<bool> {
+        let _not_known = (table, key);
+        None
+    }
 }
 
 /// The numbers of keys that a lookup did not find.

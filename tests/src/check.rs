@@ -178,3 +178,38 @@ fn columns_that_teach_nothing_are_named() {
     finds(&report, "warning", "features.same", &["the same in every row"]);
     finds(&report, "note", "data.test", &["no test AUC"]);
 }
+
+#[test]
+fn a_sample_of_a_sorted_log_is_spread_over_it() {
+    let place = Workplace::new();
+    // New users come all the time, and clicks begin in the second half.
+    let text = |quote: &str| {
+        let row = |i: u64| format!("{quote}u{}{quote},{}\n", i / 20, u8::from(i >= 20_000));
+        format!("user,click\n{}", (0..40_000).map(row).collect::<String>())
+    };
+    place.write("log.csv", &text(""));
+    let convert = zillion(&["data", "convert", &place.text("log.csv"), "--output"])
+        .args([place.text("log.parquet"), "--group-rows".to_owned(), "40000".to_owned()])
+        .output();
+    assert!(convert.expect("the binary runs").status.success());
+    place.write("quoted.csv", &text("\""));
+    for file in ["log.csv", "log.parquet", "quoted.csv"] {
+        place.write(
+            "job.toml",
+            &format!(
+                "[data]\ntrain = '{file}'\n[labels.click]\n[features.user]\nkind = 'id'\n\
+                 type = 'string'\n[model]\nkind = 'lr'\n"
+            ),
+        );
+        let (code, report) = check(&place, &["--sample", "1600"]);
+        assert_eq!(code, 0, "{report:#}");
+        let data = &report["data"];
+        assert_eq!((&data["sampled"], &data["places"]), (&1600.into(), &16.into()), "{data:#}");
+        assert_eq!(data["is_spread"], true, "{data:#}");
+        let rate = data["labels"][0]["base_rate"].as_f64().expect("a rate");
+        assert!((0.45..0.55).contains(&rate), "{rate}");
+        // Each of the 16 places shows five users or six.
+        let users = data["features"][0]["distinct"].as_u64().expect("a number");
+        assert!((80..=96).contains(&users), "{users}");
+    }
+}

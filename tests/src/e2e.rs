@@ -53,6 +53,7 @@ mod request_log;
 mod retrieval;
 mod retrieval_deltas;
 mod retrieval_serving;
+mod row_tools;
 mod row_types;
 mod schedule;
 mod server;

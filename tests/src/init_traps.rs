@@ -183,3 +183,121 @@ fn grades_signs_and_counts_become_labels_by_a_bound() {
         );
     }
 }
+
+/// Writes files into a place and runs commands in it. Returns what each of them said.
+fn say(place: &Workplace, files: &[(&str, &[u8])], commands: &[&[&str]]) -> Vec<(bool, String)> {
+    for (name, bytes) in files {
+        std::fs::write(place.path(name), bytes).expect("a file");
+    }
+    let run = |arguments: &&[&str]| {
+        let result = zillion(arguments).current_dir(place.path("")).output();
+        let result = result.expect("the binary runs");
+        (result.status.success(), format!("{}{}", stdout(&result), stderr(&result)))
+    };
+    commands.iter().map(run).collect()
+}
+
+#[test]
+fn utf_16_is_read_and_checked() {
+    let place = Workplace::new();
+    let mut text = "\u{feff}stadt,label\n".to_owned();
+    for i in 0..3000_u64 {
+        let city = ["Köln", "München", "Ulm"][draw(i, 1, 3) as usize];
+        writeln!(text, "{city},{}", label_of(i, draw(i, 1, 3))).unwrap();
+    }
+    let bytes: Vec<u8> = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let said = say(
+        &place,
+        &[("log.csv", &bytes)],
+        &[
+            &["init", "log.csv", "--no-split", "--out", "draft.toml"],
+            &["check", "draft.toml", "--sample", "500"],
+        ],
+    );
+    assert!(said.iter().all(|(worked, _)| *worked), "{said:?}");
+    let job = std::fs::read_to_string(place.path("draft.toml")).expect("the job");
+    let job: toml::Table = job.parse().expect("TOML");
+    assert_eq!(job["data"]["encoding"].as_str(), Some("utf-16le"), "{said:?}");
+    assert_eq!(setting(&job, "stadt", "type"), "string", "{said:?}");
+    // The check does not claim to have seen the whole file.
+    assert!(said[1].1.contains("the first 500 of them examined"), "{}", said[1].1);
+    assert!(said[1].1.contains("the sample is the beginning of the data"), "{}", said[1].1);
+}
+
+#[test]
+fn a_rare_label_is_drafted_and_starts_at_its_rate() {
+    let (job, said) = draft("item,click", &["--label", "click", "--no-split"], |i, _| {
+        format!("{},{}", draw(i, 2, 30), u8::from(draw(i, 3, 200) == 0))
+    });
+    assert_eq!(job["labels"]["click"]["column"].as_str(), Some("click"), "{said}");
+    assert_eq!(setting(&job, "item", "kind"), "id", "{said}");
+}
+
+#[test]
+fn a_slice_without_values_is_read_as_missing_values() {
+    let place = Workplace::new();
+    let rows = |has_values: bool| {
+        let mut text = "user,age,label\n".to_owned();
+        for i in 0..1500 {
+            let user = draw(i, 1, 40);
+            let age = if has_values { draw(i, 2, 500).to_string() } else { String::new() };
+            writeln!(text, "u{user},{age},{}", label_of(i, user)).unwrap();
+        }
+        text
+    };
+    let said = say(
+        &place,
+        &[("train.csv", rows(true).as_bytes()), ("test.csv", rows(false).as_bytes())],
+        &[
+            &["init", "train.csv", "--out", "draft.toml"],
+            &["check", "draft.toml"],
+            &["train", "draft.toml", "--set", "train.epochs=1"],
+        ],
+    );
+    let job = std::fs::read_to_string(place.path("draft.toml")).expect("the job");
+    assert!(said.iter().all(|(worked, _)| *worked), "{said:?}\n{job}");
+    let job: toml::Table = job.parse().expect("TOML");
+    assert_ne!(setting(&job, "age", "kind"), "", "{said:?}");
+}
+
+#[test]
+fn a_headerless_file_beside_one_with_a_header_is_named_once() {
+    let place = Workplace::new();
+    let columns: Vec<String> = (0..44).map(|c| format!("c{c}")).collect();
+    let rows = |first: u64| {
+        let mut text = String::new();
+        for i in first..first + 300 {
+            let cells: Vec<String> = (0..44).map(|c| draw(i, c, 9).to_string()).collect();
+            writeln!(text, "{},{}", cells.join(","), draw(i, 99, 2)).unwrap();
+        }
+        text
+    };
+    let with = format!("{},label\n{}", columns.join(","), rows(0));
+    let features: String =
+        columns.iter().map(|name| format!("[features.{name}]\nkind = 'id'\n")).collect();
+    let job = format!(
+        "[data]\ntrain = ['train.csv']\nvalid = ['valid.csv']\n{features}[labels.label]\n\
+         [model]\nkind = 'lr'\n"
+    );
+    let said = say(
+        &place,
+        &[
+            ("train.csv", with.as_bytes()),
+            ("valid.csv", rows(300).as_bytes()),
+            ("job.toml", job.as_bytes()),
+        ],
+        &[
+            &["init", "train.csv", "--label", "label", "--out", "draft.toml"],
+            &["check", "job.toml"],
+            &["train", "job.toml"],
+        ],
+    );
+    for (worked, said) in &said {
+        assert!(!worked, "{said}");
+        assert_eq!(said.matches("has no header").count(), 1, "{said}");
+        assert!(said.contains("valid.csv"), "{said}");
+        let errors = said.lines().filter(|line| line.contains("error")).count();
+        assert_eq!(errors, 1, "{said}");
+    }
+    assert!(said[0].1.contains("but train.csv beside it has one"), "{}", said[0].1);
+}

@@ -10,6 +10,7 @@ mod learning;
 mod limits;
 mod report;
 mod sample;
+mod stretches;
 mod streams;
 
 use std::path::Path;
@@ -104,6 +105,11 @@ fn open(job: &Job, part: &str, paths: &Paths, findings: &mut Findings) -> Option
         Ok(dataset) => return Some(dataset),
         Err(error) => error,
     };
+    // The other columns would be reported with the same fault.
+    if matches!(error, ReaderError::NoHeader { .. }) {
+        findings.error(&format!("data.{part}"), error.to_string());
+        return None;
+    }
     let mut found = false;
     for (used_by, schema) in parts(&job.schema) {
         if let Err(error) = Dataset::open_with(&job.data, &files, &schema, Labels::Required) {
@@ -214,7 +220,8 @@ fn check_machine(
         findings.note(
             "run.output",
             format!(
-                "already holds checkpoints; resume that run, or choose another folder: {}",
+                "already holds checkpoints; resume that run, replace it (`overwrite`), or choose another \
+                 folder: {}",
                 run.path().display()
             ),
         );

@@ -221,8 +221,8 @@ pub enum Error {
     },
     /// A folder that already holds checkpoints, although the caller did not ask to resume.
     #[error(
-        "folder {} already holds checkpoints; resume that run, or choose another folder \
-         (`run.output`)",
+        "folder {} already holds checkpoints; resume that run, replace it (`overwrite`), or choose \
+         another folder (`run.output`)",
         path.display()
     )]
     WouldOverwrite {

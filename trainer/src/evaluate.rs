@@ -21,6 +21,7 @@ use crate::pipeline::{AheadOptions, Pipeline, Planned};
 use crate::retrieval::{Candidates, Towers};
 use crate::segments::SegmentReport;
 use crate::tasks::{Evaluations, TaskReport, as_map, figures_as_map};
+use crate::unseen::{UnseenCounter, UnseenIds};
 
 /// The figures of an evaluated data set. All figures outside of `tasks` belong to the first task.
 #[derive(Clone, Debug, Serialize)]
@@ -71,6 +72,10 @@ pub struct EvalReport {
     pub tasks: Vec<(String, TaskReport)>,
     /// The number of unique keys that have no row and are read as unknown, summed over all batches.
     pub missing_keys: u64,
+    /// The features with ids that have no row. Empty if every id has a row, or if the source of the
+    /// rows does not tell which ids have one (tables on servers).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unseen: Vec<UnseenIds>,
     /// The number of rows whose key is missing in a side table, for each side table with missing
     /// keys. Empty if no key is missing.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -156,9 +161,11 @@ impl Judge<'_> {
         };
         let mut missing_sides = vec![0; job.schema.sides.len()];
         let (mut missing_keys, mut rows, mut rejected_rows) = (0, 0, 0);
+        let mut unseen = UnseenCounter::new(&job.schema);
         let mut pipeline = pipeline(job, dataset, workers)?;
         while let Some(Planned { batch, plan, rejected, .. }) = pipeline.next()? {
             rejected_rows += rejected.len() as u64;
+            let missing_before = missing_keys;
             if !job.schema.labels.is_empty() {
                 let scores = scorer.score(&batch, &plan, source, params)?;
                 missing_keys += scores.missing;
@@ -170,6 +177,7 @@ impl Judge<'_> {
                     missing_keys += missing;
                 }
             }
+            unseen.add(&batch, &plan, missing_keys - missing_before, source);
             rows += batch.rows as u64;
             add(&mut missing_sides, &batch.side_missing);
         }
@@ -210,6 +218,7 @@ impl Judge<'_> {
             tasks: if tasks.len() > 1 { tasks } else { Vec::new() },
             rejected_rows,
             missing_keys,
+            unseen: unseen.finish(),
             missing_side_rows: missing_side_rows(job, &missing_sides),
         })
     }
@@ -225,6 +234,8 @@ pub(crate) fn add(sums: &mut [u64], counts: &[u64]) {
 pub struct Predicted {
     /// The number of unique keys without a row, summed over batches.
     pub missing: u64,
+    /// The features with ids that have no row.
+    pub unseen: Vec<UnseenIds>,
     /// The number of bad rows that were left out.
     pub rejected: u64,
     /// The positions of the bad rows after the last row that was scored.
@@ -245,9 +256,11 @@ pub(crate) fn for_each_scored(
 ) -> Result<Predicted> {
     let mut pipeline = pipeline(job, dataset, workers)?;
     let (mut missing, mut rejected) = (0, 0);
+    let mut unseen = UnseenCounter::new(&job.schema);
     while let Some(planned) = pipeline.next()? {
         let scores = scorer.score(&planned.batch, &planned.plan, source, params)?;
         missing += scores.missing;
+        unseen.add(&planned.batch, &planned.plan, scores.missing, source);
         rejected += planned.rejected.len() as u64;
         if !sink(&planned.batch, &scores.outputs, &planned.rejected)? {
             break;
@@ -255,7 +268,7 @@ pub(crate) fn for_each_scored(
     }
     let rejected_last = pipeline.ending.rejected;
     rejected += rejected_last.len() as u64;
-    Ok(Predicted { missing, rejected, rejected_last })
+    Ok(Predicted { missing, unseen: unseen.finish(), rejected, rejected_last })
 }
 
 /// Makes a pipeline over the rows of a data set in file order.

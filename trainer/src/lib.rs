@@ -46,6 +46,7 @@ mod tasks;
 mod trace_span;
 mod train;
 mod train_report;
+mod unseen;
 mod validation_history;
 
 pub use check::{
@@ -90,5 +91,6 @@ pub use train::{
     request_rewind, rewind_stopped, test_then_train, train, train_online, versions_after,
 };
 pub use train_report::TrainReport;
+pub use unseen::UnseenIds;
 pub use validation_history::HISTORY_FILE;
 pub use zillion_ps::TrainerPlace;

@@ -30,6 +30,7 @@ mod online;
 mod opening;
 mod output;
 mod output_bias;
+mod overwrite;
 mod position;
 mod prepare;
 mod products;
@@ -99,6 +100,9 @@ pub struct TrainOptions {
     /// Whether to resume from the newest checkpoint of the run's folder. Without a checkpoint, the
     /// run begins at the first step.
     pub resume: bool,
+    /// Whether an old run in the run's folder is removed, once the job is checked and the lock of
+    /// the folder is held. A folder with files but no run is refused.
+    pub overwrite: bool,
     /// The folder of a checkpoint or of a run from which a new run begins. The new run takes the
     /// rows, the dense parameters, the optimizer state and the statistics. It does not take the
     /// position in the data and the schedule.
@@ -133,6 +137,7 @@ impl TrainOptions {
         let threads = NonZeroUsize::new(threads).unwrap_or(NonZeroUsize::MIN);
         Ok(Self {
             resume: false,
+            overwrite: false,
             from: None,
             workers: Arc::new(Workers::new(threads)?),
             files: Files::new(),

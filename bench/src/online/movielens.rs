@@ -68,6 +68,7 @@ pub(super) fn run(args: &OnlineMovielensArgs, is_json: bool) -> Result<()> {
         let options = |from: Option<&Path>| -> Result<TrainOptions> {
             Ok(TrainOptions {
                 resume: false,
+                overwrite: false,
                 from: from.map(Path::to_owned),
                 workers: Arc::clone(&workers) as Arc<Workers>,
                 files: durable_files()?,

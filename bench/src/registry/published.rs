@@ -191,6 +191,7 @@ impl Run {
         let job = Job::from_value(job(&self.folder, &self.url)?.into())?;
         let options = TrainOptions {
             resume: false,
+            overwrite: false,
             from: None,
             workers: compute_pool(None)?,
             files: durable_files()?,

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use clap::{Subcommand, ValueEnum};
 use zillion_reader::ColumnType;
 
+use super::{CountersArgs, ExplodeArgs, FilterArgs};
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Data {
     /// Describe the columns of files, and compare two sets of files
@@ -25,6 +27,26 @@ Example: zillion data split clicks.csv --out clicks
          zillion data split clicks.csv --out clicks --by-group user
          zillion data split clicks.csv --out clicks --by-time day --parts train=0.9,valid=0.05,test=0.05")]
     Split(SplitArgs),
+    /// Change lists to rows, such as a list of shown items to one row for each impression
+    #[command(after_help = "\
+The other columns of a row are repeated for each element.
+Example: zillion data explode sessions.parquet --columns items,clicks --position position --out impressions")]
+    Explode(ExplodeArgs),
+    /// Select rows by a condition, and by the number of rows of their ids
+    #[command(after_help = "\
+A comparison with a missing value is not true. Texts stand between single quotes, names with spaces between double
+quotes. Dates and timestamps are compared with texts such as '2026-03-01' or '2026-03-01 12:00:00' in UTC.
+Example: zillion data filter clicks.csv --where \"clicks >= 1 and country = 'DE'\" --out german
+         zillion data filter clicks.csv --min-count user_id=5 --min-count item_id=5 --out frequent")]
+    Filter(FilterArgs),
+    /// Add recent counts and rates of ids, such as the click rate of an item in the last seven days
+    #[command(after_help = "\
+A row counts only rows with an earlier time, so it never sees its own label or a later one.
+The new columns are COLUMN_rows_WINDOW, COLUMN_positives_WINDOW and COLUMN_rate_WINDOW. A rate is
+(positives + smoothing * base) / (rows + smoothing).
+Example: zillion data counters train.parquet test.parquet --by item_id,user_id --time timestamp \\
+             --positive click --windows 1d,7d --lag 1h --out with-counters")]
+    Counters(CountersArgs),
     /// Add a list column to Parquet files: for each row, the earlier items of the same user
     #[command(after_help = "\
 Example: zillion data history --by user_id --of item_id --time timestamp --when label=1 \\

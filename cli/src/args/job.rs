@@ -58,6 +58,10 @@ pub(crate) struct TrainArgs {
     /// checkpoint
     #[arg(long)]
     pub(crate) resume: bool,
+    /// Replace the run in run.output: remove its checkpoints once the job has been checked, and
+    /// start a new run; a folder with files but no run is refused
+    #[arg(long, conflicts_with = "resume")]
+    pub(crate) overwrite: bool,
     /// Score the training files slice by slice of event time, learn from each slice after it was
     /// scored, and print the figures of the slices; writes no checkpoint. SPAN is a number with
     /// m, h or d, as in 12h
@@ -65,7 +69,7 @@ pub(crate) struct TrainArgs {
         long,
         value_name = "SPAN",
         value_parser = parse_span,
-        conflicts_with_all = ["resume", "ps", "ps_etcd", "fetch", "step", "metrics", "audit_log", "profile", "trainer"]
+        conflicts_with_all = ["resume", "overwrite", "ps", "ps_etcd", "fetch", "step", "metrics", "audit_log", "profile", "trainer"]
     )]
     pub(crate) progressive: Option<Duration>,
     /// Start a new run on other data with the rows and parameters of this checkpoint or run

@@ -90,7 +90,12 @@ fn show(report: &CheckReport) {
         println!("{}", rows_line(data));
         for label in &data.labels {
             if let Some(rate) = label.base_rate {
-                println!("label {}: {} of {} rows", label.name, percent(rate), grouped(label.rows));
+                println!(
+                    "label {}: {} of {} examined rows",
+                    label.name,
+                    percent(rate),
+                    grouped(label.rows)
+                );
             }
         }
         println!("\n{}", features(data));
@@ -115,7 +120,7 @@ fn show(report: &CheckReport) {
         let text = finding.text.strip_prefix("job: ").unwrap_or(&finding.text);
         // The trainer names the setting; this command line adds the flag that sets it.
         let holds_checkpoints = finding.about == "run.output" && finding.severity == Severity::Note;
-        let flag = if holds_checkpoints { " (`--resume` resumes)" } else { "" };
+        let flag = if holds_checkpoints { " (`--resume` resumes, `--overwrite` replaces)" } else { "" };
         println!("{word}: {}: {text}{flag}", finding.about);
     }
     println!(
@@ -136,7 +141,15 @@ fn rows_line(data: &DataCheck) -> String {
     };
     let examined = match data.rows == Some(data.sampled + data.rejected) {
         true => "all examined".to_owned(),
-        false => format!("{} of them examined", grouped(data.sampled)),
+        false if !data.is_spread => {
+            format!("the first {} of them examined", grouped(data.sampled))
+        }
+        false if data.places == 1 => format!("{} of them examined", grouped(data.sampled)),
+        false => format!(
+            "{} of them examined, from {} places spread over the files",
+            grouped(data.sampled),
+            data.places
+        ),
     };
     match data.rejected {
         0 => format!("{rows}, {examined}"),
@@ -145,7 +158,7 @@ fn rows_line(data: &DataCheck) -> String {
 }
 
 fn features(data: &DataCheck) -> String {
-    let heads = ["feature", "kind", "missing", "distinct", "values"];
+    let heads = ["feature", "kind", "missing", "distinct in the sample", "values"];
     let row = |feature: &FeatureCheck| {
         let values = match (feature.numbers, feature.values_per_row) {
             (Some([min, mean, max]), _) => format!("{min:.4} to {max:.4}, mean {mean:.4}"),

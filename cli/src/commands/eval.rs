@@ -38,14 +38,13 @@ pub(crate) fn run(args: &EvalArgs) -> Result<()> {
     report::write_rejects(&data, &dataset)?;
     let report = report?;
     if report.logloss.is_none() && report.candidates > 0 {
-        eprintln!("rows {}  missing keys {}", report.rows, report.missing_keys);
+        eprintln!("rows {}", report.rows);
     } else {
         eprintln!(
-            "{}  rows {}  positives {}  missing keys {}",
+            "{}  rows {}  positives {}",
             report::format_figures(&TaskReport { gauc: None, ..report.first_task() }),
             report.rows,
-            report.positives,
-            report.missing_keys
+            report.positives
         );
     }
     if let Some(gauc) = report.gauc {
@@ -54,6 +53,7 @@ pub(crate) fn run(args: &EvalArgs) -> Result<()> {
     report::print_tasks(&report);
     report::print_segments(&report);
     report::print_ranking(&report);
+    report::print_unseen("scored", &report.unseen, report.missing_keys);
     report::print_rejected_rows("scored", report.rejected_rows);
     report::print_missing_side_rows("scored", &report.missing_side_rows);
     print_store_retries(&data.stores.sums());

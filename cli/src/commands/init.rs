@@ -9,7 +9,9 @@ use anyhow::{Context, Result};
 use toml::Value;
 use zillion_console::exit::{refuse, usage_error};
 use zillion_console::{compute_pool, print_line};
-use zillion_datatools::{EventTime, Guess, Guessed, GuessedLabel, SplitBy, SplitFile, SplitSpec};
+use zillion_datatools::{
+    EventTime, Guess, Guessed, GuessedLabel, SplitBy, SplitFile, SplitSpec, sniff,
+};
 use zillion_feature::RawType;
 use zillion_reader::{ColumnType, DataConfig, Dataset, Header};
 use zillion_trainer::Job;
@@ -33,6 +35,7 @@ pub(crate) fn run(args: &InitArgs) -> Result<()> {
         ));
     }
     let (drafted, mut text, mut job) = draft(&args.data, args.label.as_deref())?;
+    drafted.refuse_other_headers()?;
     // The job file that is written must run. The data is therefore opened here in the same way as
     // `train` opens it.
     Dataset::open(&job.data, &job.data.files(&job.data.train)?, &job.schema)?;
@@ -199,6 +202,31 @@ impl Draft {
         let profile = &self.preview.profile;
         let part = if profile.complete { "" } else { "the first " };
         format!("{part}{} rows", grouped(profile.rows))
+    }
+
+    /// Returns an error if a validation or test file has a header and the training file has none,
+    /// or the other way round. The drafted job could not read both.
+    fn refuse_other_headers(&self) -> Result<()> {
+        let has_names = |header: &Header| *header == Header::Yes;
+        let own = &self.preview.sniffed.config;
+        for name in self.valid.iter().chain(&self.test) {
+            let path = self.folder.join(name);
+            if !own.is_text(&path)? {
+                continue;
+            }
+            let other = sniff(&path)?.config;
+            let (with, without) = match (has_names(&own.header), has_names(&other.header)) {
+                (true, false) => (&self.train, name),
+                (false, true) => (name, &self.train),
+                _ => continue,
+            };
+            return usage_error(format!(
+                "{} has no header, but {with} beside it has one; write the names of the columns \
+                 into its first line",
+                self.folder.join(without).display()
+            ));
+        }
+        Ok(())
     }
 
     /// Prints the notes that are not in the job file.

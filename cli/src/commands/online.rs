@@ -27,6 +27,7 @@ pub(crate) fn run(args: &OnlineArgs) -> Result<()> {
     let (_listener, metrics) = served.unzip();
     let options = TrainOptions {
         resume: true,
+        overwrite: false,
         from: args.from.clone(),
         workers: compute_pool(job.run.threads)?,
         files: durable_files()?,

@@ -92,14 +92,12 @@ fn score_by_checkpoint(args: &PredictArgs, input: &Path) -> Result<()> {
     if !scores.finish(failed)? {
         return Ok(());
     }
-    let Predicted { missing, rejected, .. } = predicted;
+    let Predicted { missing, unseen, rejected, .. } = predicted;
     if rejected > 0 {
         let first = dataset.first_rejects().join("; ");
         eprintln!("{rejected} rows are bad and have no score; the first: {first}");
     }
-    if missing > 0 {
-        eprintln!("{missing} lookups of keys that training never saw read the declared default");
-    }
+    report::print_unseen("scored", &unseen, missing);
     let counts = sides.into_iter().zip(side_missing).filter(|&(_, rows)| rows > 0).collect();
     report::print_missing_side_rows("scored", &counts);
     Ok(())

@@ -165,6 +165,7 @@ fn sitting(
     let value = job_file::load(&place.job, std::iter::empty(), settings)?;
     let options = TrainOptions {
         resume,
+        overwrite: false,
         from: from.map(Path::to_owned),
         workers: workers.clone(),
         files: durable_files()?,

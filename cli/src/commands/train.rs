@@ -42,6 +42,7 @@ pub(crate) fn run(args: &TrainArgs) -> Result<()> {
     let (_listener, metrics) = served.unzip();
     let options = TrainOptions {
         resume: args.resume,
+        overwrite: args.overwrite,
         from: args.from.clone(),
         workers: compute_pool(job.run.threads)?,
         files: durable_files()?,
@@ -166,12 +167,7 @@ fn print_summary(report: &TrainReport) {
         report::print_tasks(test);
         report::print_segments(test);
         report::print_ranking(test);
-        if test.missing_keys > 0 {
-            eprintln!(
-                "      {} lookups of keys that training never saw read the declared default",
-                test.missing_keys
-            );
-        }
+        report::print_unseen("test", &test.unseen, test.missing_keys);
         report::print_rejected_rows("test", test.rejected_rows);
         report::print_missing_side_rows("test", &test.missing_side_rows);
     }

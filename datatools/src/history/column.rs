@@ -14,9 +14,9 @@ use arrow_array::types::{
 use arrow_array::{Array, ArrayRef, RecordBatch, downcast_integer_array};
 use arrow_schema::{DataType, Field, TimeUnit};
 use zillion_feature::FeatureKey;
-use zillion_reader::Result;
+use zillion_reader::{Result, plain_type};
 
-use crate::parquet_files::{find_column, setting, wrong_type};
+use crate::parquet_files::{decode_dictionary, find_column, setting, wrong_type};
 
 /// A value in a column of ids. Texts have the type `T`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -36,6 +36,10 @@ fn visit_values<'a>(array: &'a ArrayRef, mut visit: impl FnMut(Option<Value<&'a 
     downcast_integer_array!(
         array => array.iter().for_each(|id| visit(id.map(|id| whole(id.into())))),
         DataType::Utf8 => array.as_string::<i32>().iter().for_each(|v| visit(v.map(Value::Text))),
+        DataType::LargeUtf8 => {
+            array.as_string::<i64>().iter().for_each(|v| visit(v.map(Value::Text)));
+        },
+        DataType::Utf8View => array.as_string_view().iter().for_each(|v| visit(v.map(Value::Text))),
         _ => return false,
     );
     true
@@ -48,7 +52,7 @@ pub(crate) fn read_owners(
     batch: &RecordBatch,
     path: &Path,
 ) -> Result<Vec<Option<FeatureKey>>> {
-    let array = find_column(batch, name, "by", path)?;
+    let array = &decode_dictionary(find_column(batch, name, "by", path)?, path)?;
     let mut owners = Vec::with_capacity(array.len());
     let fits = visit_values(array, |value| {
         owners.push(value.map(|value| match value {
@@ -158,7 +162,7 @@ pub(super) fn narrow(
         let needed = "a condition needs whole numbers, strings or booleans";
         return Err(wrong_type(name, array.data_type(), needed, path));
     }
-    if *array.data_type() != DataType::Utf8 && number.is_err() {
+    if plain_type(array.data_type()) != DataType::Utf8 && number.is_err() {
         return Err(refuse("whole numbers"));
     }
     Ok(())

@@ -207,6 +207,9 @@ impl TextFile {
     ) -> Result<Box<dyn RowPlan>> {
         Ok(match self.settings.grammar {
             Grammar::Cells(dialect) => {
+                if self.has_header {
+                    header::refuse_headerless(&self.columns, fields, &self.path)?;
+                }
                 let mut cells = Vec::with_capacity(fields.len());
                 for (index, field) in fields.iter().enumerate() {
                     cells.push((header::find(&self.columns, field, &self.path, first)?, index));

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use zillion_device::Workers;
-use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, TablePlan, TableRows};
+use zillion_feature::{FeatureKey, LookupPlan, RowBuffer, TableId, TablePlan, TableRows};
 
 use super::{ALL_SLOTS, Need, RowPart, TableParts, listed_parts, open_narrow, open_rows};
 use crate::error::Result;
@@ -116,5 +116,11 @@ impl RowSource for PartSource {
         lookup_tables(&self.layouts, plan, rows, |index, table, rows| {
             self.tables[index].read(table, rows)
         })
+    }
+
+    fn has_row(&self, table: TableId, key: FeatureKey) -> Option<bool> {
+        let table = self.tables.get(table.index())?;
+        let has_row = |parts| RowPart::find_among(parts, key).is_some();
+        Some(has_row(&table.parts) || has_row(&table.narrow))
     }
 }

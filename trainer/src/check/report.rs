@@ -54,6 +54,11 @@ pub struct DataCheck {
     pub sampled: u64,
     /// The number of bad rows that were left out of the sample.
     pub rejected: u64,
+    /// The number of places of the data from which the rows of the sample come.
+    pub places: u64,
+    /// Whether the places are spread over all rows of the data. Otherwise, the sample is the
+    /// beginning of the data.
+    pub is_spread: bool,
     /// The figures of the features.
     pub features: Vec<FeatureCheck>,
     /// The figures of the labels.

@@ -1,4 +1,4 @@
-//! The sample of a check. Its rows come from row groups in random order and are decoded as in
+//! The sample of a check. Its rows come from several places of the data and are decoded as in
 //! training. The sample is kept as counts.
 
 use std::collections::HashMap;
@@ -8,6 +8,7 @@ use zillion_device::Workers;
 use zillion_feature::{Batch, Buckets, Cursor, FeatureKey, FeatureKind, NumericTransform, Schema};
 use zillion_reader::{BatchOrder, DataConfig, Dataset, Frequencies};
 
+use super::stretches::Stretches;
 use super::report::{DataCheck, FeatureCheck, Findings, LabelCheck};
 use crate::error::Result;
 use crate::job::Job;
@@ -18,6 +19,8 @@ const BATCH: usize = 8192;
 const LARGE: f64 = 100.0;
 /// The smallest number of values for which the check warns that all ids are different.
 const ENOUGH: u64 = 100;
+/// The number of bad rows whose messages the check shows.
+const FIRST_REJECTS: usize = 3;
 
 /// The counts of the sample.
 #[derive(Default)]
@@ -27,6 +30,10 @@ pub(super) struct Sampled {
     rejected: u64,
     /// The number of rows of the data that were read for the sample.
     passed: u64,
+    /// The number of places from which the rows come.
+    places: u64,
+    /// Whether the places are spread over all rows of the data.
+    is_spread: bool,
     /// The number of occurrences of each key, by table.
     pub(super) keys: Vec<HashMap<FeatureKey, u64>>,
     features: Vec<FeatureCount>,
@@ -61,44 +68,79 @@ pub(super) fn draw(
         shuffle_window: zillion_reader::WindowRows::new(BATCH).unwrap_or(job.data.shuffle_window),
         ..job.data.clone()
     };
-    let order = BatchOrder { seed: job.seed, shuffle: true, batch_rows: BATCH, drop_last: false };
+    let order = BatchOrder { seed: job.seed, shuffle: false, batch_rows: BATCH, drop_last: false };
     let schema = without_statistics(&job.schema);
     let mut sampled = Sampled::new(&schema, &job.schema);
-    let dataset = Dataset::open(&config, &files, &schema)?.thinned(&config, job.seed)?;
-    let mut batches = dataset.batches(order, Cursor::default(), workers.clone())?;
-    while let Some(item) = batches.next() {
-        match item {
-            Ok((batch, cursor)) => {
-                sampled.add(&batch, &schema, rows);
-                sampled.passed = cursor.row;
-            }
+    let stretches = Stretches::choose(&config, train, of_rows, rows);
+    let count = stretches.places.len() as u64;
+    let mut first_rejects = Vec::new();
+    let mut skipped = 0;
+    for (at, place) in (0..).zip(&stretches.places) {
+        // The rows of the last stretches make up for stretches that are shorter.
+        let limit = (sampled.rows + (rows - sampled.rows).div_ceil(count - at)).min(rows);
+        let mut stretch = Stretch { schema: &schema, limit, order, workers };
+        match stretch.read(place.open(&config, &files, &schema, job.seed), &mut sampled) {
+            Ok(rejects) => first_rejects.extend(rejects),
+            Err(_) if place.may_begin_in_quotes(&config) => skipped += 1,
             Err(error) => {
-                report_bad_columns(
-                    job,
-                    &config,
-                    &files,
-                    order,
-                    rows,
-                    workers,
-                    findings,
-                    &error.to_string(),
-                );
+                let first = error.to_string();
+                report_bad_columns(job, &config, &files, order, rows, workers, findings, &first);
                 break;
             }
         }
-        sampled.rejected += batches.take_rejected().len() as u64;
-        if sampled.rows >= rows {
-            break;
-        }
     }
-    let last = batches.take_rejected().len() as u64;
-    if sampled.rows == 0 || last > 0 {
-        sampled.passed = batches.rows_read();
+    sampled.places = count - skipped;
+    sampled.is_spread = stretches.not_spread.is_none();
+    first_rejects.truncate(FIRST_REJECTS);
+    if let Some(reason) = stretches.not_spread {
+        findings.note(
+            "data.train",
+            format!(
+                "the sample is the beginning of the data, because {reason}: if the rows are sorted by \
+                 time, its shares and numbers of ids are those of the first hours; convert the files \
+                 to Parquet"
+            ),
+        );
     }
-    sampled.rejected += last;
     sampled.judge(job, findings);
-    sampled.judge_rejected(job, of_rows, &dataset.first_rejects(), findings);
+    sampled.judge_rejected(job, of_rows, &first_rejects, findings);
     Ok(sampled)
+}
+
+/// The reading of one stretch of the sample.
+struct Stretch<'a> {
+    schema: &'a Schema,
+    /// The number of rows that the sample has behind the stretch.
+    limit: u64,
+    order: BatchOrder,
+    workers: &'a Arc<Workers>,
+}
+
+impl Stretch<'_> {
+    /// Adds the rows of the opened stretch to the sample. Returns the messages of its first bad
+    /// rows.
+    fn read(
+        &mut self,
+        opened: Result<(Dataset, Cursor)>,
+        sampled: &mut Sampled,
+    ) -> Result<Vec<String>> {
+        let (dataset, from) = opened?;
+        let mut batches = dataset.batches(self.order, from, self.workers.clone())?;
+        let (mut passed, mut rejected) = (from.row, 0);
+        while sampled.rows < self.limit {
+            let Some(item) = batches.next() else {
+                passed = batches.rows_read();
+                break;
+            };
+            let (batch, cursor) = item?;
+            sampled.add(&batch, self.schema, self.limit);
+            rejected += batches.take_rejected().len() as u64;
+            passed = cursor.row;
+        }
+        sampled.rejected += rejected + batches.take_rejected().len() as u64;
+        sampled.passed += passed - from.row;
+        Ok(dataset.first_rejects())
+    }
 }
 
 /// Reports every column that the reader refuses, not only the first.
@@ -313,6 +355,8 @@ impl Sampled {
             rows_are_exact: rows.is_some_and(|(_, exact)| exact),
             sampled,
             rejected: self.rejected,
+            places: self.places,
+            is_spread: self.is_spread,
             features: self.features.into_iter().map(feature).collect(),
             labels: self.labels.into_iter().map(label).collect(),
         }

@@ -41,6 +41,19 @@ impl RunId {
         Ok(other)
     }
 
+    /// Returns whether the folder of a run has an id.
+    pub(crate) fn exists(folder: &Path) -> bool {
+        folder.join(FILE).exists()
+    }
+
+    /// Removes the id of the run in a folder, if it has one.
+    pub(crate) fn remove(folder: &Path, files: &Files) -> Result<()> {
+        match Self::exists(folder) {
+            true => Ok(files.remove_file(folder.join(FILE))?),
+            false => Ok(()),
+        }
+    }
+
     /// Returns the id of the run that wrote a checkpoint.
     pub(crate) fn of_checkpoint(checkpoint: &Checkpoint) -> Result<Self> {
         let folder = checkpoint.path().parent().and_then(Path::parent);

@@ -17,6 +17,7 @@ use super::model::Model;
 use super::note::StartNote;
 use super::opening::{After, Open, check_place};
 use super::output::{self, Output};
+use super::overwrite;
 use super::position::Position;
 use super::publish::PublishState;
 use super::rewind::Rewinds;
@@ -76,6 +77,7 @@ impl Run {
     ) -> Result<(Self, Basis)> {
         check_place(&job, options.trainer)?;
         let (dir, bucket) = open_place(&job, &options)?;
+        overwrite::check(&job, &options, &dir)?;
         let (mut checkpoint, mut origin) = find_basis(&job, &options, &dir, bucket.as_ref())?;
         let (model, buffers) = Model::build(&job, &observer.inspect_options(), &options)?;
         if !model.executor.is_on_gpu() {
@@ -112,6 +114,7 @@ impl Run {
                     let newest = find_basis(&job, &options, &dir, bucket.as_ref())?.0;
                     check_newest(&dir, checkpoint.as_ref(), newest.as_ref())?;
                 }
+                overwrite::remove_old_run(&dir, &options)?;
             }
             let id = find_id(origin.as_ref(), &dir, &options)?;
             if let Some(bucket) = bucket.as_ref().filter(|_| is_first) {
@@ -472,7 +475,7 @@ pub(super) fn find_basis(
 /// Returns the newest checkpoint in the run's folder, from which the run resumes, or `None` if the
 /// run does not resume.
 fn find_checkpoint(job: &Job, options: &TrainOptions, dir: &RunDir) -> Result<Option<Checkpoint>> {
-    let Some(checkpoint) = dir.newest()? else { return Ok(None) };
+    let Some(checkpoint) = overwrite::find_newest(dir, options)? else { return Ok(None) };
     if !options.resume {
         return Err(Error::WouldOverwrite { path: dir.path().to_owned() });
     }

@@ -26,7 +26,7 @@ use crate::error::{Error, Result};
 use crate::observer::Observer;
 
 /// The name of the folder, inside the run's folder, into which a version is fetched.
-const FOLDER: &str = "warm-start";
+pub(super) const FOLDER: &str = "warm-start";
 
 /// The version from which a run begins, and its name in errors.
 pub(super) struct Origin {

@@ -13,7 +13,7 @@ use zillion_console::{compute_pool, durable_files, job_file, print_json, print_l
 use zillion_datatools::{ConvertOutput, ConvertSpec, ConvertTo, Converted, convert};
 use zillion_device::{Files, Workers};
 use zillion_feature::Schema;
-use zillion_reader::{DataConfig, Paths, ReaderError, Reject};
+use zillion_reader::{ColumnType, DataConfig, Paths, ReaderError, Reject};
 use zillion_registry::VersionFile;
 
 use crate::args::{ConvertArgs, ConvertKind, ReadArgs};
@@ -57,7 +57,7 @@ pub(super) fn run(args: &ConvertArgs) -> Result<()> {
     let mut bar = Bar::new("rows", estimate_rows(&spec.config, &spec.sources).unwrap_or(0), "rows");
     let done = convert(&spec, &files, &workers, &mut |rows| bar.update(rows));
     drop(bar);
-    let done = done.map_err(|error| add_remedy(error, &spec))?;
+    let done = done.map_err(|error| add_remedy(error, &spec.columns))?;
     if let Some(path) = &args.rejects {
         write_rejects(path, &done.rejects, &files)?;
     }
@@ -196,11 +196,14 @@ fn write_rejects(path: &Path, rejects: &[Reject], files: &Files) -> Result<()> {
 }
 
 /// Adds the remedy to an error, in the form of this command's options.
-pub(super) fn add_remedy(error: ReaderError, spec: &ConvertSpec) -> anyhow::Error {
+pub(super) fn add_remedy(
+    error: ReaderError,
+    columns: &[(String, ColumnType)],
+) -> anyhow::Error {
     match &error {
         ReaderError::OtherConversion { .. } => Stop::Refused(error.to_string()).into(),
         ReaderError::Value { column, .. } => {
-            let of = spec.columns.iter().find(|(name, _)| name == column);
+            let of = columns.iter().find(|(name, _)| name == column);
             let of = of.map_or_else(String::new, |(_, of)| format!(" as {of}"));
             let remedy = format!(
                 "column `{column}` is converted{of}; `--type {column}=string` keeps its text unchanged, \

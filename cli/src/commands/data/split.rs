@@ -112,7 +112,7 @@ pub(in crate::commands) fn split_files(
     let mut bar = Bar::new("converting", rows, "rows");
     let done = convert(&conversion, &files, workers, &mut |rows| bar.update(rows));
     drop(bar);
-    let done = done.map_err(|error| add_remedy(error, &conversion))?;
+    let done = done.map_err(|error| add_remedy(error, &conversion.columns))?;
     if !done.rejects.is_empty() {
         eprintln!("{} bad rows were left out", done.rejects.len());
     }

@@ -130,6 +130,7 @@ fn train(args: &QuickstartArgs, job: &Path, stop: Arc<AtomicBool>) -> Result<Onl
     let value = job_file::load(job, std::iter::empty(), &[])?;
     let options = TrainOptions {
         resume: true,
+        overwrite: false,
         from: None,
         workers: compute_pool(args.threads)?,
         files: durable_files()?,

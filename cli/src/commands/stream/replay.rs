@@ -32,6 +32,7 @@ pub(super) fn run(args: &StreamReplayArgs) -> Result<()> {
     copy_schemas(&schema_folder(&args.of), &schema_folder(&job.output()))?;
     let options = TrainOptions {
         resume: true,
+        overwrite: false,
         from: None,
         workers: compute_pool(job.run.threads)?,
         files,

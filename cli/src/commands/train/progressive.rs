@@ -72,6 +72,7 @@ pub(super) fn run(args: &TrainArgs, mut job: Job, span: Duration) -> Result<()> 
     job.data.test = Paths::default();
     let options = TrainOptions {
         resume: false,
+        overwrite: false,
         from: args.from.clone(),
         workers: compute_pool(job.run.threads)?,
         files: durable_files()?.scratch(),

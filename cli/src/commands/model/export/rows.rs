@@ -6,6 +6,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use zillion_datatools::{KeyedIds, KeyedRows};
 use zillion_device::Workers;
+use zillion_feature::random::text_seed;
 use zillion_feature::{FeatureKey, FeatureSpec, Schema};
 use zillion_rows::layer::Unthrottled;
 use zillion_rows::{InitializerSpec, SegmentSpec, TableSpec, Unknown};
@@ -86,8 +87,17 @@ fn unknown(table: &TableSpec) -> Value {
     };
     let segments = table.segments.iter().map(|s| {
         let row = same(s);
-        let initializer = row.is_none().then_some(s.initializer);
-        json!({ "name": s.name, "row": row, "initializer": initializer })
+        // A program computes the row from the seed of the segment, the key and the distribution.
+        match row {
+            Some(row) => json!({ "name": s.name, "row": row, "initializer": null }),
+            None => json!({
+                "name": s.name,
+                "row": null,
+                "initializer": s.initializer,
+                "seed": format!("{:#x}", text_seed(table.seed, &s.name)),
+                "bounds": s.bounds,
+            }),
+        }
     });
     json!({
         "kind": table.unknown,
