@@ -7,6 +7,7 @@ mod data;
 mod doctor;
 mod explain;
 mod gpu;
+mod importance;
 mod job;
 mod manual;
 mod model;
@@ -25,9 +26,9 @@ use clap::{Parser, Subcommand};
 use zillion_bench::{BenchArgs, LoadgenArgs};
 
 pub(crate) use {
-    access::*, cluster::*, data::*, doctor::*, explain::*, gpu::*, job::*, manual::*, model::*,
-    online::*, predict::*, ps::*, publish::*, quickstart::*, runs::*, serve::*, stream::*,
-    table::*, telemetry::*,
+    access::*, cluster::*, data::*, doctor::*, explain::*, gpu::*, importance::*, job::*,
+    manual::*, model::*, online::*, predict::*, ps::*, publish::*, quickstart::*, runs::*,
+    serve::*, stream::*, table::*, telemetry::*,
 };
 
 /// Trains and serves recommendation models with large sparse embedding tables
@@ -86,6 +87,10 @@ Example: zillion online job.toml --metrics 127.0.0.1:9091")]
     #[command(after_help = "\
 Example: zillion eval runs/clicks --data clicks/valid.parquet")]
     Eval(EvalArgs),
+    /// Measure how much worse a model scores if the values of each feature are permuted
+    #[command(after_help = "\
+Example: zillion importance runs/clicks clicks/valid.parquet")]
+    Importance(ImportanceArgs),
     /// Score rows from a file or stdin with a checkpoint or a published version, and print one line
     /// for each row
     #[command(override_usage = PREDICT_USAGE, after_help = "\

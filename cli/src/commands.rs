@@ -11,6 +11,7 @@ pub(crate) mod doctor;
 pub(crate) mod eval;
 pub(crate) mod explain;
 pub(crate) mod gpu;
+pub(crate) mod importance;
 pub(crate) mod init;
 pub(crate) mod key;
 pub(crate) mod manual;
