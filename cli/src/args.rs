@@ -21,6 +21,7 @@ mod serve;
 mod stream;
 mod table;
 mod telemetry;
+mod tune;
 
 use clap::{Parser, Subcommand};
 use zillion_bench::{BenchArgs, LoadgenArgs};
@@ -28,7 +29,7 @@ use zillion_bench::{BenchArgs, LoadgenArgs};
 pub(crate) use {
     access::*, cluster::*, data::*, doctor::*, explain::*, gpu::*, importance::*, job::*,
     manual::*, model::*, online::*, predict::*, ps::*, publish::*, quickstart::*, runs::*,
-    serve::*, stream::*, table::*, telemetry::*,
+    serve::*, stream::*, table::*, telemetry::*, tune::*,
 };
 
 /// Trains and serves recommendation models with large sparse embedding tables
@@ -50,6 +51,11 @@ const CHECK_CODES: &str = "\
 Example: zillion check job.toml --set data.root=data
 Exit codes: 0 the job can run, 1 it cannot, 3 it could run, but should not (too little memory or disk, or a label
 with only one value).";
+
+const TUNE_EXAMPLE: &str = "\
+Example: zillion tune job.toml --trials 12
+         zillion train runs/tune-clicks/best.toml
+The section [tune] of the job names the keys and their ranges. A tune that was stopped goes on with the same command.";
 
 const PREDICT_USAGE: &str = "\
 zillion predict [OPTIONS] <CHECKPOINT> <FILE>
@@ -76,6 +82,9 @@ Example: zillion data synth --rows 100000 --out clicks
          zillion init clicks/train.parquet --out job.toml
          zillion train job.toml")]
     Train(TrainArgs),
+    /// Train a job with other settings, and find the best ones by successive halving
+    #[command(after_help = TUNE_EXAMPLE)]
+    Tune(TuneArgs),
     /// Follow streams of events, learn from them, and publish versions until stopped
     #[command(after_help = "\
 Example: zillion online job.toml --metrics 127.0.0.1:9091")]

@@ -25,3 +25,4 @@ pub(crate) mod serve;
 pub(crate) mod stream;
 pub(crate) mod table;
 pub(crate) mod train;
+pub(crate) mod tune;

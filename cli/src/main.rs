@@ -53,6 +53,7 @@ fn main() -> ExitCode {
         Command::Init(args) => done(commands::init::run(&args)),
         Command::Check(args) => commands::check::run(&args),
         Command::Train(args) => done(commands::train::run(&args)),
+        Command::Tune(args) => done(commands::tune::run(&args)),
         Command::Online(args) => done(commands::online::run(&args)),
         Command::Stream(args) => done(commands::stream::run(&args)),
         Command::Eval(args) => done(commands::eval::run(&args)),

@@ -69,3 +69,4 @@ mod tasks;
 mod telemetry;
 mod tidy;
 mod trainer;
+mod tune;

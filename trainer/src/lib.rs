@@ -65,8 +65,8 @@ pub use job::{
     AvroConfig, DeviceChoice, EmitConfig, EvalConfig, FakeQuantize, ItemCounts, ItemsConfig, Job,
     JoinConfig, LateConfig, Memory, Mode, OnlineConfig, OutputBias, Precision, ProtobufConfig,
     PruneConfig, PsConfig, PublishConfig, RateConfig, RunConfig, ServerLoss, StreamConfig,
-    StreamFormat, StreamKind, StreamRole, TableConfig, TrainConfig,
-    WarmStart, Wire,
+    StreamFormat, StreamKind, StreamRole, TableConfig, TrainConfig, TuneConfig, TuneRange,
+    TuneResource, TuneValues, WarmStart, Wire,
 };
 pub use observer::{
     CheckpointReport, EpochReport, GpuFigures, InspectOptions, InspectedStep, Observer,
