@@ -7,6 +7,7 @@ mod data;
 mod doctor;
 mod explain;
 mod gpu;
+mod importance;
 mod job;
 mod manual;
 mod model;
@@ -21,14 +22,15 @@ mod serve;
 mod stream;
 mod table;
 mod telemetry;
+mod tune;
 
 use clap::{Parser, Subcommand};
 use zillion_bench::{BenchArgs, LoadgenArgs};
 
 pub(crate) use {
-    access::*, cluster::*, data::*, doctor::*, explain::*, gpu::*, job::*, manual::*, model::*,
-    online::*, predict::*, ps::*, publish::*, quickstart::*, rows::*, runs::*, serve::*, stream::*,
-    table::*, telemetry::*,
+    access::*, cluster::*, data::*, doctor::*, explain::*, gpu::*, importance::*, job::*,
+    manual::*, model::*, online::*, predict::*, ps::*, publish::*, quickstart::*, rows::*, runs::*,
+    serve::*, stream::*, table::*, telemetry::*, tune::*,
 };
 
 /// Trains and serves recommendation models with large sparse embedding tables
@@ -50,6 +52,11 @@ const CHECK_CODES: &str = "\
 Example: zillion check job.toml --set data.root=data
 Exit codes: 0 the job can run, 1 it cannot, 3 it could run, but should not (too little memory or disk, or a label
 with only one value).";
+
+const TUNE_EXAMPLE: &str = "\
+Example: zillion tune job.toml --trials 12
+         zillion train runs/tune-clicks/best.toml
+The section [tune] of the job names the keys and their ranges. A tune that was stopped goes on with the same command.";
 
 const PREDICT_USAGE: &str = "\
 zillion predict [OPTIONS] <CHECKPOINT> <FILE>
@@ -76,6 +83,9 @@ Example: zillion data synth --rows 100000 --out clicks
          zillion init clicks/train.parquet --out job.toml
          zillion train job.toml")]
     Train(TrainArgs),
+    /// Train a job with other settings, and find the best ones by successive halving
+    #[command(after_help = TUNE_EXAMPLE)]
+    Tune(TuneArgs),
     /// Follow streams of events, learn from them, and publish versions until stopped
     #[command(after_help = "\
 Example: zillion online job.toml --metrics 127.0.0.1:9091")]
@@ -87,6 +97,10 @@ Example: zillion online job.toml --metrics 127.0.0.1:9091")]
     #[command(after_help = "\
 Example: zillion eval runs/clicks --data clicks/valid.parquet")]
     Eval(EvalArgs),
+    /// Measure how much worse a model scores if the values of each feature are permuted
+    #[command(after_help = "\
+Example: zillion importance runs/clicks clicks/valid.parquet")]
+    Importance(ImportanceArgs),
     /// Score rows from a file or stdin with a checkpoint or a published version, and print one line
     /// for each row
     #[command(override_usage = PREDICT_USAGE, after_help = "\

@@ -53,9 +53,11 @@ fn main() -> ExitCode {
         Command::Init(args) => done(commands::init::run(&args)),
         Command::Check(args) => commands::check::run(&args),
         Command::Train(args) => done(commands::train::run(&args)),
+        Command::Tune(args) => done(commands::tune::run(&args)),
         Command::Online(args) => done(commands::online::run(&args)),
         Command::Stream(args) => done(commands::stream::run(&args)),
         Command::Eval(args) => done(commands::eval::run(&args)),
+        Command::Importance(args) => done(commands::importance::run(&args)),
         Command::Predict(args) => done(commands::predict::run(&args)),
         Command::Board(args) => done(commands::board::run(&args)),
         Command::Compare(args) => done(commands::compare::run(&args)),
@@ -102,6 +104,7 @@ fn only_prints(command: &Command) -> bool {
             | Command::Model(_)
             | Command::Audit(_)
             | Command::Explain(_)
+            | Command::Importance(_)
             | Command::Data(_)
             | Command::Doctor(_)
             | Command::Gpu(_)

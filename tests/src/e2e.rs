@@ -70,3 +70,4 @@ mod tasks;
 mod telemetry;
 mod tidy;
 mod trainer;
+mod tune;

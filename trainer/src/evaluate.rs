@@ -85,21 +85,12 @@ pub struct EvalReport {
 impl EvalReport {
     /// Returns the value of the metric that a schedule follows.
     pub(crate) fn metric_value(&self, metric: PlateauMetric, task: Option<&str>) -> Option<f64> {
-        let task = self.task(task);
-        match metric {
-            PlateauMetric::Auc => task.auc,
-            PlateauMetric::Gauc => task.gauc,
-            PlateauMetric::PrAuc => task.pr_auc,
-            PlateauMetric::Logloss => task.logloss,
-            PlateauMetric::Rmse => task.numbers.map(|numbers| numbers.rmse),
-            PlateauMetric::Mae => task.numbers.map(|numbers| numbers.mae),
-            PlateauMetric::Ndcg(_) | PlateauMetric::Recall(_) => {
-                let name = metric.to_string();
-                // Retrieval ranks the rows themselves for every choice of tasks.
-                let figures = if self.candidates > 0 { &self.ranking } else { &task.ranking };
-                figures.iter().find(|figure| figure.name == name)?.value
-            }
+        let mut task = self.task(task);
+        if self.candidates > 0 {
+            // Retrieval ranks the rows themselves for every choice of tasks.
+            task.ranking.clone_from(&self.ranking);
         }
+        task.metric_value(metric)
     }
 
     /// Returns the figures of the first task.

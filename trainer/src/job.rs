@@ -25,6 +25,7 @@ mod run;
 mod smallest;
 mod spill;
 mod tables;
+mod tune;
 mod wire;
 
 use std::collections::BTreeMap;
@@ -64,10 +65,11 @@ pub use publish::{ItemsConfig, PublishConfig};
 pub use run::RunConfig;
 pub use spill::Memory;
 pub use tables::TableConfig;
+pub use tune::{TuneConfig, TuneRange, TuneResource, TuneValues};
 pub use wire::Wire;
 
 /// The sections and keys that a job file may have at its root.
-const ROOT_KEYS: [&str; 19] = [
+const ROOT_KEYS: [&str; 20] = [
     "name",
     "seed",
     "data",
@@ -87,6 +89,7 @@ const ROOT_KEYS: [&str; 19] = [
     "join",
     "validation",
     "gate",
+    "tune",
 ];
 
 /// A job whose settings have been validated.
@@ -126,6 +129,8 @@ pub struct Job {
     pub validation: Option<ValidationSettings>,
     /// The gate that judges versions before they are published; absent: no gate.
     pub gate: Option<GateSettings>,
+    /// The trials of the job with other settings; absent: the defaults. Training ignores them.
+    pub tune: Option<TuneConfig>,
 }
 
 /// The `[train]` section: the settings of training.
@@ -391,7 +396,9 @@ impl Job {
             join,
             validation: read_key(root, "validation")?,
             gate: read_key(root, "gate")?,
+            tune: read_key(root, "tune")?,
         };
+        job.tune.iter().try_for_each(TuneConfig::check)?;
         job.check_online(has_places)?;
         job.check_judge()?;
         job.check_eval()?;
@@ -449,35 +456,24 @@ impl Job {
         if self.eval != EvalConfig::default() {
             root.insert("eval".into(), Value::try_from(&self.eval).map_err(Error::Print)?);
         }
-        if let Some(publish) = &self.publish {
-            root.insert("publish".into(), Value::try_from(publish).map_err(Error::Print)?);
-        }
+        printing::add(&mut root, "publish", self.publish.as_ref())?;
         root.insert("run".into(), Value::try_from(&self.run).map_err(Error::Print)?);
-        if let Some(ps) = &self.ps {
-            root.insert("ps".into(), Value::try_from(ps).map_err(Error::Print)?);
-        }
-        if let Some(online) = &self.online {
-            root.insert("online".into(), Value::try_from(online).map_err(Error::Print)?);
-        }
+        printing::add(&mut root, "ps", self.ps.as_ref())?;
+        printing::add(&mut root, "online", self.online.as_ref())?;
         if !self.streams.is_empty() {
             root.insert("stream".into(), Value::try_from(&self.streams).map_err(Error::Print)?);
         }
-        if let Some(validation) = &self.validation {
-            root.insert("validation".into(), Value::try_from(validation).map_err(Error::Print)?);
-        }
-        if let Some(gate) = &self.gate {
-            root.insert("gate".into(), Value::try_from(gate).map_err(Error::Print)?);
-        }
-        if let Some(join) = &self.join {
-            root.insert("join".into(), Value::try_from(join).map_err(Error::Print)?);
-        }
+        printing::add(&mut root, "validation", self.validation.as_ref())?;
+        printing::add(&mut root, "gate", self.gate.as_ref())?;
+        printing::add(&mut root, "join", self.join.as_ref())?;
+        printing::add(&mut root, "tune", self.tune.as_ref())?;
         root.iter_mut().for_each(|(_, value)| printing::shorten(value));
         Ok(root)
     }
 
     /// Returns the job with every default, without `[run]`, `[ps]`, `[publish]`, `[online]`,
-    /// `[validation]`, `[gate]` and the places of streams. A checkpoint holds this form, so the
-    /// checkpoint can be evaluated without the job file and by a binary with other defaults.
+    /// `[validation]`, `[gate]`, `[tune]` and the places of streams. A checkpoint holds this form.
+    /// So it can be evaluated without the job file and by a binary with other defaults.
     pub fn portable(&self) -> Result<Value> {
         let mut root = self.resolved()?;
         root.remove("run");
@@ -486,6 +482,7 @@ impl Job {
         root.remove("online");
         root.remove("validation");
         root.remove("gate");
+        root.remove("tune");
         // The place of a stream may change, as the place of a file may.
         if let Some(streams) = root.get_mut("stream").and_then(Value::as_array_mut) {
             for stream in streams.iter_mut().filter_map(Value::as_table_mut) {

@@ -26,6 +26,7 @@ mod evaluate;
 mod fetch;
 mod frequencies;
 mod graph_inputs;
+mod importance;
 mod job;
 mod observer;
 mod online;
@@ -60,11 +61,13 @@ pub use checkpoint::{
 pub use error::{Error, Result};
 pub use evaluate::{EvalReport, Predicted};
 pub use fetch::Fetched;
+pub use importance::{FeatureImportance, ImportanceOptions, ImportanceReport, TaskImportance};
 pub use job::{
     AvroConfig, DeviceChoice, EmitConfig, EvalConfig, FakeQuantize, ItemCounts, ItemsConfig, Job,
     JoinConfig, LateConfig, Memory, Mode, OnlineConfig, OutputBias, Precision, ProtobufConfig,
     PruneConfig, PsConfig, PublishConfig, RateConfig, RunConfig, ServerLoss, StreamConfig,
-    StreamFormat, StreamKind, StreamRole, TableConfig, TrainConfig, WarmStart, Wire,
+    StreamFormat, StreamKind, StreamRole, TableConfig, TrainConfig, TuneConfig, TuneRange,
+    TuneResource, TuneValues, WarmStart, Wire,
 };
 pub use observer::{
     CheckpointReport, EpochReport, GpuFigures, InspectOptions, InspectedStep, Observer,

@@ -15,6 +15,7 @@ use crate::error::Result;
 use crate::evaluate::{self, EvalReport, Judge, Predicted};
 use crate::fetch::{self, Fetched};
 use crate::frequencies::Frequencies;
+use crate::importance::{ImportanceOptions, ImportanceReport, Measured};
 use crate::job::Job;
 use crate::pipeline::Planned;
 use crate::retrieval::Towers;
@@ -126,6 +127,23 @@ impl Loaded {
         let source = &mut RoundedRows::new(rows, layouts);
         let towers = towers.as_mut();
         Judge { job, scorer, towers, frequencies, source, params, workers }.evaluate(dataset)
+    }
+
+    /// Measures the importance of each feature over the first rows of a data set. `progress` gets
+    /// the number of evaluations that are done and the number of all.
+    ///
+    /// # Errors
+    /// Returns an error if the job has no label, if no label has the metric over these rows, or if
+    /// the data cannot be read.
+    pub fn measure_importance(
+        &mut self,
+        dataset: &Dataset,
+        options: &ImportanceOptions,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<ImportanceReport> {
+        let Self { job, scorer, rows, params, workers, .. } = self;
+        let measured = Measured { job, scorer, source: rows, params, workers };
+        measured.measure(dataset, options, progress)
     }
 
     /// Scores every row in file order, batch by batch, until `sink` returns `false`.

@@ -9,6 +9,7 @@ use zillion_nn::metrics::{
     CalibrationBucket, Cutoffs, Evaluation, NumberEvaluation, NumberReport, RankingFigure, Report,
     Scores,
 };
+use zillion_nn::optim::PlateauMetric;
 use zillion_nn::zoo::{self, Task, TaskLabel};
 
 use crate::error::Result;
@@ -58,6 +59,22 @@ pub struct TaskReport {
 }
 
 impl TaskReport {
+    /// Returns the value of a metric, if the task has it.
+    pub fn metric_value(&self, metric: PlateauMetric) -> Option<f64> {
+        match metric {
+            PlateauMetric::Auc => self.auc,
+            PlateauMetric::Gauc => self.gauc,
+            PlateauMetric::PrAuc => self.pr_auc,
+            PlateauMetric::Logloss => self.logloss,
+            PlateauMetric::Rmse => self.numbers.map(|numbers| numbers.rmse),
+            PlateauMetric::Mae => self.numbers.map(|numbers| numbers.mae),
+            PlateauMetric::Ndcg(_) | PlateauMetric::Recall(_) => {
+                let name = metric.to_string();
+                self.ranking.iter().find(|figure| figure.name == name)?.value
+            }
+        }
+    }
+
     fn new(report: &Report) -> Self {
         Self {
             auc: report.auc,

@@ -38,6 +38,14 @@ pub enum PlateauMetric {
     Recall(u32),
 }
 
+impl PlateauMetric {
+    /// Returns whether a smaller value of the metric is better.
+    #[must_use]
+    pub fn lower_is_better(self) -> bool {
+        matches!(self, Self::Logloss | Self::Rmse | Self::Mae)
+    }
+}
+
 impl fmt::Display for PlateauMetric {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -180,11 +188,9 @@ impl Plateau {
 
     fn is_better(&self, metric: f64) -> bool {
         let Some(best) = self.best else { return !metric.is_nan() };
-        match self.spec.metric {
-            PlateauMetric::Logloss | PlateauMetric::Rmse | PlateauMetric::Mae => {
-                metric <= best - self.spec.min_delta
-            }
-            _ => metric >= best + self.spec.min_delta,
+        match self.spec.metric.lower_is_better() {
+            true => metric <= best - self.spec.min_delta,
+            false => metric >= best + self.spec.min_delta,
         }
     }
 

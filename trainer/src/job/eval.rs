@@ -178,7 +178,7 @@ impl Job {
     }
 
     /// Returns the figure that decides which epoch is the best.
-    pub(crate) fn judge(&self) -> PlateauMetric {
+    pub fn judge(&self) -> PlateauMetric {
         match &self.train.plateau {
             Some(plateau) => plateau.metric,
             None if self.schema.labels.is_empty() => self.eval.first_metric().unwrap_or_default(),
