@@ -13,7 +13,7 @@ import typing
 from . import _cli, _zillion
 from ._data import Path, list_files
 from ._errors import Error
-from ._frames import find_module, is_from, make_frame
+from ._frames import find_module, is_from, make_frame, need_module
 from ._progress import Figures
 
 
@@ -196,21 +196,16 @@ def as_result(
     data: typing.Any, names: typing.Sequence[str], columns: typing.Sequence[bytes]
 ) -> typing.Any:
     """Returns columns of ``f64`` in the class that belongs to ``data``."""
-    if is_from(data, "polars") or is_from(data, "pyarrow"):
-        values = {name: make_array(column) for name, column in zip(names, columns)}
-        if is_from(data, "polars"):
-            import polars
-
-            return polars.DataFrame(values)
-        import pyarrow
-
-        return pyarrow.table(values)
+    values = {name: make_array(column) for name, column in zip(names, columns)}
+    if is_from(data, "polars"):
+        return need_module("polars", "a frame of polars").DataFrame(values)
+    if is_from(data, "pyarrow"):
+        return need_module("pyarrow", "an Arrow table").table(values)
     pandas = find_module("pandas")
     if pandas is not None:
-        values = {name: make_array(column) for name, column in zip(names, columns)}
         index = data.index if is_from(data, "pandas") else None
         return pandas.DataFrame(values, index=index)
-    return {name: list(make_array(column)) for name, column in zip(names, columns)}
+    return {name: list(column) for name, column in values.items()}
 
 
 def make_array(column: bytes) -> typing.Any:

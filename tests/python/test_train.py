@@ -65,14 +65,22 @@ def test_an_exception_in_a_callback_keeps_the_checkpoint(job, rows, tmp_path):
 
 
 def test_ctrl_c_ends_a_training_in_good_order(job, rows, tmp_path):
-    def press(kind, figures):
-        if kind == "epoch" and figures["epoch"] == 1:
-            os.kill(os.getpid(), signal.SIGINT)
+    trains = threading.Event()
 
+    def press():
+        trains.wait()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=press)
+    thread.start()
     with pytest.raises(zl.Interrupted) as caught:
         job.replace(train=LONG).train(
-            rows, out=tmp_path / "run", callbacks=[press], progress=False
+            rows,
+            out=tmp_path / "run",
+            callbacks=[lambda kind, figures: trains.set() if kind == "epoch" else None],
+            progress=False,
         )
+    thread.join()
     run = caught.value.run
     assert isinstance(caught.value, KeyboardInterrupt)
     assert run.interrupted and 1 <= run.report["epochs"] < 5000
