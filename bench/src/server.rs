@@ -115,7 +115,7 @@ pub struct ServerChild {
 impl ServerChild {
     /// Starts a server on a free port.
     pub fn start(setup: Setup<'_>) -> Result<Self> {
-        let program = std::env::current_exe().context("cannot find the path of this program")?;
+        let program = zillion_console::program().context("cannot find the path of this program")?;
         let log = setup.log.to_owned();
         let stderr =
             File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;

@@ -21,7 +21,10 @@ const START: f64 = 2.0;
 pub(crate) type Line = (String, Vec<(f64, f64)>);
 
 /// Writes the curves of a run into its folder. Writes nothing if the run has no record.
-pub(crate) fn write_curves(folder: &Path) -> Result<()> {
+///
+/// # Errors
+/// Returns an error if the record cannot be read, or the file cannot be written.
+pub fn write_curves(folder: &Path) -> Result<()> {
     let Some(record) = RunRecord::read(folder)? else { return Ok(()) };
     let epochs = match record.epochs.len() {
         1 => "1 epoch".to_owned(),

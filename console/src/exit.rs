@@ -43,9 +43,16 @@ pub fn as_usage(error: anyhow::Error) -> anyhow::Error {
     Stop::Usage(format!("{error:#}")).into()
 }
 
+/// Formats an error as text for a user of the command line, with the flags that resolve it.
+pub fn format_error(error: &anyhow::Error) -> String {
+    let mut text = format_causes(error);
+    text.extend(error.chain().filter_map(name_flags));
+    text
+}
+
 /// Formats an error as text. The text contains the action that failed, each cause that adds
 /// information, and a remedy (such as leaving out bad rows) if there is one.
-pub fn format_error(error: &anyhow::Error) -> String {
+pub fn format_causes(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain() {
         let cause = cause.to_string();
@@ -58,7 +65,6 @@ pub fn format_error(error: &anyhow::Error) -> String {
     if error.chain().any(is_of_one_row) {
         text.push_str(" (`data.max_bad_rows = 100` leaves up to 100 such rows out, `data.rejects` lists them)");
     }
-    text.extend(error.chain().filter_map(name_flags));
     text
 }
 

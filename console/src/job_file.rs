@@ -13,10 +13,11 @@ use zillion_trainer::Job;
 use crate::exit::{as_usage, usage_error};
 
 /// The environment variables that begin like a setting but are not settings.
-const NOT_SETTINGS: [&str; 6] = [
+const NOT_SETTINGS: [&str; 7] = [
     "ZILLION_AUDIT_LOG",
     "ZILLION_FAILPOINT",
     "ZILLION_LOG",
+    crate::PROGRAM,
     "ZILLION_REGISTRY",
     "ZILLION_SIGN_KEY",
     "ZILLION_TRUST",

@@ -17,7 +17,9 @@ pub mod progress;
 pub mod signals;
 pub mod svg;
 
+use std::io;
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -30,6 +32,18 @@ use zillion_registry::Registry;
 pub fn compute_pool(threads: Option<NonZeroUsize>) -> Result<Arc<Workers>> {
     let workers = Workers::new(threads.unwrap_or_else(machine::cpus))?;
     Ok(Arc::new(workers))
+}
+
+/// The environment variable with the path of this program, if the executable of the process is
+/// another one: the command of the Python package runs in a Python interpreter.
+pub const PROGRAM: &str = "ZILLION_PROGRAM";
+
+/// Returns the path of this program, so that a command can start it again.
+///
+/// # Errors
+/// Returns an error if the system does not know the path.
+pub fn program() -> io::Result<PathBuf> {
+    std::env::var_os(PROGRAM).map_or_else(std::env::current_exe, |path| Ok(path.into()))
 }
 
 /// Returns the object for durable writes to files. For crash tests, the environment can make one
@@ -88,8 +102,8 @@ pub fn print_result<T: serde::Serialize>(
 /// Prints a line on stdout. A closed pipe is not an error: in `zillion … | head`, for example,
 /// `head` closes the pipe after it has read enough lines.
 pub fn print_line(line: &str) {
-    use std::io::Write as _;
+    use io::Write as _;
     // SIGPIPE ends a command that only prints, at its first write after the reader has closed the
     // pipe.
-    let _ = writeln!(std::io::stdout().lock(), "{line}");
+    let _ = writeln!(io::stdout().lock(), "{line}");
 }

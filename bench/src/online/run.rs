@@ -144,7 +144,7 @@ pub(super) fn replay(folder: &Path, of: &str, (run, registry): (&str, &str)) -> 
 
 /// Starts this program with other arguments in `folder`.
 fn spawn(folder: &Path, log: &Path, arguments: &[&str]) -> Result<Child> {
-    let program = std::env::current_exe().context("cannot find the path of this program")?;
+    let program = zillion_console::program().context("cannot find the path of this program")?;
     let stderr = File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
     Command::new(program)
         .args(arguments)

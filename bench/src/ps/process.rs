@@ -72,7 +72,7 @@ impl ParameterServer {
         idle: usize,
         encryption: Option<Encryption>,
     ) -> Result<Self> {
-        let program = std::env::current_exe().context("cannot find the path of this program")?;
+        let program = zillion_console::program().context("cannot find the path of this program")?;
         let mut command = Command::new(program);
         command.args(["ps", "serve", "--listen", address, "--store"]).arg(store);
         if let Some(Encryption { certificate, key, .. }) = &encryption {

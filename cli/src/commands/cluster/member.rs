@@ -170,7 +170,7 @@ fn clear(log: &Path) -> Result<()> {
 
 /// Starts this program with other arguments. Its messages are added to the end of `log`.
 fn spawn(arguments: &[String], log: Option<&Path>, stdout: Stdio) -> Result<Child> {
-    let program = std::env::current_exe().context("cannot find the path of this program")?;
+    let program = zillion_console::program().context("cannot find the path of this program")?;
     let open = |path: &Path| -> Result<File> {
         let file = OpenOptions::new().create(true).append(true).open(path);
         file.with_context(|| format!("cannot write {}", path.display()))

@@ -80,7 +80,7 @@ pub(super) fn run_setting(run: &Path) -> String {
 /// Returns the path of this binary for a printed command, so that the command can be run in the
 /// current folder.
 pub(super) fn program() -> String {
-    let Ok(path) = std::env::current_exe() else { return "zillion".to_owned() };
+    let Ok(path) = zillion_console::program() else { return "zillion".to_owned() };
     let here = std::env::current_dir().unwrap_or_default();
     match path.strip_prefix(here) {
         Ok(below) => word(Path::new(".").join(below)),

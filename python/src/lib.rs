@@ -1,0 +1,36 @@
+//! The module `zillion._zillion`: what the Python package calls in Rust.
+//!
+//! The sources of the package are in `python/zillion`. They give users classes with documentation;
+//! this module has functions that take texts, paths and bytes, and return them. Jobs and reports
+//! cross the boundary as JSON, so there is one schema, that of the job file.
+//!
+//! The module does not implement the Python API, and computes nothing itself.
+//!
+//! * [`boundary`]: the lock of the interpreter, errors and panics;
+//! * [`job`]: jobs as TOML and JSON, and their check;
+//! * [`train`]: a training with callbacks in Python;
+//! * [`model`]: a checkpoint that scores rows;
+//! * [`batches`]: the batches of a job;
+//! * [`command`]: the command line.
+
+mod batches;
+mod boundary;
+mod command;
+mod job;
+mod model;
+mod train;
+
+/// The functions and classes of the module.
+#[pyo3::pymodule]
+mod _zillion {
+    #[pymodule_export]
+    use crate::batches::BatchReader;
+    #[pymodule_export]
+    use crate::command::run_command;
+    #[pymodule_export]
+    use crate::job::{check, effective, load, parse, print, validate};
+    #[pymodule_export]
+    use crate::model::Model;
+    #[pymodule_export]
+    use crate::train::train;
+}

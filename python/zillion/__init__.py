@@ -1,0 +1,50 @@
+"""Zillion trains and serves recommendation models with huge sparse embedding tables.
+
+    import zillion as zl
+
+    job = zl.Job(
+        name="clicks",
+        features={"user": {"kind": "id"}, "item": {"kind": "id"}},
+        labels={"click": {}},
+        tables={"*": {"dim": 16}},
+        model={"kind": "deepfm", "hidden": [64, 64]},
+    )
+    run = job.train(data=frame, valid=other_frame)
+    print(run.metrics)
+    scores = run.predict(new_frame)
+
+The keys of a job are those of the job file (docs/JOB.md).
+"""
+
+from ._client import Client
+from ._errors import Error, InternalError, Interrupted, JobError, Refused, ServerError
+from ._job import CheckReport, Job
+from ._progress import Callback, Progress
+from ._read import Batch, Keys, Label, read
+from ._registry import Registry
+from ._run import Run, compare
+from ._serve import Server, serve
+
+
+__all__ = [
+    "Batch",
+    "Callback",
+    "CheckReport",
+    "Client",
+    "Error",
+    "InternalError",
+    "Interrupted",
+    "Job",
+    "JobError",
+    "Keys",
+    "Label",
+    "Progress",
+    "Refused",
+    "Registry",
+    "Run",
+    "Server",
+    "ServerError",
+    "compare",
+    "read",
+    "serve",
+]

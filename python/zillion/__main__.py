@@ -1,0 +1,5 @@
+"""``python -m zillion``: the command line."""
+
+from ._command import main
+
+main()

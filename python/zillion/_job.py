@@ -1,0 +1,264 @@
+"""Jobs: what a row means, what the model is, and how it learns."""
+
+from __future__ import annotations
+
+import collections.abc
+import copy
+import json
+import os
+import pathlib
+import tempfile
+import typing
+
+from . import _zillion
+from ._data import Path, list_files
+from ._errors import Interrupted, JobError
+from ._progress import Callback, Figures, Progress
+from ._run import Run
+
+Sections = typing.Dict[str, typing.Any]
+SPLITS = ("train", "valid", "test")
+
+
+class Job:
+    """A job, with the sections and keys of the job file.
+
+    Sections are given by name, ``Job(features={...}, model={...})``, or as one dictionary. A wrong
+    key or value raises ``JobError``, whose text names the nearest right one. The order of the
+    features is kept: it is the order of the model's columns.
+    """
+
+    def __init__(
+        self,
+        sections: typing.Optional[typing.Mapping[str, typing.Any]] = None,
+        /,
+        **more: typing.Any,
+    ) -> None:
+        merged = merge({}, {} if sections is None else sections)
+        self._sections = merge(merged, more)
+        self._validate()
+
+    @classmethod
+    def from_toml(cls, source: Path) -> Job:
+        """Returns the job of a job file, or of its text.
+
+        A text with a line break or with ``=`` is TOML; everything else is a path.
+        """
+        text = os.fspath(source)
+        is_text = isinstance(source, str) and ("\n" in text or "=" in text)
+        return cls(json.loads(_zillion.parse(text) if is_text else _zillion.load(text)))
+
+    def to_toml(self, defaults: bool = False) -> str:
+        """Returns the text of the job file. With ``defaults``, every default is written out."""
+        text = self._json()
+        return _zillion.effective(text) if defaults else _zillion.print(text)
+
+    def to_dict(self) -> Sections:
+        """Returns a copy of the sections."""
+        return copy.deepcopy(self._sections)
+
+    def replace(
+        self,
+        sections: typing.Optional[typing.Mapping[str, typing.Any]] = None,
+        /,
+        **more: typing.Any,
+    ) -> Job:
+        """Returns a job with other settings: ``job.replace(train={"epochs": 3})``.
+
+        Sections are merged key by key, as ``--set`` of the command line does.
+        """
+        merged = merge(self.to_dict(), {} if sections is None else sections)
+        return Job(merge(merged, more))
+
+    @property
+    def name(self) -> str:
+        """The name of the job."""
+        return str(self._sections.get("name", "job"))
+
+    @property
+    def output(self) -> pathlib.Path:
+        """The folder of the run."""
+        return pathlib.Path(self._validate())
+
+    def check(self, data: typing.Any = None, *, sample: int = 100_000) -> CheckReport:
+        """Returns the problems of the job and its cost in rows, bytes and memory.
+
+        ``sample`` is the number of rows of the training data that are read.
+        """
+        with tempfile.TemporaryDirectory(prefix="zillion-") as folder:
+            job = self._with_data(pathlib.Path(folder), data, None, None)
+            return CheckReport(json.loads(_zillion.check(job._json(), sample)))
+
+    def train(
+        self,
+        data: typing.Any = None,
+        *,
+        valid: typing.Any = None,
+        test: typing.Any = None,
+        out: typing.Optional[Path] = None,
+        callbacks: typing.Sequence[typing.Union[Callback, typing.Callable[..., typing.Any]]] = (),
+        progress: bool = True,
+        resume: bool = False,
+        start: typing.Optional[Path] = None,
+    ) -> Run:
+        """Trains the job, and returns its run.
+
+        ``data``, ``valid`` and ``test`` are paths, data frames of pandas or polars, Arrow tables,
+        dictionaries of columns, or iterables of dictionaries. What is not a path is written once
+        to a file in the folder ``data`` of the run. Without them, the job's own files are read.
+
+        ``out`` is the folder of the run. ``callbacks`` are ``Callback`` objects, or functions that
+        get the kind of a report and its figures. ``resume`` goes on from the newest checkpoint.
+        ``start`` is the run or checkpoint whose weights a new run begins with.
+
+        Ctrl-C ends the training after a checkpoint, and raises ``Interrupted``. An exception in a
+        callback does the same, and leaves this method.
+        """
+        job = self
+        if out is not None:
+            job = job.replace(run={"output": os.fspath(out)})
+        folder = job.output
+        job = job._with_data(folder / "data", data, valid, test)
+        listeners: typing.List[typing.Any] = [Progress()] if progress else []
+        handler = make_handler([*listeners, *callbacks])
+        begin = None if start is None else os.fspath(start)
+        report, stopped_by = _zillion.train(job._json(), resume, begin, handler)
+        run = Run(folder, report=json.loads(report))
+        if isinstance(stopped_by, KeyboardInterrupt):
+            raise Interrupted(run) from None
+        if stopped_by is not None:
+            raise stopped_by
+        return run
+
+    def _with_data(
+        self, folder: pathlib.Path, train: typing.Any, valid: typing.Any, test: typing.Any
+    ) -> Job:
+        """Returns the job with the given data in place of its files."""
+        given = {
+            split: data for split, data in zip(SPLITS, (train, valid, test)) if data is not None
+        }
+        if not given:
+            return self
+        section = self._sections.get("data", {})
+        if section.get("format", "auto") != "auto":
+            raise JobError(
+                f"`data.format` is \"{section['format']}\", but the format of given data follows "
+                "from the data; remove the key"
+            )
+        files = {split: list_files(data, folder, split) for split, data in given.items()}
+        return self.replace(data=files)
+
+    def _json(self) -> str:
+        return write_json(self._sections)
+
+    def _validate(self) -> str:
+        return os.fspath(_zillion.validate(self._json()))
+
+    def __getitem__(self, section: str) -> typing.Any:
+        return copy.deepcopy(self._sections[section])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Job) and self._json() == other._json()
+
+    def __hash__(self) -> int:
+        return hash(self._json())
+
+    def __repr__(self) -> str:
+        return f"zillion.Job(name={self.name!r}, sections={list(self._sections)})"
+
+
+class CheckReport:
+    """The report of ``Job.check``.
+
+    ``findings`` is a list of dictionaries with the keys severity (error, stop, warning or note),
+    about and text, the worst first. ``tables``, ``data`` and ``memory`` hold the estimates, in
+    rows and bytes.
+    """
+
+    def __init__(self, report: Figures) -> None:
+        self.findings: typing.List[Figures] = report["findings"]
+        self.tables: typing.List[Figures] = report["tables"]
+        self.data: typing.Optional[Figures] = report["data"]
+        self.memory: typing.Optional[Figures] = report["memory"]
+
+    @property
+    def ok(self) -> bool:
+        """Whether the job can and should run: no finding is an error or a stop."""
+        return not any(finding["severity"] in ("error", "stop") for finding in self.findings)
+
+    def __str__(self) -> str:
+        lines = [f"{f['severity']}: {f['about']}: {f['text']}" for f in self.findings]
+        return "\n".join(lines) or "no findings"
+
+    def __repr__(self) -> str:
+        return f"zillion.CheckReport(ok={self.ok}, findings={len(self.findings)})"
+
+
+def merge(into: Sections, patch: typing.Mapping[str, typing.Any]) -> Sections:
+    """Merges ``patch`` into ``into`` key by key.
+
+    A table of another ``kind`` replaces the old one, because the two share no settings.
+    """
+    for key, value in patch.items():
+        old = into.get(key)
+        if isinstance(value, collections.abc.Mapping):
+            is_other = isinstance(old, dict) and old.get("kind", value.get("kind")) != value.get(
+                "kind", old.get("kind")
+            )
+            base = old if isinstance(old, dict) and not is_other else {}
+            into[key] = merge(base, value)
+        else:
+            into[key] = copy.deepcopy(value)
+    return into
+
+
+def write_json(sections: Sections) -> str:
+    """Returns the sections as JSON, or raises an error that names the key that has no form in it."""
+
+    def convert(value: typing.Any, path: str) -> typing.Any:
+        if isinstance(value, dict):
+            for key in value:
+                if not isinstance(key, str):
+                    raise JobError(f"`{path}`: the key {key!r} is not a text; make it one")
+            return {key: convert(v, f"{path}.{key}".strip(".")) for key, v in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [convert(entry, f"{path}.{at}") for at, entry in enumerate(value)]
+        if isinstance(value, os.PathLike):
+            return os.fspath(value)
+        if hasattr(value, "tolist"):
+            return convert(value.tolist(), path)
+        if value is None:
+            raise JobError(f"`{path}` is None; leave the key out to get its default")
+        if isinstance(value, (str, bool, int, float)):
+            return value
+        raise JobError(f"`{path}` is of the class {type(value).__name__}; give a number or a text")
+
+    try:
+        return json.dumps(convert(sections, ""), allow_nan=False)
+    except ValueError as error:
+        raise JobError(f"the job has a number that is not finite ({error}); correct it") from None
+
+
+def make_handler(
+    listeners: typing.Sequence[typing.Any],
+) -> typing.Callable[[str, str], bool]:
+    """Returns the function that passes the reports of a training to callbacks."""
+    for listener in listeners:
+        if not (callable(listener) or hasattr(listener, "on_step")):
+            raise TypeError(
+                f"a callback of the class {type(listener).__name__} is neither a function nor a "
+                "zillion.Callback"
+            )
+
+    def handle(kind: str, text: str) -> bool:
+        figures = json.loads(text)
+        goes_on = True
+        for listener in listeners:
+            if hasattr(listener, "on_step"):
+                wish = getattr(listener, f"on_{kind}")(figures)
+            else:
+                wish = listener(kind, figures)
+            goes_on = goes_on and wish is not False
+        return goes_on
+
+    return handle

@@ -1,0 +1,125 @@
+"""A server in a process of its own, for trials in a notebook."""
+
+from __future__ import annotations
+
+import atexit
+import collections
+import os
+import subprocess
+import sys
+import threading
+import typing
+
+from ._client import Client
+from ._errors import Error
+
+START = "listening on "
+
+
+class Server:
+    """A running server. It ends with ``stop``, with its ``with`` block, or with this interpreter.
+
+    ``url`` is its address, as in ``http://127.0.0.1:40123``.
+    """
+
+    def __init__(self, process: "subprocess.Popen[str]", url: str, log: typing.Deque[str]) -> None:
+        self._process = process
+        self._log = log
+        self.url = url
+
+    def client(self, **options: typing.Any) -> Client:
+        """Returns a client of the server."""
+        return Client(self.url, **options)
+
+    @property
+    def log(self) -> str:
+        """The last lines of the server's log."""
+        return "\n".join(self._log)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the server has not ended."""
+        return self._process.poll() is None
+
+    def stop(self, timeout: float = 30.0) -> None:
+        """Stops the server after the requests that it is working on. ``timeout`` is in seconds."""
+        atexit.unregister(self.stop)
+        stop(self._process, timeout)
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        return f"zillion.Server({self.url!r})"
+
+
+def serve(
+    registry: typing.Any,
+    model: typing.Union[str, typing.Sequence[str]],
+    *,
+    http: str = "127.0.0.1:0",
+    options: typing.Sequence[str] = (),
+) -> Server:
+    """Starts a server of published versions, and returns when it listens.
+
+    ``registry`` is a ``Registry`` or its URL. ``model`` is a name or several, as for the option
+    ``--model`` of ``zillion serve``. Port 0 takes a free port. ``options`` are further options of
+    the command. The server ends with this interpreter, even if that is killed.
+    """
+    models = [model] if isinstance(model, str) else list(model)
+    url = os.fspath(getattr(registry, "url", registry))
+    arguments = ["serve", "--registry", url, "--http", http, *options]
+    for name in models:
+        arguments += ["--model", name]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "zillion._watched", *arguments],
+        # The server ends when this pipe is closed, which the system does when this process ends.
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        errors="replace",
+        # Ctrl-C in a notebook is not for the server.
+        start_new_session=True,
+    )
+    log: typing.Deque[str] = collections.deque(maxlen=1000)
+    output = typing.cast(typing.TextIO, process.stdout)
+    address = None
+    for line in output:
+        log.append(line.rstrip("\n"))
+        if line.startswith(START):
+            address = line[len(START) :].strip()
+            break
+    if address is None:
+        stop(process, 30.0)
+        text = "\n".join(line[7:] if line.startswith("error: ") else line for line in log)
+        raise Error(f"the server did not start: {text or 'it said nothing'}")
+    # A full pipe would stop the server.
+    threading.Thread(target=drain, args=(output, log), name="zillion-log", daemon=True).start()
+    server = Server(process, address, log)
+    atexit.register(server.stop)
+    return server
+
+
+def drain(output: typing.TextIO, log: typing.Deque[str]) -> None:
+    """Reads the log of a server to its end."""
+    try:
+        for line in output:
+            log.append(line.rstrip("\n"))
+    except ValueError:
+        # The server was stopped, and its output closed.
+        pass
+
+
+def stop(process: "subprocess.Popen[str]", timeout: float) -> None:
+    """Closes the standard input of a server, which stops it, and waits for its end."""
+    if process.stdin is not None:
+        process.stdin.close()
+    try:
+        process.wait(timeout)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

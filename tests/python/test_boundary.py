@@ -1,0 +1,77 @@
+"""The boundary: panics, the command, what is exported."""
+
+import pathlib
+import subprocess
+import sys
+import sysconfig
+
+import pytest
+
+import zillion as zl
+from zillion import _zillion
+
+CALLS = [
+    "load", "parse", "print", "effective", "validate", "check", "train", "Model", "predict",
+    "evaluate", "BatchReader", "next", "run_command",
+]
+
+
+def calls(job, run, tmp_path):
+    """Returns each call of the module with right arguments."""
+    file = str(next((run.folder / "data").glob("test-*.jsonl")))
+    text = job.replace(data={"train": file})._json()
+    model = _zillion.Model(str(run.folder), None)
+    reader = _zillion.BatchReader(text, "train", None, None)
+    path = tmp_path / "job.toml"
+    path.write_text(job.to_toml())
+    return {
+        "load": lambda: _zillion.load(str(path)),
+        "parse": lambda: _zillion.parse("name = 'a'\n"),
+        "print": lambda: _zillion.print(text),
+        "effective": lambda: _zillion.effective(text),
+        "validate": lambda: _zillion.validate(text),
+        "check": lambda: _zillion.check(text, 10),
+        "train": lambda: _zillion.train(text, False, None, lambda kind, figures: True),
+        "Model": lambda: _zillion.Model(str(run.folder), None),
+        "predict": lambda: model.predict([file], None),
+        "evaluate": lambda: model.evaluate([file], None),
+        "BatchReader": lambda: _zillion.BatchReader(text, "train", None, None),
+        "next": lambda: next(reader),
+        "run_command": lambda: _zillion.run_command(["zillion", "model", "list"]),
+    }
+
+
+def test_a_panic_is_an_exception(job, run, tmp_path, monkeypatch):
+    found = calls(job, run, tmp_path)
+    assert list(found) == CALLS
+    for name, call in found.items():
+        monkeypatch.setenv("ZILLION_PYTHON_PANIC", name)
+        with pytest.raises(zl.InternalError, match=f"asks for this panic of `{name}`"):
+            call()
+    monkeypatch.delenv("ZILLION_PYTHON_PANIC")
+    # The module goes on to work.
+    assert _zillion.parse("name = 'a'\n") == '{"name":"a"}'
+    assert run.predict([{"user": 1, "item": "a", "tags": [], "price": 1.0}]).shape == (1, 1)
+
+
+def test_the_command_is_that_of_the_binary(tmp_path):
+    script = pathlib.Path(sysconfig.get_path("scripts")) / "zillion"
+    for command in ([str(script)], [sys.executable, "-m", "zillion"]):
+        shown = subprocess.run([*command, "--version"], capture_output=True, check=True)
+        assert shown.stdout.startswith(b"zillion ")
+        wrong = subprocess.run(
+            [*command, "check", str(tmp_path / "none.toml"), "--json"],
+            capture_output=True,
+            check=False,
+        )
+        assert wrong.returncode == 1 and b"cannot read the job file" in wrong.stdout
+        misspelt = subprocess.run([*command, "trian"], capture_output=True, check=False)
+        assert misspelt.returncode == 2 and b"'train'" in misspelt.stderr
+
+
+def test_exceptions_have_one_base():
+    for error in (zl.JobError, zl.Refused, zl.ServerError, zl.InternalError):
+        assert issubclass(error, zl.Error)
+    assert issubclass(zl.Interrupted, KeyboardInterrupt)
+    for name in zl.__all__:
+        assert getattr(zl, name).__doc__, name

@@ -1,0 +1,119 @@
+"""Data from memory, in all its classes, and batches."""
+
+import json
+
+import numpy
+import pandas
+import polars
+import pyarrow
+import pytest
+
+import zillion as zl
+
+
+def frames(rows):
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    return {
+        "iterator": iter(rows),
+        "columns": columns,
+        "pandas": pandas.DataFrame(rows),
+        "polars": polars.DataFrame(rows),
+        "lazy": polars.LazyFrame(rows),
+        "pyarrow": pyarrow.Table.from_pylist(rows),
+        "reader": pyarrow.Table.from_pylist(rows).to_reader(),
+        "batch": pyarrow.RecordBatch.from_pylist(rows),
+    }
+
+
+def test_every_class_of_data_has_the_same_scores(run, rows):
+    rows = rows[:30]
+    wanted = run.predict(rows)["click"].to_numpy()
+    for name, data in frames(rows).items():
+        scores = run.predict(data)
+        values = numpy.asarray(scores["click"])
+        assert numpy.array_equal(values, wanted), name
+        if name in ("polars", "lazy"):
+            assert isinstance(scores, polars.DataFrame)
+        elif name in ("pyarrow", "reader", "batch"):
+            assert isinstance(scores, pyarrow.Table)
+        else:
+            assert isinstance(scores, pandas.DataFrame)
+
+
+def test_every_class_of_data_trains_the_same(job, rows, tmp_path):
+    rows = rows[:400]
+    found = {}
+    for name in ("pandas", "polars", "iterator"):
+        data = frames(rows)[name]
+        run = job.train(data, test=rows, out=tmp_path / name, progress=False)
+        found[name] = run.test["logloss"]
+    assert len(set(found.values())) == 1, found
+
+
+def test_files_are_read_in_place(run, job, rows, tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert numpy.array_equal(run.predict(path)["click"], run.predict(rows)["click"])
+    assert len(run.predict([str(path), str(path)])) == 2 * len(rows)
+    with pytest.raises(zl.JobError, match="`data.format`"):
+        job.replace(data={"format": "csv"}).train(rows, out=tmp_path / "run")
+
+
+def test_missing_values_and_numpy_scalars_are_rows(run, rows):
+    odd = [
+        {"user": numpy.int64(1), "item": "item 1", "tags": numpy.array(["t1"]), "price": 2.0},
+        {"user": 1, "item": "item 1", "tags": ["t1"], "price": numpy.float64(2.0)},
+        {"user": None, "item": None, "tags": None, "price": 2.0},
+    ]
+    scores = run.predict(odd)["click"]
+    assert scores[0] == scores[1] and 0 < scores[2] < 1
+
+
+def test_data_that_is_none_is_refused(run, job, tmp_path):
+    cases = [
+        (3, "is not data"),
+        ([], "has no rows"),
+        ([1, 2], "row 0 is of the class int"),
+        ([{"user": object()}], "row 0: a value of the class object"),
+        ({"user": [1, 2], "item": ["a"]}, "different numbers of rows"),
+    ]
+    for data, message in cases:
+        with pytest.raises(zl.JobError, match=message):
+            run.predict(data)
+    with pytest.raises(zl.JobError, match="`train`.*has no rows"):
+        job.train(iter([]), out=tmp_path / "run")
+    assert not list((tmp_path / "run").rglob("*.tmp"))
+
+
+def test_batches_are_what_the_trainer_reads(job, rows):
+    batches = list(zl.read(job, rows, batch_size=600))
+    assert [batch.rows for batch in batches] == [600, 600, 600, 200]
+    first = batches[0]
+    assert list(first.sparse) == ["user", "item", "tags"]
+    user, tags = first.sparse["user"], first.sparse["tags"]
+    assert user.offsets is None and user.keys.shape == (600,) and user.keys.dtype == numpy.uint64
+    assert tags.offsets.shape == (601,) and tags.offsets[-1] == len(tags.keys)
+    lengths = numpy.diff(tags.offsets)
+    assert list(lengths) == [len(row["tags"]) for row in rows[:600]]
+    clicks = numpy.concatenate([batch.labels["click"].values for batch in batches])
+    assert list(clicks) == [row["click"] for row in rows]
+    price = numpy.concatenate([batch.numeric["price"] for batch in batches])
+    assert abs(price.mean()) < 1e-3 and abs(price.std() - 1) < 1e-3
+
+
+def test_shuffled_batches_have_the_same_rows(job, rows):
+    plain = numpy.concatenate([b.sparse["item"].keys for b in zl.read(job, rows)])
+    orders = [
+        numpy.concatenate([b.sparse["item"].keys for b in zl.read(job, rows, epoch=epoch)])
+        for epoch in (0, 1, 0)
+    ]
+    assert numpy.array_equal(orders[0], orders[2])
+    assert not numpy.array_equal(orders[0], orders[1])
+    assert numpy.array_equal(numpy.sort(orders[0]), numpy.sort(plain))
+
+
+def test_reading_names_what_is_wrong(job, rows):
+    with pytest.raises(zl.JobError, match="unknown split"):
+        next(zl.read(job, rows, split="tests"))
+    with pytest.raises(zl.Error, match="user"):
+        next(zl.read(job, [{**row, "user": "x"} for row in rows[:5]]))
