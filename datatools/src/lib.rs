@@ -17,12 +17,13 @@ mod split;
 mod synthesise;
 
 pub use convert::{ConvertOutput, ConvertSpec, ConvertTo, Converted, convert};
-pub use guess::{EventTime, Guess, Guessed, GuessedLabel, guess, null_markers};
+pub use guess::{EventTime, Guess, Guessed, GuessedLabel, TextLabel, guess, null_markers};
 pub use history::{HistoryFile, HistorySpec, add_histories};
 pub use keyed::{COUNT, ID, IS_MISSING_OF, KEY, KeyedIds, KeyedRow, KeyedRows};
 pub use next_item::{NextItemFiles, NextItemSpec, next_items};
 pub use profile::{
-    Cells, ColumnProfile, Count, Drift, Numbers, Profile, ProfileSpec, Separated, drift, profile,
+    Cells, ColumnProfile, Count, Drift, Numbers, Profile, ProfileSpec, Separated, Times, drift,
+    profile,
 };
 pub use sniff::{Sniffed, sniff};
 pub use split::{SplitBy, SplitFile, SplitSpec, split};

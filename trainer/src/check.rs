@@ -144,6 +144,7 @@ fn parts(schema: &Schema) -> Vec<(String, Schema)> {
             FeatureKind::Id { .. }
                 | FeatureKind::Ids { .. }
                 | FeatureKind::Numeric { .. }
+                | FeatureKind::Vector { .. }
                 | FeatureKind::Bucketized { .. }
         );
         if alone {
